@@ -22,7 +22,7 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory.reconcile_lake import reconcile_lake
 from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.lake import open_lake
-from lakehouse.engine.store.s3_walk import THREADS, ParallelWalk
+from lakehouse.engine.store.s3_walk import THREADS, walk_keys
 
 ANSWER_SECONDS = 0.08
 SIZES, FOLDERS, LIVE_SHARE = (20_000, 50_000, 100_000), 1_000, 0.8
@@ -62,7 +62,7 @@ def _listing(files: int) -> Figure:
     seconds: dict[int, float] = {}
     for threads in (1, THREADS):
         server, began = Answers(keys), time.perf_counter()
-        count = sum(1 for _ in ParallelWalk(server, "bucket", "", threads=threads).entries())
+        count = sum(1 for _ in walk_keys(server, "bucket", "", threads=threads))
         seconds[threads] = time.perf_counter() - began
         print(f"  bucket of {count:,} keys, {threads} thread(s): {seconds[threads]:.1f} s, {server.requests} requests", flush=True)
     name = f"a bucket of {files:,} keys listed by {THREADS} threads, each answer after {ANSWER_SECONDS * 1_000:.0f} ms"

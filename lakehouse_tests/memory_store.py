@@ -2,14 +2,14 @@
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.store.interface import LOCAL, StoredFile, checked_name, folder_prefix
+from lakehouse.engine.store.interface import LOCAL, Store, StoredFile, checked_name, folder_prefix
 
 
-class MemoryStore:
+class MemoryStore(Store):
     """A `Store` that lasts as long as the object."""
 
     bucket = LOCAL
@@ -19,10 +19,6 @@ class MemoryStore:
         self._files: dict[str, tuple[bytes, int]] = {}
         self._lock = threading.Lock()
         self.requests = Counter[str]()
-
-    def keeps_versions(self) -> bool | None:
-        """See `Store.keeps_versions`."""
-        return False
 
     def list(self, prefix: str) -> list[StoredFile]:
         """See `Store.list`."""
@@ -49,10 +45,6 @@ class MemoryStore:
             return self._files[checked_name(name)][0]
         except KeyError:
             raise FileNotFoundError(name) from None
-
-    def read_many(self, names: Sequence[str]) -> Iterator[bytes]:
-        """See `Store.read_many`."""
-        return map(self.read, names)
 
     def put(self, name: str, data: bytes) -> None:
         """See `Store.put`."""
@@ -85,3 +77,16 @@ class MemoryStore:
         for name in [checked_name(name) for name in names]:
             with self._lock:
                 self._files.pop(name, None)
+
+
+class OvertakenStore(MemoryStore):
+    """A store in which somebody else acts once, right after the next listing."""
+
+    act: Callable[[], object] | None = None
+
+    def list(self, prefix: str) -> list[StoredFile]:
+        """See `Store.list`."""
+        listing, act, self.act = super().list(prefix), self.act, None
+        if act:
+            act()
+        return listing

@@ -193,7 +193,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/core/ingest/isolation.py",
-        "    return any(why_not([file]) is None for file in by_chance[:PROBES])",
+        "    return any(why_not((file,)) is None for file in by_chance[:PROBES])",
         "    return True",
         ("core/ingest/test_isolation.py::test_a_few_tries_tell_that_everything_fails",),
         "nothing is set aside where everything fails",

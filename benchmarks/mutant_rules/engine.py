@@ -14,7 +14,7 @@ RULES = (
         "lakehouse/engine/journal/journal.py",
         " and record.session_id == session_id:",
         ":",
-        ("engine/journal/test_journal.py::test_a_session_that_ends_leaves_the_record_of_another_that_took_the_table_meanwhile",),
+        ("engine/journal/test_journal.py::test_a_session_is_remembered_until_it_is_forgotten_and_no_other_takes_it_away",),
     ),
     Rule(
         "lakehouse/engine/adoption/adopt.py",

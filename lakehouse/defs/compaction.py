@@ -34,7 +34,7 @@ from lakehouse.defs.upkeep.ranking_asset import report_ranking
 from lakehouse.engine.adoption.find import is_table
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.hold_back import refuse_held_back
-from lakehouse.engine.journal.cache import JournalCache
+from lakehouse.engine.journal.journal import JournalCache
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.sessions import session_id
 from lakehouse.engine.table_health import assess

@@ -33,7 +33,7 @@ def endpoint() -> Iterator[str]:
 @pytest.fixture
 def aws(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """The same, with an environment that leads boto3 there; between two tries nobody waits."""
-    monkeypatch.setattr(s3, "_PAUSES_SECONDS", (0.0,) * 4)
+    monkeypatch.setattr(s3, "_PAUSES_SECONDS", (0.0,) * 5)
     for name, value in {
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ACCESS_KEY_ID": "test",

@@ -21,7 +21,7 @@ AT_ONCE = 16
 def any_can_be_written(files: Sequence[LandedFile], why_not: Callable[[Sequence[LandedFile]], str | None]) -> bool:
     """Whether any of a few files, taken without regard to their order, can be written alone; `why_not` tries some and gives the problem."""
     by_chance = sorted(files, key=lambda file: fingerprint(file.name))
-    return any(why_not([file]) is None for file in by_chance[:PROBES])
+    return any(why_not((file,)) is None for file in by_chance[:PROBES])
 
 
 def failing_files(files: Sequence[LandedFile], why_not: Callable[[Sequence[LandedFile]], str | None]) -> dict[LandedFile, str]:

@@ -62,24 +62,20 @@ def apply_changes(
     if facts is None:
         forget(lake.store, table.key)
     older, number = remembered(lake, spark, table.key, batch), batch.number
-    changes = _changes(spark, lines, table, counts, older, facts)
-    match table.write:
-        case Merge(deletes="soft") | History():
-            if counts.truncates:
-                _remember(lake, table, number, changes.limit(0), lines, older)
-        case Merge():
-            changes = _newest(changes, table.write.keys)
-            if older is not None:
-                # A deletion that is remembered may be undone in the table, by a RESTORE, and is landed again then.
-                is_older = F.expr(f"{statements.not_older(table.write.keys, ORDER)} AND NOT source.{DELETED}")
-                changes = changes.alias("source").join(older.alias("target"), is_older, "left_anti")
-            if counts.deletes or counts.truncates:
-                _remember(lake, table, number, changes, lines, older)
-        case _:
-            raise AssertionError(table.write)
-    within = () if counts.first_key is None else (statements.between(change_keys(table)[0], *counts.first_key),)
-    if _keeps_deleted(table) and isinstance(table.write, Merge) and (counts.deletes or counts.key_changes or counts.truncates):
-        changes = _taking_effect(spark, changes, table.write, within, facts)
+    changes, keys, keeps_deleted = _changes(spark, lines, table, counts, older, facts), change_keys(table), _keeps_deleted(table)
+    if not keeps_deleted:
+        changes = _newest(changes, keys)
+        if older is not None:
+            # A deletion that is remembered may be undone in the table, by a RESTORE, and is landed again then.
+            is_older = F.expr(f"{statements.not_older(keys, ORDER)} AND NOT source.{DELETED}")
+            changes = changes.alias("source").join(older.alias("target"), is_older, "left_anti")
+    if counts.truncates or (counts.deletes and not keeps_deleted):
+        _remember(lake, table, number, changes.limit(0) if keeps_deleted else changes, lines, older)
+    within = () if counts.first_key is None else (statements.between(keys[0], *counts.first_key),)
+    if facts is not None and isinstance(table.write, Merge) and keeps_deleted and (counts.deletes or counts.truncates):
+        # The values of a change that the table's row is newer than are not those that a deletion after it deletes.
+        there = table_at(spark, facts.snapshot, within=within).alias("target")
+        changes = changes.alias("source").join(there, F.expr(statements.not_older(keys, ORDER)), "left_anti")
     _commit(lake, spark, table, number, changes, within, facts)
 
 
@@ -199,16 +195,6 @@ def _without_fallbacks(changes: "DataFrame", names: Sequence[str]) -> "DataFrame
     return changes.withColumns({name: F.when(~empty, F.col(quote(name))) for name in names})
 
 
-def _taking_effect(
-    spark: "SparkSession", changes: "DataFrame", write: Merge, within: tuple[str, ...], facts: TableFacts | None
-) -> "DataFrame":
-    """The changes without those that the table's row is newer than: their values are not what a deletion after them deletes."""
-    if facts is None:
-        return changes
-    there = table_at(spark, facts.snapshot, within=within).alias("target")
-    return changes.alias("source").join(there, F.expr(statements.not_older(write.keys, ORDER)), "left_anti")
-
-
 def _newest(changes: "DataFrame", keys: Sequence[str]) -> "DataFrame":
     from pyspark.sql import Window
 
@@ -238,8 +224,7 @@ def _versions(
     if facts is not None:
         touched = table_at(spark, facts.snapshot, within=within).join(changes.select(*by).distinct(), [*keys], "left_semi")
         rows = rows.unionByName(touched.withColumn(_WAS, F.struct(*there)).drop(*HISTORY_COLUMNS))
-    last_told = Window.partitionBy(*by, POSITION).orderBy(F.struct(*OWN[:2]).desc())
-    rows = rows.withColumn(_RANK, F.row_number().over(last_told)).where(f"{_RANK} = 1").drop(_RANK)
+    rows = _newest(rows, (*keys, POSITION))
     ordered = Window.partitionBy(*by).orderBy(F.struct(*ORDER))
     following = ordered.rowsBetween(Window.currentRow, Window.unboundedFollowing)
     rows = rows.withColumn("valid_from", F.min(F.coalesce(CHANGED_AT, OWN[2])).over(following))

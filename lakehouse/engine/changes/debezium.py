@@ -11,27 +11,15 @@ from lakehouse.core.changes.sources import Debezium
 from lakehouse.core.declaration.column_names import field_names, field_types
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.undeclared import AddedColumn
-from lakehouse.engine.changes.columns import (
-    CHANGED_AT,
-    CODE,
-    IS_PLACED,
-    IS_TIMED,
-    OLD_KEY,
-    OPERATION,
-    POSITION,
-    TOMBSTONE,
-    changed_key,
-    operation_of,
-)
+from lakehouse.engine.changes.columns import CHANGED_AT, CODE, IS_PLACED, IS_TIMED, OLD_KEY, POSITION
 from lakehouse.engine.ingest.misread import is_suspect, misread_types, unless_huge, why_misread
-from lakehouse.engine.ingest.parse_lines import CORRUPT, DIGEST, IS_OBJECT, OWN, RAW, REASON, UNFIT, is_one_object, staged_lines
-from lakehouse.engine.ingest.staging import StagedRecords
+from lakehouse.engine.ingest.parse_lines import CORRUPT, DIGEST, IS_OBJECT, OWN, RAW, REASON, UNFIT, is_one_object
 from lakehouse.engine.ingest.undeclared_fields import undeclared_columns, why_unfit, with_undeclared
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.statements import quote
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
 # Source: Debezium's reference, `unavailable.value.placeholder`: Postgres does not send a large value that did not change.
 # It is text, also within JSON that is text (hstore), bytes in Base64 or hex (Oracle), an array of its bytes as numbers, or of one UUID made
@@ -73,11 +61,9 @@ class _Event:
 
         Source: Debezium's reference, "New Record State Extraction", `add.fields`; connector for Oracle, `source.scn`.
         """
-        told = (
-            self.field(f"source.{quote(name)}")
-            if not self.changes.unwrapped
-            else F.coalesce(self.field(quote(f"__source_{name}")), self.field(quote(f"__{name}")))
-        )
+        told = self.field(f"source.{quote(name)}")
+        if self.changes.unwrapped:
+            told = F.coalesce(self.field(quote(f"__source_{name}")), self.field(quote(f"__{name}")))
         return told.cast(_source_types(self.changes)[name])
 
     def code(self) -> "Column":
@@ -97,13 +83,6 @@ class _Event:
         """When the change was committed, or else when Debezium saw it; null for what is no time."""
         told = self.source("ts_ms") if self.changes.unwrapped else F.coalesce(self.source("ts_ms"), self.field("ts_ms"))
         return F.when(told.between(_FIRST_MS, _LAST_MS), told)
-
-    def old_key(self, keys: Sequence[str]) -> "Column":
-        """The key before an update that changed it, where the event has the row before."""
-        if self.changes.unwrapped:
-            return F.lit(None).cast("string")
-        before = F.struct(*[self.field(f"before.{quote(key)}").alias(key) for key in keys])
-        return changed_key(before, keys, self.code() == "u", after=[self.field(f"after.{quote(key)}") for key in keys])
 
     def position(self) -> "tuple[Column, Column]":
         """The position, and whether the event has one. MySQL numbers the files of its binlog, in names of any length.
@@ -141,49 +120,43 @@ class _Event:
 
 
 def debezium_lines(
-    spark: "SparkSession", landing: Landing, changes: Debezium, keys: Sequence[str], staged: StagedRecords, added: Sequence[AddedColumn]
+    lines: "DataFrame", landing: Landing, changes: Debezium, keys: Sequence[str], added: Sequence[AddedColumn]
 ) -> "DataFrame":
-    """The lines with their operation, position and time."""
+    """The lines with their code, position, time and old key."""
     fields, ddl = field_names(landing.schema), _event_ddl(landing.schema or "", changes)
     # A table may have a column `payload`; then its unwrapped rows come without schema.
     event = _Event(changes=changes, may_be_wrapped=not (changes.unwrapped and "payload" in fields))
-    parsed = _event(f"{ddl}{_payload(event, ddl)}, {CORRUPT} STRING")
-    columns = {event.root: unless_huge(parsed, F.col(RAW), replace(event, root=_AS_TEXTS).value, landing)}
+    whole = _parsed(event, ddl, f", {CORRUPT} STRING")
+    columns = {event.root: unless_huge(whole, F.col(RAW), replace(event, root=_AS_TEXTS).value, landing)}
     if types := misread_types(landing):
         texts = _event_ddl(", ".join(f"{quote(name)} STRING" for name in types), changes)
         is_read_twice = is_suspect(F.col(RAW), F.col(IS_OBJECT), types, landing)
-        columns[_AS_TEXTS] = F.when(is_read_twice, _event(f"{texts}{_payload(event, texts)}"))
-    is_tombstone, (position, is_placed) = F.trim(RAW) == "null", event.position()
-    found = (
-        with_undeclared(staged_lines(spark, staged), landing, added, lenient=None)
-        .withColumns(columns)
-        .select(
-            *[event.value(name).alias(name) for name in fields],
-            *OWN,
-            *undeclared_columns(landing, added),
-            RAW,
-            DIGEST,
-            event.reason(landing, added).alias(REASON),
-            F.when(is_tombstone, F.lit(TOMBSTONE)).otherwise(event.code()).alias(CODE),
-            F.when(is_tombstone, F.lit(TOMBSTONE)).otherwise(operation_of(changes, event.code())).alias(OPERATION),
-            position.alias(POSITION),
-            is_placed.alias(IS_PLACED),
-            event.committed_ms().isNotNull().alias(IS_TIMED),
-            F.timestamp_millis(event.committed_ms()).alias(CHANGED_AT),
-            event.old_key(keys).alias(OLD_KEY),
-        )
+        columns[_AS_TEXTS] = F.when(is_read_twice, _parsed(event, texts))
+    position, is_placed = event.position()
+    before = [(F.lit(None) if changes.unwrapped else event.field(f"before.{quote(key)}")).alias(key) for key in keys]
+    parsed = with_undeclared(lines, landing, added, lenient=None).withColumns(columns)
+    found = parsed.select(
+        *[event.value(name).alias(name) for name in fields],
+        *OWN,
+        *undeclared_columns(landing, added),
+        RAW,
+        DIGEST,
+        event.reason(landing, added).alias(REASON),
+        event.code().alias(CODE),
+        position.alias(POSITION),
+        is_placed.alias(IS_PLACED),
+        event.committed_ms().isNotNull().alias(IS_TIMED),
+        F.timestamp_millis(event.committed_ms()).alias(CHANGED_AT),
+        F.struct(*before).alias(OLD_KEY),
     )
     return found.withColumns({name: F.expr(text) for name, text in landing.derived.items()}) if landing.derived else found
 
 
-def _event(ddl: str) -> "Column":
+def _parsed(event: _Event, ddl: str, more: str = "") -> "Column":
     """The text of a line as an event. Digits alone are no date."""
+    payload = f", payload STRUCT<{ddl}>" if event.may_be_wrapped else ""
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "enableDateTimeParsingFallback": "false"}
-    return F.from_json(RAW, ddl, options)
-
-
-def _payload(event: _Event, ddl: str) -> str:
-    return f", payload STRUCT<{ddl}>" if event.may_be_wrapped else ""
+    return F.from_json(RAW, f"{ddl}{payload}{more}", options)
 
 
 def _source_types(changes: Debezium) -> dict[str, str]:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, assert_never
 from lakehouse.core.changes.sources import Debezium, Dms, Operation
 from lakehouse.core.declaration.table import History, Merge, Table
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
-from lakehouse.engine.changes.columns import CHANGED_AT, CODE, IS_PLACED, IS_TIMED, OLD_KEY, OPERATION, POSITION, TOMBSTONE
+from lakehouse.engine.changes.columns import CHANGED_AT, CODE, IS_PLACED, IS_TIMED, OLD_KEY, OPERATION, POSITION
 from lakehouse.engine.changes.debezium import debezium_lines
 from lakehouse.engine.changes.dms import dms_lines
-from lakehouse.engine.ingest.parse_lines import DIGEST, OWN, RAW, REASON
+from lakehouse.engine.ingest.parse_lines import DIGEST, OWN, RAW, REASON, staged_lines
 from lakehouse.engine.ingest.staging import StagedRecords
 from lakehouse.engine.ingest.undeclared_fields import undeclared_names
 from lakehouse.engine.spark import functions as F  # noqa: N812
@@ -23,6 +23,9 @@ from lakehouse.engine.spark.statements import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+# A line without an event, which follows a deletion so that Kafka can forget the key. Source: Debezium's reference, "Tombstone events"
+_TOMBSTONE = "tombstone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,51 +53,57 @@ def change_keys(table: Table) -> tuple[str, ...]:
 
 def read_changes(spark: "SparkSession", table: Table, staged: StagedRecords, added: Sequence[AddedColumn]) -> "DataFrame":
     """One row per staged record: the table's columns, its position, commit time and operation, the key before it, its text and a reason."""
-    landing, keys = table.landing, change_keys(table)
+    landing, keys, lines, is_tombstone = table.landing, change_keys(table), staged_lines(spark, staged), F.lit(False)
     match landing.change_data:
         case Dms() as changes:
-            lines = dms_lines(spark, landing, changes, keys, staged, added)
+            lines = dms_lines(lines, landing, changes, keys, added)
         case Debezium() as changes:
-            lines = debezium_lines(spark, landing, changes, keys, staged, added)
+            lines = debezium_lines(lines, landing, changes, keys, added)
+            is_tombstone = F.trim(RAW) == "null"
         case _:
             assert_never(landing.change_data)
+    operations = F.create_map(*[F.lit(text) for code, operation in changes.operations.items() for text in (code, operation.value)])
+    operation = F.when(is_tombstone, _TOMBSTONE).otherwise(F.try_element_at(operations, F.col(CODE)))
+    lines = lines.withColumns({OPERATION: operation, OLD_KEY: _changed_key(keys)})
     columns = [*landing.column_names, *OWN, POSITION, CHANGED_AT, *undeclared_names(added), OPERATION, OLD_KEY, RAW, DIGEST]
     return lines.select(*map(quote, columns), _reason(table, keys).alias(REASON))
 
 
 def count_changes(lines: "DataFrame", keys: Sequence[str]) -> ChangeCounts:
     """The counts of a batch, in one look at it."""
-    good, operation, key = F.col(REASON).isNull(), F.col(OPERATION), F.when(F.col(REASON).isNull(), F.col(quote(keys[0])))
-    found = lines.select(
-        F.count_if(good),
-        F.count_if(~good),
-        F.count_if(good & (operation == Operation.DELETE.value)),
-        F.count_if(good & (operation == Operation.TRUNCATE.value)),
-        F.count_if(good & F.col(OLD_KEY).isNotNull()),
-        F.min(key),
-        F.max(key),
-        F.count_if(good & F.col(RESCUED).isNotNull()),
-    ).collect()[0]
+    good, operation, is_moved = F.col(REASON).isNull(), F.col(OPERATION), F.col(OLD_KEY).isNotNull()
+    counted = {
+        "rows": good,
+        "bad": ~good,
+        "rescued": good & F.col(RESCUED).isNotNull(),
+        "deletes": good & ((operation == Operation.DELETE.value) | is_moved),
+        "truncates": good & (operation == Operation.TRUNCATE.value),
+        "key_changes": good & is_moved,
+    }
+    key = F.when(good, F.col(quote(keys[0])))
+    *counts, least, greatest = lines.select(*map(F.count_if, counted.values()), F.min(key), F.max(key)).collect()[0]
+    found = dict(zip(counted, counts, strict=True))
     # A truncation and a changed key touch rows of keys that are not in the batch.
-    is_told = not found[3] and not found[4] and type(found[5]) in (int, str)
-    return ChangeCounts(
-        rows=found[0],
-        bad=found[1],
-        rescued=found[7],
-        deletes=found[2] + found[4],
-        truncates=found[3],
-        key_changes=found[4],
-        first_key=(found[5], found[6]) if is_told else None,
-    )
+    is_told = not found["truncates"] and not found["key_changes"] and type(least) in (int, str)
+    return ChangeCounts(**found, first_key=(least, greatest) if is_told else None)
+
+
+def _changed_key(keys: Sequence[str]) -> "Column":
+    """The key before an update that changed it, or null; a part that is not known is no change."""
+    before, is_known, is_same = F.col(OLD_KEY), F.col(CODE).isin("u", "U"), F.lit(True)
+    for key in keys:
+        is_known = is_known & before.getField(key).isNotNull()
+        is_same = is_same & before.getField(key).eqNullSafe(F.col(quote(key)))
+    return F.when(is_known & ~is_same, before)
 
 
 def _reason(table: Table, keys: Sequence[str]) -> "Column":
     """Why a line is no change; the lines have its code, and whether it has a position and a time."""
     operation, known = F.col(OPERATION), ", ".join(table.landing.change_data.operations)
-    is_tombstone = F.coalesce(operation == TOMBSTONE, F.lit(False))
+    is_tombstone = F.coalesce(operation == _TOMBSTONE, F.lit(False))
     has_key = ~is_tombstone & (operation != Operation.TRUNCATE.value)
     why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
-    why = why.when(F.col(CODE).isNull(), "the operation is missing")
+    why = why.when(~is_tombstone & F.col(CODE).isNull(), "the operation is missing")
     unknown = F.concat(F.lit("the operation "), F.col(CODE), F.lit(f" is none of {known}"))
     why = why.when(operation.isNull(), unknown)
     for key in keys:

@@ -35,8 +35,7 @@ from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.ingest.undeclared import AddedColumn, columns_in_force
 from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.engine.changes.apply import apply_changes, changed_rows, superseded_count
-from lakehouse.engine.changes.deleted_keys import forget_replaced
-from lakehouse.engine.changes.late_rows import refuse_late
+from lakehouse.engine.changes.deleted_keys import forget_replaced, refuse_late
 from lakehouse.engine.changes.read import ChangeCounts, change_keys, count_changes, read_changes
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts

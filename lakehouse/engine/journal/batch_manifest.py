@@ -2,8 +2,7 @@
 
 A manifest is a JSON object: the batch's number, the prefix below which its files lie, the files with size, time and digest, the files set
 aside with their reasons, how many records are staged, in how many files, and which files were taken out of it again. Older manifests tell
-no prefix, no digests and no staging, and every 64th of them also carries every file known so far. A segment is an object with a list of
-manifests.
+no prefix, no digests and no staging. A segment is an object with a list of manifests.
 """
 
 import json
@@ -54,11 +53,7 @@ def encode_segment(segment: LedgerSegment) -> bytes:
 
 
 def decode_segment(data: bytes, name: str, *, number: int) -> LedgerSegment:
-    """The segment of an object.
-
-    Raises:
-        Broken: it is damaged, or of another number.
-    """
+    """The segment of an object; raises as `decode_manifest`."""
     try:
         content = json.loads(data)
         marks = b64decode(content["forgotten"], validate=True)

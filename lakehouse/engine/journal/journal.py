@@ -1,22 +1,14 @@
 """The append-only record of what the Delta log does not keep, below `_lakehouse/` in the store.
 
-Batch manifests and their segments: `_lakehouse/ingest/`, in `landed_batches`.
-
-Landed files that a sensor found: `_lakehouse/landed/<layer>/<name>.json`, in `engine.landing.handed_over`, replaced by the next.
-
-Session records: `_lakehouse/sessions/<layer>/<name>.json`, which Spark session writes the table now, replaced by its successor.
-
-Pauses: `_lakehouse/pauses/<layer>/<name>.json`, a person's word that a table is to be left alone; gone when the table is resumed.
-
-Vacuums: `_lakehouse/vacuums/<layer>/<name>/<ms>-<id>.json`, what was to go, what went and what did not; written once, at its end.
-
-Tries: `_lakehouse/tries/<layer>/<name>/<ms>-<id>.json`, a compaction that failed, or whose work was lost to another writer; written once.
-
-Probes: `_lakehouse/probes/<layer>/<name>/<ms>-<version>.json`, scans before and after a compaction.
-
-Of vacuums, tries and probes the newest of each table are kept (`_KEPT`): as many as anybody reads, and no fewer.
-
-The marker: `_lakehouse/changes/<id>`, a new name after each pause, try and probe, so that one listing tells whether any of them is new.
+- Batch manifests and their segments: `_lakehouse/ingest/`, in `landed_batches`.
+- Landed files that a sensor found: `_lakehouse/landed/<layer>/<name>.json`, in `engine.landing.handed_over`, replaced by the next.
+- Session records: `_lakehouse/sessions/<layer>/<name>.json`, which Spark session writes the table now, replaced by its successor.
+- Pauses: `_lakehouse/pauses/<layer>/<name>.json`, a person's word that a table is to be left alone; gone when the table is resumed.
+- Vacuums: `_lakehouse/vacuums/<layer>/<name>/<ms>-<id>.json`, what was to go, what went and what did not; written once, at its end.
+- Tries: `_lakehouse/tries/<layer>/<name>/<ms>-<id>.json`, a compaction that failed, or whose work was lost to another writer; written once.
+- Probes: `_lakehouse/probes/<layer>/<name>/<ms>-<version>.json`, scans before and after a compaction.
+- Of vacuums, tries and probes the newest of each table are kept (`_KEPT`): as many as anybody reads, and no fewer.
+- The marker: `_lakehouse/changes/<id>`, a new name after each pause, try and probe, so that one listing tells whether any of them is new.
 """
 
 import contextlib
@@ -24,7 +16,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 from lakehouse.core.costs.ledger import RUNS_KEPT
@@ -39,13 +31,15 @@ from lakehouse.engine.store import Store, StoredFile
 # A name that a person put there is another.
 _RECORD = re.compile(r"/\d{15}-[0-9a-f]+\.json$")
 PAUSES, TRIES, PROBES = "_lakehouse/pauses", "_lakehouse/tries", "_lakehouse/probes"
-CHANGES, _VACUUMS = "_lakehouse/changes", "_lakehouse/vacuums"
+CHANGES, _VACUUMS, _SESSIONS = "_lakehouse/changes", "_lakehouse/vacuums", "_lakehouse/sessions"
 # The account of a table asks for its tries, benefit and back-off for its probes; beyond the vacuums that are read, a person may look back.
 _KEPT = {TRIES: RUNS_KEPT, PROBES: 20, _VACUUMS: 100}
 # The last sweep must be among them: a table that is vacuumed after each compaction has a few of these between two sweeps.
 _VACUUMS_READ = 50
 # A breaker asks for a few failures in a row; beyond these it could only count how hopeless a table is.
 _TRIES_READ = 20
+
+type_of_tries = tuple[CompactionTry, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,49 +55,69 @@ class SessionRecord:
     operations: tuple[str, ...] = ()
 
 
-class Records(Protocol):
-    """What reads of the journal need of a store."""
+class JournalCache:
+    """The pauses, tries and probes of all tables, kept in memory between two looks at the journal.
+
+    1. One listing of the markers tells whether a pause, a try or a probe was written since the last look. If not, nothing else is asked.
+    2. If so, or if the last sweep is too long ago, the three folders are listed.
+    3. A record is read when it is asked for. It is not read again until its size or time is another; a pause is, after each listing.
+
+    The sweep finds what was written without a marker: by an older program, by hand, or by a process that died between record and marker.
+    """
+
+    def __init__(self, store: Store, *, sweep_ms: int) -> None:
+        self._store, self._sweep_ms = store, sweep_ms
+        self._markers: list[str] | None = None
+        self._swept_ms = 0
+        self._files: dict[str, StoredFile] = {}
+        self._contents: dict[StoredFile, bytes] = {}
+
+    def refresh(self, now_ms: int) -> None:
+        """Learn of what was written since the last call; the first one lists everything, and so does one `sweep_ms` after a sweep."""
+        markers = [file.name for file in self._store.list(CHANGES)]
+        if markers == self._markers and 0 <= now_ms - self._swept_ms < self._sweep_ms:
+            return
+        # Listed after the markers: what is written from here on has a marker that the next look finds.
+        self._files = {file.name: file for kind in (PAUSES, TRIES, PROBES) for file in self._store.list(kind)}
+        # Two pauses within the second that S3 tells may be equally long.
+        kept = [file for file in self._files.values() if file in self._contents and not file.name.startswith(PAUSES)]
+        self._contents = {file: self._contents[file] for file in kept}
+        self._markers, self._swept_ms = markers, now_ms
 
     def list(self, prefix: str) -> list[StoredFile]:
         """See `Store.list`."""
-        ...
+        return [file for name, file in self._files.items() if name.startswith(f"{prefix}/")]
 
     def read_many(self, names: Sequence[str]) -> Iterator[bytes]:
         """See `Store.read_many`."""
-        ...
+        unread = [file for name in names if (file := self._files[name]) not in self._contents]
+        self._contents.update(zip(unread, self._store.read_many([file.name for file in unread]), strict=True))
+        return (self._contents[self._files[name]] for name in names)
+
+
+Records = Store | JournalCache  # of which the journal's records are read
 
 
 class Journal:
     """The journal of one lake; the sensor reads the records of all tables from `records`, which may be what a cache has of the store."""
 
     def __init__(self, store: Store, records: Records | None = None) -> None:
-        self._store = store
-        self._records = records or store
+        self._store, self._records = store, records or store
 
     def record_session(self, table_key: str, session_id: str, owner: str, operations: Sequence[str] = ()) -> None:
         """Note that a session is about to write a table, or that its `operations` were interrupted, in place of what was noted before."""
         record = SessionRecord(session_id=session_id, owner=owner, started_ms=now_ms(), operations=tuple(operations))
-        self._store.put(_session_name(table_key), encoded(asdict(record)))
+        self._store.put(_name(_SESSIONS, table_key), encoded(asdict(record)))
 
     def session(self, table_key: str) -> SessionRecord | None:
-        """The session noted last, `None` if it ended in good order. What a newer program noted beside is left out.
-
-        Raises:
-            Broken: the record is damaged.
-        """
-        name = _session_name(table_key)
+        """The session noted last, `None` if it ended in good order; `Broken` if damaged. What a newer program noted beside is left out."""
+        name = _name(_SESSIONS, table_key)
         try:
-            data = self._store.read(name)
+            content = json.loads(self._store.read(name))
+            told = {name: content[name] for name in ("session_id", "owner", "started_ms")}
+            return SessionRecord(**told, operations=tuple(content.get("operations", ())))
         except FileNotFoundError:
             return None
-        try:
-            content = json.loads(data)
-            return SessionRecord(
-                session_id=content["session_id"],
-                owner=content["owner"],
-                started_ms=content["started_ms"],
-                operations=tuple(content.get("operations", ())),
-            )
         except (ValueError, TypeError, KeyError) as error:
             raise Broken(
                 f"journal: {name}, which names the Spark session that writes {table_key}, cannot be read ({type(error).__name__}); "
@@ -114,18 +128,18 @@ class Journal:
         """Note that a session has ended; the record of another, which took the table meanwhile, stays."""
         record = self.session(table_key)
         if record is not None and record.session_id == session_id:
-            self._store.delete([_session_name(table_key)])
+            self._store.delete([_name(_SESSIONS, table_key)])
 
     def pause(self, pause: Pause) -> None:
         """Note that a table is paused, in place of an earlier pause."""
         content = asdict(pause)
         del content["table"]
-        self._store.put(_pause_name(pause.table), encoded(content))
+        self._store.put(_name(PAUSES, pause.table), encoded(content))
         self._mark_changed()
 
     def resume(self, table_key: str) -> None:
         """Note that a table is no longer paused."""
-        self._store.delete([_pause_name(table_key)])
+        self._store.delete([_name(PAUSES, table_key)])
         self._mark_changed()
 
     def pauses(self) -> dict[str, Pause]:
@@ -134,16 +148,14 @@ class Journal:
         A record that is damaged is a pause without an end: what a person asked for is unknown, and unknown never acts.
         """
         names = [file.name for file in self._records.list(PAUSES)]
-        found = (_pause(name, data) for name, data in zip(names, self._records.read_many(names), strict=True))
-        return {pause.table: pause for pause in found}
+        return {pause.table: pause for pause in map(_pause, names, self._records.read_many(names))}
 
     def pause_of(self, table_key: str) -> Pause | None:
         """The pause of one table, whether or not its time is over; read as by `pauses`."""
-        name = _pause_name(table_key)
-        try:
+        name = _name(PAUSES, table_key)
+        with contextlib.suppress(FileNotFoundError):
             return _pause(name, self._store.read(name))
-        except FileNotFoundError:
-            return None
+        return None
 
     def record_try(self, table_key: str, ended: CompactionTry) -> None:
         """Note a compaction that did not succeed."""
@@ -153,13 +165,16 @@ class Journal:
         """Note a probe of a compaction, in place of an earlier one under the same name."""
         self._record(PROBES, table_key, name, probe)
 
-    def tries(self, table_key: str, *, newest: int = _TRIES_READ) -> tuple[CompactionTry, ...]:
+    def tries(self, table_key: str, *, newest: int = _TRIES_READ) -> type_of_tries:
         """The newest of the noted tries of a table, oldest first; one that is damaged counts as a failure."""
-        return self._read_tries(table_key, after_ms={}, newest=newest).get(table_key, ())
+        return self.tries_since({}, under=table_key, newest=newest).get(table_key, ())
 
-    def tries_since(self, succeeded_ms: Mapping[str, int]) -> dict[str, tuple[CompactionTry, ...]]:
+    def tries_since(self, succeeded_ms: Mapping[str, int], *, under: str = "", newest: int = _TRIES_READ) -> dict[str, type_of_tries]:
         """The same of all tables, of each those after its time in `succeeded_ms`: one listing, and a read for each."""
-        return self._read_tries("", after_ms=succeeded_ms, newest=_TRIES_READ)
+        listed = names_by_table(self._records, TRIES, under)
+        found = {key: [name for name in names if _told_ms(name) > succeeded_ms.get(key, -1)][-newest:] for key, names in listed.items()}
+        read = self._records.read_many([name for names in found.values() for name in names])
+        return {key: tuple(_try(name, next(read)) for name in names) for key, names in found.items() if names}
 
     def record_vacuum(self, table_key: str, ended: VacuumRecord) -> None:
         """Note a vacuum that has ended, well or not."""
@@ -174,12 +189,6 @@ class Journal:
                 found.append(VacuumRecord(**json.loads(data)))
         return tuple(found)
 
-    def _read_tries(self, under: str, *, after_ms: Mapping[str, int], newest: int) -> dict[str, tuple[CompactionTry, ...]]:
-        listed = names_by_table(self._records, TRIES, under)
-        found = {key: [name for name in names if _told_ms(name) > after_ms.get(key, -1)][-newest:] for key, names in listed.items()}
-        read = self._records.read_many([name for names in found.values() for name in names])
-        return {key: tuple(_try(name, next(read)) for name in names) for key, names in found.items() if names}
-
     def _record(self, kind: str, table_key: str, name: str, content: Mapping[str, Any]) -> None:
         self._store.put(f"{kind}/{table_key}/{name}", encoded(content))
         self._store.delete(names_by_table(self._store, kind, table_key)[table_key][: -_KEPT[kind]])
@@ -187,10 +196,7 @@ class Journal:
             self._mark_changed()
 
     def _mark_changed(self) -> None:
-        """A new marker in place of those that are there.
-
-        Only a marker that was there before this one is deleted. So the names that a reader finds are never those that it found before.
-        """
+        """A new marker in place of those that were there before, so that a reader never finds the names again that it found before."""
         older = [file.name for file in self._store.list(CHANGES)]
         self._store.put(f"{CHANGES}/{uuid4().hex}", b"")
         self._store.delete(older)
@@ -212,12 +218,8 @@ def _told_ms(name: str) -> int:
     return int(name.rpartition("/")[2][:15])
 
 
-def _session_name(table_key: str) -> str:
-    return f"_lakehouse/sessions/{table_key}.json"
-
-
-def _pause_name(table_key: str) -> str:
-    return f"{PAUSES}/{table_key}.json"
+def _name(kind: str, table_key: str) -> str:
+    return f"{kind}/{table_key}.json"
 
 
 def _pause(name: str, data: bytes) -> Pause:
@@ -225,12 +227,8 @@ def _pause(name: str, data: bytes) -> Pause:
     try:
         content = json.loads(data)
         until_ms = content["until_ms"]
-        return Pause(
-            table=table,
-            since_ms=int(content["since_ms"]),
-            until_ms=None if until_ms is None else int(until_ms),
-            why=str(content["why"]),
-        )
+        ends_ms = None if until_ms is None else int(until_ms)
+        return Pause(table=table, since_ms=int(content["since_ms"]), until_ms=ends_ms, why=str(content["why"]))
     except (ValueError, TypeError, KeyError) as error:
         return Pause(table=table, since_ms=0, why=f"{name} cannot be read ({type(error).__name__})")
 

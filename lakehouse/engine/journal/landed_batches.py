@@ -1,8 +1,8 @@
 """The ledger of a table's landed batches: `_lakehouse/ingest/<layer>/<name>/`.
 
 Manifests: `<number>.json`, numbered from 1 without a gap, each written once; one of a batch that did not arrive may be replaced by one of
-the same batch with fewer files, the others set aside. Segments: `segment-<number>.json`, each with
-the batches up to its number. The ledger is the newest segment and the manifests after it.
+the same batch with fewer files, the others set aside. Segments: `segment-<number>.json`, each with the batches up to its number. The ledger
+is the newest segment and the manifests after it.
 
 Manifests are folded into the next segment so:
 
@@ -19,10 +19,11 @@ Manifests are folded into the next segment so:
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from functools import cache
 from itertools import chain
+from typing import NamedTuple
 
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.errors import Broken, Transient
@@ -47,68 +48,52 @@ def landed_file(file: StoredFile, landing: Landing) -> LandedFile:
     return LandedFile(name=name, size_bytes=file.size_bytes, modified_ms=file.modified_ms, etag=file.etag)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Listing:
-    """The numbers of the segments and of the manifests that are there, ascending."""
+class _Listing(NamedTuple):
+    """The segments and manifests that are there, by number, the newest segment and the newest batch; 0 if there is none."""
 
-    segments: tuple[int, ...]
-    manifests: tuple[int, ...]
-
-    @property
-    def segment(self) -> int:
-        """The newest segment, 0 if there is none."""
-        return max(self.segments, default=0)
-
-    @property
-    def newest(self) -> int:
-        """The newest batch, 0 if there is none."""
-        return max((*self.segments, *self.manifests), default=0)
+    segments: Sequence[int] = ()
+    manifests: Sequence[int] = ()
+    segment: int = 0
+    newest: int = 0
 
 
 class LandedBatches:
-    """The batches of one table; manifests of an older program mean files below `prefix`. What was read once is not read again."""
+    """The batches of one table; manifests of an older program mean files below `prefix`. What was read once is not read again.
+
+    Raises:
+        Broken: from any method that reads a manifest: it is missing or damaged.
+    """
 
     def __init__(self, store: Store, table_key: str, *, prefix: str) -> None:
         self._store, self._table, self._prefix = store, table_key, prefix
         self._folder = f"_lakehouse/ingest/{table_key}"
         self._manifests: dict[int, tuple[Batch, Ledger | None]] = {}
         self._segment = LedgerSegment()
-        self._listing = _Listing(segments=(), manifests=())
+        self._listing = _Listing()
 
     def ledger(self) -> Ledger:
-        """What batches were planned for the table, whether or not they arrived in it.
-
-        Raises:
-            Broken: a manifest is missing or damaged.
-        """
-        try:
+        """What batches were planned for the table, whether or not they arrived in it."""
+        with suppress(FileNotFoundError):  # another process may have folded what was listed
             return self._read_ledger()
-        except FileNotFoundError:
-            pass  # another process may have folded what was listed
         try:
             return self._read_ledger()
         except FileNotFoundError as error:
             raise self._is_gone(error) from error
 
     def known(self) -> list[Batch]:
-        """The batches of which anything is known, by their numbers; what is forgotten of older ones is not among them.
-
-        Raises:
-            Broken: a manifest is missing or damaged.
-        """
+        """The batches of which anything is known, by their numbers; what is forgotten of older ones is not among them."""
         listing = self._list()
-        segment = self._read_segment(listing.segment)
         try:
-            newer = self._read_manifests([number for number in listing.manifests if number > segment.number])
+            newer = self._read_manifests(number for number in listing.manifests if number > listing.segment)
         except FileNotFoundError as error:
             raise self._is_gone(error) from error
-        return [*segment.batches, *(batch for batch, _ in newer)]
+        return [*self._read_segment(listing.segment).batches, *(batch for batch, _ in newer)]
 
     def batch(self, number: int) -> Batch:
         """The batch that was planned under a number, to be done again.
 
         Raises:
-            Broken: its manifest is missing or damaged, or files of it, or of a batch after it, are forgotten.
+            Broken: files of it, or of a batch after it, are forgotten.
         """
         try:
             return self._read_manifests([number])[0][0]
@@ -155,39 +140,34 @@ class LandedBatches:
             Transient: another process planned a batch since the ledger was read.
             Broken: the batch's number leaves a gap.
         """
-        newest = self._list().newest
+        newest, asked = self._list().newest, f"ingest of {self._table}: batch {batch.number}"
         if batch.number > newest + 1:
-            raise Broken(
-                f"ingest of {self._table}: batch {batch.number} was to be planned, but the newest manifest is {newest}: manifests are lost"
-            )
+            raise Broken(f"{asked} was to be planned, but the newest manifest is {newest}: manifests are lost")
         name = self._name(batch.number)
         if batch.number <= newest or not self._store.put_if_absent(name, encode_manifest(batch)):
-            raise Transient(f"ingest of {self._table}: batch {batch.number} was planned by another process meanwhile ({name}); try again")
+            raise Transient(f"{asked} was planned by another process meanwhile ({name}); try again")
         self._manifests[batch.number] = batch, None
 
     def replace(self, batch: Batch) -> None:
         """Write the manifest of a batch anew, with fewer files; it did not arrive, and the caller holds the table's guard.
 
         Raises:
-            Broken: the one that is there is folded, carries what an older program knew, or names other files; it stays. So it does where a
-                batch that is followed by others would have no file, since it would not be done again.
+            Broken: the one that is there is folded, carries what an older program knew, or names other files, or the batch would have no
+                file and others follow it, so that it would not be done again; the manifest stays.
         """
-        listing = self._list()
+        listing, asked = self._list(), f"ingest of {self._table}: batch {batch.number} was to be planned"
         if batch.number not in listing.manifests or batch.number <= listing.segment:
             raise Broken(
-                f"ingest of {self._table}: batch {batch.number} was to be planned with fewer files, but its manifest is folded into "
-                f"segment {listing.segment}; accepted: a declaration, or constraints of the table, by which all of its rows can be written"
+                f"{asked} with fewer files, but its manifest is folded into segment {listing.segment}; accepted: a declaration, or "
+                "constraints of the table, by which all of its rows can be written"
             )
         before, carried = self._read_manifests([batch.number])[0]
-        named, taken_out = {file.name for file in batch.files}, {name for names in batch.isolated for name in names}
-        aside = {each.name for each in batch.quarantined}
-        files = {file.name for file in before.files}
+        named, files = ({file.name for file in each.files} for each in (batch, before))
+        taken_out, aside = {name for names in batch.isolated for name in names}, {each.name for each in batch.quarantined}
         is_passed_over = not named and batch.number != listing.newest
         if carried is not None or is_passed_over or not named < files or not files - named <= taken_out & aside:
-            raise Broken(
-                f"ingest of {self._table}: batch {batch.number} was to be planned anew with {len(named)} of its {len(files)} file(s) and "
-                f"{len(taken_out)} taken out; its manifest stays as it is"
-            )
+            what = f"{len(named)} of its {len(files)} file(s) and {len(taken_out)} taken out"
+            raise Broken(f"{asked} anew with {what}; its manifest stays as it is")
         self._store.put(self._name(batch.number), encode_manifest(batch))
         self._manifests[batch.number] = batch, None
 
@@ -206,24 +186,21 @@ class LandedBatches:
         newer = range(before.number + 1, newest + 1)
         if not set(newer) <= {*listing.manifests}:
             return  # a gap that the snapshot of an older program bridges stays as it is
-        older = [batch for number in listing.segments if number < newest for batch in self._read_segment(number).batches]
+        folded = [number for number in listing.segments if number < newest]
+        older = [batch for number in folded for batch in self._read_segment(number).batches]
         older += [batch for batch, _ in self._read_manifests(listing.manifests)]
+        name, data = self._name(newest, "segment-"), None
         if newer:
             read = [batch for batch, _ in self._read_manifests(newer)]
-            after = fold_batches(before, read, lying=lying, prefix=self._prefix, arrived=arrived, now_ms=now_ms)
-            name, data = self._name(newest, "segment-"), encode_segment(after)
+            data = encode_segment(fold_batches(before, read, lying=lying, prefix=self._prefix, arrived=arrived, now_ms=now_ms))
             self._store.put_if_absent(name, data)
-            if (read_back := self._store.read(name)) != data:
-                raise Broken(f"journal: {name} is not what was written; the manifests stay")
-            self._segment = decode_segment(read_back, name, number=newest)
-        else:
-            self._segment = LedgerSegment()  # read anew
-        if lost := lost_files(older, self._read_segment(newest), lying=lying):
-            raise Broken(
-                f"journal: {self._name(newest, 'segment-')} does not know {len(lost)} file(s), first {lost[0]!r}; nothing is deleted"
-            )
-        gone = [self._name(number, "segment-") for number in listing.segments if number < newest]
-        self._store.delete([*gone, *map(self._name, listing.manifests)])
+        read_back = self._store.read(name)
+        if data is not None and read_back != data:
+            raise Broken(f"journal: {name} is not what was written; the manifests stay")
+        self._segment = decode_segment(read_back, name, number=newest)
+        if lost := lost_files(older, self._segment, lying=lying):
+            raise Broken(f"journal: {name} does not know {len(lost)} file(s), first {lost[0]!r}; nothing is deleted")
+        self._store.delete([*(self._name(number, "segment-") for number in folded), *map(self._name, listing.manifests)])
 
     def _read_ledger(self) -> Ledger:
         listing = self._list()
@@ -238,15 +215,14 @@ class LandedBatches:
     def _list(self) -> _Listing:
         names = (file.name.removeprefix(f"{self._folder}/") for file in self._store.list(self._folder))
         found = [(bool(match[1]), int(match[2])) for name in names if (match := _NAME.fullmatch(name))]
-        segments, manifests = (tuple(sorted(number for is_segment, number in found if is_segment is kind)) for kind in (True, False))
-        self._listing = _Listing(segments=segments, manifests=manifests)
+        segments, manifests = ([number for is_segment, number in found if is_segment is kind] for kind in (True, False))
+        self._listing = _Listing(segments, manifests, max(segments, default=0), max((*segments, *manifests), default=0))
         return self._listing
 
     def _read_segment(self, number: int) -> LedgerSegment:
-        if number == self._segment.number:
-            return self._segment
-        name = self._name(number, "segment-")
-        self._segment = decode_segment(self._store.read(name), name, number=number) if number else LedgerSegment()
+        if number != self._segment.number:
+            name = self._name(number, "segment-")
+            self._segment = decode_segment(self._store.read(name), name, number=number) if number else LedgerSegment()
         return self._segment
 
     def _read_manifests(self, numbers: Iterable[int]) -> list[tuple[Batch, Ledger | None]]:

@@ -3,8 +3,7 @@
 **Safety properties**
 - A batch's quarantine is one commit under the batch's number. Where that number is known it adds what is not there: a batch that is
   repeated adds nothing, and a table that is made anew, perhaps by another declaration, may refuse other lines than before.
-- A file that is taken out of its batch later stands there once, as a file, and no line of it does, all by one more commit: its lines would
-  be loaded twice, by themselves and with their file.
+- A file that is taken out of its batch later takes the place of its lines in one commit: they would be loaded twice, alone and with it.
 - A batch of which nothing is loaded is done when a commit names its very files: a quarantine older than the ledger knows the number.
 """
 
@@ -17,7 +16,7 @@ from lakehouse.core.declaration.column_names import field_names
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import written_in
 from lakehouse.core.delta.snapshot import Snapshot
-from lakehouse.core.ingest.batches import Batch
+from lakehouse.core.ingest.batches import Batch, SetAside
 from lakehouse.core.ingest.retirement import may_take_rows
 from lakehouse.engine.delta_log import TableFacts, newest_first
 from lakehouse.engine.ingest import commit_rows
@@ -69,8 +68,8 @@ class QuarantinedBatches:
     def _told(self) -> set[int]:
         told, oldest = set[int](), 0
         for commit in () if self._facts is None else newest_first(self._lake.store, self._facts.history):
-            told |= {number for name, number in commit.applications.items() if name == _app_id(self._table_key)}
-            told |= {number for name, number in written_in(commit).items() if name == _BATCH and isinstance(number, int)}
+            numbers = (commit.applications.get(_app_id(self._table_key)), written_in(commit).get(_BATCH))
+            told |= {number for number in numbers if isinstance(number, int)}
             oldest = commit.version
             if may_take_rows(commit):
                 return told
@@ -89,15 +88,11 @@ def quarantine(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, li
     facts = lake.facts(quarantine_key(table.key))
     has_some = quarantined_batch(table.key, facts) >= batch.number
     later = {name for names in batch.isolated for name in names} if has_some else set[str]()  # `quarantine_isolated` puts them there
-    aside = [
-        (_text(f"{batch.prefix}{each.name}"), None, each.why, None, None, None) for each in batch.quarantined if each.name not in later
-    ]
-    found = None if lines is None else quarantined_lines(lines)
-    if aside:
-        files = spark.createDataFrame(aside, _SCHEMA)
-        found = files if found is None else found.unionByName(files)
-    if found is None:
+    aside = [each for each in batch.quarantined if each.name not in later]
+    if lines is None and not aside:
         return
+    files = spark.createDataFrame([(_path(batch, each), None, each.why, None, None, None) for each in aside], _SCHEMA)
+    found = files if lines is None else quarantined_lines(lines).unionByName(files)
     # Under a number that is known Delta would leave it out.
     transaction = None if has_some else commit_rows.Transaction(app_id=_app_id(table.key), version=batch.number)
     if not batch.files and not batch.isolated:
@@ -107,23 +102,12 @@ def quarantine(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, li
         if found.isEmpty() and transaction is None and batch.number in QuarantinedBatches(lake, table.key, facts):
             return
     told = {"batch": F.lit(batch.number).cast("bigint"), "quarantined_at": F.current_timestamp(), _FIELDS: _fields(table)}
-    commit_rows.write_frame(
-        found.withColumns(told),
-        lake.settings.table_uri(quarantine_key(table.key)),
-        mode="append",
-        widen=True,
-        transaction=transaction,
-        user_metadata=json.dumps({_BATCH: batch.number}),
-    )
+    uri, metadata = lake.settings.table_uri(quarantine_key(table.key)), json.dumps({_BATCH: batch.number})
+    commit_rows.write_frame(found.withColumns(told), uri, mode="append", widen=True, transaction=transaction, user_metadata=metadata)
 
 
-def why_other_fields(lines: "DataFrame", table: Table) -> "Column":
-    """The reason of a line of CSV that was put down by a declaration with other fields, or in another order; null for others.
-
-    Lines that an older program put down do not tell it.
-    """
-    if _FIELDS not in lines.columns:
-        return F.lit(None).cast("string")
+def why_other_fields(table: Table) -> "Column":
+    """The reason of a line of CSV that was put down by a declaration with other fields, or in another order; null for others."""
     return F.when(F.col(_FIELDS) != _fields(table), F.concat(F.lit("its fields are those of another declaration: "), _FIELDS))
 
 
@@ -131,7 +115,7 @@ def quarantine_isolated(lake: Lake, spark: "SparkSession", table_key: str, batch
     """Writes the files that were taken out of a batch last in the place of their lines; `quarantine` of the batch was called before."""
     facts = lake.facts(quarantine_key(table_key))
     assert facts is not None
-    aside = [(_text(f"{batch.prefix}{each.name}"), each.why) for each in batch.quarantined if each.name in batch.isolated[-1]]
+    aside = [(_path(batch, each), each.why) for each in batch.quarantined if each.name in batch.isolated[-1]]
     statement = partial(statements.replace_lines, facts.snapshot.uri, batch=batch.number, source_files=[name for name, _ in aside])
     source = spark.createDataFrame(aside, "source_file STRING, reason STRING")
     commit_rows.run_merge(spark, source, facts.snapshot, _of_files(table_key, batch), statement)
@@ -142,22 +126,22 @@ def missing_entries(spark: "SparkSession", snapshot: Snapshot, found: "DataFrame
 
     A file for another reason than it stands there for is another one.
     """
-    there = table_at(spark, snapshot).alias("there")
+    there = entries_at(spark, snapshot).alias("there")
 
     def is_same(name: str) -> "Column":
         return F.col(f"found.{name}").eqNullSafe(F.col(f"there.{name}"))
 
-    # The text of a line is another one where the declaration is. Lines of before have no digest.
-    of_one_file = is_same("raw")
-    if tells_digests(snapshot):
-        of_one_file = F.when(F.col("there.digest").isNull(), of_one_file).otherwise(is_same("digest"))
-    of_one_file = F.when(F.col("found.line").isNull(), is_same("reason")).otherwise(of_one_file)
-    return found.alias("found").join(there, is_same("source_file") & is_same("line") & of_one_file, "left_anti")
+    # The text of a line is another one where the declaration is.
+    is_same_line = F.when(F.col("there.digest").isNull(), is_same("raw")).otherwise(is_same("digest"))
+    is_same_entry = F.when(F.col("found.line").isNull(), is_same("reason")).otherwise(is_same_line)
+    return found.alias("found").join(there, is_same("source_file") & is_same("line") & is_same_entry, "left_anti")
 
 
-def tells_digests(snapshot: Snapshot) -> bool:
-    """Whether a quarantine has the digest of each line's file; that of an older program has not."""
-    return any(column.name == "digest" for column in snapshot.columns)
+def entries_at(spark: "SparkSession", snapshot: Snapshot, *, version: int | None = None) -> "DataFrame":
+    """The quarantine at the snapshot's version, or another one; what an older program did not tell is null."""
+    entries = table_at(spark, snapshot, version=version)
+    untold = [name for name in ("undeclared", "digest", _FIELDS) if name not in entries.columns]
+    return entries.select("*", *[F.lit(None).cast("string").alias(name) for name in untold])
 
 
 def _of_files(table_key: str, batch: Batch) -> commit_rows.Transaction:
@@ -172,9 +156,9 @@ def _fields(table: Table) -> "Column":
     return F.lit(landing.delimiter.join(field_names(landing.schema)) if landing.records_are_csv else None).cast("string")
 
 
-def _text(name: str) -> str:
-    """A file's name; bytes of it that are no UTF-8 are escaped."""
-    return name.encode("utf-8", "backslashreplace").decode()
+def _path(batch: Batch, file: SetAside) -> str:
+    """Where a file lies; bytes of its name that are no UTF-8 are escaped."""
+    return f"{batch.prefix}{file.name}".encode("utf-8", "backslashreplace").decode()
 
 
 def _app_id(table_key: str) -> str:

@@ -6,8 +6,7 @@ invariant of the table is violated. Then:
 1. Some files, or some records, are tried alone in an empty folder: a copy of the table that shares its files, or no table where there is
    none. One has to be written, or else the declaration is wrong.
 2. All files are tried, and those that fail in halves (`core.ingest.isolation`), until each that fails stands alone.
-3. What the failed write remembers of deletions is removed. The batch's manifest is written anew: those files are set aside, each with its
-   problem, and the others stay.
+3. What the failed write remembers of deletions is removed. The batch's manifest is written anew, with those files set aside.
 4. The load does the batch again, as if it had been killed. First its quarantine gets the files in the place of their lines.
 
 **Safety properties**
@@ -71,14 +70,7 @@ def isolate(lake: Lake, spark: "SparkSession", table: Table, batches: LandedBatc
         raise error
     folder = trial_folder(table.key)
     uri = f"{lake.settings.spark_root}/{folder}"
-
-    @cache
-    def tried(files: tuple[LandedFile, ...]) -> str | None:
-        return _why_not(rows.of(_part_of(batch, files)), table, uri)
-
-    def why_not(files: Sequence[LandedFile]) -> str | None:
-        return tried(tuple(files))
-
+    why_not = cache(lambda files: _why_not(rows.of(_part_of(batch, files)), table, uri))
     try:
         if facts is not None:
             spark.sql(statements.clone(uri, facts.snapshot.uri))
@@ -90,13 +82,8 @@ def isolate(lake: Lake, spark: "SparkSession", table: Table, batches: LandedBatc
     if not failing:
         raise _stop(table, batch, "though each of its files can by itself", problem) from error
     staged = staged_records(lake.settings.spark_root, table.key, _part_of(batch, [*failing]))
-    smaller = without_failing(
-        batch,
-        failing,
-        failing_records=staged_lines(spark, staged).count(),
-        is_overwrite=isinstance(table.write, Overwrite),
-        has_table=facts is not None,
-    )
+    records, is_overwrite = staged_lines(spark, staged).count(), isinstance(table.write, Overwrite)
+    smaller = without_failing(batch, failing, failing_records=records, is_overwrite=is_overwrite, has_table=facts is not None)
     forget_batch(lake.store, table.key, batch.number)
     batches.replace(smaller)
     return smaller

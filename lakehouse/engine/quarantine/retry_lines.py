@@ -5,7 +5,7 @@
 3. A manifest says by which commit the table has them, and at which version of the quarantine they still stood.
 4. Those that are in the table are taken out of the quarantine in one commit.
 
-A table that was put back from an older copy does not have that commit: the next load or retry puts the lines into the quarantine again.
+A table that was put back from an older copy has no such commit: the next load or retry puts the lines into the quarantine again.
 
 **Safety properties**
 - A line is appended only if the table has no row of its file and number, and leaves the quarantine only if the table has one: whatever
@@ -32,11 +32,11 @@ from lakehouse.core.ingest.outcome import QuarantineReview
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn, columns_in_force
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.ingest import commit_rows
-from lakehouse.engine.ingest.parse_lines import REASON, is_of_the_declaration, named_lines, parse_records, table_rows
+from lakehouse.engine.ingest.parse_lines import OWN, REASON, is_of_the_declaration, named_lines, parse_records, table_rows
 from lakehouse.engine.ingest.undeclared_fields import missing_columns, without_rescued
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.quarantine.entries import missing_entries, quarantine_key, tells_digests, why_other_fields
+from lakehouse.engine.quarantine.entries import entries_at, missing_entries, quarantine_key, why_other_fields
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import table_at, temporary_view
@@ -45,7 +45,7 @@ from lakehouse.engine.spark.session_settings import USER_METADATA, session_confs
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_PLACE = ("_source_file", "_source_line")
+_PLACE = OWN[:2]
 _LINE = ["source_file", "line"]  # the same, of a quarantine
 _OTHER = "_other_content"
 _RETRY = "retry"  # in the metadata of the commit that takes lines out: the version of `retry_app_id` by which the table has them
@@ -71,7 +71,6 @@ def retry_lines(
         if isinstance(changes, Dms) and not changes.position:
             why += ", whose name sorts right behind that of the file they are from: names order these changes"
         return replace(review, left={**review.left, "there is no table yet" if target is None else why: review.lines})
-    lines = lines if "digest" in lines.columns else lines.withColumn("digest", F.lit(None).cast("string"))
     if (other := (marked := mark_other_content(spark, lines, ledger)).where(_OTHER).count()) > 0:
         review = replace(review, left={**review.left, "their file was loaded with another content": other})
     lines, table = marked.where(f"NOT {_OTHER}").drop(_OTHER), pinned_table(table, ledger.columns, is_loaded=True)
@@ -92,13 +91,8 @@ def retry_lines(
             spark.sql(statements.add_columns(target.snapshot.uri, missing))
         told = [each.version for each in ledger.retried if each.table_id == target.snapshot.table_id]
         version = max(target.snapshot.transactions.get(retry_app_id(table.key), 0), *told, 0) + 1
-        commit_rows.write_frame(
-            fresh.coalesce(1),
-            target.snapshot.uri,
-            mode="append",
-            partition_by=commit_rows.partition_columns(table),
-            transaction=commit_rows.Transaction(app_id=retry_app_id(table.key), version=version),
-        )
+        by, transaction = commit_rows.partition_columns(table), commit_rows.Transaction(app_id=retry_app_id(table.key), version=version)
+        commit_rows.write_frame(fresh.coalesce(1), target.snapshot.uri, mode="append", partition_by=by, transaction=transaction)
     _take_out(lake, spark, table, known, lines, row_count)
     return review
 
@@ -131,7 +125,7 @@ def put_back(
 
 def _put_back(lake: Lake, spark: "SparkSession", table: Table, quarantine: TableFacts, lost: RetriedLines) -> int:
     """How many lines of one retry were put back; none where they never left this quarantine."""
-    uri, version = quarantine.snapshot.uri, lost.quarantine_version
+    version = lost.quarantine_version
     if version >= quarantine.snapshot.version:
         return 0
     commits = history_since(lake.store, quarantine.history, version).commits
@@ -143,10 +137,10 @@ def _put_back(lake: Lake, spark: "SparkSession", table: Table, quarantine: Table
         )
     if written_in(after).get(_RETRY) != lost.version:
         return 0
-    before, then = (spark.read.format("delta").option("versionAsOf", each).load(uri) for each in (version, version + 1))
+    before, then = (entries_at(spark, quarantine.snapshot, version=each) for each in (version, version + 1))
     found = missing_entries(spark, quarantine.snapshot, before.exceptAll(then))
     if (count := found.count()) > 0:
-        commit_rows.write_frame(found, uri, mode="append")
+        commit_rows.write_frame(found, quarantine.snapshot.uri, mode="append", widen=True)
     return count
 
 
@@ -192,7 +186,8 @@ def _take_out(lake: Lake, spark: "SparkSession", table: Table, known: Quarantine
         known.batches.plan(Batch(number=newest.number + 1, files=(), prefix=table.landing.prefix, retried=retried))
         said[_RETRY] = version
     with temporary_view(spark, loaded) as view, session_confs(spark, {USER_METADATA: json.dumps(said)}):
-        digest = "target.digest" if tells_digests(facts.snapshot) else "CAST(NULL AS STRING)"
+        tells_digests = any(column.name == "digest" for column in facts.snapshot.columns)
+        digest = "target.digest" if tells_digests else "CAST(NULL AS STRING)"
         spark.sql(statements.delete_loaded_lines(facts.snapshot.uri, view, digest=digest))
 
 
@@ -203,9 +198,9 @@ def _parsed(table: Table, lines: "DataFrame", added: Sequence[AddedColumn]) -> "
         "line",
         F.coalesce(F.timestamp_millis("landed_ms"), F.col("quarantined_at")).alias("landed_at"),
         "raw",
-        F.coalesce(why_other_fields(lines, table), F.when(~is_of_the_declaration(F.col("reason")), F.col("reason"))).alias("problem"),
+        F.coalesce(why_other_fields(table), F.when(~is_of_the_declaration(F.col("reason")), F.col("reason"))).alias("problem"),
         F.lit(False).alias("is_object"),
-        F.col("undeclared") if "undeclared" in lines.columns else F.lit(None).cast("string").alias("undeclared"),
+        "undeclared",
         F.lit(None).cast("string").alias("digest"),
     )
     return parse_records(table.landing, named_lines(records), added, commit_rows.partition_columns(table))

@@ -12,8 +12,8 @@ Lines are read again as `engine.quarantine.retry_lines` tells, and files so:
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from lakehouse.core.declaration.table import Table
@@ -26,11 +26,10 @@ from lakehouse.engine.ingest.arrival import unfinished_batch
 from lakehouse.engine.ingest.work_size import confs_to_retry
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.quarantine.entries import quarantine_key
+from lakehouse.engine.quarantine.entries import entries_at, quarantine_key
 from lakehouse.engine.quarantine.retry_lines import QuarantineFacts, put_back, retry_lines
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
-from lakehouse.engine.spark.frames import table_at
 from lakehouse.engine.spark.session_settings import ANSI, READ_WHOLE, USER_METADATA, session_confs
 from lakehouse.engine.spark.sessions import translated
 from lakehouse.engine.store import StoredFile
@@ -48,9 +47,8 @@ def account_of(lake: Lake, table: Table) -> QuarantineAccount | None:
     if facts is None:
         return None
     written = [written_in(commit) for commit in history_since(lake.store, facts.history, -1).commits]
-    counts = ([each.get(name, 0) for each in written] for name in ("settled", "retried"))
-    settled, retried = (sum(count for count in each if isinstance(count, int)) for each in counts)
-    return QuarantineAccount(table=table.key, rows=facts.snapshot.row_count, settled=settled, retried=retried)
+    told = {name: sum(count for each in written if isinstance(count := each.get(name), int)) for name in ("settled", "retried")}
+    return QuarantineAccount(table=table.key, rows=facts.snapshot.row_count, **told)
 
 
 def show(lake: Lake, spark: "SparkSession", table: Table, files: Sequence[str], *, limit: int) -> dict[str, Any]:
@@ -63,13 +61,9 @@ def show(lake: Lake, spark: "SparkSession", table: Table, files: Sequence[str], 
         held = _held(spark, _facts(lake, table), files)
         reasons = held.groupBy("reason").count().orderBy(F.desc("count"), "reason").limit(_SHOWN_REASONS).collect()
         newest = held.orderBy(F.desc("batch"), "source_file", "line").limit(limit)
-        at = (F.unix_millis("quarantined_at")).alias("quarantined_ms")
+        at = F.unix_millis("quarantined_at").alias("quarantined_ms")
         rows = newest.select("source_file", "line", "reason", "raw", "batch", at).collect()
-    return {
-        "table": table.key,
-        "reasons": [{"reason": reason, "count": count} for reason, count in reasons],
-        "entries": [row.asDict() for row in rows],
-    }
+    return {"table": table.key, "reasons": [row.asDict() for row in reasons], "entries": [row.asDict() for row in rows]}
 
 
 def settle(lake: Lake, spark: "SparkSession", table: Table, files: Sequence[str], *, why: str, dry_run: bool) -> QuarantineReview:
@@ -80,11 +74,11 @@ def settle(lake: Lake, spark: "SparkSession", table: Table, files: Sequence[str]
     """
     if not why.strip():
         raise Refused(f"quarantine {table.key}: --why is empty; accepted: what was done about it")
-    with translated(), _guard(lake, spark, table, "settling", dry_run=dry_run):
+    guard = nullcontext() if dry_run else hold(lake, spark, table.key, owner=f"settling of the quarantine of {table.key}")
+    with translated(), guard, session_confs(spark, READ_WHOLE):
         facts = _known(lake, table).quarantine
         held = _held(spark, facts, files)
-        total, lines = _counts(held)
-        upto = max([0, *(batch for (batch,) in held.selectExpr("max(batch)").collect() if batch is not None)])
+        total, lines, upto = _counts(held)
         if total and not dry_run:
             with session_confs(spark, {USER_METADATA: json.dumps({"settled": total, "why": why.strip()})}):
                 spark.sql(statements.delete_lines(facts.snapshot.uri, upto_batch=upto, source_files=files))
@@ -98,13 +92,14 @@ def retry(lake: Lake, spark: "SparkSession", table: Table, files: Sequence[str],
         Refused: nothing is there, a batch is not done, or the table that is there has other columns than its declaration.
         Broken: the table has fewer of the lines than were written into it.
     """
-    with translated(), _guard(lake, spark, table, "a retry", dry_run=dry_run), session_confs(spark, {ANSI: "false"}):
+    guard = nullcontext() if dry_run else hold(lake, spark, table.key, owner=f"a retry of the quarantine of {table.key}")
+    with translated(), guard, session_confs(spark, {ANSI: "false", **READ_WHOLE}):
         known = _known(lake, table)
         if not dry_run and put_back(lake, spark, table, known.target, known.ledger, lambda _: None) is not known.target:
             known = _known(lake, table)
         with session_confs(spark, confs_to_retry(known.quarantine, known.target)):
             held = _held(spark, known.quarantine, files)
-            total, lines = _counts(held)
+            total, lines, _ = _counts(held)
             left = _retry_files(lake, spark, table, known, held.where("line IS NULL"), dry_run=dry_run) if total > lines else {}
             review = QuarantineReview(table=table.key, dry_run=dry_run, lines=lines, files=total - lines - sum(left.values()), left=left)
             return retry_lines(lake, spark, table, known, held.where("line IS NOT NULL"), review) if lines else review
@@ -125,10 +120,8 @@ def _retry_files(
             again.append(file)
     if again and not dry_run:
         # Of another time than the file's, so that the file is new to the next load.
-        aside = tuple(
-            SetAside(name=file.name.removeprefix(landing.prefix), size_bytes=file.size_bytes, why="it is to be read again", modified_ms=-1)
-            for file in again
-        )
+        sizes, why = {file.name.removeprefix(landing.prefix): file.size_bytes for file in again}, "it is to be read again"
+        aside = tuple(SetAside(name=name, size_bytes=size, why=why, modified_ms=-1) for name, size in sizes.items())
         newest = 0 if known.ledger.newest is None else known.ledger.newest.number
         known.batches.plan(Batch(number=newest + 1, files=(), set_aside=aside, prefix=landing.prefix))
         names = [file.name for file in again]
@@ -138,14 +131,14 @@ def _retry_files(
 
 
 def _held(spark: "SparkSession", facts: TableFacts, files: Sequence[str]) -> "DataFrame":
-    held = table_at(spark, facts.snapshot)
+    held = entries_at(spark, facts.snapshot)
     return held.where(held["source_file"].isin(*files)) if files else held
 
 
-def _counts(held: "DataFrame") -> tuple[int, int]:
-    """How many entries there are, and how many of them are lines."""
-    [found] = held.selectExpr("count(*)", "count(line)").collect()
-    return found[0], found[1]
+def _counts(held: "DataFrame") -> tuple[int, int, int]:
+    """How many entries there are, how many of them are lines, and the last batch that put one there."""
+    [(total, lines, upto)] = held.selectExpr("count(*)", "count(line)", "coalesce(max(batch), 0)").collect()
+    return total, lines, upto
 
 
 def _known(lake: Lake, table: Table) -> QuarantineFacts:
@@ -165,12 +158,3 @@ def _facts(lake: Lake, table: Table) -> TableFacts:
     if facts is None:
         raise Refused(f"quarantine {table.key}: nothing of it was ever refused; accepted: a table of lakehouse quarantine list")
     return facts
-
-
-@contextmanager
-def _guard(lake: Lake, spark: "SparkSession", table: Table, what: str, *, dry_run: bool) -> Iterator[None]:
-    if dry_run:
-        yield
-        return
-    with hold(lake, spark, table.key, owner=f"{what} of the quarantine of {table.key}"), session_confs(spark, READ_WHOLE):
-        yield

@@ -18,6 +18,4 @@ def store_at(address: str, make_client: Callable[[], Any] | None = None) -> Stor
 
     `make_client` gives the client of one on S3.
     """
-    if not address.startswith("s3://"):
-        return DiskStore(Path(address))
-    return S3Store(*split_bucket(address), make_client=make_client)
+    return S3Store(*split_bucket(address), make_client) if address.startswith("s3://") else DiskStore(Path(address))

@@ -1,8 +1,8 @@
 """A store in a folder of this machine.
 
 Safety properties:
-- A file appears under its name whole and on the disk, or not at all: it is written under a private name beside it,
-  flushed, then renamed (`put`) or linked (`put_if_absent`, which link(2) makes atomic).
+- A file appears under its name whole and on the disk, or not at all: it is written under a private name beside it, flushed, then renamed
+  (`put`) or linked (`put_if_absent`, which link(2) makes atomic).
 - No symbolic link leads out of the root: links are not listed, and a name of what lies outside is refused.
 """
 
@@ -13,13 +13,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from operator import attrgetter
 from pathlib import Path
 from uuid import uuid4
 
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.inventory.expiry import UNFINISHED
 from lakehouse.core.inventory.objects import StoredObject
-from lakehouse.engine.store.interface import LOCAL, StoredFile, checked_name, folder_prefix
+from lakehouse.engine.store.interface import LOCAL, Store, StoredFile, checked_name, folder_prefix
 
 # A disk takes several at once; threads of one process share its directory locks, so that more gain nothing.
 _UNLINKERS, _FEW = 8, 64
@@ -27,7 +28,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 _NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
-class DiskStore:
+class DiskStore(Store):
     """A `Store` below `root`, which is made by the first write."""
 
     bucket = LOCAL
@@ -37,49 +38,34 @@ class DiskStore:
         self.root = root
         self.requests = Counter[str]()
 
-    def keeps_versions(self) -> bool | None:
-        """See `Store.keeps_versions`."""
-        return False
-
     def list(self, prefix: str) -> list[StoredFile]:
         """See `Store.list`."""
-        folder = folder_prefix(prefix)
-        with _translated(self.root / folder, "list"):
-            files = (_stored(name, entry) for name, entry in self._walk(folder) if not UNFINISHED.fullmatch(entry.name))
-            return sorted((file for file in files if file), key=lambda file: file.name)
+        files = (file for file in self._files(prefix) if not UNFINISHED.fullmatch(file.name.rpartition("/")[2]))
+        return sorted(files, key=attrgetter("name"))
 
     def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
         """See `Store.folders`."""
         path = self.root / folder_prefix(prefix)
         self._check_inside(path)
-        found: list[str] = []
         with _translated(path, "list"), suppress(FileNotFoundError, NotADirectoryError), os.scandir(path) as entries:
-            found = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False) and entry.name > after]
-        return sorted(found)
+            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False) and entry.name > after)
+        return []
 
     def walk(self, prefix: str) -> Iterator[StoredObject]:
         """See `Store.walk`. Bytes of a name that are no UTF-8 are escaped, as no reader of the lake could name them."""
-        folder = folder_prefix(prefix)
-        with _translated(self.root / folder, "list"):
-            for name, entry in self._walk(folder):
-                if file := _stored(name, entry):
-                    key = name.encode("utf-8", "backslashreplace").decode()
-                    yield StoredObject(bucket=self.bucket, key=key, size_bytes=file.size_bytes, modified_ms=file.modified_ms)
+        for file in self._files(prefix):
+            key = file.name.encode("utf-8", "backslashreplace").decode()
+            yield StoredObject(bucket=self.bucket, key=key, size_bytes=file.size_bytes, modified_ms=file.modified_ms)
 
     def read(self, name: str) -> bytes:
         """See `Store.read`."""
         path = self.root / checked_name(name)
+        self._check_inside(path)
         with _translated(path, "read"):
-            if not self._is_inside(path):
-                raise Refused(f"store: {path} leads out of {self.root} through a link; accepted: files inside it")
             try:
                 return path.read_bytes()
             except (IsADirectoryError, NotADirectoryError) as error:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from error
-
-    def read_many(self, names: Sequence[str]) -> Iterator[bytes]:
-        """See `Store.read_many`."""
-        return map(self.read, names)
 
     def put(self, name: str, data: bytes) -> None:
         """See `Store.put`."""
@@ -102,78 +88,65 @@ class DiskStore:
     def stat(self, name: str) -> StoredFile | None:
         """See `Store.stat`."""
         path = self._path(name)
-        with _translated(path, "look at"):
-            try:
-                status = path.lstat()
-            except (FileNotFoundError, NotADirectoryError):
-                return None
-        modified_ms = status.st_mtime_ns // 1_000_000
-        return StoredFile(name=name, size_bytes=status.st_size, modified_ms=modified_ms) if stat.S_ISREG(status.st_mode) else None
+        with _translated(path, "look at"), suppress(FileNotFoundError, NotADirectoryError):
+            status = path.lstat()
+            return _stored(name, status) if stat.S_ISREG(status.st_mode) else None
+        return None
 
     def delete(self, names: Iterable[str]) -> None:
         """See `Store.delete`."""
-        failed = [error for _, error in self._unlink([*names]) if error]
-        if failed:
+        if failed := [*self._unlink([*names]).values()]:
             with _translated(failed[0].filename, f"delete ({len(failed)} file(s) failed)"):
                 raise failed[0]
 
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
         """See `Store.delete_each`."""
-        return {name: error.strerror or type(error).__name__ for name, error in self._unlink(names) if error}
+        return {name: error.strerror or type(error).__name__ for name, error in self._unlink(names).items()}
 
-    def _unlink(self, names: Sequence[str]) -> Iterator[tuple[str, OSError | None]]:
+    def _unlink(self, names: Sequence[str]) -> dict[str, OSError]:
         paths = [self._path(name) for name in names]
-        if len(paths) < _FEW:
-            yield from zip(names, map(_unlink, paths), strict=True)
-            return
-        with ThreadPoolExecutor(max_workers=_UNLINKERS) as pool:
-            yield from zip(names, pool.map(_unlink, paths), strict=True)
+        with ThreadPoolExecutor(max_workers=_UNLINKERS) as pool:  # no thread is started for a few
+            errors = (map if len(paths) < _FEW else pool.map)(_unlink, paths)
+            return {name: error for name, error in zip(names, errors, strict=True) if error}
 
     def _path(self, name: str) -> Path:
         path = self.root / checked_name(name)
-        if not self._is_inside(path.parent):
-            raise Refused(f"store: {path} leads out of {self.root} through a link; accepted: names that stay inside it")
+        self._check_inside(path.parent)
         return path
 
-    def _check_inside(self, folder: Path) -> None:
-        if not self._is_inside(folder):
-            raise Refused(f"store: {folder} leads out of {self.root} through a link; accepted: folders inside it")
-
-    def _is_inside(self, path: Path) -> bool:
+    def _check_inside(self, path: Path) -> None:
         root = os.path.realpath(self.root)
-        return os.path.commonpath((root, os.path.realpath(path))) == root
+        if os.path.commonpath((root, os.path.realpath(path))) != root:
+            raise Refused(f"store: {path} leads out of {self.root} through a link; accepted: names that stay inside it")
 
-    def _walk(self, folder: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        """Files below `folder` (ending in `/`), as found, with their names; what vanishes meanwhile is left out."""
-        self._check_inside(self.root / folder)
-        pending = [folder]
-        while pending:
-            inside = pending.pop()
-            with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.root / inside) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        pending.append(f"{inside}{entry.name}/")
-                    elif entry.is_file(follow_symlinks=False):
-                        yield f"{inside}{entry.name}", entry
+    def _files(self, prefix: str) -> Iterator[StoredFile]:
+        """Files in a folder and below it, as found; those that vanish meanwhile are left out."""
+        pending = [folder_prefix(prefix)]
+        path = self.root / pending[0]
+        self._check_inside(path)
+        with _translated(path, "list"):
+            while pending:
+                inside = pending.pop()
+                with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.root / inside) as entries:
+                    for entry in entries:
+                        if entry.is_dir(follow_symlinks=False):
+                            pending.append(f"{inside}{entry.name}/")
+                        elif entry.is_file(follow_symlinks=False):
+                            with suppress(FileNotFoundError):
+                                yield _stored(f"{inside}{entry.name}", entry.stat(follow_symlinks=False))
 
 
 def _unlink(path: Path) -> OSError | None:
     """Why the file is still there; one that was not is fine."""
     try:
-        path.unlink()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+        with suppress(FileNotFoundError, NotADirectoryError):
+            path.unlink()
     except OSError as error:
         return error
     return None
 
 
-def _stored(name: str, entry: os.DirEntry[str]) -> StoredFile | None:
-    """The file, or `None` if it vanished since it was found."""
-    try:
-        status = entry.stat(follow_symlinks=False)
-    except FileNotFoundError:
-        return None
+def _stored(name: str, status: os.stat_result) -> StoredFile:
     return StoredFile(name=name, size_bytes=status.st_size, modified_ms=status.st_mtime_ns // 1_000_000)
 
 

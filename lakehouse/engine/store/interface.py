@@ -28,29 +28,21 @@ class StoredFile:
 class Store(Protocol):
     """Whole files under one root, by names with `/` between the parts; a name's key in `bucket` is `prefix` and the name.
 
+    The `bucket` of a folder of this machine is `LOCAL`; the `prefix` is empty, or ends in `/`. The `requests` that this object has made are
+    counted by S3's names for them, its retries left out; none where nothing is asked for.
+
     Raises:
         Refused: from any method: a name that is empty, absolute or has `..` in it, or a right that is missing.
         Transient: from any method: the storage throttles, times out or is full for now.
     """
 
-    @property
-    def bucket(self) -> str:
-        """Where the keys are; a folder of this machine is the bucket `local`."""
-        ...
-
-    @property
-    def prefix(self) -> str:
-        """What every key begins with: empty, or ending in `/`."""
-        ...
-
-    @property
-    def requests(self) -> Counter[str]:
-        """How many requests this object has made, by S3's names for them, its retries left out; none where nothing is asked for."""
-        ...
+    bucket: str
+    prefix: str
+    requests: Counter[str]
 
     def keeps_versions(self) -> bool | None:
         """Whether what is deleted stays as an older version; `None` where that may not be known."""
-        ...
+        return False
 
     def list(self, prefix: str) -> list[StoredFile]:
         """Every file in the folder `prefix` and below, sorted by name; `""` is the root, a folder that is not there is empty."""
@@ -73,11 +65,10 @@ class Store(Protocol):
 
     def read_many(self, names: Sequence[str]) -> Iterator[bytes]:
         """The contents of many files in the order of their names, several at a time where that is faster; errors as `read`."""
-        ...
+        return map(self.read, names)
 
     def put(self, name: str, data: bytes) -> None:
         """Write one file, replacing one that is there; a reader sees the old content or the new, never a part."""
-        ...
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """Write one file unless the name is taken, and whether this call wrote it; of several at once, one does."""
@@ -89,7 +80,6 @@ class Store(Protocol):
 
     def delete(self, names: Iterable[str]) -> None:
         """Remove files; those that are not there are fine, and the others go even if one fails."""
-        ...
 
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
         """The same, and why those that are left could not be removed, by name, in place of an error; of one request's names, on S3."""
@@ -108,9 +98,5 @@ def checked_name(name: str) -> str:
 
 
 def folder_prefix(prefix: str) -> str:
-    """`prefix` as a folder, ending in `/` (`""` for the root), so that `a/b` never takes in `a/bc`.
-
-    Raises:
-        Refused: as for `checked_name`.
-    """
+    """`prefix` as a folder, ending in `/` (`""` for the root), so that `a/b` never takes in `a/bc`; raises as `checked_name`."""
     return f"{checked_name(prefix.removesuffix('/'))}/" if prefix else ""

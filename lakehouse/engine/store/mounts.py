@@ -1,10 +1,9 @@
 """A lake's store in which the folders of some tables lie elsewhere: in other folders of this machine, or in other buckets.
 
-Whoever reads a table asks for it by its key, as ever; where the table lies is known here alone.
+A table is asked for by its key, as ever; its place is known here alone.
 
 Safety properties:
-- Nothing is written into a folder that lies elsewhere: whoever writes such a table is somebody else. Only files that are named one by one
-  can be deleted there.
+- Nothing is written into a folder that lies elsewhere, which is somebody else's. Files can be deleted there if they are named one by one.
 - The lake's own listing holds nothing of these folders, and a listing of one of them holds nothing else.
 """
 
@@ -15,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.objects import StoredObject
-from lakehouse.engine.store.interface import Store, StoredFile
+from lakehouse.engine.store.interface import Store, StoredFile, folder_prefix
 
 
 def real_address(address: str) -> str:
@@ -30,16 +29,8 @@ class Mount:
     store: Store
     folder: str = ""
 
-    def name(self, rest: str) -> str:
-        """The name there of what lies at `rest` below the folder."""
-        return "/".join(part for part in (self.folder, rest) if part)
 
-    def rest(self, name: str) -> str:
-        """The other way round."""
-        return name.removeprefix(f"{self.folder}/") if self.folder else name
-
-
-class MountedStore:
+class MountedStore(Store):
     """A `Store` that is `base`, but for the folders in `mounts`."""
 
     def __init__(self, base: Store, mounts: Mapping[str, Mount]) -> None:
@@ -48,7 +39,7 @@ class MountedStore:
 
     @property
     def requests(self) -> Counter[str]:
-        """See `Store.requests`."""
+        """See `Store`."""
         stores = {id(store): store for store in (self.base, *(each.store for each in self.mounts.values()))}
         return sum((store.requests for store in stores.values()), Counter[str]())
 
@@ -58,43 +49,43 @@ class MountedStore:
 
     def list(self, prefix: str) -> list[StoredFile]:
         """See `Store.list`."""
-        key, mount, rest = self._find(prefix)
-        if mount is None:
-            return self.base.list(prefix)
-        return [replace(file, name=f"{key}/{mount.rest(file.name)}") for file in mount.store.list(mount.name(rest))]
+        store, there = self._find(prefix)
+        if store is self.base:
+            return store.list(prefix)
+        folder, own = folder_prefix(there), folder_prefix(prefix)
+        return [replace(file, name=own + file.name.removeprefix(folder)) for file in store.list(there)]
 
     def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
         """See `Store.folders`."""
-        _, mount, rest = self._find(prefix)
-        return self.base.folders(prefix, after=after) if mount is None else mount.store.folders(mount.name(rest), after=after)
+        store, there = self._find(prefix)
+        return store.folders(there, after=after)
 
     def walk(self, prefix: str) -> Iterator[StoredObject]:
         """See `Store.walk`; the keys of what lies elsewhere are those that it would have in the lake."""
-        key, mount, rest = self._find(prefix)
-        if mount is None:
-            yield from self.base.walk(prefix)
+        store, there = self._find(prefix)
+        if store is self.base:
+            yield from store.walk(prefix)
             return
-        for each in mount.store.walk(mount.name(rest)):
-            name = mount.rest(each.key.removeprefix(mount.store.prefix))
-            yield replace(each, bucket=self.bucket, key=f"{self.prefix}{key}/{name}")
+        folder, own = store.prefix + folder_prefix(there), self.prefix + folder_prefix(prefix)
+        for each in store.walk(there):
+            yield replace(each, bucket=self.bucket, key=own + each.key.removeprefix(folder))
 
     def read(self, name: str) -> bytes:
         """See `Store.read`."""
-        _, mount, rest = self._find(name)
-        return self.base.read(name) if mount is None else mount.store.read(mount.name(rest))
+        store, there = self._find(name)
+        return store.read(there)
 
     def read_many(self, names: Sequence[str]) -> Iterator[bytes]:
         """See `Store.read_many`."""
         found = [self._find(name) for name in names]
-        mount = found[0][1] if found else None
-        if any(each[1] is not mount for each in found):
+        if any(store is not found[0][0] for store, _ in found):
             return map(self.read, names)
-        return self.base.read_many(names) if mount is None else mount.store.read_many([mount.name(rest) for _, _, rest in found])
+        return found[0][0].read_many([there for _, there in found]) if found else iter(())
 
     def stat(self, name: str) -> StoredFile | None:
         """See `Store.stat`."""
-        _, mount, rest = self._find(name)
-        found = self.base.stat(name) if mount is None else mount.store.stat(mount.name(rest))
+        store, there = self._find(name)
+        found = store.stat(there)
         return found and replace(found, name=name)
 
     def put(self, name: str, data: bytes) -> None:
@@ -110,25 +101,23 @@ class MountedStore:
         self.base.delete([self._own(name) for name in names])
 
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
-        """See `Store.delete_each`. The names of one call lie in one place."""
+        """See `Store.delete_each`. The names of one call lie in one store."""
         found = [self._find(name) for name in names]
-        mount = found[0][1] if found else None
-        if mount is None:
-            return self.base.delete_each([self._own(name) for name in names])
-        if any(each[1] is not mount for each in found):
-            raise Refused(f"store: files of several tables in one deletion, like {names[0]!r} and {names[-1]!r}; accepted: those of one")
-        there = {mount.name(rest): name for name, (_, _, rest) in zip(names, found, strict=True)}
-        return {there[name]: why for name, why in mount.store.delete_each([*there]).items()}
+        if any(store is not found[0][0] for store, _ in found):
+            raise Refused(f"store: files of several places in one deletion, like {names[0]!r} and {names[-1]!r}; accepted: those of one")
+        own = {there: name for (_, there), name in zip(found, names, strict=True)}
+        return {own[there]: why for there, why in found[0][0].delete_each([*own]).items()} if found else {}
 
-    def _find(self, name: str) -> tuple[str, Mount | None, str]:
-        """The key of the mount that a name lies in, the mount, and the name's rest; no mount for the lake's own."""
+    def _find(self, name: str) -> tuple[Store, str]:
+        """The store that a name lies in, and the name there."""
         layer, _, below = name.partition("/")
         table, _, rest = below.partition("/")
-        key = f"{layer}/{table}"
-        return key, self.mounts.get(key), rest
+        mount = self.mounts.get(f"{layer}/{table}")
+        if mount is None:
+            return self.base, name
+        return mount.store, "/".join(part for part in (mount.folder, rest) if part)
 
     def _own(self, name: str) -> str:
-        key, mount, _ = self._find(name)
-        if mount is not None:
-            raise Refused(f"store: {name!r} lies in {key}, which others write; accepted: names in the lake's own folders")
+        if self._find(name)[0] is not self.base:
+            raise Refused(f"store: {name!r} lies in a table that others write; accepted: names in the lake's own folders")
         return name

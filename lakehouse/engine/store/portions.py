@@ -1,15 +1,12 @@
 """Files in portions, of which one is in memory at once."""
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
+from lakehouse.core.delta.snapshot import DataFile
+from lakehouse.core.ingest.batches import LandedFile
 
-class _Sized(Protocol):
-    @property
-    def size_bytes(self) -> int: ...
-
-
-_F = TypeVar("_F", bound=_Sized)
+_F = TypeVar("_F", DataFile, LandedFile)
 
 
 def in_portions(files: Iterable[_F], *, most_bytes: int, most_files: int | None = None) -> Iterator[list[_F]]:

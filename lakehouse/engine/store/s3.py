@@ -3,8 +3,7 @@
 boto3 finds endpoint, region and keys by its own rules (the AWS_ variables); nothing of it is loaded before the first request.
 
 Safety properties:
-- `put_if_absent` is S3's conditional write. A retry that finds the name taken looks whether an earlier try of the same
-  call took it, so that a lost answer is not mistaken for a lost race.
+- `put_if_absent` is S3's conditional write. A retry that finds the name taken looks whether an earlier try of the same call took it.
 - A server that ignores the condition is refused before the first conditional write: it would overwrite what is there.
 - `delete` reads the errors that S3 reports by key inside a successful answer.
 """
@@ -15,21 +14,23 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from email.utils import parsedate_to_datetime
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 from uuid import uuid4
 
-from lakehouse.core.errors import LakehouseError, Refused, Transient
+from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.settings import s3_endpoint, s3_region
 from lakehouse.engine.clock import pause_about
-from lakehouse.engine.store.interface import StoredFile, checked_name, folder_prefix
-from lakehouse.engine.store.s3_walk import ParallelWalk, answered_ms, find_keys
+from lakehouse.engine.store.interface import Store, StoredFile, checked_name, folder_prefix
+from lakehouse.engine.store.s3_walk import find_keys, walk_keys
 
 # Source: AWS, DeleteObjects: "The request can contain a list of up to 1,000 keys".
 _DELETE_BATCH = 1_000
-_PAUSES_SECONDS = (0.1, 0.3, 0.9, 2.7)
+_PAUSES_SECONDS = (0.0, 0.1, 0.3, 0.9, 2.7)  # the first try is at once
 _READERS = 16
 _ATTEMPTS = 3  # botocore's default of its standard mode
 _PASSING = frozenset({"SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "Throttling", "OperationAborted"})
@@ -68,45 +69,40 @@ def s3_client(*, region_name: str | None, endpoint_url: str | None, profile_name
     return boto3.Session(region_name=region_name, profile_name=profile_name).client("s3", endpoint_url=endpoint_url, config=config)
 
 
-class S3Store:
-    """A `Store` of the keys below `prefix` in `bucket`. The first request makes the client, unless there is one."""
+class S3Store(Store):
+    """A `Store` of the keys below `prefix` in `bucket`. The first request makes the client."""
 
-    def __init__(self, bucket: str, prefix: str, client: Any | None = None, *, make_client: Callable[[], Any] | None = None) -> None:
+    def __init__(self, bucket: str, prefix: str, make_client: Callable[[], Any] | None = None) -> None:
         self.bucket = bucket
         self.prefix = folder_prefix(prefix)
         self.requests = Counter[str]()
         self._asking, self._is_heeded = threading.Lock(), False
         self._make_client = make_client or (lambda: s3_client(**client_options(os.environ)))
-        if client is not None:
-            self.client = client
 
     @cached_property
     def client(self) -> Any:
         """The S3 client in use, whose requests are counted."""
         client = self._make_client()
-        client.meta.events.register("before-call.s3", self._count)
+        client.meta.events.register("before-call.s3", lambda model, **_: self.requests.update([model.name]))
         return client
 
     def keeps_versions(self) -> bool | None:
         """See `Store.keeps_versions`."""
-        try:
-            with self._translated("list", ""):
-                return "Status" in self.client.get_bucket_versioning(Bucket=self.bucket)
-        except Refused:
-            return None
+        with suppress(Refused), self._translated("list", ""):
+            return "Status" in self.client.get_bucket_versioning(Bucket=self.bucket)
+        return None
 
     def clock_ms(self) -> int:
         """The server's time, as its answers tell it."""
         with self._translated("list", self.prefix):
-            return answered_ms(self.client.list_objects_v2(Bucket=self.bucket, MaxKeys=1))
+            answer = self.client.list_objects_v2(Bucket=self.bucket, MaxKeys=1)
+        return round(parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"]).timestamp() * 1_000)
 
     def list(self, prefix: str) -> list[StoredFile]:
         """See `Store.list`. Keys that end in `/` mark folders and are no files."""
-        key = self.prefix + folder_prefix(prefix)
-        with self._translated("list", key):
-            pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=key)
-            objects = [entry for page in pages for entry in page.get("Contents", ()) if not entry["Key"].endswith("/")]
-        return sorted((self._stored(entry) for entry in objects), key=lambda file: file.name)
+        pages = self._pages(self.prefix + folder_prefix(prefix))
+        objects = [entry for page in pages for entry in page.get("Contents", ()) if not entry["Key"].endswith("/")]
+        return sorted(map(self._stored, objects), key=attrgetter("name"))
 
     def find(self, names: Iterable[str]) -> Sequence[StoredFile]:
         """Those of the files that are there, as `list` gives them, in no more requests than names or than pages of the listing."""
@@ -117,17 +113,15 @@ class S3Store:
     def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
         """See `Store.folders`. What comes before `after` is not listed at all."""
         key = self.prefix + folder_prefix(prefix)
-        begin = {"StartAfter": key + after} if after else {}
-        with self._translated("list", key):
-            pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=key, Delimiter="/", **begin)
-            found = [entry["Prefix"].removeprefix(key).removesuffix("/") for page in pages for entry in page.get("CommonPrefixes", ())]
+        pages = self._pages(key, Delimiter="/", **({"StartAfter": key + after} if after else {}))
+        found = (entry["Prefix"].removeprefix(key).removesuffix("/") for page in pages for entry in page.get("CommonPrefixes", ()))
         return sorted(name for name in found if name > after)
 
     def walk(self, prefix: str) -> Iterator[StoredObject]:
         """See `Store.walk`. Current versions alone are listed."""
         key = self.prefix + folder_prefix(prefix)
         with self._translated("list", key):
-            for entry in ParallelWalk(self.client, self.bucket, key).entries():
+            for entry in walk_keys(self.client, self.bucket, key):
                 yield StoredObject(
                     bucket=self.bucket,
                     key=entry["Key"],
@@ -156,27 +150,27 @@ class S3Store:
             self.client.put_object(Bucket=self.bucket, Key=key, Body=data)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        """See `Store.put_if_absent`.
-
-        Raises:
-            Refused: the server ignores the condition; nothing was written.
-        """
+        """See `Store.put_if_absent`; refused where the server ignores the condition, before anything is written."""
         key, writer = self._key(name), uuid4().hex
         self._check_conditions_are_heeded()
         with self._translated("write", key):
-            for pause in (0.0, *_PAUSES_SECONDS):
+            for pause in _PAUSES_SECONDS:
                 pause_about(pause)
                 if (answer := self._put_conditionally(key, data, writer)) is not None:
                     return answer
-        raise Transient(
-            f"store: s3://{self.bucket}/{key} could not be written: {1 + len(_PAUSES_SECONDS)} conflicting writes at once; try again"
-        )
+        raise Transient(f"store: s3://{self.bucket}/{key}: {len(_PAUSES_SECONDS)} conflicting writes at once; try again")
 
     def delete(self, names: Iterable[str]) -> None:
         """See `Store.delete`."""
         asked = [*names]
-        if failed := self.delete_each(asked):
-            raise self._not_deleted(failed, asked=len(asked))
+        failed = self.delete_each(asked)
+        if not failed:
+            return
+        name, code = min(failed.items(), key=lambda item: item[1] in _PASSING)  # the first that is final, if one is
+        text = f"store: {len(failed)} of {len(asked)} keys were not deleted, for one s3://{self.bucket}/{self.prefix}{name}: {code}"
+        if code in _PASSING:
+            raise Transient(f"{text}; the others are gone, try again")
+        raise Refused(f"{text}; the others are gone; needed is {_PERMISSIONS['delete']} on every key of the lake")
 
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
         """See `Store.delete_each`."""
@@ -189,15 +183,14 @@ class S3Store:
     def stat(self, name: str) -> StoredFile | None:
         """See `Store.stat`."""
         key = self._key(name)
-        try:
-            with self._translated("read", key):
-                head = self.client.head_object(Bucket=self.bucket, Key=key)
-        except FileNotFoundError:
-            return None
-        return self._stored({**head, "Key": key, "Size": head["ContentLength"]})
+        with suppress(FileNotFoundError), self._translated("read", key):
+            head = self.client.head_object(Bucket=self.bucket, Key=key)
+            return self._stored({**head, "Key": key, "Size": head["ContentLength"]})
+        return None
 
-    def _count(self, model: Any, **_: Any) -> None:
-        self.requests[model.name] += 1
+    def _pages(self, key: str, **more: str) -> Iterator[Mapping[str, Any]]:
+        with self._translated("list", key):
+            yield from self.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=key, **more)
 
     def _key(self, name: str) -> str:
         return self.prefix + checked_name(name)
@@ -219,7 +212,9 @@ class S3Store:
                 return None
             if code not in ("PreconditionFailed", "412"):
                 raise
-            return answer.get("RetryAttempts", 0) > 0 and self._writer(key) == writer
+            if not answer.get("RetryAttempts"):
+                return False
+            return self.client.head_object(Bucket=self.bucket, Key=key)["Metadata"].get("writer") == writer
 
     def _check_conditions_are_heeded(self) -> None:
         """Writes a key that is taken: one request for each store object, two for a lake's first."""
@@ -235,14 +230,11 @@ class S3Store:
                 "accepted: AWS S3, or a server with conditional writes (PutObject with If-None-Match: *)"
             )
 
-    def _writer(self, key: str) -> str | None:
-        return self.client.head_object(Bucket=self.bucket, Key=key)["Metadata"].get("writer")
-
     def _delete_batch(self, keys: Sequence[str]) -> dict[str, str]:
         """What S3 could not delete of at most 1,000 keys: key -> error code; passing errors are asked again, alone."""
         final: dict[str, str] = {}
         pending: Sequence[str] = keys
-        for pause in (0.0, *_PAUSES_SECONDS):
+        for pause in _PAUSES_SECONDS:
             pause_about(pause)  # what is asked again at once is refused again
             with self._translated("delete", pending[0]):
                 request = {"Objects": [{"Key": key} for key in pending], "Quiet": True}
@@ -256,13 +248,6 @@ class S3Store:
             if not pending:
                 return final
         return final | {key: failed[key] for key in pending}
-
-    def _not_deleted(self, failed: Mapping[str, str], *, asked: int) -> LakehouseError:
-        name, code = next(((name, code) for name, code in failed.items() if code not in _PASSING), next(iter(failed.items())))
-        text = f"store: {len(failed)} of {asked} keys were not deleted, for one s3://{self.bucket}/{self.prefix}{name}: {code}"
-        if code in _PASSING:
-            return Transient(f"{text}; the others are gone, try again")
-        return Refused(f"{text}; the others are gone; needed is {_PERMISSIONS['delete']} on every key of the lake")
 
     @contextmanager
     def _translated(self, action: str, key: str) -> Iterator[None]:

@@ -12,19 +12,23 @@ from lakehouse.core.ingest.batches import Batch, LandedFile, RetriedLines
 from lakehouse.core.ingest.ledger_segments import find_unfinished
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.journal.landed_batches import FOLD_EVERY, LandedBatches
-from lakehouse.engine.store import Store, StoredFile
+from lakehouse.engine.store import Store
 from lakehouse_tests.engine.journal.test_landed_batches import KEY, PREFIX, batch, of
-from lakehouse_tests.memory_store import MemoryStore
+from lakehouse_tests.memory_store import MemoryStore, OvertakenStore
 
 FOLDER = f"_lakehouse/ingest/{KEY}"
+
+
+def full(number: int) -> Batch:
+    file = LandedFile(name=f"f{number}", size_bytes=number, modified_ms=number * DAY_MS, digest="d")
+    return Batch(number=number, files=(file,), prefix=PREFIX, part_count=1, record_count=3)
 
 
 def planned(store: Store, *, first: int = 1, last: int = FOLD_EVERY) -> LandedBatches:
     """Batches of one file each; the file `f7` of batch 7 was written on day 7."""
     batches = of(store)
     for number in range(first, last + 1):
-        file = LandedFile(name=f"f{number}", size_bytes=number, modified_ms=number * DAY_MS, digest="d")
-        batches.plan(Batch(number=number, files=(file,), prefix=PREFIX, part_count=1, record_count=3))
+        batches.plan(full(number))
     batches.ledger()
     return batches
 
@@ -122,42 +126,21 @@ def test_manifests_of_files_that_the_segment_does_not_know_stay() -> None:
 
 
 def test_a_reader_that_a_fold_overtakes_lists_again() -> None:
-    class Late(MemoryStore):
-        is_late = False
-
-        def list(self, prefix: str) -> list[StoredFile]:
-            listing = super().list(prefix)
-            if self.is_late:
-                self.is_late = False
-                planned_before.fold(lying=(), arrived=FOLD_EVERY, now_ms=0)
-            return listing
-
-    store = Late()
-    planned_before = planned(store)
-    store.is_late = True
+    store = OvertakenStore()
+    before = planned(store)
+    store.act = lambda: before.fold(lying=(), arrived=FOLD_EVERY, now_ms=0)
     assert len(of(store).ledger().seen) == FOLD_EVERY
     assert names_in(store) == ["segment-32.json"]
-
-
-def test_a_number_that_was_folded_is_not_planned_again() -> None:
-    store = MemoryStore()
-    planned(store).fold(lying=(), arrived=FOLD_EVERY, now_ms=0)
-    with pytest.raises(Transient, match="batch 32 was planned by another process"):
-        of(store).plan(batch(FOLD_EVERY, "other"))
 
 
 def test_batches_of_a_table_that_was_deleted_are_done_again_from_the_segment_unless_files_of_them_are_forgotten() -> None:
     store, last = MemoryStore(), FOLD_EVERY
     planned(store).fold(lying=paths(*range(1, last + 1)), arrived=last, now_ms=1000 * DAY_MS)
     whole = of(store)
+    with pytest.raises(Transient, match="batch 32 was planned by another process"):
+        whole.plan(batch(FOLD_EVERY, "other"))
     assert find_unfinished(whole.ledger(), Append(), arrived=2, read=whole.batch) == whole.batch(3)
-    assert whole.batch(3) == Batch(
-        number=3,
-        files=(LandedFile(name="f3", size_bytes=3, modified_ms=3 * DAY_MS, digest="d"),),
-        prefix=PREFIX,
-        part_count=1,
-        record_count=3,
-    )
+    assert whole.batch(3) == full(3)
     planned(store, first=last + 1, last=2 * last).fold(lying=paths(1, 9), arrived=2 * last, now_ms=1000 * DAY_MS)
     folded = of(store)
     assert set(folded.ledger().seen) == paths(1, 9, 2 * last)
@@ -181,13 +164,15 @@ def test_manifests_of_an_older_program_are_folded_with_all_their_files() -> None
     assert len(after.seen) == 130 and store.list(FOLDER)[0].name.endswith("segment-00000000000000000130.json")
 
 
-@pytest.mark.parametrize("old", [b'"number":32,"batches', b'"batches":[', b'"forgotten":"'], ids=["number", "batch", "fingerprints"])
-def test_a_damaged_segment_is_broken_and_named(old: bytes) -> None:
+DAMAGES = [(b'"number":32,"batches', b'"number":31,"batches'), (b'"batches":[', b'"batches":[7,'), (b'"forgotten":"', b'"forgotten":"!')]
+
+
+@pytest.mark.parametrize(("old", "new"), DAMAGES, ids=["number", "batch", "fingerprints"])
+def test_a_damaged_segment_is_broken_and_named(old: bytes, new: bytes) -> None:
     store = MemoryStore()
     planned(store).fold(lying=(), arrived=FOLD_EVERY, now_ms=0)
     [file] = store.list(FOLDER)
-    damaged = {b'"number":32,"batches': b'"number":31,"batches', b'"batches":[': b'"batches":[7,', b'"forgotten":"': b'"forgotten":"!'}
-    store.put(file.name, store.read(file.name).replace(old, damaged[old]))
+    store.put(file.name, store.read(file.name).replace(old, new))
     with pytest.raises(Broken, match=file.name):
         of(store).ledger()
 

@@ -1,5 +1,6 @@
 """What the journal remembers."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,11 @@ from lakehouse.core.ingest.batches import Batch
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause
 from lakehouse.core.vacuum.facts import VacuumRecord
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.journal.cache import JournalCache
-from lakehouse.engine.journal.journal import Journal, SessionRecord, names_by_table
+from lakehouse.engine.journal.journal import Journal, JournalCache, SessionRecord, names_by_table
 from lakehouse.engine.journal.landed_batches import LandedBatches
-from lakehouse.engine.store import DiskStore, StoredFile
+from lakehouse.engine.store import DiskStore
 from lakehouse_tests.counting_store import CountingStore
-from lakehouse_tests.memory_store import MemoryStore
+from lakehouse_tests.memory_store import MemoryStore, OvertakenStore
 
 KEY = "bronze/events"
 
@@ -24,6 +24,13 @@ def past_vacuum(started_ms: int) -> VacuumRecord:
     counts = ("predicted_files", "predicted_bytes", "predicted_requests", "predicted_seconds", "predicted_usd", "deleted_files")
     zeros: dict[str, Any] = dict.fromkeys((*counts, "deleted_bytes", "spared", "version", "horizon_ms"), 0)
     return VacuumRecord(started_ms=started_ms, ended_ms=started_ms, mode="FULL", report="", **zeros)
+
+
+def record_each(journal: Journal, ms: int, number: int) -> None:
+    """A failed try, a vacuum and a probe of one time."""
+    journal.record_try(KEY, CompactionTry(ended_ms=ms, result="failed"))
+    journal.record_vacuum(KEY, past_vacuum(ms))
+    journal.record_probe(KEY, f"{ms:015}-{number}.json", {})
 
 
 def test_manifests_lie_where_the_documents_say(tmp_path: Path) -> None:
@@ -38,7 +45,7 @@ def test_manifests_lie_where_the_documents_say(tmp_path: Path) -> None:
     assert [file.name[:16] for file in (tmp_path / "_lakehouse/tries/bronze/events").iterdir()] == ["000000000000007-"]
 
 
-def test_a_session_is_remembered_until_it_is_forgotten() -> None:
+def test_a_session_is_remembered_until_it_is_forgotten_and_no_other_takes_it_away() -> None:
     journal = Journal(MemoryStore())
     assert journal.session(KEY) is None
     journal.record_session(KEY, "11111111-2222-3333-4444-555555555555", "write")
@@ -47,17 +54,11 @@ def test_a_session_is_remembered_until_it_is_forgotten() -> None:
     assert record is not None
     assert (record.session_id, record.owner) == ("66666666-7777-8888-9999-000000000000", "compaction")
     assert record.started_ms > 1_700_000_000_000
+    journal.forget_session(KEY, "11111111-2222-3333-4444-555555555555")
+    assert journal.session(KEY) == record
     for _ in range(2):
         journal.forget_session(KEY, record.session_id)
         assert journal.session(KEY) is None
-
-
-def test_a_session_that_ends_leaves_the_record_of_another_that_took_the_table_meanwhile() -> None:
-    journal = Journal(MemoryStore())
-    journal.record_session(KEY, "66666666-7777-8888-9999-000000000000", "compaction")
-    journal.forget_session(KEY, "11111111-2222-3333-4444-555555555555")
-    record = journal.session(KEY)
-    assert record is not None and record.owner == "compaction"
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'{"session_id": "x", "owner": "y"}'])
@@ -123,9 +124,7 @@ def test_the_newest_tries_probes_and_vacuums_of_each_table_are_kept() -> None:
         store.put(f"_lakehouse/{kind}/{KEY}/notes.txt", b"a person's")
         store.put(f"_lakehouse/{kind}/bronze/events_too/{1:015}-1.json", b"another table's")
     for ms in range(103):
-        journal.record_try(KEY, CompactionTry(ended_ms=ms, result="failed"))
-        journal.record_probe(KEY, f"{ms:015}-{ms}.json", {})
-        journal.record_vacuum(KEY, past_vacuum(ms))
+        record_each(journal, ms, ms)
     assert [each.ended_ms for each in journal.tries(KEY, newest=1000)] == list(range(3, 103))
     assert [each.started_ms for each in journal.vacuums(KEY)] == list(range(53, 103))
     kept = {"tries": 100, "probes": 20, "vacuums": 100}
@@ -137,13 +136,9 @@ def test_what_a_clock_that_was_ahead_told_hides_nothing_newer_and_goes_first() -
     store = MemoryStore()
     journal, ahead, now = Journal(store), now_ms() + 86_400_000, now_ms() - 1_000
     for number in range(100):
-        journal.record_try(KEY, CompactionTry(ended_ms=ahead + number, result="failed"))
-        journal.record_vacuum(KEY, past_vacuum(ahead + number))
-        journal.record_probe(KEY, f"{ahead + number:015}-{number}.json", {})
-    journal.record_try(KEY, CompactionTry(ended_ms=now, result="conflict"))
-    journal.record_vacuum(KEY, past_vacuum(now))
-    journal.record_probe(KEY, f"{now:015}-100.json", {})
-    assert journal.tries(KEY)[-1] == journal.tries_since({KEY: 1})[KEY][-1] == CompactionTry(ended_ms=now, result="conflict")
+        record_each(journal, ahead + number, number)
+    record_each(journal, now, 100)
+    assert journal.tries(KEY)[-1] == journal.tries_since({KEY: 1})[KEY][-1] == CompactionTry(ended_ms=now, result="failed")
     assert journal.vacuums(KEY)[-1].started_ms == now
     assert names_by_table(store, "_lakehouse/probes")[KEY][-1].endswith(f"{now:015}-100.json")
     assert [len(store.list(f"_lakehouse/{kind}")) for kind in ("tries", "vacuums", "probes")] == [100, 100, 20]
@@ -179,22 +174,9 @@ def test_between_two_looks_one_listing_tells_whether_there_is_something_new_and_
 
 
 def test_two_writers_of_markers_at_once_never_bring_back_names_that_a_reader_has_seen() -> None:
-    class Late(MemoryStore):
-        """Another process marks a change between this one's listing of the markers and its own marker."""
-
-        is_late = False
-
-        def list(self, prefix: str) -> list[StoredFile]:
-            listing = super().list(prefix)
-            if prefix == "_lakehouse/changes" and self.is_late:
-                self.is_late = False
-                Journal(self).resume(KEY)
-            return listing
-
-    store = Late()
-    seen: list[frozenset[str]] = []
+    store, seen = OvertakenStore(), list[frozenset[str]]()
     for number in range(6):
-        store.is_late = number % 2 == 1
+        store.act = partial(Journal(store).resume, KEY) if number % 2 else None
         Journal(store).resume(KEY)
         seen.append(frozenset(file.name for file in store.list("_lakehouse/changes")))
     assert len(set(seen)) == 6 and [len(names) for names in seen] == [1, 2] * 3

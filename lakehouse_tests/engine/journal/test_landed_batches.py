@@ -13,7 +13,7 @@ from lakehouse.core.ingest.isolation import without_failing
 from lakehouse.engine.journal.landed_batches import FOLD_EVERY, LandedBatches
 from lakehouse.engine.store import Store, StoredFile
 from lakehouse_tests.counting_store import CountingStore
-from lakehouse_tests.memory_store import MemoryStore
+from lakehouse_tests.memory_store import MemoryStore, OvertakenStore
 
 KEY, PREFIX = "bronze/events", "landing/events/"
 
@@ -26,18 +26,28 @@ def of(store: Store, table: str = KEY) -> LandedBatches:
     return LandedBatches(store, table, prefix=PREFIX)
 
 
+def manifest(number: int) -> str:
+    return f"_lakehouse/ingest/{KEY}/{number:020}.json"
+
+
+def planned(last: int) -> MemoryStore:
+    """Batches of one file each."""
+    store = MemoryStore()
+    for number in range(1, last + 1):
+        of(store).plan(batch(number, f"f{number}"))
+    return store
+
+
 def sizes(ledger: Ledger) -> dict[str, int]:
     """The files of a ledger below the prefix, with their sizes."""
     return {path.removeprefix(PREFIX): known.size_bytes for path, known in ledger.seen.items()}
 
 
-def test_a_table_without_batches_has_an_empty_ledger() -> None:
-    assert of(MemoryStore()).ledger() == Ledger(newest=None, seen={})
-
-
 def test_a_ledger_gives_back_the_newest_batch_and_every_name() -> None:
-    batches = of(MemoryStore())
+    store = MemoryStore()
+    batches = of(store)
     batches.plan(batch(1, "a", "b"))
+    store.put("_lakehouse/ingest/bronze/events/.DS_Store", b"x")
     second = Batch(
         number=2,
         files=(LandedFile(name="c ä%", size_bytes=3, modified_ms=7, digest="d"),),
@@ -65,19 +75,18 @@ def test_tables_do_not_share_batches() -> None:
 
 def test_manifests_of_an_older_program_mean_files_below_the_declared_prefix() -> None:
     store = MemoryStore()
-    manifest = {"files": [{"name": "a", "size_bytes": 1, "modified_ms": 2}], "set_aside": [{"name": "b", "size_bytes": 3, "why": "no"}]}
+    older = {"files": [{"name": "a", "size_bytes": 1, "modified_ms": 2}], "set_aside": [{"name": "b", "size_bytes": 3, "why": "no"}]}
     for number in range(1, 65):
         carried = {"seen": {"old": 5, "a": 1, "b": 3}, "last_taken": "old"} if number == 64 else {}
-        store.put(f"_lakehouse/ingest/{KEY}/{number:020}.json", json.dumps({"number": number, **manifest, **carried}).encode())
+        store.put(manifest(number), json.dumps({"number": number, **older, **carried}).encode())
     batches = LandedBatches(store, KEY, prefix="p/")
     batches.plan(batch(65, "a"))
     ledger = batches.ledger()
     assert ledger.last_taken == "p/old"
     assert ledger.seen["p/old"] == KnownFile(size_bytes=5)
     assert (ledger.seen["p/a"], ledger.seen["landing/events/a"].size_bytes) == (KnownFile(size_bytes=1, modified_ms=2), 10)
-    assert ledger.seen["p/b"] == KnownFile(
-        size_bytes=3, loaded=KnownFile(size_bytes=3)
-    )  # what an older program set aside may be tried again by a new name only
+    # What an older program set aside may be tried again by a new name only.
+    assert ledger.seen["p/b"] == KnownFile(size_bytes=3, loaded=KnownFile(size_bytes=3))
     assert batches.batch(3).prefix == "p/"
 
 
@@ -90,17 +99,11 @@ def test_a_name_that_changed_its_size_is_known_by_the_last_one_and_stays_taken()
     assert sizes(batches.ledger()) == {"a": 2}
 
 
-def test_a_batch_that_another_process_planned_meanwhile_is_a_lost_race() -> None:
-    batches = of(MemoryStore())
-    batches.plan(batch(1, "theirs"))
+def test_a_batch_that_another_process_planned_meanwhile_is_a_lost_race_and_one_beyond_the_next_is_broken() -> None:
+    batches = of(planned(1))
     with pytest.raises(Transient, match="batch 1 was planned by another process"):
         batches.plan(batch(1, "ours"))
-    assert sizes(batches.ledger()) == {"theirs": 10}
-
-
-def test_a_batch_beyond_the_next_is_broken() -> None:
-    batches = of(MemoryStore())
-    batches.plan(batch(1, "a"))
+    assert sizes(batches.ledger()) == {"f1": 10}
     with pytest.raises(Broken, match="batch 3 was to be planned, but the newest manifest is 1"):
         batches.plan(batch(3, "b"))
 
@@ -121,51 +124,28 @@ def test_a_long_ledger_costs_few_reads_and_forgets_nothing(last: int) -> None:
     assert store.taken()["GET"] <= FOLD_EVERY
 
 
+ANOTHER = b'{"number": 3, "files": [], "set_aside": []}'
+
+
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b"[]", b"null", b'{"number": 2}', b'{"number": 1, "files": [{"name": "a"}], "set_aside": []}', b"\xff"],
-    ids=["empty", "cut", "list", "null", "no files", "no size", "not utf-8"],
+    [b"", b"{", b"[]", b"null", b'{"number": 2}', b'{"number": 1, "files": [{"name": "a"}], "set_aside": []}', ANOTHER, b"\xff", None],
+    ids=["empty", "cut", "list", "null", "no files", "no size", "another number", "not utf-8", "gone"],
 )
-def test_a_damaged_manifest_is_broken_and_named(content: bytes) -> None:
-    store = MemoryStore()
-    store.put("_lakehouse/ingest/bronze/events/00000000000000000001.json", content)
-    with pytest.raises(Broken, match=r"_lakehouse/ingest/bronze/events/00000000000000000001\.json"):
-        of(store).ledger()
-
-
-def test_a_manifest_under_another_number_is_broken() -> None:
-    store = MemoryStore()
-    store.put("_lakehouse/ingest/bronze/events/00000000000000000001.json", b'{"number": 2, "files": [], "set_aside": []}')
-    with pytest.raises(Broken, match="holds batch 2"):
-        of(store).ledger()
-
-
-def test_a_missing_manifest_is_broken_and_named() -> None:
-    store = MemoryStore()
-    batches = of(store)
-    for number in range(1, 4):
-        batches.plan(batch(number, f"f{number}"))
-    store.delete(["_lakehouse/ingest/bronze/events/00000000000000000002.json"])
-    with pytest.raises(Broken, match=r"00000000000000000002\.json"):
+def test_a_damaged_or_missing_manifest_is_broken_and_named(content: bytes | None) -> None:
+    store = planned(3)
+    store.delete([manifest(2)])
+    if content is not None:
+        store.put(manifest(2), content)
+    with pytest.raises(Broken, match="holds batch 3" if content is ANOTHER else manifest(2)):
         of(store).ledger()
 
 
 def test_a_snapshot_without_its_names_is_broken() -> None:
-    store = MemoryStore()
-    batches = of(store)
-    for number in range(1, 65):
-        batches.plan(batch(number, f"f{number}"))
-    store.put("_lakehouse/ingest/bronze/events/00000000000000000064.json", b'{"number": 64, "files": [], "set_aside": []}')
+    store = planned(64)
+    store.put(manifest(64), b'{"number": 64, "files": [], "set_aside": []}')
     with pytest.raises(Broken, match="'seen'"):
         of(store).ledger()
-
-
-def test_foreign_files_beside_manifests_are_not_read() -> None:
-    store = MemoryStore()
-    batches = of(store)
-    batches.plan(batch(1, "a"))
-    store.put("_lakehouse/ingest/bronze/events/.DS_Store", b"x")
-    assert sizes(of(store).ledger()) == {"a": 10}
 
 
 def test_keys_that_leave_the_journal_are_refused() -> None:
@@ -174,38 +154,16 @@ def test_keys_that_leave_the_journal_are_refused() -> None:
 
 
 def test_of_a_race_for_one_number_only_one_manifest_stays() -> None:
-    class Late(MemoryStore):
-        """Another process plans the same number between this one's listing and its write."""
-
-        def list(self, prefix: str) -> list[StoredFile]:
-            listing = super().list(prefix)
-            if not listing:
-                of(self._other).plan(batch(1, "theirs"))
-                self._files |= self._other._files
-            return listing
-
-        _other = MemoryStore()
-
-    batches = of(Late())
+    store = OvertakenStore()
+    store.act = lambda: of(store).plan(batch(1, "theirs"))
     with pytest.raises(Transient):
-        batches.plan(batch(1, "ours"))
-    assert sizes(batches.ledger()) == {"theirs": 10}
+        of(store).plan(batch(1, "ours"))
+    assert sizes(of(store).ledger()) == {"theirs": 10}
 
 
 def isolated(before: Batch, name: str) -> Batch:
     [failing] = [file for file in before.files if file.name == name]
     return without_failing(before, {failing: "n is 0"}, failing_records=1, is_overwrite=False, has_table=True)
-
-
-def test_a_manifest_is_replaced_by_one_with_fewer_files_and_every_file_stays_known() -> None:
-    store = MemoryStore()
-    batches = of(store)
-    first = replace(batch(1, "a", "b"), part_count=1, record_count=4)
-    batches.plan(first)
-    batches.replace(isolated(first, "a"))
-    for ledger in (batches.ledger(), of(store).ledger()):
-        assert {path.removeprefix(PREFIX): known.is_taken for path, known in ledger.seen.items()} == {"a": False, "b": True}
-        assert (ledger.newest, ledger.last_taken) == (isolated(first, "a"), f"{PREFIX}b")
 
 
 def test_a_manifest_is_replaced_only_by_one_of_the_same_files_while_it_lies_there_by_itself() -> None:
@@ -217,18 +175,22 @@ def test_a_manifest_is_replaced_only_by_one_of_the_same_files_while_it_lies_ther
     for wrong in (first, replace(smaller, set_aside=()), replace(smaller, isolated=()), replace(smaller, files=batch(1, "c").files)):
         with pytest.raises(Broken, match=r"batch 1 was to be planned anew with \d of its 2 file\(s\)"):
             batches.replace(wrong)
+    assert of(store).batch(1) == first
     carried = {"number": 64, "files": [{"name": "a", "size_bytes": 10, "modified_ms": 1}], "set_aside": [], "seen": {}}
-    store.put(f"_lakehouse/ingest/{KEY}/{64:020}.json", json.dumps(carried).encode())
+    store.put(manifest(64), json.dumps(carried).encode())
     with pytest.raises(Broken, match="batch 64 was to be planned anew"):
         of(store).replace(isolated(replace(batch(64, "a"), record_count=1), "a"))
-    store.delete([f"_lakehouse/ingest/{KEY}/{64:020}.json"])
+    store.delete([manifest(64)])
+    batches.replace(smaller)
+    for ledger in (batches.ledger(), of(store).ledger()):
+        assert {path.removeprefix(PREFIX): known.is_taken for path, known in ledger.seen.items()} == {"a": False, "b": True}
+        assert (ledger.newest, ledger.last_taken) == (smaller, f"{PREFIX}b")
     for number in range(2, FOLD_EVERY + 1):
         batches.plan(batch(number, f"f{number}"))
     batches.ledger()
     batches.fold(lying=(), arrived=FOLD_EVERY, now_ms=0)
     with pytest.raises(Broken, match=f"batch 1 .*is folded into segment {FOLD_EVERY}"):
         batches.replace(smaller)
-    assert of(store).ledger().seen[f"{PREFIX}a"].is_taken
 
 
 def test_a_batch_that_others_follow_keeps_a_file_so_that_its_quarantine_is_not_passed_over() -> None:
@@ -254,16 +216,8 @@ class WithEtags(MemoryStore):
 def test_a_loaded_file_is_known_by_its_time_and_its_content_or_its_name() -> None:
     store = WithEtags()
     batches = of(store)
-    loaded = [
-        ("etag.json", 11, "E"),
-        ("same.json", 12, "F"),
-        ("a.json", 1, "A"),
-        ("b.json.gz", 2, "B"),
-        ("used.json", 7, "U"),
-        ("read.json", 8, "R"),
-        ("p.json", 10, "P"),
-        ("q.json", 10, "P"),
-    ]
+    loaded = [("a.json", 1, "A"), ("b.json.gz", 2, "B"), ("used.json", 7, "U"), ("read.json", 8, "R"), ("p.json", 10, "P")]
+    loaded += [("q.json", 10, "P"), ("etag.json", 11, "E"), ("same.json", 12, "F")]
     store.put(f"{PREFIX}there.json", b"T" * 9)
     [there] = store.list(PREFIX)
     loaded.append(("there.json", there.modified_ms, "T"))

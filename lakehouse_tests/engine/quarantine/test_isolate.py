@@ -151,21 +151,16 @@ def test_files_that_each_hold_a_good_row_and_a_bad_one_are_set_aside_and_pin_no_
     assert (rows_in(lake, PARTS.key, "id", "half"), quarantined(lake)) == ([("x", 2.0)], [("a.json", None), ("b.json", None)])
 
 
+VIOLATED = UnknownException("CHECK constraint", errorClass="DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", sql_state="23001")
 WRAPPED = "org.apache.spark.SparkException\nCaused by: org.NumberError: [CAST_INVALID_INPUT] The value 'x'. SQLSTATE: 22018\n\tat Cast"
 
 
 @pytest.mark.parametrize(
     ("error", "problem"),
     [
-        (
-            UnknownException("CHECK constraint small\n - n : 9", errorClass="DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", sql_state="23001"),
-            "CHECK",
-        ),
+        (VIOLATED, "CHECK"),
         (SparkException("Task failed", errorClass="TASK_WRITE_FAILED", server_stacktrace=WRAPPED), "[CAST_INVALID_INPUT] The value 'x'"),
-        (
-            PythonException("\n[PYTHON_EXCEPTION] Traceback (most recent call last):\nZeroDivisionError: x\n SQLSTATE: 38000"),
-            "ZeroDivision",
-        ),
+        (PythonException("\n[PYTHON_EXCEPTION] Traceback (most recent call last):\nZeroDivisionError: x\n SQLSTATE: 38000"), "ZeroDiv"),
         (UnknownException("", errorClass="DELTA_CONCURRENT_APPEND.WITHOUT_HINT", sql_state="2D521"), None),
         (SparkException("[FAILED_READ_FILE.FILE_NOT_EXIST] x SQLSTATE: KD001", errorClass="FAILED_READ_FILE.FILE_NOT_EXIST"), None),
         (AnalysisException("nope", errorClass="UNRESOLVED_ROUTINE", sql_state="42883"), None),
@@ -179,20 +174,17 @@ def test_only_what_is_about_values_sets_files_aside(error: Exception, problem: s
     assert found is problem if problem is None else (found or "").startswith(problem)
 
 
-VIOLATED = UnknownException("CHECK constraint", errorClass="DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", sql_state="23001")
-
-
-def planned(lake: Lake) -> tuple[LandedBatches, isolate.Rows]:
-    """A batch with its manifest, and how its rows are made: not at all."""
+def planned(folder: Path) -> tuple[Lake, LandedBatches, isolate.Rows]:
+    """A batch with its manifest in a new lake, and how its rows are made: not at all."""
+    lake = open_lake(own_settings(folder))
     batch = Batch(number=1, files=(LandedFile(name="a", size_bytes=1, modified_ms=1),), prefix=SOURCE.prefix, part_count=1, record_count=1)
     batches = LandedBatches(lake.store, PARTS.key, prefix=SOURCE.prefix)
     batches.plan(batch)
-    return batches, isolate.Rows(batch=batch, of=lambda part: part)  # type: ignore[arg-type,return-value]
+    return lake, batches, isolate.Rows(batch=batch, of=lambda part: part)  # type: ignore[arg-type,return-value]
 
 
 def test_a_batch_that_is_in_the_table_loses_no_file_whatever_its_write_says(tmp_path: Path) -> None:
-    lake = open_lake(own_settings(tmp_path))
-    batches, rows = planned(lake)
+    lake, batches, rows = planned(tmp_path)
     LogBuilder(lake.store, PARTS.key).create().append([("x", 1, 1)], transaction=(ingest_app_id(PARTS.key), 1))
     with pytest.raises(UnknownException, match="CHECK constraint"):
         isolate.isolate(lake, None, PARTS, batches, rows, VIOLATED)  # type: ignore[arg-type]
@@ -200,8 +192,7 @@ def test_a_batch_that_is_in_the_table_loses_no_file_whatever_its_write_says(tmp_
 
 
 def test_an_error_that_does_not_come_again_sets_nothing_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake = open_lake(own_settings(tmp_path))
-    batches, rows = planned(lake)
+    lake, batches, rows = planned(tmp_path)
     monkeypatch.setattr(isolate, "_why_not", lambda *_: None)
     with pytest.raises(Broken, match=r"batch 1 of 1 file\(s\) cannot be written, though each of its files can by itself: CHECK constraint"):
         isolate.isolate(lake, None, PARTS, batches, rows, VIOLATED)  # type: ignore[arg-type]

@@ -196,7 +196,7 @@ def test_lines_of_csv_are_not_read_again_by_a_declaration_with_their_fields_in_a
     done = review.retry(lake, spark, turned, [], dry_run=False)
     assert (done.rows, done.left) == (0, {why: 1})
     line, by_semicolons = spark.createDataFrame([("code,name",)], "fields STRING"), replace(codes, source=replace(lenient, delimiter=";"))
-    assert line.select(why_other_fields(line, by_semicolons)).collect() == [(why,)]
+    assert line.select(why_other_fields(by_semicolons)).collect() == [(why,)]
     assert review.retry(lake, spark, replace(codes, source=lenient), [], dry_run=False).rows == 1
     assert rows_in(lake, codes.key, "code", "name") == [("A", "one"), ("B", None)]
 

@@ -61,7 +61,7 @@ def s3() -> Iterator[FaultyS3]:
             "AWS_MAX_ATTEMPTS": "2",
         }.items():
             patch.setenv(name, value)
-        patch.setattr(s3_store, "_PAUSES_SECONDS", (0.0,) * 4)
+        patch.setattr(s3_store, "_PAUSES_SECONDS", (0.0,) * 5)
         yield app
     server.shutdown()
     thread.join()
@@ -148,7 +148,7 @@ def test_a_fault_of_s3_is_tried_again_or_told_by_key_and_the_next_run_heals(
     lake = in_bucket
     if fault is _late:
         client = boto3.client("s3", config=Config(read_timeout=0.2, retries={"mode": "standard"}))
-        lake = replace(lake, store=S3Store(lake.store.bucket, lake.store.prefix, client))
+        lake = replace(lake, store=S3Store(lake.store.bucket, lake.store.prefix, lambda: client))
     s3.fault, s3.times = fault, times
     found, work = carried_out(lake, planned(lake))
     assert found == {*gone}
