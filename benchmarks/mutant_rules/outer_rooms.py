@@ -108,8 +108,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/runtime/processes.py",
-        "        if self.is_alive:\n            with",
-        "        if True:\n            with",
+        "            if self.is_alive:\n                with",
+        "            if True:\n                with",
         ("runtime/test_server.py::test_a_pid_that_came_back_as_another_process_is_not_the_server_and_is_not_stopped",),
     ),
     Rule(

@@ -1,4 +1,4 @@
-"""What a command works on: the settings in force, the lake they name, and the declared tables that were asked for."""
+"""The things that a command works on: the settings, the lake that they name, and the tables; several of them have one exit code."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -6,18 +6,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
+from urllib.parse import quote
 
 import click
 
-from lakehouse.cli.output import show
+from lakehouse.cli.output import show, tell
 from lakehouse.core.adoption.address import is_address, key_of, parse_address
 from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.adoption.adopted_file import adopted_table
-from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.errors import LakehouseError, Refused
+from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.core.settings import Settings, parse_settings
-from lakehouse.core.text import nearest_words
+from lakehouse.core.text import count_of, nearest_words
 from lakehouse.engine.declared_tables import address_of, declared_tables
 from lakehouse.engine.delta_log import garbage_uncollected
 from lakehouse.engine.lake import Lake, open_lake
@@ -37,17 +37,20 @@ class LakeContext:
     tables: Mapping[str, Table]
 
     def choose(self, wanted: Sequence[str]) -> list[Table]:
-        """The tables of these keys, each once, all of them for none.
-
-        Raises:
-            Refused: a key that is not declared; the text names those that are near.
-        """
+        """The tables of these keys, each once, all of them for none; a key that is not declared is refused with those that are near."""
         unknown = [key for key in wanted if key not in self.tables]
         if unknown:
             by_key = f"accepted: its key; lakehouse adopt {unknown[0]} gives it one"
             near = by_key if is_address(unknown[0]) else nearest(unknown[0], self.tables)
             raise Refused(f"table {unknown[0]!r} is not declared; {near}")
         return [self.tables[key] for key in dict.fromkeys(wanted or self.tables)]
+
+    def choose_landed(self, wanted: Sequence[str], *, asked: str) -> list[Table]:
+        """The same of tables that are loaded from landed files; another one is refused by its key."""
+        chosen = self.choose(wanted)
+        if wanted and (made := [table.key for table in chosen if table.source is None]):
+            raise Refused(f"{asked} {made[0]}: it is made from other tables; accepted: a table that is loaded from landed files")
+        return [table for table in chosen if table.source]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +61,21 @@ class Found(Generic[type_of_found]):
     value: type_of_found | None = None
     error: LakehouseError | None = None
 
+    @property
+    def reason(self) -> str:
+        """Why there is no value, as documents say it."""
+        return type(self.error).__name__.upper() if self.error else "NO_TABLE"
+
+    @property
+    def sentence(self) -> str:
+        """The reason as a sentence."""
+        return str(self.error) if self.error else "the table is declared and does not exist yet: nothing was written to it"
+
+    @property
+    def cell(self) -> str:
+        """The sentence in a row for a person, to whom `tell_errors` tells the error."""
+        return error_cell(type(self.error).__name__) if self.error else self.sentence
+
 
 def open_table(key: str) -> tuple[LakeContext, Table]:
     """The lake, and the declared table of this key."""
@@ -65,11 +83,10 @@ def open_table(key: str) -> tuple[LakeContext, Table]:
     return opened, opened.choose([key])[0]
 
 
-def landing_of(table: Table, *, asked: str) -> Landing:
-    """The landing area of a table; refuses one that is made from other tables."""
-    if table.source is None:
-        raise Refused(f"{asked} {table.key}: it is made from other tables; accepted: a table that is loaded from landed files")
-    return table.source
+def open_landed(key: str, *, asked: str) -> tuple[LakeContext, Table]:
+    """The same of a table that is loaded from landed files; another is refused."""
+    opened = open_declared()
+    return opened, opened.choose_landed([key], asked=asked)[0]
 
 
 def settings_in_force() -> Settings:
@@ -79,49 +96,35 @@ def settings_in_force() -> Settings:
 
 def open_declared() -> LakeContext:
     """The lake of the settings in force, and the tables of its package."""
-    settings = settings_in_force()
-    return _opened(declared_tables(settings), settings)
+    return open_tables(())[0]
 
 
 def open_tables(wanted: Sequence[str]) -> tuple[LakeContext, list[Table]]:
     """The lake, and the tables that are wanted, by key or by address (a folder, `s3://…`); all that are declared for none.
 
     A Delta table that is not declared is one that others write, under a key of its own.
-
-    Raises:
-        Refused: as for `choose` and `parse_address`.
     """
     settings = settings_in_force()
     tables = declared_tables(settings)
     places = {address_of(table, settings): table.key for table in tables.values()}
     keys = list[str]()
     for word in wanted:
-        if not is_address(word):
-            if word not in tables:
-                near = f"did you mean the folder ./{word}?" if Path(word).is_dir() else nearest(word, tables)
-                hint = "" if near.startswith("did") else "; the address of a table begins with ./, / or s3://"
-                raise Refused(f"table {word!r} is not declared; {near}{hint}")
+        if is_address(word):
+            address = parse_address(word, base=os.getcwd())
+            keys.append(places.setdefault(address, key_of(address, tables)))
+            tables.setdefault(keys[-1], adopted_table(keys[-1], address))
+        elif word in tables:
             keys.append(word)
-            continue
-        address = parse_address(word, base=os.getcwd())
-        key = places.setdefault(address, key_of(address, tables))
-        if key not in tables:
-            tables[key] = adopted_table(key, address)
-        keys.append(key)
-    opened = _opened(tables, settings)
+        else:
+            near = f"did you mean the folder ./{word}?" if Path(word).is_dir() else nearest(word, tables)
+            hint = "" if near.startswith("did") else "; the address of a table begins with ./, / or s3://"
+            raise Refused(f"table {word!r} is not declared; {near}{hint}")
+    opened = LakeContext(lake=open_lake(settings, tables=tables.values()), tables=tables)
     return opened, opened.choose(keys)
 
 
-def _opened(tables: Mapping[str, Table], settings: Settings) -> LakeContext:
-    return LakeContext(lake=open_lake(settings, tables=tables.values()), tables=tables)
-
-
 def real_place(address: str) -> str:
-    """The address that a person names, without links; a relative folder starts where the command runs.
-
-    Raises:
-        Refused: as for `parse_address`.
-    """
+    """The address that a person names, without links; a relative folder starts where the command runs."""
     return real_address(parse_address(address, base=os.getcwd()))
 
 
@@ -136,6 +139,33 @@ def look_at_each(tables: Sequence[Table], look: Callable[[Table], type_of_found 
 
     with garbage_uncollected(), ThreadPoolExecutor(max_workers=_READERS) as readers:
         return list(readers.map(one, tables))
+
+
+def tell_errors(found: Sequence[Found[Any]]) -> int:
+    """The errors on standard error, each once; the code of the worst, 0 for none."""
+    tell_once((each.table.key, f"{type(each.error).__name__}: {each.error}") for each in found if each.error)
+    return worst_code(each.error.exit_code for each in found if each.error)
+
+
+def tell_once(sentences: Iterable[tuple[str, str]]) -> None:
+    """A line per sentence on standard error; of several that differ in the key of a table alone, the first, with the other tables."""
+    alike: dict[str, tuple[str, list[str]]] = {}
+    for table, sentence in sentences:
+        without_key = sentence.replace(table, "\0").replace(quote(table, safe=""), "\0")
+        alike.setdefault(without_key, (sentence, []))[1].append(table)
+    for first, (_, *others) in alike.values():
+        tell(f"{first} (the same of {count_of(len(others), 'other table')}: {', '.join(others)})" if others else first)
+
+
+def worst_code(codes: Iterable[int]) -> int:
+    """The worst of the errors' codes, 0 for none; the code of `Transient` only where trying again may help all."""
+    found = {*codes}
+    return next((kind.exit_code for kind in (Broken, Refused, Transient) if kind.exit_code in found), 0)
+
+
+def error_cell(kind: str) -> str:
+    """The text in the row of a table whose error, of this kind, is told on standard error."""
+    return f"{kind}: told on standard error"
 
 
 def address_field(table: Table) -> dict[str, str]:

@@ -43,6 +43,12 @@ class AssetRun:
     error: LakehouseError | None = None
     run_id: str = ""
 
+    def outcome(self) -> Mapping[str, Any]:
+        """The metadata of an asset that records one whenever it runs; raises the error in the way."""
+        if self.error or self.state != "done":
+            raise self.error or Broken(f"run {self.run_id} of {self.key} ended without an outcome; the page shows it under Runs")
+        return self.metadata
+
 
 class Recorder:
     """Dagster's instance and definitions of one lake."""
@@ -66,19 +72,17 @@ class Recorder:
         Raises:
             KeyboardInterrupt: the run was stopped; Dagster knows it as canceled.
         """
-        assets = [dg.AssetKey(key.split("/")) for key in keys]
         run_id = str(uuid4())
-        tags = {ONCE_TAG: "true", **process_tag(run_id)}
         watch = _Watch(self._instance, run_id, keys)
         with watch.spinner, _no_warnings():
             job = self._defs.resolve_implicit_global_asset_job_def()
             self._instance.add_event_listener(run_id, watch.see)
             job.execute_in_process(
                 instance=self._instance,
-                asset_selection=assets,
+                asset_selection=[dg.AssetKey(key.split("/")) for key in keys],
                 run_id=run_id,
                 run_config=_QUIET if config is None else {**_QUIET, "ops": {_step(key): {"config": dict(config)} for key in keys}},
-                tags=tags,
+                tags={ONCE_TAG: "true", **process_tag(run_id)},
                 raise_on_error=False,
             )
         if watch.interrupted:
@@ -141,8 +145,6 @@ class _Watch:
                 self.interrupted |= event.job_failure_data.failure_reason is RunFailureReason.UNEXPECTED_TERMINATION
             case DagsterEventType.ENGINE_EVENT if run and (event.message or "").startswith("Step blocked by"):
                 tell(f"{run.key}: waits, another run of this table is under way")
-            case _:
-                pass
 
 
 def _step(key: str) -> str:
@@ -158,10 +160,10 @@ def _told(metadata: Mapping[str, Any]) -> str:
 
 def _failure(data: Any) -> LakehouseError:
     """The error as it was raised: `dagster_words` leaves its kind in the metadata; of anything else, the cause of all causes."""
-    if data.user_failure_data is not None:
-        kind = data.user_failure_data.metadata.get("lakehouse/error")
+    if told := data.user_failure_data:
+        kind = told.metadata.get("lakehouse/error")
         if kind is not None and kind.value in _KINDS:
-            return _KINDS[kind.value](data.user_failure_data.description)
+            return _KINDS[kind.value](told.description)
     error = data.error
     while error.cause is not None:
         error = error.cause

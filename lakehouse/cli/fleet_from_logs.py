@@ -4,7 +4,7 @@ Dagster is not loaded: it would take longer than all the rest. So reads are coun
 records know (runs under way, earlier tries, who waits since when, what was spent) is left out.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,6 @@ from lakehouse.core.compaction.plan import CompactionPlan, plan_table
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.strategies import BySensor
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.reasons import Explanation
 from lakehouse.core.scheduling.health import assess_health
@@ -38,7 +37,7 @@ class _Looked:
 
     plan: CompactionPlan
     state: TableState
-    history: Commits
+    written_ms: tuple[int, ...]
     held: Explanation | None
 
 
@@ -49,52 +48,61 @@ def look_at_fleet(opened: LakeContext, tables: Sequence[Table]) -> tuple[list[Fo
     looked = look_at_each(tables, lambda table: _look(lake, table, now, is_read_whole=table.key in read_whole))
     policies = {table.key: policy_for(table.layer, table.compaction) for table in tables}
     known = {each.table.key: each.value for each in looked if each.value}
-    readers = count_reads(list(opened.tables.values()), _reader_runs(opened, known, tables), since_ms=now - DAY_MS, now_ms=now)
-    states = [
-        with_readers(known[key].state if key in known else TableState(table=key), readers[key], policies[key], now_ms=now)
-        for key in policies
-    ]
+    downstream = [each for each in opened.tables.values() if policies.keys() & {source.key for source in each.inputs}]
+    written = _written_ms(opened, downstream, {each.table.key: each.value.written_ms if each.value else () for each in looked})
+    runs = [ReaderRun(tables=frozenset([key]), ended_ms=at_ms) for key, times in written.items() for at_ms in times]
+    readers = count_reads(list(opened.tables.values()), runs, since_ms=now - DAY_MS, now_ms=now)
+    told = {key: known[key].state if key in known else TableState(table=key) for key in policies}
+    states = [with_readers(state, readers[key], policies[key], now_ms=now) for key, state in told.items()]
     held = {key: each.held for key, each in known.items() if each.held}
-    settings = lake.settings
-    bounds = Bounds(slots=settings.compaction_slots, budget_usd=settings.compaction_budget_usd)
+    bounds = Bounds(slots=lake.settings.compaction_slots, budget_usd=lake.settings.compaction_budget_usd)
     decisions = choose_compactions(states, policies, RunState(), bounds=bounds, now_ms=now, hold_back=held)
     return [Found(table=each.table, value=each.value.plan if each.value else None, error=each.error) for each in looked], decisions
 
 
 def fleet_document(decision: Decision, *, rank: int) -> dict[str, Any]:
     """The documented shape of a table's place in the fleet."""
-    net_benefit = decision.net_benefit
-    return {
-        "rank": rank,
-        "request": decision.request,
-        "reason": decision.reason.name,
-        "sentence": decision.sentence,
-        "benefit_usd_per_day": round(net_benefit.benefit_usd_per_day, 9) if net_benefit else None,
-        "cost_usd": round(net_benefit.cost_usd, 9) if net_benefit else None,
-        "ratio": round(net_benefit.ratio, 4) if net_benefit else None,
-    }
+    digits = {"benefit_usd_per_day": 9, "cost_usd": 9, "ratio": 4}
+    gain = decision.net_benefit
+    money = {name: round(getattr(gain, name), places) if gain else None for name, places in digits.items()}
+    return {"rank": rank, "request": decision.request, "reason": decision.reason.name, "sentence": decision.sentence, **money}
 
 
 def bills_of(
-    opened: LakeContext, table: Table, facts: TableFacts, policy: Compaction, read: Callable[[str], TableFacts | None]
-) -> tuple[Bill, Bill]:
-    """The real bill of a table whose policy tells its `reads_per_day`, and the best one; `read` gives the logs of its readers."""
-    return bills_of_log(
-        facts,
-        policy,
-        prices=table.prices,
-        now_ms=now_ms(),
-        reads_per_day=policy.reads_per_day or 0.0,
-        read_ms=_read_times(opened, table, read),
-        opening_seconds=probed_of(opened.lake, table).opening_seconds,
-    )
+    opened: LakeContext, asked: Mapping[str, tuple[TableFacts, Compaction]], written_ms: Mapping[str, Sequence[int]]
+) -> list[Found[tuple[Bill, Bill]]]:
+    """The real bill and the best one of each table, by its log and a policy that tells its `reads_per_day`.
+
+    `written_ms` are the times at which tables were written whose logs were read before.
+    """
+    readers = {key: [table for table in opened.tables.values() if key in {source.key for source in table.read_whole}] for key in asked}
+    written = _written_ms(opened, [reader for found in readers.values() for reader in found], written_ms)
+
+    def price(table: Table) -> tuple[Bill, Bill]:
+        facts, policy = asked[table.key]
+        return bills_of_log(
+            facts,
+            policy,
+            prices=table.prices,
+            now_ms=now_ms(),
+            reads_per_day=policy.reads_per_day or 0.0,
+            read_ms=tuple(at_ms for reader in readers[table.key] for at_ms in written[reader.key]),
+            opening_seconds=probed_of(opened.lake, table).opening_seconds,
+        )
+
+    return look_at_each([opened.tables[key] for key in asked], price)
 
 
-def _read_times(opened: LakeContext, table: Table, read: Callable[[str], TableFacts | None]) -> tuple[int, ...]:
-    """The times (ms) of the commits of tables that read all of this one, by `read`; a log that cannot be read tells none."""
-    readers = [each for each in opened.tables.values() if table.key in {source.key for source in each.read_whole}]
-    facts = [each.value for each in look_at_each(readers, lambda reader: read(reader.key)) if each.value]
-    return tuple(commit.committed_ms for each in facts for commit in each.history.commits if commit.changed_data)
+def write_times(facts: TableFacts) -> tuple[int, ...]:
+    """When rows of a table changed (ms), as far as its log still tells."""
+    return tuple(commit.committed_ms for commit in facts.history.commits if commit.changed_data)
+
+
+def _written_ms(opened: LakeContext, tables: Sequence[Table], known: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
+    """When the rows of each table changed, by its log unless it is `known`; a log that cannot be read tells nothing."""
+    unread = {table.key: table for table in tables if table.key not in known}
+    found = look_at_each([*unread.values()], lambda table: opened.lake.facts(table.key))
+    return {**known, **{each.table.key: write_times(each.value) if each.value else () for each in found}}
 
 
 def _look(lake: Lake, table: Table, now: int, *, is_read_whole: bool) -> _Looked | None:
@@ -116,18 +124,4 @@ def _look(lake: Lake, table: Table, now: int, *, is_read_whole: bool) -> _Looked
         prices=table.prices,
         opening_seconds=probed.opening_seconds,
     )
-    return _Looked(plan=plan, state=state, history=facts.history, held=held)
-
-
-def _reader_runs(opened: LakeContext, known: dict[str, _Looked], tables: Sequence[Table]) -> list[ReaderRun]:
-    """The commits that changed rows, of all tables that read one of `tables`; a log that cannot be read tells none."""
-    chosen = {table.key for table in tables}
-    more = [table for key, table in opened.tables.items() if key not in chosen and chosen & {source.key for source in table.inputs}]
-    facts = look_at_each(more, lambda table: opened.lake.facts(table.key))
-    histories = {key: each.history for key, each in known.items()} | {each.table.key: each.value.history for each in facts if each.value}
-    return [
-        ReaderRun(tables=frozenset([key]), ended_ms=commit.committed_ms)
-        for key, history in histories.items()
-        for commit in history.commits
-        if commit.changed_data
-    ]
+    return _Looked(plan=plan, state=state, written_ms=write_times(facts), held=held)

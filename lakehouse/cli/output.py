@@ -18,11 +18,10 @@ from rich.text import Text
 from lakehouse.core.costs.figures import FIGURE_HEADS, figures_in
 from lakehouse.core.text import printable, size_text, utc_text
 
-# What a table is given where nobody looks at it: wide enough that no sentence is broken for a program that greps.
+# A table has this width where nobody looks at it: no sentence is broken for a program that greps.
 _PIPE_WIDTH = 220
-# Between two columns, and what a sentence needs to be read in.
+# Between two columns, and the room that a sentence needs.
 _GAP, _LEAST_ROOM = 2, 45
-
 
 # The option `--json`, as `as_json`.
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output, nothing else (docs/shapes.md).")
@@ -80,7 +79,11 @@ def print_grid(
         )
     for row in kept:
         grid.add_row(*(Text(cell) for cell in row[:shown]), style=style(row) if style else None)
-    lines = _lines(grid, at_least=sum(widths[:shown]) + _GAP * len(heads) if below else 0)
+    out = console()
+    out.width = max(out.width, sum(widths[:shown]) + _GAP * len(heads) if below else 0)
+    with out.capture() as printed:
+        out.print(grid)
+    lines = [line.rstrip() for line in printed.get().splitlines() if line.strip()]
     notes = ["", "", *(row[-1] for row in kept)] if below else [""] * len(lines)
     for line, note in zip(lines, notes, strict=True):
         click.echo(line)
@@ -92,14 +95,6 @@ def print_figures(document: Mapping[str, Any]) -> None:
     """An outcome's figures, predicted beside actual; nothing where its document has none."""
     if figures := figures_in(document):
         print_grid(FIGURE_HEADS, [each.cells for each in figures], numbers=FIGURE_HEADS[1:])
-
-
-def _lines(grid: Grid, *, at_least: int) -> list[str]:
-    out = console()
-    out.width = max(out.width, at_least)
-    with out.capture() as printed:
-        out.print(grid)
-    return [line.rstrip() for line in printed.get().splitlines() if line.strip()]
 
 
 def bytes_text(count: int | None) -> str:

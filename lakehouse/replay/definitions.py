@@ -14,12 +14,7 @@ from lakehouse.replay.play import play
 
 # More unfinished runs than this: the lake is behind the world, and the world waits.
 _MOST_RUNS = 8
-_UNFINISHED = [
-    dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-]
+_UNFINISHED = [dg.DagsterRunStatus[name] for name in ("QUEUED", "NOT_STARTED", "STARTING", "STARTED")]
 
 
 def replay_sensor(settings: Settings) -> dg.SensorDefinition:

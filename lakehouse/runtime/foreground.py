@@ -23,7 +23,6 @@ from lakehouse.runtime import server
 from lakehouse.runtime.checkout import ROOT
 from lakehouse.runtime.dagster_home import dagster_home
 from lakehouse.runtime.processes import hold_lock, port_is_free
-from lakehouse.runtime.server import supervised
 from lakehouse.runtime.supervisor import Supervised, supervise
 
 _PAGE_SECONDS = 180
@@ -52,11 +51,8 @@ def run_all(
         Refused: a port is taken, this lake is up already, or `check` refuses; nothing was started.
         Broken, Transient: the server or the page did not come up; nothing is left running.
     """
-    with contextlib.ExitStack() as held:
-        try:
-            held.enter_context(hold_lock(settings.home / "up.lock", seconds=0))
-        except BlockingIOError as error:
-            raise Refused(f"this lake is up already: its home is {settings.home}; another lake wants another LAKEHOUSE_HOME") from error
+    is_up = Refused(f"this lake is up already: its home is {settings.home}; another lake wants another LAKEHOUSE_HOME")
+    with hold_lock(settings.home / "up.lock", seconds=0, refusal=is_up):
         if not port_is_free(settings.port):
             raise Refused(f"port {settings.port} is taken by another program; set LAKEHOUSE_PORT to a free one for the page")
         if settings.spark == "server" and server.status(settings).pid is None:
@@ -113,7 +109,7 @@ def _spark(settings: Settings, say: Callable[[str], None]) -> Iterator[threading
         return
     say("starting the Spark Connect server ...")
     since = time.monotonic()
-    with supervised(settings, say) as spark:
+    with server.supervised(settings, say) as spark:
         say(f"Spark Connect server up at localhost:{settings.spark_port} after {time.monotonic() - since:.1f} s")
         yield spark
 
@@ -121,7 +117,7 @@ def _spark(settings: Settings, say: Callable[[str], None]) -> Iterator[threading
 @contextlib.contextmanager
 def _dagster(settings: Settings, home: Path) -> Iterator[Supervised]:
     log = home / "dagster.log"
-    if log.exists():
+    with contextlib.suppress(FileNotFoundError):
         log.replace(home / "dagster.log.1")
     command = [sys.executable, "-m", "dagster", "dev", "-h", "127.0.0.1", "-p", str(settings.port)]
     environment = {**os.environ, **settings.as_environ(), "DAGSTER_HOME": str(home)}
@@ -145,11 +141,9 @@ def _wait_for_page(settings: Settings, page: Supervised, log: Path, check_stop: 
 
 
 def _answers(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/server_info", timeout=5) as answer:
-            return answer.status == 200
-    except OSError:
-        return False
+    with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/server_info", timeout=5):
+        return True
+    return False
 
 
 def _watch(page: Supervised, spark: threading.Thread | None, log: Path, say: Callable[[str], None], check_stop: Callable[[], None]) -> None:

@@ -9,6 +9,7 @@
 - A half-fetched jar is never seen: moving is atomic, and a running server keeps the file it has open.
 """
 
+import contextlib
 import hashlib
 import importlib.util
 import subprocess
@@ -51,7 +52,6 @@ def fetch(folder: Path = FOLDER) -> tuple[Path, ...]:
     Raises:
         Transient: the jars cannot be reached now.
         Broken: what was fetched is not what was pinned.
-        Refused: there is no Java to fetch them with.
     """
     if wrong_jars(folder):
         with hold_lock(folder.with_name(folder.name + ".lock")):
@@ -61,11 +61,9 @@ def fetch(folder: Path = FOLDER) -> tuple[Path, ...]:
 
 
 def _digest(path: Path) -> str | None:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except FileNotFoundError:
-        return None
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+    return None
 
 
 def _replace(wrong: tuple[str, ...], folder: Path) -> None:
@@ -73,8 +71,7 @@ def _replace(wrong: tuple[str, ...], folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=f"{folder.name}-", dir=folder.parent) as name:
         fresh = Path(name) / "jars"
         said = _run_ivy(Path(name), fresh)
-        missing = [jar for jar in wrong if not (fresh / jar).exists()]
-        if missing:
+        if missing := [jar for jar in wrong if not (fresh / jar).exists()]:
             raise Transient(
                 f"{len(missing)} of {len(pinned())} jars could not be fetched, {missing[0]} among them; is the network there? "
                 f"(behind a proxy, JAVA_TOOL_OPTIONS tells Java of it.) Ivy said:\n{said}"
@@ -99,8 +96,7 @@ def _run_ivy(work: Path, into: Path) -> str:
 
 def main() -> int:
     """`python -m lakehouse.runtime.jars`: what `make setup` calls."""
-    missing = wrong_jars()
-    if missing:
+    if missing := wrong_jars():
         print(f"fetching {len(missing)} jars (Delta Lake and S3A, 23 MB) …", flush=True)
     try:
         fetch()

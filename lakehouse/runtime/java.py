@@ -1,13 +1,13 @@
 """A Java that runs Spark: JAVA_HOME, then `java` on PATH, then the one that a wheel brings."""
 
+import contextlib
 import importlib.util
 import os
 import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 from lakehouse.core.errors import Refused
@@ -27,26 +27,21 @@ _TRUST_STORES = ("/etc/ssl/certs/java/cacerts", "/etc/pki/java/cacerts")
 _PROPERTY = re.compile(r"^\s+(java\.home|java\.specification\.version) = (.+?)\s*$", re.MULTILINE)
 
 
-def find_java(environ: Mapping[str, str] = os.environ) -> Path:
-    """The home folder of a Java 17 or 21, with `bin/java` in it.
-
-    Raises:
-        Refused: there is none; the text names what was found and what to install.
-    """
-    return _find(environ.get("JAVA_HOME", ""), environ.get("PATH", ""))
-
-
-@lru_cache
-def _find(java_home: str, path: str) -> Path:
+@cache
+def find_java() -> Path:
+    """The home folder of a Java 17 or 21, with `bin/java` in it; where there is none, a refusal says what was found and what to install."""
     seen: list[str] = []
-    on_path = shutil.which("java", path=path)
-    candidates = {"JAVA_HOME": java_home and Path(java_home) / "bin" / "java", "PATH": on_path and Path(on_path)}
-    for origin, java in candidates.items():
+    home = os.environ.get("JAVA_HOME")
+    for origin, java in (("JAVA_HOME", home and f"{home}/bin/java"), ("PATH", shutil.which("java"))):
         if not java:
             continue
-        version, home = _ask(java)
-        if home is not None and version in _VERSIONS:
-            return home
+        told = dict[str, str]()
+        with contextlib.suppress(OSError):  # Java itself tells its true home: `java` on PATH is often a link or a stub
+            command = [java, "-XshowSettings:properties", "-version"]
+            told = dict(_PROPERTY.findall(subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stderr))
+        version = told.get("java.specification.version")
+        if version in _VERSIONS and "java.home" in told:
+            return Path(told["java.home"])
         seen.append(f"{origin}: {f'Java {version}' if version else f'{java} does not start'}")
     if wheel := java_from_wheel():
         return wheel
@@ -77,16 +72,3 @@ def java_from_wheel() -> Path | None:
         fresh.chmod(0o755)
         fresh.replace(wrapper)
     return home
-
-
-def _ask(java: Path) -> tuple[str | None, Path | None]:
-    """Version and true home, asked of Java itself: `java` on PATH is often a link or a stub."""
-    try:
-        answer = subprocess.run(
-            [java, "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=60, check=False
-        ).stderr
-    except OSError:
-        return None, None
-    found = dict(_PROPERTY.findall(answer))
-    home = Path(found["java.home"]) if "java.home" in found else None
-    return found.get("java.specification.version"), home

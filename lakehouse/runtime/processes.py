@@ -9,12 +9,14 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 import psutil
+
+from lakehouse.core.errors import LakehouseError
 
 _ENDED = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 _PR_SET_PDEATHSIG = 1  # Source: linux/prctl.h
@@ -36,23 +38,18 @@ class Process:
 
     def end(self, *, seconds: float) -> None:
         """Asks it to end, and kills it after `seconds`; returns when it is gone."""
-        self._signal(signal.SIGTERM)
-        if not self._gone_within(seconds):
-            self._signal(signal.SIGKILL)
-            self._gone_within(seconds)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if self.is_alive:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.pid, number)
+                wait_until(lambda: not self.is_alive, seconds)
 
-    def _signal(self, number: signal.Signals) -> None:
-        if self.is_alive:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, number)
 
-    def _gone_within(self, seconds: float) -> bool:
-        deadline = time.monotonic() + seconds
-        while self.is_alive:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.05)  # between two looks at another process; nothing is assumed of the time that passes
-        return True
+def wait_until(holds: Callable[[], bool], seconds: float) -> None:
+    """Returns when this holds, or after so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.05)  # between two looks at another process; nothing is assumed of the time that passes
 
 
 def identify(pid: int) -> Process | None:
@@ -102,34 +99,35 @@ def die_with_parent() -> None:
 
 def port_answers(port: int, host: str = "127.0.0.1", *, seconds: float = 1.0) -> bool:
     """Whether somebody accepts connections there."""
-    try:
-        with socket.create_connection((host, port), timeout=seconds):
-            return True
-    except OSError:
-        return False
+    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=seconds):
+        return True
+    return False
 
 
 def port_is_free(port: int) -> bool:
     """Whether we could listen on that port of the loopback address."""
-    with socket.socket() as probe:
+    with contextlib.suppress(OSError), socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
+        probe.bind(("127.0.0.1", port))
         return True
+    return False
 
 
 @contextlib.contextmanager
-def hold_lock(path: Path, *, shared: bool = False, seconds: float = math.inf) -> Iterator[IO[str]]:
+def hold_lock(path: Path, *, shared: bool = False, seconds: float = math.inf, refusal: LakehouseError | None = None) -> Iterator[IO[str]]:
     """Holds a lock, alone or together with all others who share it; the kernel frees it when this process dies.
 
     Raises:
-        BlockingIOError: another process holds it for longer than `seconds`.
+        BlockingIOError: as for `take_lock`; or the `refusal` in its place.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+", encoding="utf-8") as file:
-        take_lock(file, shared=shared, seconds=seconds)
+        try:
+            take_lock(file, shared=shared, seconds=seconds)
+        except BlockingIOError as error:
+            if refusal is None:
+                raise
+            raise refusal from error
         yield file
 
 

@@ -25,7 +25,7 @@ from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.core.settings import Settings
 from lakehouse.runtime import jars
 from lakehouse.runtime.java import find_java
-from lakehouse.runtime.processes import hold_lock, identify, port_is_free
+from lakehouse.runtime.processes import Process, hold_lock, identify, port_is_free
 from lakehouse.runtime.server_state import ServerState, check_serves, folder, remember, status
 from lakehouse.runtime.spark_settings import scratch_folder, server_conf, write_conf, write_private
 from lakehouse.runtime.supervisor import Supervised, supervise
@@ -43,8 +43,7 @@ def start(settings: Settings) -> ServerState:
     """The server of this lake, started unless it runs; it stays until `stop`.
 
     Raises:
-        Refused: the port is taken by somebody else, the server runs elsewhere or for another storage than the settings say, or there
-            is no Java.
+        Refused: the port is taken, the server runs elsewhere or for another storage than the settings say, or there is no Java.
         Broken: the JVM ended, or did not answer in time.
     """
     with hold_lock(folder(settings) / "lock"):
@@ -52,22 +51,17 @@ def start(settings: Settings) -> ServerState:
         if state.condition in ("running", "starting"):
             check_serves(settings, state)
             return wait_until_running(settings)
-        launch(settings, token=make_token(settings), is_supervised=False)
+        launch(settings, is_supervised=False)
         return wait_until_running(settings)
 
 
 def stop(settings: Settings) -> bool:
-    """Ends the server in order; whether there was one.
-
-    Raises:
-        Refused: a running `lakehouse up` holds it.
-    """
+    """Ends the server in order, unless a running `lakehouse up` holds it; whether there was one."""
     with hold_lock(folder(settings) / "lock"):
         state = status(settings)
         if state.supervisor is not None:
-            raise Refused(
-                f"the Spark Connect server belongs to a running `lakehouse up` (make run); stop that one with Ctrl-C (log: {state.log})"
-            )
+            owner = "a running `lakehouse up` (make run); stop that one with Ctrl-C"
+            raise Refused(f"the Spark Connect server belongs to {owner} (log: {state.log})")
         clear(settings)
         return state.pid is not None
 
@@ -85,45 +79,45 @@ def supervised(settings: Settings, tell: Callable[[str], None] = lambda _line: N
     """
     server = _SupervisedServer(settings, tell)
     again = threading.Thread(target=server.bring_back, name="spark-server", daemon=True)
+    lock = folder(settings) / "lock"
     try:
-        server.begin()
+        with hold_lock(lock):
+            state = status(settings)
+            if state.supervisor is not None:
+                another = f"process {state.supervisor.pid} keeps its Spark Connect server (log: {state.log})"
+                raise Transient(f"this lake is already up: {another}; try again")
+            if state.pid is not None:
+                check_serves(settings, state)
+                server.process = wait_until_running(settings).process
+            else:
+                server.launch()
         again.start()
         yield again
     finally:
         server.ended.set()
         if again.is_alive():
             again.join()
-        server.end()
+        if server.supervised is not None:  # else it was found
+            with hold_lock(lock):
+                clear(settings)
+            server.supervised.end()
 
 
 class _SupervisedServer:
-    """The server of a lake while this process wants it; whatever was launched here ends here."""
+    """The server of a lake while this process wants it; `supervised` is the one that was launched here."""
 
     def __init__(self, settings: Settings, tell: Callable[[str], None]) -> None:
         self._settings, self._tell = settings, tell
-        self._supervised: Supervised | None = None
+        self.process: Process | None = None
+        self.supervised: Supervised | None = None
         self.ended = threading.Event()
-
-    def begin(self) -> None:
-        """Returns with a running server: one found, or one started."""
-        with hold_lock(folder(self._settings) / "lock"):
-            state = status(self._settings)
-            if state.supervisor is not None:
-                raise Transient(
-                    f"this lake is already up: process {state.supervisor.pid} keeps its Spark Connect server (log: {state.log}); try again"
-                )
-            if state.pid is not None:
-                check_serves(self._settings, state)
-                self._process = wait_until_running(self._settings).process
-            else:
-                self._launch(make_token(self._settings))
 
     def bring_back(self) -> None:
         """Starts the server again, with the same token, each time that it died, until `ended` is set."""
         token, pause, since = read_token(self._settings), _FIRST_PAUSE_SECONDS, time.monotonic()
-        assert token is not None and self._process is not None
+        assert token is not None
         while not self.ended.wait(0.5):
-            if self._process.is_alive:
+            if self.process and self.process.is_alive:
                 continue
             if time.monotonic() - since > _STEADY_SECONDS:
                 pause = _FIRST_PAUSE_SECONDS
@@ -134,24 +128,18 @@ class _SupervisedServer:
             pause, since = min(2 * pause, _LONGEST_PAUSE_SECONDS), time.monotonic()
             try:
                 with hold_lock(folder(self._settings) / "lock"):
-                    self._launch(token)
+                    self.launch(token)
             except LakehouseError as error:
                 self._tell(str(error))
             else:
                 self._tell(f"Spark Connect server up again at localhost:{self._settings.spark_port}")
 
-    def end(self) -> None:
-        """Ends the server, unless it was found."""
-        if self._supervised is not None:
-            with hold_lock(folder(self._settings) / "lock"):
-                clear(self._settings)
-            self._supervised.end()
-
-    def _launch(self, token: str) -> None:
-        if self._supervised is not None:
-            self._supervised.end()
-        self._supervised = launch(self._settings, token=token, is_supervised=True)
-        self._process = wait_until_running(self._settings, abandoned=self.ended.is_set).process
+    def launch(self, token: str | None = None) -> None:
+        """A new server, in the place of one that was launched here before."""
+        if self.supervised is not None:
+            self.supervised.end()
+        self.supervised = launch(self._settings, token=token, is_supervised=True)
+        self.process = wait_until_running(self._settings, abandoned=self.ended.is_set).process
 
 
 def wait_until_running(settings: Settings, *, abandoned: Callable[[], bool] = lambda: False) -> ServerState:
@@ -188,24 +176,19 @@ def read_token(settings: Settings) -> str | None:
     return None
 
 
-def make_token(settings: Settings) -> str:
-    """A fresh token for `launch`; the log of the server before is set aside."""
-    log = folder(settings) / "server.log"
-    if log.exists():
-        log.replace(log.with_suffix(".log.1"))
-    return secrets.token_urlsafe(32)
-
-
-def launch(settings: Settings, *, token: str, is_supervised: bool) -> Supervised | None:
+def launch(settings: Settings, *, is_supervised: bool, token: str | None = None) -> Supervised | None:
     """A JVM on its way to serve, its token in a file for the owner of the lake; the caller waits with `wait_until_running`.
 
-    If it is supervised, it ends with this process, and is given back; else it stays.
-
-    Raises:
-        Refused: the port is taken, or there is no Java.
+    If it is supervised, it ends with this process, and is given back; else it stays. Without a token it gets a fresh one, and the log
+    of the server before is set aside.
     """
     check_port_is_free(settings)
     here = folder(settings)
+    log_path = here / "server.log"
+    if token is None:
+        token = secrets.token_urlsafe(32)
+        with contextlib.suppress(FileNotFoundError):
+            log_path.replace(here / "server.log.1")
     shutil.rmtree(scratch_folder(settings), ignore_errors=True)
     scratch_folder(settings).mkdir(parents=True)
     write_conf(here / "conf", server_conf(settings, jars.fetch()))
@@ -221,21 +204,19 @@ def launch(settings: Settings, *, token: str, is_supervised: bool) -> Supervised
     }
     # spark-submit and spark-class end in `exec`: the pid stays that of the JVM.
     command = [spark_home / "bin" / "spark-submit", "--class", _MAIN, "spark-internal"]
-    with (here / "server.log").open("ab") as log:
+    with log_path.open("ab") as log:
         if is_supervised:
-            supervised = supervise(command, cwd=here, env=environment, output=log)
-            pid = supervised.pid
+            launched = supervise(command, cwd=here, env=environment, output=log)
         else:
-            supervised = None
-            pid = subprocess.Popen(
+            launched = subprocess.Popen(
                 command, cwd=here, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            ).pid
+            )
     write_private(here / "token", token)
-    process = identify(pid)
+    process = identify(launched.pid)
     if process is None:
-        raise Broken(f"the Spark Connect server ended at once; the end of its log:\n{tail(here / 'server.log')}")
+        raise Broken(f"the Spark Connect server ended at once; the end of its log:\n{tail(log_path)}")
     remember(settings, process, supervisor=identify(os.getpid()) if is_supervised else None)
-    return supervised
+    return launched if isinstance(launched, Supervised) else None
 
 
 def check_port_is_free(settings: Settings) -> None:

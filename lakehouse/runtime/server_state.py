@@ -53,19 +53,14 @@ def status(settings: Settings) -> ServerState:
         return ServerState(condition="stopped", port=settings.spark_port, log=log)
     process, port = Process(**kept["process"]), int(kept["port"])
     supervisor = Process(**kept["keeper"]) if kept["keeper"] else None
-    is_supervised = supervisor is not None and supervisor.is_alive
+    if supervisor and not supervisor.is_alive:
+        supervisor = None
     if process.is_alive:
         condition: Condition = "running" if port_answers(port) else "starting"
     else:
-        condition = "died" if supervisor is None or is_supervised else "stopped"  # its supervisor was killed
-    return ServerState(
-        condition=condition,
-        port=port,
-        log=log,
-        storage=kept.get("storage"),
-        process=process,
-        supervisor=supervisor if is_supervised else None,
-    )
+        condition = "stopped" if kept["keeper"] and supervisor is None else "died"  # its supervisor was killed
+    told = kept.get("storage")
+    return ServerState(condition=condition, port=port, log=log, storage=told, process=process, supervisor=supervisor)
 
 
 def check_serves(settings: Settings, state: ServerState) -> None:
@@ -84,10 +79,5 @@ def check_serves(settings: Settings, state: ServerState) -> None:
 
 def remember(settings: Settings, process: Process, supervisor: Process | None) -> None:
     """Writes down the server just launched, for `status`."""
-    kept = {
-        "process": asdict(process),
-        "keeper": asdict(supervisor) if supervisor else None,
-        "port": settings.spark_port,
-        "storage": storage_of(settings),
-    }
-    write_private(folder(settings) / "pid", json.dumps(kept))
+    known = {"process": asdict(process), "keeper": asdict(supervisor) if supervisor else None}
+    write_private(folder(settings) / "pid", json.dumps({**known, "port": settings.spark_port, "storage": storage_of(settings)}))

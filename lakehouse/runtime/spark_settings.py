@@ -9,21 +9,20 @@ from lakehouse.core.settings import Settings, s3_endpoint, s3_region
 
 CONNECT_PORT = 15002  # of an sc:// address without one. Source: Spark's client connection string, "port"
 _DEFAULT_REGION = "us-east-1"
+_LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
 def server_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
     """Confs of the Connect server: on loopback, everything it writes inside the lake's home. No secret is among them."""
     scratch = scratch_folder(settings)
-    java_options = f'-Duser.timezone=UTC -XX:+ExitOnOutOfMemoryError "-Djava.io.tmpdir={scratch}"'
     return {
         "spark.master": f"local[{_cores()}]",
         **_driver_conf(settings, jars),
-        "spark.driver.extraJavaOptions": java_options,
+        "spark.driver.extraJavaOptions": f'-Duser.timezone=UTC -XX:+ExitOnOutOfMemoryError "-Djava.io.tmpdir={scratch}"',
         "spark.local.dir": str(scratch),
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(settings.spark_port),
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+        **_LOOPBACK,
     }
 
 
@@ -33,22 +32,17 @@ def session_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
     if settings.spark.startswith("spark://"):
         conf["spark.jars"] = ",".join(str(jar) for jar in jars)  # executors have none of the driver's class path
     else:
-        conf |= {
-            "spark.local.dir": str(scratch_folder(settings)),
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-        }
+        conf |= {"spark.local.dir": str(scratch_folder(settings)), **_LOOPBACK}
     return conf
 
 
 def s3a_conf(environ: Mapping[str, str]) -> dict[str, str]:
     """S3A's confs for what boto3 reads from these variables. Keys and tokens stay in the environment, where the AWS SDK finds them."""
-    endpoint = s3_endpoint(environ)
     conf = {
         "fs.s3a.aws.credentials.provider": "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider",
         "fs.s3a.endpoint.region": s3_region(environ) or _DEFAULT_REGION,
     }
-    if endpoint is not None:
+    if endpoint := s3_endpoint(environ):
         conf |= {
             "fs.s3a.endpoint": endpoint,
             "fs.s3a.path.style.access": "true",
@@ -61,16 +55,13 @@ def storage_of(settings: Settings) -> str:
     """What a server that starts now is told of storage, in words: a server for the disk knows nothing of S3."""
     if not settings.on_s3:
         return "a lake on disk"
-    endpoint = s3_endpoint(os.environ) or "AWS"
-    return f"S3 at {endpoint}, region {s3_region(os.environ) or _DEFAULT_REGION}"
+    return f"S3 at {s3_endpoint(os.environ) or 'AWS'}, region {s3_region(os.environ) or _DEFAULT_REGION}"
 
 
 def write_conf(folder: Path, conf: Mapping[str, str]) -> None:
     """A folder for SPARK_CONF_DIR with these confs, for their owner only, and logging of warnings only."""
     folder.mkdir(exist_ok=True)
-    escaped = {name: value.replace("\\", "\\\\") for name, value in conf.items()}
-    lines = (f"{name} {value}\n" for name, value in escaped.items())
-    write_private(folder / "spark-defaults.conf", "".join(lines))
+    write_private(folder / "spark-defaults.conf", "".join(f"{name} {value}\n" for name, value in conf.items()).replace("\\", "\\\\"))
     shutil.copyfile(Path(__file__).with_name("log4j2.properties"), folder / "log4j2.properties")
 
 

@@ -13,12 +13,11 @@ import select
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from lakehouse.runtime.processes import die_with_parent, group_members
+from lakehouse.runtime.processes import die_with_parent, group_members, wait_until
 
 _COMMAND_SECONDS = 25.0
 _REST_SECONDS = 5.0  # for what the command left behind: it was interrupted at the same time
@@ -52,17 +51,8 @@ class Supervised:
 
 def supervise(command: Sequence[str | Path], *, cwd: Path, env: Mapping[str, str], output: IO[bytes]) -> Supervised:
     """The command, started under a supervisor; it ends with `Supervised.end`, or with this process."""
-    return Supervised(
-        subprocess.Popen(
-            [sys.executable, "-m", "lakehouse.runtime.supervisor", *command],
-            cwd=cwd,
-            env=env,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=output,
-            start_new_session=True,
-        )
-    )
+    words, pipe = [sys.executable, "-m", "lakehouse.runtime.supervisor", *command], subprocess.PIPE
+    return Supervised(subprocess.Popen(words, cwd=cwd, env=env, stdin=pipe, stdout=pipe, stderr=output, start_new_session=True))
 
 
 def main(command: list[str]) -> int:
@@ -76,8 +66,8 @@ def main(command: list[str]) -> int:
         if readable and os.read(0, 1024) == b"":
             _log("nobody wants the command any more; it is interrupted")
             os.killpg(os.getpgrp(), signal.SIGINT)  # all of them, as a terminal does
-            _wait_until(lambda: child.poll() is not None, _COMMAND_SECONDS)
-            _wait_until(lambda: group_members(os.getpgrp()) == [os.getpid()], _REST_SECONDS)
+            wait_until(lambda: child.poll() is not None, _COMMAND_SECONDS)
+            wait_until(lambda: group_members(os.getpgrp()) == [os.getpid()], _REST_SECONDS)
             code = 0
             break
     else:
@@ -98,12 +88,6 @@ def _as_child() -> None:
     die_with_parent()
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_DFL)
-
-
-def _wait_until(holds: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds() and time.monotonic() < deadline:
-        time.sleep(0.1)  # between two looks at other processes; nothing is assumed of the time that passes
 
 
 if __name__ == "__main__":

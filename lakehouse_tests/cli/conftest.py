@@ -6,12 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
+from deltalake import write_deltalake
 
 from lakehouse.cli.app import commands
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.log_builder import LogBuilder
+
+type_of_story = Callable[[str], LogBuilder]
 
 
 class Terminal:
@@ -36,6 +40,12 @@ class Terminal:
         connect = {"SPARK_CONNECT_MODE_ENABLED": "1"}
         return CliRunner(env={**ours, **connect, **self.environ, **environ}).invoke(commands, arguments, prog_name="lakehouse")
 
+    def refused(self, *arguments: str, **environ: str) -> str:
+        """The sentence of a command that is refused and shows nothing else."""
+        result = self.run(*arguments, **environ)
+        assert (result.exit_code, result.stdout) == (2, ""), (arguments, result.stdout, result.stderr)
+        return result.stderr
+
     def json(self, *arguments: str, exit_code: int = 0, **environ: str) -> Any:
         """The one document that `--json` gives."""
         result = self.run(*arguments, "--json", **environ)
@@ -50,19 +60,29 @@ def terminal(tmp_path: Path) -> Terminal:
 
 
 @pytest.fixture
-def story(terminal: Terminal) -> Callable[[str], LogBuilder]:
+def story(terminal: Terminal) -> type_of_story:
     """Begins the log of a table of that lake."""
     return lambda key: LogBuilder(DiskStore(terminal.root), key)
 
 
 @pytest.fixture
-def told(terminal: Terminal, story: Callable[[str], LogBuilder]) -> Terminal:
+def told(terminal: Terminal, story: type_of_story) -> Terminal:
     """The same lake with a table full of small files, one that was compacted, and one that is declared only."""
     small = [(f"d=1/small-{number}", 100 + number, 10) for number in range(3)]
     story("bronze/orders").create(partition_by=["d"]).append(small).append([("d=2/alone", 500, 50), ("d=2/large", 4000, 400)])
     silver = story("silver/orders").create().append([("a", 100, 1)]).append([("b", 200, 2)])
     silver.optimize(["a", "b"], into=("c", 280, 3), user_metadata=json.dumps(PREDICTION))
     return terminal
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Path:
+    """Tables that delta-rs wrote: one by day in 12 commits of a file each, and one of one file."""
+    for number in range(12):
+        rows = pa.table({"id": [number], "day": [f"2026-01-0{number % 2 + 1}"]})
+        write_deltalake(tmp_path / "w/events", rows, mode="append", partition_by=["day"])
+    write_deltalake(tmp_path / "w/customers", pa.table({"id": [1, 2, 3]}))
+    return tmp_path / "w"
 
 
 PREDICTION: dict[str, Any] = {

@@ -1,14 +1,11 @@
 """What comes from outside is shown and acts on no terminal: names of files, operations in a log, notes, arguments, errors."""
 
-import json
 import unicodedata
-from collections.abc import Callable
 
 import pytest
 
 from lakehouse.cli.output import print_grid, show, tell
-from lakehouse_tests.cli.conftest import Terminal
-from lakehouse_tests.log_builder import LogBuilder
+from lakehouse_tests.cli.conftest import Terminal, type_of_story
 
 # Clears a screen, sets its title, colours it in one byte (C1), goes back a line, reorders, and is no text.
 ACTS = "\x1b[2J\x1b]0;title\x07\x9b31m\r\u202e\x7f"
@@ -20,7 +17,7 @@ def acting(text: str) -> set[str]:
 
 
 @pytest.fixture
-def hostile(terminal: Terminal, story: Callable[[str], LogBuilder]) -> Terminal:
+def hostile(terminal: Terminal, story: type_of_story) -> Terminal:
     """A lake that somebody else wrote: each name, operation and note holds all that acts."""
     day = f"d={ACTS}"
     orders = story("bronze/orders").create(partition_by=["d"])
@@ -56,14 +53,11 @@ def test_nothing_that_a_command_shows_acts_on_the_terminal(hostile: Terminal, ar
     assert acting(result.stdout + result.stderr) == set()
 
 
-def test_what_was_hidden_is_shown(hostile: Terminal) -> None:
+def test_what_was_hidden_is_shown_and_a_program_gets_every_character_as_it_is(hostile: Terminal) -> None:
     shown = hostile.run("plan", "bronze/orders", "--verbose").stdout
     assert r"\x1b[2J\x1b]0;title\x07\x9b31m\r\u202e\x7f5" in shown
     assert r"UPDATE\x1b[2J" in hostile.run("history", "silver/orders").stdout
-
-
-def test_a_program_gets_every_character_as_it_is(hostile: Terminal) -> None:
-    assert json.loads(hostile.run("history", "silver/orders", "--json").stdout)["commits"][0]["operation"] == f"UPDATE{ACTS}"
+    assert hostile.json("history", "silver/orders")["commits"][0]["operation"] == f"UPDATE{ACTS}"
 
 
 def test_a_name_makes_no_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from lakehouse.engine.lake import open_lake
 from lakehouse.engine.store import DiskStore
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.table_facts import plan
-from lakehouse_tests.cli.conftest import Terminal
+from lakehouse_tests.cli.conftest import Terminal, type_of_story
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder
 
@@ -68,11 +67,6 @@ def test_the_page_shows_a_schema(told: Terminal) -> None:
     assert shape(told.json("schema", "bronze/orders")) == shape(SHOWN["schema"])
 
 
-def test_the_page_shows_tables_one_of_them_left_alone(told: Terminal) -> None:
-    told.run("pause", "bronze/orders")
-    assert shape(told.json("tables")) == shape(SHOWN["tables"])
-
-
 def test_the_page_shows_a_vacuum(tmp_path: Path) -> None:
     lake = open_lake(own_settings(tmp_path))
     LogBuilder(lake.store, "bronze/orders").create().append([("a", 1), ("b", 1)]).delete(["a"]).store_data()
@@ -90,11 +84,13 @@ def test_the_page_shows_the_inventory(told: Terminal) -> None:
     assert shape(told.json("inventory", "report", exit_code=1)) == shape(SHOWN["inventory_report"])
 
 
-def test_the_page_shows_errors_as_they_are(told: Terminal) -> None:
+def test_the_page_shows_errors_and_a_table_that_is_left_alone(told: Terminal) -> None:
     assert shape(told.json("plan", "nothing", exit_code=2)) == shape(SHOWN["error"])
+    told.run("pause", "bronze/orders")
+    assert shape(told.json("tables")) == shape(SHOWN["tables"])
 
 
-def test_the_page_shows_the_account_of_a_compaction(story: Callable[[str], LogBuilder]) -> None:
+def test_the_page_shows_the_account_of_a_compaction(story: type_of_story) -> None:
     snapshot = story("bronze/t").create().append([("a", 1), ("b", 1)]).snapshot()
     plan = plan_compaction(snapshot, policy_for("bronze", Compaction()))
     assert shape(CompactionOutcome(plan=plan, version_after=None).as_json()) == shape(SHOWN["compact"])

@@ -21,6 +21,9 @@ with hold_lock(Path(sys.argv[1]), shared=True):
 
 def test_a_server_is_stopped_after_the_last_command_that_uses_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "users.lock"
+    with hold_lock(path, shared=True) as users:
+        wait_for_other_users(users)  # nobody else
+    assert capsys.readouterr().err == ""
     command = [sys.executable, "-c", USER, str(path)]
     with (
         hold_lock(path, shared=True) as users,
@@ -39,9 +42,3 @@ def test_a_server_is_stopped_after_the_last_command_that_uses_it(tmp_path: Path,
             pass
     with hold_lock(path, seconds=0):
         pass
-
-
-def test_a_command_alone_waits_for_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with hold_lock(tmp_path / "users.lock", shared=True) as users:
-        wait_for_other_users(users)
-    assert capsys.readouterr().err == ""

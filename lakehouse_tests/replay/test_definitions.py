@@ -24,13 +24,10 @@ def tick(settings: Settings, instance: dg.DagsterInstance) -> tuple[str, str | N
     return data.skip_message or "", data.cursor
 
 
-def test_it_is_on_by_itself_at_the_pace_of_the_settings(settings: Settings) -> None:
+def test_it_is_on_by_itself_and_each_tick_lands_the_next_hours_and_says_so(settings: Settings) -> None:
     sensor = replay_sensor(settings)
-    assert (sensor.name, sensor.default_status) == ("replay_sensor", dg.DefaultSensorStatus.RUNNING)
-    assert sensor.minimum_interval_seconds == 20
-
-
-def test_each_tick_lands_the_next_hours_and_says_so(settings: Settings) -> None:
+    found = (sensor.name, sensor.default_status, sensor.minimum_interval_seconds)
+    assert found == ("replay_sensor", dg.DefaultSensorStatus.RUNNING, 20)
     with dg.instance_for_test() as instance:
         first, cursor = tick(settings, instance)
         assert first.startswith("landed 2013-01-01T00 to 2013-01-01T05: ") and cursor == "2013-01-01T06"

@@ -49,10 +49,8 @@ def test_a_replay_lands_what_the_world_holds_and_the_references(home: Path, worl
     store = MemoryStore()
     played = play(store, home, start=START, until=datetime(2013, 1, 3))
     files = landed(store)
-    references = {
-        f"landing/reference/{name}/2013-01-01T00.csv": (data_folder() / f"{name}.csv").read_bytes()
-        for name in ("airlines", "airports", "planes")
-    }
+    names = ("airlines", "airports", "planes")
+    references = {f"landing/reference/{name}/2013-01-01T00.csv": (data_folder() / f"{name}.csv").read_bytes() for name in names}
     assert files == {file.name: file.content for file in world.files(START, datetime(2013, 1, 3))} | references
     lines = sum(len(data.splitlines()) for name, data in files.items() if name.startswith("landing/flight_events/"))
     assert (played.since, played.until, played.files, played.events) == (START, datetime(2013, 1, 3), len(files), lines)
@@ -114,25 +112,15 @@ def test_the_year_ends_with_its_last_delivery(home: Path, world: World) -> None:
     assert (again.files, again.events, again.finished, again.sentence) == (0, 0, True, "landed nothing: the year is over")
 
 
-def test_nothing_lands_where_until_is_past(home: Path) -> None:
-    store = MemoryStore()
-    play(store, home, start=START, hours=30)
-    played = play(store, home, start=START, until=datetime(2013, 1, 2))
-    assert (played.files, played.sentence) == (0, "landed nothing: 2013-01-02T06 is next")
-    assert next_hour(store) == datetime(2013, 1, 2, 6)
-
-
-def test_the_sentence_has_the_numbers(home: Path) -> None:
-    assert play(MemoryStore(), home, start=START, hours=24).sentence == (
-        "landed 2013-01-01T00 to 2013-01-01T23: 122 files, 2,037 events; 0.3% of the year"
-    )
-
-
-def test_progress_is_heard_hour_by_hour(home: Path) -> None:
-    heard = []
-    played = play(MemoryStore(), home, start=START, hours=30, on_progress=heard.append)
-    assert [each.until for each in heard] == [START + hours * HOUR for hours in range(1, 31)]
-    assert heard[-1] == played
+def test_progress_is_heard_hour_by_hour_and_nothing_lands_where_until_is_past(home: Path) -> None:
+    store, heard = MemoryStore(), []
+    assert next_hour(store) is None
+    played = play(store, home, start=START, hours=24, on_progress=heard.append)
+    assert played.sentence == "landed 2013-01-01T00 to 2013-01-01T23: 122 files, 2,037 events; 0.3% of the year"
+    assert [each.until for each in heard] == [START + hours * HOUR for hours in range(1, 25)] and heard[-1] == played
+    played = play(store, home, start=START, until=datetime(2013, 1, 1, 12))
+    assert (played.files, played.sentence) == (0, "landed nothing: 2013-01-02T00 is next")
+    assert next_hour(store) == datetime(2013, 1, 2)
 
 
 def test_a_start_other_than_the_lakes_own_is_refused_with_both(home: Path) -> None:
@@ -151,10 +139,6 @@ def test_a_state_that_says_nothing_is_told_from_none(home: Path, text: bytes) ->
     with pytest.raises(Broken, match=STATE):
         play(store, home, start=START, hours=1)
     assert landed(store) == {}
-
-
-def test_no_state_is_no_hour() -> None:
-    assert next_hour(MemoryStore()) is None
 
 
 def test_two_replays_of_one_lake_do_not_run_at_once(home: Path) -> None:

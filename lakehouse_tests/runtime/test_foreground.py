@@ -95,20 +95,13 @@ def test_an_interrupt_that_was_dropped_on_the_way_ends_the_lake_all_the_same(tmp
 
 def test_dagster_keeps_everything_in_the_home_of_its_lake_and_is_told_the_rest_by_the_project(tmp_path: Path) -> None:
     project = yaml.safe_load((ROOT / "dagster.yaml").read_text())
-    home = dagster_home(own_settings(tmp_path / "it's a: #home"))
+    home = dagster_home(own_settings(tmp_path / "it's a: #home", LAKEHOUSE_COMPACTION_SLOTS="3"))
     mine = yaml.safe_load((home / "dagster.yaml").read_text())
-    places = [
-        (config["storage"]["sqlite"], config["compute_logs"]["config"], config["local_artifact_storage"]["config"])
-        for config in (project, mine)
-    ]
-    assert [place.pop("base_dir") for place in places[0]] == [".lakehouse/dagster", ".lakehouse/dagster/logs", ".lakehouse/dagster"]
-    assert [place.pop("base_dir") for place in places[1]] == [str(home), f"{home}/logs", str(home)]
-    assert mine == project
-
-
-def test_dagster_runs_one_writer_beside_the_compactions_that_may_go_at_once(tmp_path: Path) -> None:
-    home = dagster_home(own_settings(tmp_path, LAKEHOUSE_COMPACTION_SLOTS="3"))
-    assert yaml.safe_load((home / "dagster.yaml").read_text())["concurrency"]["runs"] == {"max_concurrent_runs": 4}
+    for config, place in ((project, ".lakehouse/dagster"), (mine, str(home))):
+        parts = (config["storage"]["sqlite"], config["compute_logs"]["config"], config["local_artifact_storage"]["config"])
+        assert [part.pop("base_dir") for part in parts] == [place, f"{place}/logs", place]
+    assert mine.pop("concurrency")["runs"] == {"max_concurrent_runs": 4}  # a writer beside the compactions that may go at once
+    assert mine == {name: value for name, value in project.items() if name != "concurrency"}
 
 
 def test_settings_handed_to_another_process_are_the_same_wherever_it_starts(tmp_path: Path) -> None:

@@ -91,17 +91,17 @@ def test_another_java_is_refused_by_what_was_found(tmp_path: Path, monkeypatch: 
     old.write_text(f"#!/bin/sh\nprintf '    java.home = {tmp_path}\\n    java.specification.version = 11\\n' >&2\n")
     old.chmod(0o755)
     monkeypatch.setattr(java, "java_from_wheel", lambda: None)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(Refused, match="needs Java 17 or 21; found JAVA_HOME: Java 11"):
-        java.find_java({"JAVA_HOME": str(tmp_path), "PATH": "/nowhere"})
+        java.find_java.__wrapped__()
 
 
-def test_a_machine_without_java_gets_one_that_takes_the_arguments_of_spark() -> None:
-    home = java.find_java({"JAVA_HOME": "", "PATH": "/nowhere"})
+def test_a_machine_without_java_gets_one_that_takes_the_arguments_of_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("JAVA_HOME", "PATH"):
+        monkeypatch.setenv(name, "")
+    home = java.find_java.__wrapped__()
     said = subprocess.run(
         [home / "bin" / "java", "--add-modules=jdk.incubator.vector", "-version"], capture_output=True, text=True, check=True
     )
     assert 'version "21' in said.stderr
-
-
-def test_the_java_of_this_machine_is_17_or_21() -> None:
-    assert (java.find_java() / "bin" / "java").exists()

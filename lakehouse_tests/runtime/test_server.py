@@ -35,7 +35,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """A server started as on a machine without Java, in a home with a space."""
     settings = own_settings(tmp_path_factory.mktemp("started") / "home with a space")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(java, "_find", lambda _java_home, _path: java.java_from_wheel())
+        patch.setattr(server, "find_java", java.java_from_wheel)
         server.start(settings)
     yield settings
     server.stop(settings)
@@ -168,8 +168,7 @@ def test_a_server_at_another_port_or_told_of_another_storage_does_not_serve(tmp_
 def test_a_process_that_ended_and_was_not_waited_for_is_not_alive() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     process = identify(child.pid)
-    assert process is not None
-    assert process.is_alive
+    assert process is not None and process.is_alive
     child.kill()
     wait_until("the child's end", lambda: not process.is_alive)
 
@@ -199,6 +198,5 @@ def test_a_command_brings_a_server_and_leaves_none_when_it_is_killed(tmp_path: P
 
 def test_two_processes_are_the_same_only_if_pid_and_birth_are() -> None:
     me = identify(os.getpid())
-    assert me is not None
-    assert me.is_alive
+    assert me is not None and me.is_alive
     assert not Process(pid=me.pid, born="another time").is_alive

@@ -5,11 +5,10 @@ from typing import Any, get_args
 
 import click
 
-from lakehouse.cli.context import Found, LakeContext, look_at_each, open_declared, real_place
-from lakehouse.cli.exit_codes import absent_cell, absent_sentence, tell_errors
-from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, tell, write_json
+from lakehouse.cli.context import Found, LakeContext, address_field, look_at_each, open_declared, real_place, tell_errors
+from lakehouse.cli.output import attributes, bytes_text, count_text, json_option, print_grid, show, tell, write_json
 from lakehouse.core.adoption.address import quoted_address
-from lakehouse.core.adoption.adopted import Adopted, type_of_writers
+from lakehouse.core.adoption.adopted import type_of_writers
 from lakehouse.core.adoption.adopted_file import adopted_lines, adopted_table
 from lakehouse.core.adoption.finding import TableFinding
 from lakehouse.core.declaration.table import Table
@@ -27,11 +26,7 @@ from lakehouse.engine.vacuum.lake_facts import LakeFacts
 type_of_found = Found[TableFinding]
 
 
-@click.command(
-    "adopt",
-    short_help="Take care of a Delta table that others write; no JVM.",
-    epilog="Examples: lakehouse adopt s3://warehouse/sales/orders; lakehouse adopt --prefix s3://warehouse --dry-run",
-)
+@click.command("adopt", epilog="Examples: lakehouse adopt s3://warehouse/sales/orders; lakehouse adopt --prefix s3://warehouse --dry-run")
 @click.argument("address", required=False)
 @click.option("--key", help="Its key, layer/name; the layer says how often it is compacted. Default: one that says where it lies.")
 @click.option("--prefix", help="Every Delta table below this folder or s3://bucket/prefix, worst first.")
@@ -39,10 +34,11 @@ type_of_found = Found[TableFinding]
 @click.option("--dry-run", is_flag=True, help="Only what is found; nothing is written.")
 @json_option
 def adopt_command(address: str | None, key: str | None, prefix: str | None, writers: str, dry_run: bool, as_json: bool) -> int:
-    """Look at the Delta table at ADDRESS (a folder, or s3://bucket/folder), tell what is found, and add three lines to adopted.toml.
+    """Take care of a Delta table that others write; no JVM.
 
-    From then on the lake observes, checks, compacts and vacuums it like its own; it is never written otherwise. A table whose writers are
-    unknown is not compacted, since a commit of theirs could be lost. Logs and listings are read only; no JVM is started.
+    The table at ADDRESS (a folder, or s3://bucket/folder) is described, and three lines go to adopted.toml. From then on the lake observes,
+    checks, compacts and vacuums the table like its own; it is never written otherwise. A table whose writers are unknown is not compacted,
+    since a commit of theirs could be lost. Logs and listings are read only.
     """
     if (address is None) == (prefix is None):
         raise Refused("adopt: give either an ADDRESS or --prefix; for instance: lakehouse adopt s3://warehouse/sales/orders")
@@ -51,22 +47,24 @@ def adopt_command(address: str | None, key: str | None, prefix: str | None, writ
     opened = open_declared()
     asked = [real_place(address)] if address is not None else _below(prefix or "")
     found = _look_at(opened, asked, key=key, writers=writers)
+    alone = found[0].value if address is not None else None
     if address is not None and found[0].error:
         raise found[0].error
-    if address is not None and found[0].value and found[0].value.known_as:
-        raise Refused(f"adopt {asked[0]}: it is {found[0].value.known_as} already; see: lakehouse health {found[0].value.known_as}")
+    if alone and alone.known_as:
+        raise Refused(f"adopt {asked[0]}: it is {alone.known_as} already; see: lakehouse health {alone.known_as}")
     new = [each.value.table for each in found if each.value and not each.value.known_as]
     if new and not dry_run:
         write_adopted(opened.lake.settings, new, beside=opened.tables)
     if as_json:
         write_json([_document(each) for each in found])
+        return tell_errors(found)
+    if alone:
+        show(f"{alone.table.key} is {alone.address}", style="bold")
+        for name, sentence in alone.rows():
+            show(f"  {name:<11} {sentence}")
     else:
-        if address is not None and (one := found[0].value):
-            show(f"{one.table.key} is {one.address}", style="bold")
-            for name, sentence in one.rows():
-                show(f"  {name:<11} {sentence}")
-        else:
-            _print_fleet(found)
+        _print_fleet(found)
+    if new:
         _print_outcome(opened, new, alone=address is not None, dry_run=dry_run)
     return tell_errors(found)
 
@@ -128,9 +126,7 @@ def _look_at(opened: LakeContext, addresses: Sequence[str], *, key: str | None, 
 def _document(found: type_of_found) -> dict[str, Any]:
     if found.value:
         return found.value.as_json()
-    reason, sentence = absent_sentence(found)
-    uri = found.table.write.uri if isinstance(found.table.write, Adopted) else ""
-    return {"table": None, "uri": uri, "adopted": False, "reason": reason, "sentence": sentence}
+    return {"table": None, "uri": "", **address_field(found.table), "adopted": False, **attributes(found, "reason", "sentence")}
 
 
 def _print_fleet(found: Sequence[type_of_found]) -> None:
@@ -144,8 +140,7 @@ def _print_fleet(found: Sequence[type_of_found]) -> None:
 
 def _row(found: type_of_found) -> tuple[str, ...]:
     if found.value is None:
-        uri = found.table.write.uri if isinstance(found.table.write, Adopted) else found.table.key
-        return ("-", uri, *("-",) * 6, absent_cell(found))
+        return ("-", address_field(found.table).get("uri", found.table.key), *("-",) * 6, found.cell)
     health, plan, vacuum = found.value.health, found.value.health.plan, found.value.vacuum
     counts = (health.file_count, health.small_file_count, health.file_count - found.value.openings_saved)
     old = "-" if isinstance(vacuum, str) else bytes_text(vacuum.size_bytes)
@@ -155,8 +150,6 @@ def _row(found: type_of_found) -> tuple[str, ...]:
 
 
 def _print_outcome(opened: LakeContext, new: Sequence[Table], *, alone: bool, dry_run: bool) -> None:
-    if not new:
-        return
     show()
     show(f"{count_of(len(new), 'table')} {'would be added' if dry_run else 'added'} to {opened.lake.settings.adopted}")
     for line in adopted_lines(new[0]).splitlines() if alone else ():

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import click
 
-from lakehouse.cli.commands.backtest_text import backtest_document, print_backtests, series_of, title_of
+from lakehouse.cli.commands.backtest_text import backtest_document, check_plot, draw_files, print_backtests, series_of, title_of
 from lakehouse.cli.context import LakeContext, complete_table, open_declared, real_place
 from lakehouse.cli.output import attributes, json_option, tell, write_json
-from lakehouse.cli.plot import check_plot, files_picture
 from lakehouse.core.adoption.address import is_address
 from lakehouse.core.backtest.hindsight import read_history
 from lakehouse.core.backtest.result import Backtest
@@ -23,7 +22,6 @@ from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.scheduling.strategy_selection import strategy_of
-from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.delta_log.file_history import read_file_history
 from lakehouse.engine.lake import Lake, open_lake
 
@@ -48,11 +46,7 @@ _STRATEGIES = {
 }
 
 
-@click.command(
-    "backtest",
-    short_help="A table's log replayed under another policy; no JVM.",
-    epilog="Example: lakehouse backtest bronze/weather --policy min_small_files=8 --compare",
-)
+@click.command("backtest", epilog="Example: lakehouse backtest bronze/weather --policy min_small_files=8 --compare")
 @click.argument("table", shell_complete=complete_table)
 @click.option("--policy", "words", metavar="NAME=VALUE", multiple=True, help="A knob of the policy to replay, like min_small_files=8.")
 @click.option("--compare", is_flag=True, help="Beside it the policy in force, and what really happened.")
@@ -71,10 +65,10 @@ def backtest_command(
     verbose: bool,
     as_json: bool,
 ) -> None:
-    """Tell what would have been compacted, when, and at what cost, had TABLE had another policy from the beginning.
+    """Replay a table's log under another policy; no JVM.
 
-    TABLE is a declared table, or the path or s3:// URI of any Delta table, which gets the defaults of bronze. Nothing is touched and no
-    JVM is started.
+    It tells what would have been compacted, when, and at what cost, had TABLE had that policy from the beginning. TABLE is a declared
+    table, or the path or s3:// URI of any Delta table, which gets the defaults of bronze. Nothing is touched.
     """
     if plot:
         check_plot(plot)
@@ -89,9 +83,7 @@ def backtest_command(
     if plot:
         first, series = next(iter(found.values())), series_of(found)
         marks = [step.version for step in first.steps if step.runs]
-        title = f"{first.table}: files after each version; a tick where {series[0].name} compacts"
-        plot.write_bytes(files_picture(plot, title, series, marks))
-        tell(f"drawn: {plot}")
+        draw_files(plot, f"{first.table}: files after each version; a tick where {series[0].name} compacts", series, marks)
 
 
 def backtests_of(subject: Subject, words: Sequence[str] = (), *, compare: bool = False, strategies: bool = False) -> dict[str, Backtest]:
@@ -105,16 +97,18 @@ def backtests_of(subject: Subject, words: Sequence[str] = (), *, compare: bool =
     lake, key, declared = subject.lake, subject.key, subject.declared
     wishes = {"given": parse_policy(words, declared)} if words else {}
     wishes |= {"in_force": declared} if compare or not words else {}
+    asked = next(iter(wishes.values()))
+    wishes |= {name: parse_policy(knobs, asked) for name, knobs in _STRATEGIES.items()} if strategies else {}
     uri = lake.table_uri(key)
     file_history, facts = read_file_history(lake.store, key, uri=uri), lake.facts(key)
     if file_history is None or facts is None:
         raise Refused(f"backtest of {key}: there is no Delta table at {uri}; accepted: a declared table, a path or a URI")
     rates = fit_rates(facts.history, facts.snapshot, prices=subject.prices)
-    policies = {name: _resolved(subject, wish, facts) for name, wish in wishes.items()}
-    asked = next(iter(wishes.values()))
-    for name, knobs in _STRATEGIES.items() if strategies else ():
-        policy = _resolved(subject, parse_policy(knobs, asked), facts)
-        if policy not in policies.values():
+    policies = dict[str, Compaction]()
+    for name, wish in wishes.items():
+        policy = policy_for(subject.layer, wish)
+        policy = replace(policy, strategy=strategy_of(policy, facts.snapshot, facts.history).strategy)
+        if name not in _STRATEGIES or policy not in policies.values():
             policies[name] = policy
     found, refusals = dict[str, Backtest](), dict[str, Refused]()
     for name, policy in policies.items():
@@ -129,15 +123,10 @@ def backtests_of(subject: Subject, words: Sequence[str] = (), *, compare: bool =
     for name, error in refusals.items():
         tell(f"{title_of(name)} is left out: {error}")
     first = next(iter(policies.values()))
-    compared_as = replace(first, verify=policy_for(subject.layer, declared).verify)
-    found |= {"really": real_result(file_history, compared_as, rates=rates)} if compare else {}
+    if compare:
+        compared_as = replace(first, verify=policy_for(subject.layer, declared).verify)
+        found["really"] = real_result(file_history, compared_as, rates=rates)
     return found if first.reads_per_day is None else _billed(found, file_history, facts.snapshot, first, rates)
-
-
-def _resolved(subject: Subject, wish: Compaction, facts: TableFacts) -> Compaction:
-    """The policy with the defaults of the table's layer, and the strategy that a `Chosen` comes to."""
-    policy = policy_for(subject.layer, wish)
-    return replace(policy, strategy=strategy_of(policy, facts.snapshot, facts.history).strategy)
 
 
 def _billed(

@@ -1,13 +1,15 @@
-"""What a back-test looks like: the documented JSON, and the tables and the picture in letters that a person sees."""
+"""A back-test for programs and for people: the documented JSON, tables, and files over versions in letters or drawn into a file."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from lakehouse.cli.output import attributes, bytes_text, count_text, print_grid, show, time_text
+from lakehouse.cli.output import attributes, bytes_text, count_text, print_grid, show, tell, time_text
 from lakehouse.core.backtest.bill import Bill
-from lakehouse.core.backtest.result import Backtest, SimulatedCompaction, SimulatedStep
-from lakehouse.report.chart import Series, text_chart
+from lakehouse.core.backtest.result import Backtest, SimulatedStep
+from lakehouse.core.errors import Refused
+from lakehouse.report.chart import Series, line_chart, text_chart
 
 # Told version by version, side by side; the strategies of a table's past stand below each other, by their sums alone.
 _TOLD = ("given", "in_force", "really")
@@ -27,12 +29,11 @@ def print_backtests(found: Mapping[str, Backtest], *, verbose: bool) -> None:
     """In sum, then version by version, then files over versions, then what was estimated."""
     told = {name: backtest for name, backtest in found.items() if name in _TOLD}
     if len(told) < len(found):
-        print_grid(heads := [*_heads(found)], list(_lines(found)), numbers=heads[1:])
+        _print_lines(found)
     else:
         names = [*map(title_of, found)]
-        print_grid(("", *names), list(_sums(found)), numbers=names)
-    best = next(iter(found.values())).best
-    if best:
+        print_grid(("", *names), list(_sums([*found.values()])), numbers=names)
+    if best := next(iter(found.values())).best:
         show(f"the best schedule in hindsight: {best.sentence}")
     for name, backtest in told.items():
         show()
@@ -43,7 +44,7 @@ def print_backtests(found: Mapping[str, Backtest], *, verbose: bool) -> None:
     for line in text_chart(series_of(told or found)):
         show(line)
     for name, backtest in found.items():
-        for doubt in uncertainty_of(backtest) if name != "really" else ():
+        for doubt in _uncertainty_of(backtest) if name != "really" else ():
             show(f"{title_of(name)}: {doubt}")
 
 
@@ -52,25 +53,19 @@ def title_of(name: str) -> str:
     return name.replace("_", " ")
 
 
-def uncertainty_of(backtest: Backtest) -> Iterator[str]:
-    """What of a replay is estimated, a sentence each; none where it is exact."""
+def _uncertainty_of(backtest: Backtest) -> Iterator[str]:
+    """Each estimate of a replay, as a sentence; none where it is exact."""
     uncertainty = backtest.uncertainty
     if not backtest.from_the_beginning:
         yield f"the log before version {backtest.first_version} is cleaned up, so the replay starts with the files of that version"
     if uncertainty.modelled_files:
-        how = (
-            "by none, since the log has no compaction"
-            if uncertainty.shrink_ratio is None
-            else f"to {uncertainty.shrink_ratio:.3f} as real ones did"
-        )
+        ratio = uncertainty.shrink_ratio
+        how = "by none, since the log has no compaction" if ratio is None else f"to {ratio:.3f} as real ones did"
         yield f"the sizes of {uncertainty.modelled_files} merged file(s) are estimated: they shrink {how}"
-    if uncertainty.moved_removals or uncertainty.moved_vectors:
-        yield (
-            f"writers changed {uncertainty.moved_removals + uncertainty.moved_vectors} file(s) whose rows lie otherwise in the replay: "
-            f"all files with such rows are taken, and {bytes_text(uncertainty.carried_bytes)} beside them written again by the writers"
-        )
-    if uncertainty.unclear_compactions:
-        count = uncertainty.unclear_compactions
+    if moved := uncertainty.moved_removals + uncertainty.moved_vectors:
+        again = f"{bytes_text(uncertainty.carried_bytes)} beside them written again by the writers"
+        yield f"writers changed {moved} file(s) whose rows lie otherwise in the replay: all files with such rows are taken, and {again}"
+    if count := uncertainty.unclear_compactions:
         yield f"for {count} real compaction(s) the log does not tell which file got which row: rows are assigned by size"
 
 
@@ -81,22 +76,36 @@ def series_of(found: Mapping[str, Backtest]) -> list[Series]:
     ]
 
 
-def _heads(found: Mapping[str, Backtest]) -> Iterator[str]:
-    yield from ("policy", "compactions", "mean files", "seconds")
-    yield from ("readers lost", "both, USD", "× best") if next(iter(found.values())).bill else ("rewritten", "USD")
+def check_plot(plot: Path) -> None:
+    """Refuses a file that no picture can be written to, before any work is done for it."""
+    if plot.suffix not in (".png", ".svg"):
+        raise Refused(f"--plot {plot} ends in {plot.suffix or 'nothing'}; accepted: .png, .svg")
+    if not plot.parent.is_dir():
+        raise Refused(f"--plot {plot}: there is no folder {plot.parent}; accepted: a file in a folder that is there")
 
 
-def _lines(found: Mapping[str, Backtest]) -> Iterator[tuple[str, ...]]:
+def draw_files(plot: Path, title: str, series: Sequence[Series], marks: Sequence[float]) -> None:
+    """Draws the picture in the format that the file's name asks for; a file that is there is replaced."""
+    file_format = "svg" if plot.suffix == ".svg" else "png"
+    plot.write_bytes(line_chart(title, series, marks, x_name="version", y_name="files", file_format=file_format))
+    tell(f"drawn: {plot}")
+
+
+def _print_lines(found: Mapping[str, Backtest]) -> None:
+    """The sums of each policy in a line of its own."""
+    heads, rows = ("rewritten", "USD"), list[tuple[str, ...]]()
     for name, each in found.items():
-        counted = (title_of(name), count_text(len(each.runs)), f"{each.mean_file_count:,.1f}", f"{each.seconds:,.1f}")
-        if (bill := each.bill) is None or each.best is None:
-            yield (*counted, bytes_text(each.bytes_rewritten), f"{each.usd:,.6f}")
+        row = (title_of(name), count_text(len(each.runs)), f"{each.mean_file_count:,.1f}", f"{each.seconds:,.1f}")
+        if (bill := each.bill) and each.best:
+            heads = ("readers lost", "both, USD", "× best")
+            rows.append((*row, f"{bill.readers_seconds:,.1f} s", f"{bill.usd:,.6f}", _times(bill, each.best)))
         else:
-            yield (*counted, f"{bill.readers_seconds:,.1f} s", f"{bill.usd:,.6f}", _times(bill, each.best))
+            rows.append((*row, bytes_text(each.bytes_rewritten), f"{each.usd:,.6f}"))
+    numbers = ("compactions", "mean files", "seconds", *heads)
+    print_grid(("policy", *numbers), rows, numbers=numbers)
 
 
-def _sums(found: Mapping[str, Backtest]) -> Iterator[tuple[str, ...]]:
-    backtests = list(found.values())
+def _sums(backtests: Sequence[Backtest]) -> Iterator[tuple[str, ...]]:
     yield ("versions by writers", *(count_text(len(each.steps)) for each in backtests))
     yield ("compactions", *(count_text(len(each.runs)) for each in backtests))
     yield ("files, mean ± deviation", *(f"{each.mean_file_count:,.1f} ± {each.deviation_file_count:,.1f}" for each in backtests))
@@ -149,17 +158,13 @@ def _replay(name: str, backtest: Backtest) -> dict[str, Any]:
 
 
 def _version(step: SimulatedStep) -> dict[str, Any]:
-    return {
-        **attributes(step, "version", "committed_ms", "operation", "file_count", "small_file_count", "size_bytes", "row_count"),
-        "reason": step.reason.name if step.reason else None,
-        "sentence": step.sentence,
-        "runs": [_run(run) for run in step.runs],
-    }
-
-
-def _run(run: SimulatedCompaction) -> dict[str, Any]:
-    return {
-        **attributes(run, "at_ms", "sentence", "bytes_removed", "bytes_added", "seconds", "usd"),
-        "files_removed": len(run.removed_paths),
-        "files_added": len(run.added_paths),
-    }
+    runs = [
+        {
+            **attributes(run, "at_ms", "sentence", "bytes_removed", "bytes_added", "seconds", "usd"),
+            "files_removed": len(run.removed_paths),
+            "files_added": len(run.added_paths),
+        }
+        for run in step.runs
+    ]
+    counted = ("version", "committed_ms", "operation", "file_count", "small_file_count", "size_bytes", "row_count", "sentence")
+    return {**attributes(step, *counted), "reason": step.reason.name if step.reason else None, "runs": runs}

@@ -16,24 +16,17 @@ _SHOWN = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", *S3_ENDPOINTS)
 _SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "SPARK_CONNECT_AUTHENTICATE_TOKEN")
 
 
-@click.command(
-    "config", short_help="Settings in force and where each comes from.", epilog="Example: LAKEHOUSE_ROOT=s3://bucket/lake lakehouse config"
-)
+@click.command("config", epilog="Example: LAKEHOUSE_ROOT=s3://bucket/lake lakehouse config")
 @json_option
 def config_command(as_json: bool) -> None:
-    """Show the settings in force and where each comes from; secrets are only told to be set or not.
+    """Show the settings in force and where each comes from.
 
-    An address that holds credentials is refused before anything is shown.
+    Secrets are only told to be set or not. An address that holds credentials is refused before anything is shown.
     """
-    settings = settings_in_force().as_environ()
+    shown = {name: _HEADER.sub(r";\1=***", value) for name, value in settings_in_force().as_environ().items()}
+    sources = {name: "environment" if os.environ.get(name) else "default" for name in ACCEPTED}
     ours = [
-        {
-            "name": name,
-            "value": _HEADER.sub(r";\1=***", settings[name]),
-            "source": "environment" if os.environ.get(name) else "default",
-            "default": default,
-            "accepted": accepted,
-        }
+        {"name": name, "value": shown[name], "source": sources[name], "default": default, "accepted": accepted}
         for name, (default, accepted) in ACCEPTED.items()
     ]
     names = dict.fromkeys((*_SECRETS, *_SHOWN, *sorted(name for name in os.environ if name.startswith("AWS_"))))

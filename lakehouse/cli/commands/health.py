@@ -1,17 +1,15 @@
 """`lakehouse health`: counts and scores, worst first."""
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
-from lakehouse.cli.context import Found, LakeContext, address_field, complete_table, look_at_each, open_tables, show_addresses
-from lakehouse.cli.exit_codes import absent_cell, absent_sentence, tell_errors
-from lakehouse.cli.fleet_from_logs import bills_of
+from lakehouse.cli.context import Found, address_field, complete_table, look_at_each, open_tables, show_addresses, tell_errors
+from lakehouse.cli.fleet_from_logs import bills_of, write_times
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, write_json
 from lakehouse.core.backtest.bill import Bill, bill_document, sum_of
-from lakehouse.core.declaration.compaction_policy import policy_for
+from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.scheduling.health import Health
@@ -22,41 +20,41 @@ from lakehouse.engine.table_health import health_of
 _BAR_WIDTH = 30
 
 
-@click.command("health", short_help="Counts and scores, worst first; no JVM.", epilog="Example: lakehouse health silver/flights --verbose")
+@click.command("health", epilog="Example: lakehouse health silver/flights --verbose")
 @click.argument("tables", metavar="[TABLE|ADDRESS]...", nargs=-1, shell_complete=complete_table)
 @click.option("-v", "--verbose", is_flag=True, help="Also the parts of each score and the sizes of the files.")
 @json_option
 def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
-    """Show how each TABLE (default: all) is: its files, and a score of 0 to 100, worst first.
+    """Show counts and scores, worst first; no JVM.
 
-    Small files are those below three quarters of the target; mergeable ones are those that a compaction would really remove.
-    A Delta table that is not declared is named by its ADDRESS: a folder (/data/orders, ./orders) or s3://bucket/orders. Reads logs only;
-    no JVM is started.
+    The score of each TABLE (default: all) is 0 to 100. Small files are those below three quarters of the target; mergeable ones are those
+    that a compaction would really remove. A Delta table that is not declared is named by its ADDRESS: a folder (/data/orders, ./orders) or
+    s3://bucket/orders.
     """
     opened, chosen = open_tables(tables)
-    bills: dict[str, tuple[Bill, Bill]] = {}
-    read = cache(opened.lake.facts)  # a table may read many of the others
-    found = look_at_each(chosen, lambda table: _health_of(opened, table, bills, read))
+    written: dict[str, tuple[int, ...]] = {table.key: () for table in chosen}
+    counted: dict[str, tuple[TableFacts, Compaction]] = {}
+
+    def look(table: Table) -> Health | None:
+        facts = facts_of(opened.lake, table)
+        if facts is None:
+            return None
+        written[table.key] = write_times(facts)
+        policy = policy_for(table.layer, table.compaction)
+        if policy.reads_per_day is not None:
+            counted[table.key] = facts, policy
+        return health_of(table, facts)
+
+    found = look_at_each(chosen, look)
+    priced = bills_of(opened, counted, written)
+    bills = {each.table.key: each.value for each in priced if each.value}
     if as_json:
         write_json([{**_document(each), "bill": bill_document(bills.get(each.table.key))} for each in found])
     else:
         _print(found, verbose=verbose)
         if bills:
             show(_sum_of(bills))
-    return tell_errors(found)
-
-
-def _health_of(
-    opened: LakeContext, table: Table, bills: dict[str, tuple[Bill, Bill]], read: Callable[[str], TableFacts | None]
-) -> Health | None:
-    """The health of a table; where its reads are declared, its bill goes into `bills`; `read` gives the logs of its readers."""
-    facts = facts_of(opened.lake, table)
-    if facts is None:
-        return None
-    policy = policy_for(table.layer, table.compaction)
-    if policy.reads_per_day is not None:
-        bills[table.key] = bills_of(opened, table, facts, policy, read)
-    return health_of(table, facts)
+    return tell_errors([*found, *priced])
 
 
 def _sum_of(bills: Mapping[str, tuple[Bill, Bill]]) -> str:
@@ -74,7 +72,7 @@ def _document(found: Found[Health]) -> dict[str, Any]:
     more_zeros = ("tombstone_count", "tombstone_bytes", "log_commit_count", "log_bytes")
     return {
         "table": found.table.key,
-        "sentence": absent_sentence(found)[1],
+        "sentence": found.sentence,
         "parts": {},
         "histogram": {},
         **dict.fromkeys(("version", "committed_ms", "row_count", "score")),
@@ -88,14 +86,15 @@ def _print(found: Sequence[Found[Health]], *, verbose: bool) -> None:
     heads = ("score", "table", "files", "small", "mergeable", "bytes", "average", "rows", "")
     print_grid(heads, [_row(each) for each in ordered], numbers=("score", *heads[2:8]), style=_style)
     show_addresses(each.table for each in ordered)
-    for health in [each.value for each in ordered if each.value and verbose]:
-        _print_details(health)
+    for each in ordered if verbose else ():
+        if each.value:
+            _print_details(each.value)
 
 
 def _row(found: Found[Health]) -> tuple[str, ...]:
     health = found.value
     if health is None:
-        return ("-", found.table.key, *("-",) * 6, absent_cell(found))
+        return ("-", found.table.key, *("-",) * 6, found.cell)
     files = (health.file_count, health.small_file_count, health.mergeable_file_count)
     sizes = (bytes_text(health.size_bytes), bytes_text(health.average_file_bytes), count_text(health.row_count))
     return (f"{health.score:.1f}", health.table, *map(count_text, files), *sizes, health.plan.sentence)

@@ -1,16 +1,16 @@
 """`lakehouse history`: every commit of a table; of a compaction when and why it ran, predicted beside actual; and the account of all."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
+from lakehouse.cli.commands.backtest_text import check_plot, draw_files
 from lakehouse.cli.context import complete_table, open_table
 from lakehouse.cli.fleet_from_logs import bills_of
 from lakehouse.cli.output import attributes, bytes_text, count_text, json_option, print_grid, show, tell, time_text, write_json
-from lakehouse.cli.plot import check_plot, files_picture
 from lakehouse.core.backtest.bill import bill_document
 from lakehouse.core.costs.ledger import Entry
 from lakehouse.core.costs.measured_benefit import assess_benefit
@@ -25,14 +25,8 @@ from lakehouse.report.chart import Series, text_chart
 _IN_TERMINAL = "-"
 _COUNTED = ("files_removed", "files_added", "bytes_removed")
 
-type_of_entries = Mapping[int, Entry]
 
-
-@click.command(
-    "history",
-    short_help="Commits, when and why each compaction ran, and the account of all.",
-    epilog="Example: lakehouse history silver/flights --limit 10 --plot",
-)
+@click.command("history", epilog="Example: lakehouse history silver/flights --limit 10 --plot")
 @click.argument("table", shell_complete=complete_table)
 @click.option("--limit", type=click.IntRange(min=1), help="Only so many of the newest commits.")
 @click.option("--compactions", is_flag=True, help="Only compactions.")
@@ -40,11 +34,11 @@ type_of_entries = Mapping[int, Entry]
 @click.option("--reads-per-day", type=click.FloatRange(min=0), help="Full reads a day, if other than declared: what they cost, too.")
 @json_option
 def history_command(table: str, limit: int | None, compactions: bool, plot: str | None, reads_per_day: float | None, as_json: bool) -> None:
-    """Show the commits of TABLE that its log still holds, newest first; no JVM is started.
+    """Show the commits of TABLE, and the account of all; no JVM.
 
-    Of each compaction: when and why it ran, and what was predicted beside what happened. Below them the account of all commits: the mean
-    error of the predictions, bytes rewritten per byte ingested, work that was wasted; and, where it is declared how often the table is
-    read, what upkeep and readers cost together, beside the best schedule in hindsight.
+    The newest comes first. Of each compaction: when and why it ran, predicted beside actual. Below them the account of all commits: the
+    mean error of the predictions, bytes rewritten per byte ingested, work that was wasted; and, where it is declared how often the table
+    is read, what upkeep and readers cost together, beside the best schedule in hindsight.
     """
     if plot is not None and plot != _IN_TERMINAL:
         check_plot(Path(plot))
@@ -56,15 +50,21 @@ def history_command(table: str, limit: int | None, compactions: bool, plot: str 
     benefit = assess_benefit(probes(opened.lake, wanted.key))
     policy = policy_for(wanted.layer, wanted.compaction)
     policy = policy if reads_per_day is None else replace(policy, reads_per_day=reads_per_day)
-    bills = None if policy.reads_per_day is None else bills_of(opened, wanted, facts, policy, opened.lake.facts)
+    bills = None
+    if policy.reads_per_day is not None:
+        [priced] = bills_of(opened, {wanted.key: (facts, policy)}, {})
+        if priced.error:
+            raise priced.error
+        bills = priced.value
     entries = {entry.compaction.version: entry for entry in account.entries}
-    commits = [commit for commit in reversed(facts.history.commits) if not compactions or is_compaction(commit)][:limit]
+    shown = [commit for commit in reversed(facts.history.commits) if not compactions or is_compaction(commit)][:limit]
+    commits = [(commit, entries.get(commit.version)) for commit in shown]
     if as_json:
-        documents = [_document(commit, entries) for commit in commits]
+        documents = [_document(*each) for each in commits]
         told = {"account": account.as_json(), "benefit": attributes(benefit, "verdict", "sentence"), "bill": bill_document(bills)}
         write_json({"table": table, "version": facts.snapshot.version, "commits": documents, **told})
     else:
-        _print(commits, entries)
+        _print(commits)
         for sentence in (*account.sentences, f"benefit: {benefit.verdict}: {benefit.sentence}"):
             show(sentence)
         for name, bill in zip(("really", "the best in hindsight"), bills or (), strict=False):
@@ -73,14 +73,14 @@ def history_command(table: str, limit: int | None, compactions: bool, plot: str 
         _plot(facts, plot, as_json=as_json)
 
 
-def _document(commit: Commit, entries: type_of_entries) -> dict[str, Any]:
+def _document(commit: Commit, entry: Entry | None) -> dict[str, Any]:
     return {
         **attributes(commit, "version", "committed_ms", "operation", "changed_data"),
         "files_added": len(commit.added_paths),
         "files_removed": len(commit.removed_paths),
         "bytes_added": commit.added_bytes,
         "bytes_removed": commit.removed_bytes,
-        "compaction": _compaction(entries[commit.version]) if commit.version in entries else None,
+        "compaction": _compaction(entry) if entry else None,
     }
 
 
@@ -97,27 +97,24 @@ def _compaction(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _print(commits: list[Commit], entries: type_of_entries) -> None:
+def _print(commits: Sequence[tuple[Commit, Entry | None]]) -> None:
     if not commits:
         tell("no such commit in the log")
         return
-    heads = ("version", "time", "operation", "files +", "files -", "bytes +", "bytes -", "")
-    rows = [_row(commit, entries) for commit in commits]
-    cyan = {str(commit.version) for commit in commits if is_compaction(commit)}
+    heads, rows = ("version", "time", "operation", "files +", "files -", "bytes +", "bytes -", ""), list[tuple[str, ...]]()
+    for commit, entry in commits:
+        files = (count_text(len(commit.added_paths)), count_text(len(commit.removed_paths)))
+        sizes = (bytes_text(commit.added_bytes), bytes_text(commit.removed_bytes))
+        rows.append((str(commit.version), time_text(commit.committed_ms), commit.operation, *files, *sizes, _why(commit, entry)))
+    cyan = {str(commit.version) for commit, _ in commits if is_compaction(commit)}
     print_grid(heads, rows, numbers=("version", *heads[3:7]), style=lambda row: "cyan" if row[0] in cyan else "")
 
 
-def _row(commit: Commit, entries: type_of_entries) -> tuple[str, ...]:
-    files = (count_text(len(commit.added_paths)), count_text(len(commit.removed_paths)))
-    sizes = (bytes_text(commit.added_bytes), bytes_text(commit.removed_bytes))
-    return (str(commit.version), time_text(commit.committed_ms), commit.operation, *files, *sizes, _why(commit, entries))
-
-
-def _why(commit: Commit, entries: type_of_entries) -> str:
+def _why(commit: Commit, entry: Entry | None) -> str:
     """Why a compaction ran, and in what it was other than predicted."""
-    if commit.version not in entries:
+    if entry is None:
         return "" if commit.changed_data else "no row changed"
-    ran, told = entries[commit.version].compaction, entries[commit.version].compaction.predicted
+    ran, told = entry.compaction, entry.compaction.predicted
     if told is None:
         return "not by this program: no prediction"
     wrong = [f"{name.replace('_', ' ')} {getattr(told, name):,}" for name in _COUNTED if getattr(told, name) != getattr(ran, name)]
@@ -126,7 +123,6 @@ def _why(commit: Commit, entries: type_of_entries) -> str:
 
 
 def _plot(facts: TableFacts, where: str, *, as_json: bool) -> None:
-    """The file count over versions; a file that is there is replaced."""
     commits = facts.history.commits
     counts = facts.history.file_counts(facts.snapshot.file_count)
     series = [Series(name="files", points=[(commit.version, count) for commit, count in zip(commits, counts, strict=True)])]
@@ -135,6 +131,4 @@ def _plot(facts: TableFacts, where: str, *, as_json: bool) -> None:
         for line in text_chart(series, marks, marked="compaction"):
             (tell if as_json else show)(line)
         return
-    title = f"{facts.snapshot.table}: files after each version; a tick at each compaction"
-    Path(where).write_bytes(files_picture(Path(where), title, series, marks))
-    tell(f"the picture is in {where}")
+    draw_files(Path(where), f"{facts.snapshot.table}: files after each version; a tick at each compaction", series, marks)

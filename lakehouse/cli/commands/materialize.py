@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakehouse.cli.context import Found, LakeContext, nearest, open_declared
-from lakehouse.cli.exit_codes import error_cell, tell_errors
+from lakehouse.cli.context import Found, LakeContext, error_cell, nearest, open_declared, tell_errors
 from lakehouse.cli.output import count_text, json_option, print_grid, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.adoption.adopted import Adopted
@@ -20,18 +19,14 @@ if TYPE_CHECKING:
 _SUMS = ("rows_written", "rows_quarantined", "files_read", "files_set_aside", "seconds")
 
 
-@click.command(
-    "materialize",
-    short_help="Write tables, inputs first, through Dagster.",
-    epilog="Examples: lakehouse materialize; lakehouse materialize silver/flights",
-)
+@click.command("materialize", epilog="Examples: lakehouse materialize; lakehouse materialize silver/flights")
 @click.argument("selection", required=False)
 @json_option
 def materialize_command(selection: str | None, as_json: bool) -> int:
-    """Write the tables of SELECTION (default: all), inputs first, through Dagster, and run their checks.
+    """Write tables, inputs first, through Dagster. Their checks run, too.
 
-    SELECTION is a table (silver/flights), a layer (bronze), or any asset selection of Dagster's. Landed files are loaded until none
-    is left; a table with nothing new is left as it is, and says so.
+    SELECTION (default: all) is a table (silver/flights), a layer (bronze), or any asset selection of Dagster's. Landed files are loaded
+    until none is left; a table with nothing new is left as it is, and says so.
     """
     from lakehouse.cli.dagster_runs import open_recorder
 
@@ -50,15 +45,11 @@ def _select(selection: str | None, opened: LakeContext, recorder: "Recorder") ->
     own = [table for table in opened.tables.values() if not isinstance(table.write, Adopted)]
     if selection is None:
         return own
-    if selection in LAYERS:
-        chosen = [table for table in own if table.layer == selection]
-    elif isinstance((asked := opened.tables.get(selection)) and asked.write, Adopted):
+    asked = opened.tables.get(selection)
+    if asked and isinstance(asked.write, Adopted):
         raise Refused(f"materialize {selection}: others write it; accepted: lakehouse compact {selection}, lakehouse vacuum {selection}")
-    elif asked is not None:
-        chosen = [asked]
-    else:
-        keys = recorder.select(selection)
-        chosen = [table for table in own if table.key in keys]
+    keys = {selection} if asked or selection in LAYERS else recorder.select(selection)
+    chosen = [table for table in own if table.key in keys or table.layer in keys]
     if not chosen:
         near = nearest(selection, opened.tables)
         raise Refused(f"materialize {selection!r}: neither a layer nor a table nor a selection of Dagster's with tables in it; {near}")

@@ -18,19 +18,16 @@ _UNIT_MS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SPAN = re.compile(r"(\d{1,5})([mhd])")
 
 
-@click.command(
-    "pause",
-    short_help="Leave a table alone until a time, or until it is resumed.",
-    epilog="Example: lakehouse pause silver/flights --until 6h --why 'a backfill is under way'",
-)
+@click.command("pause", epilog="Example: lakehouse pause silver/flights --until 6h --why 'a backfill is under way'")
 @click.argument("table", shell_complete=complete_table)
 @click.option("--until", metavar="TIME", help="When it ends: 2026-12-01T06:00Z, or after 90m, 6h, 3d. Without it: when it is resumed.")
 @click.option("--why", default="", metavar="TEXT", help="Told wherever the pause is told.")
 @json_option
 def pause_command(table: str, until: str | None, why: str, as_json: bool) -> None:
-    """Leave TABLE alone: no compaction of it is started by itself, and none by hand without --anyway.
+    """Leave TABLE alone until a time, or until it is resumed.
 
-    A run that is under way ends in peace. Writing goes on. A second pause takes the place of the first.
+    No compaction of it is started by itself, and none by hand without --anyway. A run that is under way ends in peace. Writing goes on. A
+    second pause takes the place of the first.
     """
     opened, wanted = open_table(table)
     now = now_ms()
@@ -39,7 +36,7 @@ def pause_command(table: str, until: str | None, why: str, as_json: bool) -> Non
     write_json(_document(pause, paused=True)) if as_json else show(f"{pause.table}: {pause.explanation.sentence}")
 
 
-@click.command("resume", short_help="Take up a paused table again.", epilog="Example: lakehouse resume silver/flights")
+@click.command("resume", epilog="Example: lakehouse resume silver/flights")
 @click.argument("table", shell_complete=complete_table)
 @json_option
 def resume_command(table: str, as_json: bool) -> None:
@@ -50,10 +47,8 @@ def resume_command(table: str, as_json: bool) -> None:
     journal.resume(wanted.key)
     if as_json:
         write_json(_document(pause or Pause(table=wanted.key, since_ms=0), paused=False))
-    elif pause is None:
-        show(f"{wanted.key}: it was not paused")
     else:
-        show(f"{wanted.key}: resumed; it was paused since {utc_text(pause.since_ms)}")
+        show(f"{wanted.key}: {f'resumed; it was paused since {utc_text(pause.since_ms)}' if pause else 'it was not paused'}")
 
 
 def _document(pause: Pause, *, paused: bool) -> dict[str, Any]:

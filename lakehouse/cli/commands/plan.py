@@ -5,31 +5,30 @@ from typing import Any
 
 import click
 
-from lakehouse.cli.context import Found, address_field, complete_table, open_tables, show_addresses
-from lakehouse.cli.exit_codes import absent_cell, absent_sentence, tell_errors
+from lakehouse.cli.context import Found, address_field, complete_table, open_tables, show_addresses, tell_errors
 from lakehouse.cli.fleet_from_logs import fleet_document, look_at_fleet
-from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, write_json
+from lakehouse.cli.output import attributes, bytes_text, count_text, json_option, print_grid, show, write_json
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.scheduling.net_benefit import net_benefit_cells
 from lakehouse.core.scheduling.ranking import Decision
 
 
-@click.command("plan", short_help="What each compaction would do, and why; no JVM.", epilog="Example: lakehouse plan bronze/weather --json")
+@click.command("plan", epilog="Example: lakehouse plan bronze/weather --json")
 @click.argument("tables", metavar="[TABLE|ADDRESS]...", nargs=-1, shell_complete=complete_table)
 @click.option("-v", "--verbose", is_flag=True, help="Also the files of every bin.")
 @json_option
 def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
-    """Show what a compaction of each TABLE (default: all) would do, and why, or why nothing, and what the sensor makes of it.
+    """Show what each compaction would do, and why; no JVM.
 
-    Nothing is touched and no JVM is started. Tables come in the order in which the sensor would serve them: by what a compaction gives
-    readers a day over what it costs. A Delta table that is not declared is named by its ADDRESS: a folder (/data/orders, ./orders) or
-    s3://bucket/orders. Reads are counted by the commits downstream; of runs and waiting the terminal knows nothing.
+    Nothing is touched. Each TABLE (default: all) also tells what the sensor makes of it. Tables come in the order in which the sensor would
+    serve them: by what a compaction gives readers a day over what it costs. A Delta table that is not declared is named by its ADDRESS: a
+    folder (/data/orders, ./orders) or s3://bucket/orders. Reads are counted by the commits downstream; of runs and waiting the terminal
+    knows nothing.
     """
     opened, chosen = open_tables(tables)
     found, decisions = look_at_fleet(opened, chosen)
     if as_json:
-        places = {decision.table: place for place, decision in enumerate(decisions, start=1)}
-        fleet = {decision.table: fleet_document(decision, rank=places[decision.table]) for decision in decisions}
+        fleet = {decision.table: fleet_document(decision, rank=place) for place, decision in enumerate(decisions, start=1)}
         write_json([{**plan_document(each), "fleet": fleet[each.table.key]} for each in found])
     else:
         print_plans(found, verbose=verbose, decisions=decisions)
@@ -40,18 +39,9 @@ def plan_document(found: Found[CompactionPlan]) -> dict[str, Any]:
     """The documented shape, also where there is no plan: version null, nothing to remove, and the reason."""
     if found.value:
         return {**found.value.as_json(), **address_field(found.table)}
-    reason, sentence = absent_sentence(found)
     unknown = dict.fromkeys(("version", "statement", "target_file_bytes", "verify", "verify_sentence", "estimate"))
-    nothing = dict.fromkeys(("files_removed", "files_added", "bytes_removed", "files_left"), 0)
-    return {
-        "table": found.table.key,
-        "reason": reason,
-        "sentence": sentence,
-        **unknown,
-        **nothing,
-        "bins": [],
-        **address_field(found.table),
-    }
+    nothing = {**dict.fromkeys(("files_removed", "files_added", "bytes_removed", "files_left"), 0), "bins": []}
+    return {"table": found.table.key, **attributes(found, "reason", "sentence"), **unknown, **nothing, **address_field(found.table)}
 
 
 def print_plans(found: Sequence[Found[CompactionPlan]], *, verbose: bool, decisions: Sequence[Decision] = ()) -> None:
@@ -75,13 +65,11 @@ def print_plans(found: Sequence[Found[CompactionPlan]], *, verbose: bool, decisi
 
 
 def _row(found: Found[CompactionPlan], decision: Decision | None) -> tuple[str, ...]:
-    plan = found.value
-    counts = ("-",) * 4 if plan is None else _counts(plan)
-    reason, sentence = (absent_sentence(found)[0], absent_cell(found)) if plan is None else (plan.reason.name, plan.sentence)
+    if plan := found.value:
+        counts = (str(plan.version), count_text(plan.files_removed), count_text(plan.files_added), bytes_text(plan.bytes_removed))
+        reason, sentence = plan.reason.name, plan.sentence
+    else:
+        counts, reason, sentence = ("-",) * 4, found.reason, found.cell
     if decision is None:
         return (found.table.key, *counts, reason, sentence)
     return (found.table.key, *counts, *net_benefit_cells(decision.net_benefit), reason, decision.reason.name, sentence)
-
-
-def _counts(plan: CompactionPlan) -> tuple[str, ...]:
-    return (str(plan.version), count_text(plan.files_removed), count_text(plan.files_added), bytes_text(plan.bytes_removed))

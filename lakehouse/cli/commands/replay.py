@@ -18,20 +18,19 @@ if TYPE_CHECKING:
 _FIRST, _LAST = datetime(2013, 1, 1), datetime(2014, 1, 2)
 
 
-@click.command("replay", short_help="Land a year of real flights, up to a day.", epilog="Example: lakehouse replay --until 2013-01-08")
+@click.command("replay", epilog="Example: lakehouse replay --until 2013-01-08")
 @click.option("--until", type=click.DateTime(["%Y-%m-%d"]), metavar="DATE", help="Land everything before this day.")
 @click.option("--hours", type=click.IntRange(min=1), metavar="N", help="Land so many simulated hours at most.")
 @json_option
 def replay_command(until: datetime | None, hours: int | None, as_json: bool) -> None:
-    """Land flights and weather of 2013 as files, going on from where the replay stands.
+    """Land a year of real flights, from where the replay stands.
 
-    Without --until and --hours, as much as one tick of `lakehouse up` (LAKEHOUSE_REPLAY_HOURS). No hour is ever landed twice.
+    Flights and weather of 2013 land as files: without --until and --hours, as many as in one tick of `lakehouse up`
+    (LAKEHOUSE_REPLAY_HOURS). No hour is ever landed twice.
     """
     settings = settings_in_force()
     if not settings.replay:
-        raise Refused(
-            "replay: LAKEHOUSE_REPLAY is off in this lake; accepted: LAKEHOUSE_REPLAY=on (flights land among your own files then)"
-        )
+        raise Refused("replay: LAKEHOUSE_REPLAY is off in this lake; accepted: LAKEHOUSE_REPLAY=on (flights land among your own files)")
     if until is not None and not _FIRST < until <= _LAST:
         raise Refused(f"replay: --until is {until:%Y-%m-%d}; accepted: a day after {_FIRST:%Y-%m-%d}, at most {_LAST:%Y-%m-%d}")
     played = _play(open_lake(settings), until, settings.replay_hours if until is None and hours is None else hours)
@@ -57,10 +56,8 @@ def _play(lake: Lake, until: datetime | None, hours: int | None) -> "Played":
         def show(played: "Played") -> None:
             progress.update(task, completed=(played.until - start) / timedelta(hours=1), description=f"{played.until:%Y-%m-%d %H:00}")
 
-        known = lake.settings
-        return play.play(
-            lake.store, known.home, start=known.replay_start, until=until, hours=hours, changes=known.replay_cdc, on_progress=show
-        )
+        asked = {"start": lake.settings.replay_start, "until": until, "hours": hours, "changes": lake.settings.replay_cdc}
+        return play.play(lake.store, lake.settings.home, **asked, on_progress=show)
 
 
 def _player() -> ModuleType:

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from lakehouse.cli.context import complete_table, landing_of, open_table
+from lakehouse.cli.context import complete_table, open_landed
 from lakehouse.cli.output import json_option, print_grid, show, time_text, write_json
 from lakehouse.core.declaration.column_names import field_types
 from lakehouse.core.declaration.landing import Landing
@@ -14,19 +14,17 @@ from lakehouse.core.ingest.undeclared import AddedColumn, columns_in_force
 from lakehouse.engine.journal.landed_batches import LandedBatches
 
 
-@click.command(
-    "schema",
-    short_help="The columns of a landed table, and where each comes from.",
-    epilog="Example: lakehouse schema bronze/orders",
-)
+@click.command("schema", epilog="Example: lakehouse schema bronze/orders")
 @click.argument("table", shell_complete=complete_table)
 @json_option
 def schema_command(table: str, as_json: bool) -> None:
-    """Show the columns that landed files give TABLE: the declared ones, and the ones added for fields that no declaration names, each with
-    its time, file and policy. Without a declared schema, the columns are the inferred ones, as they were pinned. No JVM is started.
+    """Show the columns of TABLE, and where each comes from.
+
+    Landed files give it the declared ones, and the ones added for fields that no declaration names, each with its time, file and
+    policy. Without a declared schema, the columns are the inferred ones, as they were pinned. No JVM is started.
     """
-    opened, wanted = open_table(table)
-    landing = landing_of(wanted, asked="schema")
+    opened, wanted = open_landed(table, asked="schema")
+    landing = wanted.landing
     came = LandedBatches(opened.lake.store, wanted.key, prefix=landing.prefix).ledger().columns
     in_force = columns_in_force(came, landing)
     pinned = [column for column in in_force if landing.schema is None and column.policy == INFERRED]
@@ -39,10 +37,8 @@ def schema_command(table: str, as_json: bool) -> None:
         return
     if schema is None:
         show(f"{wanted.key}: no schema is declared, and none was inferred yet; the first batch of landed files decides")
-    rows = [
-        (each["name"], each["type"], each["by"], "" if each["at_ms"] is None else time_text(each["at_ms"]), each["file"] or "")
-        for each in columns
-    ]
+    times = ["" if each["at_ms"] is None else time_text(each["at_ms"]) for each in columns]
+    rows = [(each["name"], each["type"], each["by"], at, each["file"] or "") for each, at in zip(columns, times, strict=True)]
     print_grid(("column", "type", "by", "came", "file"), rows)
 
 

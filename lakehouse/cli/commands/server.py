@@ -22,9 +22,9 @@ _MEANING = {
 }
 
 
-@click.group("server", short_help="The Spark Connect server: start, status, stop, take-over.", epilog="Example: lakehouse server start")
+@click.group("server", epilog="Example: lakehouse server start")
 def server_command() -> None:
-    """Start, look at, or stop this lake's Spark Connect server.
+    """Start, look at, or stop the Spark server; take over the lake.
 
     Without it, a command that needs Spark, like materialize or compact, starts one of its own for as long as it runs.
     """
@@ -36,9 +36,7 @@ def start_command(as_json: bool) -> None:
     """Start the server unless it runs; it stays until `lakehouse server stop`."""
     settings = settings_in_force()
     if settings.spark != "server":
-        raise Refused(
-            "server start: LAKEHOUSE_SPARK names another Spark, so nothing would use this server; accepted: LAKEHOUSE_SPARK=server"
-        )
+        raise Refused("server start: LAKEHOUSE_SPARK names another Spark, which all would use; accepted: LAKEHOUSE_SPARK=server")
     if server.status(settings).condition in ("stopped", "died"):
         tell("starting the Spark Connect server (a few seconds)")
     _show(settings, server.start(settings), as_json=as_json)
@@ -73,10 +71,10 @@ def take_over_command(as_json: bool) -> None:
     mine, before = take_over(open_lake(settings_in_force()))
     if as_json:
         write_json({"owner": mine.driver, "before": before.driver if before else None})
-        return
-    show(f"the lake belongs to {mine.driver}")
-    if before and before.driver != mine.driver:
-        show(f"before it belonged to {before.sentence}")
+    else:
+        show(f"the lake belongs to {mine.driver}")
+        if before and before.driver != mine.driver:
+            show(f"before it belonged to {before.sentence}")
 
 
 def _show(settings: Settings, state: ServerState, *, as_json: bool) -> None:

@@ -4,8 +4,7 @@ from typing import Any
 
 import click
 
-from lakehouse.cli.context import Found, look_at_each, open_declared
-from lakehouse.cli.exit_codes import tell_errors
+from lakehouse.cli.context import Found, look_at_each, open_declared, tell_errors
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, time_text, write_json
 from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.table import Append, History, Merge, Overwrite, Table, type_of_write
@@ -17,10 +16,10 @@ from lakehouse.engine.compaction.hold_back import hold_back_now
 type_of_look = tuple[Snapshot | None, Explanation | None]
 
 
-@click.command("tables", short_help="What is declared, and what there is of it.", epilog="Example: lakehouse tables")
+@click.command("tables", epilog="Example: lakehouse tables")
 @json_option
 def tables_command(as_json: bool) -> int:
-    """List the declared tables: where their rows come from, what there is of each, and which are left alone, and why."""
+    """List what is declared, and what there is of it. It tells where rows come from, and which tables are left alone, and why."""
     opened = open_declared()
 
     def look(table: Table) -> type_of_look:
@@ -59,11 +58,11 @@ def _document(found: Found[type_of_look]) -> dict[str, Any]:
 def _row(found: Found[type_of_look]) -> tuple[str, ...]:
     table, (snapshot, _) = found.table, found.value or (None, None)
     source = table.source.prefix if table.source else ", ".join(each.key for each in table.inputs)
+    known = (table.key, source, _write_text(table.write))
     if snapshot is None:
-        absent = type(found.error).__name__ if found.error else "not there yet"
-        return (table.key, source, _write_text(table.write), "-", "-", "-", "-", absent)
+        return (*known, "-", "-", "-", "-", type(found.error).__name__ if found.error else "not there yet")
     counts = (str(snapshot.version), count_text(snapshot.file_count), bytes_text(snapshot.size_bytes), count_text(snapshot.row_count))
-    return (table.key, source, _write_text(table.write), *counts, time_text(snapshot.committed_ms))
+    return (*known, *counts, time_text(snapshot.committed_ms))
 
 
 def _write_text(write: type_of_write) -> str:

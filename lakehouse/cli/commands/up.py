@@ -16,9 +16,9 @@ from lakehouse.engine.lake import open_lake
 from lakehouse.engine.lake_owner import claim
 
 
-@click.command("up", short_help="Run everything in the foreground, until Ctrl-C.", epilog="Example: LAKEHOUSE_PORT=3001 lakehouse up")
+@click.command("up", epilog="Example: LAKEHOUSE_PORT=3001 lakehouse up")
 def up_command() -> int | None:
-    """Run everything in the foreground: Spark server, page, sensors. Ctrl-C stops all of it."""
+    """Run Spark, page and sensors in the foreground, until Ctrl-C."""
     from lakehouse.runtime.foreground import run_all
 
     settings = settings_in_force()
@@ -44,9 +44,8 @@ def close_dead_runs(home: Path) -> None:
 
     In a process of its own: this one stays for days, and would keep Dagster's modules in memory as long.
     """
-    if not (home / "history" / "runs.db").exists():
-        return
     command = [sys.executable, "-W", "ignore", "-m", "lakehouse.defs.run_ownership", str(home)]
-    code = subprocess.run(command, env={**os.environ, "DAGSTER_HOME": str(home)}, stdin=subprocess.DEVNULL, check=False).returncode
-    if code:
+    environ = {**os.environ, "DAGSTER_HOME": str(home)}
+    has_runs = (home / "history" / "runs.db").exists()
+    if has_runs and (code := subprocess.run(command, env=environ, stdin=subprocess.DEVNULL, check=False).returncode):
         tell(f"runs that died with their processes could not be closed (exit code {code}); the page shows them as started")

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from lakehouse.cli.context import LakeContext, complete_table, open_declared
-from lakehouse.cli.exit_codes import error_cell, tell_once, worst_code
+from lakehouse.cli.context import LakeContext, complete_table, error_cell, open_declared, tell_once, worst_code
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_figures, print_grid, show, tell, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.declaration.table import Table
@@ -16,22 +15,22 @@ from lakehouse.core.declaration.vacuum_policy import VACUUM_MODES
 from lakehouse.core.errors import Broken, LakehouseError
 from lakehouse.engine.compaction.hold_back import refuse_vacuum
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark.sessions import connect
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.engine.vacuum.run import rehearse
 
 
-@click.command(
-    "vacuum",
-    short_help="Delete the files that nothing needs any more; --dry-run names them.",
-    epilog="Example: lakehouse vacuum bronze/weather --dry-run",
-)
+@click.command("vacuum", epilog="Example: lakehouse vacuum bronze/weather --dry-run")
 @click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_table)
 @click.option("--dry-run", is_flag=True, help="Name every file that would go, and delete none.")
 @click.option("--mode", type=click.Choice(VACUUM_MODES, case_sensitive=False), help="Not the cheapest valid mode, but this one.")
 @click.option("--anyway", is_flag=True, help="Also a table that is paused, or whose declaration opts out.")
 @json_option
 def vacuum_command(tables: tuple[str, ...], dry_run: bool, mode: str | None, anyway: bool, as_json: bool) -> int:
-    """Delete, through Dagster, the files that no version of each TABLE (default: all) within its retention needs.
+    """Delete the files that nothing needs any more. With --dry-run they are only named.
 
-    What goes is decided from the table's log and the storage's inventory, and then asked of Delta; only what both give up is deleted.
+    Files of each TABLE (default: all) go if no version within its retention needs them: they are chosen by its log and the inventory of the
+    storage, and then Delta is asked. Only files that both give up are deleted, through Dagster.
     """
     opened = open_declared()
     chosen = opened.choose(tables)
@@ -41,27 +40,23 @@ def vacuum_command(tables: tuple[str, ...], dry_run: bool, mode: str | None, any
     else:
         _print(documents, dry_run=dry_run)
     tell_once((each["table"], f"{each['error']['kind']}: {each['error']['message']}") for each in documents if "error" in each)
-    codes = [document["error"]["exit_code"] for document in documents if "error" in document]
-    for document in documents:
-        if failed := document.get("failed"):  # for a person to look at, though the others are gone
+    codes = [each["error"]["exit_code"] for each in documents if "error" in each]
+    for each in documents:
+        if failed := each.get("failed"):  # for a person to look at, though the others are gone
             name, why = next(iter(failed.items()))
-            count = count_text(document["failed_files"])
-            tell(f"{Broken.__name__}: vacuum of {document['table']}: {count} file(s) could not be deleted, like {name}: {why}")
+            count = count_text(each["failed_files"])
+            tell(f"{Broken.__name__}: vacuum of {each['table']}: {count} file(s) could not be deleted, like {name}: {why}")
             codes.append(Broken.exit_code)
     return worst_code(codes)
 
 
 def _rehearse(opened: LakeContext, tables: Sequence[Table], mode: str | None) -> list[dict[str, Any]]:
-    from lakehouse.engine.spark.sessions import connect
-    from lakehouse.engine.vacuum.lake_facts import LakeFacts
-    from lakehouse.engine.vacuum.run import rehearse
-
     facts, found = LakeFacts(opened.lake, [*opened.tables.values()], wanted={table.key for table in tables}), list[dict[str, Any]]()
     with contextlib.ExitStack() as server:
-        started = cache(lambda: server.enter_context(driver_for_command(opened.lake.settings)))
 
+        @cache
         def session() -> Any:
-            started()
+            server.enter_context(driver_for_command(opened.lake.settings))
             return connect(opened.lake.settings)
 
         for table in tables:
@@ -84,12 +79,10 @@ def _vacuum(opened: LakeContext, tables: Sequence[Table], mode: str | None, *, a
         with open_recorder(opened.lake.settings) as recorder, driver_for_command(opened.lake.settings):
             for run in recorder.materialize([*keys], config={"anyway": anyway, "mode": mode or ""}):
                 table = keys[run.key]
-                if run.error:
-                    found[table.key] = _failed(table, run.error)
-                elif run.state == "done":
-                    found[table.key] = dict(run.metadata["lakehouse/vacuum"])
-                else:
-                    found[table.key] = _failed(table, Broken(f"run {run.run_id} ended without an outcome; the page shows it under Runs"))
+                try:
+                    found[table.key] = dict(run.outcome()["lakehouse/vacuum"])
+                except LakehouseError as error:
+                    found[table.key] = _failed(table, error)
     return [*found.values()]
 
 
@@ -107,26 +100,15 @@ def _nothing(table: Table, reason: str = "NO_TABLE", sentence: str = "there is n
     return {"table": table.key, "version": None, "reason": reason, "sentence": sentence, "files": 0, "bytes": 0, "paths": []}
 
 
-def _deleted(document: Mapping[str, Any]) -> tuple[str, str]:
-    """Files and bytes; S3 does not tell a key that it deleted from one that was gone."""
-    at_most = "at most " if document.get("actual_is_at_most") else ""
-    files, size = document.get("actual_files", 0), document.get("actual_bytes", 0)
-    return f"{at_most}{count_text(files)}", f"{at_most}{bytes_text(size)}"
-
-
 def _print(documents: Sequence[Mapping[str, Any]], *, dry_run: bool) -> None:
     actual = () if dry_run else ("deleted", "bytes deleted")
-    rows = [
-        (
-            each["table"],
-            each.get("mode", "-"),
-            count_text(each["files"]),
-            bytes_text(each["bytes"]),
-            *(() if dry_run else _deleted(each)),
-            error_cell(each["error"]["kind"]) if "error" in each else each["sentence"],
-        )
-        for each in documents
-    ]
+    rows = list[tuple[str, ...]]()
+    for each in documents:
+        at_most = "at most " if each.get("actual_is_at_most") else ""  # S3 does not tell a key that it deleted from one that was gone
+        deleted = (f"{at_most}{count_text(each.get('actual_files', 0))}", f"{at_most}{bytes_text(each.get('actual_bytes', 0))}")
+        sentence = error_cell(each["error"]["kind"]) if "error" in each else each["sentence"]
+        planned = (each["table"], each.get("mode", "-"), count_text(each["files"]), bytes_text(each["bytes"]))
+        rows.append((*planned, *(() if dry_run else deleted), sentence))
     print_grid(("table", "mode", "files", "bytes", *actual, ""), rows, numbers=("files", "bytes", *actual))
     for each in documents:
         if each["files"] and not dry_run:

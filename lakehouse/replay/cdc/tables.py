@@ -25,15 +25,13 @@ SOURCES = {
 def change_tables(shape: str) -> dict[str, Table]:
     """Flights from bronze to gold, by key, in the order in which they are written; `shape` is dms or debezium."""
     rows = Table(key="bronze/flights", source=SOURCES[shape], write=Merge(keys=("flight_id",)))
-    newest = silver.flights.transform
-    assert newest is not None
+    newest, daily, delays = (each.transform for each in (silver.flights, gold.carrier_daily, gold.route_delays))
+    assert newest is not None and daily is not None and delays is not None
 
     @table(key="silver/flights", inputs=[rows], write=silver.flights.write)
     def flights(flights: "DataFrame") -> "DataFrame":
         return newest(flights)
 
-    daily, delays = gold.carrier_daily.transform, gold.route_delays.transform
-    assert daily is not None and delays is not None
     found = [
         rows,
         flights,

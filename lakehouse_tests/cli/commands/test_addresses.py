@@ -3,24 +3,12 @@
 import os
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
 
 from lakehouse.engine.store import DiskStore, S3Store
 from lakehouse_tests.cli.conftest import Terminal
 from lakehouse_tests.engine.conftest import aws, bucket, endpoint  # noqa: F401  # fixtures
 from lakehouse_tests.log_builder import LogBuilder
-
-
-@pytest.fixture
-def warehouse(tmp_path: Path) -> Path:
-    """Two tables that delta-rs wrote, one of them partitioned, with 12 and 1 files."""
-    for number in range(12):
-        rows = pa.table({"id": [number], "day": [f"2026-01-0{number % 2 + 1}"]})
-        write_deltalake(tmp_path / "w/sales/orders", rows, mode="append", partition_by=["day"])
-    write_deltalake(tmp_path / "w/sales/customers", pa.table({"id": [1, 2, 3]}))
-    return tmp_path / "w"
 
 
 def everything_in(folder: Path) -> list[tuple[str, int]]:
@@ -29,36 +17,30 @@ def everything_in(folder: Path) -> list[tuple[str, int]]:
 
 def test_any_table_is_looked_at_by_its_address_and_left_as_it_is(terminal: Terminal, warehouse: Path) -> None:
     before = everything_in(warehouse)
-    orders, customers = terminal.json("health", f"{warehouse}/sales/orders", f"file://{warehouse}/sales/customers")
-    assert (orders["table"], orders["uri"]) == ("silver/sales_orders", f"{warehouse}/sales/orders")
-    assert {name: orders[name] for name in ("file_count", "small_file_count", "mergeable_file_count", "row_count")} == {
-        "file_count": 12,
-        "small_file_count": 12,
-        "mergeable_file_count": 12,
-        "row_count": 12,
-    }
-    assert (customers["uri"], customers["file_count"], customers["row_count"]) == (f"{warehouse}/sales/customers", 1, 3)
-    [planned] = terminal.json("plan", f"{warehouse}/sales/orders")
-    assert (planned["files_removed"], planned["files_added"], planned["uri"]) == (12, 2, f"{warehouse}/sales/orders")
+    orders, customers = terminal.json("health", f"{warehouse}/events", f"file://{warehouse}/customers")
+    assert (orders["table"], orders["uri"]) == ("silver/events", f"{warehouse}/events")
+    assert {orders[name] for name in ("file_count", "small_file_count", "mergeable_file_count", "row_count")} == {12}
+    assert (customers["uri"], customers["file_count"], customers["row_count"]) == (f"{warehouse}/customers", 1, 3)
+    [planned] = terminal.json("plan", f"{warehouse}/events")
+    assert (planned["files_removed"], planned["files_added"], planned["uri"]) == (12, 2, f"{warehouse}/events")
     assert planned["fleet"]["reason"] == "WRITERS_UNKNOWN" and planned["fleet"]["request"] is False
     assert everything_in(warehouse) == before
     assert not terminal.root.exists()
 
 
 def test_a_relative_address_starts_where_the_person_is(terminal: Terminal, warehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(warehouse)
-    [orders] = terminal.json("health", "./sales/orders")
-    assert orders["uri"] == os.path.join(os.getcwd(), "sales/orders")
-    said = "table 'sales/orders' is not declared; did you mean the folder ./sales/orders?"
-    assert said in terminal.run("health", "sales/orders").stderr
-    assert "did you mean the folder ./sales?" in terminal.run("plan", "sales").stderr
-    assert terminal.run("plan", "sales/nothing").stderr.endswith("; the address of a table begins with ./, / or s3://\n")
+    monkeypatch.chdir(warehouse.parent)
+    [orders] = terminal.json("health", "./w/events")
+    assert orders["uri"] == os.path.join(os.getcwd(), "w/events")
+    assert "table 'w/events' is not declared; did you mean the folder ./w/events?" in terminal.run("health", "w/events").stderr
+    assert "did you mean the folder ./w?" in terminal.run("plan", "w").stderr
+    assert terminal.run("plan", "w/nothing").stderr.endswith("; the address of a table begins with ./, / or s3://\n")
 
 
 def test_a_command_for_tables_of_the_lake_says_how_another_becomes_one(terminal: Terminal, warehouse: Path) -> None:
     for command in ("compact", "vacuum", "history"):
-        refused = terminal.run(command, f"{warehouse}/sales/orders").stderr
-        assert f"accepted: its key; lakehouse adopt {warehouse}/sales/orders gives it one" in refused
+        refused = terminal.run(command, f"{warehouse}/events").stderr
+        assert f"accepted: its key; lakehouse adopt {warehouse}/events gives it one" in refused
 
 
 def test_a_declared_table_is_the_same_by_its_key_and_by_its_address(told: Terminal) -> None:
@@ -74,13 +56,10 @@ def test_two_tables_of_one_name_get_two_keys(terminal: Terminal, tmp_path: Path)
 
 
 def test_an_address_without_a_table_names_those_that_are_near(terminal: Terminal, warehouse: Path) -> None:
-    result = terminal.run("health", f"{warehouse}/sales/order")
-    assert result.exit_code == 2
-    assert (
-        f"there is no Delta table at {warehouse}/sales/order" in result.stderr
-        and f"did you mean {warehouse}/sales/orders?" in result.stderr
-    )
-    assert terminal.run("plan", f"{warehouse}/sales/order").exit_code == 2
+    result = terminal.run("health", f"{warehouse}/event")
+    assert result.exit_code == 2 and f"there is no Delta table at {warehouse}/event:" in result.stderr
+    assert f"did you mean {warehouse}/events?" in result.stderr
+    assert terminal.run("plan", f"{warehouse}/event").exit_code == 2
     assert "accepted: a folder, file:///folder or s3://bucket/folder" in terminal.run("plan", "gs://bucket/t").stderr
 
 

@@ -14,19 +14,16 @@ def held(terminal: Terminal) -> dict[str, str]:
 
 
 def test_a_table_is_paused_until_it_is_resumed(told: Terminal) -> None:
+    for command in ("pause", "resume"):
+        assert "did you mean bronze/orders" in told.refused(command, "bronze/order")
     assert held(told) == {}
     paused = told.json("pause", "silver/orders", "--why", "a backfill\n is under way")
-    assert (paused["table"], paused["paused"], paused["until_ms"], paused["why"]) == (
-        "silver/orders",
-        True,
-        None,
-        "a backfill is under way",
-    )
     assert abs(paused["since_ms"] - now_ms()) < 60_000
+    pause = {"table": "silver/orders", "paused": True, "until_ms": None, "why": "a backfill is under way"}
+    assert paused == {**pause, "since_ms": paused["since_ms"]}
     assert held(told) == {"silver/orders": "PAUSED"}
     assert "until: lakehouse resume silver/orders: a backfill is under way" in told.run("tables").stdout
-    resumed = told.json("resume", "silver/orders")
-    assert resumed == {**paused, "paused": False}
+    assert told.json("resume", "silver/orders") == {**paused, "paused": False}
     assert held(told) == {}
     assert told.json("resume", "silver/orders")["since_ms"] is None
     assert told.run("resume", "silver/orders").stdout == "silver/orders: it was not paused\n"
@@ -47,23 +44,15 @@ def test_a_pause_may_last_until_a_moment_utc_where_no_zone_is_named(told: Termin
 
 @pytest.mark.parametrize("until", ["0h", "1999-01-01", "soon", "3w", "", "-3h"])
 def test_an_end_that_cannot_be_meant_is_refused_and_nothing_is_paused(told: Terminal, until: str) -> None:
-    result = told.run("pause", "bronze/orders", f"--until={until}")
-    assert result.exit_code == 2
-    assert result.stderr.startswith(f"Refused: --until is {until!r}") and "accepted: a time to come" in result.stderr
+    result = told.refused("pause", "bronze/orders", f"--until={until}")
+    assert result.startswith(f"Refused: --until is {until!r}") and "accepted: a time to come" in result
     assert held(told) == {}
-
-
-def test_a_table_that_is_not_declared_is_refused_by_name(told: Terminal) -> None:
-    for command in ("pause", "resume"):
-        assert "did you mean bronze/orders" in told.run(command, "bronze/order").stderr
 
 
 def test_a_person_has_to_insist_on_compacting_a_paused_table_and_sees_its_plan(told: Terminal) -> None:
     told.run("pause", "bronze/orders", "--until", "6h", "--why", "a backfill")
-    result = told.run("compact", "bronze/orders")
-    assert result.exit_code == 2
-    assert result.stderr.startswith("Refused: compact bronze/orders: paused since ")
-    assert result.stderr.endswith(" UTC: a backfill; accepted: lakehouse compact bronze/orders --anyway\n")
+    result = told.refused("compact", "bronze/orders")
+    assert result.startswith("Refused: compact bronze/orders: paused since ")
+    assert result.endswith(" UTC: a backfill; accepted: lakehouse compact bronze/orders --anyway\n")
     assert told.json("compact", "bronze/orders", "--dry-run")["reason"] == told.json("plan", "bronze/orders")[0]["reason"]
-    nothing_to_do = told.json("compact", "silver/orders", "--anyway")
-    assert nothing_to_do["version_after"] is None
+    assert told.json("compact", "silver/orders", "--anyway")["version_after"] is None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakehouse.cli.exit_codes import worst_code
+from lakehouse.cli.context import worst_code
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 
 
