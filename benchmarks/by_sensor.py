@@ -6,7 +6,6 @@ from dataclasses import replace
 from lakehouse import AfterWrite, BySensor, Table
 from lakehouse.core.compaction.plan import plan_table
 from lakehouse.core.declaration.compaction_policy import policy_for
-from lakehouse.core.scheduling.health import assess_health
 from lakehouse.core.scheduling.ranking import Bounds, RunState, choose_compactions
 from lakehouse.core.scheduling.read_rates import Readers, with_readers
 from lakehouse.core.scheduling.triggers import state_of
@@ -27,7 +26,7 @@ def is_due(lake: Lake, table: Table, *, read_ms: Sequence[int] | None = None) ->
     strategy = strategy_in_force(table, facts).strategy
     if isinstance(strategy, AfterWrite):
         return bool(plan.bins)
-    state = state_of(facts.snapshot, assess_health(facts.snapshot, plan), history=facts.history)
+    state = state_of(facts.snapshot, plan, history=facts.history)
     state = replace(state, sensor_driven=isinstance(strategy, BySensor))
     if read_ms is not None:
         readers = Readers(reads_per_day=0.0, slowdown=None, read_ms=tuple(read_ms), seen=True)

@@ -21,9 +21,8 @@ from benchmarks.figures import Figure, alone, growth, timed
 from lakehouse import Append, Landing, Overwrite, Prices, Table
 from lakehouse.core.costs.measured_benefit import Probe
 from lakehouse.core.declaration.compaction_policy import policy_for
-from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause
+from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause, Rewrites
 from lakehouse.core.scheduling.ranking import Bounds, RunState, choose_compactions, describe
-from lakehouse.core.scheduling.rewrite_loops import Rewrites
 from lakehouse.core.scheduling.triggers import TableState
 from lakehouse.core.settings import parse_settings
 from lakehouse.core.units import HOUR_MS

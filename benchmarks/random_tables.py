@@ -15,6 +15,7 @@ from benchmarks.figures import Figure, alone
 from benchmarks.own_lake import own_lake
 from benchmarks.random_recipes import Recipe, draw
 from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
+from lakehouse.core.costs.estimate import DEFAULT_RATES
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.partition_values import by_name, typed_partition
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
@@ -59,7 +60,7 @@ def compare(lake: Lake, spark: "SparkSession", recipe: Recipe) -> Compared:
     if recipe.forgets_commits:
         _forget_commits(lake, key)
     before = _facts(lake, key)
-    planned = plan_compaction(before.snapshot, recipe.policy, history=before.history)
+    planned = _plan(before, recipe)
     mark = f"random table {recipe.name}"
     if planned.bins or planned.reason in NOTHING_FOR_DELTA:
         with session_confs(spark, {BATCH_BYTES: str(recipe.batch_bytes)} if recipe.batch_bytes else {}):
@@ -134,8 +135,14 @@ def _compared_batches(planned: CompactionPlan, commits: Sequence[Commit], batch_
         yield f"commits: planned {batches}, was {len(commits)}"
 
 
+def _plan(facts: TableFacts, recipe: Recipe) -> CompactionPlan:
+    """The plan of the moment of the newest commit."""
+    now_ms = facts.snapshot.committed_ms
+    return plan_compaction(facts.snapshot, recipe.policy, rates=DEFAULT_RATES, now_ms=now_ms, history=facts.history)
+
+
 def _not_fixed(after: TableFacts, recipe: Recipe) -> Iterator[str]:
-    again = plan_compaction(after.snapshot, recipe.policy, history=after.history)
+    again = _plan(after, recipe)
     if again.bins:
         yield f"planned again: {again.sentence}"
 

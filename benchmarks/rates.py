@@ -14,10 +14,9 @@ import numpy as np
 from benchmarks.figures import Figure, alone, middle, timed
 from benchmarks.own_lake import own_lake
 from lakehouse import Append, Compaction, Landing, Table
-from lakehouse.core.costs.estimate import DEFAULT_RATES, SECONDS_PER_STORED_BYTE, SECONDS_PER_VALUE
+from lakehouse.core.costs.estimate import DEFAULT_RATES, SECONDS_PER_OPENING, SECONDS_PER_STORED_BYTE, SECONDS_PER_VALUE
 from lakehouse.core.delta.commits import LoggedCompaction
 from lakehouse.core.delta.table_facts import TableFacts
-from lakehouse.core.scheduling.net_benefit import seconds_per_opening
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark.sessions import connect
@@ -95,7 +94,7 @@ def _rates(found: list[_Case]) -> list[Figure]:
 
 
 def _opening(found: list[_Case]) -> Figure:
-    name, default = "a read takes for each file that it opens", {"the default": seconds_per_opening() * 1e3}
+    name, default = "a read takes for each file that it opens", {"the default": SECONDS_PER_OPENING * 1e3}
     return replace(middle(name, [each.opening_ms for each in found], unit="ms", row="P8"), peers=default)
 
 

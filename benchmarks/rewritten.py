@@ -14,9 +14,10 @@ from random import Random
 from benchmarks.figures import Figure, alone
 from lakehouse.core.compaction import bin_packing
 from lakehouse.core.compaction.plan import plan_compaction
+from lakehouse.core.costs.estimate import DEFAULT_RATES
 from lakehouse.core.declaration.compaction_policy import MIB, Compaction
-from lakehouse_tests.core.example_snapshots import data_file, snapshot
-from lakehouse_tests.core.optimize_oracle import NO_PAST, after, written
+from lakehouse_tests.core.example_snapshots import NO_PAST, data_file, snapshot
+from lakehouse_tests.core.optimize_oracle import after, written
 
 TARGETS_MIB = (16, 128, 1024)
 _FILES, _FULL_FILES = 8, 4
@@ -53,7 +54,7 @@ def grown(target_mib: int) -> Grown:
         table, past = written(
             table, past, [data_file(size, f"{batch}-{place}") for place, size in enumerate(chance.choices(_SIZES, k=_FILES))]
         )
-        plan = plan_compaction(table, policy, history=past)
+        plan = plan_compaction(table, policy, rates=DEFAULT_RATES, now_ms=table.committed_ms, history=past)
         bins = [bin_.files for bin_ in plan.bins]
         rewritten += plan.bytes_removed
         table, past = after(table, past, plan, bins, [bin_.size_bytes for bin_ in plan.bins])

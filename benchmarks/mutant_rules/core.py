@@ -80,7 +80,7 @@ RULES = (
         ("engine/vacuum/test_adopted.py::test_under_a_feature_that_is_not_known_nothing_is_planned",),
     ),
     Rule(
-        "lakehouse/core/compaction/comparison.py",
+        "lakehouse/core/compaction/plan.py",
         'return "content" if bytes_removed <= COMPARED_BYTES else "rows"',
         'return "rows"',
         ("core/compaction/test_comparison.py::test_the_plan_says_what_is_compared_and_why",),

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lakehouse.cli.context import Found, LakeContext, look_at_each
-from lakehouse.core.backtest.bill import Bill
 from lakehouse.core.backtest.hindsight import bills_of_log
+from lakehouse.core.backtest.result import Bill
 from lakehouse.core.compaction.plan import CompactionPlan, plan_table
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.strategies import BySensor
@@ -85,7 +85,6 @@ def bills_of(
             policy,
             prices=table.prices,
             now_ms=now_ms(),
-            reads_per_day=policy.reads_per_day or 0.0,
             read_ms=tuple(at_ms for reader in readers[table.key] for at_ms in written[reader.key]),
             opening_seconds=probed_of(opened.lake, table).opening_seconds,
         )
@@ -117,7 +116,8 @@ def _look(lake: Lake, table: Table, now: int, *, is_read_whole: bool) -> _Looked
     # Where nobody reads the table whole, there are no losses to be told; to model them takes a second for a million files.
     has_readers = is_read_whole or plan.policy.reads_per_day is not None
     state = replace(
-        state_of(facts.snapshot, assess_health(facts.snapshot, plan), history=facts.history if has_readers else None),
+        state_of(facts.snapshot, plan, history=facts.history if has_readers else None),
+        health_score=assess_health(facts.snapshot, plan).score,
         last_compaction_ms=last_compaction_ms(facts.history, failures),
         sensor_driven=isinstance(strategy, BySensor),
         chosen=type(strategy).__name__,

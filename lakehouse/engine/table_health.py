@@ -9,9 +9,8 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.errors import LakehouseError
-from lakehouse.core.scheduling.circuit_breaker import CompactionTry, tries_of
+from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Rewrites, find_rewrites, tries_of
 from lakehouse.core.scheduling.health import Health, assess_health
-from lakehouse.core.scheduling.rewrite_loops import Rewrites, find_rewrites
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from lakehouse.core.compaction.outcome import CompactionOutcome
-from lakehouse.core.compaction.plan import plan_compaction
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.ingest.batches import Batch
@@ -23,6 +22,7 @@ from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.table_facts import plan
 from lakehouse_tests.cli.conftest import Terminal, type_of_story
 from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.core.example_snapshots import plan_of
 from lakehouse_tests.log_builder import LogBuilder
 
 PAGE = (Path(__file__).parents[2] / "docs" / "shapes.md").read_text()
@@ -92,5 +92,5 @@ def test_the_page_shows_errors_and_a_table_that_is_left_alone(told: Terminal) ->
 
 def test_the_page_shows_the_account_of_a_compaction(story: type_of_story) -> None:
     snapshot = story("bronze/t").create().append([("a", 1), ("b", 1)]).snapshot()
-    plan = plan_compaction(snapshot, policy_for("bronze", Compaction()))
+    plan = plan_of(snapshot, policy_for("bronze", Compaction()))
     assert shape(CompactionOutcome(plan=plan, version_after=None).as_json()) == shape(SHOWN["compact"])

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
+from lakehouse.core.costs.estimate import DEFAULT_RATES
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.snapshot import Column, DataFile, LogTail, Snapshot, Tombstone, type_of_partition
@@ -11,6 +12,7 @@ from lakehouse.core.delta.snapshot import Column, DataFile, LogTail, Snapshot, T
 TARGET = 8_000
 # Whatever a time or a share would set off is off.
 QUIET: dict[str, Any] = {"max_small_file_age_hours": 0, "purge_deleted_rows_share": 0, "cooldown_minutes": 0, "max_bytes_per_run": 0}
+NO_PAST = Commits(table="bronze/t", commits=())
 POLICY = Compaction(target_file_bytes=TARGET, min_small_files=4, **QUIET)
 
 
@@ -68,9 +70,14 @@ def snapshot(
     )
 
 
+def plan_of(table: Snapshot, policy: Compaction = POLICY, *, now_ms: int = 0, past: Commits = NO_PAST) -> CompactionPlan:
+    """The plan of a layout under a policy, at the default rates."""
+    return plan_compaction(table, policy, rates=DEFAULT_RATES, now_ms=now_ms, history=past)
+
+
 def plan(files: Sequence[DataFile | int], **more: object) -> CompactionPlan:
-    """The plan of a layout under `POLICY`."""
-    return plan_compaction(snapshot(files, **more), POLICY)  # type: ignore[arg-type]
+    """The plan of files under `POLICY`."""
+    return plan_of(snapshot(files, **more))  # type: ignore[arg-type]
 
 
 def history(*changed: bool, first: int = 0) -> Commits:

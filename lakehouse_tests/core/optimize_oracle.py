@@ -101,4 +101,3 @@ def written(table: Snapshot, past: Commits, files: Sequence[DataFile]) -> tuple[
     return replace(table, files=(*table.files, *files), version=version), replace(past, commits=(*past.commits, commit))
 
 
-NO_PAST = Commits(table="bronze/t", commits=())

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakehouse.core.compaction.comparison import Comparison
-from lakehouse.core.compaction.outcome import CompactionOutcome
+from lakehouse.core.compaction.outcome import CompactionOutcome, Comparison
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.engine.compaction import run

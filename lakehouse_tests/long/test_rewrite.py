@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakehouse.core.compaction.outcome import CompactionOutcome
-from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
+from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.declaration.compaction_policy import MIB, Compaction, LiquidClustering, ZOrder, policy_for
 from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.delta.snapshot import Snapshot
@@ -16,6 +16,7 @@ from lakehouse.core.reasons import Reason
 from lakehouse.engine.compaction.run import compact, plan
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
+from lakehouse_tests.core.example_snapshots import plan_of
 from lakehouse_tests.engine.example import events, version_of
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def test_a_liquid_table_is_clustered_once_until_enough_is_new(lake: Lake, spark:
 def test_what_delta_refuses_is_refused_before(lake: Lake, spark: "SparkSession", columns: tuple[str, ...], words: str) -> None:
     append(spark, lake, "SELECT id, 1 AS day FROM range(3)", by="day")
     with pytest.raises(Refused, match=words):
-        plan_compaction(layout_of(lake), policy_for("bronze", Compaction(data_layout=ZOrder(columns=columns))))
+        plan_of(layout_of(lake), policy_for("bronze", Compaction(data_layout=ZOrder(columns=columns))))
     with pytest.raises(Exception, match="DELTA_ZORDERING"):
         spark.sql(statements.optimize(lake.settings.table_uri(events.key), None, zorder_by=columns))
 

@@ -146,7 +146,7 @@ def _row(found: type_of_found) -> tuple[str, ...]:
     old = "-" if isinstance(vacuum, str) else bytes_text(vacuum.size_bytes)
     money = f"{plan.estimate.usd:.3g}" if plan.bins else "-"
     sentence = plan.sentence if not isinstance(vacuum, str) else f"{plan.sentence}; {vacuum}"
-    return (f"{health.score:.1f}", health.table, *map(count_text, counts), bytes_text(health.size_bytes), old, money, sentence)
+    return (f"{health.score:.1f}", health.plan.table, *map(count_text, counts), bytes_text(health.size_bytes), old, money, sentence)
 
 
 def _print_outcome(opened: LakeContext, new: Sequence[Table], *, alone: bool, dry_run: bool) -> None:

@@ -83,7 +83,7 @@ def backtest_command(
     if plot:
         first, series = next(iter(found.values())), series_of(found)
         marks = [step.version for step in first.steps if step.runs]
-        draw_files(plot, f"{first.table}: files after each version; a tick where {series[0].name} compacts", series, marks)
+        draw_files(plot, f"{first.history.table}: files after each version; a tick where {series[0].name} compacts", series, marks)
 
 
 def backtests_of(subject: Subject, words: Sequence[str] = (), *, compare: bool = False, strategies: bool = False) -> dict[str, Backtest]:
@@ -141,15 +141,8 @@ def _billed(
         )
         for commit in history.commits
     ]
-    readers = read_history(
-        commits,
-        files,
-        snapshot,
-        policy=policy,
-        rates=rates,
-        reads_per_day=policy.reads_per_day or 0,
-        compacted_ms=[run.at_ms for each in found.values() for run in each.runs],
-    )
+    compacted_ms = [run.at_ms for each in found.values() for run in each.runs]
+    readers = read_history(commits, files, snapshot, policy=policy, rates=rates, compacted_ms=compacted_ms)
     bills = {name: readers.bill([run.at_ms for run in each.runs]) for name, each in found.items()}
     best = readers.best(beside=bills.values())
     return {name: replace(each, bill=bills[name], best=best) for name, each in found.items()}

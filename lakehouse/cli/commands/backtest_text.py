@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse.cli.output import attributes, bytes_text, count_text, print_grid, show, tell, time_text
-from lakehouse.core.backtest.bill import Bill
-from lakehouse.core.backtest.result import Backtest, SimulatedStep
+from lakehouse.core.backtest.result import Backtest, Bill, SimulatedStep
 from lakehouse.core.errors import Refused
 from lakehouse.report.chart import Series, line_chart, text_chart
 
@@ -19,7 +18,8 @@ def backtest_document(found: Mapping[str, Backtest]) -> dict[str, Any]:
     """The documented shape."""
     first = next(iter(found.values()))
     return {
-        **attributes(first, "table", "first_version", "from_the_beginning"),
+        **attributes(first.history, "table", "first_version"),
+        "from_the_beginning": first.history.start is None,
         "best": first.best.as_json() if first.best else None,
         "replays": [_replay(name, backtest) for name, backtest in found.items()],
     }
@@ -37,7 +37,7 @@ def print_backtests(found: Mapping[str, Backtest], *, verbose: bool) -> None:
         show(f"the best schedule in hindsight: {best.sentence}")
     for name, backtest in told.items():
         show()
-        show(f"{backtest.table}, {title_of(name)}:" if len(told) > 1 else f"{backtest.table}:")
+        show(f"{backtest.history.table}, {title_of(name)}:" if len(told) > 1 else f"{backtest.history.table}:")
         _print_steps(backtest, verbose=verbose)
     show()
     show("files over versions")
@@ -56,8 +56,8 @@ def title_of(name: str) -> str:
 def _uncertainty_of(backtest: Backtest) -> Iterator[str]:
     """Each estimate of a replay, as a sentence; none where it is exact."""
     uncertainty = backtest.uncertainty
-    if not backtest.from_the_beginning:
-        yield f"the log before version {backtest.first_version} is cleaned up, so the replay starts with the files of that version"
+    if backtest.history.start:
+        yield f"the log before version {backtest.history.first_version} is cleaned up, so the replay starts with the files of that version"
     if uncertainty.modelled_files:
         ratio = uncertainty.shrink_ratio
         how = "by none, since the log has no compaction" if ratio is None else f"to {ratio:.3f} as real ones did"

@@ -8,7 +8,7 @@ import click
 from lakehouse.cli.context import Found, address_field, complete_table, look_at_each, open_tables, show_addresses, tell_errors
 from lakehouse.cli.fleet_from_logs import bills_of, write_times
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, write_json
-from lakehouse.core.backtest.bill import Bill, bill_document, sum_of
+from lakehouse.core.backtest.result import Bill, bill_document, sum_of
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.table_facts import TableFacts
@@ -97,7 +97,7 @@ def _row(found: Found[Health]) -> tuple[str, ...]:
         return ("-", found.table.key, *("-",) * 6, found.cell)
     files = (health.file_count, health.small_file_count, health.mergeable_file_count)
     sizes = (bytes_text(health.size_bytes), bytes_text(health.average_file_bytes), count_text(health.row_count))
-    return (f"{health.score:.1f}", health.table, *map(count_text, files), *sizes, health.plan.sentence)
+    return (f"{health.score:.1f}", health.plan.table, *map(count_text, files), *sizes, health.plan.sentence)
 
 
 def _style(row: Sequence[str]) -> str:
@@ -108,11 +108,11 @@ def _style(row: Sequence[str]) -> str:
 
 
 def _print_details(health: Health) -> None:
-    show(f"{health.table} at version {health.version}: {health.sentence}", style="bold")
+    show(f"{health.plan.table} at version {health.plan.version}: {health.sentence}", style="bold")
     for part in health.parts:
         show(f"  {part.name:<13} {part.value:4.2f} of weight {part.weight:<3} {part.sentence}")
-    most = max((size.file_count for size in health.histogram), default=0) or 1
-    for size in health.histogram:
-        if size.file_count:
-            show(f"  {size.label:>12} {'█' * max(1, round(size.file_count / most * _BAR_WIDTH)):<{_BAR_WIDTH}} {size.file_count:,}")
+    most = max(health.histogram.values())
+    for label, count in health.histogram.items():
+        if count:
+            show(f"  {label:>12} {'█' * max(1, round(count / most * _BAR_WIDTH)):<{_BAR_WIDTH}} {count:,}")
     show()

@@ -11,8 +11,8 @@ from lakehouse.cli.commands.backtest_text import check_plot, draw_files
 from lakehouse.cli.context import complete_table, open_table
 from lakehouse.cli.fleet_from_logs import bills_of
 from lakehouse.cli.output import attributes, bytes_text, count_text, json_option, print_grid, show, tell, time_text, write_json
-from lakehouse.core.backtest.bill import bill_document
-from lakehouse.core.costs.ledger import Entry
+from lakehouse.core.backtest.result import bill_document
+from lakehouse.core.costs.ledger import Entry, errors_as_json
 from lakehouse.core.costs.measured_benefit import assess_benefit
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.delta.commits import Commit, is_compaction
@@ -92,8 +92,8 @@ def _compaction(entry: Entry) -> dict[str, Any]:
         **{f"predicted_{name}": getattr(told, name, None) for name in (*_COUNTED, "bytes_added", "seconds", "usd")},
         **{f"actual_{name}": getattr(ran, name) for name in (*_COUNTED, "bytes_added", "seconds")},
         "actual_usd": None if entry.usd is None else round(entry.usd, 9),
-        "errors": entry.errors.as_json(),
-        "mean_errors": entry.mean_errors.as_json(),
+        "errors": errors_as_json(entry.errors),
+        "mean_errors": errors_as_json(entry.mean_errors),
     }
 
 

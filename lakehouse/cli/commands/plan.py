@@ -9,8 +9,8 @@ from lakehouse.cli.context import Found, address_field, complete_table, open_tab
 from lakehouse.cli.fleet_from_logs import fleet_document, look_at_fleet
 from lakehouse.cli.output import attributes, bytes_text, count_text, json_option, print_grid, show, write_json
 from lakehouse.core.compaction.plan import CompactionPlan
-from lakehouse.core.scheduling.net_benefit import net_benefit_cells
 from lakehouse.core.scheduling.ranking import Decision
+from lakehouse.core.scheduling.triggers import net_benefit_cells
 
 
 @click.command("plan", epilog="Example: lakehouse plan bronze/weather --json")

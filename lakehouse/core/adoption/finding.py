@@ -6,13 +6,12 @@ from typing import Any
 
 from lakehouse.core.adoption.adopted import Adopted, commits_at_risk
 from lakehouse.core.adoption.adopted_file import adopted_lines
-from lakehouse.core.costs.estimate import DEFAULT_RATES
+from lakehouse.core.costs.estimate import DEFAULT_RATES, usd_per_opening
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.features import notable_features
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.scheduling.health import Health
-from lakehouse.core.scheduling.net_benefit import usd_per_opening
 from lakehouse.core.text import count_of, size_text
 from lakehouse.core.vacuum.plan import VacuumPlan
 

@@ -1,7 +1,7 @@
 """Whose rows lie in which file: the log of a table told without the files that its compactions made.
 
 A grain has the rows that one commit of a writer wrote as one file. Compactions put grains together and change none of them, so a later
-commit that changes a file changes grains, and grains are there under every policy. `trace` turns each commit into its effect on them.
+commit that changes a file changes grains, and grains are there under every policy.
 
 Two things no log tells; they are estimated, and counted:
 
@@ -12,8 +12,7 @@ Two things no log tells; they are estimated, and counted:
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from operator import attrgetter
+from dataclasses import dataclass
 
 from lakehouse.core.delta.commit_files import FileCommit, FileHistory
 from lakehouse.core.delta.partition_values import by_name, type_of_typed_partition, typed_partition
@@ -42,10 +41,7 @@ class VectorChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitEffect:
-    """The effect of one commit of a writer; a commit that only adds the same files again, as a backfill of statistics does, has none.
-
-    `gone` are the files removed for good, by path, with their grains.
-    """
+    """The effect of one commit of a writer; `gone` are the files removed for good, by path, with their grains."""
 
     commit: FileCommit
     gone: tuple[tuple[str, frozenset[int]], ...]
@@ -53,80 +49,51 @@ class CommitEffect:
     added: tuple[tuple[int, DataFile], ...]
 
 
-@dataclass(slots=True, kw_only=True)
 class Lineage:
     """A history in grains.
 
-    `start` are the grains that lie in the table when the history begins. `grains` has each as it was written. `made` are the files that
-    real compactions made, by their content. `shrink_ratio` is their bytes per byte of live rows that went in, `None` where none was seen.
+    `start` are the grains that lie in the table when the history begins, `deeds` the effects of its writers' commits. `grains` has each as
+    it was written. `made` are the files that real compactions made, by their content; `guesses` counts those that the log does not tell.
     """
 
-    start: tuple[tuple[int, DataFile], ...] = ()
-    deeds: list[CommitEffect] = field(default_factory=list[CommitEffect])
-    grains: dict[int, DataFile] = field(default_factory=dict[int, DataFile])
-    made: dict[type_of_content, DataFile] = field(default_factory=dict[type_of_content, DataFile])
-    bytes_in: float = 0
-    bytes_out: int = 0
-    guesses: int = 0
+    def __init__(self, file_history: FileHistory) -> None:
+        """The history, commit by commit; `_live` is the real table as it was at each."""
+        self.deeds: list[CommitEffect] = []
+        self.grains: dict[int, DataFile] = {}
+        self.made: dict[type_of_content, DataFile] = {}
+        self.guesses = 0
+        self._bytes_in, self._bytes_out = 0.0, 0
+        self._live: dict[str, SimulatedFile] = {}
+        self._deleted: dict[int, int] = {}
+        self.start = tuple(self._add(file) for file in (file_history.start.files if file_history.start else ()))
+        for commit in file_history.commits:
+            if commit.is_compaction:
+                self._compact(commit)
+            elif commit.changed_data:
+                self._write(commit)
 
     @property
     def shrink_ratio(self) -> float | None:
-        """Bytes that came out of real compactions per byte of live rows that went in."""
-        return self.bytes_out / self.bytes_in if self.bytes_in else None
+        """Bytes that came out of real compactions per byte of live rows that went in; `None` where none was seen."""
+        return self._bytes_out / self._bytes_in if self._bytes_in else None
 
-
-def trace(file_history: FileHistory) -> Lineage:
-    """The history in grains."""
-    tracer = _Tracer()
-    tracer.lineage.start = tuple(tracer.add(file) for file in (file_history.start.files if file_history.start else ()))
-    for commit in file_history.commits:
-        if commit.is_compaction:
-            tracer.compact(commit)
-        elif commit.changed_data:
-            tracer.write(commit)
-    return tracer.lineage
-
-
-def live_bytes(file: DataFile) -> float:
-    """Bytes of a file that its live rows take, as far as their number is known."""
-    return file.size_bytes * (1 - file.deleted_row_count / file.row_count) if file.row_count else file.size_bytes
-
-
-def live_rows(file: DataFile) -> int | None:
-    """Rows of a file that are not deleted; `None` where the log does not tell."""
-    return None if file.row_count is None else file.row_count - file.deleted_row_count
-
-
-def content(grains: Iterable[int], deleted: Mapping[int, int]) -> type_of_content:
-    """The content of a file of these grains when so many rows of each were deleted."""
-    return frozenset((grain, deleted.get(grain, 0)) for grain in grains)
-
-
-class _Tracer:
-    """The real table as it was at each commit."""
-
-    def __init__(self) -> None:
-        self.lineage = Lineage()
-        self._live: dict[str, SimulatedFile] = {}
-        self._deleted: dict[int, int] = {}
-
-    def add(self, file: DataFile) -> tuple[int, DataFile]:
-        grain = len(self.lineage.grains)
-        self.lineage.grains[grain] = file
+    def _add(self, file: DataFile) -> tuple[int, DataFile]:
+        grain = len(self.grains)
+        self.grains[grain] = file
         self._live[file.path] = SimulatedFile(file, frozenset({grain}))
         self._deleted[grain] = file.deleted_row_count
         return grain, file
 
-    def write(self, commit: FileCommit) -> None:
+    def _write(self, commit: FileCommit) -> None:
         added = {file.path: file for file in commit.added}
         removed = [path for path in commit.removed_paths if path not in added and path in self._live]
         gone = tuple((path, self._live.pop(path).grains) for path in removed)
         marks = tuple(self._mark(file) for path, file in added.items() if path in self._live)
         marked = {mark.file.path for mark in marks}
-        new = tuple(self.add(file) for path, file in added.items() if path not in marked)
-        self.lineage.deeds.append(CommitEffect(commit=commit, gone=gone, marks=marks, added=new))
+        new = tuple(self._add(file) for path, file in added.items() if path not in marked)
+        self.deeds.append(CommitEffect(commit=commit, gone=gone, marks=marks, added=new))
 
-    def compact(self, commit: FileCommit) -> None:
+    def _compact(self, commit: FileCommit) -> None:
         columns = by_name(commit.shape.columns)
         inputs: defaultdict[type_of_typed_partition, list[SimulatedFile]] = defaultdict(list)
         outputs: defaultdict[type_of_typed_partition, list[DataFile]] = defaultdict(list)
@@ -143,24 +110,38 @@ class _Tracer:
 
     def _put_together(self, inputs: Sequence[SimulatedFile], outputs: Sequence[DataFile]) -> None:
         dealt = _deal(inputs, outputs)
-        if dealt is None:
-            self.lineage.guesses += 1
-        for file, grains in dealt.items() if dealt is not None else _fill(inputs, outputs):
+        self.guesses += dealt is None
+        for file, grains in _fill(inputs, outputs) if dealt is None else dealt.items():
             self._live[file.path] = SimulatedFile(file, grains)
             if dealt is not None:
-                self.lineage.made[content(grains, self._deleted)] = file
-        self.lineage.bytes_in += sum(live_bytes(held.file) for held in inputs)
-        self.lineage.bytes_out += sum(file.size_bytes for file in outputs)
+                self.made[content(grains, self._deleted)] = file
+        self._bytes_in += sum(live_bytes(held.file) for held in inputs)
+        self._bytes_out += sum(file.size_bytes for file in outputs)
 
     def _mark(self, file: DataFile) -> VectorChange:
         held = self._live[file.path]
         more = file.deleted_row_count - held.file.deleted_row_count
-        weights = {grain: (self.lineage.grains[grain].row_count or 0) - self._deleted[grain] for grain in sorted(held.grains)}
+        weights = {grain: (self.grains[grain].row_count or 0) - self._deleted[grain] for grain in sorted(held.grains)}
         deleted = _spread(more, weights)
         for grain, rows in deleted.items():
             self._deleted[grain] += rows
         self._live[file.path] = SimulatedFile(file, held.grains)
         return VectorChange(file=file, grains=held.grains, deleted=deleted)
+
+
+def live_bytes(file: DataFile) -> float:
+    """Bytes of a file that its live rows take, as far as their number is known."""
+    return file.size_bytes * (1 - file.deleted_row_count / file.row_count) if file.row_count else file.size_bytes
+
+
+def live_rows(file: DataFile) -> int | None:
+    """Rows of a file that are not deleted; `None` where the log does not tell."""
+    return None if file.row_count is None else file.row_count - file.deleted_row_count
+
+
+def content(grains: Iterable[int], deleted: Mapping[int, int]) -> type_of_content:
+    """The content of a file of these grains when so many rows of each were deleted."""
+    return frozenset((grain, deleted.get(grain, 0)) for grain in grains)
 
 
 def _spread(rows: int, weights: Mapping[int, int]) -> dict[int, int]:
@@ -218,4 +199,4 @@ def _fill(inputs: Sequence[SimulatedFile], outputs: Sequence[DataFile]) -> Itera
 
 
 def _by_size(inputs: Iterable[SimulatedFile]) -> list[SimulatedFile]:
-    return sorted(inputs, key=lambda held: attrgetter("size_bytes", "path")(held.file))
+    return sorted(inputs, key=lambda held: (held.file.size_bytes, held.file.path))

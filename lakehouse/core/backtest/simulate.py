@@ -13,33 +13,44 @@ commit, as copy-on-write does it. Each such estimate is counted.
 
 import json
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import ceil
 from typing import Any, assert_never
 
 from lakehouse.core.backtest.result import Backtest, SimulatedCompaction, SimulatedStep, Uncertainty
-from lakehouse.core.backtest.row_lineage import CommitEffect, live_rows, trace
-from lakehouse.core.backtest.schedule import Look, look, look_times, next_look_ms
+from lakehouse.core.backtest.row_lineage import CommitEffect, Lineage, live_rows
 from lakehouse.core.backtest.simulated_table import SimulatedTable, sum_known
-from lakehouse.core.compaction.bins import Clustering, Packing, Purge, ZOrdering, files_added, type_of_statement
-from lakehouse.core.compaction.comparison import choose_comparison
-from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
+from lakehouse.core.compaction.bins import Clustering, ZOrdering, files_added
+from lakehouse.core.compaction.plan import CompactionPlan, choose_comparison, plan_compaction
 from lakehouse.core.compaction.target_size import WriteHistory, target_in_force
 from lakehouse.core.costs.estimate import DEFAULT_RATES, Estimate, Rates, estimate
 from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.strategies import Scheduled
+from lakehouse.core.declaration.cron import cron_times
+from lakehouse.core.declaration.prices import Prices
+from lakehouse.core.declaration.strategies import AfterWrite, AutoCompaction, BySensor, Chosen, OptimizedWrite, Scheduled
 from lakehouse.core.delta.commit_files import FileCommit, FileHistory
 from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
-from lakehouse.core.reasons import Reason
+from lakehouse.core.errors import Refused
+from lakehouse.core.reasons import Explained, Reason
 from lakehouse.core.scheduling.circuit_breaker import hold_back
+from lakehouse.core.scheduling.ranking import Bounds, RunState, choose_compactions
 from lakehouse.core.scheduling.read_losses import is_made_anew, type_of_steps
+from lakehouse.core.scheduling.read_rates import Readers, with_readers
+from lakehouse.core.scheduling.triggers import TableState, state_of
+from lakehouse.core.units import DAY_MS, HOUR_MS, MINUTE_MS
 
 # As many as a real plan is given (`read_facts`).
 _COMMITS_REMEMBERED = 500
 # A plan whose outcome is planned anew ends by itself; a policy that never comes to rest shall not keep a terminal busy for ever.
 _RUNS_PER_COMMIT = 100
+# The sensor looks every few seconds; between two commits only time passes, and a table waits for hours: a day for
+# the age of files, a week for a window. A table that waits longer is looked at again at the next commit.
+_HOURS_LOOKED_AT = 8 * 24
+# No table waits so long for its readers; of fewer reads, the time is beyond what a number holds.
+_DAYS_AHEAD = 365_000
 
 
 def simulate_history(file_history: FileHistory, policy: Compaction, *, rates: Rates = DEFAULT_RATES) -> Backtest:
@@ -48,11 +59,11 @@ def simulate_history(file_history: FileHistory, policy: Compaction, *, rates: Ra
     Raises:
         Refused: a strategy that no log can tell about; a table feature that is not planned.
     """
-    lineage = trace(file_history)
+    lineage = Lineage(file_history)
     table = SimulatedTable(lineage)
     simulation = _Simulation(table, policy, rates)
     steps = [simulation.live(deed, following) for deed, following in pairwise([*lineage.deeds, None]) if deed]
-    return _backtest(file_history, steps, table.uncertainty)
+    return Backtest(history=file_history, steps=tuple(steps), uncertainty=table.uncertainty)
 
 
 def real_result(file_history: FileHistory, policy: Compaction, *, rates: Rates = DEFAULT_RATES) -> Backtest:
@@ -62,30 +73,71 @@ def real_result(file_history: FileHistory, policy: Compaction, *, rates: Rates =
     for commit in file_history.commits:
         removed = [live.pop(path) for path in commit.removed_paths if path in live]
         live |= {file.path: file for file in commit.added}
-        runs: tuple[SimulatedCompaction, ...] = ()
+        step = _simulated_step(commit, live.values(), policy)
         if commit.is_compaction:
             removed_bytes = sum(file.size_bytes for file in removed)
-            figures = estimate(
-                rates,
-                files_removed=len(removed),
-                bytes_removed=removed_bytes,
-                files_added=len(commit.added),
-                on_s3=commit.shape.on_s3,
-                compared=choose_comparison(policy, removed_bytes) == "content",
-            )
-            runs = (
-                _simulated_compaction(
-                    f"{commit.operation} of version {commit.version}", removed, commit.added, commit.committed_ms, figures
-                ),
-            )
-        if commit.changed_data or (runs and not steps):
-            steps.append(_simulated_step(commit, live.values(), policy, runs=runs))
-        elif runs:
-            last = steps[-1]
-            now = _simulated_step(commit, live.values(), policy)
-            counts = {name: getattr(now, name) for name in ("file_count", "small_file_count", "size_bytes")}
-            steps[-1] = replace(last, runs=(*last.runs, *runs), **counts)
-    return _backtest(file_history, steps, Uncertainty())
+            compared = choose_comparison(policy, removed_bytes) == "content"
+            sizes = {"files_removed": len(removed), "bytes_removed": removed_bytes, "files_added": len(commit.added)}
+            figures = estimate(rates, **sizes, on_s3=commit.shape.on_s3, compared=compared)
+            sentence = f"{commit.operation} of version {commit.version}"
+            run = _simulated_compaction(sentence, removed, commit.added, commit.committed_ms, figures)
+            last = steps.pop() if steps else step
+            counts = {name: getattr(step, name) for name in ("file_count", "small_file_count", "size_bytes")}
+            steps.append(replace(last, runs=(*last.runs, run), **counts))
+        elif commit.changed_data:
+            steps.append(step)
+    return Backtest(history=file_history, steps=tuple(steps), uncertainty=Uncertainty())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look(Explained):
+    """The decision of one look at a table, and why; by `again_ms` its readers will have lost a compaction's price, if nobody writes."""
+
+    runs: bool
+    again_ms: int | None = None
+
+
+def look_times(policy: Compaction, committed_ms: int, until_ms: int | None) -> Iterator[int]:
+    """When a table is looked at after a commit of `committed_ms` and before the next one of `until_ms` (`None`: nobody wrote again).
+
+    Raises:
+        Refused: a strategy under which the writers would have written other files, or which is none before it is chosen.
+    """
+    match policy.strategy:
+        case BySensor():
+            yield committed_ms
+            waits_for_time = policy.windows or policy.max_small_file_age_hours or policy.cooldown_minutes or policy.cold_hours
+            if until_ms is not None and waits_for_time:
+                hours = range(committed_ms + HOUR_MS, until_ms, HOUR_MS)
+                yield from hours[:_HOURS_LOOKED_AT]
+        case Scheduled(cron=cron):
+            yield from cron_times(cron, committed_ms, until_ms) if until_ms is not None else ()
+        case AfterWrite():
+            yield committed_ms
+        case OptimizedWrite():
+            raise Refused("strategy optimized_write changes what writers write, which no log of other writes tells; accepted: the others")
+        case AutoCompaction():
+            raise Refused("strategy auto_compaction goes by counts that live in Delta's own process, not in the log; accepted: the others")
+        case Chosen():
+            raise Refused("strategy chosen is one of the others once it is chosen; accepted: that one")
+        case _:
+            assert_never(policy.strategy)
+
+
+def look(
+    snapshot: Snapshot, plan: CompactionPlan, *, now_ms: int, last_run_ms: int | None, prices: Prices, openings: type_of_steps | None
+) -> Look:
+    """The decision of a look at a table with this plan: the sensor's own, and under the other strategies the plan's.
+
+    `openings` are those that a compaction would have saved each full read since the last one; `prices` those of the plan's estimate.
+    """
+    if not isinstance(plan.policy.strategy, BySensor):
+        return Look(runs=bool(plan.bins), explanation=plan.explanation)
+    state = replace(state_of(snapshot, plan), last_compaction_ms=last_run_ms, openings=openings, prices=prices)
+    state = with_readers(state, Readers(reads_per_day=0, slowdown=None), plan.policy, now_ms=now_ms)
+    [decision] = choose_compactions([state], {plan.table: plan.policy}, RunState(), bounds=Bounds(slots=1), now_ms=now_ms)
+    again_ms = _enough_lost_ms(state, now_ms=now_ms)
+    return Look(runs=decision.request and bool(plan.bins), explanation=decision.explanation, again_ms=again_ms)
 
 
 class _Simulation:
@@ -96,6 +148,7 @@ class _Simulation:
         self._logged_compactions: deque[Commit] = deque(maxlen=_COMMITS_REMEMBERED)
         self._version = 0
         self._last_run_ms: int | None = None
+        self._cooled_ms = 0
         self._openings: list[tuple[int, int]] | None = None if policy.reads_per_day is None else []
 
     def live(self, deed: CommitEffect, following: CommitEffect | None) -> SimulatedStep:
@@ -109,25 +162,24 @@ class _Simulation:
         until_ms = following.commit.committed_ms if following else None
         cron = self._policy.strategy.cron if isinstance(self._policy.strategy, Scheduled) else ""
         seen, runs, plan = Look(runs=False, explanation=Reason.SCHEDULE_NOT_YET.explain(cron=cron)), list[SimulatedCompaction](), None
-        times = self._times(commit.committed_ms, until_ms)
+        times = look_times(self._policy, commit.committed_ms, until_ms)
+        times = _in_order((*times, self._cooled_ms), commit.committed_ms, until_ms)
         while times and len(runs) < _RUNS_PER_COMMIT:
             now_ms = times.pop(0)
             held = hold_back(commit.shape.table, self._policy, None, None, now_ms)
             found = Look(runs=False, explanation=held) if held else None
             if found is None or self._openings is not None:
-                snapshot = self._table.snapshot(commit.shape)
+                snapshot = replace(commit.shape, files=self._table.files)
                 plan = self._plan(snapshot, now_ms) if plan is None or self._policy.cold_hours else plan
                 openings = self._openings_with(plan, now_ms)
                 prices, last_run_ms = self._rates.prices, self._last_run_ms
                 found = found or look(snapshot, plan, now_ms=now_ms, last_run_ms=last_run_ms, prices=prices, openings=openings)
-                if found.again_ms and until_ms and found.again_ms < until_ms:
-                    times = sorted({*times, found.again_ms})
+                if found.again_ms and until_ms:
+                    times = _in_order((*times, found.again_ms), now_ms, until_ms)
             seen = seen if runs else found
             if plan is not None and found.runs:
                 runs.append(self._run(plan, found, now_ms))
-                again_ms = next_look_ms(self._policy, runs[-1].ended_ms)
-                later = {time for time in (*times, again_ms) if time is not None and time >= runs[-1].ended_ms}
-                times, plan = sorted(time for time in later if until_ms is None or time < until_ms), None
+                times, plan = _in_order((*times, self._cooled_ms), runs[-1].ended_ms, until_ms), None
         return _simulated_step(commit, self._table.files, self._policy, explanation=seen.explanation, runs=tuple(runs))
 
     def _openings_with(self, plan: CompactionPlan, now_ms: int) -> type_of_steps | None:
@@ -139,14 +191,6 @@ class _Simulation:
             self._openings.append((now_ms, saved))
         return tuple(self._openings)
 
-    def _times(self, committed_ms: int, until_ms: int | None) -> list[int]:
-        """When the table is looked at before the next commit; also when the last run's cooldown is over."""
-        times = set(look_times(self._policy, committed_ms, until_ms))
-        cooled_ms = None if self._last_run_ms is None else next_look_ms(self._policy, self._last_run_ms)
-        if cooled_ms is not None and committed_ms < cooled_ms and (until_ms is None or cooled_ms < until_ms):
-            times.add(cooled_ms)
-        return sorted(times)
-
     def _plan(self, snapshot: Snapshot, now_ms: int) -> CompactionPlan:
         history = Commits(table=snapshot.table, commits=tuple(self._logged_compactions))
         return plan_compaction(snapshot, self._policy, rates=self._rates, now_ms=now_ms, history=history)
@@ -155,6 +199,8 @@ class _Simulation:
         """A commit of the simulation is remembered, for the plans that go by earlier writes and compactions."""
         self._version += 1
         figures = plan.as_json() if plan else {}
+        # A later plan reads the columns alike, whether ZORDER BY or clustering laid out the rows by them.
+        columns = plan.statement.columns if plan and isinstance(plan.statement, ZOrdering | Clustering) else ()
         logged_commit = Commit(
             version=self._version,
             committed_ms=time_ms,
@@ -162,7 +208,7 @@ class _Simulation:
             changed_data=plan is None,
             added_paths=tuple(added),
             user_metadata=json.dumps({"plan": {name: value for name, value in figures.items() if name != "bins"}}) if plan else None,
-            parameters=_parameters(plan.statement) if plan else {},
+            parameters={"zOrderBy": json.dumps(columns)},
         )
         self._logged_compactions.append(logged_commit)
 
@@ -172,21 +218,14 @@ class _Simulation:
         sentence = found.sentence if found.sentence == plan.sentence else f"{found.sentence}: {plan.sentence}"
         run = _simulated_compaction(sentence, removed, added, now_ms, plan.estimate)
         self._last_run_ms, self._openings = run.ended_ms, None if self._openings is None else []
+        if isinstance(self._policy.strategy, BySensor):
+            self._cooled_ms = run.ended_ms + round(self._policy.cooldown_minutes * MINUTE_MS)
         self._remember(run.ended_ms, added=run.added_paths, plan=plan)
         return run
 
 
-def _parameters(statement: type_of_statement) -> dict[str, str]:
-    """The parameters that Delta writes into the commit of a statement, as far as a later plan reads them."""
-    match statement:
-        case ZOrdering(columns=columns):
-            return {"zOrderBy": json.dumps(columns)}
-        case Clustering(columns=columns):
-            return {"clusterBy": json.dumps(columns)}
-        case Packing() | Purge():
-            return {}
-        case _:
-            assert_never(statement)
+def _in_order(times: Iterable[int], since_ms: int, until_ms: int | None) -> list[int]:
+    return sorted({time for time in times if since_ms <= time and (until_ms is None or time < until_ms)})
 
 
 def _simulated_compaction(
@@ -222,11 +261,11 @@ def _simulated_step(commit: FileCommit, files: Iterable[DataFile], policy: Compa
     )
 
 
-def _backtest(file_history: FileHistory, steps: Iterable[SimulatedStep], uncertainty: Uncertainty) -> Backtest:
-    return Backtest(
-        table=file_history.table,
-        first_version=file_history.first_version,
-        from_the_beginning=file_history.start is None,
-        steps=tuple(steps),
-        uncertainty=uncertainty,
-    )
+def _enough_lost_ms(state: TableState, *, now_ms: int) -> int | None:
+    balance = state.balance
+    a_day = replace(state, lost_openings=(state.reads_per_day or 0) * (state.openings_saved or 0)).balance
+    if balance is None or a_day is None or balance.is_due or not a_day.lost_and_cost[0]:
+        return None
+    lost, cost = balance.lost_and_cost
+    days = (cost - lost) / a_day.lost_and_cost[0]
+    return now_ms + ceil(days * DAY_MS) + 1 if days < _DAYS_AHEAD else None

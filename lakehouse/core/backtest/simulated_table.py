@@ -2,21 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from lakehouse.core.backtest.result import Uncertainty
-from lakehouse.core.backtest.row_lineage import CommitEffect, Lineage, SimulatedFile, VectorChange, content, live_bytes, live_rows
+from lakehouse.core.backtest.row_lineage import CommitEffect, Lineage, SimulatedFile, VectorChange, content, live_bytes
 from lakehouse.core.compaction.bins import Bin
-from lakehouse.core.delta.snapshot import DataFile, Snapshot, type_of_partition
-
-
-class _Rest(NamedTuple):
-    """The other rows in a file that a writer removed; they have to be written again."""
-
-    partition: type_of_partition
-    grains: frozenset[int]
-    size_bytes: int
-    row_count: int | None
+from lakehouse.core.delta.snapshot import DataFile, type_of_partition
 
 
 class SimulatedTable:
@@ -24,7 +14,7 @@ class SimulatedTable:
 
     def __init__(self, lineage: Lineage) -> None:
         """The table at the start of the history."""
-        self.moved_removals = self.moved_vectors = self.carried_bytes = self.modelled_files = 0
+        self.uncertainty = Uncertainty(unclear_compactions=lineage.guesses, shrink_ratio=lineage.shrink_ratio)
         self._lineage = lineage
         self._live: dict[str, SimulatedFile] = {}
         self._place: dict[int, str] = {}
@@ -34,25 +24,9 @@ class SimulatedTable:
             self._add(grain, file)
 
     @property
-    def uncertainty(self) -> Uncertainty:
-        """The estimates made until now."""
-        return Uncertainty(
-            moved_removals=self.moved_removals,
-            moved_vectors=self.moved_vectors,
-            carried_bytes=self.carried_bytes,
-            modelled_files=self.modelled_files,
-            unclear_compactions=self._lineage.guesses,
-            shrink_ratio=self._lineage.shrink_ratio,
-        )
-
-    @property
     def files(self) -> tuple[DataFile, ...]:
         """The live files."""
         return tuple(held.file for held in self._live.values())
-
-    def snapshot(self, shape: Snapshot) -> Snapshot:
-        """The table in the shape that it had, with the files of the simulation."""
-        return replace(shape, files=self.files)
 
     def apply(self, deed: CommitEffect) -> None:
         """A writer's commit, applied to the files of the simulation."""
@@ -61,7 +35,7 @@ class SimulatedTable:
             self._mark(mark, deed.commit.version)
         paths = [self._add(grain, file) for grain, file in deed.added]
         for rest in rests:
-            self._carry(rest, paths, deed)
+            self._carry(rest, paths)
 
     def merge(self, bin_: Bin, *, into: int = 1, now_ms: int) -> list[DataFile]:
         """The files that a bin becomes: one file, or about `into` where rows are laid out anew."""
@@ -71,12 +45,12 @@ class SimulatedTable:
         if into == 1 and made is not None and made.path not in self._live:
             self._hold(made, grains)
             return [made]
-        whole = self._modelled(bin_, now_ms)
+        size_bytes = sum(map(live_bytes, bin_.files)) * (self._lineage.shrink_ratio or 1)
         parts = self._parted(grains, into)
-        files = [whole] if len(parts) < 2 else [self._part(whole, part, grains) for part in parts]
+        files = [self._file(part, grains, size_bytes, "merged", partition=bin_.partition, modified_ms=now_ms) for part in parts]
         for file, part in zip(files, parts, strict=True):
             self._hold(file, part)
-        self.modelled_files += len(files)
+        self.uncertainty.modelled_files += len(files)
         return files
 
     def _parted(self, grains: frozenset[int], into: int) -> list[frozenset[int]]:
@@ -89,62 +63,45 @@ class SimulatedTable:
             passed += size
         return [frozenset(part) for part in parts.values()] or [grains]
 
-    def _part(self, whole: DataFile, part: frozenset[int], grains: frozenset[int]) -> DataFile:
-        rows = sum_known([self._live_grain_rows(grain) for grain in part])
-        return replace(
-            whole, path=self._name("merged"), size_bytes=max(1, round(whole.size_bytes * self._share(part, grains))), row_count=rows
-        )
-
-    def _modelled(self, bin_: Bin, now_ms: int) -> DataFile:
+    def _file(
+        self, part: frozenset[int], grains: frozenset[int], size_bytes: float, what: str, *, partition: type_of_partition, modified_ms: int
+    ) -> DataFile:
+        """A new file for a part of the grains, which take so many bytes together."""
         return DataFile(
-            path=self._name("merged"),
-            size_bytes=max(1, round(sum(map(live_bytes, bin_.files)) * (self._lineage.shrink_ratio or 1))),
-            modified_ms=now_ms,
-            partition=bin_.partition,
-            row_count=sum_known([live_rows(file) for file in bin_.files]),
-            compacted=True,
+            path=self._name(what),
+            size_bytes=max(1, round(size_bytes * self._share(part, grains))),
+            modified_ms=modified_ms,
+            partition=partition,
+            row_count=sum_known([self._live_grain_rows(grain) for grain in part]),
+            compacted=what == "merged",
         )
 
-    def _remove(self, deed: CommitEffect) -> list[_Rest]:
+    def _remove(self, deed: CommitEffect) -> list[SimulatedFile]:
+        """The other rows in files that a writer removed; they have to be written again."""
         gone = frozenset[int]().union(*(grains for _, grains in deed.gone))
         for path, grains in deed.gone:
-            self.moved_removals += path not in self._live or self._live[path].grains != grains
-        rests: list[_Rest] = []
+            self.uncertainty.moved_removals += path not in self._live or self._live[path].grains != grains
+        rests: list[SimulatedFile] = []
         for path in dict.fromkeys(self._place[grain] for grain in sorted(gone) if grain in self._place):
             held = self._live.pop(path)
             if rest := held.grains - gone:
-                rests.append(self._rest(held, rest))
+                partition, size_bytes = held.file.partition, live_bytes(held.file)
+                file = self._file(rest, held.grains, size_bytes, "rest", partition=partition, modified_ms=deed.commit.committed_ms)
+                rests.append(SimulatedFile(file, rest))
         for grain in gone:
             self._place.pop(grain, None)
         return rests
 
-    def _rest(self, held: SimulatedFile, rest: frozenset[int]) -> _Rest:
-        """The rest of a file by its grains' share of live bytes."""
-        share = self._share(rest, held.grains)
-        return _Rest(
-            held.file.partition,
-            rest,
-            max(1, round(live_bytes(held.file) * share)),
-            sum_known([self._live_grain_rows(grain) for grain in rest]),
-        )
-
-    def _carry(self, rest: _Rest, paths: Sequence[str], deed: CommitEffect) -> None:
-        """The rest goes into a file that the same commit wrote in its partition, or into a file of its own where there is none."""
-        self.carried_bytes += rest.size_bytes
-        for path in paths:
-            held = self._live[path]
-            if held.file.partition == rest.partition:
-                rows = sum_known([held.file.row_count, rest.row_count])
-                grown = replace(held.file, size_bytes=held.file.size_bytes + rest.size_bytes, row_count=rows)
+    def _carry(self, rest: SimulatedFile, paths: Sequence[str]) -> None:
+        """The rest goes into a file that the same commit wrote in its partition, or stays a file of its own where there is none."""
+        file = rest.file
+        self.uncertainty.carried_bytes += file.size_bytes
+        for held in map(self._live.__getitem__, paths):
+            if held.file.partition == file.partition:
+                rows = sum_known([held.file.row_count, file.row_count])
+                grown = replace(held.file, size_bytes=held.file.size_bytes + file.size_bytes, row_count=rows)
                 self._hold(grown, held.grains | rest.grains)
                 return
-        file = DataFile(
-            path=self._name("rest"),
-            size_bytes=rest.size_bytes,
-            modified_ms=deed.commit.committed_ms,
-            partition=rest.partition,
-            row_count=rest.row_count,
-        )
         self._hold(file, rest.grains)
 
     def _mark(self, mark: VectorChange, version: int) -> None:
@@ -155,7 +112,7 @@ class SimulatedTable:
             held.file = replace(mark.file, compacted=held.file.compacted)
             return
         moved = {grain: rows for grain, rows in mark.deleted.items() if rows}
-        self.moved_vectors += bool(moved)
+        self.uncertainty.moved_vectors += bool(moved)
         for grain, rows in moved.items():
             if grain in self._place:
                 self._delete_rows(self._live[self._place[grain]], rows, version)

@@ -1,21 +1,14 @@
 """Plain compaction: which small files OPTIMIZE will merge, exactly, and which of that is worth a rewrite.
 
-The selection and packing are Delta's own, so that plan and outcome can be held against each other file by file. Files of equal size are
-the one exception: Delta takes them in the order of its snapshot, which no log tells, the plan by path. Which of them ends in which bin (or
-is left over) may differ, the figures cannot.
+The selection and packing are Delta's own, so that plan and outcome can be held against each other file by file. Only files of equal size
+may change places: Delta takes them in the order of its snapshot, which no log tells, the plan by path. The figures are the same.
 Source: delta-io/delta v4.4.0, `OptimizeTableCommand.scala` (filterCandidateFileList, groupFilesIntoBins), `OptimizeTableStrategy.scala`.
 
 Ours is the choice of partitions, of the size below which a file is taken (the cut-off) and of the size of a bin. It makes a
-compacted table a fixed point. A partition is worth its rewrite if a bin holds at least two fresh files: a file is fresh if no compaction
-has written it, or if it has a deletion vector. OPTIMIZE does every bin there. It follows:
+compacted table a fixed point; docs/decisions/0003 has the proof.
 
-- Two files left alone in their bins never share a bin later: the first bin was closed because even the next smallest file
-  no longer fitted. So of two fresh files that a run leaves behind, the sum is over the target.
-- A run's outputs are not fresh: a compaction wrote them, and it wrote them without deletion vectors.
-- So no later bin holds two fresh files until somebody writes or deletes rows, whatever size the outputs shrank to.
-- A deletion vector makes a file fresh whatever its share of deleted rows: only a statement that changed data after the compaction can have
-  put it there, and merging takes it away. If one such file, however many of its rows are deleted, were enough, the shrunken outputs of
-  a run could make room for it and be rewritten with it.
+- A partition is worth its rewrite if a bin holds at least two fresh files. A file is fresh if no compaction has written it, or if it has a
+  deletion vector, whatever its share of deleted rows. OPTIMIZE does every bin there.
 - A file that was compacted under a smaller target and was right then (three quarters of it or more) is shielded: the cut-off of its
   partition is lowered to those three quarters. Only the second tier takes it: where the target has become eight times its own, and so
   many such files lie there that one full file comes of them. Then it is of the larger target, and shielded from nothing that comes.
@@ -26,9 +19,9 @@ has written it, or if it has a deletion vector. OPTIMIZE does every bin there. I
 """
 
 from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 
 from lakehouse.core.compaction.bins import (
@@ -56,29 +49,22 @@ LEAST_KEPT_BYTES = 16 * 1024 * 1024
 TRIVIAL_BYTES_PER_CORE = 4 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """The plans of a table for one target, by cut-off, and the numbers that the sentences of doing nothing name."""
-
-    by_cutoff: dict[int, list[PartitionPlan]]
-    warm_count: int
-    candidate_count: int
-    fresh_count: int
-    shared: bool
+# The plans of a table for one target, by cut-off; and the counts that the sentences of doing nothing name.
+type_of_found = tuple[Mapping[int, list[PartitionPlan]], Mapping[str, int]]
 
 
 def plan_packing(now: PlanningFacts) -> Rewrite:
     """The compaction of small files, or why there is none."""
     target = now.policy.target_file_bytes
-    first = found = _find(now, target)
-    group = _best_group(found)
-    while group and not keeps_cores_busy(now, group):
+    by_cutoff, counts = _find(now, target)
+    kept_for_cores = bool(by_cutoff)
+    while (group := _best_group(by_cutoff)) and not keeps_cores_busy(now, group):
         target //= 2
-        found = _find(now, target)
-        group = _best_group(found)
+        by_cutoff, _ = _find(now, target)
     if not group:
-        return _nothing(now, first, kept_for_cores=bool(first.by_cutoff))
-    return _bounded(now, found, group, target=target)
+        return _nothing(now, counts, kept_for_cores=kept_for_cores)
+    file_count = sum(plan.file_count for plans in by_cutoff.values() for plan in plans)
+    return _bounded(now, group, target=target, file_count=file_count)
 
 
 def plain_statement(now: PlanningFacts) -> Packing:
@@ -111,22 +97,21 @@ def keeps_cores_busy(now: PlanningFacts, plans: Iterable[PartitionPlan], *, adde
     return now.snapshot.file_count - sum(plan.file_count - added(plan.bins) for plan in plans) >= wanted
 
 
-def _find(now: PlanningFacts, target: int) -> _Found:
+def _find(now: PlanningFacts, target: int) -> type_of_found:
     by_cutoff: defaultdict[int, list[PartitionPlan]] = defaultdict(list)
-    candidate_count = fresh_count = warm_count = 0
-    shared = False
-    for files in files_by_partition(now.snapshot.files, now.snapshot).values():
+    counts: Counter[str] = Counter(candidates=0, fresh=0, warm=0, bins=0)
+    for files in files_by_partition(now.snapshot).values():
         plan, candidates = _partition_plan(now, files, target)
-        candidate_count += len(candidates)
-        fresh_count += sum(map(is_fresh, candidates))
-        shared = shared or bool(plan.bins)
-        if not any(_is_worthwhile(bin_, now, plan, target) for bin_ in plan.bins):
+        counts["candidates"] += len(candidates)
+        counts["fresh"] += sum(map(is_fresh, candidates))
+        counts["bins"] += len(plan.bins)
+        if not any(_gains(bin_, now, plan, target) for bin_ in plan.bins):
             continue
         if is_warm(now, plan):
-            warm_count += 1
+            counts["warm"] += 1
         else:
             by_cutoff[plan.cutoff_bytes].append(plan)
-    return _Found(by_cutoff=dict(by_cutoff), warm_count=warm_count, candidate_count=candidate_count, fresh_count=fresh_count, shared=shared)
+    return by_cutoff, counts
 
 
 def _partition_plan(now: PlanningFacts, files: tuple[DataFile, ...], target: int) -> tuple[PartitionPlan, Sequence[DataFile]]:
@@ -136,9 +121,10 @@ def _partition_plan(now: PlanningFacts, files: tuple[DataFile, ...], target: int
     promoted = len(first_tier) >= _TIER and 4 * sum(first_tier) >= 3 * target
     shields = [under for _, under in right if not (promoted and under * _TIER <= target)]
     cutoff = min([target, *shields]) * 3 // 4
-    candidates = _candidates(now, files, cutoff)
+    ratio = now.policy.max_deleted_rows_ratio
+    candidates = _candidates(files, cutoff, ratio)
     lowered = cutoff if promoted else _tier_cutoff(now, candidates, cutoff)
-    merged = _candidates(now, candidates, lowered) if lowered < cutoff else candidates
+    merged = _candidates(candidates, lowered, ratio) if lowered < cutoff else candidates
     bins = pack(merged, up_to_bytes=target)
     kept = tuple(candidates[len(merged) :])
     return PartitionPlan(files=files, bins=bins, cutoff_bytes=lowered, promoted=promoted, kept=kept), candidates
@@ -165,46 +151,42 @@ def _tier_cutoff(now: PlanningFacts, candidates: Sequence[DataFile], cutoff: int
 
 
 def _right_under(file: DataFile, now: PlanningFacts, target: int) -> int:
-    """The smaller target that the file was compacted under and reached; 0 where there is none."""
+    """The smaller target that the file was compacted under and reached; 0: none."""
     under = now.write_history.targets.get(file.path, 0)
     return under if file.deletion_vector is None and under < target and 4 * file.size_bytes >= 3 * under else 0
 
 
-def _candidates(now: PlanningFacts, files: Iterable[DataFile], cutoff: int, *, max_ratio: float | None = None) -> list[DataFile]:
-    ratio = now.policy.max_deleted_rows_ratio if max_ratio is None else max_ratio
-    return [file for file in files if file.size_bytes < cutoff or has_too_many_deleted_rows(file, max_ratio=ratio)]
+def _candidates(files: Iterable[DataFile], cutoff: int, max_ratio: float) -> list[DataFile]:
+    return [file for file in files if file.size_bytes < cutoff or has_too_many_deleted_rows(file, max_ratio=max_ratio)]
 
 
 def _gains(bin_: Bin, now: PlanningFacts, plan: PartitionPlan, target: int) -> list[DataFile]:
-    """The files for whose sake the bin is rewritten: the fresh ones, or, in the second tier, the files of the first if they are more."""
+    """The files for whose sake the bin is rewritten, two at least: the fresh ones, or, in the second tier, those of the first if more."""
     fresh = [file for file in bin_.files if is_fresh(file)]
     first_tier = [file for file in bin_.files if plan.promoted and 0 < _right_under(file, now, target) * _TIER <= target]
-    return max(fresh, first_tier, key=len)
+    gains = max(fresh, first_tier, key=len)
+    return gains if len(gains) >= 2 else []
 
 
-def _is_worthwhile(bin_: Bin, now: PlanningFacts, plan: PartitionPlan, target: int) -> bool:
-    return len(_gains(bin_, now, plan, target)) >= 2
-
-
-def _best_group(found: _Found) -> list[PartitionPlan]:
+def _best_group(by_cutoff: Mapping[int, list[PartitionPlan]]) -> list[PartitionPlan]:
     """One statement has one cut-off, so the partitions of one go together: those with the most files to lose."""
-    groups = sorted(found.by_cutoff.values(), key=lambda plans: sum(plan.file_count - len(plan.bins) for plan in plans))
+    groups = sorted(by_cutoff.values(), key=lambda plans: sum(plan.file_count - len(plan.bins) for plan in plans))
     return groups[-1] if groups else []
 
 
-def _bounded(now: PlanningFacts, found: _Found, group: Sequence[PartitionPlan], *, target: int) -> Rewrite:
+def _bounded(now: PlanningFacts, group: Sequence[PartitionPlan], *, target: int, file_count: int) -> Rewrite:
+    """The rewrite of one run; the whole plan removes so many files."""
     chosen, ratio, least_left = within_bounds(now, group), now.policy.max_deleted_rows_ratio, 0
     if not chosen:
         whole = in_order(now, group)[0]
         lowered, ratio = _lowered(now, whole, target)
         # Without the large files of many deleted rows others may share a bin: as many files, and still not all of the work.
         chosen, least_left = (lowered,), int(lowered.bins != whole.bins)
-    everything = sum(plan.file_count for plans in found.by_cutoff.values() for plan in plans)
     return Rewrite(
         statement=Packing(smaller_than_bytes=chosen[0].cutoff_bytes, up_to_bytes=target, max_deleted_rows_ratio=ratio),
         reason=Reason.SECOND_TIER if any(plan.promoted for plan in chosen) else Reason.MERGEABLE_FILES,
         bins=tuple(bin_ for plan in chosen for bin_ in plan.bins),
-        files_left=max(least_left, everything - sum(plan.file_count for plan in chosen)),
+        files_left=max(least_left, file_count - sum(plan.file_count for plan in chosen)),
         kept=tuple(file for plan in chosen for file in plan.kept),
         numbers={"target_bytes": target},
     )
@@ -216,40 +198,33 @@ def _lowered(now: PlanningFacts, plan: PartitionPlan, target: int) -> tuple[Part
     The ratio is put out of reach, since files that are taken for their deleted rows are of any size. Where only such files make a bin
     worth it, the whole partition is taken. So is every file of the size at the cut: a statement tells files apart by nothing else.
     """
-    files = _candidates(now, plan.files, plan.cutoff_bytes, max_ratio=1.0)
-    worthwhile = next((bin_ for bin_ in pack(files, up_to_bytes=target) if _is_worthwhile(bin_, now, plan, target)), None)
-    if worthwhile is None:
+    files = _candidates(plan.files, plan.cutoff_bytes, max_ratio=1.0)
+    gains = next((found for bin_ in pack(files, up_to_bytes=target) if (found := _gains(bin_, now, plan, target))), None)
+    if gains is None:
         return plan, now.policy.max_deleted_rows_ratio
     sums = list(accumulate(file.size_bytes for file in files))
     fitting = bisect_left(range(len(files)), True, key=lambda place: not fits(now, sums[place]))
     cutoff = files[fitting].size_bytes if fitting < len(files) else plan.cutoff_bytes
-    cutoff = min(max(cutoff, _gains(worthwhile, now, plan, target)[1].size_bytes + 1), plan.cutoff_bytes)
-    bins = pack(_candidates(now, files, cutoff, max_ratio=1.0), up_to_bytes=target)
+    cutoff = min(max(cutoff, gains[1].size_bytes + 1), plan.cutoff_bytes)
+    bins = pack(_candidates(files, cutoff, max_ratio=1.0), up_to_bytes=target)
     return replace(plan, bins=bins, cutoff_bytes=cutoff), 1.0
 
 
-def _nothing(now: PlanningFacts, found: _Found, *, kept_for_cores: bool) -> Rewrite:
+def _nothing(now: PlanningFacts, counts: Mapping[str, int], *, kept_for_cores: bool) -> Rewrite:
     if kept_for_cores:
         reason = Reason.CORES_KEPT_BUSY
-    elif found.warm_count:
+    elif counts["warm"]:
         reason = Reason.ALL_WARM
     elif not now.snapshot.files:
         reason = Reason.NO_FILES
-    elif not found.candidate_count:
+    elif not counts["candidates"]:
         reason = Reason.NOTHING_SMALL
     else:
-        reason = Reason.ALREADY_COMPACTED if found.shared else Reason.NOTHING_SHARES_A_BIN
-    return Rewrite(
-        statement=plain_statement(now),
-        reason=reason,
-        numbers={
-            "candidates": found.candidate_count,
-            "fresh": found.fresh_count,
-            "candidate_bytes": now.policy.candidate_bytes,
-            "target_bytes": now.policy.target_file_bytes,
-            "warm": found.warm_count,
-            "hours": f"{now.policy.cold_hours:g}",
-            "cores": now.policy.scan_cores,
-            "bytes": now.snapshot.size_bytes,
-        },
-    )
+        reason = Reason.ALREADY_COMPACTED if counts["bins"] else Reason.NOTHING_SHARES_A_BIN
+    numbers = {
+        "candidate_bytes": now.policy.candidate_bytes,
+        "target_bytes": now.policy.target_file_bytes,
+        "cores": now.policy.scan_cores,
+        "bytes": now.snapshot.size_bytes,
+    }
+    return Rewrite(statement=plain_statement(now), reason=reason, numbers={**counts, **numbers})

@@ -1,9 +1,10 @@
 """The facts that a planner is given, and its answer: the statement, the bins that it will make, and why."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from math import inf
 from operator import attrgetter
 from typing import ClassVar, assert_never
 
@@ -107,10 +108,7 @@ class PartitionPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
-    """One planner's answer; no bins means nothing to do. `numbers` has the numbers that only its own sentence names.
-
-    `kept` are small files that are left for later, as in `PartitionPlan`.
-    """
+    """One planner's answer; no bins means nothing to do. `numbers` has the numbers that only its own sentence names."""
 
     statement: type_of_statement
     reason: Reason
@@ -134,11 +132,11 @@ def files_added(statement: type_of_statement, bins: Iterable[Bin]) -> int:
             assert_never(statement)
 
 
-def files_by_partition(files: Iterable[DataFile], snapshot: Snapshot) -> Mapping[type_of_typed_partition, tuple[DataFile, ...]]:
-    """Files by partition, ascending by size, in an order that no order of the log changes."""
+def files_by_partition(snapshot: Snapshot) -> Mapping[type_of_typed_partition, tuple[DataFile, ...]]:
+    """Live files by partition, ascending by size, in an order that no order of the log changes."""
     columns = by_name(snapshot.columns)
     spelled: defaultdict[type_of_partition, list[DataFile]] = defaultdict(list)
-    for file in files:
+    for file in snapshot.files:
         spelled[file.partition].append(file)
     typed: defaultdict[type_of_typed_partition, list[DataFile]] = defaultdict(list)
     for partition in sorted(spelled, key=str):
@@ -170,8 +168,7 @@ def _packed_together(files: Iterable[DataFile]) -> Sequence[Sequence[DataFile]]:
 
 
 def _filled(files: Iterable[DataFile], up_to_bytes: int) -> Iterator[list[DataFile]]:
-    open_bin: list[DataFile] = []
-    open_bytes = 0
+    open_bin, open_bytes = list[DataFile](), 0
     for file in files:
         if open_bytes + file.size_bytes > up_to_bytes:
             yield open_bin
@@ -201,10 +198,16 @@ def is_warm(now: PlanningFacts, plan: PartitionPlan) -> bool:
     return now.policy.cold_hours > 0 and last_write_ms(plan.files, now.write_history) > now.now_ms - now.policy.cold_hours * HOUR_MS
 
 
+def partition_plans(now: PlanningFacts, bins_of: Callable[[tuple[DataFile, ...]], tuple[Bin, ...]]) -> tuple[list[PartitionPlan], int]:
+    """The plans of the partitions that have bins, and how many more are warm; `bins_of` gives the bins of a partition's files."""
+    plans = [PartitionPlan(files=files, bins=bins) for files in files_by_partition(now.snapshot).values() if (bins := bins_of(files))]
+    cold = [plan for plan in plans if not is_warm(now, plan)]
+    return cold, len(plans) - len(cold)
+
+
 def fits(now: PlanningFacts, size_bytes: int) -> bool:
     """Whether one run may rewrite so much."""
-    most = now.policy.max_bytes_per_run
-    return not most or size_bytes <= most
+    return size_bytes <= (now.policy.max_bytes_per_run or inf)
 
 
 def within_bounds(now: PlanningFacts, plans: Sequence[PartitionPlan]) -> tuple[PartitionPlan, ...]:
@@ -212,8 +215,7 @@ def within_bounds(now: PlanningFacts, plans: Sequence[PartitionPlan]) -> tuple[P
 
     A plan that does not fit waits for the next run, but smaller ones behind it are taken; none is where the first is too large by itself.
     """
-    chosen: list[PartitionPlan] = []
-    size_bytes = 0
+    chosen, size_bytes = list[PartitionPlan](), 0
     for plan in in_order(now, plans):
         if fits(now, size_bytes + plan.size_bytes):
             chosen.append(plan)

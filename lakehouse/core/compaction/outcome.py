@@ -3,22 +3,28 @@
 from dataclasses import dataclass
 from typing import Any
 
-from lakehouse.core.compaction.comparison import Comparison
-from lakehouse.core.compaction.plan import CompactionPlan
+from lakehouse.core.compaction.plan import CompactionPlan, type_of_comparison
 from lakehouse.core.costs.figures import Figure, figures_as_json
-from lakehouse.core.costs.ledger import Account, Entry, Errors
+from lakehouse.core.costs.ledger import NO_ERRORS, Account, Entry, errors_as_json
 from lakehouse.core.costs.measured_benefit import Probe
 from lakehouse.core.delta.table_facts import TableFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """A comparison that found no difference: of every row (`content`), or of the log's row counts and statistics (`rows`)."""
+
+    by: type_of_comparison
+    row_count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionOutcome:
     """The outcome of a compaction, beside its plan; zeros and no `version_after` where the plan was to do nothing.
 
-    `seconds_optimize` is the bare statement, `seconds_verify` the comparison of before and after. `conflicts` counts the tries that other
-    writers made it lose, before or within this one; the wasted figures are the work of those tries. `seconds_waited` is the time spent
-    before the start, so that no other writer loses. `account` is the table's up to and with this compaction, `None` where there was none;
-    `probe` has the scans before and after it. `facts` is the table by its log right after the commit, or as it was where nothing was done.
+    `seconds_optimize` is the bare statement. `conflicts` counts the tries that other writers made it lose, before or within this one; the
+    wasted figures are the work of those tries. `seconds_waited` is the time spent before the start, so that no other writer loses.
+    `account` is the table's up to and with this compaction. `facts` is the table after the commit, or where nothing was done.
     """
 
     plan: CompactionPlan
@@ -78,7 +84,7 @@ class CompactionOutcome:
     def as_json(self) -> dict[str, Any]:
         """The plan's shape, and the actual figures under the same names with the prefix `actual_`."""
         entry, account = self.entry, self.account
-        means = (entry.mean_errors if entry else Errors()).as_json()
+        means = errors_as_json(entry.mean_errors if entry else NO_ERRORS)
         return {
             **self.plan.as_json(),
             "version_after": self.version_after,

@@ -1,15 +1,11 @@
-"""The plan of a compaction, exact and before it runs: which planner is asked, and the price of its answer.
-
-The planners are `bin_packing` (with the law that makes a compacted table a fixed point), `purge` and `zorder_and_clustering`.
-"""
+"""The plan of a compaction, exact and before it runs: which planner is asked, and the price of its answer."""
 
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any, assert_never
+from typing import Any, Literal, assert_never
 
 from lakehouse.core.compaction.bin_packing import plain_statement, plan_packing
 from lakehouse.core.compaction.bins import Bin, PlanningFacts, Rewrite, files_added, last_write_ms, type_of_statement
-from lakehouse.core.compaction.comparison import choose_comparison, explain_comparison, type_of_comparison
 from lakehouse.core.compaction.purge import plan_purge
 from lakehouse.core.compaction.target_size import target_in_force, write_history_of
 from lakehouse.core.compaction.zorder_and_clustering import plan_clustering, plan_zordering
@@ -24,6 +20,11 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.text import count_of, size_text
 from lakehouse.core.units import HOUR_MS
+
+# Every row is compared after the commit, or the log's row counts and statistics.
+type_of_comparison = Literal["content", "rows"]
+# So much a run rewrites by default (`max_bytes_per_run`): who leaves both as they are has every row compared.
+COMPARED_BYTES = 16 * 1024**3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,15 @@ class CompactionPlan(Explained):
     @property
     def verify_sentence(self) -> str:
         """Why they are compared so, and the price of comparing every row."""
-        return explain_comparison(self.policy, self.bytes_removed, self.estimate).sentence
+        numbers = {
+            "said": f'verify="{self.policy.verify}"',
+            "bytes": self.bytes_removed,
+            "bound": COMPARED_BYTES,
+            "seconds": f"{self.estimate.comparison_seconds:.1f}",
+            "usd": f"{self.estimate.comparison_usd:.6f}",
+        }
+        by_the_log = Reason.ROWS_DECLARED if self.policy.verify == "rows" else Reason.TOO_LARGE_TO_COMPARE
+        return (Reason.CONTENT_COMPARED if self.verify == "content" else by_the_log).explain(**numbers).sentence
 
     @property
     def predicted(self) -> dict[str, Any]:
@@ -105,6 +114,13 @@ class CompactionPlan(Explained):
         }
 
 
+def choose_comparison(policy: Compaction, bytes_removed: int) -> type_of_comparison:
+    """How a compaction that rewrites so many bytes is checked."""
+    if policy.verify == "automatic":
+        return "content" if bytes_removed <= COMPARED_BYTES else "rows"
+    return policy.verify
+
+
 def plan_table(table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int) -> CompactionPlan:
     """The compaction of a declared table, under the policy in force, priced by its own history; raises as `plan_compaction`."""
     policy = policy_for(table.layer, table.compaction)
@@ -129,28 +145,19 @@ def plan_once_cold(table: Table, snapshot: Snapshot, history: Commits, *, now_ms
     return None if at_ms <= now_ms else (at_ms, plan_or_refusal(table, snapshot, history, now_ms=at_ms))
 
 
-def plan_compaction(
-    snapshot: Snapshot,
-    policy: Compaction,
-    *,
-    rates: Rates = DEFAULT_RATES,
-    now_ms: int | None = None,
-    history: Commits | None = None,
-) -> CompactionPlan:
+def plan_compaction(snapshot: Snapshot, policy: Compaction, *, rates: Rates, now_ms: int, history: Commits) -> CompactionPlan:
     """The compaction of `snapshot` under `policy`, or a plan that does nothing and says why.
-
-    Without `now_ms`, the plan is of the moment of the newest commit; without `history`, earlier targets and writes are not remembered.
 
     Raises:
         Refused: the table has a feature that changes how OPTIMIZE selects files.
     """
     if unknown := unknown_features(snapshot.features):
         raise Refused(f"plan of {snapshot.table}: table feature {unknown[0]} is not known here; accepted: tables without it")
-    now = _situation(snapshot, policy, rates=rates, now_ms=snapshot.committed_ms if now_ms is None else now_ms, history=history)
+    now = _situation(snapshot, policy, rates=rates, now_ms=now_ms, history=history)
     return _priced(now, _rewrite(now))
 
 
-def _situation(snapshot: Snapshot, policy: Compaction, *, rates: Rates, now_ms: int, history: Commits | None) -> PlanningFacts:
+def _situation(snapshot: Snapshot, policy: Compaction, *, rates: Rates, now_ms: int, history: Commits) -> PlanningFacts:
     write_history = write_history_of(history)
     in_force = replace(policy, target_file_bytes=target_in_force(snapshot.size_bytes, policy, write_history))
     return PlanningFacts(snapshot=snapshot, policy=in_force, rates=rates, write_history=write_history, now_ms=now_ms)
@@ -158,11 +165,8 @@ def _situation(snapshot: Snapshot, policy: Compaction, *, rates: Rates, now_ms: 
 
 def _rewrite(now: PlanningFacts) -> Rewrite:
     snapshot, wanted = now.snapshot, now.policy.data_layout
-    if (
-        "clustering" in snapshot.features
-        and not isinstance(wanted, LiquidClustering)
-        and (snapshot.clustering_columns or isinstance(wanted, ZOrder))
-    ):
+    packs_by_cube = "clustering" in snapshot.features and (snapshot.clustering_columns or isinstance(wanted, ZOrder))
+    if packs_by_cube and not isinstance(wanted, LiquidClustering):
         columns = ", ".join(snapshot.clustering_columns) or "nothing any more"
         raise Refused(
             f"plan of {snapshot.table}: table feature clustering is not planned by {type(wanted).__name__}, it packs by Z-cube "
@@ -181,15 +185,19 @@ def _rewrite(now: PlanningFacts) -> Rewrite:
 
 def _priced(now: PlanningFacts, found: Rewrite) -> CompactionPlan:
     """The answer of a planner with its sentence and its price."""
-    files_removed, bytes_removed = sum(len(bin_.files) for bin_ in found.bins), sum(bin_.size_bytes for bin_ in found.bins)
+    sizes = {
+        "files_removed": sum(len(bin_.files) for bin_ in found.bins),
+        "bytes_removed": sum(bin_.size_bytes for bin_ in found.bins),
+        "files_added": files_added(found.statement, found.bins),
+    }
+    compared = choose_comparison(now.policy, sizes["bytes_removed"]) == "content"
     columns = by_name(now.snapshot.columns)
     partitions = {typed_partition(bin_.partition, columns): bin_.partition for bin_ in found.bins}
     numbers: dict[str, object] = {
         "version": now.snapshot.version,
         "files": now.snapshot.file_count,
-        "files_removed": files_removed,
-        "files_added": files_added(found.statement, found.bins),
-        "bytes_removed": bytes_removed,
+        **sizes,
+        "hours": f"{now.policy.cold_hours:g}",
         "where": f" in {len(partitions)} partitions" if len(partitions) > 1 else "",
         **found.numbers,
     }
@@ -205,13 +213,6 @@ def _priced(now: PlanningFacts, found: Rewrite) -> CompactionPlan:
         bins=found.bins,
         partitions=tuple(partitions.values()) if now.snapshot.partition_columns and found.bins else None,
         policy=now.policy,
-        estimate=estimate(
-            now.rates,
-            files_removed=files_removed,
-            bytes_removed=bytes_removed,
-            files_added=files_added(found.statement, found.bins),
-            on_s3=now.snapshot.on_s3,
-            compared=choose_comparison(now.policy, bytes_removed) == "content",
-        ),
+        estimate=estimate(now.rates, **sizes, on_s3=now.snapshot.on_s3, compared=compared),
         files_left=found.files_left,
     )

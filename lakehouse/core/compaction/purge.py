@@ -7,19 +7,10 @@ a MERGE writes beside its rows where changes are fed. The figures of such tables
 """
 
 from collections import Counter
+from functools import partial
 
 from lakehouse.core.compaction.bin_packing import keeps_cores_busy, plan_packing
-from lakehouse.core.compaction.bins import (
-    PartitionPlan,
-    PlanningFacts,
-    Purge,
-    Rewrite,
-    files_by_partition,
-    is_fresh,
-    is_warm,
-    one_run,
-    pack,
-)
+from lakehouse.core.compaction.bins import Bin, PlanningFacts, Purge, Rewrite, files_by_partition, is_fresh, one_run, pack, partition_plans
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.reasons import Reason
 
@@ -33,10 +24,10 @@ def plan_purge(now: PlanningFacts) -> Rewrite | None:
     if not least_share or not deleted or deleted / rows < least_share:
         return None
     target = now.policy.target_file_bytes
-    plans = _partition_plans(now, target)
+    plans, _ = partition_plans(now, partial(_bins, target))
     while any(len(bin_.files) > 1 for plan in plans for bin_ in plan.bins) and not keeps_cores_busy(now, plans):
         target //= 2
-        plans = _partition_plans(now, target)
+        plans, _ = partition_plans(now, partial(_bins, target))
     if not plans:
         return None
     bins, waiting = one_run(now, plans)
@@ -65,14 +56,8 @@ def may_hold_other_columns(snapshot: Snapshot) -> bool:
     return given.isdigit() and int(given) > sum(1 + column.type.count(":") for column in snapshot.columns)
 
 
-def _partition_plans(now: PlanningFacts, target: int) -> list[PartitionPlan]:
-    found: list[PartitionPlan] = []
-    for files in files_by_partition(now.snapshot.files, now.snapshot).values():
-        purged = [file for file in files if _is_purged(file)]
-        plan = PartitionPlan(files=files, bins=pack(purged, up_to_bytes=target, least_files=1))
-        if plan.bins and not is_warm(now, plan):
-            found.append(plan)
-    return found
+def _bins(target: int, files: tuple[DataFile, ...]) -> tuple[Bin, ...]:
+    return pack(filter(_is_purged, files), up_to_bytes=target, least_files=1)
 
 
 def _is_purged(file: DataFile) -> bool:
@@ -84,7 +69,7 @@ def _small_files_left(now: PlanningFacts) -> int:
     limit = now.policy.candidate_bytes
     fresh = Counter(
         key
-        for key, files in files_by_partition(now.snapshot.files, now.snapshot).items()
+        for key, files in files_by_partition(now.snapshot).items()
         for file in files
         if file.size_bytes < limit and is_fresh(file) and not _is_purged(file)
     )

@@ -1,7 +1,6 @@
 """How large a compacted file should be, and the earlier answers that the log remembers.
 
-The target follows the table: about a hundred files or more, so that a scan has something to share out and a change rewrites
-little, between a size below which opening a file costs more than reading it and one above which larger files give nothing.
+The target follows the table: about a hundred files or more, so that a scan has something to share out and a change rewrites little.
 """
 
 import json
@@ -19,7 +18,7 @@ LARGEST_TARGET = 1024 * MIB
 _FILES_PER_TABLE = 128
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class WriteHistory:
     """Earlier compactions and writes, as the log tells them.
 
@@ -30,40 +29,28 @@ class WriteHistory:
 
     last_target: int | None = None
     unchanged: bool = False
-    targets: Mapping[str, int] = field(default_factory=dict[str, int])
-    written_ms: Mapping[str, int] = field(default_factory=dict[str, int])
-    arranged: Mapping[str, tuple[tuple[str, ...], int]] = field(default_factory=dict[str, tuple[tuple[str, ...], int]])
+    targets: dict[str, int] = field(default_factory=dict[str, int])
+    written_ms: dict[str, int] = field(default_factory=dict[str, int])
+    arranged: dict[str, tuple[tuple[str, ...], int]] = field(default_factory=dict[str, tuple[tuple[str, ...], int]])
     settled: tuple[str, ...] = ()
 
 
 def write_history_of(history: Commits | None) -> WriteHistory:
-    """The earlier compactions and writes of a table; without a history, none is remembered."""
-    if history is None:
-        return WriteHistory()
-    targets: dict[str, int] = {}
-    written_ms: dict[str, int] = {}
-    arranged: dict[str, tuple[tuple[str, ...], int]] = {}
-    settled: tuple[str, ...] = ()
-    last: tuple[int, int] | None = None
-    for commit in history.commits:
+    """The earlier compactions and writes of a table; none of one that does not exist yet."""
+    found, last_version = WriteHistory(), None
+    for commit in history.commits if history else ():
         if commit.changed_data:
-            written_ms.update(dict.fromkeys(commit.added_paths, commit.committed_ms))
+            found.written_ms.update(dict.fromkeys(commit.added_paths, commit.committed_ms))
             continue
         figures = _plan_in(commit)
         if columns := _arranged_by(commit):
-            arranged.update(dict.fromkeys(commit.added_paths, (columns, commit.version)))
-            settled = columns if figures.get("files_left") == 0 else settled if settled == columns else ()
+            found.arranged.update(dict.fromkeys(commit.added_paths, (columns, commit.version)))
+            found.settled = columns if figures.get("files_left") == 0 else found.settled if found.settled == columns else ()
         if isinstance(target := figures.get("target_file_bytes"), int) and target > 0:
-            targets.update(dict.fromkeys(commit.added_paths, target))
-            last = (commit.version, target)
-    return WriteHistory(
-        last_target=last[1] if last else None,
-        unchanged=last is not None and history.data_changed_after(last[0]) is False,
-        targets=targets,
-        written_ms=written_ms,
-        arranged=arranged,
-        settled=settled,
-    )
+            found.targets.update(dict.fromkeys(commit.added_paths, target))
+            found.last_target, last_version = target, commit.version
+    found.unchanged = history is not None and last_version is not None and history.data_changed_after(last_version) is False
+    return found
 
 
 def choose_target(size_bytes: int, *, last: int | None) -> int:

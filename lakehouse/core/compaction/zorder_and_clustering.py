@@ -1,8 +1,7 @@
 """Rows laid out along a curve, by ZORDER BY or by liquid clustering: which files are out of order, and when that is worth a rewrite.
 
 Both rewrite whole partitions. So a rewrite waits until a quarter of a partition's bytes are out of order (a byte is then rewritten four
-times while its partition doubles, and not at each batch), or as many files as a plain compaction would wait for; and at least
-two files. The files removed are exact. The files added are an upper bound, since a range of the curve may stay empty.
+times while its partition doubles, and not at each batch), or as many files as a plain compaction would wait for; and at least two files.
 
 The log remembers the order: a commit tells the columns in its operationParameters. A file older than the commits that
 the log still holds is in order if the newest of them that laid out rows by these columns left nothing.
@@ -15,6 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 
 from lakehouse.core.compaction.bin_packing import keeps_cores_busy
 from lakehouse.core.compaction.bins import (
@@ -25,10 +25,10 @@ from lakehouse.core.compaction.bins import (
     Rewrite,
     ZOrdering,
     files_added,
-    files_by_partition,
     is_warm,
     one_run,
     pack,
+    partition_plans,
 )
 from lakehouse.core.declaration.compaction_policy import LiquidClustering, ZOrder
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
@@ -47,13 +47,22 @@ def plan_zordering(now: PlanningFacts, wanted: ZOrder) -> Rewrite:
     Raises:
         Refused: a column is none of the table, one that it is partitioned by, or has no statistics, as Delta refuses them.
     """
-    check_zorder_columns(now.snapshot, wanted.columns)
-    plans, warm, changed = _zorder_plans(now, wanted.columns)
-    statement = _for_cores(now, plans, ZOrdering(columns=wanted.columns, up_to_bytes=now.policy.target_file_bytes))
+    _check_columns(now.snapshot, wanted.columns)
+    changed = [file for file in now.snapshot.files if not _is_in_order(file, now, wanted.columns)]
+    changed_paths = {file.path for file in changed}
+
+    def bins_of(files: tuple[DataFile, ...]) -> tuple[Bin, ...]:
+        moved = [file for file in files if file.path in changed_paths]
+        return pack(files, up_to_bytes=_bytes(files), least_files=1) if _pays_off(now, moved, files) else ()
+
+    plans, warm = partition_plans(now, bins_of)
+    statement = ZOrdering(columns=wanted.columns, up_to_bytes=now.policy.target_file_bytes)
+    while statement.up_to_bytes > 1 and not keeps_cores_busy(now, plans, added=partial(files_added, statement)):
+        statement = replace(statement, up_to_bytes=statement.up_to_bytes // 2)
     numbers = _numbers(now, wanted.columns, changed)
     if not plans:
         reason = Reason.ALL_WARM if warm else Reason.IN_ORDER
-        return Rewrite(statement=statement, reason=reason, numbers={**numbers, "warm": warm, "hours": f"{now.policy.cold_hours:g}"})
+        return Rewrite(statement=statement, reason=reason, numbers={**numbers, "warm": warm})
     bins, left = one_run(now, plans)
     return Rewrite(statement=statement, reason=Reason.OUT_OF_ORDER, bins=bins, files_left=left, numbers=numbers)
 
@@ -72,28 +81,22 @@ def plan_clustering(now: PlanningFacts, wanted: LiquidClustering) -> Rewrite:
         raise Refused(f"plan of {snapshot.table}: LiquidClustering, and it has partitions; accepted: ZOrder, or a table without partitions")
     statement = Clustering(columns=wanted.columns, up_to_bytes=now.policy.target_file_bytes)
     if [name.lower() for name in snapshot.clustering_columns] != [name.lower() for name in wanted.columns]:
-        declared = ", ".join(snapshot.clustering_columns) or "nothing"
-        return Rewrite(
-            statement=statement, reason=Reason.NOT_CLUSTERED_YET, numbers=_numbers(now, wanted.columns, []) | {"declared": declared}
-        )
+        numbers = _numbers(now, wanted.columns, []) | {"declared": ", ".join(snapshot.clustering_columns) or "nothing"}
+        return Rewrite(statement=statement, reason=Reason.NOT_CLUSTERED_YET, numbers=numbers)
     loose, cubed, unknown = _by_cube(now)
     candidates = [*loose, *cubed]
-    exact = not unknown and sum(file.size_bytes for file in candidates) <= _BIN_BYTES
+    exact = not unknown and _bytes(candidates) <= _BIN_BYTES
     numbers = _numbers(now, wanted.columns, loose) | {"bound": "" if exact else "at most "}
     plan = PartitionPlan(files=snapshot.files, bins=(Bin(partition=(), files=tuple(candidates)),))
     if not _pays_off(now, loose, candidates):
         return Rewrite(statement=statement, reason=Reason.IN_ORDER, numbers=numbers)
     if is_warm(now, plan):
-        return Rewrite(statement=statement, reason=Reason.ALL_WARM, numbers={**numbers, "warm": 1, "hours": f"{now.policy.cold_hours:g}"})
+        return Rewrite(statement=statement, reason=Reason.ALL_WARM, numbers={**numbers, "warm": 1})
     return Rewrite(statement=statement, reason=Reason.LOOSE_FILES, bins=plan.bins, numbers=numbers)
 
 
-def check_zorder_columns(snapshot: Snapshot, columns: Sequence[str]) -> None:
-    """Passes if Delta would order by these columns.
-
-    Raises:
-        Refused: it would not, with the column and the accepted ones.
-    """
+def _check_columns(snapshot: Snapshot, columns: Sequence[str]) -> None:
+    """Passes if Delta would order by these columns, or is refused with the column and the accepted ones."""
     names = {column.name.lower(): column for column in snapshot.columns}
     partitions = {name.lower() for name in snapshot.partition_columns}
     indexed = {name.lower() for name in _columns_with_statistics(snapshot)}
@@ -118,39 +121,9 @@ def _columns_with_statistics(snapshot: Snapshot) -> list[str]:
         named = {name.strip().strip("`").lower() for name in chosen.split(",")}
         return [column.name for column in data if column.name.lower() in named]
     limit = int(snapshot.properties.get("delta.dataSkippingNumIndexedCols", _INDEXED_COLUMNS))
-    found: list[str] = []
-    leaves = 0
-    for column in data:
-        if 0 <= limit <= leaves:
-            break
-        found.append(column.name)
-        leaves += max(1, column.type.count(":") - column.type.count(":struct<")) if column.type.startswith("struct<") else 1
-    return found
-
-
-def _for_cores(now: PlanningFacts, plans: Sequence[PartitionPlan], statement: ZOrdering) -> ZOrdering:
-    """The statement with files small enough to keep the cores busy, as far as ranges fill."""
-    while statement.up_to_bytes > 1 and not keeps_cores_busy(now, plans, added=partial(files_added, statement)):
-        statement = replace(statement, up_to_bytes=statement.up_to_bytes // 2)
-    return statement
-
-
-def _zorder_plans(now: PlanningFacts, columns: tuple[str, ...]) -> tuple[list[PartitionPlan], int, list[DataFile]]:
-    """The partitions worth their rewrite, how many more are warm, and every file out of order."""
-    plans: list[PartitionPlan] = []
-    changed: list[DataFile] = []
-    warm = 0
-    for files in files_by_partition(now.snapshot.files, now.snapshot).values():
-        moved = [file for file in files if not _is_in_order(file, now, columns)]
-        changed.extend(moved)
-        if not _pays_off(now, moved, files):
-            continue
-        plan = PartitionPlan(files=files, bins=pack(files, up_to_bytes=_bytes(files), least_files=1))
-        if is_warm(now, plan):
-            warm += 1
-        else:
-            plans.append(plan)
-    return plans, warm, changed
+    counts = [max(1, each.type.count(":") - each.type.count(":struct<")) if each.type.startswith("struct<") else 1 for each in data]
+    leaves_before = accumulate(counts, initial=0)
+    return [column.name for column, before in zip(data, leaves_before, strict=False) if limit < 0 or before < limit]
 
 
 def _pays_off(now: PlanningFacts, changed: Sequence[DataFile], among: Sequence[DataFile]) -> bool:
@@ -173,9 +146,7 @@ def _by_cube(now: PlanningFacts) -> tuple[list[DataFile], list[DataFile], bool]:
     A deletion vector leaves a file in its cube. Cubes of other columns stay as they are, and so does a single cube with nothing beside it.
     """
     columns = tuple(now.snapshot.clustering_columns)
-    loose: list[DataFile] = []
-    cubed: list[tuple[int, DataFile]] = []
-    unknown = False
+    loose, cubed, unknown = list[DataFile](), list[tuple[int, DataFile]](), False
     for file in now.snapshot.files:
         arranged = now.write_history.arranged.get(file.path)
         if arranged is None:

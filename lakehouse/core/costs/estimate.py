@@ -1,4 +1,4 @@
-"""What an operation will take: seconds, vCPU-hours, bytes, requests and money, predicted from this lake's own runs.
+"""The cost of an operation: seconds, vCPU-hours, bytes, requests and money, predicted from this lake's own runs.
 
 Seconds of a compaction are `fixed + per file added + per file removed + per byte removed`: each file added is a Spark job of its own. How
 long a byte takes is each table's own, since values are decoded and encoded one by one, and a megabyte holds a few thousand or some millions
@@ -23,24 +23,16 @@ from lakehouse.core.delta.commits import Commits, LoggedCompaction
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.text import count_of
 
-# One compaction here: planning and commit, then a job for each file written, per file read an open and a footer, per byte a read and a
-# write, per value a decode and an encode. `make bench ONLY=rates` measures them; a lake's own history takes their place after a few runs.
-_DEFAULT_SECONDS = 0.4
-_DEFAULT_SECONDS_PER_FILE_ADDED = 0.08
-_DEFAULT_SECONDS_PER_FILE = 0.001
+# `make bench ONLY=rates` measures them; a lake's own history takes their place after a few runs.
 SECONDS_PER_STORED_BYTE, SECONDS_PER_VALUE = 6e-9, 70e-9
-# Both, of a table whose log counts no rows.
-_DEFAULT_SECONDS_PER_BYTE = 1 / 100e6
 # So many files tell how many values a table's bytes hold.
 _SAMPLED_FILES = 1_000
 
 # How the fit forgets and forgives: a run weighs half after so many newer ones, older ones than the last so many are left out, fewer than
-# so many say nothing of the shape (the first is often a cold start), the defaults' shape weighs so much of one run, and an error counts in
-# full up to so many times the usual one.
-_HALF_LIFE_RUNS, _RUNS = 4, 40
-_LEAST_RUNS = 3
-_PULL = 0.05
-_FORGIVEN = 1.5
+# so many say nothing of the shape (the first is often a cold start).
+_HALF_LIFE_RUNS, _RUNS, _LEAST_RUNS = 4, 40, 3
+# The defaults' shape weighs so much of one run, and an error counts in full up to so many times the usual one.
+_PULL, _FORGIVEN = 0.05, 1.5
 _ROUNDS, _SWEEPS = 6, 60
 
 # Requests of one compaction on S3, assumed and not measured: of each file read a HEAD, its footer and its columns in ranges of up to 8 MiB,
@@ -51,21 +43,20 @@ _GETS_PER_COMMIT, _PUTS_PER_COMMIT = 4, 3
 # To compare every row takes so much of the time of the rewriting: docs/decisions/0008, 200 files of 20,000 rows.
 _COMPARISON_SHARE = 0.3
 
-type_of_features = tuple[float, float, float, float]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
     """Seconds of a compaction by its files and bytes, `seconds_per_file` for each file removed; bytes added as a share of those removed.
 
-    `spread_share` is the median absolute error as a share of the actual seconds, as it is to be expected of the next run; `None` where
-    nothing was measured yet.
+    The defaults are of one compaction here: planning and commit, then a job for each file written, an open and a footer for each file
+    read, a read, a write, a decode and an encode for each byte, of a table whose log counts no rows. `spread_share` is the median absolute
+    error as a share of the actual seconds, as it is to be expected of the next run; `None` where nothing was measured yet.
     """
 
-    seconds_fixed: float = _DEFAULT_SECONDS
-    seconds_per_file_added: float = _DEFAULT_SECONDS_PER_FILE_ADDED
-    seconds_per_file: float = _DEFAULT_SECONDS_PER_FILE
-    seconds_per_byte: float = _DEFAULT_SECONDS_PER_BYTE
+    seconds_fixed: float = 0.4
+    seconds_per_file_added: float = 0.08
+    seconds_per_file: float = 0.001
+    seconds_per_byte: float = 1 / 100e6
     written_share: float = 1.0
     run_count: int = 0
     spread_share: float | None = None
@@ -74,14 +65,13 @@ class Rates:
 
 
 DEFAULT_RATES = Rates()
+# An open and a footer, where no probe tells. A reader of Parquet asks for the footer, then for the columns: two GETs at least.
+SECONDS_PER_OPENING, _REQUESTS_PER_OPENING = DEFAULT_RATES.seconds_per_file, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What a compaction is predicted to take up to its commit; `source` and `run_count` say from what.
-
-    `comparison_seconds` and `comparison_usd` are what it takes to compare every row afterwards, whether or not that is done.
-    """
+    """The predicted cost of a compaction up to its commit, and of comparing every row afterwards, whether or not that is done."""
 
     seconds: float
     vcpu_hours: float
@@ -117,10 +107,7 @@ class Estimate:
 
 
 def fit_rates(history: Commits, snapshot: Snapshot, *, prices: Prices = DEFAULT_PRICES) -> Rates:
-    """The rates of the compactions that `history` holds, newer ones weighing more; the documented defaults where it holds none.
-
-    How many values a byte holds is told by the `snapshot`.
-    """
+    """The rates of the compactions that `history` holds, newer ones weighing more; where it holds none, the defaults for the `snapshot`."""
     logged = history.compactions()
     per_byte = _seconds_per_byte(snapshot)
     defaults = replace(DEFAULT_RATES, seconds_per_byte=per_byte, written_share=_written_share(logged), prices=prices)
@@ -130,7 +117,9 @@ def fit_rates(history: Commits, snapshot: Snapshot, *, prices: Prices = DEFAULT_
     seconds = [run.seconds or 0.0 for run in timed]
     rows = [_features(run.files_added, run.files_removed, run.bytes_removed) for run in timed]
     weights = [0.5 ** (age / _HALF_LIFE_RUNS) for age in reversed(range(len(timed)))]
-    factor = _factor(rows, seconds, weights, defaults)
+    # How slow this machine is against the defaults; with few runs, part of the way there.
+    ratios = [log(was / _dot(_rates_of(defaults), row)) for row, was in zip(rows, seconds, strict=True)]
+    factor = exp(_weighted_median(ratios, weights) * len(timed) / (len(timed) + 2))
     fixed, per_added, per_file, per_byte = _fit(rows, seconds, weights, [rate * factor for rate in _rates_of(defaults)])
     fitted = replace(defaults, seconds_fixed=fixed, seconds_per_file_added=per_added, seconds_per_file=per_file, seconds_per_byte=per_byte)
     errors = [abs(_dot(_rates_of(fitted), row) / was - 1) for row, was in zip(rows, seconds, strict=True)]
@@ -142,7 +131,7 @@ def fit_rates(history: Commits, snapshot: Snapshot, *, prices: Prices = DEFAULT_
 def estimate(
     rates: Rates, *, files_removed: int, bytes_removed: int, files_added: int = 1, on_s3: bool = False, compared: bool = True
 ) -> Estimate:
-    """What merging so many files and bytes will take; nothing for nothing.
+    """The cost of merging so many files and bytes; nothing for nothing.
 
     Requests are counted, and priced, only `on_s3`; those of the comparison of every row only where that is `compared`.
     """
@@ -151,12 +140,11 @@ def estimate(
     bytes_written = round(bytes_removed * rates.written_share)
     sizes = (files_removed, files_added, bytes_removed, bytes_written)
     gets, puts = requests(*sizes, compared=compared) if run and on_s3 else (0, 0)
-    comparison_seconds = seconds * _COMPARISON_SHARE
-    prices = rates.prices
-    vcpu_hours = seconds * prices.vcpus / 3600
+    more_gets = requests(*sizes)[0] - requests(*sizes, compared=False)[0] if run and on_s3 else 0
+    comparison_seconds, prices = seconds * _COMPARISON_SHARE, rates.prices
     return Estimate(
         seconds=seconds,
-        vcpu_hours=vcpu_hours,
+        vcpu_hours=seconds * prices.vcpus / 3600,
         usd=price(prices, seconds=seconds, get_requests=gets, put_requests=puts),
         spread_share=rates.spread_share,
         source=rates.source,
@@ -166,39 +154,40 @@ def estimate(
         put_requests=puts,
         run_count=rates.run_count,
         comparison_seconds=comparison_seconds,
-        comparison_usd=price(prices, seconds=comparison_seconds, get_requests=_comparison_gets(*sizes) if run and on_s3 else 0),
+        comparison_usd=price(prices, seconds=comparison_seconds, get_requests=more_gets),
     )
 
 
 def price(prices: Prices, *, seconds: float, get_requests: int = 0, put_requests: int = 0) -> float:
-    """What so many seconds of the driver and so many requests cost, in USD."""
+    """The cost of so many seconds of the driver and so many requests, in USD."""
     requests = get_requests * prices.usd_per_1000_gets + put_requests * prices.usd_per_1000_puts
     return seconds * prices.vcpus / 3600 * prices.usd_per_vcpu_hour + requests / 1000
 
 
+def usd_per_opening(prices: Prices, *, on_s3: bool, opening_seconds: float = SECONDS_PER_OPENING) -> float:
+    """What it costs to open one file: its seconds at the price that a compaction's seconds have, and on S3 its requests."""
+    return price(prices, seconds=opening_seconds, get_requests=_REQUESTS_PER_OPENING if on_s3 else 0)
+
+
 def requests(files_removed: int, files_added: int, bytes_read: int, bytes_written: int, *, compared: bool = True) -> tuple[int, int]:
     """GET and PUT requests of a compaction, and of the comparison of every row where that is `compared`."""
-    gets = _gets_of(files_removed, bytes_read) + _GETS_PER_COMMIT
+    gets = _gets_of(files_removed, bytes_read)
     if compared:
-        gets += _comparison_gets(files_removed, files_added, bytes_read, bytes_written)
+        gets += _gets_of(files_removed, bytes_read) + _gets_of(files_added, bytes_written)
     parts = ceil(bytes_written / _BYTES_PER_PUT)
     puts = files_added if parts <= files_added else parts + 2 * files_added
-    return gets, puts + _PUTS_PER_COMMIT
-
-
-def _comparison_gets(files_removed: int, files_added: int, bytes_read: int, bytes_written: int) -> int:
-    return _gets_of(files_removed, bytes_read) + _gets_of(files_added, bytes_written)
+    return gets + _GETS_PER_COMMIT, puts + _PUTS_PER_COMMIT
 
 
 def _gets_of(file_count: int, size_bytes: int) -> int:
     return file_count * _GETS_PER_FILE + ceil(size_bytes / _BYTES_PER_GET)
 
 
-def _features(files_added: int, files_removed: int, bytes_removed: int) -> type_of_features:
+def _features(files_added: int, files_removed: int, bytes_removed: int) -> Sequence[float]:
     return (1.0, float(files_added), float(files_removed), float(bytes_removed))
 
 
-def _rates_of(rates: Rates) -> type_of_features:
+def _rates_of(rates: Rates) -> Sequence[float]:
     return (rates.seconds_fixed, rates.seconds_per_file_added, rates.seconds_per_file, rates.seconds_per_byte)
 
 
@@ -215,7 +204,7 @@ def _seconds_per_byte(snapshot: Snapshot) -> float:
     files = Random(0).sample(files, min(len(files), _SAMPLED_FILES))
     rows_per_byte = [file.row_count / file.size_bytes for file in files if file.row_count is not None and file.size_bytes]
     if not rows_per_byte:
-        return _DEFAULT_SECONDS_PER_BYTE
+        return DEFAULT_RATES.seconds_per_byte
     types = [column.type for column in snapshot.columns if column.name not in snapshot.partition_columns]
     return SECONDS_PER_STORED_BYTE + SECONDS_PER_VALUE * sum(map(_value_count, types)) * median(rows_per_byte)
 
@@ -225,36 +214,26 @@ def _value_count(type_: str) -> int:
     return sum(map(_value_count, struct_types(type_).values())) or 1
 
 
-def _factor(rows: Sequence[type_of_features], seconds: Sequence[float], weights: Sequence[float], defaults: Rates) -> float:
-    """How slow this machine is against the defaults; with few runs, part of the way there."""
-    ratios = [log(was / _dot(_rates_of(defaults), row)) for row, was in zip(rows, seconds, strict=True)]
-    return exp(_weighted_median(ratios, weights) * len(rows) / (len(rows) + 2))
-
-
-def _fit(rows: Sequence[type_of_features], seconds: Sequence[float], weights: Sequence[float], start: Sequence[float]) -> type_of_features:
+def _fit(rows: Sequence[Sequence[float]], seconds: Sequence[float], weights: Sequence[float], start: Sequence[float]) -> Sequence[float]:
     """Rates that make the relative errors small, none below zero; see the module's step 2."""
     shares = [[value / was for value in row] for row, was in zip(rows, seconds, strict=True)]
     means = [sum(row[place] for row in shares) / len(shares) for place in range(len(start))]
     rates = list(start)
     for _ in range(_ROUNDS if len(rows) >= _LEAST_RUNS else 0):
         errors = [abs(_dot(rates, row) - 1) for row in shares]
-        usual = max(1.4826 * _weighted_median(errors, weights), 0.02)
-        trust = [
-            weight * min(1.0, (_FORGIVEN * usual / error) ** 2 if error else 1.0) for weight, error in zip(weights, errors, strict=True)
-        ]
+        most = _FORGIVEN * max(1.4826 * _weighted_median(errors, weights), 0.02)
+        trust = [weight * (most / max(most, error)) ** 2 for weight, error in zip(weights, errors, strict=True)]
         rates = _descend(shares, trust, [_PULL * mean * mean for mean in means], start, rates)
-    return (rates[0], rates[1], rates[2], rates[3])
+    return rates
 
 
 def _descend(
     shares: Sequence[Sequence[float]], weights: Sequence[float], pull: Sequence[float], start: Sequence[float], rates: Sequence[float]
 ) -> list[float]:
     """Least squares of `shares . rates = 1` with a pull to `start`, by going down one rate after the other, never below zero."""
-    every = range(len(start))
-    products = [
-        [sum(weight * row[one] * row[other] for weight, row in zip(weights, shares, strict=True)) for other in every] for one in every
-    ]
-    wanted = [sum(weight * row[place] for weight, row in zip(weights, shares, strict=True)) for place in every]
+    every, weighted = range(len(start)), list(zip(weights, shares, strict=True))
+    products = [[sum(weight * row[one] * row[other] for weight, row in weighted) for other in every] for one in every]
+    wanted = [sum(weight * row[place] for weight, row in weighted) for place in every]
     found = list(rates)
     for _ in range(_SWEEPS):
         for place in every:

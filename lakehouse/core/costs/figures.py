@@ -20,9 +20,7 @@ class Figure:
     @property
     def error(self) -> float | None:
         """How far the prediction was off, as a share of the actual figure; `None` where either is unknown, or the actual one is 0."""
-        if self.predicted is None or self.actual is None:
-            return None
-        return share_off(abs(self.predicted - self.actual), self.actual)
+        return None if self.predicted is None or self.actual is None else share_off(abs(self.predicted - self.actual), self.actual)
 
     @property
     def cells(self) -> tuple[str, str, str, str]:

@@ -1,12 +1,12 @@
 """Plan against outcome over a table's whole history: the errors of predictions, the bytes rewritten per byte ingested, the waste."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
 from lakehouse.core.costs.estimate import price, requests
-from lakehouse.core.costs.figures import share_off
+from lakehouse.core.costs.figures import Figure, share_off
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.delta.commits import Commits, LoggedCompaction
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry
@@ -18,22 +18,10 @@ _MEAN_OF = 10
 RUNS_KEPT = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Errors:
-    """How far a prediction was off, as shares of the actual figures; `None` where a figure was not predicted, or not measured.
-
-    `files` are removed and added ones, `bytes_` added ones (removed bytes are read from the log, not predicted), `seconds` go up to the
-    commit.
-    """
-
-    files: float | None = None
-    bytes_: float | None = None
-    seconds: float | None = None
-
-    def as_json(self) -> dict[str, float | None]:
-        """The documented shape."""
-        shares = {"files": self.files, "bytes": self.bytes_, "seconds": self.seconds}
-        return {name: None if share is None else round(share, 4) for name, share in shares.items()}
+# How far a prediction was off, as shares of the actual figures; `None` where a figure was not predicted, or not measured. Files are removed
+# and added ones, bytes added ones (removed bytes are read from the log, not predicted), seconds go up to the commit.
+type_of_errors = Mapping[str, float | None]
+NO_ERRORS: type_of_errors = dict.fromkeys(("files", "bytes", "seconds"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +29,8 @@ class Entry:
     """One compaction, how far its prediction was off, the means of the ten runs up to it, and its price; `None` is unknown."""
 
     compaction: LoggedCompaction
-    errors: Errors
-    mean_errors: Errors
+    errors: type_of_errors
+    mean_errors: type_of_errors
     usd: float | None
 
 
@@ -65,15 +53,15 @@ class Account:
         return self.bytes_rewritten / self.bytes_ingested if self.bytes_ingested else None
 
     @property
-    def mean_errors(self) -> Errors:
+    def mean_errors(self) -> type_of_errors:
         """The means of the newest ten runs."""
-        return self.entries[-1].mean_errors if self.entries else Errors()
+        return self.entries[-1].mean_errors if self.entries else NO_ERRORS
 
     @property
     def sentences(self) -> tuple[str, ...]:
         """The account in a few lines."""
         means, runs = self.mean_errors, min(len(self.entries), _MEAN_OF)
-        off = f"files {_share(means.files)}, bytes added {_share(means.bytes_)}, seconds {_share(means.seconds)}"
+        off = f"files {_share(means['files'])}, bytes added {_share(means['bytes'])}, seconds {_share(means['seconds'])}"
         errors = f"{count_of(len(self.entries), 'compaction')}; mean error of the newest {runs}: {off}"
         rewritten = f"{size_text(self.bytes_rewritten)} rewritten for {size_text(self.bytes_ingested)} ingested"
         ratio = "unknown" if self.write_amplification is None else f"{self.write_amplification:.2f}"
@@ -87,7 +75,7 @@ class Account:
         amplification = self.write_amplification
         return {
             "compaction_count": len(self.entries),
-            "mean_errors": self.mean_errors.as_json(),
+            "mean_errors": errors_as_json(self.mean_errors),
             "bytes_ingested": self.bytes_ingested,
             "bytes_rewritten": self.bytes_rewritten,
             "write_amplification": None if amplification is None else round(amplification, 4),
@@ -118,6 +106,11 @@ def account_for(history: Commits, wasted: Sequence[CompactionTry] = (), *, price
     )
 
 
+def errors_as_json(errors: type_of_errors) -> dict[str, float | None]:
+    """The documented shape."""
+    return {name: None if share is None else round(share, 4) for name, share in errors.items()}
+
+
 def _usd(run: LoggedCompaction, prices: Prices, *, on_s3: bool) -> float | None:
     if run.seconds is None:
         return None
@@ -127,22 +120,21 @@ def _usd(run: LoggedCompaction, prices: Prices, *, on_s3: bool) -> float | None:
     return price(prices, seconds=run.seconds, get_requests=gets, put_requests=puts)
 
 
-def _errors(run: LoggedCompaction) -> Errors:
+def _errors(run: LoggedCompaction) -> type_of_errors:
     told = run.predicted
     if told is None:
-        return Errors()
+        return NO_ERRORS
     files_off = abs(told.files_removed - run.files_removed) + abs(told.files_added - run.files_added)
-    return Errors(
-        files=share_off(files_off, run.files_removed + run.files_added),
-        bytes_=None if told.bytes_added is None else share_off(abs(told.bytes_added - run.bytes_added), run.bytes_added),
-        seconds=None if told.seconds is None or run.seconds is None else share_off(abs(told.seconds - run.seconds), run.seconds),
-    )
+    return {
+        "files": share_off(files_off, run.files_removed + run.files_added),
+        "bytes": Figure("bytes", told.bytes_added, run.bytes_added).error,
+        "seconds": Figure("seconds", told.seconds, run.seconds).error,
+    }
 
 
-def _means(errors: Sequence[Errors]) -> Errors:
-    names = ("files", "bytes_", "seconds")
-    known = {name: [share for each in errors if (share := getattr(each, name)) is not None] for name in names}
-    return Errors(**{name: fmean(shares) if shares else None for name, shares in known.items()})
+def _means(errors: Sequence[type_of_errors]) -> type_of_errors:
+    known = {name: [share for each in errors if (share := each[name]) is not None] for name in NO_ERRORS}
+    return {name: fmean(shares) if shares else None for name, shares in known.items()}
 
 
 def _share(share: float | None) -> str:

@@ -1,7 +1,7 @@
 """Whether a table's compaction pays, by scans that were measured before and after it; and how long it is left alone where it does not.
 
-A probe reads the version before a compaction and the version after it in turn: pairs of seconds. The gain of a pair is its ratio, so that
-what slows both does not count. Probes of several compactions are put together before anything follows from them.
+The gain of a pair of scans is their ratio, so that a cause that slows both does not count. Probes of several compactions are put together
+before anything follows from them.
 """
 
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from math import exp, log, sqrt
 from statistics import fmean, median, stdev
 from typing import Any, Literal
 
+from lakehouse.core.costs.estimate import SECONDS_PER_OPENING
 from lakehouse.core.costs.ledger import Account
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.units import HOUR_MS
@@ -39,8 +40,7 @@ class Gain:
 class Probe:
     """The seconds of scans before and after one compaction, pair by pair; no pairs where none fitted into the budget, or the scans failed.
 
-    A probe without a gain says nothing of the benefit, but counts as made. The second scan of each pair opens `openings_saved` files
-    less; an older program did not write that down (0).
+    The second scan of each pair opens `openings_saved` files less; an older program did not write that down (0).
     """
 
     table: str
@@ -56,12 +56,12 @@ class Probe:
     @property
     def before_seconds(self) -> float:
         """The median scan of the version before; 0 where there was none."""
-        return median(self.before) if self.before else 0.0
+        return median(self.before or (0.0,))
 
     @property
     def after_seconds(self) -> float:
         """The median scan of the version after; 0 where there was none."""
-        return median(self.after) if self.after else 0.0
+        return median(self.after or (0.0,))
 
     @property
     def gain(self) -> Gain | None:
@@ -80,15 +80,13 @@ class Probe:
     def as_json(self) -> dict[str, Any]:
         """The journal's shape; `probe_from` reads it."""
         gain = self.gain
-        shares = (gain.share, gain.low, gain.high) if gain else (None, None, None)
-        gained, low, high = (None if share is None else round(share, 4) for share in shares)
         return {
             **asdict(self),
             "before_seconds": round(self.before_seconds, 4),
             "after_seconds": round(self.after_seconds, 4),
-            "gained_share": gained,
-            "low_share": low,
-            "high_share": high,
+            "gained_share": round(gain.share, 4) if gain else None,
+            "low_share": round(gain.low, 4) if gain else None,
+            "high_share": round(gain.high, 4) if gain else None,
             "sentence": self.sentence,
         }
 
@@ -129,11 +127,11 @@ def probe_budget_seconds(account: Account, compaction_seconds: float, probes: Se
     return 0.0
 
 
-def measure_opening(probes: Sequence[Probe]) -> float | None:
-    """Seconds that one opening of a file takes here, 0 where scans gained nothing; `None` (unknown) by fewer than three probes."""
+def measure_opening(probes: Sequence[Probe]) -> float:
+    """Seconds that one opening of a file takes here, 0 where scans gained nothing; the default by fewer than three probes."""
     told = [probe for probe in _told(probes) if probe.openings_saved]
     if len(told) < _LEAST_PROBES:
-        return None
+        return SECONDS_PER_OPENING
     gained = sum(probe.before_seconds - probe.after_seconds for probe in told)
     return max(0.0, gained / sum(probe.openings_saved for probe in told))
 

@@ -4,23 +4,21 @@ The breaker of a table opens after trouble three times in a row, stays open for 
 closes it, further trouble opens it again for twice the time. Three things are trouble:
 
 - a compaction failed, or lost a race for its commit
-- the same bytes were rewritten for nothing, as `rewrite_loops` defines it
+- the same bytes were rewritten for nothing, as `find_rewrites` defines it
 - a scan of the table took longer after a compaction than before it
-
-The numbers of all three are few and small, so that a sensor can carry them without the log they came from.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from operator import itemgetter
 from typing import Literal
 
 from lakehouse.core.adoption.adopted import commits_at_risk
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.windows import is_open, next_opening, windows_text
-from lakehouse.core.delta.commits import Commits
+from lakehouse.core.delta.commits import Commit, Commits, written_in
 from lakehouse.core.reasons import Explained, Explanation, Reason
-from lakehouse.core.scheduling.rewrite_loops import Rewrites, is_ours
 from lakehouse.core.text import utc_text
 from lakehouse.core.units import HOUR_MS
 
@@ -63,6 +61,16 @@ class Scan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rewrites:
+    """How often in a row the same bytes were rewritten for nothing, and the last commit that did so."""
+
+    times: int = 0
+    bytes_rewritten: int = 0
+    version: int = 0
+    last_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerState(Explained):
     """Whether a table may be compacted as far as its past says; `retry_at_ms` is when one try is let through (`None`: closed)."""
 
@@ -90,20 +98,6 @@ class Pause:
         return Reason.PAUSED.explain(since=self.since_ms, until=until, why=f": {self.why}" if self.why else "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Trouble:
-    """How often in a row one kind of trouble came; from the limit on, the breaker is open."""
-
-    reason: Reason
-    count: int
-    last_ms: int
-    numbers: Mapping[str, object]
-
-    @property
-    def retry_at_ms(self) -> int:
-        return self.last_ms + pause_hours(self.count) * HOUR_MS
-
-
 def assess_breaker(tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: int, *, scans: Sequence[Scan] = ()) -> BreakerState:
     """The breaker of a table at `now_ms`. Tries and scans come in any order; one run's several tries count as its last.
 
@@ -115,28 +109,26 @@ def assess_breaker(tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: i
     harmed = list(takewhile(lambda each: each.is_harm, reversed(measured)))
     succeeded_ms = max((each.ended_ms for each in ended if each.result == "succeeded"), default=0)
     rewrites = replace(rewrites, last_ms=_known_ms(rewrites.last_ms, now_ms))
-    troubles = list[_Trouble]()
+    troubles = list[tuple[int, Explanation]]()
     if len(failed) >= TRIES_ALLOWED:
+        line = failed[0].why.strip().partition("\n")[0]
         numbers = {
             "conflicts": sum(each.result == "conflict" for each in failed),
             "bytes": sum(each.bytes_rewritten for each in failed),
             "seconds": f"{sum(each.seconds for each in failed):.1f}",
-            "why": _first_line(failed[0].why),
+            "why": line if len(line) <= _WHY_LETTERS else f"{line[:_WHY_LETTERS]}…",
         }
-        troubles.append(_Trouble(reason=Reason.BREAKER_OPEN, count=len(failed), last_ms=failed[0].ended_ms, numbers=numbers))
-    if rewrites.times >= TRIES_ALLOWED:
+        troubles.append(_opened(Reason.BREAKER_OPEN, len(failed), failed[0].ended_ms, **numbers))
+    if rewrites.times >= TRIES_ALLOWED and rewrites.last_ms >= succeeded_ms:
         numbers = {"bytes": rewrites.bytes_rewritten, "version": rewrites.version}
-        troubles.append(_Trouble(reason=Reason.REWRITE_LOOP, count=rewrites.times, last_ms=rewrites.last_ms, numbers=numbers))
-    if len(harmed) >= TRIES_ALLOWED:
+        troubles.append(_opened(Reason.REWRITE_LOOP, rewrites.times, rewrites.last_ms, **numbers))
+    if len(harmed) >= TRIES_ALLOWED and harmed[0].measured_ms >= succeeded_ms:
         numbers = {"before": f"{harmed[0].before_seconds:.3g}", "after": f"{harmed[0].after_seconds:.3g}"}
-        troubles.append(_Trouble(reason=Reason.MEASURED_HARM, count=len(harmed), last_ms=harmed[0].measured_ms, numbers=numbers))
-    held = [each for each in troubles if each.last_ms >= succeeded_ms]
-    if not held:
+        troubles.append(_opened(Reason.MEASURED_HARM, len(harmed), harmed[0].measured_ms, **numbers))
+    if not troubles:
         closed = Reason.BREAKER_CLOSED.explain(failures=len(failed), slower=len(harmed), times=rewrites.times, limit=TRIES_ALLOWED)
         return BreakerState(position="closed", explanation=closed)
-    worst = max(held, key=lambda each: each.retry_at_ms)
-    retry_at_ms, hours = worst.retry_at_ms, pause_hours(worst.count)
-    explanation = worst.reason.explain(count=worst.count, limit=TRIES_ALLOWED, hours=hours, until=retry_at_ms, **worst.numbers)
+    retry_at_ms, explanation = max(troubles, key=itemgetter(0))
     if now_ms < retry_at_ms:
         return BreakerState(position="open", explanation=explanation, retry_at_ms=retry_at_ms)
     half = Reason.HALF_OPEN.explain(retry_at=retry_at_ms, why=explanation.sentence)
@@ -185,14 +177,51 @@ def tries_of(history: Commits, failures: Iterable[CompactionTry]) -> tuple[Compa
     """The tries of a table: those of our compactions that the log shows, and the failures that it does not.
 
     A compaction that committed and failed afterwards (its rows were not those before it) is a failure alone, and so is one that another
-    run found out and undid. What one committed before it lost a race is a success beside the loss.
+    run found out and undid. A commit of one that lost a race later is a success beside the loss.
     """
-    kept = tuple(failures)
+    kept, undone = tuple(failures), history.undone()
     spans = [(each.ended_ms - int(each.seconds * 1000), each.ended_ms) for each in kept if each.result == "failed"]
-    undone = history.undone()
     ours = (commit for commit in history.commits if is_ours(commit) and commit.version not in undone)
-    found = (CompactionTry(ended_ms=each.committed_ms, result="succeeded", bytes_rewritten=each.removed_bytes) for each in ours)
-    return (*(each for each in found if not any(start <= each.ended_ms <= end for start, end in spans)), *kept)
+    stayed = (commit for commit in ours if not any(start <= commit.committed_ms <= end for start, end in spans))
+    found = (CompactionTry(ended_ms=each.committed_ms, result="succeeded", bytes_rewritten=each.removed_bytes) for each in stayed)
+    return (*found, *kept)
+
+
+def find_rewrites(history: Commits) -> Rewrites:
+    """The longest row of rewrites of the same bytes for nothing that has not ended; zero where there is none.
+
+    The bytes are followed through the commits without data change, folder by folder (a partition is one). Such a commit is for nothing
+    where it rewrites files of an earlier one, together with fewer than two files of writers, and does not halve their number: a plan of
+    ours asks for two fresh files, and a second tier halves. REORG has another purpose, and neither counts nor ends a row; a merge with
+    a purpose ends it, as does a rewrite or a delete of the rows. A merge of ours with a purpose ends all rows of the table.
+    """
+    written: dict[str, Rewrites] = {}
+    for commit in history.commits:
+        ended = False
+        for added, removed in _by_folder(commit):
+            before = [found for path in removed if (found := written.pop(path, None)) is not None]
+            after = None if commit.changed_data else _after(commit, before, added=len(added), fresh=len(removed) - len(before))
+            ended |= after == Rewrites()
+            for path in added:
+                if after is not None:
+                    written[path] = after
+                elif commit.changed_data:
+                    written.pop(path, None)  # the same file with a deletion vector: its rows changed
+        if ended and is_ours(commit):
+            written = dict.fromkeys(written, Rewrites())
+    return max(written.values(), key=_worse, default=Rewrites())
+
+
+def is_ours(commit: Commit) -> bool:
+    """Whether a compaction of this program made the commit: it says so in its metadata."""
+    return not commit.changed_data and "compaction" in written_in(commit)
+
+
+def _opened(reason: Reason, count: int, last_ms: int, **numbers: object) -> tuple[int, Explanation]:
+    """The time at which one try is let through after trouble so many times in a row, and why not before."""
+    hours = pause_hours(count)
+    retry_at_ms = last_ms + hours * HOUR_MS
+    return retry_at_ms, reason.explain(count=count, limit=TRIES_ALLOWED, hours=hours, until=retry_at_ms, **numbers)
 
 
 def _known_ms(ms: int, now_ms: int) -> int:
@@ -206,6 +235,31 @@ def _one_per_run(tries: Iterable[CompactionTry]) -> list[CompactionTry]:
     return [each for each in ordered if not each.run or last[each.run] is each]
 
 
-def _first_line(text: str) -> str:
-    line = text.strip().partition("\n")[0]
-    return line if len(line) <= _WHY_LETTERS else f"{line[:_WHY_LETTERS]}…"
+def _by_folder(commit: Commit) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
+    """The paths that a commit added and removed, by folder."""
+    folders: dict[str, tuple[list[str], list[str]]] = {}
+    for place, paths in enumerate((commit.added_paths, commit.removed_paths)):
+        for path in paths:
+            folders.setdefault(path.rpartition("/")[0], ([], []))[place].append(path)
+    yield from folders.values()
+
+
+def _after(commit: Commit, before: Sequence[Rewrites], *, added: int, fresh: int) -> Rewrites | None:
+    """The row of rewrites that the added files continue; `None` where the commit moved nothing (statistics add the same files anew)."""
+    if not before and not fresh:
+        return None
+    worst = max(before, key=_worse, default=Rewrites())
+    if commit.operation == "REORG":
+        return worst
+    if not before or fresh >= 2 or len(before) >= 2 * added:
+        return Rewrites()
+    return Rewrites(
+        times=worst.times + 1,
+        bytes_rewritten=worst.bytes_rewritten + commit.removed_bytes,
+        version=commit.version,
+        last_ms=commit.committed_ms,
+    )
+
+
+def _worse(rewrites: Rewrites) -> tuple[int, int]:
+    return rewrites.times, rewrites.last_ms

@@ -1,8 +1,7 @@
 """How a table is: its counts, its file sizes, and a score out of four named parts.
 
-Every part follows one rule, so that the score falls whenever anything gets worse and never jumps:
-`value = limit / (limit + found)`: 1 where nothing is found, one half at the limit, towards 0 beyond it. The part
-of the average size is a share already.
+Every part but that of the average size, which is a share already, follows one rule, so that the score falls whenever anything gets worse
+and never jumps: `value = limit / (limit + found)`: 1 where nothing is found, one half at the limit, towards 0 beyond it.
 
 Source: others weigh the same parts: Apache Amoro's health score (small files, deletes, average size), AutoComp's
 reduction of the file count, and Delta's checkpoint interval for the log. The weights are ours: the part that costs a reader most has most.
@@ -10,6 +9,7 @@ reduction of the file count, and Delta's checkpoint interval for the log. The we
 
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import repeat
 from operator import attrgetter
@@ -25,9 +25,12 @@ _CHECKPOINT_INTERVAL = 10
 # Ten checkpoints that should have been written and were not: not a late one, but one that fails.
 _LATE_CHECKPOINTS = 10
 _LATE_COMPACTIONS = 2
-_KIB = 1024
 _SIZE = attrgetter("size_bytes")
-_HISTOGRAM_BYTES = tuple(4 * _KIB * 4**step for step in range(10))
+HISTOGRAM_BYTES = tuple(4096 * 4**step for step in range(10))
+_NUMBERS = (
+    *("committed_ms", "file_count", "small_file_count", "mergeable_file_count", "size_bytes", "average_file_bytes"),
+    *("row_count", "tombstone_count", "tombstone_bytes"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +44,14 @@ class HealthPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SizeBin:
-    """The files of at least the bin before and below `below_bytes`; the last bin has no upper end (`None`)."""
-
-    label: str
-    below_bytes: int | None
-    file_count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
     """A table's numbers at one version.
 
     `small_file_count` are files under the plan's candidate size; `mergeable_file_count` tells how many of them can be merged.
-    Tombstones are all that the log still lists, already vacuumed ones among them.
+    Tombstones are all that the log still lists, already vacuumed ones among them. `histogram` has the files by size, one bin for each of
+    `HISTOGRAM_BYTES` and one for larger files.
     """
 
-    table: str
-    version: int
     committed_ms: int
     file_count: int
     small_file_count: int
@@ -68,7 +61,7 @@ class Health:
     tombstone_bytes: int
     log: LogTail
     log_commit_limit: int
-    histogram: tuple[SizeBin, ...]
+    histogram: Mapping[str, int]
     parts: tuple[HealthPart, ...]
     plan: CompactionPlan
 
@@ -98,31 +91,21 @@ class Health:
     def as_json(self) -> dict[str, Any]:
         """The documented shape of `lakehouse health --json`."""
         return {
-            "table": self.table,
-            "version": self.version,
-            "committed_ms": self.committed_ms,
-            "file_count": self.file_count,
-            "small_file_count": self.small_file_count,
-            "mergeable_file_count": self.mergeable_file_count,
-            "size_bytes": self.size_bytes,
-            "average_file_bytes": self.average_file_bytes,
-            "row_count": self.row_count,
-            "tombstone_count": self.tombstone_count,
-            "tombstone_bytes": self.tombstone_bytes,
+            "table": self.plan.table,
+            "version": self.plan.version,
+            **{name: getattr(self, name) for name in _NUMBERS},
             "log_commit_count": self.log.commit_count,
             "log_bytes": self.log.commit_bytes,
             "score": self.score,
             "sentence": self.sentence,
             "parts": {part.name: {"weight": part.weight, "value": round(part.value, 4), "sentence": part.sentence} for part in self.parts},
-            "histogram": {size.label: size.file_count for size in self.histogram},
+            "histogram": dict(self.histogram),
         }
 
 
 def assess_health(snapshot: Snapshot, plan: CompactionPlan) -> Health:
     """The health of `snapshot`, held against the plan that was made of it."""
     return Health(
-        table=snapshot.table,
-        version=snapshot.version,
         committed_ms=snapshot.committed_ms,
         file_count=snapshot.file_count,
         small_file_count=sum(map(plan.policy.candidate_bytes.__gt__, map(_SIZE, snapshot.files))),
@@ -131,9 +114,9 @@ def assess_health(snapshot: Snapshot, plan: CompactionPlan) -> Health:
         tombstone_count=len(snapshot.tombstones),
         tombstone_bytes=snapshot.tombstone_bytes,
         log=snapshot.log,
-        log_commit_limit=_log_commit_limit(snapshot),
+        log_commit_limit=(limit := _log_commit_limit(snapshot)),
         histogram=_histogram(snapshot),
-        parts=_parts(snapshot, plan),
+        parts=_parts(snapshot, plan, limit),
         plan=plan,
     )
 
@@ -141,8 +124,7 @@ def assess_health(snapshot: Snapshot, plan: CompactionPlan) -> Health:
 def small_files_ok(health: Health) -> tuple[bool, str]:
     """Whether compaction keeps up: fewer files could be merged than twice as many as make it due; the sentence starts with the plan's own.
 
-    Twice, since a compaction waits until that number is reached once, and that is no failure of anything. Where a plan is refused, no
-    compaction keeps up.
+    Twice, since a compaction waits until that number is reached once. Where a plan is refused, no compaction keeps up.
     """
     if health.plan.reason is Reason.PLAN_REFUSED:
         return False, health.plan.sentence
@@ -158,10 +140,10 @@ def log_debt_ok(health: Health) -> tuple[bool, str]:
     return found <= limit, f"{found} commits ({size_text(health.log.commit_bytes)}) since {since}, at most {limit} allowed"
 
 
-def _parts(snapshot: Snapshot, plan: CompactionPlan) -> tuple[HealthPart, ...]:
+def _parts(snapshot: Snapshot, plan: CompactionPlan, log_limit: int) -> tuple[HealthPart, ...]:
     count, log = snapshot.file_count, snapshot.log
     few, target = plan.policy.min_small_files, plan.policy.target_file_bytes
-    log_limit, stored = _log_commit_limit(snapshot), max(1, snapshot.size_bytes)
+    stored = max(1, snapshot.size_bytes)
     by_partition: Counter[Any] = Counter()
     for file in snapshot.files:
         by_partition[file.partition] += file.size_bytes
@@ -184,8 +166,7 @@ def _log_commit_limit(snapshot: Snapshot) -> int:
     return _LATE_CHECKPOINTS * interval
 
 
-def _histogram(snapshot: Snapshot) -> tuple[SizeBin, ...]:
-    counts = Counter(map(bisect_right, repeat(_HISTOGRAM_BYTES), map(_SIZE, snapshot.files)))
-    bounds = (*_HISTOGRAM_BYTES, None)
-    labels = (*(f"< {size_text(bound)}" for bound in _HISTOGRAM_BYTES), f">= {size_text(_HISTOGRAM_BYTES[-1])}")
-    return tuple(SizeBin(label=label, below_bytes=bounds[place], file_count=counts[place]) for place, label in enumerate(labels))
+def _histogram(snapshot: Snapshot) -> Mapping[str, int]:
+    counts = Counter(map(bisect_right, repeat(HISTOGRAM_BYTES), map(_SIZE, snapshot.files)))
+    labels = (*(f"< {size_text(bound)}" for bound in HISTOGRAM_BYTES), f">= {size_text(HISTOGRAM_BYTES[-1])}")
+    return {label: counts[place] for place, label in enumerate(labels)}

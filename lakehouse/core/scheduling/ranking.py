@@ -1,12 +1,11 @@
 """The tables that get a compaction in this tick, the order of all tables, and for every other table why not.
 
-The sensor hands over the facts of Dagster's events and runs; nothing here looks anywhere else. One state of a
-table (its version, and when that was committed) is compacted once: a try that succeeded or is under way is never repeated,
-one that failed is repeated a limited number of times, and then once after each of the breaker's pauses. One that was refused
-before it began (its window had closed while it was queued) tells nothing of the table, and is repeated whenever the table may
-run again. Dagster remembers run keys for ever, those of failed runs included, so the key holds the number of the try.
+One state of a table (its version, and when that was committed) is compacted once: a try that succeeded or is under way is never repeated,
+one that failed is repeated a limited number of times, and then once after each of the breaker's pauses. One that was refused before it
+began (its window had closed while it was queued) tells nothing of the table, and is repeated whenever the table may run again. Dagster
+remembers run keys for ever, those of failed runs included, so the key holds the number of the try.
 
-Order: the most benefit for its cost goes first (`net_benefit.py`), and where that is equal the worse health score. A table that has been
+Order: the most benefit for its cost goes first (`NetBenefit`), and where that is equal the worse health score. A table that has been
 due for longer than the patience goes before all that have waited less, whatever they are worth. So:
 
 - With n tables due and s slots, a table that stays due is served within patience + ceil(n / s) cycles.
@@ -14,7 +13,7 @@ due for longer than the patience goes before all that have waited less, whatever
   rest, so each cycle serves at least the one that has waited longest, and spends at most its budget and one such table more.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -23,8 +22,7 @@ from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.strategies import BySensor, Chosen
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.scheduling.circuit_breaker import TRIES_ALLOWED, pause_hours
-from lakehouse.core.scheduling.net_benefit import NetBenefit
-from lakehouse.core.scheduling.triggers import Finding, TableState, find_trigger
+from lakehouse.core.scheduling.triggers import NetBenefit, TableState, find_trigger, is_due
 from lakehouse.core.units import HOUR_MS, MINUTE_MS
 
 CYCLE_MS = 3_600_000
@@ -43,10 +41,7 @@ class RunInFlight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Try:
-    """A compaction that was asked for at `version` of `table`, committed at `committed_ms` (`None`: not told).
-
-    A cancelled one counts as failed, a refused one never began.
-    """
+    """A compaction that was asked for at `version` of `table`, committed at `committed_ms` (`None`: not told), `refused` at its begin."""
 
     table: str
     version: int
@@ -94,34 +89,14 @@ class Decision(Explained):
         return self.run_key is not None
 
 
-@dataclass(slots=True, kw_only=True)
-class _Allowance:
-    """The slots and the money that are left in this choice."""
-
-    bounds: Bounds
-    free: int
-    spent_usd: float
-
-    @property
-    def left_usd(self) -> float:
-        return max(0.0, self.bounds.budget_usd - self.spent_usd)
-
-    def affords(self, usd: float | None, *, overdue: bool) -> bool:
-        """An overdue table is paid for while anything is left; any other must fit, and one of unknown cost fits nowhere."""
-        if not self.bounds.budget_usd:
-            return True
-        return self.left_usd > 0 if overdue else usd is not None and usd <= self.left_usd
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Weighed:
-    """A table before slots and money are given out; `run_key` is set where it may run."""
+    """A table before slots and money are given out; the decision has a `run_key` where it may run."""
 
     state: TableState
-    finding: Finding
+    finding: Explanation
     decision: Decision
     overdue: bool
-    mergeable: int
 
 
 def choose_compactions(
@@ -135,17 +110,25 @@ def choose_compactions(
 ) -> tuple[Decision, ...]:
     """One decision per table in the order in which they would be served, tables without facts last; at most `bounds.slots` at once.
 
-    `policies` holds one policy for each table of `states`. Compactions under way take a slot each, whatever their table. A table in
-    `hold_back` is left alone, as explained there.
+    Compactions under way take a slot each, whatever their table. A table in `hold_back` is left alone, as explained there.
     """
-    held, runs_of = hold_back or {}, _by_table(runs)
-    weighed = [_weigh(state, policies[state.table], runs_of, bounds, now_ms=now_ms, held=held.get(state.table)) for state in states]
-    allowance = _Allowance(
-        bounds=bounds,
-        free=bounds.slots - len({run.table for run in runs.in_flight if run.is_compaction}),
-        spent_usd=bounds.spent_usd,
-    )
-    return tuple(_serve(each, allowance) for each in sorted(weighed, key=_order))
+    in_flight, tries = defaultdict[str, list[RunInFlight]](list), defaultdict[str, list[Try]](list)
+    for run in runs.in_flight:
+        in_flight[run.table].append(run)
+    for attempt in runs.tries:
+        tries[attempt.table].append(attempt)
+    weighed = [
+        _weigh(state, policies[state.table], in_flight[state.table], tries[state.table], bounds, (hold_back or {}).get(state.table), now_ms)
+        for state in states
+    ]
+    free, spent_usd = bounds.slots - len({run.table for run in runs.in_flight if run.is_compaction}), bounds.spent_usd
+    decisions: list[Decision] = []
+    for each in sorted(weighed, key=_order):
+        decision = _served(each, bounds, free=free, left_usd=max(0.0, bounds.budget_usd - spent_usd))
+        if decision.request:
+            free, spent_usd = free - 1, spent_usd + (each.state.estimate_usd or 0.0)
+        decisions.append(decision)
+    return tuple(decisions)
 
 
 def run_key(state: TableState, number: int) -> str:
@@ -155,11 +138,8 @@ def run_key(state: TableState, number: int) -> str:
 
 
 def describe(decisions: Sequence[Decision], *, lines: int = _LINES_TOLD) -> str:
-    """The decisions for a person, one line per table, best first; the semicolons hold them apart on a page that folds lines.
-
-    Of very many tables the first are told and the others counted by reason.
-    """
-    told: list[str] = []
+    """The decisions for a person, one line per table, best first; of very many the first are told and the others counted by reason."""
+    told = list[str]()  # semicolons hold them apart on a page that folds lines
     for decision in decisions[:lines]:
         benefit = decision.net_benefit
         told.append(f"{decision.table}: {decision.sentence}{f' ({benefit.sentence})' if benefit and benefit.cost_usd else ''}")
@@ -169,46 +149,34 @@ def describe(decisions: Sequence[Decision], *, lines: int = _LINES_TOLD) -> str:
     return ";\n".join(told)
 
 
-def _by_table(runs: RunState) -> Mapping[str, tuple[list[RunInFlight], list[Try]]]:
-    """Each table's runs under way and tries; a fleet is not searched anew for each of its tables."""
-    found: dict[str, tuple[list[RunInFlight], list[Try]]] = {}
-    for run in runs.in_flight:
-        found.setdefault(run.table, ([], []))[0].append(run)
-    for attempt in runs.tries:
-        found.setdefault(attempt.table, ([], []))[1].append(attempt)
-    return found
-
-
 def _weigh(
     state: TableState,
     policy: Compaction,
-    runs_of: Mapping[str, tuple[list[RunInFlight], list[Try]]],
+    in_flight: Sequence[RunInFlight],
+    tries: Sequence[Try],
     bounds: Bounds,
-    *,
-    now_ms: int,
     held: Explanation | None,
+    now_ms: int,
 ) -> _Weighed:
-    in_flight, tries = runs_of.get(state.table, ([], []))
     finding = find_trigger(state, policy, now_ms=now_ms)
     now_tried = [attempt for attempt in tries if (attempt.version, attempt.committed_ms) == (state.version, state.committed_ms)]
     unripe = _unripe(state, finding, now_tried, now_ms=now_ms)
     busy = Reason.RUN_IN_FLIGHT.explain(runs=", ".join(run.name for run in in_flight)) if in_flight else None
     waits = _left_alone(state, policy, held) or busy or unripe
-    is_due = unripe is None and not any(run.is_compaction for run in in_flight)
-    since = min(now_ms, now_ms if state.due_since_ms is None else state.due_since_ms) if is_due else None
+    is_waiting = unripe is None and not any(run.is_compaction for run in in_flight)
+    since = min(now_ms, now_ms if state.due_since_ms is None else state.due_since_ms) if is_waiting else None
     waits = waits or _cooling(state, policy, finding, now_ms=now_ms)
     return _Weighed(
         state=state,
         finding=finding,
         decision=Decision(
             table=state.table,
-            explanation=waits or finding.explanation,
+            explanation=waits or finding,
             run_key=None if waits else run_key(state, len(now_tried) + 1),
             net_benefit=state.net_benefit,
             due_since_ms=since,
         ),
         overdue=waits is None and since is not None and now_ms - since >= bounds.patience_ms,
-        mergeable=-1 if finding.reason is Reason.NO_FACTS else state.mergeable_file_count or 0,
     )
 
 
@@ -221,10 +189,10 @@ def _left_alone(state: TableState, policy: Compaction, held: Explanation | None)
     return held
 
 
-def _unripe(state: TableState, finding: Finding, tries: Sequence[Try], *, now_ms: int) -> Explanation | None:
+def _unripe(state: TableState, finding: Explanation, tries: Sequence[Try], *, now_ms: int) -> Explanation | None:
     """Why a free slot would not help: nothing is wanted, or this version of the table has had its tries for the time being."""
-    if not finding.fired:
-        return finding.explanation
+    if not is_due(finding):
+        return finding
     numbers = {"version": state.version, "mergeable": state.mergeable_file_count}
     if any(attempt.result in ("succeeded", "in flight") for attempt in tries):
         return Reason.ASKED_BEFORE.explain(**numbers)
@@ -237,7 +205,7 @@ def _unripe(state: TableState, finding: Finding, tries: Sequence[Try], *, now_ms
     return Reason.TRIES_USED_UP.explain(tries=len(failed), until=until_ms, **numbers) if now_ms < until_ms else None
 
 
-def _cooling(state: TableState, policy: Compaction, finding: Finding, *, now_ms: int) -> Explanation | None:
+def _cooling(state: TableState, policy: Compaction, finding: Explanation, *, now_ms: int) -> Explanation | None:
     if not policy.cooldown_minutes or state.last_compaction_ms is None:
         return None
     minutes = (now_ms - state.last_compaction_ms) / MINUTE_MS
@@ -249,28 +217,28 @@ def _cooling(state: TableState, policy: Compaction, finding: Finding, *, now_ms:
 
 def _order(weighed: _Weighed) -> tuple[object, ...]:
     """Overdue tables by how long they wait; then those with a trigger reached, by worth, the sicker and the fuller first; no facts last."""
-    decision, state = weighed.decision, weighed.state
+    decision, finding, state = weighed.decision, weighed.finding, weighed.state
     ratio = decision.net_benefit.ratio if decision.net_benefit else 0.0
     health = 100.0 if state.health_score is None else state.health_score
     waited = (0, decision.due_since_ms or 0) if weighed.overdue else (1, 0)
-    return (*waited, not weighed.finding.fired, weighed.mergeable < 0, -ratio, health, -weighed.mergeable, state.table)
+    unknown, mergeable = finding.reason is Reason.NO_FACTS, state.mergeable_file_count or 0
+    return (*waited, not is_due(finding), unknown, -ratio, health, -mergeable, state.table)
 
 
-def _serve(weighed: _Weighed, allowance: _Allowance) -> Decision:
-    """The table's turn: the run, or why it waits although it may run."""
-    decision, state, bounds = weighed.decision, weighed.state, allowance.bounds
-    if decision.run_key is None:
+def _served(weighed: _Weighed, bounds: Bounds, *, free: int, left_usd: float) -> Decision:
+    """The table's turn: the run, or why it waits although it may run.
+
+    An overdue table is paid for while anything is left; any other must fit, and one of unknown cost fits nowhere.
+    """
+    decision, usd = weighed.decision, weighed.state.estimate_usd
+    is_paid = left_usd > 0 if weighed.overdue else usd is not None and usd <= left_usd
+    if not decision.request:
         return decision
-    if allowance.free < 1:
-        return _wait(decision, Reason.NO_SLOT, why=decision.sentence, slots=bounds.slots)
-    if not allowance.affords(state.estimate_usd, overdue=weighed.overdue):
-        usd = "unknown" if state.estimate_usd is None else f"{state.estimate_usd:.3g}"
-        numbers = {"usd": usd, "left": f"{allowance.left_usd:.3g}", "budget": f"{bounds.budget_usd:g}"}
-        return _wait(decision, Reason.OVER_BUDGET, why=decision.sentence, **numbers)
-    allowance.free -= 1
-    allowance.spent_usd += state.estimate_usd or 0.0
-    return decision
-
-
-def _wait(decision: Decision, reason: Reason, **numbers: object) -> Decision:
-    return replace(decision, explanation=reason.explain(**numbers), run_key=None)
+    if free < 1:
+        waits = Reason.NO_SLOT.explain(why=decision.sentence, slots=bounds.slots)
+    elif bounds.budget_usd and not is_paid:
+        cost, left = "unknown" if usd is None else f"{usd:.3g}", f"{left_usd:.3g}"
+        waits = Reason.OVER_BUDGET.explain(why=decision.sentence, usd=cost, left=left, budget=f"{bounds.budget_usd:g}")
+    else:
+        return decision
+    return replace(decision, explanation=waits, run_key=None)

@@ -1,8 +1,7 @@
-"""What readers have lost to small files since a table's last compaction, and what a compaction takes: rent or buy.
+"""The losses of readers to small files since a table's last compaction, and the price of a compaction: rent or buy.
 
 A read of the whole table opens more files than a compaction would have left it: its loss is that many openings. The commits since the last
-compaction tell how many openings each of these reads could have been spared. Losses and a compaction's cost are held against each other in
-the same money. No forecast is needed, and nothing is remembered but the log: docs/rent-or-buy.md has the bound that follows.
+compaction tell them. No forecast is needed, and nothing is remembered but the log: docs/rent-or-buy.md has the bound that follows.
 """
 
 from bisect import bisect_right
@@ -24,6 +23,15 @@ _MOST_STEPS = 48
 type_of_steps = tuple[tuple[int, int], ...]
 # Reads that nobody saw one by one: from when to when (ms), and how many a day.
 type_of_spread_reads = tuple[int, int, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEvent:
+    """A commit of a writer: the files (path, partition, bytes) that it added and removed; or only a time, at which somebody compacted."""
+
+    at_ms: int
+    added: tuple[tuple[str, str, int], ...] = ()
+    removed: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -89,6 +97,12 @@ class SmallFiles:
             found.new_files, found.new_bytes = found.new_files - 1, found.new_bytes - size_bytes
             self._count(found, 1)
 
+    def apply(self, event: LogEvent) -> None:
+        """A commit of a writer changed the files."""
+        for path in event.removed:
+            self.remove(path)
+        self.add((*file, False) for file in event.added)
+
     def compact(self) -> None:
         """A compaction merged what can be merged."""
         for found in self._folders.values():
@@ -128,14 +142,10 @@ class ReadBalance:
         return lost > 0 and lost >= cost
 
     @property
-    def lost(self) -> str:
-        """The loss for a person; on S3 requests cost more than seconds, so the money is told, too."""
-        return _amount(self.lost_seconds, self.lost_usd, on_s3=self.on_s3)
-
-    @property
-    def cost(self) -> str:
-        """The cost for a person."""
-        return _amount(self.cost_seconds, self.cost_usd, on_s3=self.on_s3)
+    def numbers(self) -> dict[str, str]:
+        """The loss and the cost for a person; on S3 requests cost more than seconds, so the money is told, too."""
+        amounts = {"lost": (self.lost_seconds, self.lost_usd), "cost": (self.cost_seconds, self.cost_usd)}
+        return {name: f"{seconds:.1f} s" + (f" ({usd:.2g} USD)" if self.on_s3 else "") for name, (seconds, usd) in amounts.items()}
 
 
 def opening_steps(snapshot: Snapshot, plan: CompactionPlan, history: Commits) -> type_of_steps | None:
@@ -153,7 +163,7 @@ def opening_steps(snapshot: Snapshot, plan: CompactionPlan, history: Commits) ->
     small.add((file.path, folder_of(file.path, snapshot), file.size_bytes, file.compacted) for file in earlier)
     steps = [(since[0].committed_ms, small.openings_saved)] if is_rewrite(since[0]) else []
     for commit in later:
-        _apply(small, commit, snapshot, sizes)
+        small.apply(event_of(commit, snapshot, sizes))
         steps.append((commit.committed_ms, small.openings_saved))
     steps[-1] = (steps[-1][0], max(0, plan.files_removed - plan.files_added))
     return _few(steps)
@@ -183,26 +193,22 @@ def settled_times(times_ms: Sequence[int], *, now_ms: int) -> list[int]:
     return [*accumulate(reversed(known), max)]
 
 
-def _apply(small: SmallFiles, commit: Commit, snapshot: Snapshot, sizes: Mapping[str, int]) -> None:
-    """What a writer's commit does to the small files; a file that is gone since has the mean size of its commit."""
-    mean_bytes = mean_added_bytes(commit)
+def event_of(commit: Commit, shape: Snapshot, sizes: Mapping[str, int]) -> LogEvent:
+    """The commit, where it changed rows, as an event; a file that is not among `sizes` any more has the mean size of its commit."""
     again = {*commit.added_paths} & {*commit.removed_paths}  # deletion vectors and statistics leave a file where it is
-    for path in commit.removed_paths:
-        if path not in again:
-            small.remove(path)
-    added = (path for path in commit.added_paths if path not in again and commit.changed_data)
-    small.add((path, folder_of(path, snapshot), sizes.get(path, mean_bytes), False) for path in added)
+    added = [path for path in commit.added_paths if path not in again and commit.changed_data]
+    mean_bytes = commit.added_bytes // max(1, len(commit.added_paths))
+    return LogEvent(
+        at_ms=commit.committed_ms,
+        added=tuple((path, folder_of(path, shape), sizes.get(path, mean_bytes)) for path in added),
+        removed=tuple(path for path in commit.removed_paths if path not in again),
+    )
 
 
 def written_paths(commits: Iterable[Commit]) -> set[str]:
     """The files that these commits wrote; one that only got another deletion vector, or a row id, was there before."""
     wrote = [commit for commit in commits if commit.changed_data or commit.removed_paths]
     return {path for commit in wrote for path in {*commit.added_paths} - {*commit.removed_paths}}
-
-
-def mean_added_bytes(commit: Commit) -> int:
-    """The mean size of the files that a commit added; 0 where it added none."""
-    return commit.added_bytes // len(commit.added_paths) if commit.added_paths else 0
 
 
 def folder_of(path: str, snapshot: Snapshot) -> str:
@@ -239,7 +245,3 @@ def _few(steps: Sequence[tuple[int, int]]) -> type_of_steps:
         pairs = zip_longest(kept[:-1:2], kept[1:-1:2])
         kept = [*((first[0], min(first[1], (later or first)[1])) for first, later in pairs), kept[-1]]
     return tuple(kept)
-
-
-def _amount(seconds: float, usd: float, *, on_s3: bool) -> str:
-    return f"{seconds:.1f} s ({usd:.2g} USD)" if on_s3 else f"{seconds:.1f} s"

@@ -56,10 +56,8 @@ def count_reads(
     """The readers of each table, by its key, out of all `runs`; the runs that ended since `since_ms` tell how often it is read.
 
     Of the runs in the `gaps` the same share is taken to have read a table as of the newest runs, or as of all that are known where that is
-    less: a backfill of long ago is no rule.
-
-    Their seconds are compared with earlier runs of the same kind, where there are enough. Runs of one kind wrote the same tables: a run
-    of the whole lake is no slow run of one table. A table with several kinds of readers gets the mean of their slowdowns.
+    less: a backfill of long ago is no rule. Seconds are compared with earlier runs that wrote the same tables, where there are enough: a
+    run of the whole lake is no slow run of one table. A table with several kinds of readers gets the mean of their slowdowns.
     """
     seconds: defaultdict[frozenset[str], list[float]] = defaultdict(list)
     earlier: Counter[frozenset[str]] = Counter()

@@ -1,24 +1,23 @@
 """The strategy in force for a table: the declared one, or, where that is left open, the one that its history speaks for.
 
-Merging before the write costs a shuffle of each batch and delays its rows by it, but nothing has to be written twice; it can only give
-large files to batches that are large. Merging after each write delays the next batch. The sensor merges many batches at once, and so
-rewrites least, but small files wait for it. So: before the write where batches are large enough; else by the sensor where its
-threshold is reached soon enough; else after each write where there is time for that; else by the sensor all the same.
+Merging before the write costs a shuffle of each batch, but nothing has to be written twice. Merging after each write delays the next
+batch. The sensor merges many batches at once, and so rewrites least, but small files wait for it. So: before the write where batches are
+large enough; else by the sensor where its threshold is reached soon enough; else after each write where there is time for that; else by
+the sensor all the same.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import ceil, sqrt
 from statistics import median
 
 from lakehouse.core.compaction.target_size import target_in_force, write_history_of
-from lakehouse.core.costs.estimate import DEFAULT_RATES, Rates, estimate, fit_rates
+from lakehouse.core.costs.estimate import DEFAULT_RATES, SECONDS_PER_OPENING, Rates, estimate, fit_rates
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.strategies import AfterWrite, BySensor, Chosen, OptimizedWrite, type_of_strategy
 from lakehouse.core.declaration.strategy_properties import OPTIMIZE_WRITE
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.reasons import Explained, Reason
-from lakehouse.core.scheduling.net_benefit import seconds_per_opening
 from lakehouse.core.units import DAY_MS
 
 # The newest commits tell how a table is written now; a handful tells more than one odd batch.
@@ -80,10 +79,7 @@ def measure_writes(snapshot: Snapshot, history: Commits) -> WriteFacts | None:
 
 
 def choose_strategy(policy: Compaction, facts: WriteFacts | None, *, known: int = 0, rates: Rates = DEFAULT_RATES) -> StrategyChoice:
-    """The declared strategy, or for `Chosen` the one that fits `facts`; `known` is how many commits they were sought in.
-
-    The policy's target is the one in force, never 0, where there are facts.
-    """
+    """The declared strategy, or for `Chosen` the one that fits `facts`, with the target in force; they were sought in `known` commits."""
     if not isinstance(policy.strategy, Chosen):
         return _choice(policy.strategy, Reason.STRATEGY_DECLARED, name=type(policy.strategy).__name__)
     if facts is None:
@@ -93,16 +89,21 @@ def choose_strategy(policy: Compaction, facts: WriteFacts | None, *, known: int 
     shuffle_seconds = facts.batch_bytes * rates.seconds_per_byte  # at most: a merge also decodes and encodes what a shuffle only copies
     slack = _HYSTERESIS if facts.is_shuffled else 1.0
     fills = facts.batch_bytes / facts.batch_partitions * slack >= target_bytes * 3 / 4
-    merge_seconds = _merge_seconds(facts, rates, target_bytes)
+    # A merge after one batch takes its files, and in each partition an earlier file that is half full on average.
+    merge_seconds = estimate(
+        rates,
+        files_removed=facts.batch_files + facts.batch_partitions,
+        bytes_removed=facts.batch_bytes + min(facts.table_bytes, facts.batch_partitions * target_bytes // 2),
+        files_added=facts.batch_partitions,
+    ).seconds
     interval_seconds = 3600 / facts.arrivals_per_hour
     sensor_seconds = interval_seconds * policy.most_small_files / facts.batch_files
     # So many files a second are too many for so many reads a second: what is lost grows with the square of the time.
-    lost_per_second = seconds_per_opening() * facts.batch_files / interval_seconds * (policy.reads_per_day or 0) * 1_000 / DAY_MS
+    lost_per_second = SECONDS_PER_OPENING * facts.batch_files / interval_seconds * (policy.reads_per_day or 0) * 1_000 / DAY_MS
     if lost_per_second:
         sensor_seconds = min(sensor_seconds, sqrt(2 * merge_seconds / lost_per_second))
     numbers = {
-        "batch_bytes": facts.batch_bytes,
-        "batch_files": facts.batch_files,
+        **asdict(facts),
         "files_needed": files_needed,
         "target_bytes": target_bytes,
         "arrivals_per_hour": f"{facts.arrivals_per_hour:.1f}",
@@ -118,17 +119,6 @@ def choose_strategy(policy: Compaction, facts: WriteFacts | None, *, known: int 
     if sensor_seconds > latency_seconds and merge_seconds <= min(latency_seconds, interval_seconds * _MERGE_SHARE):
         return _choice(AfterWrite(), Reason.AFTER_WRITE_CHOSEN, **numbers)
     return _choice(BySensor(), Reason.SENSOR_CHOSEN, **numbers)
-
-
-def _merge_seconds(facts: WriteFacts, rates: Rates, target_bytes: int) -> float:
-    """The seconds of a merge after one batch: of its files, and in each partition an earlier file that is half full on average."""
-    half_full = min(facts.table_bytes, facts.batch_partitions * target_bytes // 2)
-    return estimate(
-        rates,
-        files_removed=facts.batch_files + facts.batch_partitions,
-        bytes_removed=facts.batch_bytes + half_full,
-        files_added=facts.batch_partitions,
-    ).seconds
 
 
 def _choice(strategy: type_of_strategy, reason: Reason, **numbers: object) -> StrategyChoice:

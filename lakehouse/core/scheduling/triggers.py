@@ -1,8 +1,6 @@
-"""What makes a table due for a compaction: any one of its policy's triggers, each with its own reason and numbers.
+"""The triggers of a table's policy: any one of them makes it due for a compaction, each with its own reason and numbers.
 
-All of it is decided by what the newest event of the table told; what is unknown (`None`) sets nothing off.
-
-Readers come first: a compaction is due when they have lost what it takes (`read_losses`). Beside that a number of mergeable files makes it
+Readers come first: a compaction is due when they have lost its price (`read_losses`). Beside that a number of mergeable files makes it
 due in any case. It is small where readers may be unknown, and a bound for what no reader tells where they are known.
 """
 
@@ -12,14 +10,12 @@ from statistics import fmean, median
 from typing import Any, Literal
 
 from lakehouse.core.compaction.plan import CompactionPlan
-from lakehouse.core.costs.estimate import price
+from lakehouse.core.costs.estimate import SECONDS_PER_OPENING, price, usd_per_opening
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
-from lakehouse.core.reasons import Explained, Explanation, Reason
-from lakehouse.core.scheduling.health import Health
-from lakehouse.core.scheduling.net_benefit import NetBenefit, seconds_per_opening, usd_per_opening
+from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.core.scheduling.read_losses import ReadBalance, opening_steps, type_of_steps
 from lakehouse.core.text import utc_text
 from lakehouse.core.units import HOUR_MS
@@ -38,7 +34,7 @@ _ROLLING_RUNS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnceCold:
-    """What a table's figures will be from `at_ms` on, when all of it is cold, if nobody writes until then; named as in `TableState`."""
+    """The figures of a table from `at_ms` on, when all of it is cold, if nobody writes until then; named as in `TableState`."""
 
     at_ms: int
     mergeable_file_count: int
@@ -52,18 +48,35 @@ class OnceCold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NetBenefit:
+    """Benefit per day (reads, openings that each is spared, the price of one) beside the cost of the plan's estimate, both in USD."""
+
+    benefit_usd_per_day: float
+    cost_usd: float
+
+    @property
+    def ratio(self) -> float:
+        """Benefit per day for each USD of cost; what costs nothing is worth nothing, since there is nothing to do."""
+        return self.benefit_usd_per_day / self.cost_usd if self.cost_usd > 0 else 0.0
+
+    @property
+    def sentence(self) -> str:
+        """Both, and their ratio, for a person."""
+        return f"saves {self.benefit_usd_per_day:.3g} USD a day and costs {self.cost_usd:.3g} USD, ratio {self.ratio:.3g}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
-    """What is known of one table; `None` is unknown, and unknown never leads to a run.
+    """The known facts of one table; `None` is unknown, and unknown never leads to a run.
 
     `files_after` are the live files that would remain. `oldest_small_ms` is when the oldest file was written that a compaction would
     merge and none has written; `purged_row_count` are the deleted rows that it would take out. `slowdown` is the share by which the
-    table's readers take longer than they used to. `due_since_ms` is since when it has been waiting for its turn. `once_cold` is what
-    time alone will change, where some of the table is too warm to be merged. `sensor_driven` tells whether a strategy that is chosen by
-    the table's past is the sensor's at present, `chosen` is its name. `prices` are the table's own: its cost was computed with them.
-    `openings` are steps since the last compaction: from a time (ms) on, another would save each full read so many openings. Readers did
-    `lost_openings` of them, at least, and probes measured the `opening_seconds` of one. `comparison_seconds` follow a compaction's commit.
-    `readers` are `declared` where all of them are known, `seen` where some were for a day. `committed_ms` tells the version from that of
-    a table that was made anew, or restored. `on_s3`: it lies where openings cost requests.
+    table's readers take longer than they used to. `due_since_ms` is since when it has been waiting for its turn. `sensor_driven` tells
+    whether a strategy that is chosen by the table's past is the sensor's at present, `chosen` is its name. `openings` are steps since the
+    last compaction: from a time (ms) on, another would save each full read so many openings. Readers did `lost_openings` of them, at least,
+    and probes measured the `opening_seconds` of one. `comparison_seconds` follow a compaction's commit. `readers` are `declared` where all
+    of them are known, `seen` where some were for a day. `committed_ms` tells the version from that of a table that was made anew, or
+    restored. `on_s3`: openings cost requests.
     """
 
     table: str
@@ -82,7 +95,7 @@ class TableState:
     comparison_seconds: float | None = None
     openings: type_of_steps | None = None
     lost_openings: float | None = None
-    opening_seconds: float | None = None
+    opening_seconds: float = SECONDS_PER_OPENING
     readers: Literal["declared", "seen", "unknown"] = "unknown"
     health_score: float | None = None
     reads_per_day: float | None = None
@@ -109,9 +122,8 @@ class TableState:
             return self
         figures = {each.name: getattr(cold, each.name) for each in fields(cold) if each.name != "at_ms"}
         found = replace(self, once_cold=None, **figures)
-        if self.openings is None:
-            return found
-        return replace(found, openings=(*self.openings, (cold.at_ms, found.openings_saved or 0)))
+        openings = None if self.openings is None else (*self.openings, (cold.at_ms, found.openings_saved or 0))
+        return replace(found, openings=openings)
 
     @property
     def balance(self) -> ReadBalance | None:
@@ -120,7 +132,7 @@ class TableState:
             return None
         compared = self.comparison_seconds or 0.0
         return ReadBalance(
-            lost_seconds=self.lost_openings * seconds_per_opening(self.opening_seconds),
+            lost_seconds=self.lost_openings * self.opening_seconds,
             lost_usd=self.lost_openings * self._usd_per_opening,
             cost_seconds=self.estimate_seconds + compared,
             cost_usd=self.estimate_usd + price(self.prices, seconds=compared),
@@ -140,55 +152,60 @@ class TableState:
         return usd_per_opening(self.prices, on_s3=self.on_s3, opening_seconds=self.opening_seconds)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding(Explained):
-    """Whether a trigger is reached (`fired`), and the explanation of it, or of why none is."""
-
-    fired: bool
-
-
 def state_of(
-    snapshot: Snapshot, health: Health, once_cold: tuple[int, CompactionPlan] | None = None, *, history: Commits | None = None
+    snapshot: Snapshot, plan: CompactionPlan, once_cold: tuple[int, CompactionPlan] | None = None, *, history: Commits | None = None
 ) -> TableState:
-    """What the log alone tells of a table: everything but its readers, its runs and its waiting.
+    """The state of a table as its log alone tells it: everything but its health, its readers, its runs and its waiting.
 
-    `once_cold` is the plan of the time when all of the table will be cold, and that time. Without `history`, what readers could have been
-    spared is unknown.
+    `once_cold` is the plan of the time when all of the table will be cold, and that time. Without `history`, openings are unknown.
     """
     return TableState(
         table=snapshot.table,
         version=snapshot.version,
         committed_ms=snapshot.committed_ms,
-        file_count=health.file_count,
-        size_bytes=health.size_bytes,
+        file_count=snapshot.file_count,
+        size_bytes=snapshot.size_bytes,
         deleted_rows_share=_deleted_rows_share(snapshot.files),
-        health_score=health.score,
-        openings=None if history is None else opening_steps(snapshot, health.plan, history),
+        openings=None if history is None else opening_steps(snapshot, plan, history),
         once_cold=OnceCold(at_ms=once_cold[0], **_figures(snapshot, once_cold[1])) if once_cold else None,
         on_s3=snapshot.on_s3,
-        **_figures(snapshot, health.plan),
+        **_figures(snapshot, plan),
     )
 
 
-def find_trigger(state: TableState, policy: Compaction, *, now_ms: int) -> Finding:
+def find_trigger(state: TableState, policy: Compaction, *, now_ms: int) -> Explanation:
     """The first trigger that is reached, or why none is: the readers', then in the order of the policy's knobs."""
     threshold, cadence = _threshold(state, policy)
     mergeable, balance = state.mergeable_file_count, state.balance
     if state.version is None or mergeable is None:
-        return _finding(Reason.NO_FACTS, threshold=threshold)
+        return Reason.NO_FACTS.explain(threshold=threshold)
+    counts = {"mergeable": mergeable, "threshold": threshold}
     if mergeable > 0:
         if balance and balance.is_due:
-            return _finding(Reason.DUE_READERS, fired=True, lost=balance.lost, cost=balance.cost)
+            return Reason.DUE_READERS.explain(**balance.numbers)
         if mergeable >= threshold:
-            return _finding(Reason.DUE, cadence, fired=True, mergeable=mergeable, threshold=threshold)
+            return Explanation(Reason.DUE, counts, cadence)
         if found := _by_age(state, policy, now_ms=now_ms):
             return found
     if found := _by_deleted_rows(state, policy):
         return found
-    more = cadence + _once_cold_text(state)
+    cold = state.once_cold
+    more = cadence + (f"; {cold.mergeable_file_count} once all of it is cold, from {utc_text(cold.at_ms)} on" if cold else "")
     if mergeable == 0 or balance is None or not _trusts_readers(state):
-        return _finding(Reason.BELOW_THRESHOLD, more, mergeable=mergeable, threshold=threshold)
-    return _finding(Reason.READERS_LOSE_LITTLE, more, lost=balance.lost, cost=balance.cost, mergeable=mergeable, threshold=threshold)
+        return Explanation(Reason.BELOW_THRESHOLD, counts, more)
+    return Explanation(Reason.READERS_LOSE_LITTLE, {**balance.numbers, **counts}, more)
+
+
+def is_due(finding: Explanation) -> bool:
+    """Whether a trigger is reached."""
+    return finding.reason in (Reason.DUE_READERS, Reason.DUE, Reason.DUE_AGE, Reason.DUE_DELETED_ROWS)
+
+
+def net_benefit_cells(net_benefit: NetBenefit | None) -> tuple[str, ...]:
+    """A day's benefit, the cost and their ratio, as cells of a table; `-` where they are unknown."""
+    if net_benefit is None:
+        return ("-",) * 3
+    return tuple(f"{usd:.3g}" for usd in (net_benefit.benefit_usd_per_day, net_benefit.cost_usd, net_benefit.ratio))
 
 
 def slowdown_of(seconds: Sequence[float], *, earlier: int = 0) -> float | None:
@@ -242,31 +259,20 @@ def _threshold(state: TableState, policy: Compaction) -> tuple[int, str]:
     return wanted, f" ({wanted} for {declared}, since its readers take {slowdown:.0%} longer than they used to)"
 
 
-def _once_cold_text(state: TableState) -> str:
-    cold = state.once_cold
-    return f"; {cold.mergeable_file_count} once all of it is cold, from {utc_text(cold.at_ms)} on" if cold else ""
-
-
-def _by_age(state: TableState, policy: Compaction, *, now_ms: int) -> Finding | None:
+def _by_age(state: TableState, policy: Compaction, *, now_ms: int) -> Explanation | None:
     limit = policy.max_small_file_age_hours * _bound_times(state, policy)
     if not limit or state.oldest_small_ms is None:
         return None
     hours = (now_ms - state.oldest_small_ms) / HOUR_MS
-    if hours < limit:
-        return None
-    return _finding(Reason.DUE_AGE, fired=True, mergeable=state.mergeable_file_count, hours=f"{hours:.1f}", limit=f"{limit:g}")
+    return None if hours < limit else Reason.DUE_AGE.explain(mergeable=state.mergeable_file_count, hours=f"{hours:.1f}", limit=f"{limit:g}")
 
 
-def _by_deleted_rows(state: TableState, policy: Compaction) -> Finding | None:
+def _by_deleted_rows(state: TableState, policy: Compaction) -> Explanation | None:
     """Only where the plan takes some of them out: a layout may leave them where they are, and a warm partition does."""
     limit, share = policy.purge_deleted_rows_share, state.deleted_rows_share
     if not limit or share is None or share < limit or not state.purged_row_count:
         return None
-    return _finding(Reason.DUE_DELETED_ROWS, fired=True, share=f"{share:.0%}", limit=f"{limit:.0%}")
-
-
-def _finding(reason: Reason, more: str = "", *, fired: bool = False, **numbers: object) -> Finding:
-    return Finding(fired=fired, explanation=Explanation(reason, numbers, more))
+    return Reason.DUE_DELETED_ROWS.explain(share=f"{share:.0%}", limit=f"{limit:.0%}")
 
 
 def _deleted_rows_share(files: Sequence[DataFile]) -> float | None:

@@ -7,6 +7,7 @@ Dagster's. No value comes from the environment: metadata is shown to everybody.
 from collections.abc import Iterable
 from dataclasses import asdict, fields, replace
 from itertools import groupby, islice
+from math import inf
 from operator import itemgetter
 from typing import Any
 
@@ -22,8 +23,8 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.ingest.batches import ingest_app_id
 from lakehouse.core.ingest.outcome import WriteOutcome
-from lakehouse.core.scheduling.health import Health
-from lakehouse.core.scheduling.rewrite_loops import Rewrites
+from lakehouse.core.scheduling.circuit_breaker import Rewrites
+from lakehouse.core.scheduling.health import HISTOGRAM_BYTES, Health
 from lakehouse.core.scheduling.triggers import OnceCold, TableState, state_of
 from lakehouse.core.text import count_of, size_text, utc_text
 from lakehouse.core.vacuum.outcome import VacuumOutcome
@@ -81,8 +82,8 @@ def table_metadata(table: Table, assessed: Assessment) -> type_of_metadata:
     strategy = strategy_in_force(table, facts).strategy
     once_cold = plan_once_cold(table, snapshot, facts.history, now_ms=now_ms())
     in_force = {"sensor_driven": isinstance(strategy, BySensor), "chosen": type(strategy).__name__}
-    state = state_of(snapshot, health, once_cold, history=facts.history)
-    state = replace(state, last_compaction_ms=assessed.last_compaction_ms, **in_force)
+    state = state_of(snapshot, health.plan, once_cold, history=facts.history)
+    state = replace(state, last_compaction_ms=assessed.last_compaction_ms, health_score=health.score, **in_force)
     numbers = {name: number for name in _STATE_NUMBERS if (number := getattr(state, name)) is not None}
     parts = [[part.name, str(part.weight), f"{part.value:.2f}", part.sentence] for part in health.parts]
     times = {name: _timestamp(ms) for name in _STATE_TIMES if (ms := getattr(state, f"{name}_ms")) is not None}
@@ -227,13 +228,12 @@ def compaction_metadata(outcome: CompactionOutcome) -> type_of_metadata:
 
 
 def _picture(health: Health) -> tuple[Markdown, ...]:
-    counts = [size.file_count for size in health.histogram]
-    filled = [place for place, count in enumerate(counts) if count]
+    filled = [place for place, count in enumerate(health.histogram.values()) if count]
     if not filled:
         return (markdown_text("no files"),)
-    shown = health.histogram[filled[0] : filled[-1] + 1]
     candidate = health.plan.policy.candidate_bytes
-    bars = [(size.label, size.file_count, size.below_bytes is not None and size.below_bytes <= candidate) for size in shown]
+    bins = zip(health.histogram.items(), (*HISTOGRAM_BYTES, inf), strict=True)
+    bars = [(label, count, below_bytes <= candidate) for (label, count), below_bytes in bins][filled[0] : filled[-1] + 1]
     return (histogram_picture(bars), markdown_table(["size", "files"], [[label, str(count)] for label, count, _ in bars]))
 
 

@@ -12,10 +12,9 @@ from dagster import DagsterRunStatus, RunRecord
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.reasons import Explanation
-from lakehouse.core.scheduling.circuit_breaker import TRIES_ALLOWED, CompactionTry, assess_breaker, hold_back
+from lakehouse.core.scheduling.circuit_breaker import TRIES_ALLOWED, CompactionTry, Rewrites, assess_breaker, hold_back
 from lakehouse.core.scheduling.ranking import CYCLE_MS, Bounds, Decision, RunState, Try, choose_compactions, run_key
 from lakehouse.core.scheduling.read_rates import count_reads, with_readers
-from lakehouse.core.scheduling.rewrite_loops import Rewrites
 from lakehouse.core.scheduling.triggers import TableState
 from lakehouse.defs.dagster_records import (
     ended_requests,

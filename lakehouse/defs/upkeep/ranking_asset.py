@@ -9,8 +9,8 @@ from hashlib import sha256
 
 import dagster as dg
 
-from lakehouse.core.scheduling.net_benefit import net_benefit_cells
 from lakehouse.core.scheduling.ranking import Decision
+from lakehouse.core.scheduling.triggers import net_benefit_cells
 from lakehouse.defs.metadata.markdown import markdown_table, markdown_value
 from lakehouse.defs.upkeep.fleet_from_events import Fleet, SensorCursor
 

@@ -14,12 +14,13 @@ from lakehouse.core.reasons import Explanation
 from lakehouse.core.scheduling.circuit_breaker import (
     BreakerState,
     CompactionTry,
+    Rewrites,
     assess_breaker,
+    find_rewrites,
     hold_back,
     persons_hold_back,
     tries_of,
 )
-from lakehouse.core.scheduling.rewrite_loops import Rewrites, find_rewrites
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.read_probe import NOT_PROBED, ProbeReading, read_probes
 from lakehouse.engine.journal.journal import Journal

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lakehouse.core.compaction.outcome import CompactionOutcome
+from lakehouse.core.costs.estimate import SECONDS_PER_OPENING
 from lakehouse.core.costs.measured_benefit import (
     Probe,
     assess_benefit,
@@ -60,12 +61,12 @@ _SCANS_TOLD = 5
 class ProbeReading:
     """The scans of a table's newest probes, oldest first, and the back-off that follows from the last; `None`: it is not held off.
 
-    `opening_seconds` is what the opening of one file took in them, `None`: too few tell.
+    `opening_seconds` is what the opening of one file took in them, the default where too few tell.
     """
 
     scans: tuple[Scan, ...] = ()
     backoff: Explanation | None = None
-    opening_seconds: float | None = None
+    opening_seconds: float = SECONDS_PER_OPENING
 
 
 NOT_PROBED = ProbeReading()

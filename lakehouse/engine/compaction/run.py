@@ -25,8 +25,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from lakehouse.core.compaction.conflicts import Loss, half_of, partitions_removed_from, without_partitions
-from lakehouse.core.compaction.foreign_writers import write_intervals_of
+from lakehouse.core.compaction.conflicts import Loss, half_of, partitions_removed_from, seconds_to_wait, without_partitions
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import CompactionPlan, plan_table
 from lakehouse.core.costs.estimate import fit_rates
@@ -88,8 +87,7 @@ def await_quiet(lake: Lake, table: Table, seconds: float) -> float:
     started, deadline = time.monotonic(), None
     while True:
         facts = lake.facts(table.key)
-        write_intervals = None if facts is None else write_intervals_of(facts.history)
-        left = write_intervals.seconds_to_wait(now_ms=now_ms(), seconds=seconds) if write_intervals else 0.0
+        left = 0.0 if facts is None else seconds_to_wait(facts.history, now_ms=now_ms(), seconds=seconds)
         deadline = deadline or started + left
         if not left or time.monotonic() >= deadline:
             return time.monotonic() - started
@@ -106,8 +104,7 @@ def _compact(
     planned = _plan(table, before, losses)
     if not planned.bins:
         return _outcome(planned, [], losses, before)
-    write_intervals = write_intervals_of(before.history) if may_wait else None
-    if write_intervals and write_intervals.seconds_to_wait(now_ms=now_ms(), seconds=planned.estimate.seconds):
+    if may_wait and seconds_to_wait(before.history, now_ms=now_ms(), seconds=planned.estimate.seconds):
         return planned.estimate.seconds
     mark, started = uuid4().hex, time.monotonic()
     expect_verification(lake, table.key, mark, version=before.snapshot.version)
@@ -126,9 +123,10 @@ def _compact(
         after = _facts_since(lake, table, before.snapshot.version)
         commits = after.history.marked(mark)
         if conflict is not None:
-            losses.append(_loss(before, after, planned, commits, seconds_optimize))
-            _record(lake, table, losses[-1], run=run, why=first_line(conflict))
-            seconds_optimize -= losses[-1].wasted_seconds
+            losses.append(_loss(before, after, planned, commits, seconds_optimize, run=run, why=first_line(conflict)))
+            with contextlib.suppress(LakehouseError):  # storage that does not answer must not end what may still succeed
+                Journal(lake.store).record_try(table.key, losses[-1].ended)
+            seconds_optimize -= losses[-1].ended.seconds
             if not commits:
                 raise conflict
         with settled(lake, table.key, mark):
@@ -155,34 +153,25 @@ def _plan(table: Table, facts: TableFacts, losses: Sequence[Loss]) -> Compaction
     rest = without_partitions(whole, facts.snapshot, contested, rates=fit_rates(facts.history, facts.snapshot, prices=table.prices))
     if contested and rest.bins:
         return rest
-    return plan_table(half_of(table, losses), facts.snapshot, facts.history, now_ms=now_ms())
+    return plan_table(half_of(table, losses[-1]), facts.snapshot, facts.history, now_ms=now_ms())
 
 
-def _loss(before: TableFacts, after: TableFacts, planned: CompactionPlan, commits: Sequence[Commit], seconds: float) -> Loss:
+def _loss(
+    before: TableFacts, after: TableFacts, planned: CompactionPlan, commits: Sequence[Commit], seconds: float, *, run: str, why: str
+) -> Loss:
     """What a conflict cost: all of the plan but what was committed before it, and that share of the time."""
     meanwhile = after.history.between(before.snapshot.version, after.snapshot.version) or ()
     wasted_bytes = max(0, planned.bytes_removed - sum(commit.removed_bytes for commit in commits))
-    return Loss(
-        partitions=partitions_removed_from(before.snapshot, meanwhile),
-        wasted_files=max(0, planned.files_removed - sum(len(commit.removed_paths) for commit in commits)),
-        planned_bytes=planned.bytes_removed,
-        wasted_bytes=wasted_bytes,
-        wasted_seconds=seconds * wasted_bytes / max(1, planned.bytes_removed),
-    )
-
-
-def _record(lake: Lake, table: Table, loss: Loss, *, run: str, why: str) -> None:
     ended = CompactionTry(
         ended_ms=now_ms(),
         result="conflict",
-        bytes_rewritten=loss.wasted_bytes,
-        files_rewritten=loss.wasted_files,
-        seconds=loss.wasted_seconds,
+        bytes_rewritten=wasted_bytes,
+        files_rewritten=max(0, planned.files_removed - sum(len(commit.removed_paths) for commit in commits)),
+        seconds=seconds * wasted_bytes / max(1, planned.bytes_removed),
         why=why,
         run=run,
     )
-    with contextlib.suppress(LakehouseError):  # storage that does not answer must not end what may still succeed
-        Journal(lake.store).record_try(table.key, ended)
+    return Loss(partitions=partitions_removed_from(before.snapshot, meanwhile), planned_bytes=planned.bytes_removed, ended=ended)
 
 
 def _outcome(planned: CompactionPlan, commits: Sequence[Commit], losses: Sequence[Loss], facts: TableFacts) -> CompactionOutcome:
@@ -195,7 +184,7 @@ def _outcome(planned: CompactionPlan, commits: Sequence[Commit], losses: Sequenc
         bytes_removed=sum(commit.removed_bytes for commit in commits),
         bytes_added=sum(commit.added_bytes for commit in commits),
         conflicts=len(losses),
-        wasted_bytes=sum(loss.wasted_bytes for loss in losses),
-        wasted_seconds=sum(loss.wasted_seconds for loss in losses),
+        wasted_bytes=sum(loss.ended.bytes_rewritten for loss in losses),
+        wasted_seconds=sum(loss.ended.seconds for loss in losses),
         facts=facts,
     )

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lakehouse.core.compaction.comparison import Comparison
+from lakehouse.core.compaction.outcome import Comparison
 from lakehouse.core.delta.commits import Commit, Commits, brought_back_by, prediction_in
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.errors import Broken, Refused

@@ -7,13 +7,13 @@ from random import Random
 
 import pytest
 
-from lakehouse.core.backtest.hindsight import LogEvent, ReadHistory, best_schedule, events_of, read_history
+from lakehouse.core.backtest.hindsight import ReadHistory, best_schedule, read_history
 from lakehouse.core.costs.estimate import DEFAULT_RATES, price
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.delta.commits import Commit
-from lakehouse.core.scheduling.read_losses import lost_openings
-from lakehouse.core.scheduling.triggers import TableState, find_trigger
+from lakehouse.core.scheduling.read_losses import LogEvent, lost_openings
+from lakehouse.core.scheduling.triggers import TableState, find_trigger, is_due
 from lakehouse.core.units import DAY_MS, HOUR_MS
 from lakehouse_tests.core.example_snapshots import QUIET, data_file, snapshot
 
@@ -51,7 +51,7 @@ def by_the_rule(history: type_of_history, fixed: int, per_file: int) -> tuple[fl
             estimate_usd=price(DEFAULT_PRICES, seconds=cost * SECONDS_PER_OPENING),
             readers="declared",
         )
-        if find_trigger(state, KNOWN, now_ms=now_ms).fired:
+        if is_due(find_trigger(state, KNOWN, now_ms=now_ms)):
             total, count, last_reads = total + cost, count + 1, last_reads + files
             files, steps, reads_ms = 0, [(now_ms, 0)], []
     return total, count, last_reads
@@ -111,8 +111,8 @@ def writes(count: int, hours: float = 1, files: int = 2) -> tuple[LogEvent, ...]
 
 
 def history_of(events: tuple[LogEvent, ...], reads_per_day: float, **more: object) -> ReadHistory:
-    policy = Compaction(target_file_bytes=1_000_000, min_small_files=4, **QUIET)
-    return ReadHistory(start=(), events=events, policy=policy, rates=DEFAULT_RATES, reads_per_day=reads_per_day, **more)  # type: ignore[arg-type]
+    policy = Compaction(target_file_bytes=1_000_000, min_small_files=4, reads_per_day=reads_per_day, **QUIET)
+    return ReadHistory(start=(), events=events, policy=policy, rates=DEFAULT_RATES, **more)  # type: ignore[arg-type]
 
 
 def test_a_schedule_is_billed_by_what_its_readers_lost_and_what_its_compactions_took() -> None:
@@ -161,7 +161,7 @@ def test_a_file_from_before_the_log_is_there_once_however_many_vectors_it_got() 
         Commit(version=n, committed_ms=n, operation="DELETE", changed_data=True, added_paths=("old",), removed_paths=("old",))
         for n in (1, 2)
     ]
-    history = read_history(vectors, files, snapshot([]), policy=Compaction(), rates=DEFAULT_RATES, reads_per_day=0)
+    history = read_history(vectors, files, snapshot([]), policy=Compaction(), rates=DEFAULT_RATES)
     assert [path for path, *_ in history.start] == ["old", "older"]
 
 
@@ -197,20 +197,13 @@ def test_of_a_long_history_fewer_events_are_chosen_from_and_all_reads_count() ->
 
 def test_a_log_is_told_without_its_compactions_whose_times_stay() -> None:
     def commit(version: int, added: tuple[str, ...], removed: tuple[str, ...] = (), *, is_data: bool = True) -> Commit:
-        sizes = {"added_bytes": 50 * len(added)}
-        return Commit(
-            version=version,
-            committed_ms=version * 10,
-            operation="WRITE",
-            changed_data=is_data,
-            added_paths=added,
-            removed_paths=removed,
-            **sizes,
-        )
+        paths, at_ms = {"added_paths": added, "removed_paths": removed}, version * 10
+        return Commit(version=version, committed_ms=at_ms, operation="WRITE", changed_data=is_data, added_bytes=50 * len(added), **paths)
 
     commits = [commit(1, ("a", "b")), commit(2, ("m",), ("a", "b"), is_data=False), commit(3, ("c",), ("m",)), commit(4, ("c",), ("c",))]
-    found = events_of(commits, snapshot([]), {"c": 70}, compacted_ms=[20, 35])
-    assert found == (
+    made = snapshot([data_file(70, "c")])
+    found = read_history(commits, made.files, made, policy=Compaction(), rates=DEFAULT_RATES, compacted_ms=[20, 35])
+    assert found.events == (
         LogEvent(at_ms=10, added=(("a", "", 50), ("b", "", 50))),
         LogEvent(at_ms=20),
         LogEvent(at_ms=30, added=(("c", "", 70),), removed=("a", "b")),

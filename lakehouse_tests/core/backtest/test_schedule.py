@@ -12,37 +12,24 @@ from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.declaration.strategies import AfterWrite, Chosen, Scheduled
 from lakehouse.core.declaration.windows import Window
 from lakehouse.core.delta.commit_files import FileCommit, FileHistory
-from lakehouse.core.delta.snapshot import DataFile, LogTail, Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
-from lakehouse_tests.core.example_snapshots import POLICY
+from lakehouse.core.units import HOUR_MS
+from lakehouse_tests.core.example_snapshots import POLICY, data_file, snapshot
 
-HOUR_MS = 3_600_000
-SHAPE = Snapshot(
-    table="t", uri="/t", version=0, committed_ms=0, files=(), log=LogTail(checkpoint_version=None, commit_count=0, commit_bytes=0)
-)
+SHAPE = snapshot([])
 SOON = replace(POLICY, min_small_files=2)
 
 
 def replayed(policy: Compaction, *hours: float, files: int = 1, prices: Prices = DEFAULT_PRICES) -> Backtest:
     """A table that got `files` files at each of these hours after midnight, and then again a year later."""
     times = [*(round(hour * HOUR_MS) for hour in hours), 365 * 24 * HOUR_MS]
-    commits = tuple(
-        FileCommit(
-            version=version,
-            committed_ms=time,
-            operation="WRITE",
-            changed_data=True,
-            added=tuple(_file(f"{version}-{place}", 10 * (place + 1), time) for place in range(files)),
-            shape=SHAPE,
-        )
-        for version, time in enumerate(times)
-    )
-    return simulate_history(FileHistory(table="t", start=None, commits=commits), policy, rates=replace(DEFAULT_RATES, prices=prices))
-
-
-def _file(path: str, size_bytes: int, time_ms: int) -> DataFile:
-    return DataFile(path=path, size_bytes=size_bytes, modified_ms=time_ms, row_count=1)
+    commits: list[FileCommit] = []
+    for version, time in enumerate(times):
+        added = tuple(replace(data_file(10 * (place + 1), f"{version}-{place}"), modified_ms=time) for place in range(files))
+        commits.append(FileCommit(version=version, committed_ms=time, operation="WRITE", changed_data=True, added=added, shape=SHAPE))
+    history = FileHistory(table="t", start=None, commits=tuple(commits))
+    return simulate_history(history, policy, rates=replace(DEFAULT_RATES, prices=prices))
 
 
 def hours_of(backtest: Backtest) -> list[float]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakehouse.core.backtest.row_lineage import trace
+from lakehouse.core.backtest.row_lineage import Lineage
 from lakehouse.core.backtest.simulated_table import SimulatedTable
 from lakehouse.core.compaction.bins import Bin
 from lakehouse.core.delta.commit_files import FileHistory
@@ -12,7 +12,7 @@ FILES = [data_file(100, "a", rows=10), data_file(200, "b", rows=20), data_file(3
 
 
 def table() -> SimulatedTable:
-    return SimulatedTable(trace(FileHistory(table="t", start=snapshot(FILES), commits=())))
+    return SimulatedTable(Lineage(FileHistory(table="t", start=snapshot(FILES), commits=())))
 
 
 def test_a_bin_becomes_one_file_of_its_live_rows() -> None:

@@ -10,20 +10,20 @@ from hypothesis import strategies as st
 
 from lakehouse.core.compaction.bin_packing import TRIVIAL_BYTES_PER_CORE
 from lakehouse.core.compaction.bins import Packing
-from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
+from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.compaction.target_size import LARGEST_TARGET, SMALLEST_TARGET, choose_target
 from lakehouse.core.declaration.compaction_policy import MIB, Compaction
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.snapshot import Column, DataFile, Snapshot
 from lakehouse.core.reasons import Reason
-from lakehouse_tests.core.example_snapshots import POLICY, data_file, snapshot
-from lakehouse_tests.core.optimize_oracle import NO_PAST, after, delta_bins, written
+from lakehouse_tests.core.example_snapshots import NO_PAST, POLICY, data_file, plan_of, snapshot
+from lakehouse_tests.core.optimize_oracle import after, delta_bins, written
 
 HOUR_MS = 3_600_000
 
 
 def planned(table: Snapshot, past: Commits = NO_PAST, **knobs: float) -> CompactionPlan:
-    return plan_compaction(table, replace(POLICY, **knobs), history=past, now_ms=1_000 * table.version)  # type: ignore[arg-type]
+    return plan_of(table, replace(POLICY, **knobs), past=past, now_ms=1_000 * table.version)  # type: ignore[arg-type]
 
 
 def cutoff_of(plan: CompactionPlan) -> int:
@@ -252,7 +252,7 @@ def stories(draw: st.DrawFn) -> tuple[Snapshot, Commits, Compaction]:
 
     table, past = written(start, NO_PAST, some_files("old"))
     first = replace(POLICY, target_file_bytes=unit * draw(st.sampled_from([500, 1_000, 8_000])))
-    done = plan_compaction(table, first, history=past)
+    done = plan_of(table, first, past=past)
     bins = delta_bins(table, done)
     table, past = after(table, past, done, bins, [sum(file.size_bytes for file in bin_) for bin_ in bins])
     table, past = written(table, past, some_files("new"))
@@ -274,7 +274,7 @@ def test_whatever_the_knobs_the_plan_is_what_delta_does_and_runs_end_where_the_p
     now_ms = 1_000 * table.version + 5_000
     left: int | None = None
     for _ in range(60):
-        plan = plan_compaction(table, policy, history=past, now_ms=now_ms)
+        plan = plan_of(table, policy, past=past, now_ms=now_ms)
         bins = delta_bins(table, plan, ties=lambda _: random.randrange(100)) if plan.bins else []
         assert sorted(sorted(file.size_bytes for file in bin_) for bin_ in bins) == sorted(
             sorted(file.size_bytes for file in bin_.files) for bin_ in plan.bins

@@ -4,13 +4,12 @@ from typing import Literal
 
 import pytest
 
-from lakehouse.core.compaction.comparison import COMPARED_BYTES
-from lakehouse.core.compaction.plan import plan_compaction
+from lakehouse.core.compaction.plan import COMPARED_BYTES
 from lakehouse.core.costs.estimate import DEFAULT_RATES, estimate
 from lakehouse.core.costs.ledger import account_for
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse_tests.core.example_histories import compaction, past
-from lakehouse_tests.core.example_snapshots import snapshot
+from lakehouse_tests.core.example_snapshots import plan_of, snapshot
 
 HALF = COMPARED_BYTES // 2
 MB = 1_000_000
@@ -29,7 +28,7 @@ def test_the_plan_says_what_is_compared_and_why(
     verify: Literal["automatic", "content", "rows"], sizes: list[int], by: str, told: str
 ) -> None:
     policy = Compaction(verify=verify, target_file_bytes=2 * COMPARED_BYTES, min_small_files=2, max_bytes_per_run=0)
-    plan = plan_compaction(snapshot(sizes), policy)
+    plan = plan_of(snapshot(sizes), policy)
     assert plan.bins and (plan.verify, plan.as_json()["verify"]) == (by, by)
     assert told in plan.verify_sentence == plan.as_json()["verify_sentence"]
 

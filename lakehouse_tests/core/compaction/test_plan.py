@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
+from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.delta.snapshot import Column, DataFile, Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
-from lakehouse_tests.core.example_snapshots import POLICY, TARGET, data_file, plan, snapshot
-from lakehouse_tests.core.optimize_oracle import NO_PAST, after, day_of, delta_bins
+from lakehouse_tests.core.example_snapshots import NO_PAST, POLICY, TARGET, data_file, plan, plan_of, snapshot
+from lakehouse_tests.core.optimize_oracle import after, day_of, delta_bins
 
 # Whole-table sizes of a bin, smallest first. The target is 8,000 bytes, files below 6,000 are candidates.
 PACKING = {
@@ -91,9 +91,6 @@ def test_a_plan_is_limited_to_the_partitions_that_are_worth_it_and_takes_all_bin
     assert found.partitions == ((("day", "1"),),)
     assert [[file.path for file in bin_.files] for bin_ in found.bins] == [["a", "b"], ["old-0", "old-1"]]
     assert (found.files_removed, found.files_added, found.bytes_removed) == (4, 2, 14_000)
-
-
-def test_an_unpartitioned_plan_is_limited_to_nothing() -> None:
     assert plan([1_000, 1_000]).partitions is None
 
 
@@ -140,16 +137,8 @@ def test_the_sentence_and_the_json_hold_the_same_figures() -> None:
     found = plan([1_000, 2_000])
     assert found.sentence == "2 files (2.9 KiB) merge into 1"
     assert found.as_json() == {
-        "table": "bronze/t",
-        "version": 7,
-        "reason": "MERGEABLE_FILES",
-        "sentence": found.sentence,
-        "statement": "packing",
-        "target_file_bytes": TARGET,
-        "files_removed": 2,
-        "files_added": 1,
-        "bytes_removed": 3_000,
-        "files_left": 0,
+        "table": "bronze/t", "version": 7, "reason": "MERGEABLE_FILES", "sentence": found.sentence, "statement": "packing",
+        "target_file_bytes": TARGET, "files_removed": 2, "files_added": 1, "bytes_removed": 3_000, "files_left": 0,
         "verify": "content",
         "verify_sentence": "every row is compared after the commit, which takes about 0.1 s and 0.000009 USD",
         "estimate": found.estimate.as_json(),
@@ -182,7 +171,7 @@ def tables(draw: st.DrawFn) -> Snapshot:
 
 @given(tables())
 def test_bins_never_mix_partitions_nor_share_files_nor_pass_the_target(table: Snapshot) -> None:
-    found = plan_compaction(table, POLICY)
+    found = plan_of(table)
     packed = [file.path for bin_ in found.bins for file in bin_.files]
     assert len(packed) == len(set(packed))
     for bin_ in found.bins:
@@ -194,7 +183,7 @@ def test_bins_never_mix_partitions_nor_share_files_nor_pass_the_target(table: Sn
 @given(tables())
 def test_two_bins_of_one_partition_always_pass_the_target_together(table: Snapshot) -> None:
     by_day = defaultdict(list)
-    for bin_ in plan_compaction(table, POLICY).bins:
+    for bin_ in plan_of(table).bins:
         by_day[day_of(bin_.files[0])].append(bin_.size_bytes)
     for found in by_day.values():
         assert all(one + other > TARGET for place, one in enumerate(found) for other in found[place + 1 :])
@@ -202,7 +191,7 @@ def test_two_bins_of_one_partition_always_pass_the_target_together(table: Snapsh
 
 @given(tables(), st.randoms(use_true_random=False))
 def test_the_plan_predicts_what_delta_does_whatever_its_order_among_equal_sizes(table: Snapshot, random: Random) -> None:
-    done = plan_compaction(table, POLICY)
+    done = plan_of(table)
     # Where there is nothing to do, nothing is sent to Delta.
     actual = delta_bins(table, done, ties=lambda _: random.randrange(100)) if done.bins else []
     assert sorted([file.size_bytes for file in bin_] for bin_ in actual) == sorted(sizes(done))
@@ -211,10 +200,10 @@ def test_the_plan_predicts_what_delta_does_whatever_its_order_among_equal_sizes(
 
 @given(tables(), st.data(), st.randoms(use_true_random=False))
 def test_planning_the_outcome_of_a_plan_yields_nothing_to_do(table: Snapshot, data: st.DataObject, random: Random) -> None:
-    done = plan_compaction(table, POLICY)
+    done = plan_of(table)
     bins = delta_bins(table, done, ties=lambda _: random.randrange(100))
     outputs = [data.draw(st.sampled_from([1, size // 2 or 1, size])) for size in (sum(file.size_bytes for file in bin_) for bin_ in bins)]
-    again = plan_compaction(after(table, NO_PAST, done, bins, outputs)[0], POLICY)
+    again = plan_of(after(table, NO_PAST, done, bins, outputs)[0], POLICY)
     assert (again.bins, again.partitions) == ((), None)
     assert again.reason in {Reason.NO_FILES, Reason.NOTHING_SMALL, Reason.NOTHING_SHARES_A_BIN, Reason.ALREADY_COMPACTED}
     assert re.search(r"\d|^one ", again.sentence)

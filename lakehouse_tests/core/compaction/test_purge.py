@@ -6,14 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.compaction.plan import plan_compaction
 from lakehouse.core.compaction.purge import may_hold_other_columns
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.snapshot import Column, Snapshot
 from lakehouse.core.reasons import Reason
 from lakehouse_tests.core.compaction.test_bin_packing import in_day, paths, planned, stories
-from lakehouse_tests.core.example_snapshots import data_file, snapshot
+from lakehouse_tests.core.example_snapshots import data_file, plan_of, snapshot
 from lakehouse_tests.core.optimize_oracle import after, delta_bins
 
 
@@ -62,7 +61,7 @@ def test_a_purge_is_what_delta_does_and_then_packing_goes_on_to_an_end(story: tu
     table, past, policy = story
     policy, now_ms, left = replace(policy, purge_deleted_rows_share=share), 1_000 * table.version + 5_000, None
     for _ in range(60):
-        plan = plan_compaction(table, policy, history=past, now_ms=now_ms)
+        plan = plan_of(table, policy, past=past, now_ms=now_ms)
         bins = delta_bins(table, plan) if plan.bins else []
         assert sorted(sum(file.size_bytes for file in bin_) for bin_ in bins) == sorted(bin_.size_bytes for bin_ in plan.bins)
         assert left != 0 or not plan.bins

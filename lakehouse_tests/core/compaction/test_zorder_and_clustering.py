@@ -6,17 +6,16 @@ from typing import Any
 
 import pytest
 
-from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
+from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.declaration.compaction_policy import LiquidClustering, ZOrder
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.snapshot import Column, DataFile, Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
-from lakehouse.core.scheduling.health import assess_health
-from lakehouse.core.scheduling.triggers import find_trigger, state_of
+from lakehouse.core.scheduling.triggers import find_trigger, is_due, state_of
 from lakehouse_tests.core.compaction.test_bin_packing import paths
-from lakehouse_tests.core.example_snapshots import POLICY, data_file, snapshot
-from lakehouse_tests.core.optimize_oracle import NO_PAST, after, delta_bins, written
+from lakehouse_tests.core.example_snapshots import NO_PAST, POLICY, data_file, plan_of, snapshot
+from lakehouse_tests.core.optimize_oracle import after, delta_bins, written
 
 COLUMNS = (Column(name="id", type="bigint"), Column(name="text", type="string"), Column(name="day", type="int"))
 Z_ORDER, CLUSTERED = ZOrder(columns=("id", "text")), LiquidClustering(columns=("id",))
@@ -27,11 +26,11 @@ def daily(day: int, *sizes: int, name: str = "f") -> list[DataFile]:
 
 
 def zordered(table: Snapshot, past: Commits = NO_PAST, **knobs: Any) -> CompactionPlan:
-    return plan_compaction(table, replace(POLICY, data_layout=Z_ORDER, **knobs), history=past, now_ms=1_000 * table.version)
+    return plan_of(table, replace(POLICY, data_layout=Z_ORDER, **knobs), past=past, now_ms=1_000 * table.version)
 
 
 def clustered(table: Snapshot, past: Commits = NO_PAST, **knobs: Any) -> CompactionPlan:
-    return plan_compaction(table, replace(POLICY, data_layout=CLUSTERED, **knobs), history=past, now_ms=1_000 * table.version)
+    return plan_of(table, replace(POLICY, data_layout=CLUSTERED, **knobs), past=past, now_ms=1_000 * table.version)
 
 
 def start(*, days: bool, by: Sequence[str] = ()) -> Snapshot:
@@ -70,7 +69,7 @@ def test_other_columns_are_another_order_and_old_files_are_in_order_if_the_last_
     table, past = written(start(days=True), NO_PAST, daily(1, 900, 900))
     table, past = done(table, past, zordered(table, past))
     table, past = written(table, past, daily(1, 10, name="new"))
-    other = plan_compaction(table, replace(POLICY, data_layout=ZOrder(columns=("text",))), history=past, now_ms=0)
+    other = plan_of(table, replace(POLICY, data_layout=ZOrder(columns=("text",))), past=past, now_ms=0)
     assert other.reason is Reason.OUT_OF_ORDER
     old = replace(table, files=(*table.files, *daily(2, 50, 60, name="older-than-the-log")))
     assert zordered(old, past).bins == ()
@@ -97,16 +96,16 @@ REFUSED = {
 def test_a_z_order_is_refused_where_delta_refuses_it(columns: tuple[str, ...], properties: dict[str, str], why: str) -> None:
     table = replace(start(days=True), properties=properties)
     with pytest.raises(Refused, match=f"ZOrder.columns holds {why}"):
-        plan_compaction(table, replace(POLICY, data_layout=ZOrder(columns=columns)))
+        plan_of(table, replace(POLICY, data_layout=ZOrder(columns=columns)))
 
 
 def test_a_struct_takes_its_leaves_of_the_columns_with_statistics() -> None:
     columns = (Column(name="s", type="struct<a:int,b:struct<c:int,d:int>>"), Column(name="id", type="int"))
     table = replace(start(days=False), columns=columns, properties={"delta.dataSkippingNumIndexedCols": "3"})
     with pytest.raises(Refused, match="no statistics"):
-        plan_compaction(table, replace(POLICY, data_layout=ZOrder(columns=("id",))))
+        plan_of(table, replace(POLICY, data_layout=ZOrder(columns=("id",))))
     table = replace(table, properties={"delta.dataSkippingNumIndexedCols": "-1"})
-    assert plan_compaction(table, replace(POLICY, data_layout=ZOrder(columns=("ID",)))).reason is Reason.IN_ORDER
+    assert plan_of(table, replace(POLICY, data_layout=ZOrder(columns=("ID",)))).reason is Reason.IN_ORDER
 
 
 def test_a_liquid_table_is_rewritten_whole_while_it_is_below_a_cube_and_then_waits() -> None:
@@ -127,9 +126,9 @@ def test_deleted_rows_of_a_cube_that_stays_as_it_is_ask_for_no_run() -> None:
     table, past = done(table, past, clustered(table, past))
     table = replace(table, files=tuple(replace(file, row_count=100, deleted_row_count=60, deletion_vector="u1") for file in table.files))
     plan = clustered(table, past, purge_deleted_rows_share=0.2)
-    state = state_of(table, assess_health(table, plan))
+    state = state_of(table, plan)
     assert (plan.reason, state.deleted_rows_share) == (Reason.IN_ORDER, 0.6)
-    assert not find_trigger(state, plan.policy, now_ms=1_000 * table.version).fired
+    assert not is_due(find_trigger(state, plan.policy, now_ms=1_000 * table.version))
 
 
 def test_where_the_log_forgot_what_was_clustered_the_figures_are_the_most() -> None:
@@ -147,6 +146,6 @@ def test_clustering_waits_for_its_columns_and_never_comes_with_partitions() -> N
 
 def test_a_table_that_lost_its_clustering_is_packed_and_still_refuses_an_order() -> None:
     table = replace(start(days=False), features=frozenset({"clustering"}), files=(data_file(10, "a"), data_file(20, "b")))
-    assert plan_compaction(table, POLICY).files_removed == 2
+    assert plan_of(table).files_removed == 2
     with pytest.raises(Refused, match="clustering is not planned by ZOrder"):
         zordered(table)

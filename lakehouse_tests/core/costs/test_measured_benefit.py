@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from lakehouse.core.costs.estimate import SECONDS_PER_OPENING
 from lakehouse.core.costs.ledger import Account, account_for
 from lakehouse.core.costs.measured_benefit import (
     Probe,
@@ -59,9 +60,8 @@ def test_the_verdict_of_several_probes(probes: Sequence[Probe], verdict: str, re
 
 
 def test_the_sentence_says_by_how_much_and_how_sure_that_is() -> None:
-    assert assess_benefit([probe(0.3, noise=0.0)]).sentence == (
-        "1 probe measured scans 30.0% faster after a compaction (between 30.0% and 30.0%)"
-    )
+    told = "1 probe measured scans 30.0% faster after a compaction (between 30.0% and 30.0%)"
+    assert assess_benefit([probe(0.3, noise=0.0)]).sentence == told
 
 
 def test_what_slows_both_scans_of_a_pair_changes_no_gain() -> None:
@@ -156,7 +156,7 @@ def test_a_probe_survives_the_journal() -> None:
 def test_three_probes_tell_what_an_opening_takes_and_none_takes_less_than_nothing() -> None:
     told = [replace(probe(0.1, noise=0), openings_saved=saved) for saved in (10, 20, 20)]
     assert measure_opening(told) == pytest.approx(0.3 / 50)
-    assert measure_opening(told[:2]) is None
-    assert measure_opening([*told[:2], probe(0.1), probe(0.1, pairs=0)]) is None
+    assert measure_opening(told[:2]) == SECONDS_PER_OPENING
+    assert measure_opening([*told[:2], probe(0.1), probe(0.1, pairs=0)]) == SECONDS_PER_OPENING
     assert measure_opening([replace(each, after=(1.2,) * 5) for each in told]) == 0.0
     assert probe_from(told[0].as_json()).openings_saved == 10

@@ -18,13 +18,14 @@ from lakehouse.core.scheduling.circuit_breaker import (
     BreakerState,
     CompactionTry,
     Pause,
+    Rewrites,
     Scan,
     assess_breaker,
+    find_rewrites,
     hold_back,
     persons_hold_back,
     tries_of,
 )
-from lakehouse.core.scheduling.rewrite_loops import Rewrites, find_rewrites
 
 HOUR = 3_600_000
 NOON = int(datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp() * 1000)
@@ -85,9 +86,8 @@ def test_rewrites_and_scans_of_a_clock_that_was_ahead_hold_nothing() -> None:
 
 
 def test_an_open_breaker_says_what_failed_how_often_and_until_when() -> None:
-    found = breaker(
-        [tried("failed", -1), tried("conflict", -0.5, seconds=2.5, bytes_rewritten=70), tried("failed", 0, why="no footer\nat …")]
-    )
+    lost = tried("conflict", -0.5, seconds=2.5, bytes_rewritten=70)
+    found = breaker([tried("failed", -1), lost, tried("failed", 0, why="no footer\nat …")])
     assert found.reason is Reason.BREAKER_OPEN
     assert found.sentence == (
         "3 compactions in a row did not succeed, 1 of them lost to other writers (70 B and 2.5 s spent, 3 open the breaker): "
@@ -97,15 +97,12 @@ def test_an_open_breaker_says_what_failed_how_often_and_until_when() -> None:
 
 def test_a_half_open_breaker_says_since_when_and_what_was_before() -> None:
     found = breaker(FAILED, 7)
-    assert (
-        found.reason is Reason.HALF_OPEN and "since 2026-11-20 18:00 UTC" in found.sentence and "3 compactions in a row" in found.sentence
-    )
+    assert found.reason is Reason.HALF_OPEN
+    assert "since 2026-11-20 18:00 UTC" in found.sentence and "3 compactions in a row" in found.sentence
 
 
 def test_a_closed_breaker_says_how_near_it_is() -> None:
-    found = breaker(
-        [tried("failed", 0)], rewrites=Rewrites(times=2, last_ms=NOON), scans=[Scan(measured_ms=NOON, before_seconds=1, after_seconds=2)]
-    )
+    found = breaker([tried("failed", 0)], rewrites=Rewrites(times=2, last_ms=NOON), scans=scans((1, 2)))
     assert found.reason is Reason.BREAKER_CLOSED
     assert found.sentence == (
         "the breaker is closed: 1 failure and 1 slower scan in a row, the same bytes rewritten for nothing 2 times; 3 of a kind open it"
@@ -113,9 +110,8 @@ def test_a_closed_breaker_says_how_near_it_is() -> None:
 
 
 def scans(*pairs: tuple[float, float]) -> list[Scan]:
-    return [
-        Scan(measured_ms=NOON + place * HOUR, before_seconds=before, after_seconds=after) for place, (before, after) in enumerate(pairs)
-    ]
+    told = enumerate(pairs)
+    return [Scan(measured_ms=NOON + place * HOUR, before_seconds=before, after_seconds=after) for place, (before, after) in told]
 
 
 @pytest.mark.parametrize(
@@ -148,19 +144,19 @@ class Log:
         self.live: list[str] = []
 
     def append(self, files: int = 1, folder: str = "") -> "Log":
-        return self._commit("WRITE", [], files, folder, changed_data=True)
+        return self._commit("WRITE", [], files, folder, is_data=True)
 
     def optimize(self, into: int = 1, *, folder: str = "", operation: str = "OPTIMIZE", ours: bool = False) -> "Log":
         removed = [path for path in self.live if path.startswith(folder)]
-        return self._commit(operation, removed, into, folder, changed_data=False, ours=ours)
+        return self._commit(operation, removed, into, folder, is_data=False, ours=ours)
 
     def delete_rows(self) -> "Log":
         """A deletion vector for every file."""
-        return self._commit("DELETE", list(self.live), 0, "", changed_data=True, again=list(self.live))
+        return self._commit("DELETE", list(self.live), 0, "", is_data=True, again=list(self.live))
 
     def restore(self, version: int) -> "Log":
         """Our RESTORE, which brings `version` back; of files it tells nothing."""
-        self._commit("RESTORE", [], 0, "", changed_data=True)
+        self._commit("RESTORE", [], 0, "", is_data=True)
         self.commits[-1] = replace(self.commits[-1], user_metadata=json.dumps({"restored": version}))
         return self
 
@@ -169,15 +165,7 @@ class Log:
         return find_rewrites(Commits(table="bronze/t", commits=tuple(self.commits)))
 
     def _commit(
-        self,
-        operation: str,
-        removed: list[str],
-        files: int,
-        folder: str,
-        *,
-        changed_data: bool,
-        ours: bool = False,
-        again: Sequence[str] = (),
+        self, operation: str, removed: list[str], files: int, folder: str, *, is_data: bool, ours: bool = False, again: Sequence[str] = ()
     ) -> "Log":
         version = len(self.commits)
         added = [*again, *(f"{folder}{version}-{number}" for number in range(files))]
@@ -187,7 +175,7 @@ class Log:
                 version=version,
                 committed_ms=NOON + version,
                 operation=operation,
-                changed_data=changed_data,
+                changed_data=is_data,
                 added_paths=tuple(added),
                 removed_paths=tuple(removed),
                 removed_bytes=100 * len(removed),
@@ -242,7 +230,7 @@ def test_a_loop_in_one_partition_is_seen_beside_others_and_a_useful_compaction_o
 
 def test_a_commit_that_only_describes_files_anew_moves_no_bytes() -> None:
     log = Log().append(3).optimize()
-    log._commit("COMPUTE STATS", [], 0, "", changed_data=False, again=list(log.live))
+    log._commit("COMPUTE STATS", [], 0, "", is_data=False, again=list(log.live))
     assert log.optimize().rewrites.times == 1
 
 
@@ -288,19 +276,14 @@ PAUSE = Pause(table="bronze/t", since_ms=NOON - HOUR, until_ms=NOON + HOUR, why=
 
 
 # The policy, the pause, the breaker, and the reason; each row has all the reasons of the rows below it, too.
+CLOSED = "no window is open at 2026-11-20 12:00 UTC (windows: 22:00-04:00 UTC daily)"
 EVERYTHING: dict[str, Any] = {"mode": "recommend", "windows": (WINDOW,)}
 ORDER = [
     (Compaction(mode="off", windows=(WINDOW,)), PAUSE, OPEN, Reason.OPTED_OUT, "mode off"),
     (Compaction(**EVERYTHING), PAUSE, OPEN, Reason.PAUSED, "paused since 2026-11-20 11:00 UTC, until 2026-11-20 13:00 UTC: a backfill"),
     (Compaction(**EVERYTHING), None, OPEN, Reason.RECOMMEND_ONLY, "lakehouse compact bronze/t"),
     (Compaction(windows=(WINDOW,)), None, OPEN, Reason.BREAKER_OPEN, "3 compactions in a row did not succeed"),
-    (
-        Compaction(windows=(WINDOW,)),
-        None,
-        HALF,
-        Reason.WINDOW_CLOSED,
-        "no window is open at 2026-11-20 12:00 UTC (windows: 22:00-04:00 UTC daily); the next opens at 2026-11-20 22:00 UTC",
-    ),
+    (Compaction(windows=(WINDOW,)), None, HALF, Reason.WINDOW_CLOSED, f"{CLOSED}; the next opens at 2026-11-20 22:00 UTC"),
 ]
 
 

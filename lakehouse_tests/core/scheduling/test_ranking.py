@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.strategies import Chosen, OptimizedWrite
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.ranking import CYCLE_MS, Bounds, Decision, RunInFlight, RunState, Try, choose_compactions, describe
@@ -22,8 +23,11 @@ def state(table: str, mergeable: int | None, version: int | None = 7) -> TableSt
     return TableState(table=table, version=version, mergeable_file_count=mergeable)
 
 
-def choose(states: Sequence[TableState], runs: RunState | None = None, *, slots: int = 9) -> tuple[Decision, ...]:
-    return choose_compactions(states, {each.table: POLICY for each in states}, runs or RunState(), bounds=Bounds(slots=slots), now_ms=NOW)
+def choose(
+    states: Sequence[TableState], runs: RunState | None = None, *, slots: int = 9, policy: Compaction = POLICY, now_ms: int = NOW
+) -> tuple[Decision, ...]:
+    policies, bounds = {each.table: policy for each in states}, Bounds(slots=slots)
+    return choose_compactions(states, policies, runs or RunState(), bounds=bounds, now_ms=now_ms)
 
 
 def flying(table: str, *, compaction: bool = True) -> RunInFlight:
@@ -36,6 +40,8 @@ def tried(result: str, *, version: int = 7, hours: float = 0, committed_ms: int 
     return Try(table="a", version=version, result=result, committed_ms=committed_ms, ended_ms=ended_ms)  # type: ignore[arg-type]
 
 
+MANY = state("a", 90)
+MADE_ANEW = replace(MANY, committed_ms=5)
 # One table with a threshold of 4: its state, the runs, the reason, and the run key of a request.
 STORIES = {
     "at the threshold": (state("a", 4), (), (), Reason.DUE, "compaction/a/version=7/try=1"),
@@ -43,66 +49,42 @@ STORIES = {
     "nothing known": (state("a", None, None), (), (), Reason.NO_FACTS, None),
     "a count without a version": (state("a", 90, None), (), (), Reason.NO_FACTS, None),
     "a version without a count": (state("a", None), (), (), Reason.NO_FACTS, None),
-    "a compaction of it is under way": (state("a", 90), (flying("a"),), (), Reason.RUN_IN_FLIGHT, None),
-    "a write of it is under way": (state("a", 90), (flying("a", compaction=False),), (), Reason.RUN_IN_FLIGHT, None),
+    "a compaction of it is under way": (MANY, (flying("a"),), (), Reason.RUN_IN_FLIGHT, None),
+    "a write of it is under way": (MANY, (flying("a", compaction=False),), (), Reason.RUN_IN_FLIGHT, None),
     "another table's run is under way": (state("a", 4), (flying("b"),), (), Reason.DUE, "compaction/a/version=7/try=1"),
-    "this state was compacted": (state("a", 90), (), (tried("succeeded"),), Reason.ASKED_BEFORE, None),
-    "this state was asked for": (state("a", 90), (), (tried("in flight"),), Reason.ASKED_BEFORE, None),
-    "it failed once": (state("a", 90), (), (tried("failed"),), Reason.DUE, "compaction/a/version=7/try=2"),
-    "it failed, then succeeded": (state("a", 90), (), (tried("failed"), tried("succeeded")), Reason.ASKED_BEFORE, None),
-    "it failed as often as is allowed": (state("a", 90), (), (tried("failed"),) * 3, Reason.TRIES_USED_UP, None),
-    "it was refused before it began": (state("a", 90), (), (tried("refused"),) * 9, Reason.DUE, "compaction/a/version=7/try=10"),
-    "it was refused, then succeeded": (state("a", 90), (), (tried("refused"), tried("succeeded")), Reason.ASKED_BEFORE, None),
-    "it failed as often between refusals": (
-        state("a", 90),
-        (),
-        (tried("failed"), tried("refused")) * 3,
-        Reason.TRIES_USED_UP,
-        None,
-    ),
-    "it failed as often just within the pause": (state("a", 90), (), (tried("failed", hours=5.99),) * 3, Reason.TRIES_USED_UP, None),
-    "the pause is over": (state("a", 90), (), (tried("failed", hours=6),) * 3, Reason.DUE, "compaction/a/version=7/try=4"),
-    "the newest failure begins the pause": (
-        state("a", 90),
-        (),
-        (*(tried("failed", hours=9),) * 2, tried("failed", hours=1)),
-        Reason.TRIES_USED_UP,
-        None,
-    ),
-    "the next pause is twice as long": (state("a", 90), (), (tried("failed", hours=11.9),) * 4, Reason.TRIES_USED_UP, None),
-    "the next pause is over": (state("a", 90), (), (tried("failed", hours=12),) * 4, Reason.DUE, "compaction/a/version=7/try=5"),
-    "failures of a clock that was ahead": (
-        state("a", 90),
-        (),
-        (tried("failed", hours=-9),) * 3,
-        Reason.DUE,
-        "compaction/a/version=7/try=4",
-    ),
-    "a success outlasts any pause": (state("a", 90), (), (tried("succeeded", hours=9_000),), Reason.ASKED_BEFORE, None),
+    "this state was compacted": (MANY, (), (tried("succeeded"),), Reason.ASKED_BEFORE, None),
+    "this state was asked for": (MANY, (), (tried("in flight"),), Reason.ASKED_BEFORE, None),
+    "it failed once": (MANY, (), (tried("failed"),), Reason.DUE, "compaction/a/version=7/try=2"),
+    "it failed, then succeeded": (MANY, (), (tried("failed"), tried("succeeded")), Reason.ASKED_BEFORE, None),
+    "it failed as often as is allowed": (MANY, (), (tried("failed"),) * 3, Reason.TRIES_USED_UP, None),
+    "it was refused before it began": (MANY, (), (tried("refused"),) * 9, Reason.DUE, "compaction/a/version=7/try=10"),
+    "it was refused, then succeeded": (MANY, (), (tried("refused"), tried("succeeded")), Reason.ASKED_BEFORE, None),
+    "it failed as often between refusals": (MANY, (), (tried("failed"), tried("refused")) * 3, Reason.TRIES_USED_UP, None),
+    "it failed as often just within the pause": (MANY, (), (tried("failed", hours=5.99),) * 3, Reason.TRIES_USED_UP, None),
+    "the pause is over": (MANY, (), (tried("failed", hours=6),) * 3, Reason.DUE, "compaction/a/version=7/try=4"),
+    "the newest failure begins the pause": (MANY, (), [tried("failed", hours=hours) for hours in (9, 9, 1)], Reason.TRIES_USED_UP, None),
+    "the next pause is twice as long": (MANY, (), (tried("failed", hours=11.9),) * 4, Reason.TRIES_USED_UP, None),
+    "the next pause is over": (MANY, (), (tried("failed", hours=12),) * 4, Reason.DUE, "compaction/a/version=7/try=5"),
+    "failures of a clock that was ahead": (MANY, (), (tried("failed", hours=-9),) * 3, Reason.DUE, "compaction/a/version=7/try=4"),
+    "a success outlasts any pause": (MANY, (), (tried("succeeded", hours=9_000),), Reason.ASKED_BEFORE, None),
     "this version of a table that was made anew since": (
-        replace(state("a", 90), committed_ms=5),
+        MADE_ANEW,
         (),
         (tried("succeeded", committed_ms=4), *(tried("failed", committed_ms=4),) * 3, tried("succeeded")),
         Reason.DUE,
         "compaction/a/version=7/committed_ms=5/try=1",
     ),
-    "this very state was compacted": (
-        replace(state("a", 90), committed_ms=5),
-        (),
-        (tried("succeeded", committed_ms=5),),
-        Reason.ASKED_BEFORE,
-        None,
-    ),
-    "an older state failed": (state("a", 90), (), (tried("failed", version=6),) * 3, Reason.DUE, "compaction/a/version=7/try=1"),
+    "this very state was compacted": (MADE_ANEW, (), (tried("succeeded", committed_ms=5),), Reason.ASKED_BEFORE, None),
+    "an older state failed": (MANY, (), (tried("failed", version=6),) * 3, Reason.DUE, "compaction/a/version=7/try=1"),
     "a succeeded older state": (state("a", 4), (), (tried("succeeded", version=6),), Reason.DUE, "compaction/a/version=7/try=1"),
 }
 
 
 @pytest.mark.parametrize(("table", "in_flight", "tries", "reason", "run_key"), STORIES.values(), ids=STORIES)
 def test_one_table(
-    table: TableState, in_flight: tuple[RunInFlight, ...], tries: tuple[Try, ...], reason: Reason, run_key: str | None
+    table: TableState, in_flight: tuple[RunInFlight, ...], tries: Sequence[Try], reason: Reason, run_key: str | None
 ) -> None:
-    (found,) = choose([table], RunState(in_flight=in_flight, tries=tries))
+    (found,) = choose([table], RunState(in_flight=in_flight, tries=tuple(tries)))
     assert (found.reason, found.run_key, found.request) == (reason, run_key, run_key is not None)
     assert re.search(r"\d", found.sentence) or reason is Reason.RUN_IN_FLIGHT
 
@@ -212,7 +194,7 @@ def test_a_table_that_was_just_compacted_cools_down_and_keeps_its_place() -> Non
     policy = replace(POLICY, cooldown_minutes=2)
     state = worthy("a", since=NOW - 1, last_compaction_ms=NOW - 119_000)
     for later, reason in ((0, Reason.COOLING_DOWN), (1_000, Reason.DUE)):
-        [found] = choose_compactions([state], {"a": policy}, RunState(), bounds=Bounds(slots=1), now_ms=NOW + later)
+        [found] = choose([state], policy=policy, now_ms=NOW + later)
         assert (found.reason, found.due_since_ms) == (reason, NOW - 1)
 
 
@@ -220,7 +202,7 @@ def test_a_table_that_was_just_compacted_cools_down_and_keeps_its_place() -> Non
 def test_a_clock_that_is_set_back_holds_no_table_and_takes_no_place(ahead_ms: int) -> None:
     policy = replace(POLICY, cooldown_minutes=2)
     state = worthy("a", since=NOW + ahead_ms, last_compaction_ms=NOW + ahead_ms)
-    [found] = choose_compactions([state], {"a": policy}, RunState(), bounds=Bounds(), now_ms=NOW)
+    [found] = choose([state], policy=policy)
     assert (found.request, found.due_since_ms) == (True, NOW)
 
 
@@ -251,14 +233,10 @@ def test_who_is_left_alone_is_told_so_and_takes_no_slot() -> None:
 def test_a_strategy_chosen_by_the_past_is_the_sensor_s_only_where_it_is_known_to_be(sensor_driven: bool | None, requested: bool) -> None:
     policy = replace(POLICY, strategy=Chosen(latency_seconds=60))
     state = worthy("a", sensor_driven=sensor_driven)
-    [found] = choose_compactions([state], {"a": policy}, RunState(), bounds=Bounds(), now_ms=NOW)
-    assert found.request is requested
-    named = replace(state, chosen="AfterWrite")
-    [found] = choose_compactions([named], {"a": policy}, RunState(), bounds=Bounds(), now_ms=NOW)
-    told = (
-        "5 mergeable files reach" if requested else "its strategy is AfterWrite, which Chosen has chosen, so the sensor does not ask for it"
-    )
-    assert found.sentence.startswith(told)
+    assert choose([state], policy=policy)[0].request is requested
+    other = "its strategy is AfterWrite, which Chosen has chosen, so the sensor does not ask for it"
+    [found] = choose([replace(state, chosen="AfterWrite")], policy=policy)
+    assert found.sentence.startswith("5 mergeable files reach" if requested else other)
 
 
 def test_the_clock_of_waiting_starts_when_a_table_is_due_and_stops_when_it_is_not() -> None:

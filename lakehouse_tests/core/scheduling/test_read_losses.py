@@ -7,33 +7,25 @@ from typing import Any
 
 import pytest
 
-from lakehouse.core.compaction.plan import plan_compaction
 from lakehouse.core.declaration.prices import DEFAULT_PRICES
 from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.snapshot import DataFile
 from lakehouse.core.scheduling.read_losses import ReadBalance, SmallFiles, lost_openings, opening_steps, settled_times, type_of_steps
 from lakehouse.core.scheduling.triggers import TableState
 from lakehouse.core.units import DAY_MS
-from lakehouse_tests.core.example_snapshots import POLICY, TARGET, data_file, snapshot
+from lakehouse_tests.core.example_snapshots import TARGET, data_file, plan_of, snapshot
 
 PARTITIONED = [(("day", day),) for day in "ab"]
 
 
-def commit(at_ms: int, added: Sequence[str] = (), removed: Sequence[str] = (), *, is_data: bool = True, size_bytes: int = 1_000) -> Commit:
-    return Commit(
-        version=at_ms,
-        committed_ms=at_ms,
-        operation="WRITE" if is_data else "OPTIMIZE",
-        changed_data=is_data,
-        added_paths=tuple(added),
-        removed_paths=tuple(removed),
-        added_bytes=size_bytes * len(added),
-    )
+def commit(at_ms: int, added: Sequence[str] = (), removed: Sequence[str] = (), *, is_data: bool = True) -> Commit:
+    paths, operation = {"added_paths": tuple(added), "removed_paths": tuple(removed)}, "WRITE" if is_data else "OPTIMIZE"
+    return Commit(version=at_ms, committed_ms=at_ms, operation=operation, changed_data=is_data, added_bytes=1_000 * len(added), **paths)
 
 
 def steps_of(files: Sequence[DataFile | int], *commits: Commit) -> type_of_steps | None:
     made = snapshot(files)
-    return opening_steps(made, plan_compaction(made, POLICY), Commits(table="bronze/t", commits=commits))
+    return opening_steps(made, plan_of(made), Commits(table="bronze/t", commits=commits))
 
 
 def small(*names: str, partition: int | None = None) -> list[DataFile]:
@@ -151,14 +143,14 @@ def test_losses_and_cost_are_held_against_each_other_in_money() -> None:
         return found
 
     on_disk = balance(700)
-    assert (on_disk.lost, on_disk.cost, on_disk.is_due) == ("0.7 s", "0.7 s", True)
+    assert (on_disk.numbers, on_disk.is_due) == ({"lost": "0.7 s", "cost": "0.7 s"}, True)
     assert not balance(699).is_due
     free = {"estimate_usd": 0.0, "prices": replace(DEFAULT_PRICES, usd_per_vcpu_hour=0)}
     assert [balance(lost, **free).is_due for lost in (0, 699, 700)] == [False, False, True]
     on_s3 = balance(120, estimate_usd=0.0001, on_s3=True)
-    assert (on_s3.lost, on_s3.cost, on_s3.is_due) == ("0.1 s (0.0001 USD)", "0.7 s (0.0001 USD)", True)
+    assert (on_s3.numbers, on_s3.is_due) == ({"lost": "0.1 s (0.0001 USD)", "cost": "0.7 s (0.0001 USD)"}, True)
     slow = balance(100, opening_seconds=0.04)
-    assert (slow.lost, slow.is_due) == ("4.0 s", True)
+    assert (slow.numbers["lost"], slow.is_due) == ("4.0 s", True)
     assert TableState(table="bronze/orders", lost_openings=1.0, estimate_seconds=0.0, estimate_usd=0.0).balance is None
 
 

@@ -1,4 +1,4 @@
-"""Cron fields that are taken, which strategy is chosen where that is left open, and what a table has to get or lose for it."""
+"""Which strategy is chosen where that is left open, and what a table has to get or lose for it."""
 
 from dataclasses import replace
 from typing import Any
@@ -39,19 +39,6 @@ LARGE = replace(SMALL, batch_bytes=1000 * MIB, batch_files=64)
 def chosen(latency_seconds: float) -> Compaction:
     """A policy that leaves the strategy open."""
     return policy_for("bronze", Compaction(strategy=Chosen(latency_seconds=latency_seconds), target_file_bytes=128 * MIB))
-
-
-@pytest.mark.parametrize("cron", ["0 3 * * *", "*/20 6-22 * * 1,3", "0-30/10 0 1 1 7"])
-def test_a_cron_that_can_be_meant_is_taken(cron: str) -> None:
-    assert Scheduled(cron=cron).cron == cron
-
-
-@pytest.mark.parametrize(
-    "cron", ["", "0 3 * *", "60 3 * * *", "0 24 * * *", "0 3 0 * *", "0 3 * 13 *", "*/0 * * * *", "x * * * *", "5-1 * * * *"]
-)
-def test_a_cron_that_cannot_be_meant_is_refused(cron: str) -> None:
-    with pytest.raises(Refused, match=r"Scheduled.cron is .* accepted: five fields"):
-        Scheduled(cron=cron)
 
 
 # Wished latency, how the table is written, what is chosen, and why.
@@ -108,20 +95,11 @@ def test_a_declared_strategy_is_in_force_whatever_the_history(strategy: type_of_
 
 def written(*commits: tuple[int, str, bool]) -> Commits:
     """Commits at these hours, of 1 MiB per file, in these files, with or without new rows."""
-    return Commits(
-        table="bronze/t",
-        commits=tuple(
-            Commit(
-                version=place,
-                committed_ms=hour * HOUR_MS,
-                operation="WRITE",
-                changed_data=data,
-                added_paths=tuple(files.split()),
-                added_bytes=MIB * len(files.split()),
-            )
-            for place, (hour, files, data) in enumerate(commits)
-        ),
-    )
+    told = []
+    for place, (hour, files, data) in enumerate(commits):
+        added = {"added_paths": tuple(files.split()), "added_bytes": MIB * len(files.split())}
+        told.append(Commit(version=place, committed_ms=hour * HOUR_MS, operation="WRITE", changed_data=data, **added))
+    return Commits(table="bronze/t", commits=tuple(told))
 
 
 def test_writes_are_measured_from_the_commits_with_new_rows_alone() -> None:
@@ -129,12 +107,10 @@ def test_writes_are_measured_from_the_commits_with_new_rows_alone() -> None:
         (0, "", False), (0, "d=1/a d=2/a", True), (2, "d=1/b d=2/b", True), (3, "d=1/x", False), (4, "d=1/c d=1/d d=2/c", True),
         (6, "d=1/e d=2/e", True), (8, "d=1/f d=1/g d=1/h d=2/f d=3/f", True),
     )  # fmt: skip
-    assert measure_writes(snapshot([7, 8], partition_columns=("d",)), history) == WriteFacts(
-        batch_bytes=2 * MIB, batch_files=2, batch_partitions=2, arrivals_per_hour=0.5, table_bytes=15
-    )
-    assert measure_writes(snapshot([7, 8], properties={OPTIMIZE_WRITE: "true"}), history) == WriteFacts(
-        batch_bytes=2 * MIB, batch_files=2, batch_partitions=1, arrivals_per_hour=0.5, table_bytes=15, is_shuffled=True
-    )
+    measured = WriteFacts(batch_bytes=2 * MIB, batch_files=2, batch_partitions=2, arrivals_per_hour=0.5, table_bytes=15)
+    assert measure_writes(snapshot([7, 8], partition_columns=("d",)), history) == measured
+    shuffled = snapshot([7, 8], properties={OPTIMIZE_WRITE: "true"})
+    assert measure_writes(shuffled, history) == replace(measured, batch_partitions=1, is_shuffled=True)
 
 
 @pytest.mark.parametrize(
@@ -145,6 +121,7 @@ def test_writes_are_measured_from_the_commits_with_new_rows_alone() -> None:
 def test_a_history_that_does_not_tell_leaves_the_choice_to_the_sensor(history: Commits, known: int) -> None:
     found = strategy_of(chosen(60), snapshot([1]), history)
     assert (found.strategy, found.reason) == (BySensor(), Reason.WRITES_UNKNOWN)
+    assert strategy_of(chosen(60), None, None).reason is Reason.WRITES_UNKNOWN
     assert found.sentence.startswith(f"by the sensor: {known} commits")
 
 
@@ -153,11 +130,6 @@ def test_a_target_that_follows_the_table_is_the_one_that_batches_have_to_fill() 
     history = written(*[(hour, " ".join(f"{hour}.{place}" for place in range(16)), True) for hour in range(6)])
     assert strategy_of(policy, snapshot([16 * MIB]), history).strategy == OptimizedWrite()
     assert strategy_of(policy, snapshot([16 * 1024 * MIB] * 9), history).strategy != OptimizedWrite()
-
-
-def test_without_a_table_there_is_nothing_to_choose_by() -> None:
-    found = strategy_of(chosen(60), None, None)
-    assert found.reason is Reason.WRITES_UNKNOWN
 
 
 OURS = f"{OPTIMIZE_WRITE}=true"

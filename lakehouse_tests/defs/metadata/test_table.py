@@ -9,9 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from lakehouse.core.compaction.comparison import Comparison
-from lakehouse.core.compaction.outcome import CompactionOutcome
-from lakehouse.core.compaction.plan import plan_compaction
+from lakehouse.core.compaction.outcome import CompactionOutcome, Comparison
 from lakehouse.core.costs.ledger import account_for
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.ingest.batches import SetAside
@@ -24,6 +22,7 @@ from lakehouse.defs.metadata.table import compaction_metadata, declared_metadata
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.table_health import assess, health_of
 from lakehouse_tests.core.example_histories import compaction
+from lakehouse_tests.core.example_snapshots import plan_of
 from lakehouse_tests.defs.example import example_lake, orders
 from lakehouse_tests.log_builder import LogBuilder
 
@@ -76,7 +75,8 @@ def test_the_numbers_stand_under_their_keys(facts: TableFacts) -> None:
 
 def test_the_sensor_reads_back_what_the_log_told(facts: TableFacts) -> None:
     metadata = table_metadata(orders, assess(LAKE, orders, facts))
-    told = replace(state_of(facts.snapshot, health_of(orders, facts), history=facts.history), sensor_driven=True, chosen="BySensor")
+    health, in_force = health_of(orders, facts), {"sensor_driven": True, "chosen": "BySensor"}
+    told = replace(state_of(facts.snapshot, health.plan, history=facts.history), health_score=health.score, **in_force)
     assert sensed(metadata) == told
     assert None not in (told.oldest_small_ms, told.estimate_seconds, told.estimate_usd, told.deleted_rows_share, told.health_score)
 
@@ -88,9 +88,9 @@ def test_the_sensor_reads_back_what_will_be_mergeable_once_the_table_is_cold(fac
     assert (state.mergeable_file_count, state.oldest_small_ms) == (0, None)
     assert state.once_cold is not None and state.once_cold.at_ms == facts.snapshot.files[-1].modified_ms + int(1e6) * 3_600_000
     told = state.at(state.once_cold.at_ms)
-    unbound = state_of(facts.snapshot, health_of(orders, facts))
+    unbound = state_of(facts.snapshot, health_of(orders, facts).plan)
     assert told.openings is not None and told.openings[-2:] == ((facts.snapshot.committed_ms, 0), (state.once_cold.at_ms, 1))
-    assert replace(told, sensor_driven=None, chosen=None, health_score=None, openings=None) == replace(unbound, health_score=None)
+    assert replace(told, sensor_driven=None, chosen=None, health_score=None, openings=None) == unbound
 
 
 def test_dagster_gets_what_it_has_a_page_for(facts: TableFacts) -> None:
@@ -125,7 +125,7 @@ def test_a_picture_of_nothing_is_no_error() -> None:
 
 
 def test_a_compaction_shows_predicted_beside_actual(facts: TableFacts) -> None:
-    plan = plan_compaction(facts.snapshot, policy_for(orders.layer, orders.compaction))
+    plan = plan_of(facts.snapshot, policy_for(orders.layer, orders.compaction))
     outcome = CompactionOutcome(
         plan=plan,
         version_after=4,
@@ -147,7 +147,7 @@ def test_a_compaction_shows_predicted_beside_actual(facts: TableFacts) -> None:
 
 
 def test_a_compaction_shows_seconds_and_money_and_the_account_of_its_table(facts: TableFacts) -> None:
-    plan = plan_compaction(facts.snapshot, policy_for(orders.layer, orders.compaction))
+    plan = plan_of(facts.snapshot, policy_for(orders.layer, orders.compaction))
     run = compaction(4, 2, 300, seconds=2.0, predicted_seconds=1.0, written_share=0.9)
     account = account_for(replace(facts.history, commits=(*facts.history.commits, run)))
     metadata = compaction_metadata(CompactionOutcome(plan=plan, version_after=4, bytes_added=270, account=account))

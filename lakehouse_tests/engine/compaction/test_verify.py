@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from lakehouse.core.compaction.comparison import Comparison
+from lakehouse.core.compaction.outcome import Comparison
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.table import Append, Table

@@ -13,7 +13,7 @@ from lakehouse.core.delta.commits import may_repeat_rows
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.ingest.increments import NothingNew, ReadAll, ReadChanges, consumed_by_overwrite
 from lakehouse.core.reasons import Reason
-from lakehouse.core.scheduling.rewrite_loops import find_rewrites
+from lakehouse.core.scheduling.circuit_breaker import find_rewrites
 from lakehouse.core.vacuum.facts import VacuumFacts
 from lakehouse.engine.compaction import run
 from lakehouse.engine.compaction.unverified_commits import expect_verification

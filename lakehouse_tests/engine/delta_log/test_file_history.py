@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakehouse.core.backtest.result import Backtest, SimulatedStep
-from lakehouse.core.backtest.schedule import look
-from lakehouse.core.backtest.simulate import real_result, simulate_history
+from lakehouse.core.backtest.simulate import look, real_result, simulate_history
 from lakehouse.core.compaction.plan import plan_table
 from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, LiquidClustering, policy_for
 from lakehouse.core.declaration.table import Table
@@ -55,7 +54,7 @@ def _upkeep(lake: Lake, spark: "SparkSession", table: Table, policy: Compaction)
     assert facts is not None
     now_ms = facts.snapshot.committed_ms
     plan = plan_table(table, facts.snapshot, facts.history, now_ms=now_ms)
-    if look(facts.snapshot, plan, now_ms=now_ms, last_run_ms=None, prices=table.prices).runs:
+    if look(facts.snapshot, plan, now_ms=now_ms, last_run_ms=None, prices=table.prices, openings=None).runs:
         compact(lake, spark, table)
 
 
