@@ -19,7 +19,7 @@ from benchmarks.figures import Figure, alone, growth
 from benchmarks.fresh import fresh
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory.reconcile_lake import reconcile_lake
+from lakehouse.engine.inventory.reconcile_lake import known_report, reconcile_report
 from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.store.s3_walk import THREADS, walk_keys
@@ -97,12 +97,12 @@ def measure(home: str) -> dict[str, Any]:
     began = time.perf_counter()
     scanned = scan(lake.store, now_ms=now_ms())
     scan_seconds, began = time.perf_counter() - began, time.perf_counter()
-    found = reconcile_lake(lake, [], now_ms=now_ms()).reconciliation
+    found = reconcile_report(lake, [], known_report(lake, now_ms=now_ms()), now_ms=now_ms())
     parts = {share.part.name: share.file_count for table in found.tables for share in table.shares if share.part}
     return {
         "objects": scanned.object_count,
         "scan_seconds": scan_seconds,
-        "report_bytes": sum(file.size_bytes for file in scanned.manifest.files),
+        "report_bytes": sum(file.size_bytes for file in scanned.files),
         "reconcile_seconds": time.perf_counter() - began,
         "peak_bytes": _peak_bytes(),
         "counted": [parts["LIVE"], parts["ORPHANED_YOUNG"]],

@@ -183,14 +183,14 @@ RULES = (
     ),
     Rule(
         "lakehouse/core/settings.py",
-        '_NOT_IN_SPARK.search(values["LAKEHOUSE_SPARK"])',
-        '_NOT_IN_SPARK.fullmatch(values["LAKEHOUSE_SPARK"])',
+        "_NOT_IN_SPARK.search(value)",
+        "_NOT_IN_SPARK.fullmatch(value)",
         ("core/test_settings.py::test_a_token_or_a_session_for_spark_is_refused_and_not_repeated",),
     ),
     Rule(
         "lakehouse/core/settings.py",
-        'values["LAKEHOUSE_SPARK"].partition(";")[0])',
-        'values["LAKEHOUSE_SPARK"])',
+        '"LAKEHOUSE_SPARK", value.partition(";")[0])',
+        '"LAKEHOUSE_SPARK", value)',
         ("core/test_settings.py::test_a_header_for_spark_is_taken_and_never_repeated",),
     ),
     Rule(

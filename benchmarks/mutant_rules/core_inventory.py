@@ -64,7 +64,7 @@ RULES = (
         "lakehouse/core/inventory/classify.py",
         "if place in self._lent or",
         "if",
-        ("core/vacuum/test_plan.py::test_what_another_table_borrows_stays",),
+        ("core/vacuum/test_plan.py::test_what_a_version_within_the_retention_or_another_table_may_read_stays",),
     ),
     Rule(
         "lakehouse/core/inventory/table_files.py",
@@ -88,7 +88,7 @@ RULES = (
         "lakehouse/core/inventory/classify.py",
         "unplaced | table_files.unplaced",
         "unplaced",
-        ("core/vacuum/test_plan.py::test_what_the_table_itself_may_read_by_another_way_stays",),
+        ("core/vacuum/test_plan.py::test_what_a_version_within_the_retention_or_another_table_may_read_stays",),
     ),
     Rule(
         "lakehouse/core/inventory/classify.py",
@@ -97,7 +97,7 @@ RULES = (
         ("engine/vacuum/test_faults.py::test_hidden_files_that_delta_would_take_from_an_inventory_stay",),
     ),
     Rule(
-        "lakehouse/core/inventory/table_files.py",
+        "lakehouse/core/inventory/classify.py",
         'rf"metadata/|(?:^|.*/)',
         'rf"(?:^|.*/)',
         ("engine/vacuum/test_faults.py::test_the_metadata_that_is_written_for_readers_of_iceberg_stays",),
@@ -146,18 +146,18 @@ RULES = (
     ),
     Rule(
         "lakehouse/core/inventory/report_manifest.py",
-        "if found.source_bucket != source_bucket:",
+        "if found.bucket != bucket:",
         "if False:",
         ("core/inventory/test_reconcile.py::test_a_manifest_that_cannot_be_trusted_is_refused_by_name",),
     ),
     Rule(
         "lakehouse/core/inventory/report_manifest.py",
-        "if created > now_ms + _AHEAD_MS:",
+        "if found.created_ms > now_ms + _AHEAD_MS:",
         "if False:",
         ("core/inventory/test_reconcile.py::test_a_manifest_that_cannot_be_trusted_is_refused_by_name",),
     ),
     Rule(
-        "lakehouse/core/inventory/table_folders.py",
+        "lakehouse/core/inventory/table_files.py",
         "name.partition(_LOG)[0] for name in names if _LOG in name",
         'name.partition(_LOG)[0] for name in names if name.endswith("0.json")',
         ("core/inventory/test_reconcile.py::test_every_folder_with_a_log_is_a_table",),
@@ -169,13 +169,13 @@ RULES = (
         ("core/inventory/test_reconcile.py::test_seconds_and_microseconds_are_no_times",),
     ),
     Rule(
-        "lakehouse/core/inventory/objects.py",
-        'return unquote_plus(text, errors="strict")',
-        'return unquote_plus(unquote_plus(text, errors="strict"))',
-        ("core/inventory/test_reconcile.py::test_a_key_of_a_csv_report_is_decoded_exactly_once",),
+        "lakehouse/engine/inventory/parse_report.py",
+        'key and unquote_plus(key, errors="strict")',
+        'key and unquote_plus(unquote_plus(key, errors="strict"))',
+        ("engine/inventory/test_reports.py::test_a_report_of_any_format_gives_the_listing_to_the_row",),
     ),
     Rule(
-        "lakehouse/engine/inventory/report_rows.py",
+        "lakehouse/engine/inventory/stored_reports.py",
         "                if is_current(each):",
         "                if True:",
         ("engine/inventory/test_reports.py::test_a_log_of_which_only_versions_are_left_makes_no_table",),

@@ -24,8 +24,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/adoption/guard.py",
-        "        parts = real_address(address).rsplit",
-        "        parts = address.rsplit",
+        "        root, *below = real_address(address).rsplit",
+        "        root, *below = address.rsplit",
         ("engine/adoption/test_guard.py::test_a_table_of_another_lake_is_refused_through_a_link",),
     ),
     Rule(

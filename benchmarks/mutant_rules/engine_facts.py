@@ -41,13 +41,13 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/inventory/stored_reports.py",
-        "or (checksum := checksum_of(store, bucket, found, stamp)) is None:",
-        'or (checksum := checksum_of(store, bucket, found, stamp) or "") is None:',
+        "or (checksum := checksum_of(store, found, stamp)) is None:",
+        'or (checksum := checksum_of(store, found, stamp) or "") is None:',
         ("engine/inventory/test_reports.py::test_the_newest_complete_report_comes_first_and_an_unfinished_one_is_not_read",),
     ),
     Rule(
         "lakehouse/engine/inventory/parse_report.py",
-        'if others := set(columns["bucket"]) - {manifest.source_bucket}:',
+        'if others := set(columns["bucket"]) - {report.bucket}:',
         "if others := set():",
         ("engine/inventory/test_reports.py::test_rows_that_cannot_be_trusted_are_refused",),
     ),
@@ -59,8 +59,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/inventory/scan.py",
-        'folder = f"{REPORTS}/{store.bucket}/{SCAN}"\n    complete',
-        'folder = f"{REPORTS}/{store.bucket}/daily"\n    complete',
+        "_remove_expired(store, folder, now_ms=now_ms)",
+        '_remove_expired(store, folder.replace(SCAN, "daily"), now_ms=now_ms)',
         ("engine/inventory/test_reports.py::test_old_scans_go_with_the_next_one_and_reports_of_others_stay",),
     ),
     Rule(
@@ -77,8 +77,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/inventory/reports_table.py",
-        "            staging.clear()\n            found",
-        "            found",
+        "            _clear(lake)\n            files",
+        "            files",
         ("engine/inventory/test_reports_table.py::test_a_load_that_dies_is_made_good_by_the_next",),
         "loads of a report that die leave the rows of one report, not of each",
     ),

@@ -41,7 +41,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/vacuum/run.py",
-        "            if has_newer_version(lake, known.log.facts):\n                known, planned = _planned(run, table, mode)\n",
+        "            if has_newer_version(lake, known.facts.log):\n                known, planned = _planned(run, table, mode)\n",
         "",
         ("engine/vacuum/test_lake.py::test_a_commit_before_the_guard_was_taken_is_planned_by",),
     ),
@@ -54,7 +54,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/vacuum/recheck.py",
-        "return {name for name, folders in above.items() if not made.isdisjoint(folders)}",
+        "return {each.name for each in candidates if not made.isdisjoint(folders_above(each.name))}",
         "return set()",
         ("engine/vacuum/test_meanwhile.py::test_files_that_a_new_table_took_over_stay",),
     ),
@@ -72,7 +72,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/vacuum/recheck.py",
-        'return store.stat(f"{log}/{0:020}.json") is not None if by_head and asked[folder] else bool(store.list(log))',
+        'return store.stat(f"{log}/{0:020}.json") is not None if asked[folder] else bool(store.list(log))',
         "return False",
         ("engine/vacuum/test_meanwhile.py::test_files_that_a_new_table_took_over_stay",),
     ),
@@ -96,8 +96,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/vacuum/recheck.py",
-        "history=log.facts.history, **known)",
-        "history=self._facts.history, **known)",
+        "table_files=log.table_files, log=log.facts)",
+        "table_files=log.table_files, log=replace(log.facts, history=self._facts.log.history))",
         ("engine/vacuum/test_meanwhile.py::test_what_was_brought_back_and_removed_again_meanwhile_stays_though_its_tombstone_is_gone",),
     ),
     Rule(

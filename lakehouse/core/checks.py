@@ -1,5 +1,6 @@
 """The result of a check of a table or of an inventory."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
@@ -11,4 +12,4 @@ class CheckResult:
     ok: bool
     sentence: str
     is_error: bool = False
-    numbers: dict[str, int | float] = field(default_factory=dict[str, "int | float"])
+    numbers: Mapping[str, float] = field(default_factory=dict[str, float])

@@ -22,9 +22,7 @@ class Reason(Enum):
     # Of a compaction plan.
     MERGEABLE_FILES = "{files_removed:file} ({bytes_removed:size}) merge into {files_added}{where}"
     NO_FILES = "the table has no files at version {version}"
-    NOTHING_SMALL = (
-        "all of its {files:file} have {candidate_bytes:size} or more, three quarters of the target, and none has deleted rows to remove"
-    )
+    NOTHING_SMALL = "all its {files:file} have {candidate_bytes:size} or more, three quarters of the target, and no deleted rows to remove"
     NOTHING_SHARES_A_BIN = "no two of its {candidates:small file} share a partition and fit into one file of {target_bytes:size}"
     ALREADY_COMPACTED = "compactions wrote all but {fresh} of its {candidates:small file}, and a merge needs two new files in one partition"
     SECOND_TIER = (
@@ -69,9 +67,7 @@ class Reason(Enum):
     BELOW_THRESHOLD = "{mergeable} mergeable files, {threshold} wanted"
     NO_FACTS = "no file count is known yet: it was never materialized or observed; {threshold} mergeable files are wanted"
     RUN_IN_FLIGHT = "a run of it is under way ({runs})"
-    ASKED_BEFORE = (
-        "the compaction of version {version} ({mergeable} mergeable files) was asked for already; the next write makes a new version"
-    )
+    ASKED_BEFORE = "the compaction of version {version} ({mergeable} mergeable files) was asked for already; the next write makes a new one"
     TRIES_USED_UP = (
         "the compaction of version {version} failed {tries} times; {mergeable} mergeable files wait for the next write, or for {until:time}"
     )
@@ -110,9 +106,7 @@ class Reason(Enum):
         "each of the last {count:compaction} made a scan slower, the last one from {before} s to {after} s "
         "({limit} open the breaker): left alone for {hours} h, until {until:time}"
     )
-    HALF_OPEN = (
-        "one compaction may run since {retry_at:time}: success closes the breaker, failure opens it for longer; it opened because {why}"
-    )
+    HALF_OPEN = "one compaction may run since {retry_at:time}: success closes the breaker, failure opens it longer; it opened because {why}"
     WINDOW_CLOSED = "no window is open at {now:time} (windows: {windows}); the next opens at {opens:time}"
 
     # Of the choice of a strategy.
@@ -169,9 +163,7 @@ class Reason(Enum):
     VACUUM_DUE = (
         "no version has needed {files:file} ({bytes:size}) since {horizon:time}, {orphans} of them were never in one: they go (mode {mode})"
     )
-    NOTHING_PAST = (
-        "nothing that was removed before {horizon:time} lies in storage ({waiting:removed file} within the retention, mode {mode})"
-    )
+    NOTHING_PAST = "nothing removed before {horizon:time} lies in storage ({waiting:removed file} within the retention, mode {mode})"
     ALL_STAY = "all {files:file} of the plan stay, as a last look tells"
     TOO_LITTLE_PAST = "{files:file} ({bytes:size}) could be deleted; the declaration asks for at least {least:size}"
     HELD_FOR_READERS = "files removed after {since:time} are kept for readers that have not read them yet: {readers}"
@@ -218,15 +210,8 @@ class _Words(Formatter):
     """Numbers as a person reads them: bytes, times, and counts of things."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
-        match format_spec:
-            case "":
-                return str(value)
-            case "size":
-                return size_text(value)
-            case "time":
-                return utc_text(value)
-            case noun:
-                return count_of(value, noun)
+        text = {"": str, "size": size_text, "time": utc_text}.get(format_spec)
+        return text(value) if text else count_of(value, format_spec)
 
 
 _WORDS = _Words()

@@ -5,11 +5,12 @@
 
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.text import nearest_words
@@ -35,57 +36,109 @@ _ADDRESSES = {
     "LAKEHOUSE_SPARK": "a token belongs into SPARK_CONNECT_AUTHENTICATE_TOKEN",
     **dict.fromkeys((*S3_ENDPOINTS, "AWS_ENDPOINT_URL_SQS"), _S3_KEYS),
 }
-_MEMORY = re.compile(r"[1-9][0-9]{0,8}[mg]")
-_WHOLE = re.compile(r"[0-9]{1,9}")
-_USD = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
-_SWITCH = re.compile("on|off")
-_CHANGES = re.compile("off|dms|debezium")
 _DEMO_TABLES = {"dms": "lakehouse.replay.cdc.dms", "debezium": "lakehouse.replay.cdc.debezium"}
-_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
-# name -> (default, accepted values)
-ACCEPTED = {
-    "LAKEHOUSE_ROOT": ("<LAKEHOUSE_HOME>/lake", "a folder, or s3://bucket/prefix"),
-    "LAKEHOUSE_HOME": (".lakehouse", "a folder for all state of this lake"),
-    "LAKEHOUSE_SPARK": ("server", "server, local[N], spark://host:port or sc://host:port"),
-    "LAKEHOUSE_PORT": ("3000", "a TCP port, 1 to 65535, for the page"),
-    "LAKEHOUSE_SPARK_PORT": ("15002", "a TCP port, 1 to 65535, for the Spark Connect server"),
-    "LAKEHOUSE_SPARK_MEMORY": ("2g", "a whole number followed by m or g, at least 512m"),
-    "LAKEHOUSE_COMPACTION_BUDGET_USD": ("0", "USD an hour that compactions may be predicted to cost, like 0.25; 0 for no bound"),
-    "LAKEHOUSE_COMPACTION_SLOTS": ("1", "a whole number, 1 to 16: so many compactions may be under way at once"),
-    "LAKEHOUSE_COMPACTION_TICK_SECONDS": ("10, on S3 30", "seconds between two ticks of the compaction sensor, 5 to 3600"),
-    "LAKEHOUSE_COMPUTE_LOGS": ("home", "home or lake: the output of runs is kept in LAKEHOUSE_HOME, or with a lake on S3"),
-    "LAKEHOUSE_TABLES": ("lakehouse.tables", "the dotted name of the package that declares the tables"),
-    "LAKEHOUSE_ADOPTED": ("adopted.toml", "a file that names the tables that others write"),
-    "LAKEHOUSE_REPLAY": ("on", "on or off: whether the year of flights is played into the landing area"),
-    "LAKEHOUSE_REPLAY_CDC": ("off", "off, dms or debezium: whether flights land as change data; with it come tables that read them"),
-    "LAKEHOUSE_REPLAY_START": ("2013-01-01", "a date in 2013, like 2013-01-01"),
-    "LAKEHOUSE_REPLAY_HOURS": ("12", "simulated hours per tick, 1 to 744"),
-    "LAKEHOUSE_REPLAY_SECONDS": ("45", "seconds between ticks, 5 to 86400"),
-}
+# Value and base folder -> setting.
+type_of_reader = Callable[[str, Path], Any]
+
+
+class _NotAccepted(Exception):
+    """A value is refused; the text is the nearest one that is accepted, if any is near."""
+
+
+def _setting(default: str, accepted: str, read: type_of_reader) -> Any:
+    return field(metadata={"default": default, "accepted": accepted, "read": read})
+
+
+def _matching(pattern: str, meant: Callable[[str], Any] = str, *, within: Container[Any] | None = None) -> type_of_reader:
+    def read(value: str, _base: Path) -> Any:
+        with suppress(ValueError):
+            if re.fullmatch(pattern, value) and (within is None or meant(value) in within):
+                return meant(value)
+        raise _NotAccepted
+
+    return read
+
+
+def _whole(least: int, most: int) -> type_of_reader:
+    return _matching("[0-9]{1,9}", int, within=range(least, most + 1))
+
+
+def _spark(value: str, _base: Path) -> str:
+    """The value, unless it names a token or a session; such a value is not repeated, since it may hold a secret."""
+    if found := _NOT_IN_SPARK.search(value):
+        raise Refused(
+            f"LAKEHOUSE_SPARK names a {found[1].lower()}; accepted: sc://host:port/;name=value without token and session_id "
+            "(the token belongs into SPARK_CONNECT_AUTHENTICATE_TOKEN, and each run has a session of its own)"
+        )
+    if not _SPARK.fullmatch(value):
+        raise _refused("LAKEHOUSE_SPARK", value.partition(";")[0])  # a parameter after a semicolon may be a key
+    return value
+
+
+def _folder(value: str, base: Path) -> str:
+    """The absolute folder, `..` taken out by its spelling, so that Spark, Python and the log name it alike."""
+    if scheme := _SCHEME.fullmatch(value):
+        raise _NotAccepted(f"/{scheme['rest'].lstrip('/')}" if scheme["scheme"].lower() == "file" else "")
+    if value == "/":
+        raise _NotAccepted("/lake")
+    if value.startswith("~") or _UNSAFE_IN_FOLDER.search(value):
+        near = value.replace("~", "$HOME", 1) if value.startswith("~") else value
+        raise _NotAccepted("" if "\\" in value else _UNSAFE_IN_FOLDER.sub("-", near))
+    return posixpath.normpath(f"{base}/{value}" if not value.startswith("/") else f"/{value.lstrip('/')}")
+
+
+def _path(value: str, base: Path) -> Path:
+    return Path(_folder(value, base))
+
+
+def _root(value: str, base: Path) -> str:
+    scheme = _SCHEME.fullmatch(value)
+    if scheme is None or scheme["scheme"].lower() == "file":
+        return _folder(value, base)
+    if not value.startswith("s3://"):
+        means_s3 = scheme["scheme"].lower() in ("s3", "s3a", "s3n", *(("http", "https") if ".s3" in scheme["rest"] else ()))
+        raise _NotAccepted(_nearest_s3(scheme["rest"]) if means_s3 else "")
+    bucket, _, prefix = value.removeprefix("s3://").rstrip("/").partition("/")
+    if not is_bucket(bucket) or (prefix and (not _PREFIX.fullmatch(prefix) or {".", ".."} & set(prefix.split("/")))):
+        raise _NotAccepted(_nearest_s3(scheme["rest"]))
+    return value.rstrip("/")
+
+
+_USD = _matching(r"[0-9]{1,6}(\.[0-9]{1,6})?", float)
+_MEMORY = _matching(r"[1-9][0-9]{0,8}g|(51[2-9]|5[2-9][0-9]|[6-9][0-9]{2}|[1-9][0-9]{3,8})m")
+_DAY = _matching(r"2013-[0-9]{1,2}-[0-9]{1,2}", lambda text: datetime.strptime(text, "%Y-%m-%d"))
+_LOGS = _matching("home|lake")
+_MODULE = _matching(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_SWITCH = _matching("on|off", "on".__eq__)
+_CHANGES = _matching("off|dms|debezium")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The settings in force. `root` is an absolute folder or `s3://bucket/prefix`, without a / at its end."""
 
-    root: str
-    home: Path
-    spark: str
-    port: int
-    spark_port: int
-    spark_memory: str
-    compaction_budget_usd: float
-    compaction_slots: int
-    compaction_tick_seconds: int
-    compute_logs: str
-    tables: str
-    adopted: Path
-    replay: bool
-    replay_cdc: str
-    replay_start: datetime
-    replay_hours: int
-    replay_seconds: int
+    root: str = _setting("<LAKEHOUSE_HOME>/lake", "a folder, or s3://bucket/prefix", _root)
+    home: Path = _setting(".lakehouse", "a folder for all state of this lake", _path)
+    spark: str = _setting("server", "server, local[N], spark://host:port or sc://host:port", _spark)
+    port: int = _setting("3000", "a TCP port, 1 to 65535, for the page", _whole(1, 65535))
+    spark_port: int = _setting("15002", "a TCP port, 1 to 65535, for the Spark Connect server", _whole(1, 65535))
+    spark_memory: str = _setting("2g", "a whole number followed by m or g, at least 512m", _MEMORY)
+    compaction_budget_usd: float = _setting("0", "USD an hour that compactions may be predicted to cost, like 0.25; 0 for no bound", _USD)
+    compaction_slots: int = _setting("1", "a whole number, 1 to 16: so many compactions may be under way at once", _whole(1, 16))
+    compaction_tick_seconds: int = _setting(
+        "10, on S3 30", "seconds between two ticks of the compaction sensor, 5 to 3600", _whole(5, 3600)
+    )
+    compute_logs: str = _setting("home", "home or lake: the output of runs is kept in LAKEHOUSE_HOME, or with a lake on S3", _LOGS)
+    tables: str = _setting("lakehouse.tables", "the dotted name of the package that declares the tables", _MODULE)
+    adopted: Path = _setting("adopted.toml", "a file that names the tables that others write", _path)
+    replay: bool = _setting("on", "on or off: whether the year of flights is played into the landing area", _SWITCH)
+    replay_cdc: str = _setting(
+        "off", "off, dms or debezium: whether flights land as change data; with it come tables that read them", _CHANGES
+    )
+    replay_start: datetime = _setting("2013-01-01", "a date in 2013, like 2013-01-01", _DAY)
+    replay_hours: int = _setting("12", "simulated hours per tick, 1 to 744", _whole(1, 744))
+    replay_seconds: int = _setting("45", "seconds between ticks, 5 to 86400", _whole(5, 86400))
 
     @property
     def on_s3(self) -> bool:
@@ -95,7 +148,7 @@ class Settings:
     @property
     def spark_root(self) -> str:
         """The root as Spark spells it, and the only spelling that Spark may ever see: `file:` paths bare, S3 as `s3a://`."""
-        return self.root.replace("s3://", "s3a://", 1) if self.on_s3 else self.root
+        return self.root.replace("s3://", "s3a://", 1)
 
     def table_uri(self, key: str) -> str:
         """Where a table lies, as Spark spells it."""
@@ -106,6 +159,10 @@ class Settings:
         return {f"LAKEHOUSE_{each.name.upper()}": _written(getattr(self, each.name)) for each in fields(self)}
 
 
+# name -> (default, accepted values)
+ACCEPTED = {f"LAKEHOUSE_{each.name.upper()}": (each.metadata["default"], each.metadata["accepted"]) for each in fields(Settings)}
+
+
 def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
     """Settings from environment values; relative folders start at `base`, an absolute path.
 
@@ -114,35 +171,25 @@ def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
     """
     _refuse_credentials(environ)
     _refuse_unknown(environ)
-    values = {name: environ.get(name) or default for name, (default, _) in ACCEPTED.items()}
-    home = _folder("LAKEHOUSE_HOME", values["LAKEHOUSE_HOME"], base=base)
-    root = _root(environ.get("LAKEHOUSE_ROOT") or f"{home}/lake", base=base)
-    tick = "LAKEHOUSE_COMPACTION_TICK_SECONDS"
-    values[tick] = environ.get(tick) or ("30" if root.startswith("s3://") else "10")
-    changes = _matching(values, "LAKEHOUSE_REPLAY_CDC", _CHANGES)
-    values["LAKEHOUSE_TABLES"] = environ.get("LAKEHOUSE_TABLES") or _DEMO_TABLES.get(changes, values["LAKEHOUSE_TABLES"])
-    port, spark_port = _ports(values)
-    if values["LAKEHOUSE_COMPUTE_LOGS"] not in (("home", "lake") if root.startswith("s3://") else ("home",)):
-        raise _refused("LAKEHOUSE_COMPUTE_LOGS", values["LAKEHOUSE_COMPUTE_LOGS"])
-    return Settings(
-        root=root,
-        home=Path(home),
-        spark=_spark(values),
-        port=port,
-        spark_port=spark_port,
-        spark_memory=_memory(values),
-        compaction_budget_usd=float(_matching(values, "LAKEHOUSE_COMPACTION_BUDGET_USD", _USD)),
-        compaction_slots=_whole(values, "LAKEHOUSE_COMPACTION_SLOTS", 1, 16),
-        compaction_tick_seconds=_whole(values, tick, 5, 3600),
-        compute_logs=values["LAKEHOUSE_COMPUTE_LOGS"],
-        tables=_matching(values, "LAKEHOUSE_TABLES", _MODULE),
-        adopted=Path(_folder("LAKEHOUSE_ADOPTED", values["LAKEHOUSE_ADOPTED"], base=base)),
-        replay=_matching(values, "LAKEHOUSE_REPLAY", _SWITCH) == "on",
-        replay_cdc=changes,
-        replay_start=_day(values, "LAKEHOUSE_REPLAY_START"),
-        replay_hours=_whole(values, "LAKEHOUSE_REPLAY_HOURS", 1, 744),
-        replay_seconds=_whole(values, "LAKEHOUSE_REPLAY_SECONDS", 5, 86400),
-    )
+    settings = {each.name: each.metadata for each in fields(Settings)}
+
+    def read(setting: str, default: str = "") -> Any:
+        name = f"LAKEHOUSE_{setting.upper()}"
+        value = environ.get(name) or default or settings[setting]["default"]
+        try:
+            return settings[setting]["read"](value, base)
+        except _NotAccepted as error:
+            raise _refused(name, value, near=str(error)) from None
+
+    defaults = {"root": f"{read('home')}/lake", "tables": _DEMO_TABLES.get(read("replay_cdc"), "")}
+    defaults["compaction_tick_seconds"] = "30" if read("root", defaults["root"]).startswith("s3://") else "10"
+    found = Settings(**{setting: read(setting, defaults.get(setting, "")) for setting in settings})
+    if found.port == found.spark_port:
+        near = str(found.port + 1 if found.port < 65535 else found.port - 1)
+        raise Refused(f"LAKEHOUSE_SPARK_PORT is {found.port}, as is LAKEHOUSE_PORT; accepted: two different ports, for instance {near}")
+    if found.compute_logs == "lake" and not found.on_s3:
+        raise _refused("LAKEHOUSE_COMPUTE_LOGS", "lake")
+    return found
 
 
 def holds_credentials(address: str) -> bool:
@@ -160,7 +207,12 @@ def s3_region(environ: Mapping[str, str]) -> str | None:
     return next((environ[name] for name in _S3_REGIONS if environ.get(name)), None)
 
 
-def _refused(name: str, value: str, *, near: str | None = None) -> Refused:
+def is_bucket(name: str) -> bool:
+    """Whether a bucket can have that name."""
+    return bool(_BUCKET.fullmatch(name)) and not _IP_ADDRESS.fullmatch(name)
+
+
+def _refused(name: str, value: str, *, near: str = "") -> Refused:
     nearest = f"; did you mean {near}?" if near else ""
     return Refused(f"{name} is {value!r}; accepted: {ACCEPTED[name][1]} (default {ACCEPTED[name][0]}){nearest}")
 
@@ -194,91 +246,9 @@ def _refuse_unknown(environ: Mapping[str, str]) -> None:
             raise Refused(f"{name} is not a setting; {hint}")
 
 
-def _folder(name: str, value: str, *, base: Path) -> str:
-    """The absolute folder, `..` taken out by its spelling, so that Spark, Python and the log name it alike."""
-    if scheme := _SCHEME.fullmatch(value):
-        raise _refused(name, value, near=f"/{scheme['rest'].lstrip('/')}" if scheme["scheme"].lower() == "file" else None)
-    if value == "/" or value.startswith("~") or _UNSAFE_IN_FOLDER.search(value):
-        raise _refused(name, value, near=_nearest_folder(value))
-    return posixpath.normpath(f"{base}/{value}" if not value.startswith("/") else f"/{value.lstrip('/')}")
-
-
-def _nearest_folder(value: str) -> str | None:
-    if value == "/":
-        return "/lake"
-    return None if "\\" in value else _UNSAFE_IN_FOLDER.sub("-", value.replace("~", "$HOME", 1) if value.startswith("~") else value)
-
-
-def _root(value: str, *, base: Path) -> str:
-    scheme = _SCHEME.fullmatch(value)
-    if scheme is None or scheme["scheme"].lower() == "file":
-        return _folder("LAKEHOUSE_ROOT", value, base=base)
-    if not value.startswith("s3://"):
-        means_s3 = scheme["scheme"].lower() in ("s3", "s3a", "s3n", *(("http", "https") if ".s3" in scheme["rest"] else ()))
-        raise _refused("LAKEHOUSE_ROOT", value, near=_nearest_s3(scheme["rest"]) if means_s3 else None)
-    bucket, _, prefix = value.removeprefix("s3://").rstrip("/").partition("/")
-    if not is_bucket(bucket) or (prefix and (not _PREFIX.fullmatch(prefix) or {".", ".."} & set(prefix.split("/")))):
-        raise _refused("LAKEHOUSE_ROOT", value, near=_nearest_s3(scheme["rest"]))
-    return value.rstrip("/")
-
-
-def is_bucket(name: str) -> bool:
-    """Whether a bucket can have that name."""
-    return bool(_BUCKET.fullmatch(name)) and not _IP_ADDRESS.fullmatch(name)
-
-
-def _nearest_s3(rest: str) -> str | None:
+def _nearest_s3(rest: str) -> str:
     """The root that a misspelled S3 address most likely means; of a web address, the bucket stands before `.s3`."""
     host, _, path = rest.strip("/").partition("/")
     bucket = re.sub(r"[^a-z0-9.-]+", "-", host.split(".s3")[0].lower()).strip("-.")
     parts = [re.sub(r"[^A-Za-z0-9_.=-]+", "-", part) for part in path.split("/") if part.strip(".")]
-    return "/".join(["s3:/", bucket, *parts]) if is_bucket(bucket) else None
-
-
-def _ports(values: Mapping[str, str]) -> tuple[int, int]:
-    port, spark_port = _whole(values, "LAKEHOUSE_PORT", 1, 65535), _whole(values, "LAKEHOUSE_SPARK_PORT", 1, 65535)
-    if port == spark_port:
-        near = str(port + 1 if port < 65535 else port - 1)
-        raise Refused(f"LAKEHOUSE_SPARK_PORT is {port}, as is LAKEHOUSE_PORT; accepted: two different ports, for instance {near}")
-    return port, spark_port
-
-
-def _matching(values: Mapping[str, str], name: str, pattern: re.Pattern[str]) -> str:
-    if not pattern.fullmatch(values[name]):
-        raise _refused(name, values[name])
-    return values[name]
-
-
-def _spark(values: Mapping[str, str]) -> str:
-    """The value, unless it names a token or a session; such a value is not repeated, since it may hold a secret."""
-    if found := _NOT_IN_SPARK.search(values["LAKEHOUSE_SPARK"]):
-        raise Refused(
-            f"LAKEHOUSE_SPARK names a {found[1].lower()}; accepted: sc://host:port/;name=value without token and session_id "
-            "(the token belongs into SPARK_CONNECT_AUTHENTICATE_TOKEN, and each run has a session of its own)"
-        )
-    if not _SPARK.fullmatch(values["LAKEHOUSE_SPARK"]):
-        # A parameter after a semicolon may be a key.
-        raise _refused("LAKEHOUSE_SPARK", values["LAKEHOUSE_SPARK"].partition(";")[0])
-    return values["LAKEHOUSE_SPARK"]
-
-
-def _whole(values: Mapping[str, str], name: str, least: int, most: int) -> int:
-    value = values[name]
-    if not _WHOLE.fullmatch(value) or not least <= int(value) <= most:
-        raise _refused(name, value)
-    return int(value)
-
-
-def _memory(values: Mapping[str, str]) -> str:
-    value = _matching(values, "LAKEHOUSE_SPARK_MEMORY", _MEMORY)
-    if int(value[:-1]) * (1024 if value.endswith("g") else 1) < 512:
-        raise _refused("LAKEHOUSE_SPARK_MEMORY", value)
-    return value
-
-
-def _day(values: Mapping[str, str], name: str) -> datetime:
-    with suppress(ValueError):
-        day = datetime.strptime(values[name], "%Y-%m-%d")
-        if day.year == 2013:
-            return day
-    raise _refused(name, values[name])
+    return "/".join(["s3:/", bucket, *parts]) if is_bucket(bucket) else ""

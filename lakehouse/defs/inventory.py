@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
+from lakehouse.core.checks import CheckResult
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused, Transient
-from lakehouse.core.inventory.checks import CHECKS, FRESH_HOURS, refused_report
+from lakehouse.core.inventory.checks import CHECKS, FRESH_HOURS
 from lakehouse.defs.dagster_records import keys_in_flight
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.health import check_fields
@@ -72,7 +73,8 @@ def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
                 outcome = _load(context, lake, tables, config, session)
                 results = judge(lake, outcome, now_ms=now_ms())
             except Refused as error:
-                yield dg.AssetCheckResult(asset_key=key, **check_fields(refused_report(error)))
+                refused = CheckResult(name="complete", ok=False, sentence=str(error), is_error=True)
+                yield dg.AssetCheckResult(asset_key=key, **check_fields(refused))
                 raise
         for result in results:
             if not result.ok:
@@ -137,7 +139,7 @@ def _load(
 
     now = now_ms()
     report = fresh_report(lake, now_ms=now, configuration=config.configuration or None)
-    context.log.info(f"report {report.name}, {report.manifest.age_hours(now):.1f} h old")
+    context.log.info(f"report {report.name}, {report.age_hours(now):.1f} h old")
     return load_report(lake, report, tables, spark=session, now_ms=now_ms(), owner=f"run {context.run.run_id}")
 
 
@@ -146,17 +148,16 @@ def _newest(lake: Lake, seen: Mapping[str, str]) -> tuple[tuple[str, str] | None
     from lakehouse.engine.inventory.scan import SCAN
     from lakehouse.engine.inventory.stored_reports import checksum_of, stamps_of
 
-    bucket = lake.store.bucket
-    found = [each for each in stamps_of(lake.store, bucket, after=seen) if each[0] != SCAN]
+    found = [each for each in stamps_of(lake.store, after=seen) if each[0] != SCAN]
     for configuration, stamp in found[:_REPORTS_LOOKED_AT]:
-        if checksum_of(lake.store, bucket, configuration, stamp) is not None:
+        if checksum_of(lake.store, configuration, stamp) is not None:
             return (configuration, stamp), f"report {configuration}/{stamp} is complete"
     if found:
         return None, f"report {'/'.join(found[0])} is not complete yet: it has no manifest.checksum"
     if seen:
         known = ", ".join(f"{configuration}/{stamp}" for configuration, stamp in sorted(seen.items()))
-        return None, f"no report of bucket {bucket} is newer than {known}"
-    return None, f"nobody has delivered a report of bucket {bucket}; the inventory makes its own, once a day"
+        return None, f"no report of bucket {lake.store.bucket} is newer than {known}"
+    return None, f"nobody has delivered a report of bucket {lake.store.bucket}; the inventory makes its own, once a day"
 
 
 def _seen(cursor: str | None) -> dict[str, str]:

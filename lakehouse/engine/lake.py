@@ -6,7 +6,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lakehouse.core.adoption.address import spark_address
 from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.paths import split_bucket
@@ -106,7 +105,7 @@ def open_lake(settings: Settings, make_client: Callable[[], Any] | None = None, 
         return Lake(settings=settings, store=store)
     bucket_of = cache(lambda bucket: S3Store(bucket, "", make_client=make_client))
     mounts = {key: _mount(uri, bucket_of) for key, uri in elsewhere.items()}
-    uris = {key: spark_address(uri) for key, uri in elsewhere.items()}
+    uris = {key: uri.replace("s3://", "s3a://", 1) for key, uri in elsewhere.items()}
     return Lake(settings=settings, store=MountedStore(store, mounts), elsewhere=uris)
 
 

@@ -188,7 +188,7 @@ class TestRuns:
         assert metadata(second)["missing_files"] == 1
 
         scanned = scan(lake.store, now_ms=now_ms() + 240_000)
-        data = scanned.manifest.files[0].key
+        data = scanned.files[0].key
         lake.store.put(data, lake.store.read(data)[:-1])
         third = run(lake)
         assert not third.success and results(third) == {"complete": False}

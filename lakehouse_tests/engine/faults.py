@@ -49,8 +49,9 @@ def report(lake: Lake, change: Callable[[type_of_row], type_of_row | None] = dic
     write_report(lake.store, rows or [{**listed[0], "key": "elsewhere/x"}], **{"file_format": "CSV", "created_ms": NOW, **options})
 
 
-def planned(lake: Lake, mode: Any = "INVENTORY") -> VacuumPlan:
-    found = plan(LakeFacts(lake, [TABLE]), TABLE, mode=mode)
+def planned(lake: Lake, mode: Any = "INVENTORY", table: Table = TABLE, *beside: Table) -> VacuumPlan:
+    """The plan for a table of a lake in which `beside` and the old one are declared, too."""
+    found = plan(LakeFacts(lake, [table, *beside, TABLE]), table, mode=mode)
     assert found is not None
     return found
 

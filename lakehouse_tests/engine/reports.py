@@ -14,8 +14,12 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
+from lakehouse.core.declaration.table import Table
 from lakehouse.core.inventory.objects import StoredObject
+from lakehouse.core.inventory.reconcile import Reconciliation
+from lakehouse.engine.inventory.reconcile_lake import known_report, reconcile_report
 from lakehouse.engine.inventory.stored_reports import REPORTS
+from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import Store
 
 TYPES = {
@@ -35,6 +39,11 @@ TYPES = {
     "object_owner": ("ObjectOwner", pa.string()),
 }
 SUFFIX = {"CSV": "csv.gz", "ORC": "orc", "Parquet": "parquet"}
+
+
+def reconciled(lake: Lake, declared: Iterable[Table] = (), *, now_ms: int) -> Reconciliation:
+    """The newest report of the lake, held against the logs."""
+    return reconcile_report(lake, declared, known_report(lake, now_ms=now_ms), now_ms=now_ms)
 
 
 def row_of(each: StoredObject, *, versions: bool = False) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def test_a_killed_scan_or_load_is_made_good_by_the_next(lake: Lake, spark: "Spar
     listing = sorted(each.key for each in lake.store.walk(""))
     client = new_client(PROGRAM, lake.settings, "load_and_die", str(step))
     assert client.wait(timeout=120) == -9
-    scanned = newest_report(lake.store, "local", now_ms=now_ms())
+    scanned = newest_report(lake.store, now_ms=now_ms())
     assert (scanned is not None) == (step >= BEFORE_COMMIT)
     assert (lake.facts(KEY) is not None) == (step == AFTER_COMMIT)
     report = fresh_report(lake, now_ms=now_ms())

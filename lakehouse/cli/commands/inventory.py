@@ -8,9 +8,10 @@ from lakehouse.cli.context import complete_table, nearest, open_declared
 from lakehouse.cli.output import attributes, bytes_text, count_text, json_option, print_grid, show, tell, time_text, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.inventory.usage import TableShares, UsageShare
+from lakehouse.core.inventory.reconcile import Reconciliation, TableShares, UsageShare
+from lakehouse.core.inventory.report_manifest import Report
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory.reconcile_lake import LakeReport, reconcile_lake
+from lakehouse.engine.inventory.reconcile_lake import known_report, reconcile_report
 from lakehouse.engine.inventory.reports_table import inventory_table
 from lakehouse.engine.inventory.scan import scan
 
@@ -32,12 +33,13 @@ def scan_command(as_json: bool) -> None:
     """List the storage, and write the list down as a report. It is like those of AWS S3 Inventory, below _lakehouse/inventory/."""
     lake = open_declared().lake
     began = time.monotonic()
-    scanned = scan(lake.store, now_ms=now_ms(), progress=lambda count: tell(f"{count:,} objects"))
-    seconds, manifest = round(time.monotonic() - began, 3), scanned.manifest
+    created_ms = now_ms()
+    scanned = scan(lake.store, now_ms=created_ms, progress=lambda count: tell(f"{count:,} objects"))
+    seconds = round(time.monotonic() - began, 3)
     if as_json:
-        document = {"report": scanned.manifest_name, "bucket": manifest.source_bucket, "created_ms": manifest.created_ms}
+        document = {"report": scanned.manifest_name, "bucket": lake.store.bucket, "created_ms": created_ms}
         document |= attributes(scanned, "object_count", "size_bytes")
-        write_json({**document, "data_files": len(manifest.files), "seconds": seconds})
+        write_json({**document, "data_files": len(scanned.files), "seconds": seconds})
     else:
         counted = f"{scanned.object_count:,} objects of {bytes_text(scanned.size_bytes)}"
         show(f"{counted} listed in {seconds:.1f} s: {scanned.manifest_name}")
@@ -85,13 +87,17 @@ def report_command(table: str | None, configuration: str | None, max_age_hours: 
     """
     opened = open_declared()
     now = now_ms()
-    found = reconcile_lake(opened.lake, opened.tables.values(), now_ms=now, configuration=configuration, max_age_hours=max_age_hours)
-    tables = {each.table: each for each in found.reconciliation.tables}
+    report = known_report(opened.lake, now_ms=now, configuration=configuration, max_age_hours=max_age_hours)
+    found = reconcile_report(opened.lake, opened.tables.values(), report, now_ms=now)
+    tables = {each.table: each for each in found.tables}
     if table is not None and table not in tables:
         raise Refused(f"table {table!r} is in neither the report nor the lake; {nearest(table, tables)}")
     chosen = list(tables.values()) if table is None else [tables[table]]
-    others = found.reconciliation.unclaimed if table is None else ()
-    (_write_report if as_json else _print_report)(found, chosen, others, now=now)
+    others = found.unclaimed if table is None else ()
+    if as_json:
+        _write_report(report, found, chosen, others, now=now)
+    else:
+        _print_report(report, chosen, others, now=now)
     wrong = [sentence for each in chosen if (sentence := _trouble_of(each))]
     for sentence in wrong:
         tell(f"{Broken.__name__}: {sentence}")
@@ -108,15 +114,14 @@ def _trouble_of(table: TableShares) -> str:
     return f"{table.table}: {len(table.missing)} file(s) of version {table.version} are not in storage, first {table.missing[0]}; {where}"
 
 
-def _write_report(found: LakeReport, tables: list[TableShares], others: tuple[UsageShare, ...], *, now: int) -> None:
-    manifest = found.report.manifest
-    report = {
-        "name": found.report.name,
-        "bucket": manifest.source_bucket,
-        **attributes(manifest, "file_format", "created_ms"),
-        "age_seconds": round((now - manifest.created_ms) / 1_000, 3),
-        "object_count": found.reconciliation.file_count,
-        "size_bytes": found.reconciliation.size_bytes,
+def _write_report(report: Report, found: Reconciliation, tables: list[TableShares], others: tuple[UsageShare, ...], *, now: int) -> None:
+    head = {
+        "name": report.name,
+        "bucket": report.bucket,
+        **attributes(report, "file_format", "created_ms"),
+        "age_seconds": round((now - report.created_ms) / 1_000, 3),
+        "object_count": found.file_count,
+        "size_bytes": found.size_bytes,
     }
     counted = ("storage_class", "file_count", "size_bytes", "small_count")
     documents = [
@@ -128,12 +133,11 @@ def _write_report(found: LakeReport, tables: list[TableShares], others: tuple[Us
         }
         for table in tables
     ]
-    write_json({"report": report, "tables": documents, "unclaimed": [attributes(share, "folder", *counted) for share in others]})
+    write_json({"report": head, "tables": documents, "unclaimed": [attributes(share, "folder", *counted) for share in others]})
 
 
-def _print_report(found: LakeReport, tables: list[TableShares], others: tuple[UsageShare, ...], *, now: int) -> None:
-    manifest = found.report.manifest
-    show(f"report {found.report.name}: as of {time_text(manifest.created_ms)}, {manifest.age_hours(now):.1f} h ago")
+def _print_report(report: Report, tables: list[TableShares], others: tuple[UsageShare, ...], *, now: int) -> None:
+    show(f"report {report.name}: as of {time_text(report.created_ms)}, {report.age_hours(now):.1f} h ago")
     count = sum(table.file_count for table in tables) + sum(share.file_count for share in others)
     size = sum(table.size_bytes for table in tables) + sum(share.size_bytes for share in others)
     rows = [_row(table.table, share, size) for table in tables for share in table.shares]

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator
 from lakehouse.core.delta.paths import name_below
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import is_bucket
-from lakehouse.core.text import nearest_words
 
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>.*)", re.DOTALL)
 _S3_SCHEMES = ("s3", "s3a", "s3n")
@@ -24,11 +23,7 @@ def is_address(word: str) -> bool:
 
 
 def parse_address(text: str, *, base: str) -> str:
-    """The address in its one spelling, `s3://bucket/folder` or an absolute folder; relative ones start at `base`.
-
-    Raises:
-        Refused: it names no folder of a disk or of S3, or holds credentials; the text names the nearest that would be accepted.
-    """
+    """The address in its one spelling, `s3://bucket/folder` or an absolute folder; relative ones start at `base`; others are refused."""
     scheme = _SCHEME.fullmatch(text)
     name, rest = (scheme["scheme"].lower(), scheme["rest"]) if scheme else ("file", text)
     if name not in ("file", *_S3_SCHEMES):  # the rest is not repeated: it may hold a key
@@ -52,11 +47,6 @@ def parse_address(text: str, *, base: str) -> str:
 def quoted_address(address: str) -> str:
     """The address, in which signs that no address may hold are written as a URL writes them."""
     return _REFUSED_SIGN.sub(lambda sign: f"%{ord(sign[0]):02X}", address.encode("utf-8", "backslashreplace").decode())
-
-
-def spark_address(address: str) -> str:
-    """The address as Spark spells it."""
-    return address.replace("s3://", "s3a://", 1) if address.startswith("s3://") else address
 
 
 def key_of(address: str, taken: Collection[str]) -> str:
@@ -83,13 +73,6 @@ def folders_above(address: str) -> Iterator[str]:
     """The folders that an address lies in, the innermost first, up to the bucket or to the first folder below the root of a disk."""
     while (address := address.rpartition("/")[0]) not in ("", "s3:/"):
         yield address
-
-
-def nearest_addresses(address: str, known: Collection[str]) -> str:
-    """The end of a refusal: the tables that may have been meant."""
-    last = {each.rpartition("/")[2]: each for each in known}
-    near = [last[word] for word in nearest_words(address.rpartition("/")[2], last)] or sorted(known)[:3]
-    return f"did you mean {' or '.join(near)}?" if near else "accepted: the folder that holds the table's _delta_log"
 
 
 def _folder(text: str, *, base: str) -> str:

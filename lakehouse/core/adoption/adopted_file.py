@@ -21,11 +21,7 @@ _WORDS = ("uri", "writers", "orphans", "cluster_by")
 
 
 def parse_adopted(text: str, *, name: str) -> dict[str, Table]:
-    """The tables that the file `name` adopts, by key.
-
-    Raises:
-        Refused: it is no TOML, or an entry is wrong; the text names file, entry and word.
-    """
+    """The tables that the file `name` adopts, by key; a wrong one is refused by file, entry and word."""
     try:
         entries = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

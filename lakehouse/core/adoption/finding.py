@@ -8,9 +8,8 @@ from lakehouse.core.adoption.adopted import Adopted, commits_at_risk
 from lakehouse.core.adoption.adopted_file import adopted_lines
 from lakehouse.core.costs.estimate import DEFAULT_RATES, usd_per_opening
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.features import notable_features
-from lakehouse.core.delta.snapshot import Snapshot
+from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.scheduling.health import Health
 from lakehouse.core.text import count_of, size_text
 from lakehouse.core.vacuum.plan import VacuumPlan
@@ -21,8 +20,7 @@ class TableFinding:
     """One table as it was found. `vacuum` is the plan of its vacuum, or why none may run; `known_as` its key, if it is known."""
 
     table: Table
-    snapshot: Snapshot
-    history: Commits
+    facts: TableFacts
     health: Health
     vacuum: VacuumPlan | str
     known_as: str = ""
@@ -30,12 +28,12 @@ class TableFinding:
     @property
     def address(self) -> str:
         """Where it lies."""
-        return self.table.write.uri if isinstance(self.table.write, Adopted) else self.snapshot.uri
+        return self.table.write.uri if isinstance(self.table.write, Adopted) else self.facts.snapshot.uri
 
     @property
     def writers(self) -> dict[str, int]:
         """The programs that made its newest commits, and how many each, most first."""
-        return dict(Counter(commit.engine or "unknown" for commit in self.history.commits).most_common())
+        return dict(Counter(commit.engine or "unknown" for commit in self.facts.history.commits).most_common())
 
     @property
     def openings_saved(self) -> int:
@@ -45,19 +43,19 @@ class TableFinding:
     @property
     def usd_per_read(self) -> float:
         """The money that each full read saves after a compaction."""
-        return self.openings_saved * usd_per_opening(self.table.prices, on_s3=self.snapshot.on_s3)
+        return self.openings_saved * usd_per_opening(self.table.prices, on_s3=self.facts.snapshot.on_s3)
 
     def as_json(self) -> dict[str, Any]:
         """Its documented shape."""
-        plan, vacuum, risk = self.health.plan, self.vacuum, commits_at_risk(self.table.write)
+        snapshot, plan, vacuum, risk = self.facts.snapshot, self.health.plan, self.vacuum, commits_at_risk(self.table.write)
         return {
             "table": self.known_as or self.table.key,
             "uri": self.address,
             "adopted": bool(self.known_as),
             "writers": self.writers,
-            "features": notable_features(self.snapshot.features),
-            "partition_by": list(self.snapshot.partition_columns),
-            "clustered_by": list(self.snapshot.clustering_columns),
+            "features": notable_features(snapshot.features),
+            "partition_by": list(snapshot.partition_columns),
+            "clustered_by": list(snapshot.clustering_columns),
             "health": self.health.as_json(),
             "compaction": {
                 "reason": plan.reason.name,
@@ -80,9 +78,9 @@ class TableFinding:
 
     def rows(self) -> list[tuple[str, str]]:
         """The lines for a person: each a subject, and the finding."""
-        health, plan, risk = self.health, self.health.plan, commits_at_risk(self.table.write)
-        layout = [f"partitioned by {', '.join(self.snapshot.partition_columns)}"] if self.snapshot.partition_columns else []
-        layout += [f"clustered by {', '.join(self.snapshot.clustering_columns)}"] if self.snapshot.clustering_columns else []
+        snapshot, health, plan, risk = self.facts.snapshot, self.health, self.health.plan, commits_at_risk(self.table.write)
+        laid = {"partitioned": snapshot.partition_columns, "clustered": snapshot.clustering_columns}
+        layout = [f"{how} by {', '.join(columns)}" for how, columns in laid.items() if columns]
         files = f"{count_of(health.file_count, 'file')}, {size_text(health.size_bytes)}, {size_text(health.average_file_bytes)} on average"
         seconds = self.openings_saved * DEFAULT_RATES.seconds_per_file
         saves = f"; each full read then opens {count_of(self.openings_saved, 'file')} less and saves about {seconds:.3g} s"
@@ -90,7 +88,7 @@ class TableFinding:
         takes = f"; {plan.estimate.sentence}" if plan.bins else ""
         return [
             ("written by", ", ".join(f"{name} ({count_of(count, 'commit')})" for name, count in self.writers.items()) or "nobody knows"),
-            ("features", ", ".join([*notable_features(self.snapshot.features), *layout]) or "none that matters here"),
+            ("features", ", ".join([*notable_features(snapshot.features), *layout]) or "none that matters here"),
             ("files", f"{files}; {health.small_file_count:,} small, {plan.mergeable_file_count:,} mergeable"),
             ("health", health.sentence),
             ("compaction", f"{plan.sentence}{takes}{gives}"),

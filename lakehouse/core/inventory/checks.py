@@ -1,11 +1,12 @@
 """Whether an inventory can be relied on: four questions, each with its answer in a sentence and numbers."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 
 from lakehouse.core.checks import CheckResult
-from lakehouse.core.errors import Refused
-from lakehouse.core.inventory.loaded_reports import Load
-from lakehouse.core.inventory.usage import Reconciliation
+from lakehouse.core.delta.commits import Commits
+from lakehouse.core.inventory.reconcile import Reconciliation
 from lakehouse.core.units import HOUR_MS
 
 CHECKS = {
@@ -22,9 +23,27 @@ _DAY_HOURS, _WEEK_HOURS = 24.0, 168.0
 _NAMED = 5
 
 
-def refused_report(error: Refused) -> CheckResult:
-    """The verdict on a report that cannot be trusted."""
-    return CheckResult(name="complete", ok=False, sentence=str(error), is_error=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """A report that is in the inventory table: its name, when its listing began, and what it listed."""
+
+    report: str
+    created_ms: int
+    object_count: int
+    size_bytes: int
+
+    def as_text(self) -> str:
+        """What goes into the commit that loads it."""
+        return json.dumps({"inventory": asdict(self)}, separators=(",", ":"))
+
+
+def loads_of(history: Commits) -> Iterator[Load]:
+    """The loads that the log still tells of, newest first; commits of somebody else are passed over."""
+    for commit in reversed(history.commits):
+        try:
+            yield Load(**json.loads(commit.user_metadata or "{}")["inventory"])
+        except (ValueError, KeyError, TypeError):
+            continue
 
 
 def assess_complete(load: Load, row_count: int | None) -> CheckResult:
@@ -33,7 +52,7 @@ def assess_complete(load: Load, row_count: int | None) -> CheckResult:
     if row_count != load.object_count:
         sentence += f", but the inventory table has {'an unknown number' if row_count is None else f'{row_count:,}'} of them"
     numbers = {"rows": load.object_count}
-    return CheckResult(name="complete", ok=row_count == load.object_count, sentence=sentence, is_error=True, numbers={**numbers})
+    return CheckResult(name="complete", ok=row_count == load.object_count, sentence=sentence, is_error=True, numbers=numbers)
 
 
 def allowed_hours(created_ms: int, before_ms: int | None, *, own: bool) -> float:
@@ -51,7 +70,7 @@ def assess_fresh(load: Load, *, allowed: float, now_ms: int) -> CheckResult:
     """Whether a report is at most `allowed` hours old."""
     hours = (now_ms - load.created_ms) / HOUR_MS
     sentence = f"report {load.report} began {hours:.1f} h ago, at most {allowed:g} h are allowed"
-    numbers: dict[str, int | float] = {"age_hours": round(hours, 3), "allowed_hours": allowed}
+    numbers = {"age_hours": round(hours, 3), "allowed_hours": allowed}
     return CheckResult(name="fresh", ok=hours <= allowed, sentence=sentence, numbers=numbers)
 
 
@@ -68,7 +87,7 @@ def assess_plausible(load: Load, before: Load | None) -> CheckResult:
     if lost:
         sentence += "; half of it or more is gone: was it deleted on purpose, or is the report another prefix's?"
     numbers = {"objects_kept_share": round(objects, 4), "bytes_kept_share": round(size, 4)}
-    return CheckResult(name="plausible", ok=not lost, sentence=sentence, numbers={**numbers})
+    return CheckResult(name="plausible", ok=not lost, sentence=sentence, numbers=numbers)
 
 
 def assess_missing(found: Reconciliation) -> CheckResult:
@@ -81,7 +100,7 @@ def assess_missing(found: Reconciliation) -> CheckResult:
     if unread := [table.table for table in found.tables if table.problem]:
         sentence += f"; not known of {_named(unread)}, whose log cannot be read"
     numbers = {"missing_files": len(missing), "unread_tables": len(unread)}
-    return CheckResult(name="missing", ok=not missing and not unread, sentence=sentence, is_error=True, numbers={**numbers})
+    return CheckResult(name="missing", ok=not missing and not unread, sentence=sentence, is_error=True, numbers=numbers)
 
 
 def _share(now: int, before: int) -> float:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Set
 
 from lakehouse.core.inventory.objects import Part, StoredObject
-from lakehouse.core.inventory.table_files import TableFiles, hidden_rule
+from lakehouse.core.inventory.table_files import TableFiles
 
 _LOG, _CHANGES = "_delta_log/", "_change_data/"
 # Source: PROTOCOL.md, "Deletion Vector File Storage Format", "Delta Log Entries", "Checkpoints", "Version Checksum File".
@@ -36,14 +36,17 @@ class Classifier:
         lent: Set[str],
         *,
         now_ms: int,
+        unplaced: Set[str],
+        landed: tuple[str, ...],
         horizon_ms: int | None = None,
-        unplaced: Set[str] = frozenset(),
-        landed: tuple[str, ...] = (),
     ) -> None:
         self._table_files, self._lent, self._unplaced, self._landed = table_files, lent, unplaced | table_files.unplaced, landed
         kept_since_ms = 0 if table_files.retention_ms is None else now_ms - table_files.retention_ms
         self.horizon_ms = kept_since_ms if horizon_ms is None else min(kept_since_ms, horizon_ms)
-        self._hidden = hidden_rule(table_files.partition_columns)
+        # Hidden from Delta's own listing, or written by Apache XTable and UniForm for readers of Iceberg. Source: delta-io/delta v4.4.0,
+        # `DeltaTableUtils.isHiddenDirectory`. Delta shows `_delta_index`, too, with Databricks' indexes of live files in it.
+        spared = "|".join(["_change_data(?:/|$)", *(f"{re.escape(column)}=" for column in table_files.partition_columns)])
+        self._hidden = re.compile(rf"metadata/|(?:^|.*/)(?!{spared})[._]", re.DOTALL)
 
     def part_of(self, own: str, each: StoredObject) -> Part:
         """The part that the object `own` (its name relative to the table) is of."""

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from urllib.parse import unquote_plus
 
 from lakehouse.core.units import DAY_MS
 
@@ -71,14 +70,6 @@ KINDS = {
     "log": (Part.LOG_COMMITS, Part.LOG_CHECKPOINTS, Part.LOG_SIDECARS, Part.LOG_CHECKSUMS, Part.LOG_OTHER),
     "other": (Part.LANDED, Part.HIDDEN, Part.FOLDERS, Part.NONCURRENT, Part.DELETE_MARKERS, Part.UNREAD),
 }
-
-
-def decode_key(text: str) -> str:
-    """A key as a CSV report spells it, decoded exactly once: what is still escaped afterwards is the object's own name.
-
-    Source: Amazon S3 user guide, "Amazon S3 Inventory list": keys in CSV are URL-encoded; a space is written as `+`.
-    """
-    return unquote_plus(text, errors="strict")
 
 
 def plausible_ms(modified_ms: int | None, *, now_ms: int) -> int | None:

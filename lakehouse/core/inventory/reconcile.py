@@ -3,18 +3,90 @@
 One pass over the objects; what is held is the tables' books and one count per part, whatever the number of objects.
 """
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
 
 from lakehouse.core.inventory.classify import Classifier, is_current
 from lakehouse.core.inventory.objects import Part, StoredObject
-from lakehouse.core.inventory.table_files import Reference, TableFiles
-from lakehouse.core.inventory.table_folders import Owners
-from lakehouse.core.inventory.usage import OUTSIDE, SMALL_BYTES, Reconciliation, TableShares, UsageShare
+from lakehouse.core.inventory.table_files import Owners, Reference, TableFiles
 
+PAGE_KEYS = 1_000
+# Without a log nobody knows what a table's files should be like; three quarters of 16 MB is small for every target of the policies.
+_SMALL_BYTES = 12 * 1024 * 1024
+# Objects of the inventory that are not in the lake's folder at all.
+_OUTSIDE = "(outside the lake)"
 _NEEDED_NOW = (Part.LIVE, Part.VECTORS_LIVE)
 
-type_of_counts = Counter[tuple[str, str | None]]
+# Files, bytes and small files, by folder, part and storage class.
+type_of_cells = defaultdict[tuple[str, Part | None, str | None], list[int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageShare:
+    """Objects of one part and one storage class; for what belongs to no table, `part` is `None`.
+
+    `folder` is the table, or the top of the path. `small_count`: where no log is read, how many of them are small files of data.
+    """
+
+    part: Part | None
+    storage_class: str | None
+    file_count: int
+    size_bytes: int
+    folder: str
+    small_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableShares:
+    """One table's folder, to the byte. `version` is `None` where the log cannot be read; `problem` then says why.
+
+    `missing`: the newest version reads them, and storage does not have them. `resized`: they are there with another size than the log has.
+    `unsettled_count`: not in the report, but too new for it. `outside_count`: outside the lake, where the report does not look.
+    """
+
+    table: str
+    version: int | None
+    retention_ms: int | None
+    shares: tuple[UsageShare, ...]
+    missing: tuple[str, ...] = ()
+    resized: tuple[str, ...] = ()
+    unsettled_count: int = 0
+    outside_count: int = 0
+    problem: str = ""
+
+    @property
+    def file_count(self) -> int:
+        """All objects in the table's folder, those of tables inside it left out."""
+        return sum(share.file_count for share in self.shares)
+
+    @property
+    def size_bytes(self) -> int:
+        """Their bytes."""
+        return sum(share.size_bytes for share in self.shares)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconciliation:
+    """The tables, sorted by name, and what belongs to none; all of it together is the inventory."""
+
+    tables: tuple[TableShares, ...]
+    unclaimed: tuple[UsageShare, ...]
+
+    @property
+    def file_count(self) -> int:
+        """All objects of the inventory."""
+        return sum(each.file_count for each in (*self.tables, *self.unclaimed))
+
+    @property
+    def size_bytes(self) -> int:
+        """Their bytes."""
+        return sum(each.size_bytes for each in (*self.tables, *self.unclaimed))
+
+    @property
+    def list_request_count(self) -> int:
+        """How many LIST requests one full listing of all tables' folders takes, at 1,000 keys each. Source: AWS, ListObjectsV2."""
+        return sum(-(-table.file_count // PAGE_KEYS) for table in self.tables)
 
 
 def reconcile(
@@ -25,7 +97,7 @@ def reconcile(
     settled_ms: int,
     lake_prefix: str = "",
     unread: Mapping[str, str] | None = None,
-    landed: Iterable[str] = (),
+    landed: tuple[str, ...] = (),
 ) -> Reconciliation:
     """Every object in its part. `lake_prefix` (ending in `/`, or empty) is the lake's place in the bucket.
 
@@ -33,61 +105,58 @@ def reconcile(
     the prefixes from which declared tables load. The books must be younger than the inventory: what a commit removed meanwhile has a
     tombstone, what it added is no orphan.
     """
-    failed, prefixes = unread or {}, tuple(landed)
+    failed = unread or {}
     known = [*(each.table for each in table_files), *failed]
     lent = {name for each in table_files for name in each.borrowed(known)}
     unplaced = {last for each in table_files for last in each.unplaced}
-    tallies = {each.table: _Tally(each, Classifier(each, lent, now_ms=now_ms, unplaced=unplaced, landed=prefixes)) for each in table_files}
-    owners = Owners([*tallies, *failed])
-    bytes_of: type_of_counts = Counter()
-    count_of: type_of_counts = Counter()
-    small_of: type_of_counts = Counter()
-    seen: set[str] = set()
+    kept = {each.table: _Table(each, Classifier(each, lent, now_ms=now_ms, unplaced=unplaced, landed=landed)) for each in table_files}
+    owners, seen = Owners(known), set[str]()
+    cells: type_of_cells = defaultdict(lambda: [0, 0, 0])
     for each in objects:
         name = each.key.removeprefix(lake_prefix) if each.key.startswith(lake_prefix) else None
-        table = None if name is None else owners.table_of(name)
+        owner = None if name is None else owners.table_of(name)
         if name in lent and is_current(each):
             seen.add(name)
-        if name is not None and table in tallies:
-            tallies[table].take(name, each)
+        if name is not None and owner in kept:
+            cell = cells[owner, kept[owner].take(name, each), each.storage_class]
         else:
-            cell = (OUTSIDE if name is None else table or _top_folder(name), each.storage_class)
-            bytes_of[cell] += each.size_bytes
-            count_of[cell] += 1
-            small_of[cell] += _is_small_data(each)
-    others = _others(bytes_of, count_of, small_of, failed)
-    tables = [tally.shares(seen, settled_ms=settled_ms) for tally in tallies.values()]
-    tables += [_unread(table, why, others) for table, why in failed.items()]
-    return Reconciliation(
-        tables=tuple(sorted(tables, key=lambda table: table.table)),
-        unclaimed=tuple(share for share in others if share.part is None),
-    )
+            folder = _OUTSIDE if name is None else owner or _top_folder(name)
+            cell = cells[folder, Part.UNREAD if owner else None, each.storage_class]
+            cell[2] += _is_small_data(each)
+        cell[0] += 1
+        cell[1] += each.size_bytes
+    by_table: defaultdict[str, list[UsageShare]] = defaultdict(list)
+    unclaimed: list[UsageShare] = []
+    for share in _shares(cells):
+        (by_table[share.folder] if share.part else unclaimed).append(share)
+    tables = [table.shares(by_table[name], seen, settled_ms=settled_ms) for name, table in kept.items()]
+    tables += [
+        TableShares(table=name, version=None, retention_ms=None, shares=tuple(by_table[name]), problem=why) for name, why in failed.items()
+    ]
+    return Reconciliation(tables=tuple(sorted(tables, key=lambda table: table.table)), unclaimed=tuple(unclaimed))
 
 
-class _Tally:
-    """Counts a table's objects by part and storage class, as the classifier tells them apart."""
+class _Table:
+    """A table's books, and what of its newest version was not seen yet, or has another size."""
 
     def __init__(self, table_files: TableFiles, classifier: Classifier) -> None:
         self._table_files, self._classifier = table_files, classifier
         self._unseen: dict[str, Reference] = {**table_files.live, **table_files.vectors}
         self._resized: list[str] = []
-        self._bytes: Counter[tuple[Part, str | None]] = Counter()
-        self._count: Counter[tuple[Part, str | None]] = Counter()
 
-    def take(self, name: str, each: StoredObject) -> None:
-        """Count one object of the table; `name` is relative to the lake."""
+    def take(self, name: str, each: StoredObject) -> Part:
+        """The part that an object of the table is of; `name` is relative to the lake."""
         own = name.removeprefix(self._table_files.table).removeprefix("/")
         part = self._classifier.part_of(own, each)
-        self._bytes[part, each.storage_class] += each.size_bytes
-        self._count[part, each.storage_class] += 1
         if part in _NEEDED_NOW:
             self._unseen.pop(own, None)
             live = self._table_files.live.get(own)
             if live is not None and live.size_bytes is not None and live.size_bytes != each.size_bytes:
                 self._resized.append(own)
+        return part
 
-    def shares(self, seen: Set[str], *, settled_ms: int) -> TableShares:
-        """What was counted; `seen` are the files outside its folder that the inventory has."""
+    def shares(self, shares: Iterable[UsageShare], seen: Set[str], *, settled_ms: int) -> TableShares:
+        """The table once all objects were taken; `seen` are the files outside its folder that the inventory has."""
         table_files = self._table_files
         unseen = {name: each for name, each in self._unseen.items() if f"{table_files.table}/{name}" not in seen}
         unseen |= {name: each for name, each in table_files.elsewhere.items() if name not in seen}
@@ -97,11 +166,7 @@ class _Tally:
             table=table_files.table,
             version=table_files.version,
             retention_ms=table_files.retention_ms,
-            shares=tuple(
-                UsageShare(part=part, storage_class=kind, file_count=self._count[part, kind], size_bytes=self._bytes[part, kind])
-                for part in Part
-                for kind in sorted({kind for counted, kind in self._count if counted is part}, key=lambda kind: kind or "")
-            ),
+            shares=tuple(shares),
             missing=tuple(sorted(missing)),
             resized=tuple(sorted(self._resized)),
             unsettled_count=len(written) - len(missing),
@@ -109,28 +174,16 @@ class _Tally:
         )
 
 
-def _others(bytes_of: type_of_counts, count_of: type_of_counts, small_of: type_of_counts, failed: Mapping[str, str]) -> list[UsageShare]:
-    return [
-        UsageShare(
-            part=Part.UNREAD if folder in failed else None,
-            folder=folder,
-            storage_class=kind,
-            file_count=count,
-            size_bytes=bytes_of[folder, kind],
-            small_count=small_of[folder, kind],
-        )
-        for (folder, kind), count in sorted(count_of.items(), key=lambda each: (each[0][0], each[0][1] or ""))
-    ]
-
-
-def _unread(table: str, why: str, shares: Iterable[UsageShare]) -> TableShares:
-    of_it = tuple(share for share in shares if share.part is Part.UNREAD and share.folder == table)
-    return TableShares(table=table, version=None, retention_ms=None, shares=of_it, problem=why)
+def _shares(cells: type_of_cells) -> Iterable[UsageShare]:
+    order = {part: place for place, part in enumerate([None, *Part])}
+    for folder, part, kind in sorted(cells, key=lambda cell: (cell[0], order[cell[1]], cell[2] or "")):
+        count, size, small = cells[folder, part, kind]
+        yield UsageShare(part=part, folder=folder, storage_class=kind, file_count=count, size_bytes=size, small_count=small)
 
 
 def _is_small_data(each: StoredObject) -> bool:
     hidden = "/_" in f"/{each.key}" or "/." in each.key
-    return each.size_bytes < SMALL_BYTES and not each.is_dir and not hidden and is_current(each)
+    return each.size_bytes < _SMALL_BYTES and not each.is_dir and not hidden and is_current(each)
 
 
 def _top_folder(name: str) -> str:

@@ -1,6 +1,6 @@
-"""The manifest of an inventory report: read only if it can be trusted, written as AWS writes it.
+"""An inventory report by its manifest, which is read only if it can be trusted.
 
-Source: Amazon S3 user guide, "Locating your inventory list" (manifest.json, manifest.checksum, symlink.txt).
+Source: Amazon S3 user guide, "Locating your inventory list" (manifest.json, manifest.checksum).
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.objects import plausible_ms
 from lakehouse.core.units import HOUR_MS
 
-FORMATS = ("CSV", "ORC", "Parquet")
+_FORMATS = ("CSV", "ORC", "Parquet")
 NEEDED_COLUMNS = ("bucket", "key", "size", "last_modified_date")
 # Two clocks that a time server sets are seconds apart. A report of tomorrow would count as fresh for a day too long.
 _AHEAD_MS = 300_000
@@ -34,18 +34,23 @@ class DataPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
-    """A report that may be read. `columns` are in the report's order, spelled as ORC and Parquet spell them (`last_modified_date`).
+class Report:
+    """A complete report. `columns` are in its own order, spelled as ORC and Parquet spell them (`last_modified_date`).
 
     `created_ms` is when the listing began: what was written since may be missing.
     """
 
-    source_bucket: str
-    destination_bucket: str
+    name: str
+    bucket: str
     created_ms: int
     file_format: str
     columns: tuple[str, ...]
     files: tuple[DataPart, ...]
+
+    @property
+    def configuration(self) -> str:
+        """The inventory configuration that it is of; the rest of its name is its stamp."""
+        return self.name.partition("/")[0]
 
     def age_hours(self, now_ms: int) -> float:
         """How long ago the listing began."""
@@ -53,8 +58,8 @@ class Manifest:
 
 
 def parse_manifest(
-    manifest: bytes, checksum: str, *, name: str, source_bucket: str, folder: str, now_ms: int, max_age_hours: float | None = None
-) -> Manifest:
+    manifest: bytes, checksum: str, *, name: str, bucket: str, folder: str, now_ms: int, max_age_hours: float | None = None
+) -> Report:
     """The report that `manifest` describes; `name` is how to call it, `folder` the key below which its data must lie.
 
     Raises:
@@ -62,21 +67,23 @@ def parse_manifest(
             has no data files, is older than `max_age_hours`, or its time is in the future or none (seconds instead of milliseconds).
     """
     where = f"inventory report {name}"
-    _check_sum(manifest, checksum, where)
+    said, is_ = checksum.strip(), hashlib.md5(manifest, usedforsecurity=False).hexdigest()
+    if said != is_:
+        raise Refused(f"{where}: manifest.checksum says {said[:40]!r}, but manifest.json has MD5 {is_}; wait for the next report")
     try:
-        document = cast("Mapping[str, Any]", json.loads(manifest))
-        found = _manifest(document)
-        created = int(document["creationTimestamp"])
+        found = _report(cast("Mapping[str, Any]", json.loads(manifest)), name)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Refused(f"{where}: manifest.json cannot be understood ({type(error).__name__}: {error}); wait for the next report") from error
-    if found.source_bucket != source_bucket:
-        raise Refused(f"{where}: it is of bucket {found.source_bucket!r}; accepted: one of bucket {source_bucket!r}")
-    if plausible_ms(created, now_ms=now_ms) is None:
-        raise Refused(f"{where}: creationTimestamp {created} is no time in milliseconds up to now ({now_ms}); seconds or microseconds?")
-    if created > now_ms + _AHEAD_MS:
+    if found.bucket != bucket:
+        raise Refused(f"{where}: it is of bucket {found.bucket!r}; accepted: one of bucket {bucket!r}")
+    if plausible_ms(found.created_ms, now_ms=now_ms) is None:
         raise Refused(
-            f"{where}: it is dated {(created - now_ms) / 60_000:.0f} min ahead of this machine's clock, at most {_AHEAD_MS // 60_000} min "
-            "are accepted; set the clock by a time server, or remove the report's folder"
+            f"{where}: creationTimestamp {found.created_ms} is no time in milliseconds up to now ({now_ms}); seconds or microseconds?"
+        )
+    if found.created_ms > now_ms + _AHEAD_MS:
+        raise Refused(
+            f"{where}: it is dated {(found.created_ms - now_ms) / 60_000:.0f} min ahead of this machine's clock, at most "
+            f"{_AHEAD_MS // 60_000} min are accepted; set the clock by a time server, or remove the report's folder"
         )
     _check_content(found, folder, where)
     if max_age_hours is not None and found.age_hours(now_ms) > max_age_hours:
@@ -86,32 +93,12 @@ def parse_manifest(
     return found
 
 
-def manifest_json(manifest: Manifest, *, file_schema: str) -> bytes:
-    """The bytes of manifest.json as AWS writes them."""
-    document = {
-        "sourceBucket": manifest.source_bucket,
-        "destinationBucket": f"arn:aws:s3:::{manifest.destination_bucket}",
-        "version": "2016-11-30",
-        "creationTimestamp": str(manifest.created_ms),
-        "fileFormat": manifest.file_format,
-        "fileSchema": file_schema,
-        "files": [{"key": file.key, "size": file.size_bytes, "MD5checksum": file.md5} for file in manifest.files],
-    }
-    return json.dumps(document, indent=2).encode()
-
-
-def _check_sum(manifest: bytes, checksum: str, where: str) -> None:
-    said, is_ = checksum.strip(), hashlib.md5(manifest, usedforsecurity=False).hexdigest()
-    if said != is_:
-        raise Refused(f"{where}: manifest.checksum says {said[:40]!r}, but manifest.json has MD5 {is_}; wait for the next report")
-
-
-def _manifest(document: Mapping[str, Any]) -> Manifest:
+def _report(document: Mapping[str, Any], name: str) -> Report:
     file_format = str(document["fileFormat"])
     files = cast("Sequence[Mapping[str, Any]]", document["files"])
-    return Manifest(
-        source_bucket=str(document["sourceBucket"]),
-        destination_bucket=str(document["destinationBucket"]).rpartition(":::")[2],
+    return Report(
+        name=name,
+        bucket=str(document["sourceBucket"]),
         created_ms=int(document["creationTimestamp"]),
         file_format=file_format,
         columns=_columns(file_format, str(document["fileSchema"])),
@@ -125,9 +112,9 @@ def _columns(file_format: str, schema: str) -> tuple[str, ...]:
     return tuple(name.lower() for name in (_ORC if file_format == "ORC" else _PARQUET).findall(schema))
 
 
-def _check_content(found: Manifest, folder: str, where: str) -> None:
-    if found.file_format not in FORMATS:
-        raise Refused(f"{where}: its format is {found.file_format!r}; accepted: {', '.join(FORMATS)}")
+def _check_content(found: Report, folder: str, where: str) -> None:
+    if found.file_format not in _FORMATS:
+        raise Refused(f"{where}: its format is {found.file_format!r}; accepted: {', '.join(_FORMATS)}")
     lacking = [name for name in NEEDED_COLUMNS if name not in found.columns]
     if lacking:
         raise Refused(f"{where}: it has no column {' and no '.join(lacking)}; add Size and LastModifiedDate to the inventory configuration")

@@ -1,6 +1,5 @@
-"""What a table's log says of the files that should be in storage, by name."""
+"""What a table's log says of the files that should be in storage, by name; and which table a name belongs to."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -12,6 +11,7 @@ from lakehouse.core.delta.paths import is_absolute, name_in_table
 from lakehouse.core.delta.retention import retention_ms_of
 from lakehouse.core.delta.snapshot import Snapshot
 
+_LOG = "/_delta_log/"
 # The name, relative to the lake, of the place that a decoded URI leads to; `None` for a place outside the lake, as far as can be told.
 type_of_place = Callable[[str], str | None]
 
@@ -165,12 +165,22 @@ class _Names:
             self.elsewhere[place] = reference
 
 
-def hidden_rule(partition_columns: tuple[str, ...]) -> re.Pattern[str]:
-    """Matches names of which a component is hidden from Delta's own listing, and those that Apache XTable and UniForm write for readers
-    of Iceberg.
+class Owners:
+    """Table folders, relative to the lake; `a/b` never claims `a/bc`, and a table inside another keeps what is its own."""
 
-    Source: delta-io/delta v4.4.0, `DeltaTableUtils.isHiddenDirectory`: names that start with `.` or `_`, but for `_change_data` and
-    folders of partition columns. Delta shows `_delta_index`, too, with Databricks' indexes of live files in it.
-    """
-    spared = "|".join(["_change_data(?:/|$)", *(f"{re.escape(column)}=" for column in partition_columns)])
-    return re.compile(rf"metadata/|(?:^|.*/)(?!{spared})[._]", re.DOTALL)
+    def __init__(self, tables: Iterable[str]) -> None:
+        self._tables = frozenset(tables)
+        self._depths = sorted({table.count("/") + 1 for table in self._tables}, reverse=True)
+
+    def table_of(self, name: str) -> str | None:
+        """The table that the object `name` (relative to the lake) belongs to; `None` for none. The folder's own marker is its, too."""
+        parts = name.split("/")
+        for depth in self._depths:
+            if len(parts) > depth and (table := "/".join(parts[:depth])) in self._tables:
+                return table
+        return None
+
+
+def table_roots(names: Iterable[str]) -> set[str]:
+    """The folders that hold a Delta log, by the names of all objects: every table, declared or not."""
+    return {name.partition(_LOG)[0] for name in names if _LOG in name}

@@ -9,7 +9,7 @@ from random import Random
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.classify import Classifier
 from lakehouse.core.inventory.objects import RECLAIMABLE, Part, StoredObject, plausible_ms
-from lakehouse.core.inventory.table_folders import Owners, table_roots
+from lakehouse.core.inventory.table_files import Owners, table_roots
 from lakehouse.core.units import HOUR_MS
 from lakehouse.core.vacuum.facts import RemovedSince, VacuumFacts
 
@@ -135,11 +135,7 @@ class Selection:
             self._lead_ms = lead_ms if self._lead_ms is None else max(lead_ms, self._lead_ms)
 
     def refuse_local_times(self, report: str) -> None:
-        """Nothing, if at least one live file is as young by the report as by the log; earlier times make files look past their retention.
-
-        Raises:
-            Refused: all of them are earlier, by what two zones differ at least.
-        """
+        """Refuses a report by which all live files are older than by the log: its times make files look past their retention."""
         if self._lead_ms is not None and self._lead_ms <= -_ZONE_MS:
             raise Refused(
                 f"vacuum of {self._facts.table_files.table} by mode INVENTORY: by the report {report} every live file is older than by "

@@ -11,7 +11,9 @@ from lakehouse.core.declaration.vacuum_policy import type_of_mode
 from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.deletion_vectors import vector_path
 from lakehouse.core.delta.paths import name_in_table
+from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.inventory.objects import StoredObject
+from lakehouse.core.inventory.report_manifest import Report
 from lakehouse.core.inventory.table_files import TableFiles
 from lakehouse.core.units import DAY_MS
 
@@ -26,15 +28,6 @@ FAILED_NAMED = 1_000
 _WRITTEN_ONCE = re.compile(
     r"(?:.*/)?(?:part-\d{5,}-|cdc-\d{5,}-|deletion_vector_)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}[^/]*", re.DOTALL
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportFacts:
-    """An inventory report that may be trusted: its name, when its listing began, and in how many data files it lies."""
-
-    name: str
-    created_ms: int
-    data_files: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,27 +75,23 @@ class VacuumFacts:
 
     `lent` are files of any table (relative to the lake) that another one reads, `unplaced` the last parts of paths of which nobody can tell
     whether they lead into the lake. From the prefixes in `landed` declared tables load. `strays` are folders that a key (their value) below
-    `_delta_log` makes look like tables. `held` says who has not read yet what was removed since
-    `held_ms`. `stone_bytes` are sizes of removed files, where the log has them. `versioned`: the bucket keeps versions, `None` if unknown.
-    `tables` are all tables of the lake, which lies at `lake_prefix` in its bucket. `history` may end long before the retention does:
-    `older_commits` reads on below it, newest first; `None` where there are no older commits. `adopted`: others write the table, perhaps
-    outside of the lake. `log_only`: what the log never told of may be somebody else's, and stays.
+    `_delta_log` makes look like tables. `held` says who has not read yet what was removed since `held_ms`. `versioned`: the bucket keeps
+    versions, `None` if unknown. `tables` are all tables of the lake, which lies at `lake_prefix` in its bucket. The history in `log` may
+    end long before the retention does: `older_commits` reads on below it, newest first; `None` where there are no older commits. `adopted`:
+    others write the table, perhaps outside of the lake. `log_only`: what the log never told of may be somebody else's, and stays.
     """
 
     table_files: TableFiles
-    history: Commits
+    log: TableFacts
     lent: frozenset[str] = frozenset()
     unplaced: frozenset[str] = frozenset()
     landed: tuple[str, ...] = ()
     strays: Mapping[str, str] = field(default_factory=dict[str, str])
-    report: ReportFacts | None = None
+    report: Report | None = None
     report_problem: str = ""
     records: tuple[VacuumRecord, ...] = ()
     held_ms: int | None = None
     held: str = ""
-    features: frozenset[str] = frozenset()
-    properties: Mapping[str, str] = field(default_factory=dict[str, str])
-    stone_bytes: Mapping[str, int | None] = field(default_factory=dict[str, int | None])
     on_s3: bool = False
     tables: frozenset[str] = frozenset()
     lake_prefix: str = ""
@@ -138,24 +127,20 @@ def folders_above(name: str) -> list[str]:
     return ["/".join(parts[: end + 1]) for end in range(len(parts))]
 
 
-def are_partitions(folders: Iterable[str], partition_columns: Iterable[str]) -> dict[str, bool]:
-    """Of each folder whether it is one of a partition; a table has many of these, and few others."""
-    begins = tuple(f"{column}=" for column in partition_columns)
-    return {folder: folder.rpartition("/")[2].startswith(begins) for folder in folders}
+def folders_to_ask(facts: VacuumFacts, mode: type_of_mode, names: Iterable[str]) -> dict[str, bool]:
+    """The folders above these files; whether a HEAD asks for the first commit of a table made meanwhile, where others are listed for a log.
 
-
-def lists_partitions(facts: VacuumFacts, mode: type_of_mode) -> bool:
-    """Whether the folders of partitions are listed for a log, instead of being asked for the first commit of a table made meanwhile.
-
-    LITE lists no folder, and neither a report nor a listing of the lake shows the inside of a table outside of it: there it may be an old
-    table, whose first commits are gone.
+    Partitions are many, and a HEAD costs a twelfth of a LIST. But LITE lists no folder, and neither a report nor a listing of the lake
+    shows the inside of a table outside of it: there it may be an old table, whose first commits are gone.
     """
-    return mode == "LITE" and facts.adopted
+    begins = () if mode == "LITE" and facts.adopted else tuple(f"{column}=" for column in facts.table_files.partition_columns)
+    folders = {folder for name in names for folder in folders_above(name)}
+    return {folder: folder.rpartition("/")[2].startswith(begins) for folder in sorted(folders)}
 
 
 def log_covers(facts: VacuumFacts) -> bool:
     """Whether the log still tells of every file that was removed since the last complete vacuum."""
-    commits, last = facts.history.commits, facts.last_complete
+    commits, last = facts.log.history.commits, facts.last_complete
     return bool(commits) and (commits[0].version == 0 or (last is not None and commits[0].committed_ms <= last.horizon_ms))
 
 
@@ -169,10 +154,10 @@ def removed_by_log(facts: VacuumFacts) -> dict[str, int]:
     since_ms = 0 if last is None else last.horizon_ms
     failed = () if last is None else (name for name in (*last.failed, *last.kept) if name in facts.table_files.stones or written_once(name))
     found = {name: _removed_ms(facts.table_files, name, since_ms) for name in failed}
-    commits: Iterable[Commit] = facts.history.commits
+    commits: Iterable[Commit] = facts.log.history.commits
     if facts.log_only and facts.older_commits and not log_covers(facts):
         found |= {name: ms for name, ms in facts.table_files.stones.items() if ms is not None and ms >= since_ms}
-        late = takewhile(lambda commit: commit.committed_ms >= since_ms - DAY_MS, facts.older_commits(facts.history))
+        late = takewhile(lambda commit: commit.committed_ms >= since_ms - DAY_MS, facts.older_commits(facts.log.history))
         commits = reversed([*late])
     for commit in commits:
         if commit.committed_ms >= since_ms:
@@ -198,7 +183,7 @@ class RemovedSince:
 
     def __init__(self, facts: VacuumFacts, horizon_ms: int) -> None:
         self._facts, self._horizon_ms = facts, horizon_ms
-        self._known = self._names(facts.history.commits)
+        self._known = self._names(facts.log.history.commits)
 
     def holds(self, name: str) -> bool:
         """Whether a version within the retention reads this file."""
@@ -209,7 +194,7 @@ class RemovedSince:
 
     @cached_property
     def _older(self) -> frozenset[str]:
-        history, older = self._facts.history, self._facts.older_commits
+        history, older = self._facts.log.history, self._facts.older_commits
         if older is None or (history.commits and history.commits[0].committed_ms < self._horizon_ms - DAY_MS):
             return frozenset()
         # Times of commits may go back a little from one to the next: other machines' clocks.
@@ -228,6 +213,7 @@ def objects_by_log(facts: VacuumFacts, *, bucket: str) -> Iterable[StoredObject]
 
     A file is never younger than its removal, so the time of that stands for its own.
     """
+    sizes = {name_in_table(stone.path): stone.size_bytes for stone in facts.log.snapshot.tombstones}
     for name, ms in removed_by_log(facts).items():
-        size = facts.stone_bytes.get(name) or 0
+        size = sizes.get(name) or 0
         yield StoredObject(bucket=bucket, key=f"{facts.lake_prefix}{facts.table_files.table}/{name}", size_bytes=size, modified_ms=ms)

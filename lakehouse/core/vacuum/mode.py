@@ -8,7 +8,7 @@ from lakehouse.core.costs.estimate import price
 from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.declaration.vacuum_policy import VACUUM_MODES, Vacuum, type_of_mode
 from lakehouse.core.errors import Refused
-from lakehouse.core.inventory.usage import PAGE_KEYS
+from lakehouse.core.inventory.reconcile import PAGE_KEYS
 from lakehouse.core.units import HOUR_MS
 from lakehouse.core.vacuum.candidates import MOST_FILES
 from lakehouse.core.vacuum.facts import SECONDS_PER_PAGE, VacuumFacts, log_covers, removed_by_log
@@ -42,11 +42,7 @@ class Quote:
 def choose_mode(
     facts: VacuumFacts, policy: Vacuum, *, prices: Prices, now_ms: int, wanted: type_of_mode | None = None
 ) -> tuple[type_of_mode, tuple[Quote, ...]]:
-    """The mode, and all quotes; of those that are valid the cheapest, then the quickest. `wanted` is a person's word.
-
-    Raises:
-        Refused: the wanted mode is not valid, or there is none of that name.
-    """
+    """The mode, and all quotes; of those that are valid the cheapest, then the quickest. What is `wanted` is refused unless it is valid."""
     quotes = tuple(_quote(mode, facts, policy, prices, now_ms) for mode in ("LITE", "INVENTORY", "FULL"))
     valid = [quote for quote in quotes if not quote.why_not]
     if wanted is None and valid:
@@ -80,7 +76,7 @@ def _quote(mode: type_of_mode, facts: VacuumFacts, policy: Vacuum, prices: Price
     known = len(table_files.live) + len(table_files.stones) + len(table_files.vectors)
     going = len(removed_by_log(facts)) if mode == "LITE" else len(table_files.stones)
     lists = ceil(known / PAGE_KEYS) if mode == "FULL" else 0
-    gets = facts.report.data_files + 2 if mode == "INVENTORY" and facts.report else 0
+    gets = len(facts.report.files) + 2 if mode == "INVENTORY" and facts.report else 0
     deletes = ceil(going / DELETE_KEYS)
     seconds = _SECONDS_FIXED + _SECONDS_PER_FILE * (going + (0 if mode == "LITE" else known))
     if facts.on_s3:
@@ -101,12 +97,10 @@ def _quote(mode: type_of_mode, facts: VacuumFacts, policy: Vacuum, prices: Price
 
 def _why_not(mode: type_of_mode, facts: VacuumFacts, policy: Vacuum, now_ms: int, going: int) -> str:
     last, sweep, report = facts.last, facts.last_sweep, facts.report
+    if facts.log_only and mode != "LITE":
+        return 'others write it: what its log never told of stays, unless orphans = "delete"'
     if facts.log_only:
-        return (
-            _why_not_lite(facts, going)
-            if mode == "LITE"
-            else 'others write it: what its log never told of stays, unless orphans = "delete"'
-        )
+        return _why_not_lite(facts, going)
     if mode == "FULL":
         return ""
     if mode == "LITE":

@@ -27,16 +27,7 @@ from lakehouse.core.inventory.table_files import Reference
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.units import HOUR_MS
 from lakehouse.core.vacuum.candidates import MOST_FILES, Candidate, Selection
-from lakehouse.core.vacuum.facts import (
-    ASKED_AT_ONCE,
-    SECONDS_PER_PAGE,
-    RemovedSince,
-    VacuumFacts,
-    are_partitions,
-    folders_above,
-    lists_partitions,
-    written_once,
-)
+from lakehouse.core.vacuum.facts import ASKED_AT_ONCE, SECONDS_PER_PAGE, RemovedSince, VacuumFacts, folders_to_ask, written_once
 from lakehouse.core.vacuum.mode import DELETE_KEYS, Quote
 
 
@@ -140,7 +131,7 @@ def plan_vacuum(
         horizon_ms=classifier.horizon_ms,
         candidates=candidates,
         quotes=tuple(quotes),
-        notes=(*_kept_back(facts, selection), *_notes(facts, candidates, mode)),
+        notes=tuple(_notes(facts, selection, candidates, mode)),
         left_count=selection.left_count if candidates else 0,
         lent=frozenset(selection.lent),
         log_only=facts.log_only,
@@ -169,7 +160,7 @@ class LaterFacts:
     def __init__(self, facts: VacuumFacts, *, horizon_ms: int, now_ms: int) -> None:
         self._classifier = _classifier(facts, now_ms=now_ms, horizon_ms=horizon_ms)
         self._late = RemovedSince(facts, self._classifier.horizon_ms)
-        self._allows_any = facts.table_files.retention_ms is not None and not unknown_features(facts.features)
+        self._allows_any = facts.table_files.retention_ms is not None and not unknown_features(facts.log.snapshot.features)
 
     def allow(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """Those of the files that may still go, each of Hadoop's checksums with its file."""
@@ -186,17 +177,14 @@ def _classifier(facts: VacuumFacts, *, now_ms: int, horizon_ms: int | None) -> C
 
 
 def _refuse_unsafe(facts: VacuumFacts, policy: Vacuum) -> None:
-    """Whether this table may be vacuumed at all, whatever lies in storage.
-
-    Raises:
-        Refused: it may not; the message names what would be accepted.
-    """
+    """Refuses a table that may not be vacuumed, whatever lies in storage."""
     table_files, where = facts.table_files, f"vacuum of {facts.table_files.table}"
-    if unknown := unknown_features(facts.features):
+    if unknown := unknown_features(facts.log.snapshot.features):
         raise Refused(f"{where}: table feature {unknown[0]} is not known here, nor which files it needs; accepted: tables without it")
     if table_files.retention_ms is None:
         raise Refused(
-            f"{where}: {RETENTION} is {facts.properties.get(RETENTION)!r}, which cannot be understood; accepted: like 'interval 7 days'"
+            f"{where}: {RETENTION} is {facts.log.snapshot.properties.get(RETENTION)!r}, which cannot be understood; "
+            "accepted: like 'interval 7 days'"
         )
     if table_files.retention_ms < SAFE_RETENTION_HOURS * HOUR_MS and not policy.accepts_short_retention:
         raise Refused(
@@ -251,11 +239,9 @@ def _price(
     lists, heads, deletes = quote.list_requests, 0, 0
     if facts.on_s3:
         # Before each batch: a log in each folder, the newest commit and the one after it, and names that a writer may use again.
-        above = ({folder for each in batch for folder in folders_above(each.name)} for batch in batches)
-        asked = [is_one for batch in above for is_one in are_partitions(batch, facts.table_files.partition_columns).values()]
-        by_head = 0 if lists_partitions(facts, mode) else asked.count(True)
-        lists += len(asked) - by_head
-        heads = by_head + 2 * len(batches) + sum(not written_once(each.name) for each in candidates)
+        asked = [by_head for batch in batches for by_head in folders_to_ask(facts, mode, (each.name for each in batch)).values()]
+        lists += asked.count(False)
+        heads = asked.count(True) + 2 * len(batches) + sum(not written_once(each.name) for each in candidates)
         deletes = len(batches)
     seconds = quote.seconds + (lists - quote.list_requests + heads) * SECONDS_PER_PAGE / ASKED_AT_ONCE if candidates else 0.0
     return {
@@ -266,21 +252,8 @@ def _price(
     }
 
 
-def _notes(facts: VacuumFacts, candidates: Sequence[Candidate], mode: type_of_mode) -> Iterable[str]:
-    if not candidates:
-        return
-    if facts.versioned is not False:
-        kept = "keeps" if facts.versioned else "may keep"
-        yield (
-            f"the bucket {kept} versions: each delete adds a delete marker, and the bytes stay, as a noncurrent version, until a lifecycle "
-            "rule with NoncurrentVersionExpiration and ExpiredObjectDeleteMarker takes them"
-        )
-    if mode == "LITE" and any(not each.size_bytes for each in candidates):
-        yield "bytes are at least these: the log does not tell the sizes of all removed files"
-
-
-def _kept_back(facts: VacuumFacts, selection: Selection) -> Iterable[str]:
-    """What stays though nothing needs it, and how it could go."""
+def _notes(facts: VacuumFacts, selection: Selection, candidates: Sequence[Candidate], mode: type_of_mode) -> Iterable[str]:
+    """Sentences on files that stay though nothing needs them, and how they could go, and on those that go."""
     for root, count in sorted(selection.stray_counts.items()):
         yield (
             f"{count} file(s) that nothing needs stay below {root}/, which {facts.strays[root]} makes look like a table of its own: "
@@ -295,3 +268,11 @@ def _kept_back(facts: VacuumFacts, selection: Selection) -> Iterable[str]:
             f"{len(odd)} file(s) that nothing needs stay, like {odd[0]!r}: Delta takes a colon in a name's first part for the end of a "
             "scheme, and no request to S3 can hold a control character; rename them, or delete them by hand"
         )
+    if candidates and facts.versioned is not False:
+        kept = "keeps" if facts.versioned else "may keep"
+        yield (
+            f"the bucket {kept} versions: each delete adds a delete marker, and the bytes stay, as a noncurrent version, until a lifecycle "
+            "rule with NoncurrentVersionExpiration and ExpiredObjectDeleteMarker takes them"
+        )
+    if mode == "LITE" and any(not each.size_bytes for each in candidates):
+        yield "bytes are at least these: the log does not tell the sizes of all removed files"

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from lakehouse.core.inventory.objects import KINDS
-from lakehouse.core.inventory.usage import Reconciliation, UsageShare
+from lakehouse.core.inventory.reconcile import Reconciliation, UsageShare
 from lakehouse.core.text import size_text
 from lakehouse.defs.metadata.markdown import Markdown, markdown_table, markdown_value
 from lakehouse.defs.metadata.pictures import stacked_picture

@@ -1,11 +1,7 @@
-"""A table written into the file of adopted ones; nothing else is written, and nothing in the table's folder.
-
-1. What is asked for is held against what is declared, adopted, and lies around the address.
-2. The file is read, the new entries are added below what stands in it, and the whole is parsed once more.
-3. It is put in place whole, under a lock: of two people who adopt at once, neither loses an entry.
-"""
+"""A table written into the file of adopted ones; nothing else is written, and nothing in the table's folder."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from itertools import takewhile
 
 from lakehouse.core.adoption.address import folders_above, is_inside, key_of
@@ -21,6 +17,7 @@ from lakehouse.engine.store import DiskStore, real_address, store_at
 from lakehouse.runtime.processes import hold_lock
 
 _WAIT_SECONDS = 10.0
+_HEAD = "# Tables that others write and this lake looks after; lakehouse adopt writes them, docs/adopt.md has every word.\n"
 
 
 def choose_key(address: str, tables: Mapping[str, Table], lake: Lake, *, wanted: str | None) -> str:
@@ -48,11 +45,7 @@ def choose_key(address: str, tables: Mapping[str, Table], lake: Lake, *, wanted:
 
 
 def refuse_adoption(lake: Lake, address: str, tables: Iterable[Table]) -> None:
-    """Nothing, if the table at `address` may be looked after here.
-
-    Raises:
-        Refused: it is another lake's, or lies inside another table's folder, or another one that is known lies inside its own.
-    """
+    """Refuses a table that is another lake's, lies inside another table's folder, or has another one that is known inside its own."""
     refuse_owned(lake, address, asked=f"adopt {address}")
     for table in tables:
         place = address_of(table, lake.settings)
@@ -67,6 +60,8 @@ def refuse_adoption(lake: Lake, address: str, tables: Iterable[Table]) -> None:
 def write_adopted(settings: Settings, tables: Iterable[Table], *, beside: Mapping[str, Table]) -> None:
     """Adds the tables to the file; what stands in it stays as it is, comments and all. `beside` are all tables that are known.
 
+    The whole is put in place at once, under a lock: of two people who adopt at once, neither loses an entry.
+
     Raises:
         Refused: the file is no file of adopted tables, or has one of them, or would stop the next command.
         Transient: another process is writing it.
@@ -74,12 +69,9 @@ def write_adopted(settings: Settings, tables: Iterable[Table], *, beside: Mappin
     store, name = DiskStore(settings.adopted.parent), settings.adopted.name
     try:
         with hold_lock(settings.home / "locks" / "adopted.lock", seconds=_WAIT_SECONDS):
-            try:
+            before = _HEAD
+            with suppress(FileNotFoundError):
                 before = store.read(name).decode("utf-8")
-            except FileNotFoundError:
-                before = (
-                    "# Tables that others write and this lake looks after; lakehouse adopt writes them, docs/adopt.md has every word.\n"
-                )
             known, added = parse_adopted(before, name=str(settings.adopted)), {table.key: table for table in tables}
             if both := [key for key in added if key in known]:
                 raise Refused(f"{settings.adopted} has {both[0]} already; accepted: another key")

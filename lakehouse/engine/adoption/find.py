@@ -6,10 +6,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from lakehouse.core.adoption.address import folders_above, nearest_addresses
+from lakehouse.core.adoption.address import folders_above
 from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Refused
+from lakehouse.core.text import nearest_words
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import Store, store_at
@@ -18,6 +19,7 @@ from lakehouse.engine.store import Store, store_at
 MOST_FOLDERS, _NEAR_FOLDERS = 10_000, 200
 _ASKED_AT_ONCE = 16
 _LOG = "_delta_log"
+_ACCEPTED = f"accepted: the folder that holds the table's {_LOG}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +62,7 @@ def is_table(store: Store, folder: str) -> bool:
 
 
 def facts_of(lake: Lake, table: Table) -> TableFacts | None:
-    """What the log of a table says; `None` where the lake has not written it yet.
-
-    Raises:
-        Refused: others write it, and there is no Delta table at its address; the text names those that are near.
-    """
+    """What the log of a table says; `None` where the lake has not written it yet. One of others that is not there is refused."""
     facts = lake.facts(table.key)
     if facts is None and isinstance(table.write, Adopted):
         raise no_table(table.write.uri)
@@ -73,7 +71,7 @@ def facts_of(lake: Lake, table: Table) -> TableFacts | None:
 
 def no_table(address: str) -> Refused:
     """The refusal of an address at which there is no Delta table."""
-    near = "accepted: the folder that holds the table's _delta_log"
+    near = _ACCEPTED
     with suppress(LakehouseError):  # what is near is a kindness; that there is no table is known
         near = _nearest(address)
     return Refused(f"there is no Delta table at {address}: it has no {_LOG} with a commit; {near}")
@@ -100,4 +98,6 @@ def _nearest(address: str) -> str:
     parent = address.rpartition("/")[0]
     if not near and parent not in ("", "s3:/"):
         near = [each for each in find_tables(parent, most_folders=_NEAR_FOLDERS).addresses if each != address]
-    return nearest_addresses(address, near)
+    last = {each.rpartition("/")[2]: each for each in near}
+    named = [last[word] for word in nearest_words(address.rpartition("/")[2], last)] or sorted(near)[:3]
+    return f"did you mean {' or '.join(named)}?" if named else _ACCEPTED

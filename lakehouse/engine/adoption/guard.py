@@ -22,15 +22,10 @@ _DEPTHS = (2, 3)
 
 
 def refuse_owned(lake: Lake, address: str, *, asked: str) -> None:
-    """Nothing, if the table at `address` lies in no other lake than this one; `asked` is what for.
-
-    Raises:
-        Refused: it does, or nobody may know it here.
-    """
+    """Refuses a table that lies in another lake than this one, and one of which nobody may know it here; `asked` is what for."""
     for depth in _DEPTHS:
-        parts = real_address(address).rsplit("/", depth)
-        root = parts[0]
-        if len(parts) <= depth or root in ("", "s3:", "s3:/") or root == real_address(lake.settings.root):
+        root, *below = real_address(address).rsplit("/", depth)
+        if len(below) < depth or root in ("", "s3:", "s3:/", real_address(lake.settings.root)):
             continue
         if store_at(root).stat(RECORD) is not None:
             raise Refused(
@@ -40,11 +35,7 @@ def refuse_owned(lake: Lake, address: str, *, asked: str) -> None:
 
 
 def refuse_commits(lake: Lake, spark: "SparkSession", table: Table, *, asked: str) -> None:
-    """Nothing, if a commit to the table cannot take the place of one that somebody else makes at the same moment.
-
-    Raises:
-        Refused: it could; or the table is another lake's.
-    """
+    """Refuses a table of which a commit could take the place of another that somebody makes at the same moment, and another lake's."""
     if not isinstance(table.write, Adopted):
         return
     refuse_owned(lake, table.write.uri, asked=asked)

@@ -19,8 +19,8 @@ FILE_ROWS = 500_000
 class RowFiles:
     """Parquet files in the folder `folder`: at most one is held in memory, and none takes the place of another."""
 
-    def __init__(self, store: Store, folder: str, schema: pa.Schema, *, file_rows: int = FILE_ROWS) -> None:
-        self._store, self._folder, self._schema, self._file_rows = store, folder, schema, file_rows
+    def __init__(self, store: Store, folder: str, schema: pa.Schema) -> None:
+        self._store, self._folder, self._schema = store, folder, schema
         self._done: list[DataPart] = []
         self._begin()
 
@@ -28,7 +28,7 @@ class RowFiles:
         """Append rows; a file that is full is put into the store."""
         self._writer.write_batch(batch)
         self._rows += batch.num_rows
-        if self._rows >= self._file_rows:
+        if self._rows >= FILE_ROWS:
             self._end()
             self._begin()
 

@@ -6,13 +6,14 @@ Source: Amazon S3 user guide, "Amazon S3 Inventory list" (columns, URL-encoded k
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any
+from urllib.parse import unquote_plus
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakehouse.core.errors import Refused
-from lakehouse.core.inventory.objects import StoredObject, decode_key, plausible_ms
-from lakehouse.core.inventory.report_manifest import NEEDED_COLUMNS, Manifest
+from lakehouse.core.inventory.objects import StoredObject, plausible_ms
+from lakehouse.core.inventory.report_manifest import NEEDED_COLUMNS, Report
 
 _BATCH_ROWS = 65_536
 # StoredObject's field -> the report's column, where a report may lack it.
@@ -30,17 +31,13 @@ _OPTIONAL = {
 _FLAGS = ("is_latest", "is_delete_marker", "is_multipart_uploaded")
 
 
-def stored_objects(manifest: Manifest, data: bytes, *, where: str) -> Iterator[StoredObject]:
-    """Every row of the file `data`; `where` names it in refusals.
-
-    Raises:
-        Refused: it cannot be read, lacks a column, has rows of another bucket, sizes that are none, or not one time that can be.
-    """
+def stored_objects(report: Report, data: bytes, *, where: str) -> Iterator[StoredObject]:
+    """Every row of the file `data`, refused by the name `where`: unreadable, or with rows of another bucket, or of no time that can be."""
     plausible = rows = 0
-    for columns in column_batches(manifest, data, where=where, only=(*NEEDED_COLUMNS, *_OPTIONAL.values())):
-        if others := set(columns["bucket"]) - {manifest.source_bucket}:
-            raise Refused(f"{where} has rows of bucket {min(others)!r}; accepted: rows of bucket {manifest.source_bucket!r}")
-        times = [plausible_ms(ms, now_ms=manifest.created_ms) for ms in columns["last_modified_date"]]
+    for columns in column_batches(report, data, where=where, only=(*NEEDED_COLUMNS, *_OPTIONAL.values())):
+        if others := set(columns["bucket"]) - {report.bucket}:
+            raise Refused(f"{where} has rows of bucket {min(others)!r}; accepted: rows of bucket {report.bucket!r}")
+        times = [plausible_ms(ms, now_ms=report.created_ms) for ms in columns["last_modified_date"]]
         rows += len(times)
         plausible += sum(ms is not None for ms in times)
         yield from _objects(columns, times, where=where)
@@ -48,30 +45,30 @@ def stored_objects(manifest: Manifest, data: bytes, *, where: str) -> Iterator[S
         raise Refused(f"{where}: of {rows} times of modification none lies between 2006 and the report; seconds for milliseconds?")
 
 
-def column_batches(manifest: Manifest, data: bytes, *, where: str, only: Sequence[str]) -> Iterator[Mapping[str, Sequence[Any]]]:
+def column_batches(report: Report, data: bytes, *, where: str, only: Sequence[str]) -> Iterator[Mapping[str, Sequence[Any]]]:
     """The columns of `only` that the report has, as Python values, some ten thousand rows at a time; keys are decoded."""
-    read = {"CSV": _csv, "ORC": _orc, "Parquet": _parquet}[manifest.file_format]
-    wanted = [name for name in manifest.columns if name in only]
+    read = {"CSV": _csv, "ORC": _orc, "Parquet": _parquet}[report.file_format]
+    wanted = [name for name in report.columns if name in only]
     try:
-        for batch in read(manifest, data, wanted):
+        for batch in read(report, data, wanted):
             columns = {name.lower(): _values(name.lower(), column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
             if lacking := [name for name in NEEDED_COLUMNS if name in only and name not in columns]:
                 raise Refused(f"{where} has no column {' and no '.join(lacking)}; accepted: the columns that its manifest names")
-            if manifest.file_format == "CSV":
-                columns["key"] = [key and decode_key(key) for key in columns["key"]]
+            if report.file_format == "CSV":  # decoded exactly once: what is still escaped afterwards is the object's own name
+                columns["key"] = [key and unquote_plus(key, errors="strict") for key in columns["key"]]
             yield columns
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise Refused(
-            f"{where} cannot be read as {manifest.file_format} ({type(error).__name__}: {error}); wait for the next report"
+            f"{where} cannot be read as {report.file_format} ({type(error).__name__}: {error}); wait for the next report"
         ) from error
 
 
-def _parquet(_manifest: Manifest, data: bytes, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _parquet(_report: Report, data: bytes, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
     with pq.ParquetFile(pa.BufferReader(data)) as file:
         yield from file.iter_batches(_BATCH_ROWS, columns=[name for name in file.schema_arrow.names if name.lower() in wanted])
 
 
-def _orc(_manifest: Manifest, data: bytes, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _orc(_report: Report, data: bytes, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
     from pyarrow import orc
 
     file = orc.ORCFile(pa.BufferReader(data))
@@ -81,10 +78,10 @@ def _orc(_manifest: Manifest, data: bytes, wanted: Sequence[str]) -> Iterator[pa
         yield from table.to_batches(_BATCH_ROWS)
 
 
-def _csv(manifest: Manifest, data: bytes, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _csv(report: Report, data: bytes, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
     from pyarrow import csv
 
-    names = list(manifest.columns)
+    names = list(report.columns)
     with pa.CompressedInputStream(pa.BufferReader(data), "gzip") as text:
         if not text.read(1):
             return

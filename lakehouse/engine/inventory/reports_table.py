@@ -14,32 +14,26 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lakehouse.core.checks import CheckResult
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.inventory.checks import (
-    allowed_hours,
-    assess_complete,
-    assess_fresh,
-    assess_missing,
-    assess_plausible,
-)
+from lakehouse.core.inventory.checks import Load, allowed_hours, assess_complete, assess_fresh, assess_missing, assess_plausible, loads_of
 from lakehouse.core.inventory.expiry import stamp_ms
-from lakehouse.core.inventory.loaded_reports import Load, load_json, loads_of
 from lakehouse.core.inventory.objects import StoredObject
-from lakehouse.core.inventory.usage import Reconciliation
+from lakehouse.core.inventory.reconcile import Reconciliation
+from lakehouse.core.inventory.report_manifest import DataPart, Report
 from lakehouse.engine.delta_log import TableFacts
-from lakehouse.engine.inventory.parquet_files import BATCH_ROWS, FILE_ROWS, RowFiles
+from lakehouse.engine.inventory.parquet_files import BATCH_ROWS, RowFiles
 from lakehouse.engine.inventory.reconcile_lake import reconcile_report, type_of_owner
 from lakehouse.engine.inventory.scan import SCAN
-from lakehouse.engine.inventory.stored_reports import REPORTS, Report, stamps_of
+from lakehouse.engine.inventory.stored_reports import REPORTS, stamps_of
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.session_settings import PARTITIONS_OVERWRITTEN, session_confs
 from lakehouse.engine.spark.sessions import translated
@@ -50,10 +44,7 @@ if TYPE_CHECKING:
 
 PARTITION_COLUMNS = ("bucket", "report_day")
 _FLAGS = ("is_dir", "is_latest", "is_delete_marker", "multipart")
-_COLUMNS = (
-    *("bucket", "key", "size_bytes", "modified_ms", "is_dir", "storage_class", "archive_tier", "is_latest", "is_delete_marker"),
-    *("version_id", "encryption", "multipart", "checksum_algorithm", "owner"),
-)
+_COLUMNS = tuple(each.name for each in fields(StoredObject))
 _TYPES = {"size_bytes": pa.int64(), "modified_ms": pa.int64()} | dict.fromkeys(_FLAGS, pa.bool_())
 _SCHEMA = pa.schema(
     [
@@ -88,14 +79,7 @@ def inventory_table(bucket: str) -> str:
 
 
 def load_report(
-    lake: Lake,
-    report: Report,
-    declared: Iterable[Table],
-    *,
-    spark: "Callable[[], SparkSession]",
-    now_ms: int,
-    owner: str,
-    file_rows: int = FILE_ROWS,
+    lake: Lake, report: Report, declared: Iterable[Table], *, spark: "Callable[[], SparkSession]", now_ms: int, owner: str
 ) -> InventoryOutcome:
     """The report reconciled, and in the inventory table; of one that is there already, nothing is written and no session is opened.
 
@@ -113,14 +97,14 @@ def load_report(
     else:
         session = spark()
         with hold(lake, session, key, owner=owner), translated(), session_confs(session, {PARTITIONS_OVERWRITTEN: "dynamic"}):
-            staging = _Staging(lake, report, file_rows=file_rows)
-            staging.clear()
-            found = reconcile_report(lake, declared, report, now_ms=now_ms, through=staging.through)
+            _clear(lake)
+            files = RowFiles(lake.store, _staging(lake), _SCHEMA)
+            found = reconcile_report(lake, declared, report, now_ms=now_ms, through=partial(_through, files, report))
             load = _load(report, found)
             newly_loaded = load.object_count
             if newly_loaded:
-                retry_conflicts(partial(_overwrite, lake, session, key, staging.finish(), load))
-            staging.clear()
+                retry_conflicts(partial(_overwrite, lake, session, key, files.finish(), load))
+            _clear(lake)
     after = lake.facts(key)
     return InventoryOutcome(
         report=report,
@@ -136,13 +120,14 @@ def load_report(
 
 def report_day(report: Report) -> date:
     """The day on which the listing began, UTC."""
-    return datetime.fromtimestamp(report.manifest.created_ms / 1_000, tz=UTC).date()
+    return datetime.fromtimestamp(report.created_ms / 1_000, tz=UTC).date()
 
 
 def judge(lake: Lake, outcome: InventoryOutcome, *, now_ms: int) -> tuple[CheckResult, ...]:
     """One result per name of `core.inventory.checks.CHECKS`."""
     report = outcome.report
-    allowed = allowed_hours(report.manifest.created_ms, _before_ms(lake, report), own=report.configuration == SCAN)
+    earlier = (stamp for name, stamp in stamps_of(lake.store) if name == report.configuration and f"{name}/{stamp}" < report.name)
+    allowed = allowed_hours(report.created_ms, stamp_ms(next(earlier, "")), own=report.configuration == SCAN)
     return (
         assess_complete(outcome.load, outcome.row_count),
         assess_fresh(outcome.load, allowed=allowed, now_ms=now_ms),
@@ -151,56 +136,39 @@ def judge(lake: Lake, outcome: InventoryOutcome, *, now_ms: int) -> tuple[CheckR
     )
 
 
-def _before_ms(lake: Lake, report: Report) -> int | None:
-    """When the report before this one of the same configuration began."""
-    stamps = [stamp for name, stamp in stamps_of(lake.store, lake.store.bucket) if name == report.configuration and stamp < report.stamp]
-    return stamp_ms(stamps[0]) if stamps else None
+def _clear(lake: Lake) -> None:
+    """Removes all that is in the staging folder, what killed writes left there, too."""
+    names = (each.key.removeprefix(lake.store.prefix) for each in lake.store.walk(_staging(lake)) if not each.key.endswith("/"))
+    lake.store.delete([*names])
 
 
-class _Staging:
-    """The rows of one report as Parquet files that Spark can read."""
+def _staging(lake: Lake) -> str:
+    return f"{REPORTS}/_loading/{lake.store.bucket}"  # no bucket's name begins with an underscore, so that no report lies here
 
-    def __init__(self, lake: Lake, report: Report, *, file_rows: int) -> None:
-        # No bucket's name begins with an underscore, so that no report lies here.
-        self._store, self._folder = lake.store, f"{REPORTS}/_loading/{lake.store.bucket}"
-        self._report, self._root = report, lake.settings.spark_root
-        self._files = RowFiles(lake.store, self._folder, _SCHEMA, file_rows=file_rows)
 
-    def clear(self) -> None:
-        """Remove all that is in the folder, what killed writes left there, too."""
-        names = (each.key.removeprefix(self._store.prefix) for each in self._store.walk(self._folder) if not each.key.endswith("/"))
-        self._store.delete([*names])
-
-    def through(self, objects: Iterator[StoredObject], owner: type_of_owner) -> Iterator[StoredObject]:
-        """The same objects, each written down on its way."""
-        while batch := list(islice(objects, BATCH_ROWS)):
-            self._files.add(_rows(batch, owner, self._report))
-            yield from batch
-
-    def finish(self) -> list[str]:
-        """The files as Spark spells them."""
-        return [f"{self._root}/{file.key.removeprefix(self._store.prefix)}" for file in self._files.finish()]
+def _through(files: RowFiles, report: Report, objects: Iterator[StoredObject], owner: type_of_owner) -> Iterator[StoredObject]:
+    """The same objects, each written down on its way."""
+    while batch := list(islice(objects, BATCH_ROWS)):
+        files.add(_rows(batch, owner, report))
+        yield from batch
 
 
 def _rows(batch: Sequence[StoredObject], owner: type_of_owner, report: Report) -> pa.RecordBatch:
-    columns = [pa.array([getattr(each, name) for each in batch], type=_SCHEMA.field(name).type) for name in _COLUMNS]
-    columns.append(pa.array([owner(each) for each in batch], type=pa.string()))
-    columns += [
-        pa.array([value] * len(batch), type=type_) for value, type_ in ((report.name, pa.string()), (report_day(report), pa.date32()))
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+    columns: dict[str, list[Any]] = {name: [getattr(each, name) for each in batch] for name in _COLUMNS}
+    columns["lake_table"] = [owner(each) for each in batch]
+    columns["report"], columns["report_day"] = [report.name] * len(batch), [report_day(report)] * len(batch)
+    return pa.RecordBatch.from_pydict(columns, schema=_SCHEMA)
 
 
-def _overwrite(lake: Lake, spark: "SparkSession", key: str, files: Sequence[str], load: Load) -> None:
+def _overwrite(lake: Lake, spark: "SparkSession", key: str, files: Sequence[DataPart], load: Load) -> None:
     from lakehouse.engine.ingest.commit_rows import write_frame
 
-    frame = spark.read.parquet(*files)
-    uri = lake.settings.table_uri(key)
-    write_frame(frame, uri, mode="overwrite", partition_by=PARTITION_COLUMNS, user_metadata=load_json(load))
+    frame = spark.read.parquet(*(f"{lake.settings.spark_root}/{file.key.removeprefix(lake.store.prefix)}" for file in files))
+    write_frame(frame, lake.settings.table_uri(key), mode="overwrite", partition_by=PARTITION_COLUMNS, user_metadata=load.as_text())
 
 
 def _load(report: Report, found: Reconciliation) -> Load:
-    return Load(report=report.name, created_ms=report.manifest.created_ms, object_count=found.file_count, size_bytes=found.size_bytes)
+    return Load(report=report.name, created_ms=report.created_ms, object_count=found.file_count, size_bytes=found.size_bytes)
 
 
 def _loads(facts: TableFacts | None) -> list[Load]:
@@ -208,7 +176,7 @@ def _loads(facts: TableFacts | None) -> list[Load]:
 
 
 def _rows_of_day(facts: TableFacts | None, report: Report) -> int | None:
-    wanted = {"bucket": report.manifest.source_bucket, "report_day": report_day(report).isoformat()}
+    wanted = {"bucket": report.bucket, "report_day": report_day(report).isoformat()}
     files = [] if facts is None else [file for file in facts.snapshot.files if dict(file.partition) == wanted]
     counts = [None if file.row_count is None else file.row_count - file.deleted_row_count for file in files]
     return None if None in counts else sum(count or 0 for count in counts)

@@ -11,6 +11,7 @@
 """
 
 import hashlib
+import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,9 +23,9 @@ import pyarrow as pa
 from lakehouse.core.errors import LakehouseError, Transient
 from lakehouse.core.inventory.expiry import expired
 from lakehouse.core.inventory.objects import StoredObject
-from lakehouse.core.inventory.report_manifest import Manifest, manifest_json
+from lakehouse.core.inventory.report_manifest import DataPart
 from lakehouse.core.units import MINUTE_MS
-from lakehouse.engine.inventory.parquet_files import BATCH_ROWS, FILE_ROWS, RowFiles, number_column, text_column
+from lakehouse.engine.inventory.parquet_files import BATCH_ROWS, RowFiles, number_column, text_column
 from lakehouse.engine.inventory.stored_reports import REPORTS, checksum_of, stamps_of
 from lakehouse.engine.store import LOCAL, Store
 
@@ -53,18 +54,18 @@ class Scanned:
     """A report that was written: its manifest's name in the store, and what it holds."""
 
     manifest_name: str
-    manifest: Manifest
+    files: tuple[DataPart, ...]
     object_count: int
     size_bytes: int
 
 
-def scan(store: Store, *, now_ms: int, progress: Callable[[int], None] | None = None, file_rows: int = FILE_ROWS) -> Scanned:
+def scan(store: Store, *, now_ms: int, progress: Callable[[int], None] | None = None) -> Scanned:
     """A complete report of everything below the store's root, reports included; `progress` hears how many objects were seen.
 
     `now_ms` is when the listing begins. Stamps have minutes: a second scan of one minute takes the next stamp that is free.
     """
     folder = f"{REPORTS}/{store.bucket}/{SCAN}"
-    files = RowFiles(store, f"{folder}/data", _SCHEMA, file_rows=file_rows)
+    files = RowFiles(store, f"{folder}/data", _SCHEMA)
     objects = store.walk("")
     object_count = size_bytes = 0
     while batch := list(islice(objects, BATCH_ROWS)):
@@ -73,18 +74,11 @@ def scan(store: Store, *, now_ms: int, progress: Callable[[int], None] | None = 
         size_bytes += sum(each.size_bytes for each in batch)
         if progress:
             progress(object_count)
-    manifest = Manifest(
-        source_bucket=store.bucket,
-        destination_bucket=store.bucket,
-        created_ms=now_ms,
-        file_format="Parquet",
-        columns=tuple(_SCHEMA.names),
-        files=files.finish(),
-    )
-    name = _publish(store, folder, manifest)
+    parts = files.finish()
+    name = _publish(store, folder, parts, began_ms=now_ms)
     with suppress(LakehouseError):  # the report is there; what may not be deleted now is old tomorrow, too
-        _remove_expired(store, now_ms=now_ms)
-    return Scanned(manifest_name=name, manifest=manifest, object_count=object_count, size_bytes=size_bytes)
+        _remove_expired(store, folder, now_ms=now_ms)
+    return Scanned(manifest_name=name, files=parts, object_count=object_count, size_bytes=size_bytes)
 
 
 def _rows(batch: Sequence[StoredObject]) -> pa.RecordBatch:
@@ -99,16 +93,25 @@ def _rows(batch: Sequence[StoredObject]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
 
 
-def _publish(store: Store, folder: str, manifest: Manifest) -> str:
+def _publish(store: Store, folder: str, files: Sequence[DataPart], *, began_ms: int) -> str:
     """Manifest, symlink and checksum, in this order, under the first stamp that is free; the manifest's name."""
-    data = manifest_json(manifest, file_schema=_FILE_SCHEMA)
+    document = {
+        "sourceBucket": store.bucket,
+        "destinationBucket": f"arn:aws:s3:::{store.bucket}",
+        "version": "2016-11-30",
+        "creationTimestamp": str(began_ms),
+        "fileFormat": "Parquet",
+        "fileSchema": _FILE_SCHEMA,
+        "files": [{"key": file.key, "size": file.size_bytes, "MD5checksum": file.md5} for file in files],
+    }
+    data = json.dumps(document, indent=2).encode()
     for late in range(_TRIES):
-        began = datetime.fromtimestamp((manifest.created_ms + late * MINUTE_MS) / 1_000, tz=UTC)
+        began = datetime.fromtimestamp((began_ms + late * MINUTE_MS) / 1_000, tz=UTC)
         name = f"{folder}/{began:%Y-%m-%dT%H-%MZ}/manifest.json"
         if not store.put_if_absent(name, data):
             continue
         root = "" if store.bucket == LOCAL else f"s3://{store.bucket}/"
-        links = "\n".join(f"{root}{file.key}" for file in manifest.files)
+        links = "\n".join(f"{root}{file.key}" for file in files)
         store.put(f"{folder}/hive/dt={began:%Y-%m-%d-%H-%M}/symlink.txt", links.encode())
         checksum = hashlib.md5(data, usedforsecurity=False).hexdigest()
         store.put(f"{folder}/{began:%Y-%m-%dT%H-%MZ}/manifest.checksum", f"{checksum}\n".encode())
@@ -116,10 +119,9 @@ def _publish(store: Store, folder: str, manifest: Manifest) -> str:
     raise Transient(f"inventory scan: {_TRIES} scans of {store.bucket} in the minutes before this one; try again in some minutes")
 
 
-def _remove_expired(store: Store, *, now_ms: int) -> None:
+def _remove_expired(store: Store, folder: str, *, now_ms: int) -> None:
     """What is old of our own reports goes: first what makes them reports."""
-    folder = f"{REPORTS}/{store.bucket}/{SCAN}"
-    complete = (stamp for name, stamp in stamps_of(store, store.bucket) if name == SCAN and checksum_of(store, store.bucket, name, stamp))
+    complete = (stamp for name, stamp in stamps_of(store) if name == SCAN and checksum_of(store, name, stamp))
     # Unlike a list of files, a walk has what killed writes left.
     files = [(each.key.removeprefix(f"{store.prefix}{folder}/"), each.modified_ms or now_ms) for each in store.walk(folder)]
     names = [f"{folder}/{name}" for name in expired(files, newest=next(complete, None), now_ms=now_ms)]

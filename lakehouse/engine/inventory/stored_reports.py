@@ -8,117 +8,124 @@ Safety properties:
 
 import hashlib
 import re
+import sqlite3
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from lakehouse.core.errors import Refused
+from lakehouse.core.inventory.classify import is_current
 from lakehouse.core.inventory.objects import StoredObject
-from lakehouse.core.inventory.report_manifest import DataPart, Manifest, parse_manifest
+from lakehouse.core.inventory.report_manifest import Report, parse_manifest
+from lakehouse.core.inventory.table_files import table_roots
 from lakehouse.engine.inventory.parse_report import column_batches, stored_objects
 from lakehouse.engine.store import Store
 
 REPORTS = "_lakehouse/inventory"
-STAMP = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}Z")
+_STAMP = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}Z")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """A complete report: where it lies in the store, and what its manifest says."""
-
-    folder: str
-    configuration: str
-    stamp: str
-    manifest: Manifest
-
-    @property
-    def name(self) -> str:
-        """How to call it: configuration and stamp."""
-        return f"{self.configuration}/{self.stamp}"
-
-
-def stamps_of(store: Store, bucket: str, *, after: Mapping[str, str] | None = None) -> list[tuple[str, str]]:
-    """Configuration and stamp of the reports of a bucket, complete or not, newest first; by configuration those after a stamp alone.
+def stamps_of(store: Store, *, after: Mapping[str, str] | None = None) -> list[tuple[str, str]]:
+    """Configuration and stamp of the store's reports, complete or not, newest first; by configuration those after a stamp alone.
 
     It asks for the names of folders: one listing per configuration and one for all, whatever number of data files there is.
     """
-    base, known = f"{REPORTS}/{bucket}", after or {}
+    base, known = f"{REPORTS}/{store.bucket}", after or {}
     names = store.folders(base)
     found = [
-        (name, stamp) for name in names for stamp in store.folders(f"{base}/{name}", after=known.get(name, "")) if STAMP.fullmatch(stamp)
+        (name, stamp) for name in names for stamp in store.folders(f"{base}/{name}", after=known.get(name, "")) if _STAMP.fullmatch(stamp)
     ]
     return sorted(found, key=lambda each: (each[1], each[0]), reverse=True)
 
 
-def checksum_of(store: Store, bucket: str, configuration: str, stamp: str) -> str | None:
+def checksum_of(store: Store, configuration: str, stamp: str) -> str | None:
     """What a report's manifest.checksum says; `None` where there is none, since the report is not complete yet."""
     try:
-        return store.read(f"{REPORTS}/{bucket}/{configuration}/{stamp}/manifest.checksum").decode("ascii", "replace")
+        return store.read(f"{REPORTS}/{store.bucket}/{configuration}/{stamp}/manifest.checksum").decode("ascii", "replace")
     except FileNotFoundError:
         return None
 
 
-def newest_report(
-    store: Store, bucket: str, *, now_ms: int, configuration: str | None = None, max_age_hours: float | None = None
-) -> Report | None:
-    """The newest complete report of a bucket (of one `configuration`, if given); `None` where there is none.
-
-    Raises:
-        Refused: see `parse_manifest`.
-    """
-    for found, stamp in stamps_of(store, bucket):
-        if configuration not in (None, found) or (checksum := checksum_of(store, bucket, found, stamp)) is None:
+def newest_report(store: Store, *, now_ms: int, configuration: str | None = None, max_age_hours: float | None = None) -> Report | None:
+    """The newest complete report of the store (of one `configuration`, if given), refused as by `parse_manifest`; `None`: there is none."""
+    for found, stamp in stamps_of(store):
+        if configuration not in (None, found) or (checksum := checksum_of(store, found, stamp)) is None:
             continue
-        base = f"{REPORTS}/{bucket}/{found}"
-        manifest = parse_manifest(
-            _read_manifest(store, f"{base}/{stamp}/manifest.json"),
+        folder = f"{REPORTS}/{store.bucket}/{found}"
+        name = f"{folder}/{stamp}/manifest.json"
+        return parse_manifest(
+            _read(store, name, f"inventory report {name}: its checksum is there and the manifest is not"),
             checksum,
             name=f"{found}/{stamp}",
-            source_bucket=bucket,
-            folder=f"{store.prefix}{base}/data",
+            bucket=store.bucket,
+            folder=f"{store.prefix}{folder}/data",
             now_ms=now_ms,
             max_age_hours=max_age_hours,
         )
-        return Report(folder=base, configuration=found, stamp=stamp, manifest=manifest)
     return None
 
 
 def read_report(store: Store, report: Report) -> Iterator[StoredObject]:
-    """Every row of a report, in its order; one data file is held at a time.
-
-    Raises:
-        Refused: a data file is missing, has another size or MD5 than the manifest says, or rows that are another bucket's or in no
-            unit of time.
-    """
-    for part in report.manifest.files:
-        data = _verified(store, report, part)
-        yield from stored_objects(report.manifest, data, where=f"inventory report {report.name}: {part.key}")
+    """Every row of a report, in its order; one data file is held at a time. A file that is not the manifest's is refused."""
+    for where, data in _verified(store, report):
+        yield from stored_objects(report, data, where=where)
 
 
 def read_keys(store: Store, report: Report) -> Iterator[str]:
     """The decoded keys alone, which is much faster; errors as `read_report`."""
-    for part in report.manifest.files:
-        data = _verified(store, report, part)
-        for columns in column_batches(report.manifest, data, where=f"inventory report {report.name}: {part.key}", only=("key",)):
+    for where, data in _verified(store, report):
+        for columns in column_batches(report, data, where=where, only=("key",)):
             yield from columns["key"]
 
 
-def _read_manifest(store: Store, name: str) -> bytes:
+class ReportRows:
+    """One report's rows below the lake, kept in a temporary file of this machine, so that they are read once for all tables.
+
+    `tables` are the folders in it that hold a Delta log. The constructor raises as `read_report`.
+    """
+
+    def __init__(self, store: Store, report: Report) -> None:
+        self.report, self.tables = report, set[str]()
+        self._rows = sqlite3.connect("", check_same_thread=False)  # "" is a file that goes with its connection
+        self._rows.execute("CREATE TABLE object (key TEXT, size_bytes, modified_ms, is_dir, is_latest, is_delete_marker)")
+        self._rows.executemany("INSERT INTO object VALUES (?, ?, ?, ?, ?, ?)", self._read(store))
+        self._rows.execute("CREATE INDEX by_key ON object (key)")
+
+    def below(self, folder: str) -> Iterator[StoredObject]:
+        """The rows whose key begins with `folder`, which ends in `/`, sorted by key."""
+        end = folder[:-1] + chr(ord("/") + 1)
+        query = "SELECT * FROM object WHERE key >= ? AND key < ? ORDER BY key"
+        for key, size_bytes, modified_ms, is_dir, is_latest, is_marker in self._rows.execute(query, (folder, end)):
+            yield StoredObject(
+                bucket=self.report.bucket,
+                key=key,
+                size_bytes=size_bytes,
+                modified_ms=modified_ms,
+                is_dir=bool(is_dir),
+                is_latest=None if is_latest is None else bool(is_latest),
+                is_delete_marker=None if is_marker is None else bool(is_marker),
+            )
+
+    def _read(self, store: Store) -> Iterator[tuple[object, ...]]:
+        for each in read_report(store, self.report):
+            if each.key.startswith(store.prefix):
+                if is_current(each):  # a log of which only versions are left makes no table
+                    self.tables |= table_roots([each.key.removeprefix(store.prefix)])
+                yield each.key, each.size_bytes, each.modified_ms, each.is_dir, each.is_latest, each.is_delete_marker
+
+
+def _verified(store: Store, report: Report) -> Iterator[tuple[str, bytes]]:
+    """The data files, each with the words by which a refusal names it."""
+    for part in report.files:
+        where = f"inventory report {report.name}: {part.key}"
+        data = _read(store, part.key.removeprefix(store.prefix), f"{where} is named in the manifest and is not there")
+        if len(data) != part.size_bytes:
+            raise Refused(f"{where} has {len(data)} bytes, the manifest says {part.size_bytes}; wait for the next report, or scan")
+        if (md5 := hashlib.md5(data, usedforsecurity=False).hexdigest()) != part.md5:
+            raise Refused(f"{where} has MD5 {md5}, the manifest says {part.md5}; wait for the next report, or scan")
+        yield where, data
+
+
+def _read(store: Store, name: str, lacking: str) -> bytes:
     try:
         return store.read(name)
     except FileNotFoundError as error:
-        raise Refused(
-            f"inventory report {name}: its checksum is there and the manifest is not; wait for the next report, or scan"
-        ) from error
-
-
-def _verified(store: Store, report: Report, part: DataPart) -> bytes:
-    where = f"inventory report {report.name}: {part.key}"
-    try:
-        data = store.read(part.key.removeprefix(store.prefix))
-    except FileNotFoundError as error:
-        raise Refused(f"{where} is named in the manifest and is not there; wait for the next report, or scan") from error
-    if len(data) != part.size_bytes:
-        raise Refused(f"{where} has {len(data)} bytes, the manifest says {part.size_bytes}; wait for the next report, or scan")
-    if (md5 := hashlib.md5(data, usedforsecurity=False).hexdigest()) != part.md5:
-        raise Refused(f"{where} has MD5 {md5}, the manifest says {part.md5}; wait for the next report, or scan")
-    return data
+        raise Refused(f"{lacking}; wait for the next report, or scan") from error

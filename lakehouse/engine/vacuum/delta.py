@@ -48,11 +48,7 @@ def _ask(spark: "SparkSession", uri: str, table: str, asked: Sequence[Candidate]
 
 
 def answered(answer: Iterable[str], names: Mapping[str, str], *, location: str, table: str) -> set[str]:
-    """The names of the files that Delta's answer gives up; `names` are those that it was asked about, by their paths below `location`.
-
-    Raises:
-        Broken: it would delete one that it was not asked about.
-    """
+    """The names of the files that Delta's answer gives up, by their paths in `names`, below `location`; Broken if it names any other."""
     false = {f"{location}/{folder}" for name in names.values() for folder in _false_folders(location, name)}
     if strangers := {*answer} - names.keys() - false:
         raise Broken(f"vacuum of {table}: Delta would delete {min(strangers)}, which it was not asked about; nothing was deleted")
@@ -78,11 +74,6 @@ def _inventory(paths: Sequence[str], asked: Sequence[Candidate]) -> "pa.Table":
     """
     import pyarrow as pa
 
-    return pa.table(
-        {
-            "path": pa.array(paths, pa.string()),
-            "length": pa.array([each.size_bytes for each in asked], pa.int64()),
-            "isDir": pa.array([False] * len(asked), pa.bool_()),
-            "modificationTime": pa.array([each.modified_ms for each in asked], pa.int64()),
-        }
-    )
+    types = [("path", pa.string()), ("length", pa.int64()), ("isDir", pa.bool_()), ("modificationTime", pa.int64())]
+    columns = [paths, [each.size_bytes for each in asked], [False] * len(asked), [each.modified_ms for each in asked]]
+    return pa.table(columns, schema=pa.schema(types))

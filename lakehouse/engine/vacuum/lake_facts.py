@@ -26,12 +26,11 @@ from itertools import chain
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.table_facts import LogFile
 from lakehouse.core.errors import LakehouseError, Refused
-from lakehouse.core.inventory.table_folders import table_roots
+from lakehouse.core.inventory.table_files import table_roots
 from lakehouse.core.vacuum.facts import ASKED_AT_ONCE
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory.log_locations import Places, landing_places
-from lakehouse.engine.inventory.report_rows import ReportRows
-from lakehouse.engine.inventory.stored_reports import newest_report, stamps_of
+from lakehouse.engine.inventory.stored_reports import ReportRows, newest_report, stamps_of
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum.log_state import KnownLog, read_log
 
@@ -137,13 +136,13 @@ class LakeFacts:
     def _reports(self) -> tuple[list[ReportRows], str]:
         """The newest report of each configuration, newest first, since a filtered one knows nothing of the rest; the first problem."""
         store, found, problem = self.lake.store, list[ReportRows](), ""
-        for configuration in dict.fromkeys(name for name, _ in stamps_of(store, store.bucket)):
+        for configuration in dict.fromkeys(name for name, _ in stamps_of(store)):
             try:
-                report = newest_report(store, store.bucket, now_ms=now_ms(), configuration=configuration)
+                report = newest_report(store, now_ms=now_ms(), configuration=configuration)
                 found += [ReportRows(store, report)] if report else []
             except Refused as error:
                 problem = problem or str(error)
-        return sorted(found, key=lambda rows: rows.report.manifest.created_ms, reverse=True), problem
+        return sorted(found, key=lambda rows: rows.report.created_ms, reverse=True), problem
 
     def _is_shown_whole(self, table: Table) -> bool:
         """Whether young reports show all that is declared, so that nobody has to list the lake to know its tables.
@@ -151,7 +150,7 @@ class LakeFacts:
         A configuration that stopped still shows its tables, but no clone that was made beside them since.
         """
         reports, problem = self._reports
-        young = [rows for rows in reports if rows.report.manifest.age_hours(now_ms()) <= table.vacuum.max_report_hours]
+        young = [rows for rows in reports if rows.report.age_hours(now_ms()) <= table.vacuum.max_report_hours]
         shown = {table.key, *(each.key for each in self.declared)} - self.lake.elsewhere.keys()
         return bool(young) and not problem and all(any(key in rows.tables for rows in young) for key in shown)
 

@@ -62,11 +62,7 @@ class OlderCommits:
         self._rest: Iterator[Commit] = iter(())
 
     def below(self, history: Commits) -> Iterator[Commit]:
-        """The commits, newest first, from those of `history` on.
-
-        Raises:
-            Broken, Transient: as for `newest_first`.
-        """
+        """The commits, newest first, from those of `history` on; errors as `newest_first`."""
         newest = self._read[0].version if self._read else _NO_VERSION
         newer = [commit for commit in reversed(history.commits) if commit.version > newest]
         if newer and newer[-1].version > newest + 1:

@@ -14,10 +14,10 @@ from dataclasses import replace
 
 from lakehouse.core.errors import Broken
 from lakehouse.core.vacuum.candidates import Candidate
-from lakehouse.core.vacuum.facts import ASKED_AT_ONCE, VacuumFacts, are_partitions, folders_above, lists_partitions, written_once
+from lakehouse.core.vacuum.facts import ASKED_AT_ONCE, folders_above, folders_to_ask, written_once
 from lakehouse.core.vacuum.plan import LaterFacts, VacuumPlan
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.store import Store, StoredFile
+from lakehouse.engine.store import StoredFile
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.log_state import has_newer_version
 from lakehouse.engine.vacuum.table_facts import VacuumReading, own_folders
@@ -28,7 +28,7 @@ class Recheck:
 
     def __init__(self, run: LakeFacts, known: VacuumReading, planned: VacuumPlan, spared: dict[str, str]) -> None:
         self._run, self._planned, self._spared = run, planned, spared
-        self._facts, self._log = known.facts, known.log
+        self._facts = known.facts
         self._later: LaterFacts | None = None
 
     def still_going(self, batch: Sequence[Candidate]) -> list[Candidate]:
@@ -42,7 +42,7 @@ class Recheck:
         """
         store, table = self._run.lake.store, self._planned.table
         self._ask_the_lake()
-        inside = in_new_tables(store, self._facts, self._planned, batch)
+        inside = self._in_new_tables(batch)
         going = self._without(batch, inside, "a table was made in its folder since it was listed")
         if not self._facts.on_s3:
             is_own = own_folders(self._run.lake, table)
@@ -50,12 +50,41 @@ class Recheck:
             going = self._without(going, linked, "its folder is a link that leads out of the table's")
         # On S3 a request for each file would be as many as Delta takes, and nobody else writes a name that was made for one try.
         asked = [each for each in going if not self._facts.on_s3 or not written_once(each.name)]
-        found = stored(store, table, asked)
-        gone = {each.name for each in asked} - found.keys()
-        again = written_again(self._planned, asked, found, log_only=self._facts.log_only)
+        with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
+            found = dict(zip(asked, pool.map(store.stat, [f"{table}/{each.name}" for each in asked]), strict=True))
+        gone = {each.name for each, now in found.items() if now is None}
+        again = {each.name for each, now in found.items() if now is not None and self._is_another(each, now)}
         going = self._without([each for each in going if each.name not in gone], again, "it was written again since it was listed")
         self._ask_the_log()
         return self._allowed(going)
+
+    def _in_new_tables(self, candidates: Sequence[Candidate]) -> set[str]:
+        """The files in whose folder, or above it, a table lies, as CONVERT makes one of what lies there: one request for each folder.
+
+        The plan holds no file of a table that was known; a file that this table removed may be the new one's as well as an orphan.
+        """
+        store, asked = self._run.lake.store, folders_to_ask(self._facts, self._planned.mode, (each.name for each in candidates))
+
+        def has_log(folder: str) -> bool:
+            log = f"{self._planned.table}/{folder}/_delta_log"
+            return store.stat(f"{log}/{0:020}.json") is not None if asked[folder] else bool(store.list(log))
+
+        with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
+            made = {folder for folder, has in zip(asked, pool.map(has_log, asked), strict=True) if has}
+        return {each.name for each in candidates if not made.isdisjoint(folders_above(each.name))}
+
+    def _is_another(self, each: Candidate, now: StoredFile) -> bool:
+        """Whether storage has the file in another state than the plan knew: of another size, or modified within the retention.
+
+        A writer that gives a file the same name in each try may be about to commit it. LITE knows sizes only where the log does. Where the
+        log alone decides, what was modified after its removal is a file that the log never told of.
+        """
+        if each.goes_with:
+            return False
+        horizon_ms = self._planned.horizon_ms
+        too_late_ms = min(horizon_ms, each.modified_ms + 1) if self._facts.log_only else horizon_ms
+        is_size_known = each.size_bytes > 0 or self._planned.mode != "LITE"
+        return now.modified_ms >= too_late_ms or (is_size_known and now.size_bytes != each.size_bytes)
 
     def _without(self, candidates: Sequence[Candidate], names: set[str], why: str) -> list[Candidate]:
         """The files but for these, each of which keeps Hadoop's checksum of it."""
@@ -83,57 +112,9 @@ class Recheck:
 
     def _ask_the_log(self) -> None:
         """The table's own log is read again where it has a newer version; by that the retention, too, is the one of then."""
-        if not has_newer_version(self._run.lake, self._log.facts):
+        if not has_newer_version(self._run.lake, self._facts.log):
             return
         log = self._run.log(self._planned.table)
         if log is None:
             raise Broken(f"vacuum of {self._planned.table}: its log is gone since the vacuum began; the rest was left alone")
-        known = {"features": log.facts.snapshot.features, "properties": log.facts.snapshot.properties}
-        self._facts = replace(self._facts, table_files=log.table_files, history=log.facts.history, **known)
-        self._later, self._log = None, log
-
-
-def written_again(
-    planned: VacuumPlan, candidates: Sequence[Candidate], found: dict[str, StoredFile], *, log_only: bool = False
-) -> set[str]:
-    """The files that storage has in another state than the plan knew: of another size, or modified within the retention.
-
-    A writer that gives a file the same name in each try may be about to commit it. LITE knows sizes only where the log does. Where the log
-    alone decides (`log_only`), what was modified after its removal is a file that the log never told of.
-    """
-    again = set[str]()
-    for each in candidates:
-        now = found.get(each.name)
-        if now is None or each.goes_with:
-            continue
-        is_size_known = each.size_bytes > 0 or planned.mode != "LITE"
-        too_late_ms = min(planned.horizon_ms, each.modified_ms + 1) if log_only else planned.horizon_ms
-        if now.modified_ms >= too_late_ms or (is_size_known and now.size_bytes != each.size_bytes):
-            again.add(each.name)
-    return again
-
-
-def in_new_tables(store: Store, facts: VacuumFacts, planned: VacuumPlan, candidates: Sequence[Candidate]) -> set[str]:
-    """The files in whose folder, or above it, a table lies, as CONVERT makes one of what lies there: one request for each folder.
-
-    The plan holds no file of a table that was known; a file that this table removed may be the new one's as well as an orphan.
-    """
-    table_files, by_head = facts.table_files, not lists_partitions(facts, planned.mode)
-    above = {each.name: folders_above(each.name) for each in candidates}
-    asked = are_partitions(sorted({folder for folders in above.values() for folder in folders}), table_files.partition_columns)
-
-    def has_log(folder: str) -> bool:
-        # Partitions are many, and a HEAD costs a twelfth of a LIST; a table that was made meanwhile has its first commit.
-        log = f"{table_files.table}/{folder}/_delta_log"
-        return store.stat(f"{log}/{0:020}.json") is not None if by_head and asked[folder] else bool(store.list(log))
-
-    with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
-        made = {folder for folder, has in zip(asked, pool.map(has_log, asked), strict=True) if has}
-    return {name for name, folders in above.items() if not made.isdisjoint(folders)}
-
-
-def stored(store: Store, table: str, files: Sequence[Candidate]) -> dict[str, StoredFile]:
-    """Those of the files that storage has now, by name."""
-    with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
-        found = zip(files, pool.map(store.stat, [f"{table}/{each.name}" for each in files]), strict=True)
-        return {each.name: now for each, now in found if now}
+        self._facts, self._later = replace(self._facts, table_files=log.table_files, log=log.facts), None

@@ -111,8 +111,8 @@ class _Work:
             is_at_most=on_s3 and planned.mode != "FULL" and any(written_once(each.name) for each in planned.candidates),
             run=self._run,
             requests=dict(requests),
-            table_id=known.log.facts.snapshot.table_id,
-            committed_ms=committed_ms(known.log.facts.history, planned.version),
+            table_id=known.facts.log.snapshot.table_id,
+            committed_ms=committed_ms(known.facts.log.history, planned.version),
         )
         Journal(self._lake.store).record_vacuum(self._table.key, record)
         return VacuumOutcome(plan=planned, record=record, spared=self.spared, failed=self.failed)
@@ -141,7 +141,7 @@ def vacuum(
         with translated(), hold(lake, spark, table.key, owner=owner or f"vacuum of {table.key}"):
             if retention:
                 spark.sql(statements.set_properties(lake.table_uri(table.key), retention))
-            if has_newer_version(lake, known.log.facts):
+            if has_newer_version(lake, known.facts.log):
                 known, planned = _planned(run, table, mode)
             try:
                 _carry_out(run, spark, table, known, planned, work)
@@ -158,9 +158,7 @@ def rehearse(
     """The plan of a vacuum with exactly the files that would go now, Delta asked; nothing is touched. `None` where there is no table.
 
     Where the vacuum would set another retention first, Delta cannot be asked by that: these are the files by our plan, and a note says so.
-
-    Raises:
-        Refused, Transient, Broken: as `vacuum` would.
+    Errors as `vacuum`.
     """
     if run.log(table.key) is None:
         return None
@@ -178,17 +176,11 @@ def rehearse(
 
 
 def check_clock(lake: Lake, table_key: str) -> None:
-    """Nothing, if this machine's clock and the storage's agree within minutes; a bucket elsewhere is asked by what its answers say.
-
-    Raises:
-        Refused: they do not, and what is past the retention by one of them need not be by the other.
-    """
+    """Refuses where this machine's clock and the storage's differ by minutes; a bucket elsewhere is asked by what its answers say."""
     lake.store.put(_CLOCK, b"")
     found = lake.store.stat(_CLOCK)
-    times_ms = [found.modified_ms] if found else []
-    if (elsewhere_ms := lake.clock_ms(table_key)) is not None:
-        times_ms.append(elsewhere_ms)
-    off_ms = max((now_ms() - ms for ms in times_ms), key=abs, default=0)
+    times_ms = (found and found.modified_ms, lake.clock_ms(table_key))
+    off_ms = max((now_ms() - ms for ms in times_ms if ms is not None), key=abs, default=0)
     if abs(off_ms) > _CLOCK_OFF_MS:
         raise Refused(
             f"vacuum: this machine's clock is {off_ms / 1_000:.0f} s off the storage's, at most {_CLOCK_OFF_MS / 1_000:.0f} s are allowed; "
@@ -253,5 +245,5 @@ def _delete(lake: Lake, table: str, batch: Sequence[Candidate], recheck: Recheck
 
 def _retention_to_set(known: VacuumReading, table: Table) -> dict[str, str]:
     """The properties that the declaration asks for; none where the table has them, since an ALTER aborts other writers."""
-    has = known.log.facts.snapshot.properties
+    has = known.facts.log.snapshot.properties
     return {name: value for name, value in table.vacuum.properties_beside(has).items() if has.get(name) != value}

@@ -8,14 +8,13 @@ from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.table import Overwrite, Table
 from lakehouse.core.declaration.vacuum_policy import type_of_mode
 from lakehouse.core.delta.commits import Commits, is_news
-from lakehouse.core.delta.paths import name_in_table
 from lakehouse.core.delta.retention import retention_ms_of
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.increments import is_another
 from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.reasons import Reason
 from lakehouse.core.vacuum.candidates import checksum_name
-from lakehouse.core.vacuum.facts import ReportFacts, VacuumFacts, VacuumRecord, objects_by_log
+from lakehouse.core.vacuum.facts import VacuumFacts, VacuumRecord, objects_by_log
 from lakehouse.core.vacuum.mode import choose_mode
 from lakehouse.core.vacuum.plan import VacuumPlan, plan_vacuum
 from lakehouse.engine.clock import now_ms
@@ -24,7 +23,7 @@ from lakehouse.engine.delta_log import history_since
 from lakehouse.engine.ingest.write import consume_app_id
 from lakehouse.engine.inventory.log_locations import Places
 from lakehouse.engine.inventory.reconcile_lake import SETTLED_MS, settled_ms
-from lakehouse.engine.inventory.report_rows import ReportRows
+from lakehouse.engine.inventory.stored_reports import ReportRows
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
@@ -36,11 +35,10 @@ _BEFORE_COMMIT_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumReading:
-    """The facts of one table, the report that they name, and the log that they were read from."""
+    """The facts of one table, and the report that they name."""
 
     facts: VacuumFacts
     rows: ReportRows | None
-    log: KnownLog
 
 
 def plan(run: LakeFacts, table: Table, *, mode: type_of_mode | None = None, gathered: VacuumReading | None = None) -> VacuumPlan | None:
@@ -86,27 +84,23 @@ def gather(run: LakeFacts, table: Table) -> VacuumReading | None:
     records = Journal(store).vacuums(table.key)
     if records:
         _refuse_older_copy(run.lake, log, records[-1])
-    snapshot, (rows, problem) = log.facts.snapshot, run.report_of(table)
-    report = rows.report if rows else None
+    rows, problem = run.report_of(table)
     # A vacuum sets what is declared before it begins; a plan that is only looked at goes by it, too.
-    properties = {**snapshot.properties, **table.vacuum.properties_beside(snapshot.properties)}
+    properties = {**log.facts.snapshot.properties, **table.vacuum.properties_beside(log.facts.snapshot.properties)}
     held_ms, held = _held(run, table, log)
     facts = VacuumFacts(
         table_files=replace(log.table_files, retention_ms=retention_ms_of(properties)),
-        history=log.facts.history,
+        log=log.facts,
         older_commits=OlderCommits(store).below,
         lent=run.lent,
         unplaced=run.unplaced,
         landed=run.landed,
         strays=_strays(run, table.key),
-        report=report and ReportFacts(name=report.name, created_ms=report.manifest.created_ms, data_files=len(report.manifest.files)),
+        report=rows.report if rows else None,
         report_problem=problem,
         records=records,
         held_ms=held_ms,
         held=held,
-        features=snapshot.features,
-        properties=properties,
-        stone_bytes={name: stone.size_bytes for stone in snapshot.tombstones if (name := name_in_table(stone.path))},
         on_s3=run.lake.on_s3(table.key),
         tables=frozenset(run.tables),
         lake_prefix=store.prefix,
@@ -114,15 +108,11 @@ def gather(run: LakeFacts, table: Table) -> VacuumReading | None:
         adopted=isinstance(table.write, Adopted),
         log_only=isinstance(table.write, Adopted) and table.write.orphans == "keep",
     )
-    return VacuumReading(facts=facts, rows=rows, log=log)
+    return VacuumReading(facts=facts, rows=rows)
 
 
 def _refuse_older_copy(lake: Lake, log: KnownLog, last: VacuumRecord) -> None:
-    """Nothing, unless the last vacuum saw another state of this table than its log tells of: what that needs would look like orphans.
-
-    Raises:
-        Broken: it did.
-    """
+    """Broken, where the last vacuum saw another state of this table than its log tells of: what that needs would look like orphans."""
     snapshot = log.facts.snapshot
     if last.table_id != snapshot.table_id:
         return

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakehouse.core.adoption.address import is_address, key_of, nearest_addresses, parse_address, quoted_address, spark_address
+from lakehouse.core.adoption.address import is_address, key_of, parse_address, quoted_address
 from lakehouse.core.errors import Refused
 
 SPELLED = {
@@ -69,18 +69,10 @@ def test_what_is_no_address_is_shown_as_one(text: str) -> None:
     assert parse_address(shown, base="/") == shown and (shown == text) == ("=" in text)
 
 
-def test_spark_spells_s3_its_own_way() -> None:
-    assert spark_address("s3://bucket/orders") == "s3a://bucket/orders"
-    assert spark_address("/data/orders") == "/data/orders"
-
-
 def test_a_key_is_told_from_an_address() -> None:
     assert [
         word for word in ("silver/orders", "orders", "./orders", "/orders", "file:/a", "s3:/b/a", "dbfs:/a") if not is_address(word)
-    ] == [
-        "silver/orders",
-        "orders",
-    ]
+    ] == ["silver/orders", "orders"]
 
 
 KEYS = {
@@ -101,10 +93,3 @@ def test_a_key_that_is_taken_gets_the_folder_above_and_then_a_number() -> None:
     taken = {"silver/orders"}
     assert key_of("/data/sales/orders", taken) == "silver/sales_orders"
     assert key_of("/data/sales/orders", {*taken, "silver/sales_orders", "silver/data_sales_orders"}) == "silver/orders_2"
-
-
-def test_the_nearest_table_is_named_and_else_those_that_are_there() -> None:
-    known = ["/data/orders", "/data/customers"]
-    assert nearest_addresses("/data/order", known) == "did you mean /data/orders?"
-    assert nearest_addresses("/data/x", known) == "did you mean /data/customers or /data/orders?"
-    assert nearest_addresses("/data/x", ()) == "accepted: the folder that holds the table's _delta_log"

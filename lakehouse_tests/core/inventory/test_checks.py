@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from lakehouse.core.delta.commits import Commit, Commits
-from lakehouse.core.inventory.checks import allowed_hours, assess_complete, assess_fresh, assess_missing, assess_plausible
+from lakehouse.core.inventory.checks import Load, allowed_hours, assess_complete, assess_fresh, assess_missing, assess_plausible, loads_of
 from lakehouse.core.inventory.expiry import expired
-from lakehouse.core.inventory.loaded_reports import Load, load_json, loads_of
-from lakehouse.core.inventory.usage import Reconciliation, TableShares
+from lakehouse.core.inventory.reconcile import Reconciliation, TableShares
 
 NOW, HOUR, DAY = 1_795_000_000_000, 3_600_000, 86_400_000
 DATA = "data/00000000-0000-0000-0000-000000000000.parquet"
@@ -53,13 +52,13 @@ def load(count: int, size: int, report: str = "daily/x") -> Load:
 
 def test_what_commits_say_of_loads_is_read_back_newest_first_and_others_are_passed_over() -> None:
     texts = [
-        load_json(load(1, 2, "daily/a")),
+        load(1, 2, "daily/a").as_text(),
         None,
         "{",
         '{"inventory": {"report": "x"}}',
         '{"plan": 1}',
         "[]",
-        load_json(load(3, 4, "daily/b")),
+        load(3, 4, "daily/b").as_text(),
     ]
     commits = [
         Commit(version=number, committed_ms=NOW, operation="WRITE", changed_data=True, user_metadata=text)

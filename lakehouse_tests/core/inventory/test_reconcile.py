@@ -13,12 +13,10 @@ from lakehouse.core.delta.paths import name_below
 from lakehouse.core.delta.retention import retention_ms_of
 from lakehouse.core.delta.snapshot import DataFile, LogTail, Snapshot, Tombstone
 from lakehouse.core.errors import Refused
-from lakehouse.core.inventory.objects import Part, StoredObject, decode_key, plausible_ms
-from lakehouse.core.inventory.reconcile import reconcile
+from lakehouse.core.inventory.objects import Part, StoredObject, plausible_ms
+from lakehouse.core.inventory.reconcile import Reconciliation, TableShares, reconcile
 from lakehouse.core.inventory.report_manifest import parse_manifest
-from lakehouse.core.inventory.table_files import Reference, TableFiles, fold_table_files
-from lakehouse.core.inventory.table_folders import Owners, table_roots
-from lakehouse.core.inventory.usage import Reconciliation, TableShares
+from lakehouse.core.inventory.table_files import Owners, Reference, TableFiles, fold_table_files, table_roots
 
 NOW = 1_795_000_000_000
 HOUR, DAY = 3_600_000, 86_400_000
@@ -48,7 +46,7 @@ def manifest(**changed: Any) -> dict[str, Any]:
 def parse(document: dict[str, Any] | bytes, checksum: str | None = None, **more: Any) -> Any:
     data = document if isinstance(document, bytes) else json.dumps(document).encode()
     said = hashlib.md5(data).hexdigest() + "\n" if checksum is None else checksum
-    return parse_manifest(data, said, name="daily/x", source_bucket="lake", folder=FOLDER, now_ms=NOW, **more)
+    return parse_manifest(data, said, name="daily/x", bucket="lake", folder=FOLDER, now_ms=NOW, **more)
 
 
 def test_a_report_of_a_clock_that_is_minutes_ahead_is_read() -> None:
@@ -57,7 +55,7 @@ def test_a_report_of_a_clock_that_is_minutes_ahead_is_read() -> None:
 
 def test_a_manifest_of_aws_is_read() -> None:
     found = parse(manifest())
-    assert (found.source_bucket, found.destination_bucket, found.created_ms) == ("lake", "reports-bucket", NOW - HOUR)
+    assert (found.bucket, found.configuration, found.created_ms) == ("lake", "daily", NOW - HOUR)
     assert found.columns == (
         *("bucket", "key", "version_id", "is_latest", "is_delete_marker", "size", "last_modified_date", "e_tag", "storage_class"),
         "intelligent_tiering_access_tier",
@@ -70,14 +68,8 @@ def test_a_manifest_of_aws_is_read() -> None:
     ("file_format", "schema"),
     [
         ("ORC", "struct<bucket:string,key:string,size:bigint,last_modified_date:timestamp,e_tag:string>"),
-        (
-            "Parquet",
-            PARQUET,
-        ),
-        (
-            "Parquet",
-            PARQUET.replace("UTF8", "STRING").replace("TIMESTAMP_MILLIS", "TIMESTAMP(MILLIS,true)"),
-        ),
+        ("Parquet", PARQUET),
+        ("Parquet", PARQUET.replace("UTF8", "STRING").replace("TIMESTAMP_MILLIS", "TIMESTAMP(MILLIS,true)")),
     ],
 )
 def test_the_columns_of_orc_and_parquet_are_read(file_format: str, schema: str) -> None:
@@ -113,23 +105,6 @@ def test_a_manifest_that_cannot_be_trusted_is_refused_by_name(document: Any, mor
     with pytest.raises(Refused, match="inventory report daily/x") as refused:
         parse(document, **more)
     assert said in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "key"),
-    [
-        ("a/d%3D1/x", "a/d=1/x"),
-        ("a+b", "a b"),
-        ("a%2Bb", "a+b"),
-        ("a%253Ab", "a%3Ab"),
-        ("a%252Fb", "a%2Fb"),
-        ("%C3%A4%E2%82%AC", "ä€"),
-        ("100%25", "100%"),
-        ("a%0Ab", "a\nb"),
-    ],
-)
-def test_a_key_of_a_csv_report_is_decoded_exactly_once(text: str, key: str) -> None:
-    assert decode_key(text) == key
 
 
 @pytest.mark.parametrize(
@@ -357,10 +332,7 @@ def test_the_books_of_a_layout() -> None:
         log=LogTail(checkpoint_version=None, commit_count=1, commit_bytes=1),
     )
     found = fold_table_files(snapshot, place=lambda uri: name_below(uri, "s3a://bucket/lake"))
-    assert found.live == {
-        "d=a%20b/x": Reference(size_bytes=5, written_ms=1),
-        "y z": Reference(size_bytes=6, written_ms=2),
-    }
+    assert found.live == {"d=a%20b/x": Reference(size_bytes=5, written_ms=1), "y z": Reference(size_bytes=6, written_ms=2)}
     assert found.elsewhere == {"a/source/z": Reference(size_bytes=7, written_ms=3)}
     assert found.outside == ("s3a://elsewhere/z",)
     assert (found.stones, found.retention_ms) == ({"old=1": 9}, WEEK)

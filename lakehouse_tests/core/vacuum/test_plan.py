@@ -1,7 +1,7 @@
 """Which files go, by which mode, and why not."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -11,13 +11,16 @@ from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.declaration.vacuum_policy import SHORT_RETENTION_RISK, Vacuum
 from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.deletion_vectors import vector_file
+from lakehouse.core.delta.snapshot import LogTail, Snapshot
+from lakehouse.core.delta.table_facts import LogFile, TableFacts
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.inventory.objects import Part, StoredObject
+from lakehouse.core.inventory.report_manifest import DataPart, Report
 from lakehouse.core.inventory.table_files import Reference, TableFiles
 from lakehouse.core.reasons import Reason
 from lakehouse.core.vacuum import candidates, mode
 from lakehouse.core.vacuum.candidates import Candidate
-from lakehouse.core.vacuum.facts import ReportFacts, VacuumFacts, VacuumRecord, are_partitions, folders_above, objects_by_log, written_once
+from lakehouse.core.vacuum.facts import VacuumFacts, VacuumRecord, folders_above, folders_to_ask, objects_by_log, written_once
 from lakehouse.core.vacuum.mode import choose_mode
 from lakehouse.core.vacuum.plan import LaterFacts, VacuumPlan, plan_vacuum
 
@@ -41,24 +44,25 @@ BOOKS = TableFiles(
     removed_vectors={},
 )
 HISTORY = Commits(table="a/t", commits=(commit(0, OLD - DAY), commit(1, OLD, "past"), commit(2, NOW - DAY, "kept"), commit(3, NOW - HOUR)))
-FACTS = VacuumFacts(table_files=BOOKS, history=HISTORY, on_s3=True, tables=frozenset({"a/t", "a/t/inner"}))
+
+
+BUSY = replace(HISTORY, commits=HISTORY.commits[3:])  # the newest commit of a busy table
+
+
+def log_of(history: Commits = HISTORY, **more: Any) -> TableFacts:
+    tail = LogTail(checkpoint_version=None, commit_count=4, commit_bytes=4)
+    snapshot = Snapshot(table="a/t", uri="s3a://b/a/t", version=3, committed_ms=NOW - HOUR, files=(), log=tail, **more)
+    return TableFacts(snapshot=snapshot, history=history, newest=LogFile(version=3, name="3.json", size_bytes=1, modified_ms=NOW))
+
+
+FACTS = VacuumFacts(table_files=BOOKS, log=log_of(), on_s3=True, tables=frozenset({"a/t", "a/t/inner"}))
 MANY = replace(FACTS, table_files=replace(BOOKS, live={str(number): Reference(size_bytes=5, written_ms=OLD) for number in range(5_000)}))
-REPORT = ReportFacts(name="daily/x", created_ms=NOW - 2 * HOUR, data_files=1)
+DATA = DataPart(key="x", size_bytes=1, md5="")
+REPORT = Report(name="daily/x", bucket="b", created_ms=NOW - 2 * HOUR, file_format="CSV", columns=(), files=(DATA,))
 
 
 def past(mode: str = "FULL", ended_ms: int = NOW - 3 * HOUR, **more: Any) -> VacuumRecord:
-    zeros = dict.fromkeys(
-        (
-            "predicted_files",
-            "predicted_bytes",
-            "predicted_requests",
-            "predicted_seconds",
-            "predicted_usd",
-            "deleted_files",
-            "deleted_bytes",
-        ),
-        0,
-    )
+    zeros = {each.name: 0 for each in fields(VacuumRecord) if each.name.startswith(("predicted_", "deleted_"))}
     defaults = {"report": "", "version": 2, "horizon_ms": ended_ms - WEEK, "spared": 0, **zeros}
     return VacuumRecord(mode=mode, started_ms=ended_ms - 1, ended_ms=ended_ms, **{**defaults, **more})  # type: ignore[arg-type]
 
@@ -78,10 +82,19 @@ def plan(
     return plan_vacuum(facts, policy, objects, mode=mode, quotes=quotes, now_ms=NOW, settled_ms=NOW, **more)
 
 
-def test_what_a_commit_removed_within_the_retention_stays_though_its_tombstone_is_gone() -> None:
-    """A checkpoint dropped it while the retention was a shorter one."""
-    forgotten = replace(FACTS, table_files=replace(BOOKS, stones={"past": OLD}))
-    assert [each.name for each in plan(ALL, forgotten).candidates] == ["orphan", "past"]
+@pytest.mark.parametrize(
+    ("facts", "left"),
+    {
+        # A checkpoint dropped its tombstone while the retention was a shorter one.
+        "removed by a commit": (replace(FACTS, table_files=replace(BOOKS, stones={"past": OLD})), ["orphan", "past"]),
+        "removed twice": (replace(FACTS, table_files=replace(BOOKS, stones={**BOOKS.stones, "past": NOW - DAY})), ["orphan"]),
+        "borrowed by another table": (replace(FACTS, lent=frozenset({"a/t/past", "a/t/orphan"})), []),
+        # Its own log names a file whose place nobody can tell: whatever has that name is kept, also before other tables were asked.
+        "perhaps read by another way": (replace(FACTS, table_files=replace(BOOKS, unplaced=frozenset({"orphan"}))), ["past"]),
+    }.values(),
+)
+def test_what_a_version_within_the_retention_or_another_table_may_read_stays(facts: VacuumFacts, left: list[str]) -> None:
+    assert [each.name for each in plan(ALL, facts).candidates] == left
 
 
 def test_a_file_without_a_tombstone_is_looked_for_in_commits_below_the_known_history() -> None:
@@ -95,7 +108,7 @@ def test_a_file_without_a_tombstone_is_looked_for_in_commits_below_the_known_his
         yield commit(1, OLD, "past")
         raise AssertionError("commits before the retention are nobody's business")
 
-    busy = replace(FACTS, history=Commits(table="a/t", commits=(commit(3, NOW - HOUR),)), older_commits=older)
+    busy = replace(FACTS, log=log_of(BUSY), older_commits=older)
     assert [each.name for each in plan(ALL[:3], busy).candidates] == ["past"]
     assert asked == []
     forgotten = replace(busy, table_files=replace(BOOKS, stones={"past": OLD}))
@@ -116,7 +129,7 @@ def test_a_deletion_vector_of_a_removed_file_is_looked_for_there_too() -> None:
         yield removal
 
     assert name is not None
-    busy = replace(FACTS, history=Commits(table="a/t", commits=(commit(3, NOW - HOUR),)), table_files=replace(BOOKS, stones={}))
+    busy = replace(FACTS, log=log_of(BUSY), table_files=replace(BOOKS, stones={}))
     assert [each.name for each in plan([ALL[0], stored(name), stored("kept", 2)], busy).candidates] == [name, "kept"]
     assert not plan([ALL[0], stored(name), stored("kept", 2)], replace(busy, older_commits=older)).candidates
 
@@ -132,9 +145,7 @@ def test_where_the_log_alone_decides_it_is_read_back_to_the_last_complete_vacuum
 
     books = replace(BOOKS, stones={"stone": OLD + DAY, "older_stone": OLD - DAY})
     last = past(ended_ms=OLD + WEEK)
-    busy = replace(
-        FACTS, table_files=books, history=Commits(table="a/t", commits=(commit(3, NOW - HOUR),)), older_commits=older, records=(last,)
-    )
+    busy = replace(FACTS, table_files=books, log=log_of(BUSY), older_commits=older, records=(last,))
     told = {each.key: each.modified_ms for each in objects_by_log(replace(busy, log_only=True), bucket="b")}
     assert told == {"a/t/stone": OLD + DAY, "a/t/past": OLD}
     assert not [*objects_by_log(busy, bucket="b")]  # a sweep finds them
@@ -185,16 +196,6 @@ def test_what_stays_whatever_it_is(each: StoredObject) -> None:
     assert plan([stored("live", 5), each]).reason is Reason.NOTHING_PAST
 
 
-def test_what_another_table_borrows_stays() -> None:
-    assert plan(ALL, replace(FACTS, lent=frozenset({"a/t/past", "a/t/orphan"}))).candidates == ()
-
-
-def test_what_the_table_itself_may_read_by_another_way_stays() -> None:
-    """Its log names a file whose place nobody can tell: whatever has that name is kept, also before other tables were asked."""
-    unplaced = replace(FACTS, table_files=replace(BOOKS, unplaced=frozenset({"orphan"})))
-    assert [each.name for each in plan(ALL, unplaced).candidates] == ["past"]
-
-
 def test_hadoops_checksum_goes_with_its_file_and_only_then() -> None:
     found = plan([*ALL, stored(".live.crc"), stored(".past.crc", 12), stored(".gone.crc")])
     assert [(each.name, each.goes_with) for each in found.candidates] == [("orphan", ""), ("past", ""), (".past.crc", "past")]
@@ -236,7 +237,7 @@ def test_a_bucket_with_versions_is_told_of(versioned: bool | None, notes: int) -
     [
         (replace(FACTS, table_files=replace(BOOKS, retention_ms=None)), Vacuum(), "cannot be understood"),
         (replace(FACTS, table_files=replace(BOOKS, retention_ms=DAY)), Vacuum(), "24 h, under a week"),
-        (replace(FACTS, features=frozenset({"catalogManaged"})), Vacuum(), "catalogManaged is not known here"),
+        (replace(FACTS, log=log_of(features=frozenset({"catalogManaged"}))), Vacuum(), "catalogManaged is not known here"),
     ],
 )
 def test_a_table_that_may_not_be_vacuumed_is_refused(facts: VacuumFacts, policy: Vacuum, why: str) -> None:
@@ -306,7 +307,7 @@ def test_the_log_alone_tells_what_was_removed_since_the_last_vacuum() -> None:
             {"INVENTORY": "is 31 h old, at most 26 h are allowed", "LITE": "40 h ago"},
         ),
         (
-            replace(FACTS, history=Commits(table="a/t", commits=HISTORY.commits[2:]), records=(past(ended_ms=NOW - 3 * HOUR),)),
+            replace(FACTS, log=log_of(replace(HISTORY, commits=HISTORY.commits[2:])), records=(past(ended_ms=NOW - 3 * HOUR),)),
             "FULL",
             {"LITE": "the log no longer tells"},
         ),
@@ -409,11 +410,11 @@ def test_a_live_file_in_the_folder_of_another_table_is_not_missing_and_nothing_e
         (replace(FACTS, table_files=replace(BOOKS, retention_ms=40 * DAY)), []),
         (replace(FACTS, table_files=replace(BOOKS, retention_ms=8 * DAY)), ["orphan", "past"]),
         (replace(FACTS, table_files=replace(BOOKS, retention_ms=HOUR)), ["orphan", "past"]),
-        (replace(FACTS, features=frozenset({"catalogManaged"})), []),
+        (replace(FACTS, log=log_of(features=frozenset({"catalogManaged"}))), []),
         (replace(FACTS, lent=frozenset({"a/t/orphan"})), ["past"]),
         (replace(FACTS, unplaced=frozenset({"past"})), ["orphan"]),
         (replace(FACTS, table_files=replace(BOOKS, unplaced=frozenset({"past"}))), ["orphan"]),
-        (replace(FACTS, history=Commits(table="a/t", commits=(commit(4, NOW - DAY, "orphan"),))), ["past"]),
+        (replace(FACTS, log=log_of(replace(HISTORY, commits=(commit(4, NOW - DAY, "orphan"),)))), ["past"]),
     ],
     ids=["longer", "still past", "shorter", "catalog", "lent", "perhaps lent", "perhaps its own", "removed within the retention"],
 )
@@ -428,11 +429,6 @@ def test_the_horizon_moves_back_with_the_clock_and_never_on() -> None:
     assert [each.name for each in later(found, FACTS, now_ms=NOW - HOUR)] == ["early"]
     young = plan([stored("live", 5), early], replace(FACTS, held_ms=NOW - WEEK - HOUR))
     assert later(replace(young, candidates=found.candidates), FACTS, now_ms=NOW + DAY) == [found.candidates[0]]
-
-
-def test_a_file_that_was_removed_twice_is_kept_by_its_last_removal() -> None:
-    stones = {**BOOKS.stones, "past": NOW - DAY}
-    assert [each.name for each in plan(ALL, replace(FACTS, table_files=replace(BOOKS, stones=stones))).candidates] == ["orphan"]
 
 
 def test_a_log_that_removed_more_than_one_vacuum_takes_is_no_reason_for_lite(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -460,7 +456,8 @@ def test_files_that_never_go_do_not_keep_the_others_for_ever(monkeypatch: pytest
 @pytest.mark.parametrize(("name", "folders"), [("x", []), ("a/x", ["a"]), ("a/d=1/x", ["a", "a/d=1"])])
 def test_a_table_may_be_made_in_every_folder_above_a_file(name: str, folders: list[str]) -> None:
     assert folders_above(name) == folders
-    assert [*are_partitions(folders, ("d",)).values()] == [folder.endswith("d=1") for folder in folders]
+    facts = replace(FACTS, table_files=replace(BOOKS, partition_columns=("d",)))
+    assert folders_to_ask(facts, "FULL", [name]) == {folder: folder.endswith("d=1") for folder in folders}
 
 
 @pytest.mark.parametrize(("hours", "is_due"), [(21, False), (23.9, True)])

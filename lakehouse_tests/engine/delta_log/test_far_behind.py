@@ -179,7 +179,7 @@ def test_a_vacuum_keeps_what_a_follower_far_behind_and_an_unverified_compaction_
     assert read_facts(memory, events.key).held.endswith("read them yet: silver/copies, the verification of a compaction")
     known = read_facts(memory, events.key)
     assert known.older_commits is not None
-    assert [each.version for each in known.older_commits(known.history)] == [*range(MANY + 2, -1, -1)]
+    assert [each.version for each in known.older_commits(known.log.history)] == [*range(MANY + 2, -1, -1)]
 
 
 def test_commits_below_a_history_are_read_once_however_often_it_is_a_newer_one() -> None:

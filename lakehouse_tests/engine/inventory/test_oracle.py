@@ -10,9 +10,9 @@ import pytest
 from lakehouse.core.inventory.objects import Part
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory.reconcile_lake import reconcile_lake
 from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.lake import open_lake
+from lakehouse_tests.engine.reports import reconciled
 
 GOING = (Part.TOMBSTONED_PAST, Part.ORPHANED_OLD, Part.CHANGE_DATA_PAST, Part.VECTORS_DEAD)
 
@@ -35,7 +35,7 @@ def test_what_another_implementation_would_vacuum_is_what_we_tell_to_the_byte(tm
     time.sleep(0.01)  # the retention of 0 seconds must be over by the millisecond
     lake = open_lake(parse_settings({"LAKEHOUSE_ROOT": str(tmp_path / "lake"), "LAKEHOUSE_REPLAY": "off"}, base=tmp_path))
     scanned = scan(lake.store, now_ms=now_ms())
-    found = reconcile_lake(lake, [], now_ms=now_ms()).reconciliation
+    found = reconciled(lake, now_ms=now_ms())
     [ours] = found.tables
     going = [share for share in ours.shares if share.part in GOING]
     theirs = table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=True, full=True)

@@ -11,7 +11,7 @@ import pytest
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory import reports_table
+from lakehouse.engine.inventory import parquet_files, reports_table
 from lakehouse.engine.inventory.reconcile_lake import fresh_report, known_report
 from lakehouse.engine.inventory.reports_table import InventoryOutcome, inventory_table, load_report
 from lakehouse.engine.lake import Lake
@@ -35,8 +35,8 @@ def day_of(ms: int) -> date:
     return datetime.fromtimestamp(ms / 1000, tz=UTC).date()
 
 
-def load(lake: Lake, spark: "SparkSession", **more: Any) -> InventoryOutcome:
-    return load_report(lake, known_report(lake, now_ms=NOW), [], spark=lambda: spark, now_ms=NOW, owner="a test", **more)
+def load(lake: Lake, spark: "SparkSession") -> InventoryOutcome:
+    return load_report(lake, known_report(lake, now_ms=NOW), [], spark=lambda: spark, now_ms=NOW, owner="a test")
 
 
 def rows(listing: list[StoredObject], owner: str, ms: int, report: str) -> list[tuple[Any, ...]]:
@@ -65,7 +65,9 @@ def test_csv_orc_and_parquet_reports_give_the_listing_to_the_row_and_a_day_is_th
     for days, file_format in ((3, "CSV"), (2, "ORC"), (1, "Parquet")):
         created_ms = NOW - days * DAY
         manifest = write_report(lake.store, [row_of(each) for each in listing], created_ms=created_ms, file_format=file_format)
-        outcome = load(lake, spark, file_rows=5)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(parquet_files, "FILE_ROWS", 5)
+            outcome = load(lake, spark)
         expected += rows(listing, "bronze/t", created_ms, "/".join(manifest.split("/")[3:5]))
         assert (outcome.newly_loaded, outcome.row_count, outcome.load.object_count) == (len(listing),) * 3
         assert (outcome.before is None) == (file_format == "CSV")

@@ -14,7 +14,6 @@ from lakehouse.core.declaration.vacuum_policy import type_of_mode
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.vacuum.plan import VacuumPlan
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory.reconcile_lake import reconcile_lake
 from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.lake_owner import claim
@@ -25,6 +24,7 @@ from lakehouse.engine.vacuum.run import vacuum
 from lakehouse.engine.vacuum.table_facts import gather, plan
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.faults import LONG_AGO
+from lakehouse_tests.engine.reports import reconciled
 from lakehouse_tests.engine.vacuums import table_of
 from lakehouse_tests.log_builder import START_MS, LogBuilder
 
@@ -88,7 +88,7 @@ def test_what_a_clone_reads_of_an_adopted_table_is_outside_of_the_inventory_and_
     lake = open_lake(own_settings(tmp_path / "home"), tables=tables)
     LogBuilder(lake.store, "gold/clone").create().append([(f"file:{warehouse}/orders/d=1/live", 10)])
     scan(lake.store, now_ms=now_ms())
-    found = {table.table: table for table in reconcile_lake(lake, tables, now_ms=now_ms()).reconciliation.tables}
+    found = {table.table: table for table in reconciled(lake, tables, now_ms=now_ms()).tables}
     assert (found["gold/clone"].missing, found["gold/clone"].outside_count) == ((), 1)
 
 

@@ -20,7 +20,7 @@ from lakehouse.engine.ingest.write import consume_app_id
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.vacuum import run
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
-from lakehouse.engine.vacuum.table_facts import gather, plan
+from lakehouse.engine.vacuum.table_facts import gather
 from lakehouse_tests import log_builder
 from lakehouse_tests.engine.faults import (
     HOUR,
@@ -52,44 +52,26 @@ def lake(tmp_path: Path) -> Lake:
     return lake
 
 
-def test_an_honest_report_dooms_what_is_past_and_nothing_else(lake: Lake) -> None:
-    report(lake)
-    assert paths(planned(lake)) == PAST
-
-
 def _key(change: Callable[[str], str]) -> Callable[[type_of_row], type_of_row]:
     return lambda row: {**row, "key": change(row["key"])}
 
 
-@pytest.mark.parametrize(
-    ("change", "options", "said"),
-    [
-        (dict, {"created_ms": NOW - 30 * HOUR}, r"daily/.* is 3[01] h old, at most 26 h are allowed; accepted: .*FULL"),
-        (dict, {"created_ms": NOW + 3 * HOUR}, r"daily/.* is dated 1\d\d min ahead of this machine's clock.*FULL"),
-        (lambda row: row if "d=2" not in row["key"] else None, {}, r"1 of 2 files .* are not in the report .* like d=2/live"),
-        (lambda row: row if not row["key"].startswith(KEY) else None, {}, r"shows nothing of bronze/t: .*FULL"),
-        (_key(lambda key: f"another/{key}"), {}, r"shows nothing of bronze/t: .* another prefix"),
-        (lambda row: {**row, "last_modified_date": START_MS - 8 * HOUR}, {}, r"older than by the log, 8.0 h .* FULL"),
-        (_key(lambda key: key.replace("=", "%3D")), {}, r"2 of 2 files .* its keys are spelt otherwise"),
-        (dict, {"bucket": "another"}, r"there is no complete report; accepted: .*FULL"),
-        (dict, {"manifest": {"sourceBucket": "another"}}, r"of bucket 'another'"),
-        (dict, {"complete": False}, r"there is no complete report; accepted: .*FULL"),
-        (lambda row: {**row, "last_modified_date": LONG_AGO // 1_000}, {}, r"seconds for milliseconds\?"),
-    ],
-    ids=[
-        "old",
-        "ahead",
-        "cut short",
-        "no row of the table",
-        "prefix",
-        "local time",
-        "encoded twice",
-        "none of this bucket",
-        "bucket",
-        "unfinished",
-        "seconds",
-    ],
-)
+UNTRUSTED: dict[str, tuple[Any, Mapping[str, Any], str]] = {
+    "old": (dict, {"created_ms": NOW - 30 * HOUR}, r"daily/.* is 3[01] h old, at most 26 h are allowed; accepted: .*FULL"),
+    "ahead": (dict, {"created_ms": NOW + 3 * HOUR}, r"daily/.* is dated 1\d\d min ahead of this machine's clock.*FULL"),
+    "cut short": (lambda row: row if "d=2" not in row["key"] else None, {}, r"1 of 2 files .* are not in the report .* like d=2/live"),
+    "no row of the table": (lambda row: row if not row["key"].startswith(KEY) else None, {}, r"shows nothing of bronze/t: .*FULL"),
+    "prefix": (_key(lambda key: f"another/{key}"), {}, r"shows nothing of bronze/t: .* another prefix"),
+    "local time": (lambda row: {**row, "last_modified_date": START_MS - 8 * HOUR}, {}, r"older than by the log, 8.0 h .* FULL"),
+    "encoded twice": (_key(lambda key: key.replace("=", "%3D")), {}, r"2 of 2 files .* its keys are spelt otherwise"),
+    "none of this bucket": (dict, {"bucket": "another"}, r"there is no complete report; accepted: .*FULL"),
+    "bucket": (dict, {"manifest": {"sourceBucket": "another"}}, r"of bucket 'another'"),
+    "unfinished": (dict, {"complete": False}, r"there is no complete report; accepted: .*FULL"),
+    "seconds": (lambda row: {**row, "last_modified_date": LONG_AGO // 1_000}, {}, r"seconds for milliseconds\?"),
+}
+
+
+@pytest.mark.parametrize(("change", "options", "said"), UNTRUSTED.values(), ids=UNTRUSTED)
 def test_a_report_that_cannot_be_trusted_is_refused_and_a_listing_does_instead(
     lake: Lake, change: Callable[[type_of_row], type_of_row | None], options: Mapping[str, Any], said: str
 ) -> None:
@@ -111,24 +93,12 @@ def test_keys_that_were_never_encoded_name_no_file_that_is_needed(lake: Lake) ->
     assert (gone, work.spared) == ({*PAST}, {"d=1/a b": "it was written again since it was listed"})
 
 
-@pytest.mark.parametrize("mode", ["FULL", "INVENTORY"])
-def test_an_orphan_that_is_written_again_while_delta_is_asked_stays(lake: Lake, mode: str) -> None:
-    report(lake)
-
-    def beside() -> None:
-        lake.store.put(f"{KEY}/d=1/orphan", b"456")
-
-    gone, work = carried_out(lake, planned(lake, mode), meanwhile=beside)
-    assert (gone, work.spared) == ({"d=1/gone"}, {"d=1/orphan": "it was written again since it was listed"})
-
-
 def test_live_keys_that_were_never_encoded_are_missed(lake: Lake) -> None:
     LogBuilder(lake.store, "bronze/u").create().append([("a+b", 1)]).store_data()
     age(lake)
     report(lake, _key(lambda key: key.replace("+", " ")))
-    table = table_of("bronze/u")
     with pytest.raises(Refused, match=r"1 of 1 files .* like a\+b: .* its keys are spelt otherwise"):
-        plan(LakeFacts(lake, [table]), table, mode="INVENTORY")
+        planned(lake, "INVENTORY", table_of("bronze/u"))
 
 
 @pytest.mark.parametrize(
@@ -139,20 +109,10 @@ def test_a_key_that_leads_out_of_the_table_is_not_taken(lake: Lake, key: str) ->
     assert paths(planned(lake)) == PAST
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "_SUCCESS",
-        "d=1/_SUCCESS",
-        "d=1/.live.crc",
-        ".x",
-        "d=1/_tmp/x",
-        "_delta_log/x",
-        "_delta_log/_staged_commits/x",
-        "_delta_index/x",
-        "_delta_index/../x",
-    ],
-)
+HIDDEN = ["_SUCCESS", "d=1/_SUCCESS", "d=1/.live.crc", ".x", "d=1/_tmp/x", "_delta_index/x", "_delta_index/../x"]
+
+
+@pytest.mark.parametrize("key", [*HIDDEN, "_delta_log/x", "_delta_log/_staged_commits/x"])
 def test_hidden_files_that_delta_would_take_from_an_inventory_stay(lake: Lake, key: str) -> None:
     report(lake, more=[f"{KEY}/{key}"])
     assert paths(planned(lake)) == PAST
@@ -164,9 +124,7 @@ def test_the_metadata_that_is_written_for_readers_of_iceberg_stays(lake: Lake) -
     assert story.version == 2
     age(lake)
     report(lake, more=["bronze/u/metadata/v1.metadata.json", "bronze/u/orphan"])
-    table = table_of("bronze/u")
-    found = plan(LakeFacts(lake, [table, TABLE]), table, mode="INVENTORY")
-    assert found is not None and paths(found) == ["metadata/gone", "orphan"]
+    assert paths(planned(lake, "INVENTORY", table_of("bronze/u"))) == ["metadata/gone", "orphan"]
 
 
 def test_files_of_a_table_inside_the_folder_stay(lake: Lake) -> None:
@@ -203,8 +161,8 @@ def test_a_clone_that_was_made_where_reports_have_stopped_is_found_by_a_listing(
     report(lake, lambda row: row if row["key"].startswith("silver/") else None, created_ms=NOW - 30 * 24 * HOUR, configuration="silver")
     report(lake, lambda row: row if row["key"].startswith("bronze/") else None, configuration="bronze")
     LogBuilder(lake.store, "silver/team/clone").create().append([(f"file://{lake.settings.root}/{KEY}/d=1/orphan", 3)])
-    found = plan(LakeFacts(lake, [TABLE, table_of(silver.key)]), TABLE, mode="INVENTORY")
-    assert found is not None and (found.report.partition("/")[0], paths(found)) == ("bronze", ["d=1/gone"])
+    found = planned(lake, "INVENTORY", TABLE, table_of(silver.key))
+    assert (found.report.partition("/")[0], paths(found)) == ("bronze", ["d=1/gone"])
 
 
 @pytest.mark.parametrize(("mode", "name"), [("FULL", "orphan"), ("INVENTORY", "orphan"), ("LITE", "gone")])
@@ -255,9 +213,7 @@ def test_change_data_stays_with_its_commit_however_long_that_took(lake: Lake) ->
         lake.store.put(f"bronze/u/{name}", b"1")
     age(lake)
     story.commit("MERGE", {"cdc": {"path": names[0], "partitionValues": {}, "size": 1, "dataChange": False}}, committed_ms=NOW - HOUR)
-    table = table_of("bronze/u")
-    found = plan(LakeFacts(lake, [table, TABLE]), table, mode="FULL")
-    assert found is not None and paths(found) == [names[1]]
+    assert paths(planned(lake, "FULL", table_of("bronze/u"))) == [names[1]]
 
 
 @pytest.mark.parametrize(("restored", "is_held"), [('{"restored":1}', False), (None, True)])

@@ -22,7 +22,6 @@ from lakehouse.engine.vacuum import delta, lake_facts, run
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.table_facts import gather
 from lakehouse_tests.engine.faults import (
-    HOUR,
     KEY,
     LONG_AGO,
     NOW,
@@ -110,11 +109,7 @@ def test_a_neighbour_that_cannot_be_read_any_more_stops_it(lake: Lake) -> None:
     LogBuilder(lake.store, "silver/s").create().append([("x", 1)]).store_data()
     age(lake)
     report(lake)
-
-    def beside() -> None:
-        lake.store.put(f"silver/s/_delta_log/{2:020}.json", b"no action")
-
-    gone, work = carried_out(lake, planned(lake), meanwhile=beside)
+    gone, work = carried_out(lake, planned(lake), meanwhile=lambda: lake.store.put(f"silver/s/_delta_log/{2:020}.json", b"no action"))
     assert gone == set() and "silver/s cannot be read" in work.failed["error"]
 
 
@@ -132,7 +127,7 @@ def test_a_retention_that_is_raised_meanwhile_holds_for_what_lost_its_tombstone(
         os.utime(Path(lake.settings.root) / KEY / name, (START_MS / 1_000 - DAY_SECONDS, START_MS / 1_000 - DAY_SECONDS))
     found = planned(lake, "FULL")
     assert [(each.name, each.part.name) for each in found.candidates] == [(name, "ORPHANED_OLD") for name in PAST]
-    removed_hours = (NOW - START_MS) // HOUR
+    removed_hours = (NOW - START_MS) // 3_600_000
     longer = {"delta__deletedFileRetentionDuration": f"interval {removed_hours + 12} hours"}
     gone, _ = carried_out(lake, found, meanwhile=lambda: story.set_properties(**longer))
     assert gone == {"d=1/orphan"}
@@ -280,11 +275,7 @@ def test_a_removed_file_that_is_written_again_and_not_committed_yet_stays(lake: 
     name = deterministic(lake, story)
     found = planned(lake, mode)
     assert name in paths(found)
-
-    def beside() -> None:
-        lake.store.put(f"{KEY}/{name}", b"y" * 30)
-
-    gone, work = carried_out(lake, found, meanwhile=beside)
+    gone, work = carried_out(lake, found, meanwhile=lambda: lake.store.put(f"{KEY}/{name}", b"y" * 30))
     assert (name in files(lake), work.spared) == (True, {name: AGAIN})
     assert gone == {*paths(found)} - {name}
 
@@ -323,12 +314,7 @@ def test_a_removed_file_that_was_written_again_before_the_listing_is_not_planned
 
 
 def test_files_that_are_gone_already_count_as_nothing(lake: Lake) -> None:
-    found = planned(lake)
-
-    def beside() -> None:
-        lake.store.delete([f"{KEY}/d=1/gone"])
-
-    gone, work = carried_out(lake, found, meanwhile=beside)
+    gone, work = carried_out(lake, planned(lake), meanwhile=lambda: lake.store.delete([f"{KEY}/d=1/gone"]))
     assert gone == {"d=1/gone", "d=1/orphan"}
     assert (work.deleted_files, work.deleted_bytes, work.spared, work.failed) == (1, 3, {}, {})
 

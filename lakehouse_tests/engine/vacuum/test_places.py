@@ -7,14 +7,13 @@ import pytest
 
 from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.errors import Refused
+from lakehouse.core.inventory.reconcile import TableShares
 from lakehouse.core.settings import parse_settings
-from lakehouse.engine.inventory.reconcile_lake import reconcile_lake
 from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.vacuum.lake_facts import LakeFacts
-from lakehouse.engine.vacuum.table_facts import plan
 from lakehouse_tests import log_builder
 from lakehouse_tests.engine.faults import HOUR, KEY, NOW, PAST, TABLE, age, paths, planned, report, story_of
+from lakehouse_tests.engine.reports import reconciled
 from lakehouse_tests.engine.vacuums import table_of
 from lakehouse_tests.log_builder import LogBuilder
 
@@ -57,6 +56,12 @@ def spelled(lake: Lake, text: str) -> str:
     return text.format(link=link, disk=disk, nowhere="/nowhere/at/all")
 
 
+def scanned(lake: Lake) -> dict[str, TableShares]:
+    """The tables by a scan of now."""
+    scan(lake.store, now_ms=NOW)
+    return {table.table: table for table in reconciled(lake, now_ms=NOW).tables}
+
+
 @pytest.mark.parametrize("mode", ["FULL", "INVENTORY"])
 @pytest.mark.parametrize("text", SPELLED.values(), ids=SPELLED)
 def test_what_a_clone_reads_stays_however_it_spells_the_path(lake: Lake, text: str, mode: str) -> None:
@@ -81,9 +86,7 @@ def test_a_table_that_names_its_own_files_by_another_way_keeps_them(lake: Lake, 
     for name in ("x", "orphan"):
         lake.store.put(f"bronze/u/{name}", b"123")
     age(lake)
-    table = table_of("bronze/u")
-    found = plan(LakeFacts(lake, [table, TABLE]), table, mode="FULL")
-    assert found is not None and paths(found) == ["orphan"]
+    assert paths(planned(lake, "FULL", table_of("bronze/u"))) == ["orphan"]
 
 
 @pytest.mark.parametrize("path", ["x", "file:{disk}/bronze/u/x", "../u/x", "file:/nowhere/lake/bronze/u/x"])
@@ -99,9 +102,7 @@ def test_what_an_older_version_reads_by_another_way_stays_though_its_tombstone_i
     for name in ("x", "orphan", "live"):
         lake.store.put(f"bronze/u/{name}", b"1" * (1 if name == "live" else 3))
     age(lake)
-    table = table_of("bronze/u")
-    found = plan(LakeFacts(lake, [table, TABLE]), table, mode="FULL")
-    assert found is not None and paths(found) == left
+    assert paths(planned(lake, "FULL", table_of("bronze/u"))) == left
 
 
 def test_what_a_table_reads_through_a_link_in_its_own_folder_stays(lake: Lake) -> None:
@@ -118,8 +119,7 @@ def test_what_a_table_around_it_reads_stays_and_is_not_missing(lake: Lake, mode:
     age(lake)
     report(lake)
     assert paths(planned(lake, mode)) == []
-    scan(lake.store, now_ms=NOW)
-    found = {table.table: table for table in reconcile_lake(lake, [], now_ms=NOW).reconciliation.tables}
+    found = scanned(lake)
     assert found["bronze"].missing == () and found["bronze"].unsettled_count == 0
     assert {share.part.name: share.file_count for share in found[KEY].shares if share.part}["LENT"] == 2
 
@@ -139,8 +139,8 @@ def test_what_a_clone_reads_of_a_table_whose_folder_is_a_link_stays(lake: Lake) 
     LogBuilder(lake.store, "gold/clone").create().append([(f"file:{root}/{KEY}/d=1/orphan", 3)])
     lake.store.put("shared/u/incoming/batch.json", b"{}")
     age(lake)
-    found = plan(LakeFacts(lake, [TABLE, landed("shared/u/incoming/")]), TABLE, mode="FULL")
-    assert found is not None and paths(found) == ["d=1/gone"]
+    found = planned(lake, "FULL", TABLE, landed("shared/u/incoming/"))
+    assert paths(found) == ["d=1/gone"]
     assert found.notes == ("1 file(s) below shared/u/incoming/ stay: a declared table lands from there",)
 
 
@@ -150,13 +150,11 @@ def test_a_partition_that_is_a_link_is_neither_missing_nor_in_the_way(lake: Lake
     folder.rename(to)
     folder.symlink_to(to)
     assert paths(planned(lake, "FULL")) == PAST
-    scan(lake.store, now_ms=NOW)
-    found = {table.table: table for table in reconcile_lake(lake, [], now_ms=NOW).reconciliation.tables}[KEY]
+    found = scanned(lake)[KEY]
     outside = where == "outside"
     assert (found.missing, found.unsettled_count, found.outside_count) == ((), 0, int(outside))
     (to / "live").unlink()
-    scan(lake.store, now_ms=NOW)
-    found = {table.table: table for table in reconcile_lake(lake, [], now_ms=NOW).reconciliation.tables}[KEY]
+    found = scanned(lake)[KEY]
     assert found.missing == (() if outside else ("cold/live",))
 
 
@@ -168,9 +166,7 @@ def test_what_a_removed_name_reaches_through_a_link_is_another_table_s_file_and_
     (Path(lake.settings.root) / "silver/t/d=1").symlink_to(Path(lake.settings.root) / "silver/u/d=1")
     other.delete(["d=1/gone"])
     age(lake)
-    table = table_of("silver/t")
-    found = plan(LakeFacts(lake, [table, TABLE]), table, mode=mode)
-    assert found is not None and paths(found) == []
+    assert paths(planned(lake, mode, table_of("silver/t"))) == []
 
 
 def test_a_clone_by_the_real_path_lends_and_misses_by_name(lake: Lake) -> None:
@@ -178,8 +174,7 @@ def test_a_clone_by_the_real_path_lends_and_misses_by_name(lake: Lake) -> None:
     disk = Path(lake.settings.root).resolve()
     LogBuilder(lake.store, "silver/clone").create().append([(f"file:{disk}/{KEY}/d=1/{name}", 3) for name in ("orphan", "lost")])
     age(lake)
-    scan(lake.store, now_ms=NOW)
-    found = {table.table: table for table in reconcile_lake(lake, [], now_ms=NOW).reconciliation.tables}
+    found = scanned(lake)
     assert found["silver/clone"].missing == (f"{KEY}/d=1/lost",) and found["silver/clone"].outside_count == 0
     assert {share.part.name: share.file_count for share in found[KEY].shares if share.part}["LENT"] == 1
 
@@ -195,8 +190,8 @@ def test_landed_files_stay_where_the_landing_is_a_link_into_a_table(lake: Lake, 
     (Path(lake.settings.root) / "landing/orders").symlink_to(Path(lake.settings.root) / KEY / "incoming")
     age(lake)
     report(lake)
-    found = plan(LakeFacts(lake, [TABLE, landed("landing/orders/")]), TABLE, mode=mode)
-    assert found is not None and paths(found) == PAST
+    found = planned(lake, mode, TABLE, landed("landing/orders/"))
+    assert paths(found) == PAST
     assert found.notes == (f"1 file(s) below {KEY}/incoming/ stay: a declared table lands from there",)
 
 
@@ -219,10 +214,8 @@ def test_a_path_that_names_no_file_of_the_table_stops_no_vacuum(lake: Lake, path
         lake.store.put(f"bronze/u/{name}", b"1")
     story.delete([path, "old"])
     age(lake)
-    table = table_of("bronze/u")
     for mode in ("FULL", "LITE"):
-        found = plan(LakeFacts(lake, [table, TABLE]), table, mode=mode)
-        assert found is not None and paths(found) == ["old"]
+        assert paths(planned(lake, mode, table_of("bronze/u"))) == ["old"]
 
 
 @pytest.mark.parametrize("name", ["./odd", "d=1/./odd", "d=1//odd", "x/../odd", "./d=1/../odd"])
@@ -237,7 +230,6 @@ def test_a_name_that_is_spelt_oddly_in_the_log_is_the_file_that_delta_reads(lake
     age(lake)
     removed, live = table_of("bronze/u"), table_of("bronze/v")
     for mode in ("FULL", "LITE"):
-        found = plan(LakeFacts(lake, [removed, live, TABLE]), removed, mode=mode)
-        assert found is not None and [(each.name, each.part.name) for each in found.candidates] == [(plain, "TOMBSTONED_PAST")]
-        found = plan(LakeFacts(lake, [removed, live, TABLE]), live, mode=mode)
-        assert found is not None and paths(found) == []
+        found = planned(lake, mode, removed, live)
+        assert [(each.name, each.part.name) for each in found.candidates] == [(plain, "TOMBSTONED_PAST")]
+        assert paths(planned(lake, mode, live, removed)) == []

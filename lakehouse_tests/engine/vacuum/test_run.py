@@ -9,7 +9,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from lakehouse.core.declaration.table import Append, Table
 from lakehouse.core.declaration.vacuum_policy import VACUUM_MODES
-from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.errors import Broken
 from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.clock import now_ms
@@ -147,13 +147,6 @@ def test_a_live_file_that_is_gone_stops_it(lake: Lake, spark: "SparkSession") ->
         patch.setattr(module, "SETTLED_MS", -60_000)
         with pytest.raises(Broken, match="not in storage"):
             vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
-
-
-def test_a_short_retention_needs_the_word_of_a_person(lake: Lake, spark: "SparkSession") -> None:
-    add(lake, 0)
-    careful = table_of(accepts_short_retention="")
-    with pytest.raises(Refused, match="under a week; accepted: a longer one"):
-        vacuum(LakeFacts(lake, [careful]), lambda: spark, careful, mode="FULL")
 
 
 def test_the_declared_retention_is_set_on_the_table(lake: Lake, spark: "SparkSession") -> None:
