@@ -18,8 +18,7 @@ from benchmarks.own_lake import own_lake
 from lakehouse import Compaction, Debezium, Landing, Merge, Table
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.spark.sessions import connect
+from lakehouse.engine.lake import Lake
 from lakehouse_tests.engine.clients import new_session
 
 if TYPE_CHECKING:
@@ -39,12 +38,12 @@ class _Compactor:
 
 def main(rounds: int = 200, seed: int = 1) -> list[Figure]:
     """Batches and compactions that failed, rows that differ, and how long a batch takes beside compactions."""
-    with own_lake(LAKEHOUSE_SPARK_MEMORY="2g") as settings:
-        return list(_played(open_lake(settings), rounds, Random(seed)))  # nothing secret
+    with own_lake(LAKEHOUSE_SPARK_MEMORY="2g") as (lake, spark):
+        return list(_played(lake, spark, rounds, Random(seed)))  # nothing secret
 
 
-def _played(lake: Lake, rounds: int, random: Random) -> Iterator[Figure]:
-    tables, spark = {key: _table(key) for key in (_COMPACTED, _LEFT)}, connect(lake.settings)
+def _played(lake: Lake, spark: "SparkSession", rounds: int, random: Random) -> Iterator[Figure]:
+    tables = {key: _table(key) for key in (_COMPACTED, _LEFT)}
     rows, seconds, failed = dict[int, str](), {key: list[float]() for key in tables}, list[str]()
     with _compacting(lake, tables[_COMPACTED]) as compactor:
         for number in range(rounds):
@@ -64,7 +63,8 @@ def _played(lake: Lake, rounds: int, random: Random) -> Iterator[Figure]:
     yield Figure(name=f"batches that failed {beside}", value=len(failed), **none)
     yield Figure(name=f"compactions that failed {beside}", value=len(compactor.errors), **none)
     yield Figure(name=f"compactions that merged files {beside}", value=compactor.merged, at_least=1)
-    yield Figure(name="files in the end, compacted", value=_file_count(lake, _COMPACTED), peers={"left alone": _file_count(lake, _LEFT)})
+    compacted, left = (lake.facts(key).snapshot.file_count for key in (_COMPACTED, _LEFT))
+    yield Figure(name="files in the end, compacted", value=compacted, peers={"left alone": left})
     yield middle("a batch into the table that is compacted", seconds[_COMPACTED], unit="s")
     if len(seconds[_COMPACTED]) == len(seconds[_LEFT]):
         yield ratio("the same over a batch into the other table", seconds[_COMPACTED], seconds[_LEFT])
@@ -118,12 +118,6 @@ def _rows(spark: "SparkSession", lake: Lake, key: str) -> set[tuple[int, str]]:
     rows = [(row.id, row.v) for row in spark.read.format("delta").load(lake.settings.table_uri(key)).select("id", "v").collect()]
     assert len(set(rows)) == len(rows), "a row is there twice"
     return set(rows)
-
-
-def _file_count(lake: Lake, key: str) -> int:
-    facts = lake.facts(key)
-    assert facts is not None
-    return facts.snapshot.file_count
 
 
 if __name__ == "__main__":

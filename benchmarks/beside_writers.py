@@ -13,7 +13,6 @@ from unittest.mock import patch
 from benchmarks.figures import Figure, alone
 from benchmarks.own_lake import own_lake
 from lakehouse.engine.compaction import run
-from lakehouse.engine.lake import open_lake
 from lakehouse_tests.journeys.foreign_writers import Report, play
 
 
@@ -36,8 +35,8 @@ def compare_gaps(rounds: int = 40, seed: int = 1) -> int:
 
 
 def _played(**choices: Any) -> Report:
-    with own_lake() as settings:
-        return play(open_lake(settings), tell=lambda line: print(line, flush=True), **choices)
+    with own_lake() as (lake, _):
+        return play(lake, tell=lambda line: print(line, flush=True), **choices)
 
 
 if __name__ == "__main__":

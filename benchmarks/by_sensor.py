@@ -21,7 +21,6 @@ def is_due(lake: Lake, table: Table, *, read_ms: Sequence[int] | None = None) ->
     one of an hour, so that such readers are known for more than a day, and the cool-down between two compactions holds none back.
     """
     facts, policy = lake.facts(table.key), policy_for(table.layer, table.compaction)
-    assert facts is not None
     plan = plan_table(table, facts.snapshot, facts.history, now_ms=now_ms())
     strategy = strategy_in_force(table, facts).strategy
     if isinstance(strategy, AfterWrite):

@@ -10,28 +10,21 @@ import sys
 import time
 
 from benchmarks.figures import Figure, alone, middle
-from benchmarks.own_lake import own_lake
-from lakehouse import Append, Compaction, Landing, Table
+from benchmarks.own_lake import landed_table, own_lake
+from lakehouse import Compaction
 from lakehouse.core.delta.commits import LoggedCompaction
 from lakehouse.engine.compaction.run import compact
-from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
-from lakehouse.engine.spark.sessions import connect
 
-_TABLE = Table(
-    key="bronze/sizes",
-    source=Landing(prefix="landing/sizes/", format="json", schema="id BIGINT"),
-    write=Append(),
-    compaction=Compaction(min_small_files=2),
-)
+_TABLE = landed_table("bronze/sizes", compaction=Compaction(min_small_files=2))
 _LEARNT, _REPEATS = 10, 5
 
 
 def main(runs: int = 24, budget_seconds: int = 110, most_rows: int = 60_000) -> list[Figure]:
     """The errors of predicted seconds, and how much the very same work differs."""
     dice = random.Random(4)
-    with own_lake() as settings:
-        spark, lake = connect(settings), open_lake(settings)
+    with own_lake() as (lake, spark):
         began = time.monotonic()
         for number in range(1, runs + 1):
             if number > 1 and time.monotonic() - began > budget_seconds:
@@ -41,7 +34,6 @@ def main(runs: int = 24, budget_seconds: int = 110, most_rows: int = 60_000) -> 
             print(_line(number, _newest(lake)), flush=True)
         errors = [_error(run) * 100 for run in _logged_compactions(lake)]
         same = [_again(spark, lake) for _ in range(min(_REPEATS, runs))]
-        spark.stop()
     off = [abs(seconds / statistics.median(same) - 1) * 100 for seconds in same]
     late = errors[_LEARNT:] or errors  # a run that was too short to learn is judged all the same
     name = f"mean error of the seconds that compactions after the first {_LEARNT} were predicted to take"
@@ -65,9 +57,7 @@ def _again(spark, lake: Lake) -> float:
 
 
 def _logged_compactions(lake: Lake) -> tuple[LoggedCompaction, ...]:
-    facts = lake.facts(_TABLE.key)
-    assert facts is not None
-    return facts.history.compactions()
+    return lake.facts(_TABLE.key).history.compactions()
 
 
 def _newest(lake: Lake) -> LoggedCompaction:
@@ -75,12 +65,10 @@ def _newest(lake: Lake) -> LoggedCompaction:
 
 
 def _error(run: LoggedCompaction) -> float:
-    assert run.predicted is not None and run.predicted.seconds is not None and run.seconds
     return abs(run.predicted.seconds - run.seconds) / run.seconds
 
 
 def _line(number: int, run: LoggedCompaction) -> str:
-    assert run.predicted is not None
     return (
         f"{number:3} {run.files_removed:4} files {run.bytes_removed / 1e6:7.2f} MB: predicted {run.predicted.seconds:6.2f} s, "
         f"took {run.seconds:6.2f} s, error {_error(run):6.1%}, "

@@ -7,8 +7,8 @@ of keys anywhere; the table lies by its key.
 import json
 import shutil
 import sys
-import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,16 +16,15 @@ import numpy
 import pyarrow
 import pyarrow.parquet
 
-from benchmarks.figures import Figure, alone
+from benchmarks.figures import Figure, alone, timed
 from benchmarks.own_lake import own_lake
 from lakehouse import Debezium, Landing, Merge, Table
 from lakehouse.engine.changes.columns import CHANGED_AT, DELETED, POSITION
 from lakehouse.engine.ingest.arrival import record_arrived
 from lakehouse.engine.ingest.parse_lines import OWN
 from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
-from lakehouse.engine.spark.sessions import connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,9 +37,8 @@ _PROPERTIES = {"delta.enableChangeDataFeed": "true"}
 def main(rows: int = 10_000_000, files: int = 100, places: int = len(_WHERE)) -> list[Figure]:
     """Seconds, files and rows rewritten of each way, by where the changed keys lie."""
     figures = list[Figure]()
-    with own_lake(LAKEHOUSE_SPARK_MEMORY="3g") as settings:
-        lake, spark = open_lake(settings), connect(settings)
-        _make(spark, Path(settings.table_uri("bronze/base")), rows, files)
+    with own_lake(LAKEHOUSE_SPARK_MEMORY="3g") as (lake, spark):
+        _make(spark, Path(lake.settings.table_uri("bronze/base")), rows, files)
         ranges = {"neighbouring": range(rows // 2, rows // 2 + _CHANGES), "anywhere": range(0, rows, max(1, rows // _CHANGES))}
         for name, keys in [*ranges.items()][:places]:
             found = {way: _measured(lake, spark, f"{way}_{name}", list(keys)[:_CHANGES]) for way in ("batch", "bare", "rewrite")}
@@ -93,15 +91,9 @@ def _measured(lake: Lake, spark: "SparkSession", name: str, keys: list[int]) -> 
     spark.read.format("delta").load(uri).limit(1).collect()  # all find the table's newest version in memory
     lines = [{"after": {"id": key, "v": "new"}, "op": "u", "source": {"lsn": 10**12 + key, "ts_ms": 10**12}} for key in keys]
     lake.store.put(f"{table.landing.prefix}1.json", "\n".join(map(json.dumps, lines)).encode())
-    began = time.monotonic()
-    if way == "batch":
-        write_table(lake, spark, table)
-    else:
-        _by_hand(spark, uri, keys, way)
-    seconds = time.monotonic() - began
-    facts = lake.facts(table.key)
-    assert facts is not None
-    metrics = facts.history.commits[-1].metrics
+    step = partial(write_table, lake, spark, table) if way == "batch" else partial(_by_hand, spark, uri, keys, way)
+    seconds, _ = timed(step)
+    metrics = lake.facts(table.key).history.commits[-1].metrics
     written = ("numOutputRows",) if way == "rewrite" else ("numTargetRowsCopied", "numTargetRowsUpdated")
     removed = metrics.get("numTargetFilesRemoved") or metrics.get("numRemovedFiles") or "0"
     return seconds, int(removed), sum(int(metrics.get(each, "0")) for each in written)

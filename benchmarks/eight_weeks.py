@@ -9,22 +9,19 @@ batch is not counted. `python -m benchmarks.eight_weeks [DAYS] [TABLES] [KINDS O
 
 import statistics
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.by_sensor import is_due
-from benchmarks.figures import Figure, alone
-from benchmarks.own_lake import own_lake
+from benchmarks.figures import Figure, alone, timed
+from benchmarks.own_lake import lake_below, own_lake
 from lakehouse import AutoCompaction, OptimizedWrite, Table
-from lakehouse.core.settings import Settings
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.spark.sessions import connect
+from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.statements import optimize, path_table
 from lakehouse.replay.play import play
 from lakehouse.tables import bronze
@@ -65,9 +62,7 @@ class Arm:
 
     def timed(self, what: str, do: Callable[[], object]) -> None:
         """Adds the seconds that `do` takes to `what` of the batch under way."""
-        began = time.monotonic()
-        do()
-        self.seconds[what][-1] += time.monotonic() - began
+        self.seconds[what][-1] += timed(do)[0]
 
     def sum_of(self, what: str, readers: str) -> float:
         """Seconds of all batches but the first, with readers of this kind."""
@@ -81,9 +76,8 @@ class Arm:
 
 def main(days: int = 56, tables: int = len(TABLES), kinds: int = len(READERS)) -> list[Figure]:
     """With readers of every kind, the default policy has the lowest sum or is within 3 % of it."""
-    with own_lake(LAKEHOUSE_SPARK_MEMORY="3g") as settings:
-        spark = connect(settings)
-        arms = _arms(settings, TABLES[-tables:], [*READERS][:kinds])
+    with own_lake(LAKEHOUSE_SPARK_MEMORY="3g") as (lake, spark):
+        arms = _arms(lake, TABLES[-tables:], [*READERS][:kinds])
         for batch in range(1, days * 24 // HOURS_PER_BATCH + 1):
             # The arm that comes first in a round pays for what is cold; each arm does in turn.
             for arm in arms[batch % len(arms) :] + arms[: batch % len(arms)]:
@@ -93,13 +87,12 @@ def main(days: int = 56, tables: int = len(TABLES), kinds: int = len(READERS)) -
         return _figures(arms)
 
 
-def _arms(settings: Settings, tables: Sequence[Table], kinds: Sequence[str]) -> list[Arm]:
+def _arms(shared: Lake, tables: Sequence[Table], kinds: Sequence[str]) -> list[Arm]:
     found = list[Arm]()
     ours = [(OURS, {"reads_per_day": 0}, readers) for readers in kinds]  # all of the readers are known
     for name, knobs, readers in [*ours, *((name, each, None) for name, each in FIXED.items())]:
-        lake = open_lake(replace(settings, root=f"{settings.root}/{len(found)}"))
         with_policy = tuple(replace(table, compaction=replace(table.compaction, **knobs)) for table in tables)
-        found.append(Arm(name=name, lake=lake, tables=with_policy, readers=readers))
+        found.append(Arm(name=name, lake=lake_below(shared, str(len(found))), tables=with_policy, readers=readers))
     return found
 
 

@@ -22,8 +22,7 @@ from lakehouse.core.ingest.release import Waiting, released_by
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.spark.sessions import connect
+from lakehouse.engine.lake import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,8 +50,7 @@ def main(ticks: int = 120, files: int = 5, events: int = 50, warm_up_ticks: int 
     """What each way takes and gives."""
     ways = [_way(name, files, before=before, after=after) for name, (before, after) in _WAYS.items()]
     warm_up = _way("warm_up", files, before=False, after=False)
-    with own_lake() as settings:
-        lake, spark = open_lake(settings), connect(settings)
+    with own_lake() as (lake, spark):
         for number in range(warm_up_ticks):
             _tick(lake, spark, warm_up, number, files, events, is_last=False)
         for number in range(ticks):
@@ -79,8 +77,7 @@ def _way(name: str, files: int, *, before: bool, after: bool) -> _Way:
 
 
 def _tick(lake: Lake, spark: "SparkSession", way: _Way, number: int, files: int, events: int, *, is_last: bool) -> None:
-    landing = way.table.source
-    assert landing is not None
+    landing = way.table.landing
     folder = Path(lake.settings.root, landing.prefix)
     folder.mkdir(parents=True, exist_ok=True)
     for place in range(files):
@@ -102,7 +99,6 @@ def _tick(lake: Lake, spark: "SparkSession", way: _Way, number: int, files: int,
 
 def _figures(lake: Lake, spark: "SparkSession", way: _Way, rows: int, reads: int) -> list[Figure]:
     facts = lake.facts(way.table.key)
-    assert facts is not None
     written = len(list(Path(lake.settings.root, way.table.key).glob("*.parquet")))  # nothing was vacuumed
     table = spark.read.format("delta").load(facts.snapshot.uri)
     seconds = [timed(table.agg({"amount": "sum"}).collect)[0] for _ in range(reads)]

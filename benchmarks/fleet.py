@@ -18,7 +18,8 @@ import dagster as dg
 from dagster import DagsterEventType
 
 from benchmarks.figures import Figure, alone, growth, timed
-from lakehouse import Append, Landing, Overwrite, Prices, Table
+from benchmarks.own_lake import landed_table
+from lakehouse import Overwrite, Prices, Table
 from lakehouse.core.costs.measured_benefit import Probe
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause, Rewrites
@@ -35,7 +36,8 @@ from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.counting_store import CountingStore
-from lakehouse_tests.defs.example import begun, ended, example_settings
+from lakehouse_tests.defs.dagster_events import begun, ended
+from lakehouse_tests.defs.example import example_settings
 
 FILES = 1_000_000
 COUNTS, REST_COUNT = (250, 500, 1_000), 100
@@ -124,19 +126,9 @@ def _usd(prices: Prices, requests: Mapping[str, int]) -> float:
 
 def fleet_of(count: int) -> list[Table]:
     """So many tables, half of them landed, half made of those."""
-    landed = [
-        Table(
-            key=f"bronze/t{number:05}", source=Landing(prefix=f"landing/t{number:05}/", format="json", schema="id STRING"), write=Append()
-        )
-        for number in range(count - count // 2)
-    ]
-    return [
-        *landed,
-        *(
-            Table(key=f"silver/t{number:05}", inputs=(source,), transform=_as_it_is, write=Overwrite())
-            for number, source in enumerate(landed)
-        ),
-    ][:count]
+    landed = [landed_table(f"bronze/t{number:05}", "id STRING") for number in range(count - count // 2)]
+    made = {"transform": lambda **rows: rows, "write": Overwrite()}
+    return [*landed, *(Table(key=f"silver/t{number:05}", inputs=(source,), **made) for number, source in enumerate(landed))][:count]
 
 
 def state_of_one(chance: random.Random, table: Table, files: int) -> TableState:
@@ -163,19 +155,17 @@ def state_of_one(chance: random.Random, table: Table, files: int) -> TableState:
 
 def tell(instance: dg.DagsterInstance, tables: list[Table], states: list[TableState], chance: random.Random) -> None:
     """A materialization and an observation of each table, and a day of runs that wrote tables."""
-    names = ("version", "mergeable_file_count", "mergeable_bytes", "file_count", "files_after", "size_bytes", "oldest_small_ms")
+    names = (
+        *("version", "mergeable_file_count", "mergeable_bytes", "file_count", "files_after", "size_bytes", "oldest_small_ms"),
+        *("deleted_rows_share", "estimate_seconds", "estimate_usd", "health_score"),
+    )
     for table, state in zip(tables, states, strict=True):
-        more = (*names, "deleted_rows_share", "estimate_seconds", "estimate_usd", "health_score")
-        numbers: dict[str, Any] = {f"lakehouse/{name}": value for name in more if (value := getattr(state, name)) is not None}
+        numbers: dict[str, Any] = {f"lakehouse/{name}": value for name in names if (value := getattr(state, name)) is not None}
         numbers["lakehouse/state"] = state_metadata(state, Rewrites())
         instance.report_runless_asset_event(dg.AssetMaterialization(table_key(table), metadata=numbers))
         instance.report_runless_asset_event(dg.AssetObservation(table_key(table), metadata=numbers))
     for _ in range(len(tables) // TABLES_PER_RUN):
         ended(instance, begun(instance, table_key(chance.choice(tables))), DagsterEventType.RUN_SUCCESS)
-
-
-def _as_it_is(**rows: Any) -> Any:
-    return rows
 
 
 if __name__ == "__main__":

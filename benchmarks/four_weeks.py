@@ -2,13 +2,13 @@
 
 import sys
 import tempfile
-import time
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from deltalake import DeltaTable
 
-from benchmarks.figures import Figure, alone
+from benchmarks.figures import Figure, alone, timed
 from lakehouse_tests import oracle
 from lakehouse_tests.journeys.world import World
 
@@ -21,9 +21,7 @@ def main(days: int = 28) -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         world = World(Path(folder) / "home", LAKEHOUSE_SPARK_MEMORY="2g")
         for arguments in (["replay", "--until", f"{until:%Y-%m-%d}"], ["materialize"], ["materialize"]):
-            began = time.monotonic()
-            done = world.command(*arguments)
-            seconds, place = time.monotonic() - began, len(figures)
+            (seconds, done), place = timed(partial(world.command, *arguments)), len(figures)
             print(f"  lakehouse {' '.join(arguments)}: exit {done.returncode}, {seconds:.1f} s", flush=True)
             if done.returncode:
                 raise SystemExit(done.stderr)

@@ -9,26 +9,23 @@ their input, and look for rows that are no news, as every `Merge` does.
 """
 
 import sys
-import time
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING
 
 from benchmarks.figures import Figure, alone, ratio, timed
-from benchmarks.own_lake import own_lake
+from benchmarks.own_lake import lake_below, landed_table, own_lake
 from benchmarks.pipeline_overhead import START, TABLES
 from benchmarks.study.batches import PROPERTIES, Batch, frame_of, write_batch
-from lakehouse import Append, Landing, Merge, Table
+from lakehouse import Merge, Table
 from lakehouse.engine.ingest import work_size
 from lakehouse.engine.ingest.commit_rows import write_frame
 from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import session_settings
 from lakehouse.engine.spark.key_range import with_key_range
 from lakehouse.engine.spark.session_settings import INTERPRETED, SHUFFLED_BEFORE_WRITE, session_confs
-from lakehouse.engine.spark.sessions import connect
 from lakehouse.replay.play import play
 
 if TYPE_CHECKING:
@@ -59,13 +56,11 @@ type_of_seconds = dict[str, list[float]]
 def main(rounds: int = 3, warm_up: int = 1, tables: int = len(TABLES), statements: int = 2) -> list[Figure]:
     """For each size of a batch and each table: the seconds of an interpreted write over those of a compiled one."""
     counts = (statements * rounds, statements * warm_up)
-    with own_lake(LAKEHOUSE_SPARK_MEMORY="2g", LAKEHOUSE_TABLES="lakehouse.tables") as settings:
-        lakes, spark = {way: open_lake(replace(settings, root=f"{settings.root}/{way}")) for way in _BOUNDS}, connect(settings)
+    with own_lake(LAKEHOUSE_SPARK_MEMORY="2g", LAKEHOUSE_TABLES="lakehouse.tables") as (lake, spark):
+        lakes = {way: lake_below(lake, way) for way in _BOUNDS}
         figures = [figure for days in DAYS[:rounds] for figure in _size(lakes, spark, days, rounds, warm_up, TABLES[:tables])]
-        figures += [figure for rows in ROWS[:rounds] for figure in _merges(spark, f"{settings.root}/merged/{rows}", rows, *counts)]
-        lake = open_lake(replace(settings, root=f"{settings.root}/written"))
-        figures += [_written(lake, spark, batch, rows, *counts) for batch, rows in WRITTEN[-rounds:]]
-        spark.stop()
+        figures += [figure for rows in ROWS[:rounds] for figure in _merges(spark, f"{lake.settings.root}/merged/{rows}", rows, *counts)]
+        figures += [_written(lake_below(lake, "written"), spark, batch, rows, *counts) for batch, rows in WRITTEN[-rounds:]]
     return figures
 
 
@@ -112,8 +107,7 @@ def _merge(spark: "SparkSession", uri: str, rows: "DataFrame", *, by_range: bool
 
 def _written(lake: Lake, spark: "SparkSession", batch: int, rows: int, rounds: int, warm_up: int) -> Figure:
     """The seconds of a `Merge` that looks for the range of its keys over those of one that does not."""
-    source = Landing(prefix=f"landing/{rows}/", format="json", schema="id BIGINT, date1 DATE")
-    bronze = Table(key=f"bronze/rows_{rows}", source=source, write=Append())
+    bronze = landed_table(f"bronze/rows_{rows}", "id BIGINT, date1 DATE")
     uri, few = lake.settings.table_uri(bronze.key), work_size._KEPT_BYTES
     made = {"inputs": (bronze,), "transform": lambda **frames: frames[bronze.name], "write": _WRITE, "properties": PROPERTIES}
     by_range, whole = (Table(key=f"silver/{way}_{rows}", **made) for way in _WAYS)
@@ -142,9 +136,7 @@ def _batch(lake: Lake, spark: "SparkSession", way: str, days: int, tables: Seque
     try:
         play(lake.store, lake.settings.home, start=START, hours=24 * days)
         for table in tables:
-            began = time.monotonic()
-            write_table(lake, spark, table)
-            seconds.setdefault(table.key, []).append(time.monotonic() - began)
+            seconds.setdefault(table.key, []).append(timed(partial(write_table, lake, spark, table))[0])
     finally:
         session_settings.INTERPRETED_ROWS, session_settings.INTERPRETED_BYTES = before
     print(f"  {days} days, {way}: {sum(each[-1] for each in seconds.values()):.1f} s", flush=True)

@@ -12,11 +12,12 @@ import sys
 import tempfile
 import time
 from bisect import bisect_left, bisect_right
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import Figure, alone, growth
-from benchmarks.fresh import fresh
+from benchmarks.figures import Figure, alone, growth, timed
+from benchmarks.fresh import fresh, peak_bytes
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory.reconcile_lake import known_report, reconcile_report
@@ -94,17 +95,15 @@ class Answers:
 def measure(home: str) -> dict[str, Any]:
     """The figures of a scan and a reconciliation of the lake in `home`."""
     lake = open_lake(parse_settings({"LAKEHOUSE_ROOT": f"{home}/lake", "LAKEHOUSE_REPLAY": "off"}, base=Path(home)))
-    began = time.perf_counter()
-    scanned = scan(lake.store, now_ms=now_ms())
-    scan_seconds, began = time.perf_counter() - began, time.perf_counter()
-    found = reconcile_report(lake, [], known_report(lake, now_ms=now_ms()), now_ms=now_ms())
+    scan_seconds, scanned = timed(partial(scan, lake.store, now_ms=now_ms()))
+    reconcile_seconds, found = timed(lambda: reconcile_report(lake, [], known_report(lake, now_ms=now_ms()), now_ms=now_ms()))
     parts = {share.part.name: share.file_count for table in found.tables for share in table.shares if share.part}
     return {
         "objects": scanned.object_count,
         "scan_seconds": scan_seconds,
         "report_bytes": sum(file.size_bytes for file in scanned.files),
-        "reconcile_seconds": time.perf_counter() - began,
-        "peak_bytes": _peak_bytes(),
+        "reconcile_seconds": reconcile_seconds,
+        "peak_bytes": peak_bytes(),
         "counted": [parts["LIVE"], parts["ORPHANED_YOUNG"]],
     }
 
@@ -122,23 +121,13 @@ def _write(table: Path, names: list[str], *, live: int) -> None:
     for name in names:
         os.close(os.open(table / name, os.O_CREAT | os.O_WRONLY))
     schema = {"type": "struct", "fields": [{"name": "day", "type": "string", "nullable": True, "metadata": {}}]}
-    metadata = {
-        "id": "0",
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": json.dumps(schema),
-        "partitionColumns": ["day"],
-    }
+    parquet = {"provider": "parquet", "options": {}}
+    metadata = {"id": "0", "format": parquet, "schemaString": json.dumps(schema), "partitionColumns": ["day"]}
     add = {"size": 0, "modificationTime": now_ms() - 3_600_000, "dataChange": True}
     lines = [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": {**metadata, "configuration": {}}}]
     lines += [{"add": {"path": name, "partitionValues": {"day": name.split("/")[0][4:]}, **add}} for name in names[:live]]
     (table / "_delta_log").mkdir()
     (table / "_delta_log" / f"{0:020}.json").write_text("\n".join(map(json.dumps, lines)))
-
-
-def _peak_bytes() -> int:
-    """Of this process alone: `ru_maxrss` would begin with what its parent held."""
-    [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:")]
-    return int(line.split()[1]) * 1024
 
 
 if __name__ == "__main__":

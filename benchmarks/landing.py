@@ -20,8 +20,6 @@ from lakehouse.core.units import DAY_MS
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
-from lakehouse.engine.lake import open_lake
-from lakehouse.engine.spark.sessions import connect
 from lakehouse.engine.store import DiskStore
 
 PREFIX = "landing/events/"
@@ -42,19 +40,16 @@ def main(files: int = 20_000, events: int = 50) -> list[Figure]:
 
 
 def _backlog(files: int, events: int) -> list[Figure]:
-    with own_lake() as settings:
-        lake, spark = open_lake(settings), connect(settings)
-        folder = Path(settings.root, PREFIX)
+    with own_lake() as (lake, spark):
+        folder = Path(lake.settings.root, PREFIX)
         folder.mkdir(parents=True)
         for number in range(files):
             (folder / f"{number:06}.json").write_text("\n".join(event_lines(number * events, events)))
         before, began = _peak_bytes(), time.monotonic()
         outcome = write_table(lake, spark, EVENTS, tell=lambda text: print(f"  {time.monotonic() - began:6.1f} s {text}", flush=True))
         seconds, grown = time.monotonic() - began, _peak_bytes() - before
-        facts = lake.facts(EVENTS.key)
-        assert facts is not None
-    rows, written = outcome.rows_written, facts.snapshot.file_count
-    size = facts.snapshot.size_bytes / 2**20
+        snapshot = lake.facts(EVENTS.key).snapshot
+    rows, written, size = outcome.rows_written, snapshot.file_count, snapshot.size_bytes / 2**20
     print(f"  {files:,} files, {rows:,} rows in {seconds:.0f} s; {written} files of {size:.1f} MiB together", flush=True)
     return [
         Figure(name="rows missing from the backlog", value=files * events - rows, at_most=0, holds_at_any_size=True),

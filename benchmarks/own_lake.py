@@ -1,13 +1,17 @@
-"""A lake of a benchmark's own, in a folder that is deleted afterwards, with a Spark Connect server of its own."""
+"""A lake of a benchmark's own, in a folder that is deleted afterwards, with a Spark Connect server of its own; and its tables."""
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from lakehouse import Append, Landing, Table
 from lakehouse.core.settings import Settings
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.spark.sessions import connect
 from lakehouse.runtime import server
 from lakehouse_tests.conftest import own_settings
 
@@ -15,15 +19,21 @@ _running = ContextVar[Settings | None]("running", default=None)
 
 
 @contextmanager
-def own_lake(**values: str) -> Iterator[Settings]:
-    """Settings of the lake; `values` are environment variables beside those of a test's lake."""
+def own_lake(**values: str) -> Iterator[tuple[Lake, Any]]:
+    """The lake and a Spark session; `values` are environment variables beside those of a test's lake."""
     with tempfile.TemporaryDirectory() as folder:
         settings, running = own_settings(Path(folder, "home"), **values), _running.get()
         if running:
-            yield replace(settings, home=running.home, spark_port=running.spark_port)
-        else:
-            with server.supervised(settings):
-                yield settings
+            settings = replace(settings, home=running.home, spark_port=running.spark_port)
+        with nullcontext() if running else server.supervised(settings):
+            spark = connect(settings)
+            yield open_lake(settings), spark
+            spark.stop()
+
+
+def lake_below(lake: Lake, name: str) -> Lake:
+    """Another lake on the same server, in a folder of the first one."""
+    return open_lake(replace(lake.settings, root=f"{lake.settings.root}/{name}"))
 
 
 @contextmanager
@@ -34,3 +44,9 @@ def on_server(running: Settings) -> Iterator[None]:
         yield
     finally:
         _running.reset(mark)
+
+
+def landed_table(key: str, schema: str = "id BIGINT", **words: Any) -> Table:
+    """The table of that key, whose files land below its own name; `words` are those of `Table`."""
+    source = Landing(prefix=f"landing/{key.partition('/')[2]}/", format="json", schema=schema)
+    return Table(key=key, source=source, **{"write": Append(), **words})

@@ -14,18 +14,15 @@ from typing import TYPE_CHECKING
 
 from benchmarks.by_sensor import is_due
 from benchmarks.figures import Figure, alone, timed
-from benchmarks.own_lake import own_lake
-from lakehouse import Append, Compaction, Landing, Table
+from benchmarks.own_lake import landed_table, own_lake
 from lakehouse.engine.compaction.run import compact
-from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
-from lakehouse.engine.spark.sessions import connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _FILES, _READ_EVERY = 4, 4
-_LANDING = Landing(prefix="landing/x/", format="json", schema="id BIGINT")
 ARMS = ("none", "nightly", "ours")
 _STILL = "bronze/still"
 
@@ -33,8 +30,7 @@ _STILL = "bronze/still"
 def main(batches: int = 16, rows: int = 5_000, phases: int = 4, reads: int = 3) -> list[Figure]:
     """The slow-down of the last phase's reads against the first one's, and the seconds of each arm, for `batches` a phase."""
     seconds, slowness = defaultdict[str, float](float), {arm: defaultdict[int, list[float]](list) for arm in ARMS}
-    with own_lake() as settings:
-        spark, lake = connect(settings), open_lake(settings)
+    with own_lake() as (lake, spark):
         for key in (_STILL, *map(_key, ARMS)):
             _frame(spark, 0, rows * batches).coalesce(_FILES).write.format("delta").save(lake.settings.table_uri(key))
         for number in range(phases * batches):
@@ -49,7 +45,6 @@ def main(batches: int = 16, rows: int = 5_000, phases: int = 4, reads: int = 3) 
                 f"phase {phase + 1}, batch {number % batches + 1}: " + ", ".join(f"{arm} {seconds[arm]:.0f} s" for arm in ARMS),
                 flush=True,
             )
-        spark.stop()
     return _figures(seconds, slowness, phases, batches)
 
 
@@ -83,7 +78,7 @@ def _write(spark: "SparkSession", lake: Lake, arm: str, number: int, batches: in
 
 
 def _maintain(spark: "SparkSession", lake: Lake, arm: str, is_night: bool) -> None:
-    table = Table(key=_key(arm), source=_LANDING, write=Append(), compaction=Compaction())
+    table = landed_table(_key(arm))
     if arm == "ours" and is_due(lake, table):
         compact(lake, spark, table)
     if arm == "nightly" and is_night:

@@ -7,24 +7,21 @@ them warm the server up.
 """
 
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from datetime import datetime
 from statistics import median
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
-from benchmarks.figures import Figure, alone, middle, ratio
-from benchmarks.own_lake import own_lake
+from benchmarks.figures import Figure, alone, middle, ratio, timed
+from benchmarks.own_lake import lake_below, own_lake
 from lakehouse import Landing, Merge, Overwrite, Table
 from lakehouse.cli.dagster_runs import open_recorder
 from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
-from lakehouse.engine.spark.sessions import connect
 from lakehouse.replay.play import play
 from lakehouse.tables import bronze, gold, silver
 
@@ -40,10 +37,9 @@ type_of_batch = Callable[[], object]
 def main(days: int = 9, warm_up: int = 3, tables: int = len(TABLES)) -> list[Figure]:
     """Seconds of a day's batch by each way, and the ratios to the bare statements."""
     written = TABLES[:tables]
-    with own_lake(LAKEHOUSE_SPARK_MEMORY="2g", LAKEHOUSE_TABLES="lakehouse.tables") as settings, ExitStack() as stack:
-        own = {way: replace(settings, root=f"{settings.root}/{way}") for way in ("bare", "engine", "assets")}
-        lakes, spark = {way: open_lake(its) for way, its in own.items()}, connect(settings)
-        recorder, bare = stack.enter_context(open_recorder(own["assets"])), BareBatches(lakes["bare"], spark, written)
+    with own_lake(LAKEHOUSE_SPARK_MEMORY="2g", LAKEHOUSE_TABLES="lakehouse.tables") as (lake, spark), ExitStack() as stack:
+        lakes = {way: lake_below(lake, way) for way in ("bare", "engine", "assets")}
+        recorder, bare = stack.enter_context(open_recorder(lakes["assets"].settings)), BareBatches(lakes["bare"], spark, written)
         ways: dict[str, type_of_batch] = {
             "bare": bare.run,
             "engine": lambda: [write_table(lakes["engine"], spark, table) for table in written],
@@ -51,7 +47,6 @@ def main(days: int = 9, warm_up: int = 3, tables: int = len(TABLES)) -> list[Fig
         }
         rounds = [_round(lakes, ways, number) for number in range(warm_up + days)][-days:]
         differing = sum(_rows(lakes["bare"], table) != _rows(lakes[way], table) for table in written[-2:] for way in ("engine", "assets"))
-        spark.stop()
     seconds = {way: [each[way] for each in rounds] for way in ways}
     beside = {"bare statements": median(seconds["bare"]), "the engine alone, without Dagster": median(seconds["engine"])}
     return [
@@ -68,9 +63,7 @@ def _round(lakes: dict[str, Lake], ways: dict[str, type_of_batch], number: int) 
         play(lake.store, lake.settings.home, start=START, hours=24)
     names = [*ways]
     for way in (*names[number % 3 :], *names[: number % 3]):
-        began = time.monotonic()
-        ways[way]()
-        seconds[way] = time.monotonic() - began
+        seconds[way], _ = timed(ways[way])
     print("  " + ", ".join(f"{way} {seconds[way]:.1f} s" for way in names), flush=True)
     return seconds
 

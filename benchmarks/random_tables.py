@@ -22,9 +22,9 @@ from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.compaction.statement import run_statement
 from lakehouse.engine.delta_log import TableFacts
-from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.session_settings import session_confs
-from lakehouse.engine.spark.sessions import connect, first_line
+from lakehouse.engine.spark.sessions import first_line
 from lakehouse.runtime.spark_settings import cores_of
 
 if TYPE_CHECKING:
@@ -59,13 +59,13 @@ def compare(lake: Lake, spark: "SparkSession", recipe: Recipe) -> Compared:
             spark.sql(statement)
     if recipe.forgets_commits:
         _forget_commits(lake, key)
-    before = _facts(lake, key)
+    before = lake.facts(key)
     planned = _plan(before, recipe)
     mark = f"random table {recipe.name}"
     if planned.bins or planned.reason in NOTHING_FOR_DELTA:
         with session_confs(spark, {BATCH_BYTES: str(recipe.batch_bytes)} if recipe.batch_bytes else {}):
             run_statement(spark, before.snapshot, planned, mark, cores=cores_of(lake.settings))
-    after = _facts(lake, key)
+    after = lake.facts(key)
     commits = [commit for commit in after.history.commits if mark in (commit.user_metadata or "")]
     told = differences(before.snapshot, planned, commits, batch_bytes=recipe.batch_bytes)
     return Compared(
@@ -147,29 +147,21 @@ def _not_fixed(after: TableFacts, recipe: Recipe) -> Iterator[str]:
         yield f"planned again: {again.sentence}"
 
 
-def _facts(lake: Lake, key: str) -> TableFacts:
-    facts = lake.facts(key)
-    assert facts is not None
-    return facts
-
-
 def _forget_commits(lake: Lake, key: str) -> None:
     """What Delta's log cleanup does after its retention: commits up to the newest checkpoint go."""
-    checkpoint = _facts(lake, key).snapshot.log.checkpoint_version
+    checkpoint = lake.facts(key).snapshot.log.checkpoint_version
     lake.store.delete(f"{key}/_delta_log/{version:020}.json" for version in range(checkpoint or 0))
 
 
 def compare_many(count: int, seed: int, *, first: int = 0) -> Iterator[Compared]:
     """The tables `first` up to `count` after it, one after the other, on a server of their own."""
-    with own_lake(LAKEHOUSE_SPARK_MEMORY="2g") as settings:
-        lake, spark = open_lake(settings), connect(settings)
+    with own_lake(LAKEHOUSE_SPARK_MEMORY="2g") as (lake, spark):
         for number in range(first, first + count):
             recipe = draw(seed, number)
             try:
                 yield compare(lake, spark, recipe)
             except Exception as error:  # the other tables are still worth comparing
                 yield Compared(recipe=recipe, differences=(f"{type(error).__name__}: {first_line(error)}",))
-        spark.stop()
 
 
 def table_of(found: Sequence[Compared]) -> str:

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchmarks.figures import Figure, alone, middle, timed
-from benchmarks.own_lake import own_lake
-from lakehouse import Append, Compaction, Landing, Table
+from benchmarks.own_lake import lake_below, landed_table, own_lake
+from lakehouse import Append, Compaction
 from lakehouse.core.costs.estimate import DEFAULT_RATES, SECONDS_PER_OPENING, SECONDS_PER_STORED_BYTE, SECONDS_PER_VALUE
 from lakehouse.core.delta.commits import LoggedCompaction
-from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.engine.compaction.run import compact
-from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.spark.sessions import connect
+from lakehouse.engine.lake import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,12 +43,8 @@ GRID = (
     (1, 20, 50_000, "categories"),
 )
 _READS = 5
-_TABLE = Table(
-    key="bronze/grid",
-    source=Landing(prefix="landing/grid/", format="json", schema="id BIGINT, part BIGINT"),
-    write=Append(partition_by=("part",)),
-    compaction=Compaction(min_small_files=2, verify="rows"),
-)
+_POLICY = Compaction(min_small_files=2, verify="rows")
+_TABLE = landed_table("bronze/grid", "id BIGINT, part BIGINT", write=Append(partition_by=("part",)), compaction=_POLICY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,14 +59,11 @@ class _Case:
 def main(repeats: int = 2, cases: int = len(GRID)) -> list[Figure]:
     """The fitted rates beside the defaults."""
     found = list[_Case]()
-    with own_lake(LAKEHOUSE_SPARK_MEMORY="3g") as settings:
-        spark = connect(settings)
+    with own_lake(LAKEHOUSE_SPARK_MEMORY="3g") as (lake, spark):
         for number in range(repeats + 1):  # the first is for what is cold
             for case in GRID[:cases] if number else GRID[:1]:
-                lake = open_lake(replace(settings, root=f"{settings.root}/{number}-{GRID.index(case)}"))
-                measured = _measured(lake, spark, *case)
+                measured = _measured(lake_below(lake, f"{number}-{GRID.index(case)}"), spark, *case)
                 found += [measured] if number else []
-        spark.stop()
     return [*_rates(found), _opening(found)]
 
 
@@ -106,9 +97,9 @@ def _measured(lake: Lake, spark: "SparkSession", parts: int, files: int, rows: i
         frame = frame.selectExpr("id", f"id % {parts} AS part", *_COLUMNS[kind])
         frame = frame.repartition(4, "part") if parts > 1 else frame
         frame.write.format("delta").partitionBy("part").mode("append").save(uri)
-    before, slow = _facts(lake), _read(spark, uri)
+    before, slow = lake.facts(_TABLE.key), _read(spark, uri)
     compact(lake, spark, _TABLE)
-    after, quick = _facts(lake), _read(spark, uri)
+    after, quick = lake.facts(_TABLE.key), _read(spark, uri)
     run = after.history.compactions()[-1]
     values = (before.snapshot.row_count or 0) * (len(before.snapshot.columns) - 1)  # none of the partition's
     opening_ms = (slow - quick) / (before.snapshot.file_count - after.snapshot.file_count) * 1e3
@@ -119,12 +110,6 @@ def _measured(lake: Lake, spark: "SparkSession", parts: int, files: int, rows: i
     )
     print(f"; a read {slow:.3f} s before and {quick:.3f} s after", flush=True)
     return _Case(run=run, values=values, opening_ms=opening_ms)
-
-
-def _facts(lake: Lake) -> TableFacts:
-    facts = lake.facts(_TABLE.key)
-    assert facts is not None
-    return facts
 
 
 def _read(spark: "SparkSession", uri: str) -> float:

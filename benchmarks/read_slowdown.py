@@ -12,17 +12,15 @@ import time
 from math import isnan, nan
 
 from benchmarks.figures import Figure, alone, timed
-from benchmarks.own_lake import own_lake
-from lakehouse import Append, Compaction, Landing, Table
+from benchmarks.own_lake import landed_table, own_lake
+from lakehouse import Table
 from lakehouse.core.costs.measured_benefit import gain_of
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.engine.compaction.read_probe import take_pairs
 from lakehouse.engine.compaction.run import compact, plan
-from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.spark.sessions import connect
+from lakehouse.engine.lake import Lake
 
-_LANDING = Landing(prefix="landing/x/", format="json", schema="id BIGINT")
-_KEPT, _LEFT = (Table(key=f"bronze/{name}", source=_LANDING, write=Append(), compaction=Compaction()) for name in ("kept", "left"))
+_KEPT, _LEFT = landed_table("bronze/kept"), landed_table("bronze/left")
 _CORES = os.cpu_count() or 1
 _FILES, _LOOK_EVERY = 4, 10
 
@@ -30,8 +28,8 @@ _FILES, _LOOK_EVERY = 4, 10
 def main(writes: int = 60, budget_seconds: int = 200, rows_per_write: int = 40_000, look_seconds: int = 15) -> list[Figure]:
     """The mean slow-down of both tables."""
     found: dict[str, list[float]] = {_KEPT.key: [], _LEFT.key: []}
-    with own_lake() as settings:
-        spark, lake, began = connect(settings), open_lake(settings), time.monotonic()
+    with own_lake() as (lake, spark):
+        began = time.monotonic()
         for number in range(1, writes + 1):
             for table in (_KEPT, _LEFT):
                 ids = spark.range(number * rows_per_write, (number + 1) * rows_per_write, 1, _FILES)
@@ -45,7 +43,6 @@ def main(writes: int = 60, budget_seconds: int = 200, rows_per_write: int = 40_0
                 print(f"after {number} writes: " + ", ".join(f"{key} {each[-1]:+.1%}" for key, each in found.items()), flush=True)
             if time.monotonic() - began > budget_seconds:
                 break
-        spark.stop()
     kept, left = ([value * 100 for value in each if not isnan(value)] for each in found.values())
     beside = {"without upkeep": statistics.mean(left)} if left else {}
     name = f"how much slower than a file per core, mean of {len(kept)} looks in {number} writes"

@@ -7,18 +7,19 @@ step that is counted. `LIST of logs` are the LISTs below a `_delta_log` folder, 
 import json
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import boto3
 
-from benchmarks.figures import Figure
+from benchmarks.figures import Figure, timed
+from benchmarks.own_lake import landed_table
 from benchmarks.s3_server import ask, served
-from lakehouse import Append, Compaction, Landing, Table
+from lakehouse import Compaction
 from lakehouse.cli.context import LakeContext
 from lakehouse.cli.dagster_runs import Recorder, open_recorder
 from lakehouse.cli.fleet_from_logs import look_at_fleet
@@ -37,12 +38,7 @@ if TYPE_CHECKING:
 BUCKET, FILES = "lake", 100
 LANDED = f"landed batch of {FILES} files"
 # The one table of the lake, which finds it here.
-events = Table(
-    key="bronze/events",
-    source=Landing(prefix="landing/events/", format="json", schema="id STRING, amount BIGINT"),
-    write=Append(),
-    compaction=Compaction(min_small_files=4),
-)
+events = landed_table("bronze/events", "id STRING, amount BIGINT", compaction=Compaction(min_small_files=4))
 KINDS = ("HEAD", "GET", "LIST", "LIST of logs", "PUT", "DELETE")
 
 
@@ -106,9 +102,7 @@ def _measured(endpoint: str, settings: Settings, names: Sequence[str]) -> Iterat
         with _world(settings, f"lake-{place}") as world:
             step = OPERATIONS[name](world)
             ask(endpoint, "requests")
-            began = time.perf_counter()
-            step()
-            seconds, counts = time.perf_counter() - began, ask(endpoint, "requests")
+            (seconds, _), counts = timed(step), ask(endpoint, "requests")
         figures = {sender: {kind: counts.get(f"{sender} {kind}", 0) for kind in KINDS} for sender in ("ours", "spark")}
         yield {"operation": name, "seconds": round(seconds, 2), **figures}
 
@@ -139,35 +133,24 @@ def _plan(world: World) -> type_of_step:
     return lambda: look_at_fleet(fresh, [*fresh.tables.values()])
 
 
-def _engine_compaction(world: World) -> type_of_step:
+def _compaction(world: World, *, by_engine: bool) -> type_of_step:
     world.write(batches=10)
-    return lambda: compact(world.lake, world.spark, events)
+    return lambda: compact(world.lake, world.spark, events) if by_engine else world.materialize(f"compaction/{events.key}")
 
 
-def _asset_compaction(world: World) -> type_of_step:
-    world.write(batches=10)
-    return lambda: world.materialize(f"compaction/{events.key}")
-
-
-def _engine_batch(world: World) -> type_of_step:
+def _batch(world: World, *, by_engine: bool) -> type_of_step:
     world.write(batches=3)
     world.land("counted")
-    return lambda: write_table(world.lake, world.spark, events)
-
-
-def _asset_batch(world: World) -> type_of_step:
-    world.write(batches=3)
-    world.land("counted")
-    return lambda: world.materialize(events.key)
+    return lambda: write_table(world.lake, world.spark, events) if by_engine else world.materialize(events.key)
 
 
 # A new operation is a function above and a line here.
 OPERATIONS: Mapping[str, Callable[[World], type_of_step]] = {
     "lakehouse plan": _plan,
-    "compaction of 10 files, engine": _engine_compaction,
-    "compaction of 10 files, asset": _asset_compaction,
-    f"{LANDED}, engine": _engine_batch,
-    f"{LANDED}, asset": _asset_batch,
+    "compaction of 10 files, engine": partial(_compaction, by_engine=True),
+    "compaction of 10 files, asset": partial(_compaction, by_engine=False),
+    f"{LANDED}, engine": partial(_batch, by_engine=True),
+    f"{LANDED}, asset": partial(_batch, by_engine=False),
 }
 
 

@@ -18,12 +18,11 @@ import pyarrow.parquet
 from deltalake import DeltaTable
 
 from benchmarks.figures import Figure, alone, middle, ratio
-from benchmarks.own_lake import own_lake
-from lakehouse import Append, Compaction, Landing, Table
+from benchmarks.own_lake import landed_table, own_lake
+from lakehouse import Compaction
 from lakehouse.engine.compaction.run import compact
-from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
-from lakehouse.engine.spark.sessions import connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,8 +45,7 @@ def main(
     large_rows: int = 100_000,
 ) -> list[Figure]:
     """The seconds of a compaction, those of a bare OPTIMIZE and of deltalake's, and the ratio of the first two."""
-    with own_lake() as settings:
-        lake, spark = open_lake(settings), connect(settings)
+    with own_lake() as (lake, spark):
         uri = _make(lake, spark, "bronze/small", files, partitions, rows_per_file)
         small = [_round(lake, spark, uri, _WAYS, number) for number in range(warm_up + repeats)][-repeats:]
         uri = _make(lake, spark, "bronze/large", large_files, 1, large_rows)
@@ -116,13 +114,10 @@ def _round(lake: Lake, spark: "SparkSession", base: str, ways: Sequence[str], nu
         elif way == _DELTALAKE:
             DeltaTable(uri).optimize.compact()
         else:
-            source = Landing(prefix="landing/", format="json", schema="id BIGINT")
-            outcome = compact(lake, spark, Table(key=key, source=source, write=Append(), compaction=ONE_FILE))
+            outcome = compact(lake, spark, landed_table(key, compaction=ONE_FILE))
             seconds["verify"] = outcome.seconds_verify
         seconds[way] = time.monotonic() - started
-        facts = lake.facts(key)
-        assert facts is not None
-        print(f"  {way} {number}: {seconds[way]:.2f} s, {facts.snapshot.file_count} file(s) left", flush=True)
+        print(f"  {way} {number}: {seconds[way]:.2f} s, {lake.facts(key).snapshot.file_count} file(s) left", flush=True)
         shutil.rmtree(uri)
     return seconds
 

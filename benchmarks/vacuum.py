@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable
 
 from benchmarks.figures import Figure, alone, growth
+from benchmarks.own_lake import landed_table
 from benchmarks.s3_server import KEY, PREFIX, ask, names_of, served
-from lakehouse import Append, Landing, Table
 from lakehouse.core.settings import Settings
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory.scan import scan
@@ -42,7 +42,7 @@ LEAST_FASTER, MOST_SECONDS = 20, 600
 # Source: Amazon S3 user guide, "Best practices design patterns: optimizing Amazon S3 performance"
 LATENCY_MS, LATE_SIZE = 20, 10_000
 KINDS = ("LIST", "LIST of data", "GET", "HEAD", "PUT", "DELETE", "DeleteObjects of data", "DeleteObjects of others")
-BIG = Table(key=KEY, source=Landing(prefix="landing/big/", format="json", schema="id BIGINT, day STRING"), write=Append())
+BIG = landed_table(KEY, "id BIGINT, day STRING")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +147,6 @@ def _inventory(lake: Lake, spark: "SparkSession") -> type_of_steps:
     """As somebody would do it who knows what VACUUM asks of an inventory: these columns in this order, nullable, decoded, no log."""
     scan(lake.store, now_ms=now_ms())
     report = newest_report(lake.store, now_ms=now_ms())
-    assert report is not None
     [data] = (f"s3a://{lake.store.bucket}/{file.key}" for file in report.files)
     view = f"""
         SELECT concat('s3a://{lake.store.bucket}/', key) AS path, size AS length, nullif(false, true) AS isDir,

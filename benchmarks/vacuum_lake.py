@@ -8,15 +8,15 @@ import contextlib
 import os
 import sys
 import tempfile
-import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
-from benchmarks.figures import Figure, alone, growth
+from benchmarks.figures import Figure, alone, growth, timed
+from benchmarks.own_lake import landed_table
 from benchmarks.s3_server import PREFIX, ask, served
-from lakehouse.core.declaration.table import Append, Landing, Table
+from lakehouse import Table
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory.scan import scan
@@ -27,7 +27,6 @@ from lakehouse.engine.vacuum.lake_facts import LakeFacts
 COUNTS, FILES, FOLDERS = (25, 50, 100, 200), 500, 10
 # Requests for a table, from the fewest tables to the most. Tables are asked again by time, which adds some to a long run.
 MOST_GROWTH = 1.5
-_SCHEMA = "id BIGINT, day STRING"
 
 
 def main(*counts: int) -> list[Figure]:
@@ -50,10 +49,7 @@ def main(*counts: int) -> list[Figure]:
 
 
 def _measured(endpoint: str, count: int) -> tuple[float, Counter[str]]:
-    tables = [
-        Table(key=f"bronze/t{number:03}", source=Landing(prefix=f"landing/t{number:03}/", format="json", schema=_SCHEMA), write=Append())
-        for number in range(count)
-    ]
+    tables = [landed_table(f"bronze/t{number:03}", "id BIGINT, day STRING") for number in range(count)]
     for table in tables:
         ask(endpoint, f"seed?bucket=lake{count}&files={FILES}&folders={FOLDERS}&key={table.key}")
     with tempfile.TemporaryDirectory() as home, contextlib.ExitStack() as patches:
@@ -62,15 +58,15 @@ def _measured(endpoint: str, count: int) -> tuple[float, Counter[str]]:
         scan(lake.store, now_ms=now_ms())
         patches.enter_context(patch.object(run, "hold", lambda *_, **__: contextlib.nullcontext()))
         patches.enter_context(patch.object(run, "agreed", lambda *arguments: [*arguments[-1]]))
-        before, began, facts = Counter(lake.store.requests), time.perf_counter(), LakeFacts(lake, tables)
-        gone = sum(run.vacuum(facts, _nobody, table, mode="INVENTORY").record.deleted_files for table in tables)
+        before = Counter(lake.store.requests)
+        seconds, gone = timed(lambda: _vacuumed(LakeFacts(lake, tables), tables))
         if gone != count * FILES // 5:
             raise SystemExit(f"{gone} files are gone, {count * FILES // 5} were to go")
-        return time.perf_counter() - began, lake.store.requests - before
+        return seconds, lake.store.requests - before
 
 
-def _nobody() -> Any:
-    return None
+def _vacuumed(facts: LakeFacts, tables: Sequence[Table]) -> int:
+    return sum(run.vacuum(facts, lambda: None, table, mode="INVENTORY").record.deleted_files for table in tables)
 
 
 if __name__ == "__main__":

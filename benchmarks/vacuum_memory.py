@@ -6,7 +6,6 @@ are counted and left to the next: three times as many must take no more. Files o
 
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -15,8 +14,8 @@ from unittest.mock import patch
 import pyarrow.parquet as pq
 
 from benchmarks.big_log import KEY, build
-from benchmarks.figures import Figure, alone
-from benchmarks.fresh import fresh
+from benchmarks.figures import Figure, alone, timed
+from benchmarks.fresh import fresh, peak_bytes
 from lakehouse import Append, Landing, Table
 from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.settings import parse_settings
@@ -75,12 +74,10 @@ def measure(root: str, orphans: int) -> dict[str, float]:
     lake_settings = parse_settings({"LAKEHOUSE_ROOT": root, "LAKEHOUSE_REPLAY": "off"}, base=Path(root))
     store = Listed(Path(root))
     store.orphans = orphans
-    lake, before, began = Lake(settings=lake_settings, store=store), _bytes("VmHWM"), time.perf_counter()
+    lake, before = Lake(settings=lake_settings, store=store), peak_bytes()
     with patch.object(table_facts, "SETTLED_MS", now_ms()):  # the log's deletion vectors are listed nowhere
-        found = plan(LakeFacts(lake, [BIG]), BIG, mode="FULL")
-    assert found is not None
-    seconds = time.perf_counter() - began
-    return {"planned": found.file_count, "left": found.left_count, "seconds": seconds, "grown": _bytes("VmHWM") - before}
+        seconds, found = timed(lambda: plan(LakeFacts(lake, [BIG]), BIG, mode="FULL"))
+    return {"planned": found.file_count, "left": found.left_count, "seconds": seconds, "grown": peak_bytes() - before}
 
 
 def _measured(*, orphans: int, files: int, tombstones: int) -> float:
@@ -93,11 +90,6 @@ def _measured(*, orphans: int, files: int, tombstones: int) -> float:
         flush=True,
     )
     return found["grown"]
-
-
-def _bytes(field: str) -> int:
-    [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(f"{field}:")]
-    return int(line.split()[1]) * 1024
 
 
 if __name__ == "__main__":

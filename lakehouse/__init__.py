@@ -3,6 +3,7 @@
 A declaration imports its words from here: `from lakehouse import Compaction, Table`. The names are stable. Each is loaded when it is first
 asked for, so that `import lakehouse` stays quick.
 """
+# ruff: noqa: F401
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -17,37 +18,8 @@ if TYPE_CHECKING:
     from lakehouse.core.declaration.table import Append, History, Merge, Overwrite, Table, table
     from lakehouse.core.declaration.vacuum_policy import SHORT_RETENTION_RISK, Vacuum
     from lakehouse.core.declaration.windows import Window
-    from lakehouse.defs.adoption.component import MaintainedTables
-    from lakehouse.defs.adoption.maintain import maintain
+    from lakehouse.defs.adoption.maintain import MaintainedTables, maintain
 
-__all__ = [
-    "SHORT_RETENTION_RISK",
-    "Adopted",
-    "AfterWrite",
-    "Append",
-    "AutoCompaction",
-    "BinPacking",
-    "BySensor",
-    "Chosen",
-    "Compaction",
-    "Debezium",
-    "Dms",
-    "History",
-    "Landing",
-    "LiquidClustering",
-    "MaintainedTables",
-    "Merge",
-    "OptimizedWrite",
-    "Overwrite",
-    "Prices",
-    "Scheduled",
-    "Table",
-    "Vacuum",
-    "Window",
-    "ZOrder",
-    "maintain",
-    "table",
-]
 _HOMES = {
     **dict.fromkeys(("Debezium", "Dms"), "core.changes.sources"),
     **dict.fromkeys(("Append", "History", "Merge", "Overwrite", "Table", "table"), "core.declaration.table"),
@@ -58,19 +30,18 @@ _HOMES = {
     "Landing": "core.declaration.landing",
     "Prices": "core.declaration.prices",
     "Window": "core.declaration.windows",
-    # For other Dagster projects: these load Dagster.
-    "MaintainedTables": "defs.adoption.component",
-    "maintain": "defs.adoption.maintain",
+    **dict.fromkeys(("MaintainedTables", "maintain"), "defs.adoption.maintain"),  # for other Dagster projects: these load Dagster
 }
+__all__ = [*_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> object:
     """The word of that name, from the module that has it."""
     if name not in _HOMES:
-        raise AttributeError(f"module 'lakehouse' has no attribute {name!r}; accepted: {', '.join(__all__)}")
+        raise AttributeError(f"module 'lakehouse' has no attribute {name!r}; accepted: {', '.join(sorted(_HOMES))}")
     return getattr(import_module(f"lakehouse.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:
     """All words, loaded or not: Dagster's `dg` looks here for the component."""
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_HOMES})

@@ -46,22 +46,22 @@ RULES = (
         ("core/scheduling/test_circuit_breaker.py::test_rewrites_and_scans_of_a_clock_that_was_ahead_hold_nothing",),
     ),
     Rule(
-        "lakehouse/defs/upkeep/ranking_asset.py",
+        "lakehouse/defs/fleet_from_events.py",
         "or 0 <= now_ms - cursor.reported_ms < _LEAST_MS",
         "or now_ms - cursor.reported_ms < _LEAST_MS",
-        ("defs/upkeep/test_fleet_from_events.py::test_a_clock_that_is_set_back_stops_no_report_and_no_compaction",),
+        ("defs/test_fleet_from_events.py::test_a_clock_that_is_set_back_stops_no_report_and_no_compaction",),
     ),
     Rule(
-        "lakehouse/defs/upkeep/fleet_from_events.py",
+        "lakehouse/defs/fleet_from_events.py",
         "if ms is not None and ms <= now_ms]",
         "if ms is not None]",
-        ("defs/upkeep/test_fleet_from_events.py::test_failures_are_seen_though_a_success_lies_ahead_of_the_clock",),
+        ("defs/test_fleet_from_events.py::test_failures_are_seen_though_a_success_lies_ahead_of_the_clock",),
     ),
     Rule(
-        "lakehouse/defs/upkeep/fleet_from_events.py",
+        "lakehouse/defs/fleet_from_events.py",
         "on_s3=lake.on_s3(key),",
         "on_s3=lake.settings.on_s3,",
-        ("defs/upkeep/test_fleet_from_events.py::test_openings_cost_requests_where_the_table_lies_and_not_where_the_journal_does",),
+        ("defs/test_fleet_from_events.py::test_openings_cost_requests_where_the_table_lies_and_not_where_the_journal_does",),
     ),
     Rule(
         "lakehouse/defs/adoption/observed.py",

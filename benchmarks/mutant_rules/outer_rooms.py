@@ -41,8 +41,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/defs/adoption/observed.py",
-        "(newest.modified_ms if newest else 0) != before.commit_ms or",
-        "",
+        "lake.has_moved_on(table.key, before.newest)",
+        "lake.has_version(table.key, before.newest.version + 1)",
         ("defs/adoption/test_observed.py::test_a_table_that_was_made_anew_is_read_again_though_its_versions_went_back",),
     ),
     Rule(
@@ -225,8 +225,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/defs/landing.py",
-        "return unfinished_after(self._lake",
-        "return None and unfinished_after(self._lake",
+        "unfinished = unfinished_after(self._lake",
+        "unfinished = None and unfinished_after(self._lake",
         ("defs/test_landing.py::test_a_batch_of_refused_files_alone_whose_run_was_killed_is_asked_for_again",),
     ),
     Rule(
@@ -243,8 +243,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/defs/run_ownership.py",
-        "        if not 0 <= now_ms - _newest_event_ms(instance, run) < _SILENT_MS:",
-        "        if True:",
+        "return not newest or not 0 <= now_ms - newest[0].timestamp * 1000 < _SILENT_MS",
+        "return True",
         ("defs/test_run_ownership.py::test_a_run_that_waits_for_its_next_try_is_not_lost",),
     ),
     Rule(

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from benchmarks.by_sensor import is_due
+from benchmarks.own_lake import landed_table
 from benchmarks.study.batches import PROPERTIES
-from lakehouse import Append, Chosen, Compaction, Landing, Merge, Table
+from lakehouse import Chosen, Compaction, Merge, Table
 from lakehouse.core.declaration.strategy_properties import AUTO_COMPACT, OPTIMIZE_WRITE
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.ingest.batches import ingest_app_id
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 # A silver table has an input; nobody writes this one, since the study's own statements write the table.
-_INPUT = Table(key="bronze/batches", source=Landing(prefix="landing/", format="json", schema="id BIGINT"), write=Append())
+_INPUT = landed_table("bronze/batches")
 # A batch of an hour may wait for five minutes.
 _LATENCY_SECONDS = 300
 

@@ -38,7 +38,6 @@ def _figures(figures: Mapping[str, ArmFigures], iterations: int) -> Iterator[Fig
     others = {name: each for name, each in figures.items() if name not in _OURS}
     best = min(others.values(), key=lambda each: each.seconds.middle)
     for ours in (figures[name] for name in _OURS if name in figures):
-        assert ours.ratio is not None
         peers = {name: each.ratio.middle for name, each in others.items() if each.ratio is not None and name != "none"}
         name = f"`{ours.arm}`, {iterations} iterations"
         yield Figure(

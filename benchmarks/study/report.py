@@ -150,7 +150,6 @@ def _document_table(run: StudyRun | None) -> str:
         "ours",
     )
     base, rows = ARMS["none"].document, list[tuple[str, ...]]()
-    assert base is not None
     for name, arm in ARMS.items():
         each, theirs = ours.get(name), arm.document
         their = (

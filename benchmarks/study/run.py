@@ -126,7 +126,7 @@ def _warm_up(world: World, arms: list[Arm], batches: list[Batch], count: int) ->
     if (facts := world.lake.facts(key)) is None:
         write_batch(world.spark, world.lake.settings.table_uri(key), frame_of(world.spark, batches[0], tasks=1), PROPERTIES, is_first=True)
         facts = world.lake.facts(key)
-    assert facts is not None and facts.snapshot.file_count == 1
+    assert facts.snapshot.file_count == 1
     return facts.snapshot.size_bytes / batches[0].row_count
 
 
@@ -146,7 +146,6 @@ def _iterate(world: World, arm: Arm, repetition: int, number: int, batch: Batch,
     with phases.phase("upkeep"):
         upkeep_seconds = keep_files_few(lake, spark, arm, table, number, decision, world.read_ms[key])
     facts = lake.facts(key)
-    assert facts is not None
     commits = history_since(lake.store, facts.history, version).commits
     return Iteration(
         arm=arm.name,

@@ -1,42 +1,44 @@
-"""One compaction asset per table, and the one sensor that decides which of them run.
+"""One compaction asset per table, the one sensor that decides which of them run, and the schedules of those that go by the clock.
 
 A compaction is an asset of its own: it changes no row, and a materialization of the table would say that it did and
 set off everything downstream. On the table's own key it leaves an observation with the new counts, and fresh checks.
-
 It depends on no asset: Dagster would call it "Unsynced" after each write, though there is nothing to merge. Its metadata names the table.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
 from lakehouse.core.adoption.adopted import Adopted
+from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.declaration.compaction_policy import policy_for
+from lakehouse.core.declaration.strategies import AfterWrite, Scheduled
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.table_facts import TableFacts
-from lakehouse.core.errors import LakehouseError, Refused
+from lakehouse.core.errors import LakehouseError, Refused, Transient
+from lakehouse.core.ingest.outcome import WriteOutcome
+from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.circuit_breaker import closed_window
 from lakehouse.core.scheduling.ranking import Decision, describe
 from lakehouse.core.scheduling.triggers import TableState
-from lakehouse.defs.dagster_records import pools_at_risk
+from lakehouse.defs.dagster_records import pools_at_risk, runs_in_flight
 from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.fleet_from_events import COST_TAG, REFUSED, read_cursor, report_ranking, weigh_fleet
 from lakehouse.defs.health import report_checks
 from lakehouse.defs.keys import compaction_key, pool_of, table_key
 from lakehouse.defs.metadata.table import compaction_metadata, table_metadata
+from lakehouse.defs.resources import open_session
 from lakehouse.defs.run_ownership import close_lost_runs, machine_tag, process_tag
-from lakehouse.defs.table_assets import tag_session
-from lakehouse.defs.upkeep.after_write import measured
-from lakehouse.defs.upkeep.fleet_from_events import COST_TAG, REFUSED, read_cursor, weigh_fleet
-from lakehouse.defs.upkeep.ranking_asset import report_ranking
 from lakehouse.engine.adoption.find import is_table
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.hold_back import refuse_held_back
+from lakehouse.engine.compaction.cost_ledger import with_account
+from lakehouse.engine.compaction.hold_back import hold_back_now, refuse_held_back
 from lakehouse.engine.journal.journal import JournalCache
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark.sessions import session_id
 from lakehouse.engine.table_health import assess
 
 # On S3, how late a record is found that no marker tells of. A folder is listed in each tick, for nothing.
@@ -74,8 +76,7 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
             if not isinstance(table.write, Adopted) and not is_table(lake.store, table.key) and lake.facts(table.key) is None:
                 context.log.info(f"{table.key}: there is no table yet")
                 return
-            session = spark.spark_session
-            tag_session(context, session_id(session))
+            session = open_session(context, spark)
             try:
                 outcome = compact(lake, session, table, owner=f"run {context.run.run_id}")
             except Exception:
@@ -84,7 +85,7 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
                 raise
         if outcome.facts is not None:
             report_table(context, table, lake, outcome.facts)
-        outcome = measured(context, lake, table, spark, outcome, asked=config.probe)
+        outcome = _measured(context, lake, table, spark, outcome, asked=config.probe)
         context.log.info(f"{table.key}: {outcome.plan.sentence}")
         yield dg.MaterializeResult(metadata=compaction_metadata(outcome))
 
@@ -107,21 +108,38 @@ def refuse_closed_window(table: Table, tags: Mapping[str, str], *, now_ms: int) 
         raise Refused(f"compact {table.key}: {held.sentence}; accepted: to wait for it, or lakehouse compact {table.key}")
 
 
-def _refuse_what_may_not_begin(context: dg.AssetExecutionContext, lake: Lake, table: Table, *, anyway: bool) -> None:
-    """A run that is refused before it begins is no try of its table.
+def compact_after_write(
+    context: dg.AssetExecutionContext, table: Table, lake: Lake, spark: LazyPySparkResource, written: WriteOutcome
+) -> tuple[TableFacts | None, Exception | None]:
+    """Compacts where the strategy says so and the plan finds something; the table after it, and an error to be raised once all is told.
 
-    Raises:
-        Refused: the pool of its writers lets both commit at once; or, where it is not asked for `anyway`, the table is left alone.
+    1. The rows are committed before this begins, and stay whatever happens here.
+    2. The table's guard is taken anew, while the run still holds the table's pool: nobody else's run comes between.
+    3. The compaction is recorded under its own asset, as if it had been a run of its own.
+
+    A compaction that could not be made now is told and no more: the next write finds its files still there.
     """
+    from lakehouse.engine.compaction.run import compact
+
+    # A run that wrote nothing tries, too: the one before may have ended between its write and its compaction.
+    if written.strategy is None or not isinstance(written.strategy.strategy, AfterWrite) or written.facts is None:
+        return written.facts, None
     try:
-        for risk in pools_at_risk(context.instance, [table]).values():
-            raise Refused(f"compact {table.key}: {risk.sentence}")
-        if not anyway:
-            refuse_held_back(lake, table)
-            refuse_closed_window(table, context.run.tags, now_ms=now_ms())
-    except Refused:
-        context.instance.add_run_tags(context.run.run_id, {machine_tag(REFUSED): context.run.run_id})
-        raise
+        held = hold_back_now(lake, table, written.facts.history)
+        if held is not None:
+            context.log.info(f"{table.key} was written, and is not compacted: {held.sentence}")
+            return written.facts, None
+        outcome = compact(lake, spark.spark_session, table, owner=f"run {context.run.run_id}")
+    except (Transient, Refused) as error:
+        context.log.warning(f"{table.key} was written, and not compacted: {type(error).__name__}: {error}")
+        return written.facts, None
+    except Exception as error:
+        return lake.facts(table.key), error  # the compaction may have been undone
+    context.log.info(f"{table.key} after its write: {outcome.plan.sentence}")
+    if outcome.version_after is not None:
+        outcome = _measured(context, lake, table, spark, outcome, asked=False)
+        context.log_event(dg.AssetMaterialization(compaction_key(table), metadata=compaction_metadata(outcome)))
+    return outcome.facts, None
 
 
 def report_table(context: dg.AssetExecutionContext, table: Table, lake: Lake, facts: TableFacts) -> None:
@@ -172,9 +190,72 @@ def compaction_sensor(tables: Sequence[Table], lake: Lake, *, name: str = "compa
     return weigh
 
 
+def compaction_schedules(tables: Sequence[Table], lake: Lake) -> list[dg.ScheduleDefinition]:
+    """The schedules of those tables that are compacted by the clock. A tick reads the table's log and journal."""
+    strategies = [(table, policy_for(table.layer, table.compaction).strategy) for table in tables]
+    return [_schedule(table, strategy, lake) for table, strategy in strategies if isinstance(strategy, Scheduled)]
+
+
+def _refuse_what_may_not_begin(context: dg.AssetExecutionContext, lake: Lake, table: Table, *, anyway: bool) -> None:
+    """A run that is refused before it begins is no try of its table.
+
+    Raises:
+        Refused: the pool of its writers lets both commit at once; or, where it is not asked for `anyway`, the table is left alone.
+    """
+    try:
+        for risk in pools_at_risk(context.instance, [table]).values():
+            raise Refused(f"compact {table.key}: {risk.sentence}")
+        if not anyway:
+            refuse_held_back(lake, table)
+            refuse_closed_window(table, context.run.tags, now_ms=now_ms())
+    except Refused:
+        context.instance.add_run_tags(context.run.run_id, {machine_tag(REFUSED): context.run.run_id})
+        raise
+
+
+def _measured(
+    context: dg.AssetExecutionContext, lake: Lake, table: Table, spark: LazyPySparkResource, outcome: CompactionOutcome, *, asked: bool
+) -> CompactionOutcome:
+    """The outcome with the table's account and the probe; whatever is in their way, the compaction is done and is told."""
+    from lakehouse.engine.compaction.read_probe import probe_compaction
+
+    try:
+        outcome = with_account(lake, table, outcome)
+        return replace(outcome, probe=probe_compaction(lake, spark.spark_session, outcome, asked=asked))
+    except Exception as error:
+        context.log.warning(f"{outcome.plan.table} was compacted; what that gained could not be told: {type(error).__name__}: {error}")
+        return outcome
+
+
 def _request(decision: Decision, state: TableState) -> dg.RunRequest:
     key = dg.AssetKey(["compaction", *decision.table.split("/")])
+    told = {"table": state.table, "version": state.version, "mergeable_files": state.mergeable_file_count}
     cost = {} if state.estimate_usd is None else {COST_TAG: f"{state.estimate_usd:.6f}"}
-    tags = {"lakehouse/table": state.table, "lakehouse/version": str(state.version)}
-    mergeable = {"lakehouse/mergeable_files": str(state.mergeable_file_count)}
-    return dg.RunRequest(run_key=decision.run_key, asset_selection=[key], tags={**tags, **mergeable, **cost})
+    tags = {f"lakehouse/{name}": str(value) for name, value in told.items()} | cost
+    return dg.RunRequest(run_key=decision.run_key, asset_selection=[key], tags=tags)
+
+
+def _schedule(table: Table, strategy: Scheduled, lake: Lake) -> dg.ScheduleDefinition:
+    @dg.schedule(
+        name=f"compaction_of_table_{table.key.replace('/', '_')}",
+        cron_schedule=strategy.cron,
+        execution_timezone="UTC",
+        target=dg.AssetSelection.assets(compaction_key(table)),
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description=f"Compacts {table.key} at the times that its declaration says (UTC).",
+    )
+    def ask(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        facts = None
+        with suppress(LakehouseError):  # the run will tell what is wrong with the log
+            facts = lake.facts(table.key)
+        held = hold_back_now(lake, table, None if facts is None else facts.history)
+        if held is not None:
+            return dg.SkipReason(f"{table.key}: {held.sentence}")
+        under_way = [run.name for run in runs_in_flight(context.instance, [table]) if run.is_compaction]
+        if under_way:
+            return dg.SkipReason(f"{table.key}: {Reason.RUN_IN_FLIGHT.explain(runs=', '.join(under_way)).sentence}")
+        # Named once more: a run without a selection is taken for one of every table.
+        run_key = f"{table.key} {context.scheduled_execution_time:%Y-%m-%dT%H:%M}"
+        return dg.RunRequest(run_key=run_key, asset_selection=[compaction_key(table)])
+
+    return ask

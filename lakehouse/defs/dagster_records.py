@@ -6,13 +6,12 @@ A fleet is looked up in few queries. One of them cannot be shared: Dagster's sto
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import dagster as dg
-from dagster import DagsterEventType, DagsterRunStatus, RunRecord, RunsFilter
-from dagster._core.snap import ExecutionPlanSnapshot
+from dagster import DagsterRunStatus, RunRecord, RunsFilter
 from dagster._core.storage.dagster_run import FINISHED_STATUSES, NOT_FINISHED_STATUSES  # not public
 
 from lakehouse.core.adoption.adopted import Adopted
@@ -24,8 +23,6 @@ from lakehouse.core.units import DAY_MS
 from lakehouse.defs.keys import compaction_key, table_key
 from lakehouse.defs.run_ownership import machine_tag
 
-# The tries of one state follow each other closely; so many of the newest runs hold all of those that still matter.
-_TRIES_LOOKED_AT = 100
 # A day of a small lake, some hours of a busy one: enough to tell a rate by. From SQLite, of 25,000 runs with eight tags each, so many
 # are read in 0.035 s of CPU: each tick reads anew also those of the two weeks before, which hardly change.
 _RUNS_LOOKED_AT = 500
@@ -35,7 +32,6 @@ _BASE_MS = 14 * DAY_MS
 _OBSERVATIONS_LOOKED_AT = (1, 20)
 # Source: dagster 1.13, dagster/_core/definitions/assets/job/asset_job.py
 _EVERYTHING_JOB = "__ASSET_JOB"
-_RUN_KEY_TAG = "dagster/run_key"
 _READ_NOTHING = "read_nothing"
 # The assets of each plan that was read, by the plan's id.
 _plans: dict[str, AbstractSet[dg.AssetKey]] = {}
@@ -45,17 +41,10 @@ COMMITTED = "lakehouse/committed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewestFacts:
-    """The metadata of a table's newest event of either kind, by their key: numbers, and short texts; and the state for the sensor."""
+    """A table's newest event of either kind: its id, and the values of its metadata by their keys."""
 
     storage_id: int
-    numbers: Mapping[str, int | float]
-    texts: Mapping[str, str] = field(default_factory=dict[str, str])
-    state: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-    def whole(self, name: str) -> int | None:
-        """A whole number, or `None` where the event has none under that key."""
-        value = self.numbers.get(name)
-        return None if value is None else int(value)
+    values: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,13 +72,7 @@ def newest_facts(instance: dg.DagsterInstance, tables: Sequence[Table]) -> Mappi
         records = [*_observations(instance, table), *filter(None, [materialized.get(table_key(table))])]
         if records:
             newest = max(records, key=lambda record: record.storage_id)
-            state = _metadata(newest).get("lakehouse/state")
-            found[table.key] = NewestFacts(
-                storage_id=newest.storage_id,
-                numbers=_numbers(newest),
-                texts=_texts(newest),
-                state=state.value if isinstance(state, dg.JsonMetadataValue) and isinstance(state.value, dict) else {},
-            )
+            found[table.key] = NewestFacts(storage_id=newest.storage_id, values=_values(newest))
     return found
 
 
@@ -117,24 +100,17 @@ def runs_in_flight(instance: dg.DagsterInstance, tables: Sequence[Table]) -> tup
 
 
 def _selected(instance: dg.DagsterInstance, run: dg.DagsterRun, everything: AbstractSet[dg.AssetKey]) -> AbstractSet[dg.AssetKey]:
-    """The assets that a run makes, of `everything`. Where it selects none by itself, its plan tells: all, a job's own, or checks alone."""
+    """The assets that a run makes, of `everything`. Where it selects none by itself, its plan tells: all, a job's own, or none.
+
+    All runs of a job share a plan, and its id names its content: it is read once.
+    """
+    plan_id = run.execution_plan_snapshot_id
     if run.asset_selection:
         return run.asset_selection
-    if run.execution_plan_snapshot_id is not None and (planned := _planned_by(instance, run.execution_plan_snapshot_id)) is not None:
-        return planned
-    if run.job_name == _EVERYTHING_JOB:
-        return everything
-    told = instance.all_logs(run.run_id, of_type=DagsterEventType.ASSET_MATERIALIZATION_PLANNED)
-    return {key for entry in told if (key := entry.get_dagster_event().asset_key) is not None}
-
-
-def _planned_by(instance: dg.DagsterInstance, plan_id: str) -> AbstractSet[dg.AssetKey] | None:
-    """The assets of a plan, `None` where it is gone. All runs of a job share it, and its id names its content: it is read once."""
-    if (known := _plans.get(plan_id)) is not None:
-        return known
-    plan: ExecutionPlanSnapshot | None = instance.get_execution_plan_snapshot(plan_id)
-    if plan is None:
-        return None
+    if plan_id in _plans:
+        return _plans[plan_id]
+    if plan_id is None or (plan := instance.get_execution_plan_snapshot(plan_id)) is None:
+        return everything if run.job_name == _EVERYTHING_JOB else frozenset()
     if len(_plans) >= _RUNS_LOOKED_AT:
         _plans.clear()
     return _plans.setdefault(plan_id, plan.asset_selection)
@@ -143,8 +119,7 @@ def _planned_by(instance: dg.DagsterInstance, plan_id: str) -> AbstractSet[dg.As
 def pools_at_risk(instance: dg.DagsterInstance, tables: Sequence[Table]) -> dict[str, Explanation]:
     """The tables whose writers share a pool with their compactions that lets both commit at once, and why, where that must not be."""
     pools = {each.key: each.write.pool for each in tables if isinstance(each.write, Adopted) and each.write.writers == "none"}
-    storage, limits = instance.event_log_storage, dict[str, int]()
-    default = None
+    storage, limits, default = instance.event_log_storage, dict[str, int](), None
     if any(pools.values()) and storage.supports_global_concurrency_limits:
         limits = {each.name: each.limit for each in storage.get_pool_limits() if not each.from_default}
         default = storage.get_pool_config().default_pool_limit
@@ -162,17 +137,9 @@ def keys_in_flight(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[str]:
     return [run.run_id[:8] for run in runs if key in _selected(instance, run, {key})]
 
 
-def earlier_tries(instance: dg.DagsterInstance, tags: Mapping[str, str]) -> list[RunRecord]:
-    """The newest finished runs that carry these tags, newest first."""
-    return list(instance.get_run_records(RunsFilter(statuses=FINISHED_STATUSES, tags=tags), limit=_TRIES_LOOKED_AT))
-
-
-def ended_requests(instance: dg.DagsterInstance, run_keys: Sequence[str]) -> list[tuple[str, RunRecord]]:
-    """The ended runs that a sensor asked for under these keys, each with its key."""
-    if not run_keys:
-        return []
-    records = instance.get_run_records(RunsFilter(statuses=FINISHED_STATUSES, tags={_RUN_KEY_TAG: list(run_keys)}))
-    return [(record.dagster_run.tags[_RUN_KEY_TAG], record) for record in records]
+def ended_runs(instance: dg.DagsterInstance, tags: Mapping[str, str | Sequence[str]], *, limit: int | None = None) -> Sequence[RunRecord]:
+    """The newest finished runs that carry these tags, each with one of its values, newest first."""
+    return instance.get_run_records(RunsFilter(statuses=FINISHED_STATUSES, tags=tags), limit=limit)
 
 
 def recent_runs(instance: dg.DagsterInstance, *, now_ms: int) -> RecentRuns:
@@ -204,7 +171,8 @@ def reader_runs(instance: dg.DagsterInstance, runs: RecentRuns, tables: Sequence
         if run.status is not DagsterRunStatus.SUCCESS or record.end_time is None:
             continue
         made = [keys[key] for key in _selected(instance, run, keys.keys()) if key in keys]
-        wrote = frozenset(table for table in made if _has_read(run, table))
+        # Dagster copies tags to a run that repeats another; those of the other say nothing.
+        wrote = frozenset(table for table in made if run.tags.get(machine_tag(f"{_READ_NOTHING}/{table}")) != run.run_id)
         seconds = None if record.start_time is None else record.end_time - record.start_time
         found.append(ReaderRun(tables=wrote, ended_ms=int(record.end_time * 1000), seconds=seconds))
     return tuple(found)
@@ -214,17 +182,6 @@ def tell_read_nothing(instance: dg.DagsterInstance, run_id: str, table: Table) -
     """Writes into the run's tags that it found no news in the table's inputs, and so read none of them. Only a count goes by it."""
     with suppress(Exception):
         instance.add_run_tags(run_id, {machine_tag(f"{_READ_NOTHING}/{table.key}"): run_id})
-
-
-def _has_read(run: dg.DagsterRun, table: str) -> bool:
-    """Whether the run read the table's inputs. Dagster copies tags to a run that repeats another; those of the other say nothing."""
-    return run.tags.get(machine_tag(f"{_READ_NOTHING}/{table}")) != run.run_id
-
-
-def spent_usd(runs: RecentRuns, *, tag: str, since_ms: int) -> float:
-    """The sum of the predicted costs that runs made since then carry under `tag`, however the runs ended."""
-    made = [record for record in runs.records if _ms(record.create_timestamp) >= since_ms]
-    return sum(float(record.dagster_run.tags.get(tag, 0)) for record in made)
 
 
 def _ms(time: datetime) -> int:
@@ -254,20 +211,11 @@ def _metadata(record: dg.EventLogRecord) -> Mapping[str, dg.MetadataValue[Any]]:
 
 
 def _committed_ms(record: dg.EventLogRecord) -> int | None:
-    committed = _metadata(record).get(COMMITTED)
-    if isinstance(committed, dg.TimestampMetadataValue):
-        return round(committed.value * 1000)
-    ms = _numbers(record).get(f"{COMMITTED}_ms")
-    return None if ms is None else int(ms)
+    told = _values(record)
+    return round(told[COMMITTED] * 1000) if COMMITTED in told else told.get(f"{COMMITTED}_ms")
 
 
-def _texts(record: dg.EventLogRecord) -> dict[str, str]:
-    return {name: entry.value for name, entry in _metadata(record).items() if isinstance(entry, dg.TextMetadataValue) and entry.value}
-
-
-def _numbers(record: dg.EventLogRecord) -> dict[str, int | float]:
-    return {
-        name: entry.value
-        for name, entry in _metadata(record).items()
-        if isinstance(entry, (dg.IntMetadataValue, dg.FloatMetadataValue)) and entry.value is not None
-    }
+def _values(record: dg.EventLogRecord) -> dict[str, Any]:
+    """Numbers, short texts, times in seconds, and documents."""
+    kinds = (dg.IntMetadataValue, dg.FloatMetadataValue, dg.TextMetadataValue, dg.TimestampMetadataValue, dg.JsonMetadataValue)
+    return {name: entry.value for name, entry in _metadata(record).items() if isinstance(entry, kinds) and entry.value is not None}

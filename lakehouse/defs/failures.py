@@ -17,14 +17,6 @@ _FIRST_DELAY_SECONDS = 5
 ONCE_TAG = machine_tag("once")
 
 
-def as_dagster_error(error: LakehouseError, *, attempt: int) -> dg.RetryRequested | dg.Failure:
-    """What Dagster is to be told of `error` in the try number `attempt`, counted from 0."""
-    if isinstance(error, Transient) and attempt < MAX_RETRIES:
-        seconds = (2 ** (attempt + 1) - 1) * _FIRST_DELAY_SECONDS * random.uniform(1, 1.5)
-        return dg.RetryRequested(max_retries=MAX_RETRIES, seconds_to_wait=seconds)
-    return dg.Failure(description=str(error), metadata={"lakehouse/error": type(error).__name__}, allow_retries=False)
-
-
 @contextmanager
 def dagster_words(context: dg.OpExecutionContext | dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> Iterator[None]:
     """Turns the errors that leave its body into Dagster's; any other error is a bug and goes through, untried."""
@@ -33,5 +25,8 @@ def dagster_words(context: dg.OpExecutionContext | dg.AssetExecutionContext | dg
     except LakehouseError as error:
         if isinstance(error, Transient):
             context.log.warning(f"{type(error).__name__}: {error}")
-        attempt = MAX_RETRIES if ONCE_TAG in context.run.tags else context.op_execution_context.retry_number
-        raise as_dagster_error(error, attempt=attempt) from error
+            attempt = context.op_execution_context.retry_number
+            if attempt < MAX_RETRIES and ONCE_TAG not in context.run.tags:
+                seconds = (2 ** (attempt + 1) - 1) * _FIRST_DELAY_SECONDS * random.uniform(1, 1.5)
+                raise dg.RetryRequested(max_retries=MAX_RETRIES, seconds_to_wait=seconds) from error
+        raise dg.Failure(description=str(error), metadata={"lakehouse/error": type(error).__name__}, allow_retries=False) from error

@@ -1,7 +1,4 @@
-"""The checks of a table: the same results after a write, after a compaction, and whenever a person asks.
-
-They read the table's log and list its folder; no Spark.
-"""
+"""The checks of a table, from its log and a listing of its folder: the same after a write, after a compaction, and for a person."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -24,8 +21,8 @@ from lakehouse.engine.table_health import Assessment, assess
 _DESCRIPTIONS = {
     "readable": "The log folds, and every file that the table needs is in storage.",
     "small_files": "Compaction keeps up with the small files.",
-    "breaker": "The table's circuit breaker is closed, so that another compaction may run.",
     "log_debt": "The log is checkpointed often enough.",
+    "breaker": "The table's circuit breaker is closed, so that another compaction may run.",
     "quarantine": "No landed line was refused.",
 }
 # By run and table: what a write has assessed and the checks of its run have not taken yet.
@@ -53,8 +50,7 @@ def health_check(table: Table, lake: Lake) -> dg.AssetChecksDefinition:
 
 def check_names(table: Table) -> tuple[str, ...]:
     """The checks that a table has: quarantine only where lines are read from files."""
-    names = ("readable", "small_files", "log_debt", "breaker")
-    return names if table.source is None else (*names, "quarantine")
+    return tuple(name for name in _DESCRIPTIONS if name != "quarantine" or table.source is not None)
 
 
 def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple[CheckResult, ...]:
@@ -107,13 +103,10 @@ def report_checks(
     if any(name != context.run.run_id[:8] for name in writers):
         context.log.info(f"{table.key} is checked at the end of the run that writes it next: {', '.join(writers)}")
         return
-    for result in results:
-        evaluation = evaluation_of(table, result)
-        if fails:
-            context.instance.report_runless_asset_event(evaluation)
-            continue
-        # `log_event` takes evaluations; only its annotation does not say so. Source: dagster 1.13.27, op_execution_context.py
-        context.log_event(evaluation)  # pyright: ignore[reportArgumentType]
+    # `log_event` takes evaluations; only its annotation does not say so. Source: dagster 1.13.27, op_execution_context.py
+    report: Any = context.instance.report_runless_asset_event if fails else context.log_event
+    for evaluation in [evaluation_of(table, result) for result in results]:
+        report(evaluation)
 
 
 def check_fields(result: CheckResult) -> dict[str, Any]:
@@ -137,8 +130,8 @@ def _readable(snapshot: Snapshot, missing: tuple[str, ...]) -> CheckResult:
 
 
 def _breaker(table: Table, lake: Lake, assessed: Assessment) -> CheckResult:
-    rewrites = assessed.rewrites
-    state = breaker_of(lake, table, assessed.facts.history, failures=assessed.failures, rewrites=rewrites)
+    history, rewrites = assessed.facts.history, assessed.rewrites
+    state = breaker_of(lake, table, history, failures=assessed.failures, rewrites=rewrites)
     retry = {} if state.retry_at_ms is None else {"retry_at_ms": state.retry_at_ms}
     numbers = {"rewrites_in_a_row": rewrites.times, "rewritten_bytes": rewrites.bytes_rewritten, **retry}
     return CheckResult(name="breaker", ok=state.position == "closed", sentence=state.sentence, numbers={**numbers})

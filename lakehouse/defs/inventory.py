@@ -1,14 +1,11 @@
-"""The inventory of the lake's bucket as an asset, its four checks, and the sensor that notices a report of somebody else.
-
-The asset takes the newest complete report, or makes one where nobody else does, loads it, and holds it against the tables' logs.
-"""
+"""The inventory of the lake's bucket as an asset, its four checks, and the sensor that notices a report of somebody else."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
@@ -22,13 +19,9 @@ from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.health import check_fields
 from lakehouse.defs.keys import inventory_key, table_key
 from lakehouse.defs.metadata.inventory import inventory_metadata
-from lakehouse.defs.table_assets import tag_session
+from lakehouse.defs.resources import open_session
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark.sessions import session_id
-
-if TYPE_CHECKING:
-    from lakehouse.engine.inventory.reports_table import InventoryOutcome
 
 # After the night's loads, and before the day's; reports of AWS are asked for by the sensor when they come.
 CRON = "0 5 * * *"
@@ -44,7 +37,7 @@ class InventoryConfig(dg.Config):
 
 
 def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
-    """The inventory of the lake's bucket: a report, loaded into the table of the same key, and reconciled with the logs."""
+    """The inventory: the newest complete report, or one made here, loaded into the table of the same key and held against the logs."""
     key = inventory_key(lake)
 
     @dg.asset(
@@ -61,16 +54,15 @@ def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
     def inventory(
         context: dg.AssetExecutionContext, config: InventoryConfig, spark: LazyPySparkResource
     ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-        from lakehouse.engine.inventory.reports_table import judge
-
-        def session() -> Any:
-            opened = spark.spark_session
-            tag_session(context, session_id(opened))
-            return opened
+        from lakehouse.engine.inventory.reconcile_lake import fresh_report
+        from lakehouse.engine.inventory.reports_table import judge, load_report
 
         with dagster_words(context):
             try:
-                outcome = _load(context, lake, tables, config, session)
+                report = fresh_report(lake, now_ms=now_ms(), configuration=config.configuration or None)
+                context.log.info(f"report {report.name}, {report.age_hours(now_ms()):.1f} h old")
+                session, owner = partial(open_session, context, spark), f"run {context.run.run_id}"
+                outcome = load_report(lake, report, tables, spark=session, now_ms=now_ms(), owner=owner)
                 results = judge(lake, outcome, now_ms=now_ms())
             except Refused as error:
                 refused = CheckResult(name="complete", ok=False, sentence=str(error), is_error=True)
@@ -115,32 +107,19 @@ def inventory_sensor(lake: Lake) -> dg.SensorDefinition:
         try:
             report, text = _newest(lake, seen)
         except (Transient, Refused) as error:
-            return dg.SensorResult(skip_reason=f"nothing could be looked at: {error}", cursor=context.cursor)
+            report, text = None, f"nothing could be looked at: {error}"
+        if report and (runs := keys_in_flight(context.instance, key)):
+            report, text = None, f"{text}; a run of the inventory is under way: {', '.join(runs)}"
         if report is None:
             return dg.SensorResult(skip_reason=text, cursor=context.cursor)
-        if runs := keys_in_flight(context.instance, key):
-            return dg.SensorResult(skip_reason=f"{text}; a run of the inventory is under way: {', '.join(runs)}", cursor=context.cursor)
         configuration, stamp = report
-        cursor = json.dumps({**seen, configuration: stamp})
-        name = f"{configuration}/{stamp}"
+        cursor, name = json.dumps({**seen, configuration: stamp}), f"{configuration}/{stamp}"
         if _loaded(context.instance, key) == name:
             return dg.SensorResult(skip_reason=f"report {name} is loaded", cursor=cursor)
         context.log.info(text)
         return dg.SensorResult(run_requests=[dg.RunRequest(run_key=name, tags={"lakehouse/report": name})], cursor=cursor)
 
     return look
-
-
-def _load(
-    context: dg.AssetExecutionContext, lake: Lake, tables: Sequence[Table], config: InventoryConfig, session: Any
-) -> "InventoryOutcome":
-    from lakehouse.engine.inventory.reconcile_lake import fresh_report
-    from lakehouse.engine.inventory.reports_table import load_report
-
-    now = now_ms()
-    report = fresh_report(lake, now_ms=now, configuration=config.configuration or None)
-    context.log.info(f"report {report.name}, {report.age_hours(now):.1f} h old")
-    return load_report(lake, report, tables, spark=session, now_ms=now_ms(), owner=f"run {context.run.run_id}")
 
 
 def _newest(lake: Lake, seen: Mapping[str, str]) -> tuple[tuple[str, str] | None, str]:
@@ -163,8 +142,7 @@ def _newest(lake: Lake, seen: Mapping[str, str]) -> tuple[tuple[str, str] | None
 def _seen(cursor: str | None) -> dict[str, str]:
     """The newest stamp seen of each configuration; a cursor that cannot be read costs one more look at all."""
     try:
-        found = json.loads(cursor or "{}")
-        return {str(configuration): str(stamp) for configuration, stamp in found.items()}
+        return {configuration: str(stamp) for configuration, stamp in json.loads(cursor or "{}").items()}
     except (ValueError, AttributeError):
         return {}
 

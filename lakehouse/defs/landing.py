@@ -11,7 +11,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Transient
 from lakehouse.core.ingest.batches import Batch, BatchPlan, Ledger, choose_batch
 from lakehouse.core.reasons import Reason
-from lakehouse.defs.dagster_records import NewestFacts, earlier_tries, newest_facts, runs_in_flight
+from lakehouse.defs.dagster_records import NewestFacts, ended_runs, newest_facts, runs_in_flight
 from lakehouse.defs.keys import handed_over_tag, landing_key, table_key
 from lakehouse.engine.ingest.arrival import unfinished_after, unfinished_batch
 from lakehouse.engine.journal.landed_batches import LandedBatches
@@ -21,6 +21,8 @@ from lakehouse.engine.landing.discovery import Discovery
 # Listing a bucket costs money and a folder does not.
 _SECONDS_ON_DISK, _SECONDS_ON_S3 = 10, 30
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 30, 3600
+# The tries of one batch follow each other closely; so many of the newest runs hold all of those that still matter.
+_TRIES_LOOKED_AT = 100
 
 
 def landing_assets(tables: Sequence[Table], lake: Lake) -> list[dg.AssetSpec]:
@@ -57,7 +59,7 @@ def landing_sensor(tables: Sequence[Table], lake: Lake) -> dg.SensorDefinition:
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         try:
-            table_states, queues = watch.look(context.instance, landed, now=time.time())
+            table_states, queues = watch.look(context.instance, now=time.time())
         except Transient as error:
             return dg.SensorResult(skip_reason=f"nothing could be looked at: {error}")
         text = "; ".join((*(f"{found.table.key}: {found.sentence}" for found in table_states), *queues))
@@ -91,19 +93,18 @@ class _Watch:
     """
 
     def __init__(self, lake: Lake, tables: Sequence[Table]) -> None:
-        self._lake = lake
-        self._discovery = Discovery(lake, tables)
+        self._lake, self._tables, self._discovery = lake, tables, Discovery(lake, tables)
         self._ledgers: dict[str, tuple[int, Ledger, Batch | None]] = {}
         self._one_tick = threading.Lock()  # a person may evaluate a tick on the page while the daemon does
 
-    def look(self, instance: dg.DagsterInstance, tables: Sequence[Table], *, now: float) -> tuple[list[_Look], Sequence[str]]:
+    def look(self, instance: dg.DagsterInstance, *, now: float) -> tuple[list[_Look], Sequence[str]]:
         """What is to be said of each table, and of each queue."""
         with self._one_tick:
             self._discovery.receive()
-            in_flight = runs_in_flight(instance, tables)
-            running = {table.key: [run.name for run in in_flight if run.table == table.key] for table in tables}
-            facts = newest_facts(instance, [table for table in tables if not running[table.key]])
-            found = [self._look_at(instance, table, facts.get(table.key), running[table.key], now=now) for table in tables]
+            in_flight = runs_in_flight(instance, self._tables)
+            running = {table.key: [run.name for run in in_flight if run.table == table.key] for table in self._tables}
+            facts = newest_facts(instance, [table for table in self._tables if not running[table.key]])
+            found = [self._look_at(instance, table, facts.get(table.key), running[table.key], now=now) for table in self._tables]
             return found, self._discovery.settle()
 
     def _look_at(
@@ -121,7 +122,7 @@ class _Watch:
         if plan.batch is None:
             return _Look(table=table, sentence=plan.sentence)
         number = plan.batch.number
-        tries = tuple(earlier_tries(instance, {_batch_tag(table): str(number)}))
+        tries = tuple(ended_runs(instance, {_batch_tag(table): str(number)}, limit=_TRIES_LOOKED_AT))
         pause = _seconds_left(tries, now=now)
         if pause > 0:
             return _Look(table=table, sentence=Reason.TRIED_BEFORE.explain(batch=number, tries=len(tries), seconds=round(pause)).sentence)
@@ -135,19 +136,15 @@ class _Watch:
         is_anew = known is None or known[0] != event
         if known is None or is_anew:
             batches = LandedBatches(self._lake.store, table.key, prefix=table.landing.prefix)
-            ledger = batches.ledger()
-            known = (event, ledger, self._unfinished(table, facts, ledger, batches))
-            self._ledgers[table.key] = known
+            ledger, arrived = batches.ledger(), facts.values.get("lakehouse/landed_batch") if facts else None
+            if arrived is None:  # no event tells of it: the table's log is asked
+                unfinished = unfinished_batch(self._lake, table, self._lake.facts(table.key), ledger, batches)
+            else:
+                unfinished = unfinished_after(self._lake, table, arrived, ledger, batches)
+            known = self._ledgers[table.key] = (event, ledger, unfinished)
         _, ledger, unfinished = known
         listing = self._discovery.look(table, ledger, unfinished, anew=is_anew, now=now)
         return choose_batch(listing, ledger, table.landing, table.write, unfinished=unfinished, now_ms=round(now * 1_000))
-
-    def _unfinished(self, table: Table, facts: NewestFacts | None, ledger: Ledger, batches: LandedBatches) -> Batch | None:
-        """The batch to do again, by what the newest event says arrived; the table's log is asked where that does not tell."""
-        arrived = facts.whole("lakehouse/landed_batch") if facts else None
-        if arrived is None:
-            return unfinished_batch(self._lake, table, self._lake.facts(table.key), ledger, batches)
-        return unfinished_after(self._lake, table, arrived, ledger, batches)
 
 
 def _seconds_left(tries: Sequence[dg.RunRecord], *, now: float) -> float:

@@ -4,13 +4,15 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.settings import Settings
+from lakehouse.defs.run_ownership import machine_tag, process_tag
 from lakehouse.engine.declared_tables import declared_tables
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.spark.sessions import connect, prepare
+from lakehouse.engine.spark.sessions import connect, prepare, session_id
 from lakehouse.engine.store.s3 import client_options, s3_client
 from lakehouse.runtime.server import TOKEN_VARIABLE
 
@@ -61,6 +63,13 @@ def spark_resource(settings: Settings) -> LazyPySparkResource:
 
     if settings.spark == "server":
         return LakeSpark(spark_config={"spark.remote": f"sc://localhost:{settings.spark_port}/"})
-    return LakeSpark(
-        spark_config={"spark.remote" if settings.spark.startswith("sc://") else "spark.master": settings.spark.partition(";")[0]}
-    )
+    name = "spark.remote" if settings.spark.startswith("sc://") else "spark.master"
+    return LakeSpark(spark_config={name: settings.spark.partition(";")[0]})
+
+
+def open_session(context: dg.AssetExecutionContext, spark: LazyPySparkResource) -> Any:
+    """The Spark session of a run, whose tags then say which process carries the run, and which session to look for on the server."""
+    session = spark.spark_session
+    tags = {**process_tag(context.run.run_id), machine_tag("session"): session_id(session)}
+    context.instance.add_run_tags(context.run.run_id, tags)
+    return session

@@ -6,7 +6,7 @@ for hours. `python -m lakehouse.defs.run_ownership FOLDER` closes them in the in
 
 import os
 import sys
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 
 import dagster as dg
 from dagster import DagsterRunStatus, RunsFilter
@@ -51,13 +51,7 @@ def close_dead_runs(instance: dg.DagsterInstance, *, nothing_is_up: bool) -> lis
 
     A run that no process has claimed yet is dead only where nothing is up that could be starting it.
     """
-    closed: list[str] = []
-    for run in instance.get_runs(RunsFilter(statuses=_CARRIED)):
-        process = carrier(run)
-        if nothing_is_up if process is None else not process.is_alive:
-            _close(instance, run, process)
-            closed.append(run.run_id)
-    return closed
+    return _close(instance, lambda _, process: nothing_is_up if process is None else not process.is_alive)
 
 
 def close_lost_runs(instance: dg.DagsterInstance, keys: Set[dg.AssetKey], *, now_ms: int) -> list[str]:
@@ -66,15 +60,15 @@ def close_lost_runs(instance: dg.DagsterInstance, keys: Set[dg.AssetKey], *, now
     A process elsewhere is never taken for dead, nor one that did not tell where it is. A step that is to be tried again has no process
     until then, so the run has to have been silent for a while.
     """
-    closed: list[str] = []
-    for run in instance.get_runs(RunsFilter(statuses=_CARRIED)):
-        selected, process = run.asset_selection or frozenset(), carrier(run)
+
+    def is_lost(run: dg.DagsterRun, process: Process | None) -> bool:
+        selected = run.asset_selection or frozenset()
         if len(selected) != 1 or not selected <= keys or process is None or not _was_here(run) or process.is_alive:
-            continue
-        if not 0 <= now_ms - _newest_event_ms(instance, run) < _SILENT_MS:
-            _close(instance, run, process)
-            closed.append(run.run_id)
-    return closed
+            return False
+        newest = instance.get_records_for_run(run.run_id, limit=1, ascending=False).records
+        return not newest or not 0 <= now_ms - newest[0].timestamp * 1000 < _SILENT_MS
+
+    return _close(instance, is_lost)
 
 
 def _was_here(run: dg.DagsterRun) -> bool:
@@ -82,18 +76,20 @@ def _was_here(run: dg.DagsterRun) -> bool:
     return space is not None and read_tag(run.tags, "process_space") == f"{run.run_id} {space}"
 
 
-def _newest_event_ms(instance: dg.DagsterInstance, run: dg.DagsterRun) -> int:
-    newest = instance.get_records_for_run(run.run_id, limit=1, ascending=False).records
-    return int(newest[0].timestamp * 1000) if newest else 0
-
-
-def _close(instance: dg.DagsterInstance, run: dg.DagsterRun, process: Process | None) -> None:
-    who = "no process had begun with it" if process is None else f"process {process.pid}, which ran it, is gone"
-    if run.status is DagsterRunStatus.CANCELING:
-        instance.report_run_canceled(run, f"{who}; the run was being canceled")
-    else:
-        instance.report_run_failed(run, f"{who}; what it had committed stays, the rest is done by the next run")
-    instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+def _close(instance: dg.DagsterInstance, is_dead: Callable[[dg.DagsterRun, Process | None], bool]) -> list[str]:
+    closed: list[str] = []
+    for run in instance.get_runs(RunsFilter(statuses=_CARRIED)):
+        process = carrier(run)
+        if not is_dead(run, process):
+            continue
+        who = "no process had begun with it" if process is None else f"process {process.pid}, which ran it, is gone"
+        if run.status is DagsterRunStatus.CANCELING:
+            instance.report_run_canceled(run, f"{who}; the run was being canceled")
+        else:
+            instance.report_run_failed(run, f"{who}; what it had committed stays, the rest is done by the next run")
+        instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+        closed.append(run.run_id)
+    return closed
 
 
 if __name__ == "__main__":

@@ -13,15 +13,14 @@ from lakehouse.core.ingest.batches import SetAside
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Reason
 from lakehouse.core.text import printable
+from lakehouse.defs.compaction import compact_after_write
 from lakehouse.defs.dagster_records import tell_read_nothing
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.health import hand_on
 from lakehouse.defs.keys import handed_over_tag, landing_key, pool_of, table_key
 from lakehouse.defs.metadata.table import declared_metadata, table_metadata, write_metadata
-from lakehouse.defs.run_ownership import machine_tag, process_tag
-from lakehouse.defs.upkeep.after_write import compact_after_write
+from lakehouse.defs.resources import open_session
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark.sessions import session_id
 from lakehouse.engine.table_health import assess
 
 _NAMED = 100
@@ -53,8 +52,7 @@ def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
         from lakehouse.engine.ingest.write import write_table
 
         with dagster_words(context):
-            session = spark.spark_session
-            tag_session(context, session_id(session))
+            session = open_session(context, spark)
             handed = context.run.tags.get(handed_over_tag(table), "")
             batch = int(handed) if handed.isdecimal() else None
             outcome = write_table(lake, session, table, tell=context.log.info, handed_batch=batch)
@@ -72,6 +70,16 @@ def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
                 raise problem
 
     return write
+
+
+def automation_sensor(keys: Sequence[dg.AssetKey], *, name: str = "automation_sensor") -> dg.AutomationConditionSensorDefinition:
+    """Has these assets follow their conditions; without it, Dagster's own stands still until a person turns it on."""
+    return dg.AutomationConditionSensorDefinition(
+        name=name,
+        target=dg.AssetSelection.assets(*keys),
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        minimum_interval_seconds=10,
+    )
 
 
 def follows_rows() -> dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey]:
@@ -100,11 +108,6 @@ def data_version(facts: TableFacts) -> str:
     commits = facts.history.commits
     changes = [commit for commit in commits if commit.changed_data] or commits[:1]
     return f"{changes[-1].version}@{changes[-1].committed_ms}" if changes else str(facts.snapshot.version)
-
-
-def tag_session(context: dg.AssetExecutionContext, session: str) -> None:
-    """Writes process and Spark session into the run's tags: what carries the run, and what to look for on the server."""
-    context.instance.add_run_tags(context.run.run_id, {**process_tag(context.run.run_id), machine_tag("session"): session})
 
 
 def set_aside_text(table: Table, files: Sequence[SetAside]) -> str:

@@ -1,11 +1,11 @@
 """One vacuum asset per table, downstream of the inventory: what nothing needs any more is deleted, and told.
 
 A new inventory asks for the vacuums of all tables in one run; so does a compaction, where the table's policy says so. A vacuum depends on
-these alone: Dagster would call it "Unsynced" after each write of its table, though nothing is past its retention. Its metadata names the
-table.
+these alone, and not on its table, for the same reason as a compaction (`compaction.py`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -16,11 +16,10 @@ from lakehouse.core.vacuum.facts import FAILED_NAMED, VacuumRecord
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.keys import compaction_key, inventory_key, pool_of, table_key, vacuum_key
 from lakehouse.defs.metadata.table import vacuum_metadata
-from lakehouse.defs.table_assets import tag_session
+from lakehouse.defs.resources import open_session
 from lakehouse.engine.compaction.hold_back import refuse_vacuum
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark.sessions import session_id
 
 if TYPE_CHECKING:
     from lakehouse.engine.vacuum.lake_facts import LakeFacts
@@ -65,11 +64,7 @@ def vacuum_asset(
     def vacuum(context: dg.AssetExecutionContext, config: VacuumConfig) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
         from lakehouse.engine.vacuum.run import vacuum as vacuum_table
 
-        def session() -> Any:
-            opened = getattr(context.resources, resource).spark_session
-            tag_session(context, session_id(opened))
-            return opened
-
+        session = partial(open_session, context, getattr(context.resources, resource))
         with dagster_words(context):
             facts, mode = _facts_of_run(context, lake, everything), config.mode or None
             if why := _left_alone(context, table, facts, config):
@@ -112,20 +107,18 @@ def _left_alone(context: dg.AssetExecutionContext, table: Table, facts: "LakeFac
 
 
 def _when(triggers: Sequence[dg.AssetKey], cron: str) -> dg.AutomationCondition[dg.AssetKey]:
-    """After any of these, and at the times of `cron`, where there is one."""
-    if not cron:
-        return follows(triggers)
-    clock = dg.AutomationCondition.cron_tick_passed(cron) & ~dg.AutomationCondition.in_progress()
-    return clock | follows(triggers) if triggers else clock
+    """After any of these, and at the times of `cron`, where there is one.
 
-
-def follows(triggers: Sequence[dg.AssetKey]) -> dg.AutomationCondition[dg.AssetKey]:
-    """Eager, but deaf to everything but these: a write of the table makes nothing that is past its retention.
-
-    What never was materialized, like the compaction of a table that needs none, is not waited for.
+    Eager, but deaf to everything else: a write of the table makes nothing that is past its retention. An asset that never was
+    materialized, like the compaction of a table that needs none, is not waited for.
     """
-    eager = dg.AutomationCondition.eager().without(~dg.AutomationCondition.any_deps_missing())
-    return eager.allow(dg.AssetSelection.assets(*triggers)).with_label("follows_inventory")
+    condition = dg.AutomationCondition
+    eager = condition.eager().without(~condition.any_deps_missing())
+    follows = eager.allow(dg.AssetSelection.assets(*triggers)).with_label("follows_inventory")
+    if not cron:
+        return follows
+    clock = condition.cron_tick_passed(cron) & ~condition.in_progress()
+    return clock | follows if triggers else clock
 
 
 def _deleted(table: Table, record: VacuumRecord | None) -> dg.AssetCheckResult:

@@ -1,5 +1,7 @@
 """Bronze: the landed rows, as they were sent."""
 
+from typing import Any
+
 from lakehouse import Append, Compaction, Landing, Overwrite, Table
 
 flight_events = Table(
@@ -68,30 +70,23 @@ weather = Table(
     },
 )
 
-planes = Table(
-    key="bronze/planes",
-    source=Landing(
-        prefix="landing/reference/planes/",
-        format="csv",
-        schema="tailnum STRING, year INT, type STRING, manufacturer STRING, model STRING, engines INT, seats INT, speed INT, engine STRING",
-        required=("tailnum",),
-        null_value="NA",
-    ),
-    write=Overwrite(),
+
+def _reference(name: str, schema: str, **words: Any) -> Table:
+    """A table that each landed file replaces as a whole; its first column is its key."""
+    required = (schema.partition(" ")[0],)
+    source = Landing(prefix=f"landing/reference/{name}/", format="csv", schema=schema, required=required, null_value="NA")
+    return Table(key=f"bronze/{name}", source=source, write=Overwrite(), **words)
+
+
+planes = _reference(
+    "planes",
+    "tailnum STRING, year INT, type STRING, manufacturer STRING, model STRING, engines INT, seats INT, speed INT, engine STRING",
     column_descriptions={"year": "year of manufacture", "speed": "average cruising speed in miles per hour", "seats": "seats at most"},
     description="Planes by tail number, as in the newest file; a fifth of the tail numbers that flew are not among them.",
 )
-
-airports = Table(
-    key="bronze/airports",
-    source=Landing(
-        prefix="landing/reference/airports/",
-        format="csv",
-        schema="faa STRING, name STRING, lat DOUBLE, lon DOUBLE, alt INT, tz INT, dst STRING, tzone STRING",
-        required=("faa",),
-        null_value="NA",
-    ),
-    write=Overwrite(),
+airports = _reference(
+    "airports",
+    "faa STRING, name STRING, lat DOUBLE, lon DOUBLE, alt INT, tz INT, dst STRING, tzone STRING",
     column_descriptions={
         "alt": "altitude in feet",
         "tz": "hours from UTC",
@@ -100,16 +95,4 @@ airports = Table(
     },
     description="Airports by FAA code, as in the newest file; altitude in feet, time zone in hours from UTC.",
 )
-
-airlines = Table(
-    key="bronze/airlines",
-    source=Landing(
-        prefix="landing/reference/airlines/",
-        format="csv",
-        schema="carrier STRING, name STRING",
-        required=("carrier",),
-        null_value="NA",
-    ),
-    write=Overwrite(),
-    description="Airlines by carrier code, as in the newest file.",
-)
+airlines = _reference("airlines", "carrier STRING, name STRING", description="Airlines by carrier code, as in the newest file.")

@@ -33,24 +33,10 @@ def flights(flight_events: DataFrame) -> DataFrame:
     `status` is the last thing that happened, `event_time` when. Times are UTC, `flight_date` is the local day of the scheduled departure.
     """
     return flight_events.select(
-        "flight_id",
-        "flight_date",
-        "carrier",
-        "flight",
-        "tailnum",
-        "origin",
-        "dest",
-        "distance",
+        *("flight_id", "flight_date", "carrier", "flight", "tailnum", "origin", "dest", "distance"),
         F.col("event_type").alias("status"),
-        "cancelled",
-        "scheduled_departure",
-        "departed_at",
-        "arrived_at",
-        "dep_delay",
-        "arr_delay",
-        "air_time",
-        "event_time",
-        "event_rank",
+        *("cancelled", "scheduled_departure", "departed_at", "arrived_at", "dep_delay", "arr_delay", "air_time"),
+        *("event_time", "event_rank"),
     )
 
 

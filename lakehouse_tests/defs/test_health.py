@@ -1,7 +1,6 @@
 """The checks of a table, run by Dagster on logs written like stories."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -19,15 +18,10 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import assess
-from lakehouse_tests.defs.example import example_lake, latest_orders, orders
+from lakehouse_tests.defs.example import latest_orders, orders
 from lakehouse_tests.log_builder import LogBuilder
 
 pytestmark = pytest.mark.usefixtures("no_java")
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return example_lake(tmp_path)
 
 
 @pytest.fixture
@@ -35,12 +29,12 @@ def story(lake: Lake) -> LogBuilder:
     return LogBuilder(lake.store, orders.key).create()
 
 
-def results(lake: Lake) -> dict[str, bool]:
-    return {result.name: result.ok for result in judge(orders, lake)}
+def results(lake: Lake) -> dict[str, CheckResult]:
+    return {result.name: result for result in judge(orders, lake)}
 
 
-def sentence(lake: Lake, name: str) -> str:
-    return next(result.sentence for result in judge(orders, lake) if result.name == name)
+def verdicts(lake: Lake) -> dict[str, bool]:
+    return {name: result.ok for name, result in results(lake).items()}
 
 
 def small_files(count: int) -> list[tuple[str, int, int | None]]:
@@ -54,19 +48,20 @@ def test_a_table_has_its_checks_and_a_derived_one_no_quarantine() -> None:
 
 def test_a_sound_table_passes_all(lake: Lake, story: LogBuilder) -> None:
     story.append(small_files(3)).store_data()
-    assert results(lake) == dict.fromkeys(check_names(orders), True)
+    assert verdicts(lake) == dict.fromkeys(check_names(orders), True)
 
 
 def test_a_table_that_does_not_exist_yet_passes_and_says_so(lake: Lake) -> None:
     assert {result.sentence for result in judge(orders, lake)} == {"there is no table yet"}
-    assert all(results(lake).values())
+    assert all(verdicts(lake).values())
 
 
 @pytest.mark.parametrize(("count", "passes"), [(4, True), (7, True), (8, False)])
 def test_small_files_pass_until_twice_the_threshold_of_a_compaction(lake: Lake, story: LogBuilder, count: int, passes: bool) -> None:
     story.append(small_files(count)).store_data()
-    assert results(lake)["small_files"] is passes
-    assert f"{count} mergeable files, a compaction is due at 4, 8 are too many" in sentence(lake, "small_files")
+    found = results(lake)["small_files"]
+    assert found.ok is passes
+    assert f"{count} mergeable files, a compaction is due at 4, 8 are too many" in found.sentence
 
 
 def test_a_file_that_is_gone_is_an_error_that_names_it(lake: Lake, story: LogBuilder) -> None:
@@ -84,18 +79,14 @@ def test_a_log_that_cannot_be_read_fails_every_check_with_the_reason(lake: Lake,
     assert len({result.sentence for result in found}) == 1
 
 
-def breaker(lake: Lake) -> CheckResult:
-    return next(result for result in judge(orders, lake) if result.name == "breaker")
-
-
 def test_an_open_breaker_is_a_warning_with_its_sentence_and_numbers(lake: Lake, story: LogBuilder) -> None:
     story.append(small_files(2)).store_data()
     journal = Journal(lake.store)
     for minutes in (3, 2, 1):
-        assert breaker(lake).ok
+        assert results(lake)["breaker"].ok
         ended_ms = now_ms() - minutes * 60_000
         journal.record_try(orders.key, CompactionTry(ended_ms=ended_ms, result="failed", why="f1 is not a Parquet file"))
-    found = breaker(lake)
+    found = results(lake)["breaker"]
     assert (found.ok, found.is_error) == (False, False)
     assert "3 compactions in a row did not succeed" in found.sentence and found.sentence.endswith(
         "the last error: f1 is not a Parquet file"
@@ -106,9 +97,9 @@ def test_an_open_breaker_is_a_warning_with_its_sentence_and_numbers(lake: Lake, 
 def test_a_rewrite_loop_opens_the_breaker(lake: Lake, story: LogBuilder) -> None:
     story.append(small_files(2)).optimize(["f0", "f1"], into=("c0", 190, 2)).store_data()
     for number in range(3):
-        assert breaker(lake).ok
+        assert results(lake)["breaker"].ok
         story.optimize([f"c{number}"], into=(f"c{number + 1}", 190, 2)).store_data()
-    found = breaker(lake)
+    found = results(lake)["breaker"]
     assert not found.ok and found.numbers["rewrites_in_a_row"] == 3 and found.numbers["rewritten_bytes"] == 570
 
 

@@ -9,7 +9,6 @@ import dagster as dg
 import pytest
 from dagster import SensorResult
 
-from lakehouse.core.errors import Transient
 from lakehouse.defs.inventory import inventory_asset, inventory_sensor
 from lakehouse.defs.keys import inventory_key
 from lakehouse.defs.resources import spark_resource
@@ -17,20 +16,9 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.inventory.stored_reports import REPORTS
 from lakehouse.engine.lake import Lake
-from lakehouse_tests.defs.example import (
-    TABLES,
-    begun,
-    example_lake,
-    example_settings,
-    latest_orders,
-    materialized,
-    orders,
-    skip_text,
-    tick_of,
-    totals,
-)
+from lakehouse_tests.defs.dagster_events import begun, materialized, skip_text, tick_of
+from lakehouse_tests.defs.example import TABLES, AwayStore, example_lake, latest_orders, orders, totals
 from lakehouse_tests.log_builder import LogBuilder
-from lakehouse_tests.memory_store import MemoryStore
 
 HOUR = 3_600_000
 type_of_tick = Callable[[], SensorResult]
@@ -42,11 +30,6 @@ def deliver(lake: Lake, stamp: str, *, complete: bool = True, configuration: str
     lake.store.put(f"{folder}/manifest.json", b"{}")
     if complete:
         lake.store.put(f"{folder}/manifest.checksum", b"0")
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return example_lake(tmp_path)
 
 
 @pytest.fixture
@@ -101,16 +84,9 @@ def test_a_run_under_way_a_report_that_is_loaded_and_our_own_scans_ask_for_nothi
     assert said(tick()) == "report daily/2026-11-19T01-00Z is loaded"
 
 
-class AwayStore(MemoryStore):
-    """A store that does not answer."""
-
-    def folders(self, prefix: str, *, after: str = "") -> Any:
-        raise Transient(f"{prefix} cannot be listed now")
-
-
 @pytest.mark.usefixtures("no_java")
 def test_storage_that_does_not_answer_is_waited_for(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    sensor = inventory_sensor(Lake(settings=example_settings(tmp_path), store=AwayStore()))
+    sensor = inventory_sensor(example_lake(tmp_path, AwayStore()))
     result = tick_of(sensor, instance, cursor='{"daily": "2026-11-19T01-00Z"}')
     assert said(result).startswith("nothing could be looked at: ") and result.cursor == '{"daily": "2026-11-19T01-00Z"}'
 

@@ -20,7 +20,8 @@ from lakehouse.engine.journal.landed_batches import landed_files
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.landing.handed_over import hand_over
 from lakehouse.runtime.server import TOKEN_VARIABLE
-from lakehouse_tests.defs.example import TABLES, latest_orders, orders, tick_of, totals
+from lakehouse_tests.defs.dagster_events import tick_of
+from lakehouse_tests.defs.example import TABLES, latest_orders, orders, totals
 
 pytestmark = pytest.mark.spark
 
@@ -48,14 +49,19 @@ class Runs:
     def definitions(self) -> dg.Definitions:
         return dg.Definitions(assets=self.assets, resources=self.resources)
 
-    def data_version(self, table: Table) -> str | None:
-        record = self.instance.fetch_materializations(table_key(table), limit=1).records[0]
-        event = record.asset_materialization
-        return (event.tags or {}).get("dagster/data_version") if event else None
+    def data_versions(self) -> dict[str, str | None]:
+        return {table.key: self._data_version(table) for table in TABLES}
+
+    def all_tables(self) -> dg.ExecuteInProcessResult:
+        """One run of all of them."""
+        return self.of(*map(table_key, TABLES))
+
+    def _data_version(self, table: Table) -> str | None:
+        [record] = self.instance.fetch_materializations(table_key(table), limit=1).records
+        return record.asset_materialization.tags.get("dagster/data_version")
 
     def file_count(self, table: Table) -> int | None:
-        facts = newest_facts(self.instance, [table]).get(table.key)
-        return facts.whole("lakehouse/file_count") if facts else None
+        return newest_facts(self.instance, [table])[table.key].values["lakehouse/file_count"]
 
 
 @pytest.fixture
@@ -80,7 +86,6 @@ def test_a_table_without_any_landed_file_records_nothing_and_fails_nothing(runs:
 def test_files_that_are_not_read_are_named_in_the_log_also_where_there_is_no_table_yet(runs: Runs) -> None:
     runs.lake.store.put("landing/orders/readme.txt", b"x")
     runs.lake.store.put("landing/orders/handed over.txt", b"x")
-    assert orders.source is not None
     hand_over(runs.lake.store, orders.key, orders.source, 1, landed_files(runs.lake.store, orders.source)[:1])
     told = runs.warnings(runs.of(table_key(orders), tags={handed_over_tag(orders): "1"}))
     assert "handed over.txt (1 bytes): its name ends in none of" in told and "readme.txt" not in told
@@ -89,12 +94,12 @@ def test_files_that_are_not_read_are_named_in_the_log_also_where_there_is_no_tab
 
 def test_landed_files_become_rows_and_checked_events(runs: Runs) -> None:
     runs.land("1.json", "a", "bb")
-    result = runs.of(*(table_key(table) for table in TABLES))
+    result = runs.all_tables()
     [event] = [event for event in result.get_asset_materialization_events() if event.asset_key == table_key(orders)]
     metadata = event.materialization.metadata
     assert (metadata["dagster/row_count"].value, metadata["lakehouse/landed_batch"].value) == (2, 1)
     assert passed(result) == {"readable": True, "small_files": True, "log_debt": True, "breaker": True, "quarantine": True}
-    assert {table.key: runs.file_count(table) is not None for table in TABLES} == {table.key: True for table in TABLES}
+    assert all(map(runs.file_count, TABLES))
 
 
 def test_a_line_that_does_not_parse_turns_the_quarantine_check(runs: Runs) -> None:
@@ -105,10 +110,10 @@ def test_a_line_that_does_not_parse_turns_the_quarantine_check(runs: Runs) -> No
 
 def test_a_second_run_with_nothing_new_keeps_the_data_version(runs: Runs) -> None:
     runs.land("1.json", "a")
-    runs.of(*(table_key(table) for table in TABLES))
-    before = {table.key: runs.data_version(table) for table in TABLES}
-    again = runs.of(*(table_key(table) for table in TABLES))
-    assert {table.key: runs.data_version(table) for table in TABLES} == before
+    runs.all_tables()
+    before = runs.data_versions()
+    again = runs.all_tables()
+    assert runs.data_versions() == before
     reads = reader_runs(runs.instance, recent_runs(runs.instance, now_ms=now_ms() + 1), TABLES)
     # The second run read no input, and loaded nothing that had landed.
     assert (again.success, [sorted(each.tables) for each in reads]) == (True, [["bronze/orders"], sorted(table.key for table in TABLES)])
@@ -126,7 +131,7 @@ def test_a_compaction_is_asked_for_runs_as_predicted_and_sets_off_nothing(runs: 
     cursor = dg.evaluate_automation_conditions(runs.definitions(), runs.instance).cursor
     [request] = ask(compaction_sensor(TABLES, runs.lake), runs.instance)
     assert request.asset_selection == [compaction_key(orders)]
-    versions = {table.key: runs.data_version(table) for table in TABLES}
+    versions = runs.data_versions()
 
     result = runs.of(compaction_key(orders))
 
@@ -139,8 +144,8 @@ def test_a_compaction_is_asked_for_runs_as_predicted_and_sets_off_nothing(runs: 
     assert passed(result) == {"readable": True, "small_files": True, "log_debt": True, "breaker": True, "quarantine": True}
     assert ask(compaction_sensor(TABLES, runs.lake), runs.instance) == []
     assert dg.evaluate_automation_conditions(runs.definitions(), runs.instance, cursor=cursor).total_requested == 0
-    runs.of(*(table_key(table) for table in TABLES))
-    assert {table.key: runs.data_version(table) for table in TABLES} == versions
+    runs.all_tables()
+    assert runs.data_versions() == versions
 
 
 def test_what_was_loaded_is_not_asked_for_again(runs: Runs) -> None:
@@ -156,7 +161,7 @@ def test_what_was_loaded_is_not_asked_for_again(runs: Runs) -> None:
 def test_the_session_is_in_the_runs_tags_and_no_secret_in_its_events(runs: Runs) -> None:
     runs.land("1.json", "a")
     run = runs.instance.get_run_by_id(runs.of(table_key(orders)).run_id)
-    assert run is not None and run.tags[".dagster/lakehouse_session"]
+    assert run.tags[".dagster/lakehouse_session"]
     token = (runs.lake.settings.home / "server" / "token").read_text().strip()
     events = "\n".join(entry.to_json() for entry in runs.instance.all_logs(run.run_id))
     assert token not in events and TOKEN_VARIABLE not in events

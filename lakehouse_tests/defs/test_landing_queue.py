@@ -16,7 +16,8 @@ from lakehouse.engine.journal.landed_batches import FOLD_EVERY, LandedBatches, l
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.landing import queue
 from lakehouse.engine.landing.handed_over import handed_over
-from lakehouse_tests.defs.example import example_settings, materialized, skip_text, tick_of
+from lakehouse_tests.defs.dagster_events import materialized, skip_text, tick_of
+from lakehouse_tests.defs.example import example_settings
 from lakehouse_tests.engine.conftest import aws, bucket, endpoint  # noqa: F401  # fixtures
 
 LANDING = Landing(prefix="landing/orders/", format="json", schema="id STRING", queue="landing", max_batch_files=2)
@@ -57,8 +58,7 @@ def test_a_tick_at_rest_lists_nothing_and_says_what_the_queue_gave(lake: Lake, i
     lake.store.put("landing/orders/1.json", b"{}")
     [request] = tick().run_requests or []
     assert request.tags[handed_over_tag(orders)] == "1"
-    found = handed_over(lake.store, orders.key, LANDING, 1, None)
-    assert found is not None and [file.name for file in found] == ["1.json"]
+    assert [file.name for file in handed_over(lake.store, orders.key, LANDING, 1, None)] == ["1.json"]
     loaded(lake, instance, 1, "1.json")
     assert skip_text(tick()) == "bronze/orders: nothing new has landed; the table holds 1 file; queue landing: 0 messages, 1 deleted"
     lake.store.requests.clear()

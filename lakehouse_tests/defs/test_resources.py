@@ -14,10 +14,6 @@ from lakehouse_tests.defs.example import example_settings
 from lakehouse_tests.s3_servers import BUCKET, s3_server
 
 
-def test_it_is_dagster_pysparks_own(tmp_path: Path) -> None:
-    assert isinstance(spark_resource(example_settings(tmp_path)), LazyPySparkResource)
-
-
 def test_a_server_that_is_down_is_noticed_at_once(tmp_path: Path) -> None:
     with pytest.raises(Transient, match="lakehouse server start"):
         _ = spark_resource(example_settings(tmp_path)).spark_session
@@ -36,7 +32,8 @@ def test_its_configuration_says_where_spark_is_and_no_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: str, shown: dict[str, str]
 ) -> None:
     monkeypatch.setenv("SPARK_CONNECT_AUTHENTICATE_TOKEN", "tok-8391")
-    assert spark_resource(example_settings(tmp_path, LAKEHOUSE_SPARK=spark)).spark_config == shown
+    resource = spark_resource(example_settings(tmp_path, LAKEHOUSE_SPARK=spark))
+    assert isinstance(resource, LazyPySparkResource) and resource.spark_config == shown
 
 
 @dg.asset

@@ -19,7 +19,8 @@ from lakehouse.defs.run_ownership import carrier, close_dead_runs, close_lost_ru
 from lakehouse.engine.clock import now_ms
 from lakehouse.runtime.dagster_home import dagster_home
 from lakehouse.runtime.processes import identify, process_space
-from lakehouse_tests.defs.example import TABLES, example_lake, example_settings, materialized, tick_of, totals
+from lakehouse_tests.defs.dagster_events import materialized, tick_of
+from lakehouse_tests.defs.example import TABLES, example_lake, example_settings, totals
 
 POOL = "table_bronze_orders"
 
@@ -41,23 +42,21 @@ def gone() -> tuple[int, str]:
     """A process that was."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         known = identify(process.pid)
-    assert known is not None and not known.is_alive
+    assert not known.is_alive
     return known.pid, known.born
 
 
 def under_way(
-    records: dg.DagsterInstance, *, by: tuple[int, str] | None = None, run_id: str = "", status: DagsterRunStatus = DagsterRunStatus.STARTED
+    records: dg.DagsterInstance, *, by: tuple[int, str] | None = None, status: DagsterRunStatus = DagsterRunStatus.STARTED
 ) -> str:
-    run_id = run_id or str(uuid4())
+    run_id = str(uuid4())
     tags = {} if by is None else {"lakehouse/process": f"{run_id} {by[0]} {by[1]}"}
     records.add_run(dg.DagsterRun(job_name="__ASSET_JOB", run_id=run_id, status=status, tags=tags))
     return run_id
 
 
 def status_of(records: dg.DagsterInstance, run_id: str) -> DagsterRunStatus:
-    run = records.get_run_by_id(run_id)
-    assert run is not None
-    return run.status
+    return records.get_run_by_id(run_id).status
 
 
 def holders(records: dg.DagsterInstance) -> set[str]:
@@ -138,9 +137,7 @@ def test_a_compaction_whose_process_is_gone_blocks_no_other_and_fails_with_a_sen
 
 @linux_only
 def test_only_a_compaction_whose_process_was_here_is_taken_for_lost(records: dg.DagsterInstance, gone: tuple[int, str]) -> None:
-    here = process_space()
-    me = identify(os.getpid())
-    assert here is not None and me is not None
+    here, me = process_space(), identify(os.getpid())
     of_assets(records, COMPACTIONS[0], by=gone, process_space=f"{{run_id}} another boot {here}")
     of_assets(records, COMPACTIONS[0], by=gone, process_space=here)  # copied from the run that it repeats
     of_assets(records, COMPACTIONS[0], by=gone, process_space="")
@@ -164,12 +161,8 @@ def test_a_run_that_waits_for_its_next_try_is_not_lost(records: dg.DagsterInstan
 
 def test_a_repeated_run_does_not_inherit_the_process_of_the_first(records: dg.DagsterInstance, gone: tuple[int, str]) -> None:
     first = records.get_run_by_id(under_way(records, by=gone))
-    assert first is not None and carrier(first) is not None
-    assert carrier(replace_id(first)) is None
-
-
-def replace_id(run: dg.DagsterRun) -> dg.DagsterRun:
-    return dg.DagsterRun(job_name=run.job_name, run_id=str(uuid4()), tags=run.tags)
+    assert carrier(first) is not None
+    assert carrier(dg.DagsterRun(job_name=first.job_name, run_id=str(uuid4()), tags=first.tags)) is None
 
 
 def test_up_closes_them_in_a_process_of_its_own(

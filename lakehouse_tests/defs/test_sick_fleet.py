@@ -24,7 +24,7 @@ from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.table_health import assess
 from lakehouse_tests.cli.conftest import Terminal
-from lakehouse_tests.defs.example import tick_of
+from lakehouse_tests.defs.dagster_events import skip_text, tick_of
 from lakehouse_tests.defs.sick_fleet import FLEET, advised, healthy, looped, paused, sick
 
 pytestmark = pytest.mark.spark
@@ -63,14 +63,8 @@ def append_two_files(lake: Lake, table: Table) -> None:
 
 def held(lake: Lake) -> dict[str, str]:
     """Who is left alone, and why, as the lake itself tells it."""
-    found: dict[str, str] = {}
-    for table in FLEET:
-        facts = lake.facts(table.key)
-        assert facts is not None
-        off = hold_back_now(lake, table, facts.history)
-        if off is not None:
-            found[table.key] = off.reason.name
-    return found
+    found = {table.key: hold_back_now(lake, table, lake.facts(table.key).history) for table in FLEET}
+    return {key: off.reason.name for key, off in found.items() if off is not None}
 
 
 def test_each_is_left_alone_for_its_reason_and_the_others_are_served(
@@ -98,7 +92,7 @@ def test_each_is_left_alone_for_its_reason_and_the_others_are_served(
     [request] = tick(lake, instance).run_requests or []
     assert request.asset_selection == [compaction_key(healthy)]
     assert compacted(healthy).success
-    check_the_sensors_text(tick(lake, instance).skip_reason)
+    check_the_sensors_text(skip_text(tick(lake, instance)))
 
     assert breaker_check(lake, instance, sick) == (False, "3 compactions in a row did not succeed")
     assert breaker_check(lake, instance, looped) == (False, "the same bytes were rewritten 3 times in a row for nothing")
@@ -115,9 +109,7 @@ def test_each_is_left_alone_for_its_reason_and_the_others_are_served(
 
 def spoil(lake: Lake, table: Table) -> Callable[[], int]:
     """One live file of the table is overwritten with garbage of the same length; what is returned puts it right again."""
-    facts = lake.facts(table.key)
-    assert facts is not None
-    path = Path(lake.settings.root) / table.key / facts.snapshot.files[0].path
+    path = Path(lake.settings.root) / table.key / lake.facts(table.key).snapshot.files[0].path
     data = path.read_bytes()
     path.write_bytes(b"x" * len(data))
     path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
@@ -126,9 +118,7 @@ def spoil(lake: Lake, table: Table) -> Callable[[], int]:
 
 def observe(lake: Lake, instance: dg.DagsterInstance, table: Table) -> None:
     """The event that every write of ours leaves."""
-    facts = lake.facts(table.key)
-    assert facts is not None
-    metadata = table_metadata(table, assess(lake, table, facts))
+    metadata = table_metadata(table, assess(lake, table, lake.facts(table.key)))
     instance.report_runless_asset_event(dg.AssetObservation(table_key(table), metadata=metadata))
 
 
@@ -136,9 +126,8 @@ def tick(lake: Lake, instance: dg.DagsterInstance) -> dg.SensorResult:
     return tick_of(compaction_sensor(FLEET, lake), instance)
 
 
-def check_the_sensors_text(reason: dg.SkipReason | None) -> None:
-    assert reason is not None
-    told = dict(line.split(": ", 1) for line in (reason.skip_message or "").split(";\n"))
+def check_the_sensors_text(text: str) -> None:
+    told = dict(line.split(": ", 1) for line in text.split(";\n"))
     assert told[healthy.key].startswith("0 mergeable files")
     assert told[sick.key].startswith("3 compactions in a row did not succeed")
     assert told[paused.key].startswith("paused since")
@@ -163,6 +152,4 @@ def breaker_check(lake: Lake, instance: dg.DagsterInstance, table: Table) -> tup
 
 
 def version_of(lake: Lake, table: Table) -> int:
-    facts = lake.facts(table.key)
-    assert facts is not None
-    return facts.snapshot.version
+    return lake.facts(table.key).snapshot.version

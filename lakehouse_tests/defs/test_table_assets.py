@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -15,24 +14,14 @@ from lakehouse.defs.keys import pool_of, table_key
 from lakehouse.defs.landing import landing_assets
 from lakehouse.defs.resources import spark_resource
 from lakehouse.defs.table_assets import data_version, table_asset
-from lakehouse_tests.defs.example import (
-    TABLES,
-    begun,
-    ended,
-    example_lake,
-    latest_orders,
-    materialized,
-    materialized_by,
-    observed,
-    orders,
-    totals,
-)
+from lakehouse.engine.lake import Lake
+from lakehouse_tests.defs.dagster_events import begun, ended, materialized, materialized_by, observed
+from lakehouse_tests.defs.example import TABLES, latest_orders, orders, totals
 from lakehouse_tests.log_builder import LogBuilder
 
 
 @pytest.fixture
-def definitions(tmp_path: Path) -> dg.Definitions:
-    lake = example_lake(tmp_path)
+def definitions(lake: Lake) -> dg.Definitions:
     assets = [*landing_assets(TABLES, lake), *(table_asset(table, lake) for table in TABLES)]
     return dg.Definitions(assets=assets, resources={"spark": spark_resource(lake.settings)})
 
@@ -60,32 +49,36 @@ def table_keys() -> list[dg.AssetKey]:
     return [table_key(table) for table in (latest_orders, totals)]
 
 
-def all_materialized(instance: dg.DagsterInstance) -> None:
+@pytest.fixture
+def automation(definitions: dg.Definitions, instance: dg.DagsterInstance) -> Automation:
+    """Evaluations of tables that were all materialized."""
     for place, table in enumerate((orders, latest_orders, totals)):
         materialized(instance, table, data_version=f"{place}")
+    return Automation(definitions, instance)
 
 
-def test_new_rows_set_off_what_is_downstream(definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
-    all_materialized(instance)
-    automation = Automation(definitions, instance)
+def succeeded(instance: dg.DagsterInstance, run: dg.DagsterRun, data_version: str) -> None:
+    """The run made both of them."""
+    for table in (latest_orders, totals):
+        materialized_by(instance, run, table, data_version=data_version)
+    ended(instance, run, DagsterEventType.RUN_SUCCESS)
+
+
+def test_new_rows_set_off_what_is_downstream(automation: Automation, instance: dg.DagsterInstance) -> None:
     assert automation.tick() == set()
     materialized(instance, orders, data_version="1")
     assert "silver/orders" in automation.tick()
     assert automation.tick() == set()
 
 
-def test_a_run_that_changed_no_row_sets_off_nothing(definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
-    all_materialized(instance)
-    automation = Automation(definitions, instance)
+def test_a_run_that_changed_no_row_sets_off_nothing(automation: Automation, instance: dg.DagsterInstance) -> None:
     materialized(instance, orders, data_version="0")
     assert automation.tick() == set()
     materialized(instance, orders, data_version="7")
     assert "silver/orders" in automation.tick()
 
 
-def test_a_compaction_sets_off_nothing(definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
-    all_materialized(instance)
-    automation = Automation(definitions, instance)
+def test_a_compaction_sets_off_nothing(automation: Automation, instance: dg.DagsterInstance) -> None:
     for table in (orders, latest_orders):
         observed(instance, table, file_count=1)
     assert automation.tick() == set()
@@ -94,10 +87,8 @@ def test_a_compaction_sets_off_nothing(definitions: dg.Definitions, instance: dg
 
 
 def test_rows_written_while_nobody_looked_are_not_lost_behind_an_unchanged_run(
-    definitions: dg.Definitions, instance: dg.DagsterInstance
+    automation: Automation, instance: dg.DagsterInstance
 ) -> None:
-    all_materialized(instance)
-    automation = Automation(definitions, instance)
     materialized(instance, orders, data_version="1")
     materialized(instance, orders, data_version="1")
     assert "silver/orders" in automation.tick()
@@ -112,10 +103,8 @@ def test_the_first_rows_set_off_a_table_that_does_not_exist_yet(definitions: dg.
 
 @pytest.mark.parametrize("when", ["in the tick after the request", "while the follower runs", "after it, before the next tick"])
 def test_rows_that_come_while_a_follower_is_asked_for_or_runs_set_it_off_once_more(
-    definitions: dg.Definitions, instance: dg.DagsterInstance, when: str
+    automation: Automation, instance: dg.DagsterInstance, when: str
 ) -> None:
-    all_materialized(instance)
-    automation = Automation(definitions, instance)
     both = {"silver/orders", "gold/totals"}
 
     def lands(now: str) -> None:
@@ -124,32 +113,26 @@ def test_rows_that_come_while_a_follower_is_asked_for_or_runs_set_it_off_once_mo
 
     materialized(instance, orders, data_version="5")
     assert automation.tick() == both
-    run = begun(instance, *map(table_key, (latest_orders, totals)))
+    run = begun(instance, *table_keys())
     lands("in the tick after the request")
     assert automation.tick() == set()
     lands("while the follower runs")
     assert automation.tick() == set()
-    for table in (latest_orders, totals):
-        materialized_by(instance, run, table, data_version="6")
-    ended(instance, run, DagsterEventType.RUN_SUCCESS)
+    succeeded(instance, run, "6")
     lands("after it, before the next tick")
     asked = [automation.tick() for _ in range(3)]
     assert sorted(map(len, asked)) == [0, 0, 2] and both in asked
 
-    run = begun(instance, *map(table_key, (latest_orders, totals)))
+    run = begun(instance, *table_keys())
     automation.tick()
-    for table in (latest_orders, totals):
-        materialized_by(instance, run, table, data_version="7")
-    ended(instance, run, DagsterEventType.RUN_SUCCESS)
+    succeeded(instance, run, "7")
     assert [automation.tick() for _ in range(4)] == [set()] * 4
 
 
-def test_a_follower_whose_run_failed_is_asked_for_again_after_a_while(definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
-    all_materialized(instance)
-    automation = Automation(definitions, instance)
+def test_a_follower_whose_run_failed_is_asked_for_again_after_a_while(automation: Automation, instance: dg.DagsterInstance) -> None:
     materialized(instance, orders, data_version="5")
     assert "silver/orders" in automation.tick()
-    run = begun(instance, *map(table_key, (latest_orders, totals)))
+    run = begun(instance, *table_keys())
     automation.tick()
     ended(instance, run, DagsterEventType.RUN_FAILURE)
     assert [automation.tick() for _ in range(2)] == [set(), set()]
@@ -173,8 +156,7 @@ def test_a_table_that_was_made_anew_by_as_many_commits_has_another_data_version(
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_a_table_and_its_compaction_share_one_pool(tmp_path: Path, table: Table) -> None:
-    lake = example_lake(tmp_path)
+def test_a_table_and_its_compaction_share_one_pool(lake: Lake, table: Table) -> None:
     assert table_asset(table, lake).op.pool == compaction_asset(table, lake).op.pool == pool_of(table)
     assert len({pool_of(each) for each in TABLES}) == len(TABLES)
 

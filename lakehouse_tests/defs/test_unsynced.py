@@ -1,7 +1,6 @@
 """Upkeep stands beside its table: no write makes it look out of date, and a compaction sets nothing off but its own vacuum."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -19,7 +18,8 @@ from lakehouse.defs.resources import spark_resource
 from lakehouse.defs.table_assets import table_asset
 from lakehouse.defs.vacuum import vacuum_asset
 from lakehouse.engine.lake import Lake
-from lakehouse_tests.defs.example import example_lake, materialized, observed, orders
+from lakehouse_tests.defs.dagster_events import materialized, observed
+from lakehouse_tests.defs.example import orders
 
 
 @table(key="silver/counts", inputs=[orders], write=Overwrite(), vacuum=Vacuum(after_compaction=True))
@@ -31,9 +31,9 @@ def counts(orders: Any) -> Any:
 TABLES = (orders, counts)
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return example_lake(tmp_path)
+def upkeep_of(lake: Lake) -> list[dg.AssetsDefinition]:
+    vacuums = [vacuum_asset(each, lake, lambda: (lake, TABLES)) for each in TABLES]
+    return [*vacuums, *(compaction_asset(each, lake) for each in TABLES)]
 
 
 @pytest.fixture
@@ -41,8 +41,7 @@ def definitions(lake: Lake) -> dg.Definitions:
     assets = [
         *landing_assets(TABLES, lake),
         *(table_asset(each, lake) for each in TABLES),
-        *(compaction_asset(each, lake) for each in TABLES),
-        *(vacuum_asset(each, lake, TABLES) for each in TABLES),
+        *upkeep_of(lake),
         inventory_asset(TABLES, lake),
     ]
     return dg.Definitions(assets=assets, resources={"spark": spark_resource(lake.settings)})
@@ -109,14 +108,7 @@ def test_in_a_run_of_everything_upkeep_comes_last_and_a_table_that_is_not_made_y
     def write_counts() -> None: ...
 
     result = dg.materialize(
-        [
-            *(vacuum_asset(each, lake, lambda: (lake, TABLES)) for each in TABLES),
-            *(compaction_asset(each, lake) for each in TABLES),
-            write_orders,
-            write_counts,
-        ],
-        resources={"spark": spark_resource(lake.settings)},
-        instance=instance,
+        [*upkeep_of(lake), write_orders, write_counts], resources={"spark": spark_resource(lake.settings)}, instance=instance
     )
     begun = [each.step_key for each in instance.all_logs(result.run_id, of_type=dg.DagsterEventType.STEP_START)]
     upkeep = ["compaction__bronze__orders", "compaction__silver__counts", "vacuum__bronze__orders"]

@@ -1,7 +1,6 @@
 """When a vacuum runs by itself."""
 
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,11 +21,32 @@ from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum import run
 from lakehouse_tests.core.vacuum.test_plan import past
-from lakehouse_tests.defs.example import example_lake, orders
+from lakehouse_tests.defs.example import orders
 from lakehouse_tests.log_builder import LogBuilder
 
 Work = run._Work  # patched below, and made by itself
 HELD = replace(orders, vacuum=Vacuum(after_compaction=True))
+
+
+@pytest.fixture
+def written(lake: Lake) -> None:
+    """The table has a version."""
+    LogBuilder(lake.store, orders.key).create().append([("f", 100, 1)]).store_data()
+
+
+def vacuumed(lake: Lake, instance: dg.DagsterInstance, *, by_itself: bool = False) -> dg.ExecuteInProcessResult:
+    """A run of the table's vacuum."""
+    return dg.materialize(
+        [vacuum_asset(orders, lake, lambda: (lake, [orders]))],
+        instance=instance,
+        resources={"spark": spark_resource(lake.settings)},
+        tags={"dagster/from_automation_condition": "true"} if by_itself else {},
+        raise_on_error=False,
+    )
+
+
+def told_by(done: dg.ExecuteInProcessResult) -> list[dg.AssetMaterialization]:
+    return list(done.asset_materializations_for_node(f"vacuum__{orders.key.replace('/', '__')}"))
 
 
 def definitions(table: Table, lake: Lake) -> dg.Definitions:
@@ -41,8 +61,7 @@ def reported(instance: dg.DagsterInstance, key: dg.AssetKey) -> None:
 
 
 @pytest.mark.parametrize(("table", "after_compaction"), [(orders, 0), (HELD, 1)])
-def test_it_follows_a_new_inventory_and_no_write(tmp_path: Path, instance: dg.DagsterInstance, table: Table, after_compaction: int) -> None:
-    lake = example_lake(tmp_path)
+def test_it_follows_a_new_inventory_and_no_write(lake: Lake, instance: dg.DagsterInstance, table: Table, after_compaction: int) -> None:
     defs, triggers = definitions(table, lake), [inventory_key(lake), compaction_key(table)]
     seen = dg.evaluate_automation_conditions(defs, instance)
     assert seen.total_requested == 0
@@ -57,8 +76,7 @@ def test_it_follows_a_new_inventory_and_no_write(tmp_path: Path, instance: dg.Da
         seen = dg.evaluate_automation_conditions(defs, instance, cursor=seen.cursor)
 
 
-def test_a_table_that_was_never_compacted_is_vacuumed_all_the_same(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    lake = example_lake(tmp_path)
+def test_a_table_that_was_never_compacted_is_vacuumed_all_the_same(lake: Lake, instance: dg.DagsterInstance) -> None:
     defs = definitions(HELD, lake)
     seen = dg.evaluate_automation_conditions(defs, instance)
     for _ in range(2):
@@ -69,33 +87,29 @@ def test_a_table_that_was_never_compacted_is_vacuumed_all_the_same(tmp_path: Pat
         seen = dg.evaluate_automation_conditions(defs, instance, cursor=seen.cursor)
 
 
+@pytest.mark.usefixtures("written")
 @pytest.mark.parametrize("failed", [{}, {"f": "AccessDenied", "g": "AccessDenied"}])
-def test_a_table_that_is_left_alone_keeps_what_its_last_vacuum_could_not_delete(
-    tmp_path: Path, instance: dg.DagsterInstance, failed: dict[str, str]
+@pytest.mark.parametrize("by_itself", [True, False])
+def test_a_paused_table_is_left_alone_keeps_what_its_last_vacuum_could_not_delete_and_fails_only_a_run_that_a_person_asked_for(
+    lake: Lake, instance: dg.DagsterInstance, failed: dict[str, str], by_itself: bool
 ) -> None:
-    lake = example_lake(tmp_path)
-    LogBuilder(lake.store, orders.key).create().append([("f", 100, 1)]).store_data()
-    Journal(lake.store).record_vacuum(orders.key, past(failed=failed))
-    Journal(lake.store).pause(Pause(table=orders.key, since_ms=now_ms(), why="a backfill"))
-    done = dg.materialize(
-        [vacuum_asset(orders, lake, lambda: (lake, [orders]))],
-        instance=instance,
-        resources={"spark": spark_resource(lake.settings)},
-        tags={"dagster/from_automation_condition": "true"},
-    )
-    [check] = done.get_asset_check_evaluations()
+    journal = Journal(lake.store)
+    journal.record_vacuum(orders.key, past(failed=failed))
+    journal.pause(Pause(table=orders.key, since_ms=now_ms(), why="a backfill"))
+    done = vacuumed(lake, instance, by_itself=by_itself)
+    checks = [(check.check_name, check.passed, check.description) for check in done.get_asset_check_evaluations()]
     said = "2 file(s) could not be deleted, like f: AccessDenied" if failed else "no deletion failed"
-    assert (check.check_name, check.passed, check.description) == (DELETED, not failed, said)
+    assert checks == ([(DELETED, not failed, said)] if by_itself else [])
+    assert done.success == by_itself and len(journal.vacuums(orders.key)) == 1
 
 
+@pytest.mark.usefixtures("written")
 @pytest.mark.parametrize("deleted", [True, False])
 def test_a_vacuum_that_may_not_delete_fails_its_check_and_the_command(
-    tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, deleted: bool
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, deleted: bool
 ) -> None:
     """1,001 keys are denied inside an answer that says 200: a thousand are named, and storage is looked through again."""
     failed = {} if deleted else {f"f{number:04}": "AccessDenied" for number in range(1_001)}
-    lake = example_lake(tmp_path)
-    LogBuilder(lake.store, orders.key).create().append([("f", 100, 1)]).store_data()
 
     class Denied(Work):
         def __init__(self, *arguments: Any) -> None:
@@ -103,10 +117,8 @@ def test_a_vacuum_that_may_not_delete_fails_its_check_and_the_command(
             self.failed, self.spared = dict(failed), dict(failed)
 
     monkeypatch.setattr(run, "_Work", Denied)
-    done = dg.materialize(
-        [vacuum_asset(orders, lake, lambda: (lake, [orders]))], instance=instance, resources={"spark": spark_resource(lake.settings)}
-    )
-    [check], [told] = done.get_asset_check_evaluations(), done.asset_materializations_for_node(f"vacuum__{orders.key.replace('/', '__')}")
+    done = vacuumed(lake, instance)
+    [check], [told] = done.get_asset_check_evaluations(), told_by(done)
     document = told.metadata["lakehouse/vacuum"].value
     [noted] = Journal(lake.store).vacuums(orders.key)
     assert check.passed == noted.is_complete == deleted
@@ -129,44 +141,20 @@ def test_what_storage_does_not_tell_is_told_as_at_most(monkeypatch: pytest.Monke
     assert f"{orders.key} {said} {orders.key}:" in " ".join(printed.split())
 
 
-@pytest.mark.parametrize("by_itself", [True, False])
-def test_a_paused_table_is_left_alone_and_fails_a_run_only_if_a_person_asked_for_it(
-    tmp_path: Path, instance: dg.DagsterInstance, by_itself: bool
-) -> None:
-    lake = example_lake(tmp_path)
-    LogBuilder(lake.store, orders.key).create().append([("f", 100, 1)]).store_data()
-    Journal(lake.store).pause(Pause(table=orders.key, since_ms=now_ms(), why="a backfill"))
-    done = dg.materialize(
-        [vacuum_asset(orders, lake, lambda: (lake, [orders]))],
-        instance=instance,
-        resources={"spark": spark_resource(lake.settings)},
-        tags={"dagster/from_automation_condition": "true"} if by_itself else {},
-        raise_on_error=False,
-    )
-    assert done.success == by_itself and Journal(lake.store).vacuums(orders.key) == ()
-
-
 @pytest.mark.parametrize("mode", ["recommend", "off"])
-def test_nothing_runs_by_itself_unless_the_declaration_says_so(tmp_path: Path, mode: str) -> None:
-    asset = vacuum_asset(replace(orders, vacuum=Vacuum(mode=mode)), example_lake(tmp_path), [orders])  # type: ignore[arg-type]
+def test_nothing_runs_by_itself_unless_the_declaration_says_so(lake: Lake, mode: str) -> None:
+    asset = vacuum_asset(replace(orders, vacuum=Vacuum(mode=mode)), lake, [orders])  # type: ignore[arg-type]
     assert not asset.automation_conditions_by_key
 
 
-def test_nothing_to_delete_takes_no_spark(tmp_path: Path, instance: dg.DagsterInstance, no_java: None) -> None:
-    lake = example_lake(tmp_path)
-    LogBuilder(lake.store, orders.key).create().append([("f", 100, 1)]).store_data()
-    done = dg.materialize(
-        [vacuum_asset(orders, lake, lambda: (lake, [orders]))], instance=instance, resources={"spark": spark_resource(lake.settings)}
-    )
-    [told] = done.asset_materializations_for_node(f"vacuum__{orders.key.replace('/', '__')}")
+@pytest.mark.usefixtures("no_java", "written")
+def test_nothing_to_delete_takes_no_spark(lake: Lake, instance: dg.DagsterInstance) -> None:
+    [told] = told_by(vacuumed(lake, instance))
     assert (told.metadata["lakehouse/files"].value, told.metadata["lakehouse/actual_files"].value) == (0, 0)
     [past] = Journal(lake.store).vacuums(orders.key)
     assert (past.mode, past.is_complete, past.deleted_files) == ("FULL", True, 0)
 
 
-def test_a_table_that_is_not_there_yet_is_told_and_no_failure(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    lake = example_lake(tmp_path)
-    done = dg.materialize(
-        [vacuum_asset(orders, lake, lambda: (lake, [orders]))], instance=instance, resources={"spark": spark_resource(lake.settings)}
-    )
-    assert done.success and done.asset_materializations_for_node(f"vacuum__{orders.key.replace('/', '__')}") == []
+def test_a_table_that_is_not_there_yet_is_told_and_no_failure(lake: Lake, instance: dg.DagsterInstance) -> None:
+    done = vacuumed(lake, instance)
+    assert done.success and told_by(done) == []

@@ -17,7 +17,7 @@ from lakehouse.core.settings import Settings
 from lakehouse.engine.adoption.guard import refuse_commits
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.session_settings import session_confs
-from lakehouse_tests.defs.example import sensor_tick
+from lakehouse_tests.defs.dagster_events import sensor_tick
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,17 +20,17 @@ from lakehouse.core.declaration.vacuum_policy import Vacuum
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.defs.adoption.observed import observation_sensor
-from lakehouse.defs.compaction import compaction_asset, compaction_sensor
+from lakehouse.defs.compaction import compaction_asset, compaction_schedules, compaction_sensor
 from lakehouse.defs.health import health_check
 from lakehouse.defs.keys import vacuum_key
 from lakehouse.defs.resources import lake_of, lake_resources, spark_resource
-from lakehouse.defs.upkeep.schedules import automation_sensor, compaction_schedules
+from lakehouse.defs.table_assets import automation_sensor
 from lakehouse.defs.vacuum import vacuum_asset
 from lakehouse.engine.declared_tables import address_of, adopted_tables, checked
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import real_address
 
-# Each run opens a driver of its own, so that nothing has to be started beside `dagster dev`.
+# Of a project that has no Spark server: each run opens a driver of its own, so that nothing has to be started beside `dagster dev`.
 _DEFAULTS = {"LAKEHOUSE_SPARK": "local[2]", "LAKEHOUSE_REPLAY": "off"}
 # A project may have a resource `spark` of its own.
 _SPARK = "lakehouse_spark"
@@ -65,7 +65,8 @@ def maintain(
         Refused: no asset has an address, or one is none; two of them are one table; a setting is not accepted.
     """
     start = str(Path(base or Path.cwd()).resolve())
-    settings = _settings(start)
+    given = {name: value for name, value in os.environ.items() if value or name not in _DEFAULTS}
+    settings = parse_settings({**_DEFAULTS, **given}, base=Path(start))
     found = dict[str, Table]()
     for asset_key, uri, pool in _written(tables):
         adopted, shown = _adopted(asset_key, uri, pool, base=start, writers=writers, orphans=orphans), asset_key.to_user_string()
@@ -79,9 +80,40 @@ def maintain(
         raise Refused(f"maintain: no asset has {' or '.join(_URI_KEYS)} in its metadata; accepted: such assets, or {{asset key: address}}")
     known = _TABLES.setdefault(settings.root, {})
     known.update(checked({**known, **found}, settings))
-    return _definitions(
-        list(found.values()), settings, name=name, vacuum_cron=vacuum_cron, assets_are_known=not isinstance(tables, Mapping)
-    )
+    are_known = not isinstance(tables, Mapping)
+    return _definitions([*found.values()], settings, name=name, vacuum_cron=vacuum_cron, assets_are_known=are_known)
+
+
+class MaintainedTablesScaffolder(dg.Scaffolder[Any]):
+    """Writes a `defs.yaml` in which one line has to be changed."""
+
+    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
+        """Writes it."""
+        dg.scaffold_component(request, {"tables": {"sales/orders": "s3://warehouse/sales/orders"}, "writers": "unknown"})
+
+
+@dg.scaffold_with(MaintainedTablesScaffolder)
+class MaintainedTables(dg.Component, dg.Model, dg.Resolvable):
+    """Compaction, vacuum, checks and sensors for Delta tables that other assets write.
+
+    `tables` are asset keys with the addresses of their tables; relative ones start at the project's root. The other words are those of
+    `lakehouse.maintain`; `min_small_files` and `target_file_bytes` are the knobs that a person turns first, 0 leaves the layer's.
+    """
+
+    tables: dict[str, str]
+    name: str = "maintenance"
+    layer: str = "silver"
+    writers: str = "unknown"
+    orphans: str = "keep"
+    min_small_files: int = 0
+    target_file_bytes: int = 0
+    vacuum_cron: str = VACUUM_CRON
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """The definitions of the tables' upkeep."""
+        knobs = self.model_dump(include={"min_small_files", "target_file_bytes"})
+        words = self.model_dump(exclude={"tables", *knobs})
+        return maintain(self.tables, compaction=Compaction(**knobs), base=context.project_root, **words)
 
 
 def _adopted(
@@ -98,12 +130,6 @@ def _adopted(
             f'accepted: pool="…" on the asset, writers="unknown", or {{"{shown}": {uri!r}}} where you see to it yourself'
         )
     return Adopted(uri=address, writers=writers, orphans=orphans, asset_key=tuple(asset_key.path), pool=pool or "")
-
-
-def _settings(base: str) -> Settings:
-    """The settings of the environment, with what suits a project that has no Spark server of its own."""
-    given = {name: value for name, value in os.environ.items() if not (name in _DEFAULTS and not value)}
-    return parse_settings({**_DEFAULTS, **given}, base=Path(base))
 
 
 def _definitions(tables: Sequence[Table], settings: Settings, *, name: str, vacuum_cron: str, assets_are_known: bool) -> dg.Definitions:
@@ -155,14 +181,12 @@ def _written(tables: Mapping[str, str] | Iterable[Any]) -> Iterable[tuple[dg.Ass
         yield from ((dg.AssetKey.from_user_string(key), uri, "") for key, uri in tables.items())
         return
     for asset in tables:
-        if not isinstance(asset, dg.AssetsDefinition | dg.AssetSpec | dg.SourceAsset):
+        specs, pool = [asset], ""
+        if isinstance(asset, dg.AssetsDefinition):
+            specs, pool = asset.specs, getattr(asset.node_def, "pool", None) if asset.is_executable else ""
+        elif not isinstance(asset, dg.AssetSpec | dg.SourceAsset):
             raise Refused(f"maintain: {asset!r} is no asset; accepted: assets, or a mapping of asset keys to addresses")
-        runs_here = isinstance(asset, dg.AssetsDefinition) and asset.is_executable
-        pool = getattr(asset.node_def, "pool", None) if runs_here else ""  # type: ignore[union-attr]
-        specs = asset.specs if isinstance(asset, dg.AssetsDefinition) else [asset]
-        for spec in specs:
-            if (uri := _uri_in(spec.metadata)) is not None:
-                yield spec.key, uri, pool
+        yield from ((spec.key, uri, pool) for spec in specs if (uri := _uri_in(spec.metadata)) is not None)
 
 
 def _uri_in(metadata: Mapping[str, Any]) -> str | None:

@@ -17,6 +17,7 @@ import dagster as dg
 from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.checks import CheckResult
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.table_facts import LogFile
 from lakehouse.core.errors import LakehouseError, Transient
 from lakehouse.defs.dagster_records import newest_facts
 from lakehouse.defs.failures import dagster_words
@@ -37,20 +38,26 @@ _READ_SECONDS, _ASKED_AT_ONCE = 20, 16
 _CHECK_AGAIN_MS = 3_600_000
 # Source: dagster 1.13, dagster/_core/definitions/data_version.py
 _DATA_VERSION = "dagster/data_version"
-_UNREADABLE, _NOT_MADE = -1, -2
-_WITHOUT_VERSION = {_UNREADABLE: "it cannot be read", _NOT_MADE: "it is not made yet"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
-    """A table as it was observed last: its version, when that commit's file was written, and its last checks.
+    """A table as it was observed last: the newest file of its log, `None` where it could not be read or is not made yet; and its checks."""
 
-    A version below 0 is none: the table could not be read, or is not made yet.
-    """
-
-    version: int
-    commit_ms: int = 0
+    newest: LogFile | None = None
+    is_made: bool = True
     checked_ms: int = 0
+
+    @property
+    def sentence(self) -> str:
+        if self.newest is not None:
+            return f"version {self.newest.version}"
+        return "it cannot be read" if self.is_made else "it is not made yet"
+
+    @property
+    def has_fresh_checks(self) -> bool:
+        """Whether its checks were made within the hour; any that lie ahead are of a clock that was set back since."""
+        return 0 <= now_ms() - self.checked_ms < _CHECK_AGAIN_MS
 
 
 def observed_asset(table: Table, lake: Lake) -> Any:
@@ -90,22 +97,21 @@ def observation_sensor(
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         seen, started = _read_cursor(context.cursor), now_ms()
-        hidden = _hidden(context.instance, [table for table in tables if table.key in seen and seen[table.key].version >= 0])
-        changed, events = _changed(tables, lake, seen, hidden=hidden), list[dg.AssetObservation | dg.AssetCheckEvaluation]()
-        told = list[str]()
-        for table in changed:
+        known = [table for table in tables if table.key in seen and seen[table.key].newest is not None]
+        hidden = {table.key for table in known} - newest_facts(context.instance, known).keys()
+        events, told = list[dg.AssetObservation | dg.AssetCheckEvaluation](), list[str]()
+        for table in _changed(tables, lake, seen, hidden=hidden):
             if now_ms() - started > _READ_SECONDS * 1_000:
                 break
             before = seen.pop(table.key, None)  # it is put back behind all others
             try:
                 seen[table.key], found = _observe(table, lake, before)
             except Transient as error:
-                seen[table.key] = before or _Seen(version=_UNREADABLE)
+                seen[table.key] = before or _Seen()
                 told.append(f"{table.key}: {error}")
                 continue
             events += found
-            version = seen[table.key].version
-            told.append(f"{table.key}: {_WITHOUT_VERSION.get(version, f'version {version}')}")
+            told.append(f"{table.key}: {seen[table.key].sentence}")
         cursor = json.dumps({key: asdict(each) for key, each in seen.items() if key in {table.key for table in tables}})
         text = "; ".join(told) or f"nothing new in {len(tables)} tables"
         return dg.SensorResult(asset_events=events, cursor=cursor, skip_reason=text)
@@ -120,11 +126,6 @@ def _assessed(table: Table, lake: Lake) -> Assessment | None:
     return facts and assess(lake, table, facts)
 
 
-def _hidden(instance: dg.DagsterInstance, observed: Sequence[Table]) -> Set[str]:
-    """Tables whose observation Dagster no longer has among the newest."""
-    return {table.key for table in observed} - newest_facts(instance, observed).keys()
-
-
 def _changed(tables: Sequence[Table], lake: Lake, seen: Mapping[str, _Seen], *, hidden: Set[str]) -> list[Table]:
     """The tables to read now: never seen, hidden, with a newer commit, or whose newest commit is another; those longest unseen first.
 
@@ -133,18 +134,12 @@ def _changed(tables: Sequence[Table], lake: Lake, seen: Mapping[str, _Seen], *, 
 
     def is_changed(table: Table) -> bool:
         before = seen.get(table.key)
-        if before is None or table.key in hidden or (before.version < 0 and _is_due_again(before.checked_ms)):
+        if before is None or table.key in hidden or (before.newest is None and not before.has_fresh_checks):
             return True
-        if before.version == _UNREADABLE:
-            return False
-        log = f"{table.key}/_delta_log"
         try:
-            if before.version == _NOT_MADE:
-                return is_table(lake.store, table.key)
-            newest = lake.store.stat(_commit(log, before.version))
-            return (newest.modified_ms if newest else 0) != before.commit_ms or lake.store.stat(
-                _commit(log, before.version + 1)
-            ) is not None
+            if before.newest is not None:
+                return lake.has_moved_on(table.key, before.newest)
+            return not before.is_made and is_table(lake.store, table.key)
         except LakehouseError:
             return True  # reading it says what is wrong
 
@@ -160,38 +155,28 @@ def _observe(table: Table, lake: Lake, before: _Seen | None) -> tuple[_Seen, lis
     Raises:
         Transient: storage does not answer.
     """
-    now, assessed = now_ms(), None
-    is_due = before is None or before.version < 0 or _is_due_again(before.checked_ms)
+    now = now_ms()
+    checked_ms = before.checked_ms if before is not None and before.newest is not None and before.has_fresh_checks else None
     try:
         assessed = _assessed(table, lake)
     except Transient:
         raise
     except LakehouseError as error:
         unreadable = CheckResult(name="readable", ok=False, sentence=str(error), is_error=True)
-        return _Seen(version=_UNREADABLE, checked_ms=now), [evaluation_of(table, unreadable)]
+        return _Seen(checked_ms=now), [evaluation_of(table, unreadable)]
     if assessed is None:
-        return _Seen(version=_NOT_MADE, checked_ms=now), []
-    version = assessed.facts.snapshot.version
-    commit = lake.store.stat(_commit(f"{table.key}/_delta_log", version))
+        return _Seen(checked_ms=now, is_made=False), []
     tags = {_DATA_VERSION: data_version(assessed.facts)}
     observation = dg.AssetObservation(table_key(table), metadata=table_metadata(table, assessed), tags=tags)
-    results = [evaluation_of(table, result) for result in judge(table, lake, assessed)] if is_due else []
-    checked_ms = now if is_due or before is None else before.checked_ms
-    return _Seen(version=version, commit_ms=commit.modified_ms if commit else 0, checked_ms=checked_ms), [observation, *results]
-
-
-def _is_due_again(checked_ms: int) -> bool:
-    """Whether a check was made long enough ago to be made again; one that lies ahead is of a clock that was set back since."""
-    return not 0 <= now_ms() - checked_ms < _CHECK_AGAIN_MS
-
-
-def _commit(log: str, version: int) -> str:
-    return f"{log}/{version:020}.json"
+    results = [evaluation_of(table, result) for result in judge(table, lake, assessed)] if checked_ms is None else []
+    seen = _Seen(newest=assessed.facts.newest, checked_ms=now if checked_ms is None else checked_ms)
+    return seen, [observation, *results]
 
 
 def _read_cursor(cursor: str | None) -> dict[str, _Seen]:
     """What was seen before; a cursor that cannot be read costs one reading of every log."""
     try:
-        return {key: _Seen(**each) for key, each in json.loads(cursor or "{}").items()}
-    except (ValueError, TypeError, AttributeError):
+        told = json.loads(cursor or "{}")
+        return {key: _Seen(**{**each, "newest": each["newest"] and LogFile(**each["newest"])}) for key, each in told.items()}
+    except (ValueError, TypeError, AttributeError, KeyError):
         return {}

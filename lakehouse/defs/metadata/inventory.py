@@ -1,14 +1,12 @@
 """An inventory as Dagster metadata: numbers under keys that never change, and where the bytes lie as a picture."""
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from lakehouse.core.inventory.objects import KINDS
-from lakehouse.core.inventory.reconcile import Reconciliation, UsageShare
+from lakehouse.core.inventory.reconcile import Reconciliation
 from lakehouse.core.text import size_text
-from lakehouse.defs.metadata.markdown import Markdown, markdown_table, markdown_value
-from lakehouse.defs.metadata.pictures import stacked_picture
+from lakehouse.defs.metadata.markdown import Markdown, markdown_table, markdown_value, stacked_picture
 from lakehouse.defs.metadata.table import type_of_metadata
 
 if TYPE_CHECKING:
@@ -47,8 +45,13 @@ def inventory_metadata(outcome: "InventoryOutcome", *, now_ms: int) -> type_of_m
 
 def _where_the_bytes_lie(found: Reconciliation) -> tuple[Markdown, Markdown]:
     """The largest tables as bars of their parts, the rest together; below it the same as a table."""
-    by_name = [(table.table, _bytes_by_kind(table.shares)) for table in found.tables]
-    rows = sorted(((name, kinds) for name, kinds in by_name if kinds), key=lambda row: -sum(row[1].values()))
+    kind_of = {part: kind for kind, parts in KINDS.items() for part in parts}
+    by_table = {table.table: Counter[str]() for table in found.tables}
+    for table in found.tables:
+        for share in table.shares:
+            if share.part is not None:
+                by_table[table.table][kind_of[share.part]] += share.size_bytes
+    rows = sorted(((name, kinds) for name, kinds in by_table.items() if kinds), key=lambda row: -row[1].total())
     rest = Counter[str]()
     for _, kinds in rows[_TABLES_DRAWN:]:
         rest.update(kinds)
@@ -56,15 +59,6 @@ def _where_the_bytes_lie(found: Reconciliation) -> tuple[Markdown, Markdown]:
     if unclaimed := sum(share.size_bytes for share in found.unclaimed):
         rows.append(("no table", Counter({"no table": unclaimed})))
     named = sorted({kind for _, kinds in rows for kind in kinds}, key=[*KINDS, "no table"].index)
-    drawn = [(name, kinds, size_text(sum(kinds.values()))) for name, kinds in rows]
-    cells = [[name, *(f"{kinds[kind]:,}" for kind in named), f"{sum(kinds.values()):,}"] for name, kinds in rows]
+    drawn = [(name, kinds, size_text(kinds.total())) for name, kinds in rows]
+    cells = [[name, *(f"{kinds[kind]:,}" for kind in named), f"{kinds.total():,}"] for name, kinds in rows]
     return stacked_picture("bytes", named, drawn), markdown_table(["bytes", *named, "sum"], cells)
-
-
-def _bytes_by_kind(shares: Iterable[UsageShare]) -> Counter[str]:
-    kinds = {part: kind for kind, parts in KINDS.items() for part in parts}
-    found = Counter[str]()
-    for share in shares:
-        if share.part is not None:
-            found[kinds[share.part]] += share.size_bytes
-    return found

@@ -1,12 +1,17 @@
-"""Markdown for Dagster's page: the one place where a text from outside gets into it, and shows itself and nothing else."""
+"""Markdown for Dagster's page: the one place where a text from outside gets into it, and shows itself and nothing else.
 
+A picture is a PNG of one or two KiB within the text.
+"""
+
+import base64
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NewType
 
 import dagster as dg
 
 from lakehouse.core.text import printable
+from lakehouse.report.chart import bar_chart, stacked_bar_chart
 
 # Text that is Markdown already; whatever is not is made so by `markdown_text`.
 Markdown = NewType("Markdown", str)
@@ -30,3 +35,22 @@ def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Markd
 def markdown_value(*parts: Markdown) -> dg.MarkdownMetadataValue:
     """The parts, a paragraph each, as metadata."""
     return dg.MetadataValue.md("\n\n".join(parts))
+
+
+def histogram_picture(bars: Sequence[tuple[str, int, bool]]) -> Markdown:
+    """Markdown that shows one bar per label, its count above it; a bar marked true has the colour of what is small."""
+    return _image("file sizes: " + ", ".join(f"{label}: {count}" for label, count, _ in bars), bar_chart(bars))
+
+
+def stacked_picture(title: str, kinds: Sequence[str], rows: Sequence[tuple[str, Mapping[str, int], str]]) -> Markdown:
+    """Markdown that shows one line per row: its name, its numbers by kind end to end, and what to write behind.
+
+    The kinds have a colour each, and are named above.
+    """
+    words = ", ".join(f"{name}: {text}" for name, _, text in rows)
+    drawn = stacked_bar_chart(kinds, [(printable(name), numbers, text) for name, numbers, text in rows])
+    return _image(f"{title}: {words}", drawn)
+
+
+def _image(words: str, png: bytes) -> Markdown:
+    return Markdown(f"![{markdown_text(words)}](data:image/png;base64,{base64.b64encode(png).decode()})")

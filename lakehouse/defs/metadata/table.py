@@ -29,8 +29,7 @@ from lakehouse.core.scheduling.triggers import OnceCold, TableState, state_of
 from lakehouse.core.text import count_of, size_text, utc_text
 from lakehouse.core.vacuum.outcome import VacuumOutcome
 from lakehouse.defs.dagster_records import COMMITTED, NewestFacts
-from lakehouse.defs.metadata.markdown import Markdown, markdown_table, markdown_text, markdown_value
-from lakehouse.defs.metadata.pictures import histogram_picture
+from lakehouse.defs.metadata.markdown import Markdown, histogram_picture, markdown_table, markdown_text, markdown_value
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.ingest.table_properties import strategy_in_force
 from lakehouse.engine.lake import Lake
@@ -43,10 +42,7 @@ _HEALTH_NUMBERS = (
     *("file_count", "small_file_count", "mergeable_file_count", "size_bytes", "average_file_bytes"),
     *("tombstone_count", "tombstone_bytes"),
 )
-_STATE_NUMBERS = (
-    *("mergeable_bytes", "files_after", "purged_row_count"),
-    *("deleted_rows_share", "estimate_seconds", "estimate_usd"),
-)
+_STATE_NUMBERS = ("mergeable_bytes", "files_after", "purged_row_count", "deleted_rows_share", "estimate_seconds", "estimate_usd")
 _COMPACTION_NUMBERS = (
     *("version_after", "optimize_seconds", "verify_seconds", "waited_seconds", "conflicts", "wasted_bytes", "wasted_seconds"),
     *("rows_verified", "verified_by"),
@@ -86,7 +82,7 @@ def table_metadata(table: Table, assessed: Assessment) -> type_of_metadata:
     state = replace(state, last_compaction_ms=assessed.last_compaction_ms, health_score=health.score, **in_force)
     numbers = {name: number for name in _STATE_NUMBERS if (number := getattr(state, name)) is not None}
     parts = [[part.name, str(part.weight), f"{part.value:.2f}", part.sentence] for part in health.parts]
-    times = {name: _timestamp(ms) for name in _STATE_TIMES if (ms := getattr(state, f"{name}_ms")) is not None}
+    times = {name: dg.MetadataValue.timestamp(ms / 1000) for name in _STATE_TIMES if (ms := getattr(state, f"{name}_ms")) is not None}
     return {
         "lakehouse/summary": markdown_value(_summary_table(health, state)),
         "lakehouse/sizes": markdown_value(*_picture(health)),
@@ -117,7 +113,7 @@ def state_metadata(state: TableState, rewrites: Rewrites) -> dg.MetadataValue:
 
 def sensed_state(table: str, facts: NewestFacts | None) -> tuple[TableState, Rewrites]:
     """What the compaction sensor decides by, as the newest event of a table tells it, and the bytes that were rewritten for nothing."""
-    told = {} if facts is None else facts.state or _state_of_older_program(facts)
+    told: dict[str, Any] = {} if facts is None else facts.values.get("lakehouse/state") or _state_of_older_program(facts)
     cold, driven, rewrites = told.get("once_cold"), told.get("sensor_driven"), told.get("rewrites", {})
     openings = told.get("openings")
     known: dict[str, Any] = {each.name: told.get(each.name) for each in fields(TableState) if each.name not in _DECLARED} | {
@@ -130,27 +126,22 @@ def sensed_state(table: str, facts: NewestFacts | None) -> tuple[TableState, Rew
 
 def _state_of_older_program(facts: NewestFacts) -> dict[str, Any]:
     """The state of an event that tells each of its numbers under a key of its own."""
-    told: dict[str, Any] = {name.removeprefix("lakehouse/"): number for name, number in facts.numbers.items()}
+    told: dict[str, Any] = {name.removeprefix("lakehouse/"): number for name, number in facts.values.items()}
     nested = {
         kind: {name.removeprefix(f"{kind}_"): number for name, number in told.items() if name.startswith(f"{kind}_")}
         for kind in ("once_cold", "rewrites")
     }
-    return {**told, **nested, "chosen": facts.texts.get("lakehouse/strategy_in_force")}
+    return {**told, **nested, "chosen": facts.values.get("lakehouse/strategy_in_force")}
 
 
 def _column_schema(table: Table, snapshot: Snapshot) -> dg.TableSchema:
     """The columns for Dagster's Columns page; a column's own comment comes before what the declaration says of it."""
-    return dg.TableSchema(
-        columns=[
-            dg.TableColumn(
-                name=column.name,
-                type=column.type,
-                description=column.comment or table.column_descriptions.get(column.name),
-                constraints=dg.TableColumnConstraints(nullable=column.nullable),
-            )
-            for column in snapshot.columns
-        ]
-    )
+    said = table.column_descriptions
+    columns = [
+        dg.TableColumn(each.name, each.type, each.comment or said.get(each.name), dg.TableColumnConstraints(nullable=each.nullable))
+        for each in snapshot.columns
+    ]
+    return dg.TableSchema(columns=columns)
 
 
 def vacuum_metadata(outcome: VacuumOutcome, prices: Prices) -> type_of_metadata:
@@ -206,7 +197,7 @@ def compaction_metadata(outcome: CompactionOutcome) -> type_of_metadata:
         "lakehouse/plan": plan.sentence,
         "lakehouse/reason": plan.reason.name,
         "lakehouse/version_before": plan.version,
-        COMMITTED: entry and _timestamp(entry.compaction.committed_ms),
+        COMMITTED: entry and dg.MetadataValue.timestamp(entry.compaction.committed_ms / 1000),
         **{f"lakehouse/predicted_{each.name}": each.predicted for each in outcome.figures},
         **{f"lakehouse/actual_{each.name}": each.actual for each in outcome.figures},
         "lakehouse/predicted_by": plan.estimate.basis,
@@ -252,7 +243,3 @@ def _summary_table(health: Health, state: TableState) -> Markdown:
 
 def _figures_table(figures: Iterable[Figure]) -> dg.MarkdownMetadataValue:
     return markdown_value(markdown_table(FIGURE_HEADS, [each.cells for each in figures]))
-
-
-def _timestamp(ms: int) -> dg.TimestampMetadataValue:
-    return dg.MetadataValue.timestamp(ms / 1000)

@@ -19,7 +19,7 @@ from lakehouse.defs.adoption.maintain import _TABLES
 from lakehouse.defs.dagster_records import runs_in_flight
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.store import DiskStore
-from lakehouse_tests.defs.example import sensor_tick
+from lakehouse_tests.defs.dagster_events import sensor_tick
 from lakehouse_tests.log_builder import START_MS, LogBuilder
 
 pytestmark = pytest.mark.usefixtures("no_java")
@@ -200,8 +200,7 @@ def test_an_adopted_table_of_a_key_that_is_maintained_holds_the_vacuum_back(proj
     [failure] = [event for event in vacuumed(maintain({"orders": "w/orders"})).all_events if event.event_type_value == "STEP_FAILURE"]
     said = f"adopted.toml: silver/orders is {project}/w/orders for maintain; accepted: another key"
     assert said in str(failure.step_failure_data.error)
-    told = failure.step_failure_data.user_failure_data
-    assert told is not None and told.metadata["lakehouse/error"].value == "Refused"
+    assert failure.step_failure_data.user_failure_data.metadata["lakehouse/error"].value == "Refused"
 
 
 def test_two_calls_may_not_have_one_table() -> None:
@@ -227,14 +226,7 @@ def test_a_table_that_is_not_there_yet_is_waited_for_and_then_compacted(project:
     dg.Definitions.validate_loadable(definitions)
     repository = definitions.get_repository_def()
     with dg.instance_for_test(overrides={"concurrency": {"pools": {"default_limit": 1}}}) as instance:
-
-        def tick(name: str, cursor: str | None = None) -> Any:
-            with dg.build_sensor_context(instance=instance, repository_def=repository, cursor=cursor) as context:
-                done = repository.get_sensor_def(name).evaluate_tick(context)
-            for event in done.asset_events:
-                instance.report_runless_asset_event(event)
-            return done
-
+        tick = partial(sensor_tick, instance, repository)
         first = tick("maintenance_observation")
         assert not first.asset_events and not tick("maintenance_compaction").run_requests
         LogBuilder(DiskStore(project), "w/orders").create().append([("a", 1), ("b", 1)])

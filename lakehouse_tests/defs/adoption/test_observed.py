@@ -17,13 +17,14 @@ from lakehouse.core.errors import Transient
 from lakehouse.definitions import define
 from lakehouse.defs.adoption import observed
 from lakehouse.defs.adoption.observed import observation_sensor, observed_asset
-from lakehouse.defs.compaction import compaction_asset, compaction_sensor
+from lakehouse.defs.compaction import compaction_sensor
 from lakehouse.defs.dagster_records import newest_facts
 from lakehouse.defs.keys import compaction_key, table_key, vacuum_key
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.store import DiskStore
-from lakehouse_tests.defs.example import example_settings, tick_of
+from lakehouse_tests.defs.dagster_events import tick_of
+from lakehouse_tests.defs.example import example_settings
 from lakehouse_tests.log_builder import LogBuilder
 
 pytestmark = pytest.mark.usefixtures("no_java")
@@ -65,6 +66,12 @@ class Ticks:
         return [event.metadata["lakehouse/version"].value for event in self.tick() if isinstance(event, dg.AssetObservation)]
 
 
+@pytest.fixture
+def ticks(lake: Lake, table: Table, orders: LogBuilder, instance: dg.DagsterInstance) -> Ticks:
+    """Those of the one table."""
+    return Ticks(lake, [table], instance)
+
+
 def of_asset(table: Table, *asset_key: str) -> Table:
     """The same table, written by an asset of the same project, which may not have done so yet."""
     assert isinstance(table.write, Adopted)
@@ -88,9 +95,8 @@ class SlowLogs:
 
 
 def test_a_log_is_read_when_it_changed_and_else_two_files_are_asked_for(
-    lake: Lake, table: Table, orders: LogBuilder, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    table: Table, orders: LogBuilder, ticks: Ticks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ticks = Ticks(lake, [table], instance)
     first = ticks.tick()
     [observation] = [event for event in first if isinstance(event, dg.AssetObservation)]
     assert observation.asset_key == table_key(table) and observation.metadata["lakehouse/mergeable_file_count"].value == 16
@@ -109,10 +115,7 @@ def test_a_log_is_read_when_it_changed_and_else_two_files_are_asked_for(
     assert (observation.metadata["lakehouse/version"].value, (observation.data_version or "").partition("@")[0]) == (3, "2")
 
 
-def test_a_table_that_was_made_anew_is_read_again_though_its_versions_went_back(
-    lake: Lake, table: Table, orders: LogBuilder, instance: dg.DagsterInstance, tmp_path: Path
-) -> None:
-    ticks = Ticks(lake, [table], instance)
+def test_a_table_that_was_made_anew_is_read_again_though_its_versions_went_back(ticks: Ticks, tmp_path: Path) -> None:
     assert ticks.observed() == [1]
     shutil.rmtree(tmp_path / "w/orders")
     LogBuilder(DiskStore(tmp_path / "w"), "orders").create()
@@ -121,9 +124,8 @@ def test_a_table_that_was_made_anew_is_read_again_though_its_versions_went_back(
 
 @pytest.mark.parametrize("moved_ms", [-3_600_000, 3_600_000])
 def test_a_log_that_cannot_be_read_fails_its_check_and_is_read_again_an_hour_later_or_when_the_clock_is_set_back(
-    lake: Lake, table: Table, orders: LogBuilder, instance: dg.DagsterInstance, moved_ms: int
+    orders: LogBuilder, ticks: Ticks, moved_ms: int
 ) -> None:
-    ticks = Ticks(lake, [table], instance)
     orders.lose(1).append([("more", 10, 1)])
     [result] = ticks.tick()
     assert isinstance(result, dg.AssetCheckEvaluation) and (result.check_name, result.passed) == ("readable", False)
@@ -164,10 +166,7 @@ def test_tables_that_are_not_made_yet_take_no_time_from_the_others_and_are_seen_
     assert ticks.tick() == []
 
 
-def test_a_clock_that_is_set_back_puts_off_no_check(
-    lake: Lake, table: Table, orders: LogBuilder, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ticks = Ticks(lake, [table], instance)
+def test_a_clock_that_is_set_back_puts_off_no_check(orders: LogBuilder, ticks: Ticks, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(observed, "now_ms", lambda: now_ms() + 7_200_000)
         ticks.tick()
@@ -189,29 +188,28 @@ def test_one_that_cannot_be_read_does_not_hide_the_others_and_a_broken_cursor_fo
 
 
 def test_the_sensor_asks_for_its_compaction_from_what_was_observed(
-    lake: Lake, table: Table, orders: LogBuilder, instance: dg.DagsterInstance
+    lake: Lake, table: Table, ticks: Ticks, instance: dg.DagsterInstance
 ) -> None:
-    Ticks(lake, [table], instance).tick()
+    ticks.tick()
     result = tick_of(compaction_sensor([table], lake), instance)
     assert [request.asset_selection for request in result.run_requests or []] == [[compaction_key(table)]]
 
 
 def test_what_its_writer_records_of_it_does_not_hide_what_we_know(
-    lake: Lake, tmp_path: Path, orders: LogBuilder, instance: dg.DagsterInstance
+    lake: Lake, table: Table, orders: LogBuilder, instance: dg.DagsterInstance
 ) -> None:
-    table = of_asset(adopted_table("silver/orders", str(tmp_path / "w/orders"), writers="none"), "sales", "orders")
+    table = of_asset(table, "sales", "orders")
     ticks = Ticks(lake, [table], instance)
     ticks.tick()
     instance.report_runless_asset_event(dg.AssetMaterialization(["sales", "orders"], metadata={"rows": 16}))
     instance.report_runless_asset_event(dg.AssetObservation(["sales", "orders"], metadata={"rows": 16}))
-    known = newest_facts(instance, [table]).get(table.key)
-    assert known is not None and known.whole("lakehouse/version") == 1
+    assert newest_facts(instance, [table])[table.key].values["lakehouse/version"] == 1
 
 
 def test_a_table_is_observed_again_when_others_have_told_too_much_of_it_since(
-    lake: Lake, tmp_path: Path, orders: LogBuilder, instance: dg.DagsterInstance
+    lake: Lake, table: Table, orders: LogBuilder, instance: dg.DagsterInstance
 ) -> None:
-    table = of_asset(adopted_table("silver/orders", str(tmp_path / "w/orders"), writers="none"), "sales", "orders")
+    table = of_asset(table, "sales", "orders")
     ticks = Ticks(lake, [table], instance)
     assert ticks.observed() == [1]
     for number in range(20):
@@ -219,8 +217,7 @@ def test_a_table_is_observed_again_when_others_have_told_too_much_of_it_since(
         instance.report_runless_asset_event(dg.AssetObservation(["sales", "orders"], metadata={"rows": 16}))
     assert newest_facts(instance, [table]).get(table.key) is None
     assert [ticks.observed(), ticks.observed()] == [[1], []]
-    known = newest_facts(instance, [table]).get(table.key)
-    assert known is not None and known.whole("lakehouse/version") == 1
+    assert newest_facts(instance, [table])[table.key].values["lakehouse/version"] == 1
 
 
 def test_a_person_observes_it_by_hand(lake: Lake, table: Table, orders: LogBuilder, instance: dg.DagsterInstance) -> None:
@@ -240,21 +237,15 @@ def test_an_adopted_table_has_checks_compaction_and_vacuum_and_is_never_made(tmp
     graph, repository = definitions.resolve_asset_graph(), definitions.get_repository_def()
     assert table_key(other) in graph.observable_asset_keys and table_key(other) not in graph.materializable_asset_keys
     assert {compaction_key(other), vacuum_key(other)} <= set(graph.materializable_asset_keys)
-    assert {key.name for key in graph.asset_check_keys if key.asset_key == table_key(other)} == {
-        "readable",
-        "small_files",
-        "log_debt",
-        "breaker",
-    }
+    checks = {key.name for key in graph.asset_check_keys if key.asset_key == table_key(other)}
+    assert checks == {"readable", "small_files", "log_debt", "breaker"}
     assert repository.get_sensor_def("observation_sensor").default_status is dg.DefaultSensorStatus.RUNNING
 
 
 def test_its_compaction_is_refused_before_a_session_is_asked_for_anything_while_its_writers_are_unknown(
-    tmp_path: Path, orders: LogBuilder, instance: dg.DagsterInstance
+    lake: Lake, tmp_path: Path, orders: LogBuilder, instance: dg.DagsterInstance
 ) -> None:
     table = adopted_table("silver/orders", str(tmp_path / "w/orders"))
-    lake = open_lake(example_settings(tmp_path / "home"), tables=[table])
-    assert compaction_asset(table, lake).key == compaction_key(table)
     Ticks(lake, [table], instance).tick()
     result = tick_of(compaction_sensor([table], lake), instance)
     assert not result.run_requests

@@ -12,8 +12,7 @@ from lakehouse.core.ingest.batches import SetAside
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Reason
 from lakehouse.core.text import printable
-from lakehouse.defs.metadata.markdown import markdown_table, markdown_text
-from lakehouse.defs.metadata.pictures import stacked_picture
+from lakehouse.defs.metadata.markdown import markdown_table, markdown_text, stacked_picture
 from lakehouse.defs.metadata.table import write_metadata
 
 NAMES = [

@@ -1,9 +1,9 @@
 """What the sensor weighs the fleet by: readers, waiting, budget, hands off; and the ranking that it reports."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -16,39 +16,20 @@ from lakehouse.core.units import DAY_MS
 from lakehouse.defs import dagster_records
 from lakehouse.defs.compaction import compaction_sensor
 from lakehouse.defs.dagster_records import keys_in_flight, reader_runs, recent_runs, tell_read_nothing
+from lakehouse.defs.fleet_from_events import COST_TAG, PLAN_KEY, SensorCursor, read_cursor
 from lakehouse.defs.keys import compaction_key, table_key
-from lakehouse.defs.upkeep.fleet_from_events import COST_TAG, SensorCursor, read_cursor
-from lakehouse.defs.upkeep.ranking_asset import PLAN_KEY
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.read_probe import record_probe
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.counting_store import CountingStore
-from lakehouse_tests.defs.example import (
-    TABLES,
-    begun,
-    ended,
-    example_settings,
-    latest_orders,
-    materialized,
-    orders,
-    requested,
-    skip_text,
-    tick_of,
-    totals,
-)
-from lakehouse_tests.memory_store import MemoryStore
+from lakehouse_tests.defs.dagster_events import begun, ended, materialized, requested, skip_text, tick_of
+from lakehouse_tests.defs.example import TABLES, example_lake, latest_orders, orders, totals
 
 pytestmark = pytest.mark.usefixtures("no_java")
 # A reader of all of bronze/orders: silver/orders reads its changes only.
 DAILY = replace(totals, key="gold/daily", inputs=(orders,))
 FACTS = {"file_count": 20, "mergeable_file_count": 10, "files_after": 11, "mergeable_bytes": 1_000, "estimate_usd": 0.01}
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    """A lake of which nothing but its settings and its journal is looked at."""
-    return Lake(settings=example_settings(tmp_path), store=MemoryStore())
 
 
 def tick(instance: dg.DagsterInstance, lake: Lake, tables: Sequence[Table] = TABLES, cursor: str | None = None) -> SensorResult:
@@ -57,6 +38,30 @@ def tick(instance: dg.DagsterInstance, lake: Lake, tables: Sequence[Table] = TAB
 
 def asked(result: SensorResult) -> list[str]:
     return [key.to_user_string() for request in result.run_requests or [] for key in request.asset_selection or []]
+
+
+def told_state(instance: dg.DagsterInstance, table: Table, **state: object) -> None:
+    """An event of the instance: the table was materialized, with a state for the sensor."""
+    event = dg.AssetMaterialization(table_key(table), metadata={"lakehouse/state": dg.MetadataValue.json(state)})
+    instance.report_runless_asset_event(event)
+
+
+def told_compaction(instance: dg.DagsterInstance, table: Table, **metadata: object) -> None:
+    named = {f"lakehouse/{name}": value for name, value in metadata.items()}
+    instance.report_runless_asset_event(dg.AssetMaterialization(compaction_key(table), metadata=named))
+
+
+def three_failed(lake: Lake, key: str, newest_ms: int, *, apart_ms: int = 1) -> None:
+    """Three compactions of a table that failed."""
+    for number in range(3):
+        Journal(lake.store).record_try(key, CompactionTry(ended_ms=newest_ms - number * apart_ms, result="failed", why="full"))
+
+
+def probed(lake: Lake, number: int, *, measured_ms: int, **scans: Any) -> None:
+    """A probe of the compaction of bronze/orders that made that version."""
+    same = {"before": (1.0, 1.01, 0.99), "after": (1.0, 1.01, 0.99), "spent_seconds": 6.0, "budget_seconds": 6.0}
+    versions = {"version_before": number, "version_after": number + 1}
+    record_probe(lake, Probe(table=orders.key, measured_ms=measured_ms, **versions, **(same | scans)))
 
 
 def read_by(instance: dg.DagsterInstance, reader: Table, times: int) -> None:
@@ -157,7 +162,7 @@ def test_waiting_outlasts_a_tick_and_ends_with_the_request(instance: dg.DagsterI
 
 
 def test_what_was_asked_for_within_the_hour_is_taken_off_the_budget(instance: dg.DagsterInstance, tmp_path: Path) -> None:
-    lake = Lake(settings=example_settings(tmp_path, LAKEHOUSE_COMPACTION_BUDGET_USD="0.015"), store=MemoryStore())
+    lake = example_lake(tmp_path, LAKEHOUSE_COMPACTION_BUDGET_USD="0.015")
     materialized(instance, orders, version=7, **FACTS)
     [request] = tick(instance, lake).run_requests or []
     assert request.tags[COST_TAG] == "0.010000"
@@ -170,7 +175,7 @@ def test_what_was_asked_for_within_the_hour_is_taken_off_the_budget(instance: dg
 def test_so_many_compactions_are_under_way_at_once_as_the_setting_says(
     instance: dg.DagsterInstance, tmp_path: Path, slots: str, wanted: list[str]
 ) -> None:
-    lake = Lake(settings=example_settings(tmp_path, LAKEHOUSE_COMPACTION_SLOTS=slots), store=MemoryStore())
+    lake = example_lake(tmp_path, LAKEHOUSE_COMPACTION_SLOTS=slots)
     late = replace(totals, key="gold/late")
     for each in (*TABLES, late):
         materialized(instance, each, version=7, **FACTS)
@@ -184,8 +189,7 @@ def test_so_many_compactions_are_under_way_at_once_as_the_setting_says(
 
 def test_a_table_that_was_just_compacted_cools_down(instance: dg.DagsterInstance, lake: Lake) -> None:
     materialized(instance, orders, version=7, **FACTS)
-    committed = {"lakehouse/committed": dg.MetadataValue.timestamp(now_ms() / 1000)}
-    instance.report_runless_asset_event(dg.AssetMaterialization(compaction_key(orders), metadata=committed))
+    told_compaction(instance, orders, committed=dg.MetadataValue.timestamp(now_ms() / 1000))
     assert "but it was compacted 0.0 min ago, at most once in 2 min" in skip_text(tick(instance, lake))
 
 
@@ -193,13 +197,10 @@ def test_tables_that_are_to_be_left_alone_say_why_and_the_others_are_served(inst
     recommend = replace(orders, compaction=Compaction(mode="recommend"))
     after_write = replace(latest_orders, compaction=Compaction(strategy=AfterWrite()))
     looping = replace(totals, key="gold/looping")
-    tables = (recommend, after_write, looping)
     paused, sick = replace(totals, key="gold/paused"), replace(totals, key="gold/sick")
-    tables = (*tables[:3], paused, sick, totals)
-    journal = Journal(lake.store)
-    journal.pause(Pause(table="gold/paused", since_ms=0, why="an audit"))
-    for number in range(3):
-        journal.record_try("gold/sick", CompactionTry(ended_ms=now_ms() - number, result="failed", why="disk full"))
+    tables = (recommend, after_write, looping, paused, sick, totals)
+    Journal(lake.store).pause(Pause(table="gold/paused", since_ms=0, why="an audit"))
+    three_failed(lake, "gold/sick", now_ms())
     loop = {"rewrites_times": 3, "rewrites_bytes_rewritten": 900, "rewrites_version": 6, "rewrites_last_ms": now_ms()}
     for each in tables:
         materialized(instance, each, version=7, **FACTS, **(loop if each is looping else {}))
@@ -234,8 +235,7 @@ def test_what_was_chosen_is_named_where_it_is_not_the_sensor(instance: dg.Dagste
 
 def test_a_breaker_knows_the_last_success_also_where_dagster_lost_its_record(instance: dg.DagsterInstance, lake: Lake) -> None:
     minute = 60_000
-    for number in range(3):
-        Journal(lake.store).record_try(orders.key, CompactionTry(ended_ms=now_ms() - (11 + number) * minute, result="failed", why="full"))
+    three_failed(lake, orders.key, now_ms() - 11 * minute, apart_ms=minute)
     materialized(instance, orders, version=7, **FACTS)
     assert "bronze/orders: 3 compactions in a row did not succeed" in skip_text(tick(instance, lake))
     materialized(instance, orders, version=8, **FACTS, last_compaction_ms=now_ms() - 10 * minute)
@@ -243,12 +243,11 @@ def test_a_breaker_knows_the_last_success_also_where_dagster_lost_its_record(ins
 
 
 def test_a_compaction_that_found_nothing_to_do_is_no_success_and_starts_no_cooldown(instance: dg.DagsterInstance, lake: Lake) -> None:
-    for number in range(3):
-        Journal(lake.store).record_try(orders.key, CompactionTry(ended_ms=now_ms() - number, result="failed", why="full"))
+    three_failed(lake, orders.key, now_ms())
     materialized(instance, orders, version=7, **FACTS)
     materialized(instance, totals, version=7, **FACTS)
     for table in (orders, totals):
-        instance.report_runless_asset_event(dg.AssetMaterialization(compaction_key(table), metadata={"lakehouse/version_before": 7}))
+        told_compaction(instance, table, version_before=7)
     result = tick(instance, lake)
     assert asked(result) == ["compaction/gold/totals"]
 
@@ -256,13 +255,10 @@ def test_a_compaction_that_found_nothing_to_do_is_no_success_and_starts_no_coold
 def test_scans_that_got_slower_hold_a_table_although_each_compaction_is_told_of_after_its_probe(
     instance: dg.DagsterInstance, lake: Lake
 ) -> None:
-    slower = {"before": (1.0, 1.0, 1.0), "after": (1.5, 1.5, 1.5), "spent_seconds": 8.0, "budget_seconds": 10.0}
     for number in range(3):
         committed_ms = now_ms() - (30 - number) * 60_000
-        probe = Probe(table=orders.key, version_before=number, version_after=number + 1, measured_ms=committed_ms + 5_000, **slower)
-        record_probe(lake, probe)
-        metadata = {"lakehouse/committed_ms": committed_ms}  # as an older program told it
-        instance.report_runless_asset_event(dg.AssetMaterialization(compaction_key(orders), metadata=metadata))
+        probed(lake, number, measured_ms=committed_ms + 5_000, after=(1.5, 1.5, 1.5))
+        told_compaction(instance, orders, committed_ms=committed_ms)  # as an older program told it
     materialized(instance, orders, version=7, **FACTS)
     assert "bronze/orders: each of the last 3 compactions made a scan slower" in skip_text(tick(instance, lake))
     materialized(instance, orders, version=8, **FACTS, last_compaction_ms=committed_ms + 10 * 60_000)
@@ -274,10 +270,8 @@ def test_a_table_whose_compaction_does_not_pay_is_left_alone_for_a_while_and_for
     instance: dg.DagsterInstance, lake: Lake, probes: int, hours_ago: int, hours: str | None
 ) -> None:
     materialized(instance, orders, version=7, **FACTS)
-    same = (1.0, 1.01, 0.99)
     for number in range(probes):
-        moment = {"version_before": number, "version_after": number + 1, "measured_ms": now_ms() - hours_ago * 3_600_000 - 1_000 + number}
-        record_probe(lake, Probe(table=orders.key, before=same, after=same, spent_seconds=6.0, budget_seconds=6.0, **moment))
+        probed(lake, number, measured_ms=now_ms() - hours_ago * 3_600_000 - 1_000 + number)
     result = tick(instance, lake)
     if hours is None:
         assert asked(result) == ["compaction/bronze/orders"]
@@ -307,10 +301,8 @@ def test_the_ranking_is_reported_when_it_changes_and_not_more_than_once_a_minute
 
 def test_a_clock_that_is_set_back_stops_no_report_and_no_compaction(instance: dg.DagsterInstance, lake: Lake) -> None:
     ahead_ms = now_ms() + 90 * 86_400_000
-    for number in range(3):
-        Journal(lake.store).record_try(orders.key, CompactionTry(ended_ms=ahead_ms + number, result="failed", why="full"))
-    committed = {"lakehouse/committed": dg.MetadataValue.timestamp(ahead_ms / 1000)}
-    instance.report_runless_asset_event(dg.AssetMaterialization(compaction_key(orders), metadata=committed))
+    three_failed(lake, orders.key, ahead_ms + 2)
+    told_compaction(instance, orders, committed=dg.MetadataValue.timestamp(ahead_ms / 1000))
     materialized(instance, orders, version=7, **FACTS)
     result = tick(instance, lake, cursor=SensorCursor(reported_ms=ahead_ms, due_since_ms={orders.key: ahead_ms}).as_cursor())
     assert asked(result) == ["compaction/bronze/orders"]
@@ -318,8 +310,7 @@ def test_a_clock_that_is_set_back_stops_no_report_and_no_compaction(instance: dg
 
 
 def test_failures_are_seen_though_a_success_lies_ahead_of_the_clock(instance: dg.DagsterInstance, lake: Lake) -> None:
-    for number in range(3):
-        Journal(lake.store).record_try(orders.key, CompactionTry(ended_ms=now_ms() - number, result="failed", why="full"))
+    three_failed(lake, orders.key, now_ms())
     materialized(instance, orders, version=7, **FACTS, last_compaction_ms=now_ms() + 86_400_000)
     assert "bronze/orders: 3 compactions in a row did not succeed" in skip_text(tick(instance, lake))
 
@@ -332,18 +323,15 @@ def test_openings_cost_requests_where_the_table_lies_and_not_where_the_journal_d
 ) -> None:
     unread = replace(orders, compaction=Compaction(min_small_files=4, reads_per_day=0))
     state = {"version": 7, "mergeable_file_count": 9, "estimate_seconds": 0.1, "estimate_usd": 6e-6, "openings": [[now_ms() - 60_000, 10]]}
-    event = dg.AssetMaterialization(table_key(orders), metadata={"lakehouse/state": dg.MetadataValue.json(state)})
-    instance.report_runless_asset_event(event)
+    told_state(instance, orders, **state)
     assert told in skip_text(tick(instance, replace(lake, elsewhere=elsewhere), [unread]))
 
 
 def test_a_tick_asks_storage_on_s3_for_one_listing_and_for_what_is_new(instance: dg.DagsterInstance, tmp_path: Path) -> None:
     store = CountingStore()
-    lake = Lake(settings=example_settings(tmp_path, LAKEHOUSE_ROOT="s3://bucket"), store=store)
-    same, seconds = (1.0, 1.0, 1.0), {"spent_seconds": 1.0, "budget_seconds": 1.0}
+    lake = example_lake(tmp_path, store, LAKEHOUSE_ROOT="s3://bucket")
     for number in range(8):
-        moment = {"version_before": number, "version_after": number + 1, "measured_ms": number}
-        record_probe(lake, Probe(table=orders.key, before=same, after=same, **seconds, **moment))
+        probed(lake, number, measured_ms=number)
     sensor, taken = compaction_sensor(TABLES, lake), list[dict[str, int]]()
 
     def ticks() -> str:
@@ -360,19 +348,12 @@ def test_a_tick_asks_storage_on_s3_for_one_listing_and_for_what_is_new(instance:
     assert sensor.minimum_interval_seconds == 30
 
 
-@pytest.mark.parametrize("cursor", ["", "not json", "[1]", json.dumps({"another": 1})])
-def test_a_cursor_that_cannot_be_read_is_forgotten(instance: dg.DagsterInstance, lake: Lake, cursor: str) -> None:
-    materialized(instance, orders, version=7, **FACTS)
-    assert asked(tick(instance, lake, cursor=cursor)) == ["compaction/bronze/orders"]
-
-
 def test_readers_that_lost_what_a_compaction_takes_make_it_due_and_a_lost_cursor_forgets_none(
     instance: dg.DagsterInstance, lake: Lake
 ) -> None:
     cost = {"estimate_seconds": 0.025, "estimate_usd": 0.025 * 2 / 3600 * 0.11, "comparison_seconds": 0.005}
     state = {"version": 7, "mergeable_file_count": 3, "file_count": 12, "files_after": 2, **cost, "openings": [[now_ms() - 60_000, 10]]}
-    event = dg.AssetMaterialization(table_key(orders), metadata={"lakehouse/state": dg.MetadataValue.json(state)})
-    instance.report_runless_asset_event(event)
+    told_state(instance, orders, **state)
     tables = (*TABLES, DAILY)
     read_by(instance, latest_orders, 9)
     read_by(instance, DAILY, 2)
@@ -386,8 +367,7 @@ def test_a_declared_number_of_readers_takes_the_place_of_the_threshold(instance:
     unread = replace(orders, compaction=Compaction(min_small_files=4, reads_per_day=0))
 
     def written(**more: object) -> SensorResult:
-        metadata = {"lakehouse/state": dg.MetadataValue.json({**state, **more})}
-        instance.report_runless_asset_event(dg.AssetMaterialization(table_key(orders), metadata=metadata))
+        told_state(instance, orders, **state, **more)
         return tick(instance, lake, [unread])
 
     assert "lost 0.0 s of the 0.1 s that a compaction takes; 9 mergeable files, 160 make" in skip_text(

@@ -15,19 +15,19 @@ from lakehouse.core.costs.measured_benefit import Probe
 from lakehouse.core.declaration.strategies import type_of_strategy
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry
-from lakehouse.defs.compaction import compaction_asset, refuse_closed_window
+from lakehouse.defs.compaction import compaction_asset, compaction_schedules, refuse_closed_window
 from lakehouse.defs.dagster_records import newest_facts
 from lakehouse.defs.keys import compaction_key, pool_of, table_key
 from lakehouse.defs.resources import spark_resource
 from lakehouse.defs.table_assets import table_asset
-from lakehouse.defs.upkeep.schedules import compaction_schedules
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction import read_probe, run
 from lakehouse.engine.compaction.read_probe import probes, record_probe
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.statements import cluster_by
-from lakehouse_tests.defs.example import TABLES, begun, example_lake, latest_orders, orders
+from lakehouse_tests.defs.dagster_events import begun
+from lakehouse_tests.defs.example import TABLES, example_lake, latest_orders, orders
 from lakehouse_tests.log_builder import LogBuilder
 
 if TYPE_CHECKING:
@@ -66,8 +66,12 @@ def assets_of(lake: Lake, table: Table) -> list[Any]:
     return [table_asset(table, lake), compaction_asset(table, lake)]
 
 
-def test_only_a_scheduled_table_has_a_schedule_which_is_on_and_in_utc(tmp_path: Path) -> None:
-    lake = example_lake(tmp_path)
+def run_of(lake: Lake, instance: dg.DagsterInstance, table: Table, key: dg.AssetKey, **more: Any) -> dg.ExecuteInProcessResult:
+    resources = {"spark": spark_resource(lake.settings)}
+    return dg.materialize(assets_of(lake, table), selection=[key], resources=resources, instance=instance, raise_on_error=False, **more)
+
+
+def test_only_a_scheduled_table_has_a_schedule_which_is_on_and_in_utc(lake: Lake) -> None:
     [schedule] = compaction_schedules([under(NIGHTLY), latest_orders], lake)
     assert (schedule.name, schedule.cron_schedule, schedule.execution_timezone) == (f"compaction_of_{pool_of(orders)}", "0 3 * * *", "UTC")
     assert schedule.default_status is dg.DefaultScheduleStatus.RUNNING
@@ -136,14 +140,7 @@ def test_a_run_that_no_person_asked_for_does_not_begin_after_its_window(tags: di
 def test_a_queued_run_asks_for_its_window_when_it_begins(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     lake, now = example_lake(tmp_path), datetime.now(tz=UTC)
     table = under(BySensor(), windows=(Window(start=f"{now + timedelta(hours=2):%H:%M}", end=f"{now + timedelta(hours=3):%H:%M}"),))
-    result = dg.materialize(
-        assets_of(lake, table),
-        selection=[compaction_key(table)],
-        resources={"spark": spark_resource(lake.settings)},
-        instance=instance,
-        tags={"dagster/sensor_name": "compaction_sensor"},
-        raise_on_error=False,
-    )
+    result = run_of(lake, instance, table, compaction_key(table), tags={"dagster/sensor_name": "compaction_sensor"})
     [failed] = result.get_step_failure_events()
     assert "compact bronze/orders: no window is open" in str(failed.event_specific_data)
     assert Journal(lake.store).tries(table.key) == ()
@@ -152,23 +149,15 @@ def test_a_queued_run_asks_for_its_window_when_it_begins(tmp_path: Path, instanc
 def load(lake: Lake, instance: dg.DagsterInstance, table: Table, name: str) -> dg.ExecuteInProcessResult:
     """A run of the table after one more file has landed."""
     lake.store.put(f"landing/orders/{name}.json", b'{"id": "a", "amount": 1}\n')
-    return dg.materialize(
-        assets_of(lake, table),
-        selection=[table_key(table)],
-        resources={"spark": spark_resource(lake.settings)},
-        instance=instance,
-        raise_on_error=False,
-    )
+    return run_of(lake, instance, table, table_key(table))
 
 
 def files_after(lake: Lake, instance: dg.DagsterInstance, table: Table, name: str) -> int:
     """Live files after such a run, which records as many."""
     assert load(lake, instance, table, name).success
-    facts = lake.facts(table.key)
-    newest = newest_facts(instance, [table]).get(table.key)
-    assert facts is not None and newest is not None
-    assert newest.whole("lakehouse/file_count") == facts.snapshot.file_count
-    return facts.snapshot.file_count
+    count = lake.facts(table.key).snapshot.file_count
+    assert newest_facts(instance, [table])[table.key].values["lakehouse/file_count"] == count
+    return count
 
 
 @pytest.mark.spark
@@ -182,13 +171,10 @@ def test_after_each_write_the_files_fall_in_the_same_run(lake: Lake, instance: d
     assert files_after(lake, instance, under(AfterWrite()), "c") == 1
     assert len(probes(lake, orders.key)) == 4
     [event] = instance.fetch_materializations(compaction_key(orders), limit=9).records
-    assert event.asset_materialization is not None
     told = {name.removeprefix("lakehouse/"): entry.value for name, entry in event.asset_materialization.metadata.items()}
     assert (told["predicted_files_removed"], told["actual_files_removed"], told["rows_verified"]) == (3, 3, 3)
-    newest = newest_facts(instance, [orders]).get(orders.key)
-    assert newest is not None and newest.state["last_compaction_ms"] == round(told["committed"] * 1000)
+    assert newest_facts(instance, [orders])[orders.key].values["lakehouse/state"]["last_compaction_ms"] == round(told["committed"] * 1000)
     [record] = instance.fetch_materializations(table_key(orders), limit=1).records
-    assert record.asset_materialization is not None
     assert record.asset_materialization.metadata["lakehouse/strategy"].value == "its declaration says AfterWrite"
     assert files_after(lake, instance, under(BySensor()), "d") == 2
 
@@ -204,8 +190,7 @@ def test_what_was_written_stays_and_is_told_also_where_the_compaction_fails(
     monkeypatch.setattr(run, "compact", fail)
     result = load(lake, instance, under(AfterWrite()), "a")
     assert result.success is succeeds
-    newest = newest_facts(instance, [orders]).get(orders.key)
-    assert newest is not None and newest.whole("lakehouse/landed_batch") == 1
+    assert newest_facts(instance, [orders])[orders.key].values["lakehouse/landed_batch"] == 1
     told = " ".join(entry.user_message for entry in instance.all_logs(result.run_id))
     assert ("bronze/orders was written, and not compacted: Transient: held by another" in told) is succeeds
 
@@ -217,6 +202,6 @@ def test_a_table_that_somebody_clustered_is_written_and_recorded_all_the_same(
     assert files_after(lake, instance, under(BySensor()), "a") == 1
     spark.sql(cluster_by(lake.settings.table_uri(orders.key), ["id"]))
     assert files_after(lake, instance, under(BySensor()), "b") == 2
-    newest = newest_facts(instance, [orders]).get(orders.key)
-    assert newest is not None and newest.whole("lakehouse/landed_batch") == 2
-    assert "clustering is not planned by BinPacking" in newest.texts["lakehouse/plan"]
+    newest = newest_facts(instance, [orders])[orders.key]
+    assert newest.values["lakehouse/landed_batch"] == 2
+    assert "clustering is not planned by BinPacking" in newest.values["lakehouse/plan"]

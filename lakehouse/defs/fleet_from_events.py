@@ -1,9 +1,14 @@
-"""The fleet as the compaction sensor sees it: every table's state out of Dagster's records, weighed by the core."""
+"""The fleet as the compaction sensor sees it: every table's state out of Dagster's records, weighed by the core; and the ranking of it.
+
+The ranking is an asset with a history, though no run ever makes it. A sensor can materialize nothing without a run, and a run for a table
+of text would take a slot from a compaction. The compaction sensor reports a materialization without a run when the ranking has changed.
+"""
 
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
 from typing import Literal
 
 import dagster as dg
@@ -15,17 +20,17 @@ from lakehouse.core.reasons import Explanation
 from lakehouse.core.scheduling.circuit_breaker import TRIES_ALLOWED, CompactionTry, Rewrites, assess_breaker, hold_back
 from lakehouse.core.scheduling.ranking import CYCLE_MS, Bounds, Decision, RunState, Try, choose_compactions, run_key
 from lakehouse.core.scheduling.read_rates import count_reads, with_readers
-from lakehouse.core.scheduling.triggers import TableState
+from lakehouse.core.scheduling.triggers import TableState, net_benefit_cells
 from lakehouse.defs.dagster_records import (
-    ended_requests,
+    ended_runs,
     last_compactions_ms,
     newest_facts,
     pools_at_risk,
     reader_runs,
     recent_runs,
     runs_in_flight,
-    spent_usd,
 )
+from lakehouse.defs.metadata.markdown import markdown_table, markdown_value
 from lakehouse.defs.metadata.table import sensed_state
 from lakehouse.defs.run_ownership import read_tag
 from lakehouse.engine.compaction.read_probe import NOT_PROBED, ProbeReading, read_probes
@@ -35,6 +40,11 @@ from lakehouse.engine.lake import Lake
 COST_TAG = "lakehouse/estimate_usd"
 # The tag of a run that was refused before it began. It names the run, since Dagster copies tags to a run that repeats another.
 REFUSED = "refused"
+_RUN_KEY = "dagster/run_key"
+PLAN_KEY = dg.AssetKey(["maintenance", "plan"])
+# A busy lake's ranking changes with every write; its history need not be finer than a person looks at.
+_LEAST_MS = 60_000
+_ROWS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,15 +105,59 @@ def weigh_fleet(
         )
         states[key] = with_readers(state, readers[key], policies[key], now_ms=now_ms)
     runs = RunState(in_flight=runs_in_flight(instance, tables), tries=_tries(instance, states))
+    asked = [record for record in recent.records if record.create_timestamp.timestamp() * 1000 >= now_ms - CYCLE_MS]
     bounds = Bounds(
         slots=lake.settings.compaction_slots,
         budget_usd=lake.settings.compaction_budget_usd,
-        spent_usd=spent_usd(recent, tag=COST_TAG, since_ms=now_ms - CYCLE_MS),
+        spent_usd=sum(float(record.dagster_run.tags.get(COST_TAG, 0)) for record in asked),  # predicted, however the runs ended
     )
     rewrites = {key: found for key, (_, found) in sensed.items()}
     held = {**_held(Journal(lake.store, records), probed, tables, rewrites, states, now_ms=now_ms), **pools_at_risk(instance, tables)}
     decisions = choose_compactions(states.values(), policies, runs, bounds=bounds, now_ms=now_ms, hold_back=held)
     return Fleet(states=states, decisions=decisions)
+
+
+def maintenance_plan() -> dg.AssetSpec:
+    """The asset that holds the ranking."""
+    return dg.AssetSpec(
+        key=PLAN_KEY,
+        group_name="maintenance",
+        kinds={"table"},
+        description="All tables in the order in which they would be compacted, each with its benefit, cost and reason. "
+        "Reported by the compaction sensor when the order or a reason changes, at most once a minute.",
+    )
+
+
+def report_ranking(fleet: Fleet, cursor: SensorCursor, *, now_ms: int) -> tuple[SensorCursor, list[dg.AssetMaterialization]]:
+    """What the next tick has to know, and the ranking as an event, if it differs from the one that was reported last."""
+    order = "\n".join(f"{each.table} {each.reason.name}" for each in fleet.decisions)
+    ranking = sha256(order.encode()).hexdigest()[:16]
+    waiting = {each.table: each.due_since_ms for each in fleet.decisions if each.due_since_ms is not None and not each.request}
+    after = replace(cursor, due_since_ms=waiting)
+    if ranking == cursor.ranking or 0 <= now_ms - cursor.reported_ms < _LEAST_MS:
+        return after, []
+    return replace(after, ranking=ranking, reported_ms=now_ms), [dg.AssetMaterialization(PLAN_KEY, metadata=ranking_metadata(fleet))]
+
+
+def ranking_metadata(fleet: Fleet) -> dict[str, int | float | dg.MarkdownMetadataValue]:
+    """The ranking as a table, best first, and its sums; of very many tables the first."""
+    ranked = [each for each in fleet.decisions if each.due_since_ms is not None]
+    due = [fleet.states[each.table] for each in ranked]
+    heads = ["", "table", "reason", "mergeable", "bytes", "USD a day", "USD", "ratio", "why"]
+    rows = list[list[str]]()
+    for place, each in enumerate(fleet.decisions[:_ROWS], start=1):
+        state = fleet.states[each.table]
+        counts = ["-" if count is None else f"{count:,}" for count in (state.mergeable_file_count, state.mergeable_bytes)]
+        rows.append([str(place), each.table, each.reason.name, *counts, *net_benefit_cells(each.net_benefit), each.sentence])
+    return {
+        "lakehouse/ranking": markdown_value(markdown_table(heads, rows)),
+        "lakehouse/tables": len(fleet.decisions),
+        "lakehouse/tables_due": len(due),
+        "lakehouse/tables_requested": sum(each.request for each in fleet.decisions),
+        "lakehouse/mergeable_bytes": sum(state.mergeable_bytes or 0 for state in due),
+        "lakehouse/estimate_usd": sum(state.estimate_usd or 0.0 for state in due),
+        "lakehouse/benefit_usd_per_day": sum(gain.benefit_usd_per_day for each in ranked if (gain := each.net_benefit)),
+    }
 
 
 def _tries(instance: dg.DagsterInstance, states: Mapping[str, TableState]) -> tuple[Try, ...]:
@@ -116,7 +170,7 @@ def _tries(instance: dg.DagsterInstance, states: Mapping[str, TableState]) -> tu
     first, last = 1, TRIES_ALLOWED
     while wanted:
         asked = {run_key(state, number): state for state in wanted for number in range(first, last + 1)}
-        tries += [_try_of(asked[key], record) for key, record in ended_requests(instance, list(asked))]
+        tries += [_try_of(asked[run.dagster_run.tags[_RUN_KEY]], run) for run in ended_runs(instance, {_RUN_KEY: list(asked)})]
         found = Counter(each.table for each in tries)
         wanted = [state for state in wanted if found[state.table] >= last]
         first, last = last + 1, 2 * last
@@ -125,11 +179,9 @@ def _tries(instance: dg.DagsterInstance, states: Mapping[str, TableState]) -> tu
 
 def _try_of(state: TableState, record: RunRecord) -> Try:
     run, ended_ms = record.dagster_run, int((record.end_time or record.update_timestamp.timestamp()) * 1000)
-    result: Literal["succeeded", "failed", "refused"] = "failed"
+    result: Literal["succeeded", "failed", "refused"] = "refused" if read_tag(run.tags, REFUSED) == run.run_id else "failed"
     if run.status is DagsterRunStatus.SUCCESS:
         result = "succeeded"
-    elif read_tag(run.tags, REFUSED) == run.run_id:
-        result = "refused"
     return Try(table=state.table, version=state.version or 0, committed_ms=state.committed_ms, result=result, ended_ms=ended_ms)
 
 
@@ -146,13 +198,12 @@ def _held(
     compacted_ms = {key: state.last_compaction_ms for key, state in states.items() if state.last_compaction_ms is not None}
     pauses, failures = journal.pauses(), journal.tries_since(compacted_ms)
     found: dict[str, Explanation] = {}
-    for key, table in {table.key: table for table in tables}.items():
-        # What needs no log: noted failures, the newest success, the scans of probes, the rewrites that the newest event tells of.
+    for table in tables:
+        key, benefit = table.key, probed.get(table.key, NOT_PROBED)
+        # The log is not needed: noted failures, the newest success, the scans of probes, the rewrites that the newest event tells of.
         successes = [CompactionTry(ended_ms=compacted_ms[key], result="succeeded")] if key in compacted_ms else []
-        benefit = probed.get(key, NOT_PROBED)
         breaker = assess_breaker([*failures.get(key, ()), *successes], rewrites[key], now_ms, scans=benefit.scans)
         policy = policy_for(table.layer, table.compaction)
-        held = hold_back(key, policy, pauses.get(key), breaker, now_ms, write=table.write) or benefit.backoff
-        if held is not None:
+        if held := hold_back(key, policy, pauses.get(key), breaker, now_ms, write=table.write) or benefit.backoff:
             found[key] = held
     return found

@@ -5,7 +5,6 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from lakehouse.core.errors import Transient
 from lakehouse.core.ingest.batches import SetAside
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry
 from lakehouse.defs.compaction import report_table
@@ -16,17 +15,8 @@ from lakehouse.defs.resources import spark_resource
 from lakehouse.defs.table_assets import set_aside_text, table_asset
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.store import StoredFile
-from lakehouse_tests.defs.example import example_lake, example_settings, orders
+from lakehouse_tests.defs.example import AwayStore, example_lake, orders
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder
-from lakehouse_tests.memory_store import MemoryStore
-
-
-class AwayStore(MemoryStore):
-    """A store that does not answer."""
-
-    def list(self, prefix: str) -> list[StoredFile]:
-        raise Transient(f"{prefix} cannot be listed now")
 
 
 def run_of(lake: Lake, instance: dg.DagsterInstance, log: LogBuilder) -> dg.ExecuteInProcessResult:
@@ -39,26 +29,22 @@ def run_of(lake: Lake, instance: dg.DagsterInstance, log: LogBuilder) -> dg.Exec
 
 def test_storage_that_does_not_answer_after_a_compaction_is_a_warning(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     log = LogBuilder(key=orders.key).create().append([("f", 100, 1)])
-    done = run_of(Lake(settings=example_settings(tmp_path), store=AwayStore()), instance, log)
+    done = run_of(example_lake(tmp_path, AwayStore()), instance, log)
     assert done.success
     told = [entry.user_message for entry in instance.all_logs(done.run_id)]
     assert any("bronze/orders was compacted; what it is like now could not be told: Transient: " in each for each in told)
-    facts = newest_facts(instance, [orders]).get(orders.key)
-    assert facts is not None and facts.whole("lakehouse/file_count") == 1
+    assert newest_facts(instance, [orders])[orders.key].values["lakehouse/file_count"] == 1
 
 
-def test_the_table_is_observed_and_checked_after_a_compaction(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    lake = example_lake(tmp_path)
+def test_the_table_is_observed_and_checked_after_a_compaction(lake: Lake, instance: dg.DagsterInstance) -> None:
     done = run_of(lake, instance, LogBuilder(lake.store, orders.key).create().append([("f", 100, 1)]).store_data())
-    facts = newest_facts(instance, [orders]).get(orders.key)
-    assert facts is not None and facts.whole("lakehouse/file_count") == 1
+    assert newest_facts(instance, [orders])[orders.key].values["lakehouse/file_count"] == 1
     assert len(done.get_asset_check_evaluations()) == 5
 
 
 def test_the_event_tells_when_the_table_was_last_compacted_so_that_other_records_may_be_lost(
-    tmp_path: Path, instance: dg.DagsterInstance
+    lake: Lake, instance: dg.DagsterInstance
 ) -> None:
-    lake = example_lake(tmp_path)
     log = (
         LogBuilder(lake.store, orders.key)
         .create()
@@ -70,14 +56,12 @@ def test_the_event_tells_when_the_table_was_last_compacted_so_that_other_records
     stayed_ms, undone_ms = START_MS + 2 * MINUTE_MS, START_MS + 3 * MINUTE_MS
     for told_ms in (undone_ms, stayed_ms):
         run_of(lake, instance, log)
-        facts = newest_facts(instance, [orders]).get(orders.key)
-        assert facts is not None and facts.state["last_compaction_ms"] == told_ms
+        assert newest_facts(instance, [orders])[orders.key].values["lakehouse/state"]["last_compaction_ms"] == told_ms
         undone = CompactionTry(ended_ms=undone_ms + 500, result="failed", seconds=1.0, why="rows differ")
         Journal(lake.store).record_try(orders.key, undone)
 
 
-def test_the_checks_are_left_to_a_run_that_already_waits_to_write_the_table(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    lake = example_lake(tmp_path)
+def test_the_checks_are_left_to_a_run_that_already_waits_to_write_the_table(lake: Lake, instance: dg.DagsterInstance) -> None:
     log = LogBuilder(lake.store, orders.key).create().append([("f", 100, 1)]).store_data()
     definitions = dg.Definitions(
         assets=[table_asset(orders, lake), health_check(orders, lake)], resources={"spark": spark_resource(lake.settings)}
