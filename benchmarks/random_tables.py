@@ -20,7 +20,7 @@ from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.partition_values import by_name, typed_partition
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.reasons import Reason
-from lakehouse.engine.compaction.statement import run_statement
+from lakehouse.engine.compaction.run import run_statement
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.session_settings import session_confs

@@ -7,61 +7,22 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-_TEXTS = pa.map_(pa.string(), pa.string())
-_VECTOR = pa.struct(
-    [
-        ("storageType", pa.string()),
-        ("pathOrInlineDv", pa.string()),
-        ("offset", pa.int32()),
-        ("sizeInBytes", pa.int32()),
-        ("cardinality", pa.int64()),
-    ]
-)
-ADD = [
-    ("path", pa.string()),
-    ("partitionValues", _TEXTS),
-    ("size", pa.int64()),
-    ("modificationTime", pa.int64()),
-    ("dataChange", pa.bool_()),
-    ("tags", _TEXTS),
-    ("deletionVector", _VECTOR),
-    ("stats", pa.string()),
-]
-PARSED = ("stats_parsed", pa.struct([("numRecords", pa.int64()), ("minValues", pa.struct([("id", pa.int64())]))]))
-REMOVE = pa.struct(
-    [
-        ("path", pa.string()),
-        ("deletionTimestamp", pa.int64()),
-        ("dataChange", pa.bool_()),
-        ("extendedFileMetadata", pa.bool_()),
-        ("partitionValues", _TEXTS),
-        ("size", pa.int64()),
-        ("deletionVector", _VECTOR),
-    ]
-)
+_TEXT, _LONG, _INT, _TRUTH, _LIST = pa.string(), pa.int64(), pa.int32(), pa.bool_(), pa.list_(pa.string())
+_TEXTS = pa.map_(_TEXT, _TEXT)
+_VECTOR = pa.struct({"storageType": _TEXT, "pathOrInlineDv": _TEXT, "offset": _INT, "sizeInBytes": _INT, "cardinality": _LONG})
+_FILE = [("path", _TEXT), ("partitionValues", _TEXTS), ("size", _LONG), ("dataChange", _TRUTH), ("deletionVector", _VECTOR)]
+ADD = [*_FILE, ("modificationTime", _LONG), ("tags", _TEXTS), ("stats", _TEXT)]
+PARSED = ("stats_parsed", pa.struct({"numRecords": _LONG, "minValues": pa.struct({"id": _LONG})}))
+REMOVE = pa.struct([*_FILE, ("deletionTimestamp", _LONG), ("extendedFileMetadata", _TRUTH)])
+_FORMAT = pa.struct({"provider": _TEXT, "options": _TEXTS})
+_SCHEMA = {"schemaString": _TEXT, "partitionColumns": _LIST}
 OTHERS = {
-    "txn": pa.struct([("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())]),
-    "metaData": pa.struct(
-        [
-            ("id", pa.string()),
-            ("format", pa.struct([("provider", pa.string()), ("options", _TEXTS)])),
-            ("schemaString", pa.string()),
-            ("partitionColumns", pa.list_(pa.string())),
-            ("configuration", _TEXTS),
-            ("createdTime", pa.int64()),
-        ]
-    ),
-    "protocol": pa.struct(
-        [
-            ("minReaderVersion", pa.int32()),
-            ("minWriterVersion", pa.int32()),
-            ("readerFeatures", pa.list_(pa.string())),
-            ("writerFeatures", pa.list_(pa.string())),
-        ]
-    ),
-    "domainMetadata": pa.struct([("domain", pa.string()), ("configuration", pa.string()), ("removed", pa.bool_())]),
+    "txn": pa.struct({"appId": _TEXT, "version": _LONG, "lastUpdated": _LONG}),
+    "metaData": pa.struct({"id": _TEXT, "format": _FORMAT, **_SCHEMA, "configuration": _TEXTS, "createdTime": _LONG}),
+    "protocol": pa.struct({"minReaderVersion": _INT, "minWriterVersion": _INT, "readerFeatures": _LIST, "writerFeatures": _LIST}),
+    "domainMetadata": pa.struct({"domain": _TEXT, "configuration": _TEXT, "removed": _TRUTH}),
 }
-_SIDECAR = pa.struct([("path", pa.string()), ("sizeInBytes", pa.int64()), ("modificationTime", pa.int64())])
+_SIDECAR = pa.struct({"path": _TEXT, "sizeInBytes": _LONG, "modificationTime": _LONG})
 
 
 def checkpoint_parquet(rows: Sequence[Mapping[str, Any]], *, stats: str) -> bytes:

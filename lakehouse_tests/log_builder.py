@@ -25,6 +25,16 @@ type_of_file = tuple[str, int] | tuple[str, int, int | Mapping[str, Any] | None]
 type_of_action = Mapping[str, Any]
 
 
+def add_of(path: str, **fields: Any) -> dict[str, Any]:
+    """The action that adds a file of one byte in no partition, but for these fields."""
+    return {"add": {"path": path, "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True, **fields}}
+
+
+def vector_of(place: str, cardinality: int = 1, *, storage: str = "u", offset: int | None = 1) -> dict[str, Any]:
+    """A deletion vector as its file's action tells it."""
+    return {"storageType": storage, "pathOrInlineDv": place, "offset": offset, "sizeInBytes": 34, "cardinality": cardinality}
+
+
 class LogBuilder:
     """A table's log in the making; every method adds one commit, unless it says otherwise, and returns the builder."""
 
@@ -102,14 +112,7 @@ class LogBuilder:
         actions: list[type_of_action] = []
         for path, cardinality in rows.items():
             self._vectors += 1
-            vector = {
-                "storageType": "u",
-                "pathOrInlineDv": f"{self._vectors:020}",
-                "offset": 1,
-                "sizeInBytes": 34,
-                "cardinality": cardinality,
-            }
-            add = {**self._live[path], "deletionVector": vector, "dataChange": True}
+            add = {**self._live[path], "deletionVector": vector_of(f"{self._vectors:020}", cardinality), "dataChange": True}
             actions += [self._remove(path, data_change=True), {"add": add}]
         return self.commit("DELETE", *actions)
 
@@ -147,14 +150,7 @@ class LogBuilder:
         return self
 
     def checkpoint(
-        self,
-        *,
-        parts: int = 1,
-        stats: str = "both",
-        sidecars: int = 0,
-        uuid: str = "",
-        json_file: bool = False,
-        tombstones: bool = True,
+        self, *, parts: int = 1, stats: str = "both", sidecars: int = 0, uuid: str = "", json_file: bool = False, tombstones: bool = True
     ) -> Self:
         """A checkpoint of the newest version, which is no commit. `stats`: both, json, struct or none; `sidecars`: V2, with so many.
 

@@ -18,7 +18,7 @@ class MemoryStore(Store):
     def __init__(self) -> None:
         self._files: dict[str, tuple[bytes, int]] = {}
         self._lock = threading.Lock()
-        self.requests = Counter[str]()
+        self.requests, self.was_read = Counter[str](), list[str]()
 
     def list(self, prefix: str) -> list[StoredFile]:
         """See `Store.list`."""
@@ -40,7 +40,8 @@ class MemoryStore(Store):
             yield StoredObject(bucket=self.bucket, key=file.name, size_bytes=file.size_bytes, modified_ms=file.modified_ms)
 
     def read(self, name: str) -> bytes:
-        """See `Store.read`."""
+        """See `Store.read`; it is kept in `was_read`."""
+        self.was_read.append(name)
         try:
             return self._files[checked_name(name)][0]
         except KeyError:

@@ -76,25 +76,25 @@ RULES = (
         ("engine/compaction/test_content_hash.py::test_a_file_that_is_there_twice_has_the_rows_that_each_of_its_deletion_vectors_leaves",),
     ),
     Rule(
-        "lakehouse/engine/compaction/undo.py",
+        "lakehouse/engine/compaction/verify.py",
         "    if not {*range(faulty.version, newest + 1)} <= {commit.version for commit in commits}:",
         "    if False:",
         ("engine/compaction/test_undo.py::test_nothing_is_restored_over_what_somebody_wrote_after_it",),
     ),
     Rule(
-        "lakehouse/engine/compaction/undo.py",
+        "lakehouse/engine/compaction/verify.py",
         "    if not (missing := history.missing_after(newest)):",
         "    if (missing := history.missing_after(newest)) is not None:",
         ("engine/compaction/test_undo.py::test_what_somebody_writes_beside_the_restore_is_named",),
     ),
     Rule(
-        "lakehouse/engine/compaction/undo.py",
+        "lakehouse/engine/compaction/verify.py",
         "    if failure is None or is_lost(failure):",
         "    if failure is None:",
         ("engine/compaction/test_undo.py::test_a_restore_that_fails_is_told_as_what_it_is_known_to_be",),
     ),
     Rule(
-        "lakehouse/engine/compaction/undo.py",
+        "lakehouse/engine/compaction/verify.py",
         "history = history_since(lake.store, now.history, before.version)",
         "history = now.history",
         ("engine/compaction/test_undo.py::test_a_restore_is_found_below_any_number_of_later_commits",),
@@ -119,12 +119,12 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/compaction/unverified_commits.py",
-        "        if unverified(lake, table_key) == mark:",
+        "        if note is not None and note.mark == mark:",
         "        if True:",
         ("engine/compaction/test_unverified_commits.py::test_what_another_compaction_committed_meanwhile_is_still_to_be_verified",),
     ),
     Rule(
-        "lakehouse/engine/compaction/undo.py",
+        "lakehouse/engine/compaction/verify.py",
         'json.dumps({"restored": version, "mark": mark})',
         'json.dumps({"mark": mark})',
         ("engine/compaction/test_verify.py::test_an_undone_compaction_gives_an_append_downstream_no_row_twice",),
@@ -191,7 +191,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/compaction/verify.py",
-        "between is not None and wanted.isdisjoint(_paths_of(between))",
+        "between is not None and wanted.isdisjoint(path for each in between for path in (*each.added_paths, *each.removed_paths))",
         "between is not None",
         ("engine/compaction/test_verify.py::test_a_file_that_a_commit_names_and_its_version_lacks_is_an_error",),
     ),

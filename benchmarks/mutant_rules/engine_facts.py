@@ -186,8 +186,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/delta_log/checkpoint.py",
-        "    if column.null_count or not _is_text(column.type):",
-        "    if not _is_text(column.type):",
+        "    if column.null_count or not is_kind(column.type):",
+        "    if not is_kind(column.type):",
         ("engine/delta_log/test_damaged_logs.py::test_a_field_that_is_null_in_a_parquet_checkpoint_is_told",),
     ),
     Rule(
@@ -229,13 +229,13 @@ RULES = (
         ("engine/delta_log/test_snapshots.py::test_a_file_with_a_vector_in_the_checkpoint_can_go_and_change_after_it",),
     ),
     Rule(
-        "lakehouse/engine/delta_log/older_commits.py",
-        "        yield from reversed(commits)",
+        "lakehouse/engine/delta_log/commits.py",
+        "        yield from portion",
         "        break",
         ("engine/delta_log/test_far_behind.py::test_who_is_far_behind_reads_the_changes_since_and_not_all",),
     ),
     Rule(
-        "lakehouse/engine/delta_log/missing_files.py",
+        "lakehouse/engine/table_health.py",
         "uri = unquote(path) if is_absolute(path)",
         "uri = path if is_absolute(path)",
         ("engine/delta_log/test_snapshots.py::test_a_deletion_vector_with_a_path_of_its_own_is_looked_for_under_its_decoded_name",),
@@ -273,9 +273,9 @@ RULES = (
         ("engine/delta_log/test_snapshots.py::test_an_unfinished_multi_part_checkpoint_is_passed_over",),
     ),
     Rule(
-        "lakehouse/engine/delta_log/columns.py",
-        "numbers = {place: number for number, place in enumerate(dict.fromkeys(places))}",
-        "numbers = {place: place for place in range(len(self.pairs))}",
+        "lakehouse/engine/delta_log/fold.py",
+        " for place in set(adds.places)}",
+        " for place in range(len(adds.pairs))}",
         (
             "engine/delta_log/test_snapshots.py::test_a_table_that_was_overwritten_with_another_partitioning_is_read_before_its_next_checkpoint",
         ),

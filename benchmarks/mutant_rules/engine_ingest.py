@@ -26,8 +26,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/spark/key_range.py",
-        "            return F.unix_micros(end)",
-        "            return F.unix_seconds(end) * 1_000_000",
+        "lambda end: F.unix_micros(end)",
+        "lambda end: F.unix_seconds(end) * 1_000_000",
         ("engine/spark/test_key_range.py::test_no_row_is_doubled_whatever_the_key",),
     ),
     Rule(

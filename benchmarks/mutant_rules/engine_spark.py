@@ -103,7 +103,7 @@ RULES = (
         ("engine/spark/test_statements.py::test_a_statement_repeats_what_chose_its_victims",),
     ),
     Rule(
-        "lakehouse/engine/spark/client_import.py",
+        "lakehouse/engine/spark/sessions.py",
         "    with late_interrupts():",
         "    if True:",
         ("runtime/test_interrupts.py::test_an_import_of_spark_s_client_is_not_broken_off",),
@@ -117,7 +117,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/spark/session_settings.py",
-        "        yield\n    except BaseException as error:\n        if is_lost(error):\n            discard(spark)",
+        "        yield\n    except BaseException as error:\n        if is_lost(error):\n            discarded.add(spark)",
         "        yield\n    except BaseException as error:\n        if is_lost(error):\n            pass",
         ("engine/spark/test_session_settings.py::test_a_session_that_was_lost_inside_a_block_is_not_handed_out_again",),
     ),

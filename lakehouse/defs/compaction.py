@@ -35,11 +35,10 @@ from lakehouse.defs.resources import open_session
 from lakehouse.defs.run_ownership import close_lost_runs, machine_tag, process_tag
 from lakehouse.engine.adoption.find import is_table
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.cost_ledger import with_account
 from lakehouse.engine.compaction.hold_back import hold_back_now, refuse_held_back
 from lakehouse.engine.journal.journal import JournalCache
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.table_health import assess
+from lakehouse.engine.table_health import assess, with_account
 
 # On S3, how late a record is found that no marker tells of. A folder is listed in each tick, for nothing.
 SWEEP_MS = 600_000

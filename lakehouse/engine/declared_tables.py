@@ -18,7 +18,7 @@ def declared_tables(settings: Settings) -> dict[str, Table]:
     """Every declared table by key, inputs before what reads them; then those of the file of adopted ones.
 
     Raises:
-        Refused: as for `table_modules`, `find_tables` and `parse_adopted`; or both have a table of one key.
+        Refused: a module or the file cannot be read, as for `find_tables` and `parse_adopted`; or both have a table of one key.
     """
     declared, adopted = find_tables(table_modules(settings.tables)), adopted_tables(settings)
     if both := [key for key in adopted if key in declared]:
@@ -59,11 +59,7 @@ def checked(tables: dict[str, Table], settings: Settings) -> dict[str, Table]:
 
 
 def adopted_tables(settings: Settings) -> dict[str, Table]:
-    """The tables of the file of adopted ones, by key; none where there is no file.
-
-    Raises:
-        Refused: as for `parse_adopted`; or the file cannot be read.
-    """
+    """The tables of the file of adopted ones, by key; none where there is no file."""
     try:
         text = settings.adopted.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -74,11 +70,7 @@ def adopted_tables(settings: Settings) -> dict[str, Table]:
 
 
 def table_modules(package: str) -> Iterator[ModuleType]:
-    """The tables package and every module below it.
-
-    Raises:
-        Refused: one of them cannot be imported; its name and the reason are told.
-    """
+    """The tables package and every module below it."""
     root = _import(package)
     yield root
     for found in pkgutil.walk_packages(getattr(root, "__path__", []), prefix=f"{package}."):

@@ -79,11 +79,7 @@ def claim(lake: Lake, *, asked: str) -> None:
 
 
 def owner_of(lake: Lake) -> Owner | None:
-    """Whose lake it is; `None` if nobody has written to it yet.
-
-    Raises:
-        Broken: the record cannot be read.
-    """
+    """Whose lake it is; `None` if nobody has written to it yet."""
     try:
         return Owner(**json.loads(lake.store.read(RECORD)))
     except FileNotFoundError:

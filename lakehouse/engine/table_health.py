@@ -1,19 +1,26 @@
-"""How a declared table is, from its log and the journal."""
+"""How a declared table is, and what its compactions cost, from its log and the journal."""
 
 import contextlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from urllib.parse import unquote
 
+from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import plan_or_refusal
+from lakehouse.core.costs.ledger import RUNS_KEPT, Account, account_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commits
+from lakehouse.core.delta.deletion_vectors import vector_path
+from lakehouse.core.delta.paths import is_absolute, name_below, name_in_table
+from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.delta.table_facts import TableFacts
-from lakehouse.core.errors import LakehouseError
+from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Rewrites, find_rewrites, tries_of
 from lakehouse.core.scheduling.health import Health, assess_health
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.store import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,20 +32,16 @@ class Assessment:
     rewrites: Rewrites
     failures: tuple[CompactionTry, ...] | None
 
-    @property
-    def last_compaction_ms(self) -> int | None:
-        """When our newest compaction that stayed was committed; `None` where log and journal do not tell."""
-        return None if self.failures is None else last_compaction_ms(self.facts.history, self.failures)
-
 
 def health_of(table: Table, facts: TableFacts) -> Health:
     """The table's health under the policy in force, held against what a compaction would do now, or why none can be planned."""
     return assess_health(facts.snapshot, plan_or_refusal(table, facts.snapshot, facts.history, now_ms=now_ms()))
 
 
-def last_compaction_ms(history: Commits, failures: Iterable[CompactionTry]) -> int | None:
-    """When our newest compaction that stayed was committed; `None` where there was none."""
-    return max((each.ended_ms for each in tries_of(history, failures) if each.result == "succeeded"), default=None)
+def last_compaction_ms(history: Commits, failures: Iterable[CompactionTry] | None) -> int | None:
+    """When our newest compaction that stayed was committed; `None` where there was none, or no journal tells of `failures`."""
+    tries = () if failures is None else tries_of(history, failures)
+    return max((each.ended_ms for each in tries if each.result == "succeeded"), default=None)
 
 
 def assess(lake: Lake, table: Table, facts: TableFacts) -> Assessment:
@@ -47,3 +50,41 @@ def assess(lake: Lake, table: Table, facts: TableFacts) -> Assessment:
     with contextlib.suppress(LakehouseError):  # a journal that does not answer must not hide what the log tells
         failures = Journal(lake.store).tries(table.key)
     return Assessment(facts=facts, health=health_of(table, facts), rewrites=find_rewrites(facts.history), failures=failures)
+
+
+def account_of(lake: Lake, table: Table, facts: TableFacts) -> Account:
+    """The account of a table up to the version of these facts; of tries that failed, those still on record."""
+    failed = [each for each in Journal(lake.store).tries(table.key, newest=RUNS_KEPT) if each.result != "succeeded"]
+    return account_for(facts.history, failed, prices=table.prices, on_s3=facts.snapshot.on_s3)
+
+
+def with_account(lake: Lake, table: Table, outcome: CompactionOutcome) -> CompactionOutcome:
+    """The outcome with the account of its table up to and with it; as it is, if nothing was committed."""
+    newest, facts = outcome.version_after, outcome.facts
+    if newest is None or facts is None:
+        return outcome
+    history = replace(facts.history, commits=tuple(commit for commit in facts.history.commits if commit.version <= newest))
+    return replace(outcome, account=account_of(lake, table, replace(facts, history=history)))
+
+
+def missing_files(store: Store, snapshot: Snapshot) -> tuple[str, ...]:
+    """Live data files and deletion vectors that storage does not have: names relative to the table, not encoded, sorted.
+
+    The table's folder is listed once, after the layout was read: a file that a commit since then removed is still
+    there until a vacuum takes it.
+
+    Raises:
+        Refused: a file lies outside the lake (a shallow clone), where this store cannot look.
+    """
+    stored = {file.name for file in store.list(snapshot.table)}
+    return tuple(sorted(name for name in set(_names(snapshot)) if f"{snapshot.table}/{name}" not in stored))
+
+
+def _names(snapshot: Snapshot) -> Iterator[str]:
+    vectors = {file.deletion_vector for file in snapshot.files if file.deletion_vector is not None}
+    for path in (*(file.path for file in snapshot.files), *filter(None, map(vector_path, vectors))):
+        uri = unquote(path) if is_absolute(path) else f"{snapshot.uri}/{unquote(path)}"
+        name = name_in_table(path) or name_below(uri, snapshot.uri)
+        if name is None:
+            raise Refused(f"files of {snapshot.table}: {path} lies outside the table's folder {snapshot.uri}; accepted: files inside it")
+        yield name

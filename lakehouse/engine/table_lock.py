@@ -26,8 +26,7 @@ from lakehouse.engine.clock import pause_about
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.lake_owner import claim
-from lakehouse.engine.spark.client_import import over_connect
-from lakehouse.engine.spark.sessions import adopt, interrupt_session, is_conflict, is_lost, session_id
+from lakehouse.engine.spark.sessions import adopt, interrupt_session, is_conflict, is_lost, over_connect, session_id
 from lakehouse.runtime.processes import hold_lock
 from lakehouse.runtime.server_state import status
 

@@ -17,7 +17,7 @@ from lakehouse.engine.inventory import reports_table as inventory
 from lakehouse.engine.inventory.reconcile_lake import fresh_report
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.spark.sessions import adopt, connect, prepare, session_config, translated
+from lakehouse.engine.spark.sessions import _builder, adopt, connect, prepare, translated
 from lakehouse.engine.store import DiskStore
 from lakehouse.engine.table_lock import hold
 from lakehouse.engine.vacuum import run
@@ -144,13 +144,8 @@ def small_events() -> Table:
 
 def new_session(settings: Settings) -> "SparkSession":
     """A session of its own on the lake's server, beside the one that this process has; it knows nothing of guards."""
-    from pyspark.sql import SparkSession
-
     prepare(settings)
-    builder = SparkSession.builder
-    for name, value in session_config(settings).items():
-        builder = builder.config(name, value)
-    return adopt(builder.create())
+    return adopt(_builder(settings).create())
 
 
 @contextlib.contextmanager

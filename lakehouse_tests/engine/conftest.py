@@ -2,13 +2,16 @@
 
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 import boto3
 import botocore.session
 import pytest
 from moto.server import ThreadedMotoServer
 
+from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import DiskStore, S3Store, Store, s3
+from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.memory_store import MemoryStore
 
 
@@ -34,13 +37,9 @@ def endpoint() -> Iterator[str]:
 def aws(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """The same, with an environment that leads boto3 there; between two tries nobody waits."""
     monkeypatch.setattr(s3, "_PAUSES_SECONDS", (0.0,) * 5)
-    for name, value in {
-        "AWS_ENDPOINT_URL": endpoint,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }.items():
+    key = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+    place = {"AWS_ENDPOINT_URL": endpoint, "AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"}
+    for name, value in {**key, **place}.items():
         monkeypatch.setenv(name, value)
     return endpoint
 
@@ -51,6 +50,12 @@ def bucket(aws: str, request: pytest.FixtureRequest) -> str:
     name = f"lake-{abs(hash(request.node.nodeid)):x}"
     boto3.client("s3").create_bucket(Bucket=name)
     return name
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Lake:
+    """A lake without tables, in memory."""
+    return Lake(settings=own_settings(tmp_path), store=MemoryStore())
 
 
 @pytest.fixture(params=["disk", "s3", "memory"])

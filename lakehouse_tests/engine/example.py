@@ -9,6 +9,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from lakehouse import Append, Landing, Merge, Overwrite, Table, table
+from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
 
@@ -79,6 +80,13 @@ def columns_of(lake: Lake, table: Table) -> list[tuple[str, ...]]:
     assert table.source is not None
     ledger = LandedBatches(lake.store, table.key, prefix=table.source.prefix).ledger()
     return [(column.name, column.type, column.file, column.policy) for column in ledger.columns]
+
+
+def facts_of(lake: Lake, key: str) -> TableFacts:
+    """The facts of a table that is there."""
+    facts = lake.facts(key)
+    assert facts is not None
+    return facts
 
 
 def version_of(lake: Lake, key: str) -> int | None:

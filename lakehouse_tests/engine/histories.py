@@ -109,7 +109,7 @@ class FileHistory:
         pairs = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
         by = " PARTITIONED BY (part)" if self.partitions > 1 else ""
         self._say(f"create{by} {properties}")
-        self._sql(f"CREATE TABLE {self.table} (id BIGINT, part INT, value INT) USING delta{by} TBLPROPERTIES ({pairs})")
+        self.spark.sql(f"CREATE TABLE {self.table} (id BIGINT, part INT, value INT) USING delta{by} TBLPROPERTIES ({pairs})")
         self._remember()
 
     def _operate(self, name: str) -> None:
@@ -121,20 +121,20 @@ class FileHistory:
         first = self._new_id()
         new = {id_: (id_ % self.partitions, 0) for id_ in range(first, first + self.random.randint(1, 6))}
         self._say(f"append {min(new)}..{max(new)}")
-        self._sql(f"INSERT INTO {self.table} VALUES {_values(new)}")
+        self.spark.sql(f"INSERT INTO {self.table} VALUES {_values(new)}")
         self.rows |= new
 
     def _update(self) -> None:
         modulus, rest = self._some()
         self._say(f"update id % {modulus} = {rest}")
-        self._sql(f"UPDATE {self.table} SET value = value + 1 WHERE id % {modulus} = {rest}")
+        self.spark.sql(f"UPDATE {self.table} SET value = value + 1 WHERE id % {modulus} = {rest}")
         self.rows |= {id_: (part, value + 1) for id_, (part, value) in self.rows.items() if id_ % modulus == rest}
 
     def _merge(self) -> None:
         ids = [*self.random.sample([*self.rows], min(len(self.rows), 2)), self._new_id()]
         new = {id_: (id_ % self.partitions, self.random.randint(10, 99)) for id_ in ids}
         self._say(f"merge {sorted(new)}")
-        self._sql(
+        self.spark.sql(
             f"MERGE INTO {self.table} t USING (SELECT * FROM VALUES {_values(new)} AS v(id, part, value)) s ON t.id = s.id "
             "WHEN MATCHED THEN UPDATE SET value = s.value WHEN NOT MATCHED THEN INSERT *"
         )
@@ -147,26 +147,26 @@ class FileHistory:
             part = self.random.randrange(self.partitions)
             condition, goes = f"part = {part}", {id_ for id_, (own, _) in self.rows.items() if own == part}
         self._say(f"delete {condition}")
-        self._sql(f"DELETE FROM {self.table} WHERE {condition}")
+        self.spark.sql(f"DELETE FROM {self.table} WHERE {condition}")
         self.rows = {id_: row for id_, row in self.rows.items() if id_ not in goes}
 
     def _optimize(self) -> None:
         self._say("optimize")
-        self._sql(f"OPTIMIZE {self.table}")
+        self.spark.sql(f"OPTIMIZE {self.table}")
 
     def _purge(self) -> None:
         self._say("purge")
-        self._sql(f"REORG TABLE {self.table} APPLY (PURGE)")
+        self.spark.sql(f"REORG TABLE {self.table} APPLY (PURGE)")
 
     def _vectors(self) -> None:
         self._say("deletion vectors on")
-        self._sql(f"ALTER TABLE {self.table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+        self.spark.sql(f"ALTER TABLE {self.table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
 
     def _restore(self) -> None:
         version = self.random.randint(self.oldest, len(self.known) - 1)
         self._say(f"restore {version}")
         with session_confs(self.spark, {OLD_VERSIONS_REFUSED: "false"}):
-            self._sql(statements.restore(self.uri, version))
+            self.spark.sql(statements.restore(self.uri, version))
         self.rows = dict(self.known[version])
 
     def _orphan(self) -> None:
@@ -207,7 +207,9 @@ class FileHistory:
         began = now_ms()
         choices = (1, began - self.random.choice(self.replay_steps), began - self.random.choice(self.replay_steps), 7 * 86_400_000)
         kept_ms = max(1, self.random.choice(choices))
-        self._sql(f"ALTER TABLE {self.table} SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval {kept_ms} milliseconds')")
+        self.spark.sql(
+            f"ALTER TABLE {self.table} SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval {kept_ms} milliseconds')"
+        )
         self._remember()
         return kept_ms
 
@@ -251,9 +253,6 @@ class FileHistory:
         self.log.read(self.folder / "_delta_log")
         self.known += [dict(self.rows)] * (len(self.log.adds) - len(self.known))
 
-    def _sql(self, statement: str) -> None:
-        self.spark.sql(statement)
-
     def _say(self, what: str) -> None:
         self.told.append(what)
 
@@ -269,7 +268,6 @@ def _values(rows: type_of_rows) -> str:
 def _files(action: Mapping[str, Any]) -> set[str]:
     """The files that an action names, relative to the table: its path, and that of its vector."""
     vector = action.get("deletionVector")
-    name = vector and vector_file(
-        f"{vector['storageType']}{vector['pathOrInlineDv']}@"
-    )  # without it a name that ends like an offset is cut
+    # Without the sign at its end a name that ends like an offset is cut.
+    name = vector and vector_file(f"{vector['storageType']}{vector['pathOrInlineDv']}@")
     return {unquote(action["path"])} | ({name} if name else set())

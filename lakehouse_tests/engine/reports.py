@@ -22,22 +22,11 @@ from lakehouse.engine.inventory.stored_reports import REPORTS
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import Store
 
-TYPES = {
-    "bucket": ("Bucket", pa.string()),
-    "key": ("Key", pa.string()),
-    "version_id": ("VersionId", pa.string()),
-    "is_latest": ("IsLatest", pa.bool_()),
-    "is_delete_marker": ("IsDeleteMarker", pa.bool_()),
-    "size": ("Size", pa.int64()),
-    "last_modified_date": ("LastModifiedDate", pa.timestamp("ms")),
-    "e_tag": ("ETag", pa.string()),
-    "storage_class": ("StorageClass", pa.string()),
-    "is_multipart_uploaded": ("IsMultipartUploaded", pa.bool_()),
-    "encryption_status": ("EncryptionStatus", pa.string()),
-    "intelligent_tiering_access_tier": ("IntelligentTieringAccessTier", pa.string()),
-    "checksum_algorithm": ("ChecksumAlgorithm", pa.string()),
-    "object_owner": ("ObjectOwner", pa.string()),
-}
+# The columns that a report may have, in their order; those without a type are texts.
+_NAMES = """bucket key version_id is_latest is_delete_marker size last_modified_date e_tag storage_class is_multipart_uploaded
+    encryption_status intelligent_tiering_access_tier checksum_algorithm object_owner"""
+_TYPES = {"size": pa.int64(), "last_modified_date": pa.timestamp("ms")}
+_TYPES |= dict.fromkeys(("is_latest", "is_delete_marker", "is_multipart_uploaded"), pa.bool_())
 SUFFIX = {"CSV": "csv.gz", "ORC": "orc", "Parquet": "parquet"}
 
 
@@ -81,7 +70,7 @@ def write_report(
     """A report in several data files below the place that ours have; the name of its manifest. `manifest` overrides its fields."""
     kept = list(rows)
     folder = f"{REPORTS}/{bucket or store.bucket}/{configuration}"
-    names = [name for name in TYPES if name in kept[0]]
+    names = [name for name in _NAMES.split() if name in kept[0]]
     stamp = f"{datetime.fromtimestamp(created_ms / 1000, tz=UTC):%Y-%m-%dT%H-%MZ}"
     parts: list[dict[str, Any]] = []
     for number in range(files):
@@ -109,7 +98,7 @@ def data_file(rows: Sequence[Mapping[str, Any]], names: Sequence[str], file_form
     """One data file's bytes."""
     if file_format == "CSV":
         return gzip.compress(csv_text(rows, names).encode())
-    table = pa.table({name: pa.array([row[name] for row in rows], type=TYPES[name][1]) for name in names})
+    table = pa.table({name: pa.array([row[name] for row in rows], type=_TYPES.get(name, pa.string())) for name in names})
     out = io.BytesIO()
     if file_format == "ORC":
         orc.write_table(table, out, compression="zlib")
@@ -133,7 +122,7 @@ def csv_text(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
 def schema_text(names: Sequence[str], file_format: str) -> str:
     """The manifest's fileSchema."""
     if file_format == "CSV":
-        return ", ".join(TYPES[name][0] for name in names)
+        return ", ".join(name.title().replace("_", "") for name in names)
     if file_format == "ORC":
         return f"struct<{','.join(f'{name}:string' for name in names)}>"
     return "message s3.inventory {" + "".join(f"  optional binary {name} (UTF8);" for name in names) + "}"

@@ -1,7 +1,5 @@
 """Clients that are killed in the middle of a statement, for real."""
 
-import time
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,15 +16,12 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import sessions as engine_spark
 from lakehouse.engine.spark.sessions import interrupt_session, prepare, session_id
 from lakehouse.engine.table_lock import hold
+from lakehouse_tests.conftest import type_of_client, wait_until
 from lakehouse_tests.engine.clients import Thrown, new_session, slow_copies, stuck
 from lakehouse_tests.engine.example import rows_of, version_of
 
 if TYPE_CHECKING:
-    import subprocess
-
     from pyspark.sql import SparkSession
-
-type_of_client = Callable[..., "subprocess.Popen[str]"]
 
 PROGRAM = "import sys; from lakehouse_tests.engine import clients; getattr(clients, sys.argv[1])(*map(int, sys.argv[2:]))"
 
@@ -38,7 +33,7 @@ def test_a_statement_whose_client_was_killed_is_ended_by_whoever_takes_the_table
     spark.range(4).write.format("delta").save(lake.settings.table_uri("silver/copies"))
     before = _data_files(lake.settings, "silver/copies")
     client = new_client(PROGRAM, lake.settings, "append_slowly", "300000")
-    _wait_until(lambda: _data_files(lake.settings, "silver/copies") - before)
+    wait_until("the append has written a file", lambda: _data_files(lake.settings, "silver/copies") - before)
     client.kill()
     client.wait()
     record = Journal(lake.store).session("silver/copies")
@@ -63,7 +58,7 @@ def test_who_fails_beside_a_statement_of_its_own_stays_on_record(lake: Lake, spa
     def fail_beside(pool: ThreadPoolExecutor) -> None:
         with hold(lake, session, "bronze/t", owner="write of bronze/t"):
             started.append(pool.submit(slow.parquet, str(out)))
-            _wait_until(lambda: [*out.rglob("*.parquet")])
+            wait_until("the statement has written a file", lambda: [*out.rglob("*.parquet")])
             raise ZeroDivisionError
 
     started: list[Future[None]] = []
@@ -117,10 +112,3 @@ def _is_at_work(settings: Settings, session: str) -> bool:
 
 def _data_files(settings: Settings, key: str) -> set[str]:
     return {str(path) for path in Path(settings.root, key).rglob("*.parquet") if "_delta_log" not in path.parts}
-
-
-def _wait_until(holds: Callable[[], object], *, seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)

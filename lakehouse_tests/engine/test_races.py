@@ -1,7 +1,6 @@
 """Two who write one table at once lose nothing; two who want to be its only writer take turns."""
 
 import os
-from collections.abc import Callable
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
@@ -17,19 +16,17 @@ from lakehouse.engine.spark.sessions import session_id
 from lakehouse.engine.table_lock import hold
 from lakehouse.runtime.processes import identify
 from lakehouse.runtime.server_state import folder, remember
-from lakehouse_tests.conftest import own_settings
-from lakehouse_tests.engine.example import rows_of
+from lakehouse_tests.conftest import own_settings, type_of_client
+from lakehouse_tests.engine.example import facts_of, rows_of
 
 if TYPE_CHECKING:
-    import subprocess
-
     from pyspark.sql import SparkSession
 
 CONNECT_SESSION = "0d5b6f2e-52a5-4d0e-9a52-6ab3a1b0c001"
 APPEND = "import sys; from lakehouse_tests.engine.clients import append_rows; append_rows('bronze/race', sys.argv[1], int(sys.argv[2]))"
 
 
-def race(lake: Lake, spark: "SparkSession", new_client: Callable[..., "subprocess.Popen[str]"], *, appends: int) -> None:
+def race(lake: Lake, spark: "SparkSession", new_client: type_of_client, *, appends: int) -> None:
     """Two clients append so many rows each at the same time, a commit for each row, and all are there."""
     # Two that make one table at once are a conflict for the second, by Delta's rules; appends to a table are none.
     spark.createDataFrame([], "name STRING, number INT").write.format("delta").save(lake.settings.table_uri("bronze/race"))
@@ -49,15 +46,11 @@ def race(lake: Lake, spark: "SparkSession", new_client: Callable[..., "subproces
 
 def writers_by_version(lake: Lake, key: str) -> list[str]:
     """Which client made each commit, told by the name in the file that it added."""
-    facts = lake.facts(key)
-    assert facts is not None
-    paths = [path for commit in facts.history.commits for path in commit.added_paths]
+    paths = [path for commit in facts_of(lake, key).history.commits for path in commit.added_paths]
     return [pyarrow.parquet.read_table(BytesIO(lake.store.read(f"{key}/{path}")))["name"][0].as_py() for path in paths]
 
 
-def test_two_clients_of_ten_appends_each_lose_no_row(
-    lake: Lake, spark: "SparkSession", new_client: Callable[..., "subprocess.Popen[str]"]
-) -> None:
+def test_two_clients_of_ten_appends_each_lose_no_row(lake: Lake, spark: "SparkSession", new_client: type_of_client) -> None:
     race(lake, spark, new_client, appends=10)
 
 

@@ -9,8 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse.core.delta.snapshot import Snapshot
-from lakehouse.engine.delta_log import TableFacts, missing_files, read_facts
+from lakehouse.engine.delta_log import TableFacts, read_facts
 from lakehouse.engine.store import DiskStore
+from lakehouse.engine.table_health import missing_files
 
 pytestmark = pytest.mark.spark
 

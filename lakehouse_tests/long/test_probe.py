@@ -10,11 +10,11 @@ from lakehouse.core.costs.measured_benefit import Probe
 from lakehouse.core.errors import Broken
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.cost_ledger import with_account
 from lakehouse.engine.compaction.hold_back import breaker_of, hold_back_now
 from lakehouse.engine.compaction.read_probe import probe_compaction, probes, read_probes, record_probe, take_pairs
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.table_health import with_account
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.example import copies, events, session_settings, version_of
 

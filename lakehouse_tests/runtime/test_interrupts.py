@@ -13,7 +13,7 @@ _INTERRUPTED_IMPORT = """
 import signal, sys
 from pathlib import Path
 from lakehouse.core.settings import parse_settings
-from lakehouse.engine.spark.client_import import import_client
+from lakehouse.engine.spark.sessions import _builder
 
 class Interrupts:
     sent = False
@@ -26,7 +26,7 @@ class Interrupts:
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.meta_path.insert(0, Interrupts())
 try:
-    import_client(parse_settings({}, base=Path("lake")))
+    _builder(parse_settings({}, base=Path("lake")))
 except KeyboardInterrupt:
     print("interrupted", "delta.connect" in sys.modules)
 """

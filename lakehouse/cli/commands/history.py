@@ -17,9 +17,9 @@ from lakehouse.core.costs.measured_benefit import assess_benefit
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.delta.commits import Commit, is_compaction
 from lakehouse.core.errors import Refused
-from lakehouse.engine.compaction.cost_ledger import account_of
 from lakehouse.engine.compaction.read_probe import probes
 from lakehouse.engine.delta_log import TableFacts
+from lakehouse.engine.table_health import account_of
 from lakehouse.report.chart import Series, text_chart
 
 _IN_TERMINAL = "-"

@@ -90,9 +90,9 @@ def fold_table_files(snapshot: Snapshot, *, place: type_of_place, commits: Itera
         retention_ms=retention_ms,
         live=live,
         vectors=vectors,
-        stones=_last((names.own(stone.path), stone.deleted_ms) for stone in snapshot.tombstones),
+        stones=last_removals((names.own(stone.path), stone.deleted_ms) for stone in snapshot.tombstones),
         dropped_stones=frozenset(name for path in dropped if (name := names.own(path))),
-        removed_vectors=_last((names.own_vector(vector), ms) for vector, ms in snapshot.removed_vectors.items()),
+        removed_vectors=last_removals((names.own_vector(vector), ms) for vector, ms in snapshot.removed_vectors.items()),
         place=place(snapshot.uri) or "",
         partition_columns=snapshot.partition_columns,
         elsewhere=names.elsewhere,
@@ -102,8 +102,8 @@ def fold_table_files(snapshot: Snapshot, *, place: type_of_place, commits: Itera
     )
 
 
-def _last(removals: Iterable[tuple[str | None, int | None]]) -> dict[str, int | None]:
-    """The last removal of each file, unknown if any is: several vectors may share a file, and a path may have several spellings."""
+def last_removals(removals: Iterable[tuple[str | None, int | None]]) -> dict[str, int | None]:
+    """The last removal of each named file, unknown (`None`) if any is: vectors may share a file, and a path may have several spellings."""
     last: dict[str, int | None] = {}
     for name, ms in removals:
         if name:

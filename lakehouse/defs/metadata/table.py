@@ -33,7 +33,7 @@ from lakehouse.defs.metadata.markdown import Markdown, histogram_picture, markdo
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.ingest.table_properties import strategy_in_force
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.table_health import Assessment
+from lakehouse.engine.table_health import Assessment, last_compaction_ms
 
 type_of_metadata = dict[str, Any]
 
@@ -79,7 +79,8 @@ def table_metadata(table: Table, assessed: Assessment) -> type_of_metadata:
     once_cold = plan_once_cold(table, snapshot, facts.history, now_ms=now_ms())
     in_force = {"sensor_driven": isinstance(strategy, BySensor), "chosen": type(strategy).__name__}
     state = state_of(snapshot, health.plan, once_cold, history=facts.history)
-    state = replace(state, last_compaction_ms=assessed.last_compaction_ms, health_score=health.score, **in_force)
+    compacted_ms = last_compaction_ms(facts.history, assessed.failures)
+    state = replace(state, last_compaction_ms=compacted_ms, health_score=health.score, **in_force)
     numbers = {name: number for name in _STATE_NUMBERS if (number := getattr(state, name)) is not None}
     parts = [[part.name, str(part.weight), f"{part.value:.2f}", part.sentence] for part in health.parts]
     times = {name: dg.MetadataValue.timestamp(ms / 1000) for name in _STATE_TIMES if (ms := getattr(state, f"{name}_ms")) is not None}

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from threading import get_native_id
-from types import TracebackType
 from typing import Any, Self, cast
 from urllib.parse import unquote
 
@@ -68,7 +67,9 @@ def sums_of(
         for partition, own in by_partition.items():
             count = total = 0
             for rows in _portions(_tables(store, snapshot.table, own, hidden, wanted)):
-                hashes = _hashes_of_rows(rows.drop_columns(sorted(partition_columns.intersection(rows.column_names))))
+                own_columns = rows.drop_columns(sorted(partition_columns.intersection(rows.column_names)))
+                values = [column.combine_chunks() for column in own_columns.columns]
+                hashes = _mixed(_hashes_of_fields(own_columns.column_names, values, len(rows)))
                 count, total = count + rows.num_rows, total + int(hashes.sum(dtype=np.uint64))
             if not wanted():
                 return None
@@ -101,7 +102,7 @@ class ReadAhead:
         self._sums = self._pool.submit(self._read)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._wanted = False
         self._pool.shutdown(wait=False)
 
@@ -141,7 +142,10 @@ def _tables(
 
 def _tables_of(content: bytes) -> Iterator[pa.Table]:
     with pq.ParquetFile(pa.BufferReader(content), coerce_int96_timestamp_unit="us") as file:
-        if file.metadata.num_rows <= (at_once := _rows_at_once(file.metadata)):
+        told = file.metadata
+        size_bytes = sum(told.row_group(number).total_byte_size for number in range(told.num_row_groups))
+        at_once = max(1, min(_ROWS, told.num_rows * _MOST_BYTES // max(1, size_bytes)))
+        if told.num_rows <= at_once:
             yield file.read(use_threads=False)  # a third of the time, where files are small
         else:
             yield from (pa.Table.from_batches([batch]) for batch in file.iter_batches(at_once, use_threads=False))
@@ -158,11 +162,6 @@ def _visible(tables: Iterable[pa.Table], hidden: type_of_places) -> Iterator[pa.
         yield table.filter(pa.array(is_visible))
     if len(hidden) and hidden[-1] >= start:
         raise Broken(f"a deletion vector hides row {hidden[-1]} of a file with {start}")
-
-
-def _rows_at_once(file: pq.FileMetaData) -> int:
-    size_bytes = sum(file.row_group(number).total_byte_size for number in range(file.num_row_groups))
-    return max(1, min(_ROWS, file.num_rows * _MOST_BYTES // max(1, size_bytes)))
 
 
 def _portions(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -185,10 +184,6 @@ def _mixed(values: Any) -> type_of_hashes:
 
     # Not by categories: pandas finds these by the text up to its first NUL, and two texts that differ after one would be the same.
     return cast("type_of_hashes", hash_array(values, categorize=False))  # type: ignore[call-arg]  # the stubs lack it
-
-
-def _hashes_of_rows(rows: pa.Table) -> type_of_hashes:
-    return _mixed(_hashes_of_fields(rows.column_names, [column.combine_chunks() for column in rows.columns], len(rows)))
 
 
 def _hashes_of_fields(names: Sequence[str], values: Iterable[pa.Array], count: int) -> type_of_hashes:

@@ -69,11 +69,7 @@ def probed_of(lake: Lake, table: Table) -> ProbeReading:
 
 
 def refuse_held_back(lake: Lake, table: Table) -> None:
-    """Nothing, if a person may compact the table without insisting.
-
-    Raises:
-        Refused: its declaration opts out, or it is paused.
-    """
+    """A person is `Refused` who does not insist on a compaction of a table that is paused, or whose declaration opts out."""
     pause = Journal(lake.store).pause_of(table.key)
     held = persons_hold_back(policy_for(table.layer, table.compaction), pause, now_ms())
     if held is not None:
@@ -81,11 +77,7 @@ def refuse_held_back(lake: Lake, table: Table) -> None:
 
 
 def refuse_vacuum(lake: Lake, table: Table) -> None:
-    """Nothing, if a person may vacuum the table without insisting.
-
-    Raises:
-        Refused: its declaration opts out, or it is paused.
-    """
+    """The same for a vacuum."""
     pause = Journal(lake.store).pause_of(table.key)
     held = pause.explanation.sentence if pause is not None and pause.holds(now_ms()) else ""
     why = f"its declaration says Vacuum(mode={table.vacuum.mode!r})" if table.vacuum.mode == "off" else held
@@ -133,9 +125,14 @@ def failure_noted(lake: Lake, table_key: str, *, run: str) -> Iterator[Attempt]:
                 why=str(error) if isinstance(error, LakehouseError) else first_line(error),
                 run=run,
             )
-            with contextlib.suppress(LakehouseError):  # storage that does not answer must not hide what went wrong
-                Journal(lake.store).record_try(table_key, failed)
+            note_try(lake, table_key, failed)
         raise
+
+
+def note_try(lake: Lake, table_key: str, ended: CompactionTry) -> None:
+    """A try that came to nothing, in the journal. Storage that does not answer must neither hide its error nor end what may succeed."""
+    with contextlib.suppress(LakehouseError):
+        Journal(lake.store).record_try(table_key, ended)
 
 
 def _speaks_of_table(lake: Lake, error: Exception, attempt: Attempt) -> bool:

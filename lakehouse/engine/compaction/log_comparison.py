@@ -14,7 +14,7 @@ from lakehouse.core.delta.partition_values import by_name, type_of_typed_partiti
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.engine.compaction.spark_content import Side
 from lakehouse.engine.delta_log.checkpoint import statistics_in
-from lakehouse.engine.delta_log.log_segment import find_segment, until
+from lakehouse.engine.delta_log.log_segment import find_segment, log_folder
 from lakehouse.engine.store import Store
 
 # What a table says of a column by the statistics of its files. Source: PROTOCOL.md, "Per-file Statistics".
@@ -86,10 +86,10 @@ def _statistics(store: Store, table: str, sides: Sequence[Side]) -> Mapping[tupl
 
     Each file of the log is read once, the older first: checkpoints of large tables are what this takes its time for.
     """
-    folder, versions_of = f"{table}/_delta_log/", dict[str, list[int]]()
-    listing, wanted = store.list(folder), {file.path for side in sides for file in side.files}
+    versions_of, wanted = dict[str, list[int]](), {file.path for side in sides for file in side.files}
+    listing = store.list(log_folder(table))
     for version in sorted({side.version for side in sides}):
-        segment = find_segment(until(listing, version, folder=folder), table, folder=folder, newest_commits=0)
+        segment = find_segment(listing, table, version=version)
         for log_file in () if segment is None else (*segment.checkpoint, *segment.tail):
             versions_of.setdefault(log_file.name, []).append(version)
     found = dict[tuple[int, str], str | None]()

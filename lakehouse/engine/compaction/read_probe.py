@@ -33,10 +33,10 @@ from lakehouse.core.costs.measured_benefit import (
     probe_from,
 )
 from lakehouse.core.delta.snapshot import Snapshot, type_of_partition
-from lakehouse.core.errors import Broken
 from lakehouse.core.reasons import Explanation
 from lakehouse.core.scheduling.circuit_breaker import Scan
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.journal.batch_manifest import damaged
 from lakehouse.engine.journal.journal import PROBES, Journal, Records, names_by_table
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
@@ -75,10 +75,7 @@ NOT_PROBED = ProbeReading()
 def probe_compaction(lake: Lake, spark: "SparkSession", outcome: CompactionOutcome, *, asked: bool = False) -> Probe | None:
     """What the compaction changed for readers, journalled; `None` where it did nothing, or is not due for a probe and none was `asked` for.
 
-    The outcome has its account.
-
-    Raises:
-        Transient: the server is gone.
+    The outcome has its account. `Transient` is raised where the server is gone.
     """
     entry, account, facts = outcome.entry, outcome.account, outcome.facts
     if entry is None or account is None or facts is None or outcome.version_after is None:
@@ -128,18 +125,14 @@ def read_probes(records: Records, now_ms: int, table_key: str = "") -> dict[str,
 
 
 def probes(lake: Lake, table_key: str) -> tuple[Probe, ...]:
-    """The newest probes of a table, oldest first.
-
-    Raises:
-        Broken: one is damaged.
-    """
+    """The newest probes of a table, oldest first; `Broken` where one is damaged."""
     names = names_by_table(lake.store, PROBES, table_key).get(table_key, [])[-_READ_BACK:]
     found: list[Probe] = []
     for name, data in zip(names, lake.store.read_many(names), strict=True):
         try:
             found.append(probe_from(json.loads(data)))
         except (ValueError, TypeError, KeyError) as error:
-            raise Broken(f"journal: {name} cannot be read ({type(error).__name__}: {error}); restore it from a copy of the lake") from error
+            raise damaged(name, error) from error
     return tuple(found)
 
 

@@ -17,14 +17,15 @@
   the table, also one with nothing to do, begins with what is noted.
 """
 
-import contextlib
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 from uuid import uuid4
 
+from lakehouse.core.compaction.bins import Clustering, Packing, Purge, ZOrdering
 from lakehouse.core.compaction.conflicts import Loss, half_of, partitions_removed_from, seconds_to_wait, without_partitions
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import CompactionPlan, plan_table
@@ -32,18 +33,18 @@ from lakehouse.core.costs.estimate import fit_rates
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.partition_values import type_of_typed_partition
-from lakehouse.core.errors import LakehouseError, Refused
+from lakehouse.core.delta.snapshot import Snapshot
+from lakehouse.core.errors import Refused
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry
 from lakehouse.engine.adoption.guard import refuse_commits
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.content_hash import ReadAhead
-from lakehouse.engine.compaction.hold_back import Attempt, failure_noted
-from lakehouse.engine.compaction.statement import run_statement
+from lakehouse.engine.compaction.hold_back import Attempt, failure_noted, note_try
 from lakehouse.engine.compaction.unverified_commits import expect_verification, settled
 from lakehouse.engine.compaction.verify import verify, verify_left
 from lakehouse.engine.delta_log import TableFacts, history_since
-from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import session_settings, statements
 from lakehouse.engine.spark.sessions import first_line, is_conflict, translated
 from lakehouse.engine.table_lock import hold, retry_conflicts
 from lakehouse.runtime.spark_settings import cores_of
@@ -114,18 +115,17 @@ def _compact(
         try:
             with attempt.statement(planned):
                 run_statement(spark, before.snapshot, planned, mark, cores=cores_of(lake.settings))
-                seconds_optimize = time.monotonic() - started
         except Exception as error:
             if not is_conflict(error):
                 raise
-            conflict, seconds_optimize = error, time.monotonic() - started
-        ended = started + seconds_optimize
+            conflict = error
+        ended = time.monotonic()
+        seconds_optimize = ended - started
         after = _facts_since(lake, table, before.snapshot.version)
         commits = after.history.marked(mark)
         if conflict is not None:
             losses.append(_loss(before, after, planned, commits, seconds_optimize, run=run, why=first_line(conflict)))
-            with contextlib.suppress(LakehouseError):  # storage that does not answer must not end what may still succeed
-                Journal(lake.store).record_try(table.key, losses[-1].ended)
+            note_try(lake, table.key, losses[-1].ended)
             seconds_optimize -= losses[-1].ended.seconds
             if not commits:
                 raise conflict
@@ -133,6 +133,43 @@ def _compact(
             compared = verify(lake, spark, before.snapshot, after, commits, ahead) if commits else None
     outcome = _outcome(planned, commits, losses, after)
     return replace(outcome, compared=compared, seconds_optimize=seconds_optimize, seconds_verify=time.monotonic() - ended)
+
+
+def run_statement(spark: "SparkSession", snapshot: Snapshot, planned: CompactionPlan, mark: str, *, cores: int) -> None:
+    """The plan's statement, done by a driver of so many cores; its commit has the plan's figures and `mark`, by which it is found."""
+    predicate = None if planned.partitions is None else statements.partition_predicate(snapshot.columns, planned.partitions)
+    confs = {
+        session_settings.UP_TO: str(planned.statement.up_to_bytes),
+        session_settings.RECORDS_PER_FILE: "0",  # no limit, so that a bin becomes one file
+        session_settings.USER_METADATA: _metadata(planned, mark),
+        **session_settings.READ_WHOLE,
+    }
+    match planned.statement:
+        case Packing(smaller_than_bytes=smaller_than_bytes, max_deleted_rows_ratio=ratio):
+            confs |= {session_settings.SMALLER_THAN: str(smaller_than_bytes), session_settings.DELETED_ROWS: str(ratio)}
+            if len(planned.bins) < cores and planned.bytes_removed < session_settings.OPEN_BYTES * planned.files_removed:
+                # A core is idle, and to open the files takes longer than to read them, and to shuffle their few bytes.
+                confs |= {session_settings.READ_BIN_IN_PARALLEL: "true", session_settings.OPEN_COST: str(session_settings.OPEN_BYTES)}
+            statement = statements.optimize(snapshot.uri, predicate)
+        case ZOrdering(columns=columns):
+            statement = statements.optimize(snapshot.uri, predicate, zorder_by=columns)
+        case Clustering():
+            statement = statements.optimize(snapshot.uri, None)
+        case Purge():
+            statement = statements.purge(snapshot.uri, predicate)
+        case _:
+            assert_never(planned.statement)
+    with session_settings.session_confs(spark, confs):
+        spark.sql(statement)
+
+
+def _metadata(planned: CompactionPlan, mark: str) -> str:
+    """The plan's figures for the commit: a few hundred bytes, however many files it names.
+
+    `started_ms` goes with them, since what the log knows of an OPTIMIZE ends with its commit and begins nowhere.
+    """
+    figures = {name: value for name, value in planned.as_json().items() if name != "bins"}
+    return json.dumps({"compaction": mark, "started_ms": now_ms(), "plan": figures}, separators=(",", ":"))
 
 
 def _facts_since(lake: Lake, table: Table, version: int) -> TableFacts:

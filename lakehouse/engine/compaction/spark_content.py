@@ -66,11 +66,7 @@ def spark_sums(lake: Lake, spark: "SparkSession", snapshot: Snapshot, sides: Seq
 
 
 def _sum_of(lake: Lake, snapshot: Snapshot, file: DataFile, answer: Mapping[str, type_of_sum]) -> type_of_sum:
-    """What Spark's answer says of a file. It names no file without rows, so of one that it does not name the file itself is asked.
-
-    Raises:
-        Broken: the file has rows, or cannot tell.
-    """
+    """What Spark's answer says of a file. It names no file without rows, so of one that it does not name the file itself is asked."""
     place = _place(snapshot, file.path)
     if place in answer:
         return answer[place]

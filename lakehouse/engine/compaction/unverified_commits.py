@@ -3,15 +3,14 @@
 import contextlib
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 from lakehouse.core.errors import Broken, LakehouseError
 from lakehouse.engine.journal.batch_manifest import damaged
 from lakehouse.engine.lake import Lake
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
+class Expected(NamedTuple):
     """A compaction to be verified: the `mark` in its commits, and the `version` that it found (`None`: the note does not say)."""
 
     mark: str
@@ -20,15 +19,11 @@ class Expected:
 
 def expect_verification(lake: Lake, table_key: str, mark: str, *, version: int | None = None) -> None:
     """Note that a compaction of the table at `version` is about to commit, with `mark` in its commits."""
-    lake.store.put(_name(table_key), json.dumps(asdict(Expected(mark=mark, version=version))).encode())
+    lake.store.put(_name(table_key), json.dumps({"mark": mark, "version": version}).encode())
 
 
 def expected(lake: Lake, table_key: str) -> Expected | None:
-    """The compaction that was to be verified and was not, which may have made no commit; `None` if there is none.
-
-    Raises:
-        Broken: the record is damaged.
-    """
+    """The compaction that was not verified yet, and may have made no commit; `None`: there is none; `Broken`: its note is damaged."""
     name = _name(table_key)
     try:
         told = json.loads(lake.store.read(name))
@@ -38,12 +33,6 @@ def expected(lake: Lake, table_key: str) -> Expected | None:
         return None
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise Broken(f"{damaged(name, error)}, or delete it") from error
-
-
-def unverified(lake: Lake, table_key: str) -> str | None:
-    """The mark of `expected`."""
-    found = expected(lake, table_key)
-    return None if found is None else found.mark
 
 
 @contextlib.contextmanager
@@ -63,7 +52,8 @@ def settled(lake: Lake, table_key: str, mark: str) -> Iterator[None]:
 
 def _forget(lake: Lake, table_key: str, mark: str) -> None:
     with contextlib.suppress(LakehouseError):  # it must neither hide what was found nor fail a compaction that stands
-        if unverified(lake, table_key) == mark:
+        note = expected(lake, table_key)
+        if note is not None and note.mark == mark:
             lake.store.delete([_name(table_key)])
 
 

@@ -10,41 +10,41 @@
 4. If they are not the same by Spark, or the files added cannot be read, the version before is restored, and the error says what was found.
 
 **Safety properties**
-- Nothing is restored over a version that somebody else has written after the compaction: that would lose their rows (`undo`).
+- Nothing is restored over a version that somebody else has written after the compaction: that would lose their rows.
+- RESTORE looks for the newest version by itself. What somebody wrote between our look and that one is named, with the version that has it.
+- Whether a RESTORE was done is told by the log alone; where that does not tell, the text says so.
+- Tables downstream that follow the changes get no row twice: the restoring commit is marked, and increments pass it over.
 - What is compared is pinned by version, file and deletion vector, so that other writers cannot make it differ.
 - What the log does not tell, or tells differently, is never taken for the same: then every row is compared.
 - A note of what is to be compared goes only when it was, or when nobody can compare it any more, which is said.
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from lakehouse.core.compaction.outcome import Comparison
 from lakehouse.core.delta.commits import Commit, Commits, brought_back_by, prediction_in
-from lakehouse.core.delta.snapshot import DataFile, Snapshot
+from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.engine.compaction.content_hash import ReadAhead, sums_of, type_of_sums
 from lakehouse.engine.compaction.log_comparison import equal_by_log
 from lakehouse.engine.compaction.spark_content import READ_CONFS, Side, is_unreadable, spark_sums
-from lakehouse.engine.compaction.undo import undo
 from lakehouse.engine.compaction.unverified_commits import Expected, expected, settled
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark.session_settings import session_confs
-from lakehouse.engine.spark.sessions import first_line, is_missing
+from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.session_settings import USER_METADATA, session_confs
+from lakehouse.engine.spark.sessions import first_line, is_lost, is_missing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def verify(
-    lake: Lake,
-    spark: "SparkSession",
-    before: Snapshot,
-    after: TableFacts,
-    commits: Sequence[Commit],
-    ahead: ReadAhead | None = None,
+    lake: Lake, spark: "SparkSession", before: Snapshot, after: TableFacts, commits: Sequence[Commit], ahead: ReadAhead | None = None
 ) -> Comparison:
     """What was found to be the same. `before` is the table that was planned for, `commits` what was committed, `after` the table since.
 
@@ -53,10 +53,8 @@ def verify(
     Raises:
         Broken: they differ, or the files added cannot be read; the version before is restored if nobody has written since.
     """
-    removed = [
-        Side(version=each.version - 1, files=_files_at(lake, before, after, each.version - 1, each.removed_paths)) for each in commits
-    ]
-    added = [Side(version=each.version, files=_files_at(lake, before, after, each.version, each.added_paths)) for each in commits]
+    removed = [_side(lake, before, after, each.version - 1, each.removed_paths) for each in commits]
+    added = [_side(lake, before, after, each.version, each.added_paths) for each in commits]
     predictions = [prediction_in(commit) for commit in commits]
     by_log = all(each is not None and each.verify == "rows" for each in predictions)
     if by_log and (count := equal_by_log(lake.store, before, removed, added)) is not None:
@@ -116,12 +114,49 @@ def verify_left(lake: Lake, spark: "SparkSession", table_key: str) -> None:
             ) from error
 
 
-def _facts_since(lake: Lake, facts: TableFacts, note: Expected) -> TableFacts | None:
-    """The facts of now with every commit since the compaction began; `None` where the table that it found is there no more.
+def undo(lake: Lake, spark: "SparkSession", before: Snapshot, commits: Sequence[Commit], faulty: Commit, why: str) -> str:
+    """What happened, after the version before was restored, where that loses nobody's rows."""
+    version, mark = faulty.version - 1, uuid4().hex
+    found = f"compaction of {before.table}: version {faulty.version} was to have the rows of version {version}, but {why}"
+    now = lake.facts(before.table)
+    newest = faulty.version if now is None else now.snapshot.version
+    if not {*range(faulty.version, newest + 1)} <= {commit.version for commit in commits}:
+        return f"{found}; nothing is restored, since version {newest} was written after it; look at versions {version} and {newest}"
+    failure: Exception | None = None
+    try:
+        _send(spark, before, version, mark)
+    except Exception as error:  # it may have come after the commit: the log knows
+        failure = error
+    sent = f"{found}; RESTORE to version {version} was sent, and it is unknown whether it was done"
+    try:
+        now = lake.facts(before.table)
+        assert now is not None
+        history = history_since(lake.store, now.history, before.version)
+    except Exception as error:
+        return f"{sent} ({type(failure or error).__name__}): look at the versions from {version} on"
+    made = history.marked(mark)
+    if not made:
+        if failure is None or is_lost(failure):
+            reason = "the log does not show it" if failure is None else type(failure).__name__
+            return f"{sent} ({reason}): look at the versions from {version} on"
+        return f"{found}; restoring version {version} failed ({type(failure).__name__}), version {faulty.version} is still there"
+    done = f"{found}; version {version} is restored"
+    if not (missing := history.missing_after(newest)):
+        return done
+    return (
+        f"{done} by version {made[-1].version}, over what somebody wrote meanwhile: the rows of version(s) {_numbers(missing)} "
+        f"are in no newer version; look at what versions {missing[0]} to {made[-1].version} hold"
+    )
 
-    Raises:
-        Broken: the log no longer holds them all, so nobody can tell whether it committed.
-    """
+
+def _send(spark: "SparkSession", before: Snapshot, version: int, mark: str) -> None:
+    """Its commit says that it brings `version` back: Delta marks it as a change of data, and it is no news downstream."""
+    with session_confs(spark, {USER_METADATA: json.dumps({"restored": version, "mark": mark})}):
+        spark.sql(statements.restore(before.uri, version))
+
+
+def _facts_since(lake: Lake, facts: TableFacts, note: Expected) -> TableFacts | None:
+    """The facts of now with every commit since the compaction began; `None` where the table that it found is there no more."""
     if note.version is not None and facts.snapshot.version < note.version:
         return None
     history = history_since(lake.store, facts.history, -1 if note.version is None else note.version)
@@ -152,16 +187,12 @@ def _numbers(versions: Iterable[int]) -> str:
     return ", ".join(map(str, versions))
 
 
-def _files_at(lake: Lake, before: Snapshot, after: TableFacts, version: int, paths: Sequence[str]) -> tuple[DataFile, ...]:
-    """The files of a version at these paths: from a layout at hand if no commit in between names one of them, or from the log.
-
-    Raises:
-        Broken: the version has not all of them, though a commit says so.
-    """
+def _side(lake: Lake, before: Snapshot, after: TableFacts, version: int, paths: Sequence[str]) -> Side:
+    """The files of a version at these paths: from a layout at hand if no commit in between names one of them, or from the log."""
     wanted, snapshot = set(paths), None
     for known in (before, after.snapshot):
         between = after.history.between(*sorted((known.version, version)))
-        if between is not None and wanted.isdisjoint(_paths_of(between)):
+        if between is not None and wanted.isdisjoint(path for each in between for path in (*each.added_paths, *each.removed_paths)):
             snapshot = known
             break
     if snapshot is None:
@@ -174,11 +205,7 @@ def _files_at(lake: Lake, before: Snapshot, after: TableFacts, version: int, pat
             f"compaction of {before.table}: its rows cannot be compared, since version {version} lacks {len(lacking)} file(s) that its "
             f"commit names, first {lacking[0]}; nothing is restored; look at the table's newest versions"
         )
-    return files
-
-
-def _paths_of(commits: Iterable[Commit]) -> set[str]:
-    return {path for commit in commits for path in (*commit.added_paths, *commit.removed_paths)}
+    return Side(version=version, files=files)
 
 
 def _equal_rows(lake: Lake, snapshot: Snapshot, removed: Sequence[Side], added: Sequence[Side], ahead: ReadAhead | None) -> int | None:
@@ -193,8 +220,8 @@ def _equal_rows(lake: Lake, snapshot: Snapshot, removed: Sequence[Side], added: 
 
 def _difference(removed: type_of_sums, added: type_of_sums) -> str:
     differing = [key for key in removed.keys() | added.keys() if removed.get(key) != added.get(key)]
-    return f"{_told(removed)} became {_told(added)}, differing in {len(differing)} partition(s)"
-
-
-def _told(sums: type_of_sums) -> str:
-    return f"{sum(count for count, _ in sums.values())} rows (checksum {sum(total for _, total in sums.values())})"
+    before, after = (
+        f"{sum(count for count, _ in sums.values())} rows (checksum {sum(total for _, total in sums.values())})"
+        for sums in (removed, added)
+    )
+    return f"{before} became {after}, differing in {len(differing)} partition(s)"

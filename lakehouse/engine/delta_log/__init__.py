@@ -9,18 +9,20 @@ Safety properties:
 - A layout is of one version: a log that changes while it is read is listed again from the start.
 """
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.table_facts import LogFile, TableFacts
 from lakehouse.core.errors import Broken, Refused, Transient
-from lakehouse.engine.delta_log.checkpoint import Checkpoint, read_checkpoint
-from lakehouse.engine.delta_log.columns import garbage_uncollected
-from lakehouse.engine.delta_log.commits import read_commits
-from lakehouse.engine.delta_log.fold import fold_history, fold_layout
-from lakehouse.engine.delta_log.log_segment import LogChanged, Segment, find_segment, until
-from lakehouse.engine.delta_log.missing_files import missing_files
-from lakehouse.engine.delta_log.older_commits import history_since, newest_first
+from lakehouse.engine.delta_log.checkpoint import read_checkpoint
+from lakehouse.engine.delta_log.commits import history_since, newest_first, read_commits
+from lakehouse.engine.delta_log.fold import fold_layout
+from lakehouse.engine.delta_log.log_segment import LogChanged, Segment, find_segment, log_folder
 from lakehouse.engine.store import Store
 
-__all__ = ["TableFacts", "garbage_uncollected", "history_since", "missing_files", "newest_first", "read_facts"]
+__all__ = ["TableFacts", "garbage_uncollected", "history_since", "newest_first", "read_facts"]
 
 _TRIES = 5
 
@@ -38,15 +40,14 @@ def read_facts(store: Store, key: str, *, uri: str, newest_commits: int = 500, v
         Refused: a table feature under which the log cannot be counted; a `version` that it does not reach.
         Transient: the log changed under every try to read it.
     """
-    folder = f"{key}/_delta_log/"
     problem: Exception | None = None
     for _ in range(_TRIES):
         try:
-            segment = find_segment(until(store.list(folder), version, folder=folder), key, folder=folder, newest_commits=newest_commits)
+            segment = find_segment(store.list(log_folder(key)), key, newest_commits=newest_commits, version=version)
             if segment is not None and version not in (None, segment.version):
                 raise LogChanged(f"log of {key}: its newest version up to {version} is {segment.version}")
             with garbage_uncollected():
-                return None if segment is None else _read(store, segment, folder=folder, uri=uri, newest_commits=newest_commits)
+                return None if segment is None else _read(store, segment, uri=uri, newest_commits=newest_commits)
         except (LogChanged, FileNotFoundError) as error:
             problem = error
     if not isinstance(problem, LogChanged):
@@ -56,14 +57,22 @@ def read_facts(store: Store, key: str, *, uri: str, newest_commits: int = 500, v
     raise Broken(f"{problem}, so its newest version cannot be told: restore what is missing") from problem
 
 
-def _read(store: Store, segment: Segment, *, folder: str, uri: str, newest_commits: int) -> TableFacts:
-    commits = list(read_commits(store, (*segment.older, *segment.tail)))
-    checkpoint = (
-        read_checkpoint([file.name for file in segment.checkpoint], store.read, folder=folder) if segment.checkpoint else Checkpoint()
-    )
-    newest = segment.newest
+@contextmanager
+def garbage_uncollected() -> Iterator[None]:
+    """Python's collector rests meanwhile: it would look again and again through a million values that are all still needed."""
+    working = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if working:
+            gc.enable()
+
+
+def _read(store: Store, segment: Segment, *, uri: str, newest_commits: int) -> TableFacts:
+    commits, newest = list(read_commits(store, segment.commits)), segment.newest
     return TableFacts(
         newest=LogFile(version=segment.version, name=newest.name, size_bytes=newest.size_bytes, modified_ms=newest.modified_ms),
-        snapshot=fold_layout(segment, checkpoint, commits, uri=uri),
-        history=fold_history(segment.table, commits[-newest_commits:]),
+        snapshot=fold_layout(segment, read_checkpoint(store, segment), commits, uri=uri),
+        history=Commits(table=segment.table, commits=tuple(each.commit for each in commits[-newest_commits:])),
     )

@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any, NamedTuple
 
 from lakehouse.core.delta.deletion_vectors import is_vector
@@ -37,34 +38,58 @@ class RemovedFile(NamedTuple):
     data_change: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitInfo:
-    """What a commit says of itself. Writers may put there what they like, so whatever has another type than here counts as not said."""
+class AddedColumns(NamedTuple):
+    """`add` actions, a column per field; the partition of the n-th, by physical column names, is `pairs[places[n]]`.
 
-    committed_ms: int | None = None
-    operation: str = "UNKNOWN"
-    engine: str = ""
-    user_metadata: str | None = None
-    parameters: Mapping[str, str] = field(default_factory=dict[str, str])
-    metrics: Mapping[str, str] = field(default_factory=dict[str, str])
+    An object for each action, and Python code for each, would take most of the time that reading a large log takes.
+    """
+
+    path: Sequence[str]
+    vector: Sequence[str | None]
+    size_bytes: Sequence[int]
+    modified_ms: Sequence[int]
+    row_count: Sequence[int | None]
+    deleted_row_count: Sequence[int]
+    places: Sequence[int]
+    pairs: Sequence[type_of_pairs]
+
+    def where(self, kept: Sequence[bool]) -> "AddedColumns":
+        """Actions for which `kept` is true."""
+        if all(kept):
+            return self
+        return self._replace(**{name: list(compress(getattr(self, name), kept)) for name in self._fields if name != "pairs"})
+
+
+def added_columns(adds: Sequence[AddedFile]) -> AddedColumns:
+    """The same actions, by column."""
+    columns = {name: [getattr(add, name) for add in adds] for name in AddedColumns._fields if name != "places"}
+    return AddedColumns(**columns, places=range(len(adds)))
 
 
 @dataclass(slots=True)
 class Actions:
     """All actions of one file, by kind; `changes` are the paths of its change data, `info` is the commitInfo.
 
-    A domain whose metadata was removed maps to `None`. Metadata and protocol are as they stand there: only the newest need to be readable.
+    A domain whose metadata was removed maps to `None`. Info, metadata and protocol are as they stand there: only the newest need to be
+    readable.
     """
 
     adds: list[AddedFile] = field(default_factory=list)
     removes: list[RemovedFile] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
-    info: CommitInfo = field(default_factory=CommitInfo)
+    info: Mapping[str, Any] = field(default_factory=dict[str, Any])
     metadata: Mapping[str, Any] | None = None
     protocol: Mapping[str, Any] | None = None
-    transactions: dict[str, int] = field(default_factory=dict)
-    domains: dict[str, str | None] = field(default_factory=dict)
-    sidecars: list[str] = field(default_factory=list)
+    transactions: dict[str, int] = field(default_factory=dict[str, int])
+    domains: dict[str, str | None] = field(default_factory=dict[str, str | None])
+    sidecars: list[str] = field(default_factory=list[str])
+
+    def learn(self, newer: "Actions") -> None:
+        """Keep all that newer actions say of the table itself, and not of its files."""
+        self.metadata, self.protocol = newer.metadata or self.metadata, newer.protocol or self.protocol
+        self.transactions |= newer.transactions
+        self.domains |= newer.domains
+        self.sidecars += newer.sidecars
 
     def take(self, kind: str, action: Mapping[str, Any]) -> None:
         """Keep one action; kinds that say nothing about the files (checkpointMetadata, …) are passed over.
@@ -80,7 +105,7 @@ class Actions:
             case "cdc":
                 self.changes.append(text(action, "path"))
             case "commitInfo":
-                self.info = _info(action)
+                self.info = part({kind: action}, kind)
             case "metaData":
                 self.metadata = part({kind: action}, kind)
             case "protocol":
@@ -94,11 +119,7 @@ class Actions:
 
 
 def parse_actions(data: bytes, name: str) -> Actions:
-    """The actions of the file `name`.
-
-    Raises:
-        Broken: the file is empty, or a line of it is no action; with the line's number.
-    """
+    """The actions of the file `name`; `Broken` where it is empty, or a line, which is told, is no action."""
     actions = Actions()
     lines = data.splitlines()
     if not any(line.strip() for line in lines):
@@ -157,22 +178,3 @@ def _removed(action: Mapping[str, Any]) -> RemovedFile:
         size_bytes=number_or_none(action, "size"),
         data_change=flag(action, "dataChange"),
     )
-
-
-def _info(action: Mapping[str, Any]) -> CommitInfo:
-    times = [action.get(name) for name in ("inCommitTimestamp", "timestamp")]
-    operation, said, engine = action.get("operation"), action.get("userMetadata"), action.get("engineInfo") or action.get("clientVersion")
-    return CommitInfo(
-        committed_ms=next((time for time in times if isinstance(time, int) and not isinstance(time, bool)), None),
-        operation=operation if isinstance(operation, str) else "UNKNOWN",
-        engine=engine if isinstance(engine, str) else "",
-        user_metadata=said if isinstance(said, str) else None,
-        parameters=_as_texts(action.get("operationParameters")),
-        metrics=_as_texts(action.get("operationMetrics")),
-    )
-
-
-def _as_texts(values: Any) -> dict[str, str]:
-    if not isinstance(values, Mapping):
-        return {}
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items() if value is not None}

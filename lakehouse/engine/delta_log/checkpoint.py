@@ -4,8 +4,8 @@ Only the leaves that a `Snapshot` needs are read, column by column and some ten 
 hold hundreds of thousands of files. Source: PROTOCOL.md, "Checkpoints" and "V2 Spec".
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 from urllib.parse import unquote
@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.engine.delta_log.actions import Actions, parse_actions, row_count_of, vector_id
-from lakehouse.engine.delta_log.columns import AddedColumns, RemovedColumns, added_columns, removed_columns
+from lakehouse.engine.delta_log.actions import Actions, AddedColumns, added_columns, parse_actions, row_count_of, vector_id
 from lakehouse.engine.delta_log.fields import MALFORMED, number, type_of_pairs
-from lakehouse.engine.delta_log.log_segment import LogChanged
+from lakehouse.engine.delta_log.log_segment import LogChanged, Segment
+from lakehouse.engine.store import Store
 
 _VECTOR = ("storageType", "pathOrInlineDv", "offset", "cardinality")
 _ADD = ("path", "size", "modificationTime", "partitionValues", "stats_parsed.numRecords", *(f"deletionVector.{leaf}" for leaf in _VECTOR))
@@ -25,37 +25,36 @@ _REMOVE = ("path", "deletionTimestamp", "size", *(f"deletionVector.{leaf}" for l
 _BATCH_ROWS = 65_536  # fewer take longer, more take memory
 _SMALL = ("metaData", "protocol", "txn", "domainMetadata", "sidecar")
 
+# Path, deletion vector, time of deletion and size, as a `RemovedFile` begins.
+type_of_removed = tuple[str, str | None, int | None, int | None]
+
 
 @dataclass(slots=True)
 class Checkpoint:
-    """What a checkpoint holds; its files and tombstones in batches."""
+    """A checkpoint's content, the files in batches."""
 
-    adds: list[AddedColumns] = field(default_factory=list)
-    removes: list[RemovedColumns] = field(default_factory=list)
+    adds: list[AddedColumns] = field(default_factory=list[AddedColumns])
+    removes: list[type_of_removed] = field(default_factory=list[type_of_removed])
     small: Actions = field(default_factory=Actions)
 
 
-def read_checkpoint(names: Sequence[str], read: Callable[[str], bytes], *, folder: str) -> Checkpoint:
-    """The content of the checkpoint that the files `names` make; `folder` is the `_delta_log` they lie in.
-
-    Raises:
-        Broken: a file is no checkpoint.
-        LogChanged: a sidecar is not there.
-        Refused: a sidecar lies outside the table's own log.
-    """
+def read_checkpoint(store: Store, segment: Segment) -> Checkpoint:
+    """The content of a segment's checkpoint, empty where it has none; `LogChanged` where a sidecar is not there."""
     checkpoint = Checkpoint()
-    for name in names:
-        _read_into(checkpoint, name, read)
+    for file in segment.checkpoint:
+        _read_into(checkpoint, store, file.name)
+    folder = f"{segment.table}/_delta_log/_sidecars"
     for sidecar in checkpoint.small.sidecars:
         path = unquote(sidecar)
         if "/" in path:
             raise Refused(
-                f"checkpoint {names[0]}: its sidecar {sidecar} is named by more than a file name; accepted: files in {folder}_sidecars"
+                f"checkpoint {segment.checkpoint[0].name}: its sidecar {sidecar} is named by more than a file name; "
+                f"accepted: files in {folder}"
             )
         try:
-            _read_into(checkpoint, f"{folder}_sidecars/{path}", read)
+            _read_into(checkpoint, store, f"{folder}/{path}")
         except FileNotFoundError as error:
-            raise LogChanged(f"checkpoint {names[0]}: its sidecar {path} is not there") from error
+            raise LogChanged(f"checkpoint {segment.checkpoint[0].name}: its sidecar {path} is not there") from error
     return checkpoint
 
 
@@ -67,13 +66,13 @@ def statistics_in(data: bytes) -> Iterator[tuple[str, str | None]]:
                 yield from zip(_texts(rows, "path"), rows.field("stats").to_pylist(), strict=True)
 
 
-def _read_into(checkpoint: Checkpoint, name: str, read: Callable[[str], bytes]) -> None:
-    data = read(name)
+def _read_into(checkpoint: Checkpoint, store: Store, name: str) -> None:
+    data = store.read(name)
     if name.endswith(".json"):
         actions = parse_actions(data, name)
         checkpoint.adds.append(added_columns(actions.adds))
-        checkpoint.removes.append(removed_columns(actions.removes))
-        _merge_small(checkpoint.small, actions)
+        checkpoint.removes += [remove[:4] for remove in actions.removes]
+        checkpoint.small.learn(actions)
         return
     try:
         with pq.ParquetFile(pa.BufferReader(data)) as file:
@@ -82,21 +81,15 @@ def _read_into(checkpoint: Checkpoint, name: str, read: Callable[[str], bytes]) 
         raise Broken(f"checkpoint {name} cannot be read ({type(error).__name__}: {error}): restore or remove the file") from error
 
 
-def _merge_small(into: Actions, actions: Actions) -> None:
-    into.metadata = actions.metadata or into.metadata
-    into.protocol = actions.protocol or into.protocol
-    into.transactions |= actions.transactions
-    into.domains |= actions.domains
-    into.sidecars += actions.sidecars
-
-
 def _read_parquet_into(checkpoint: Checkpoint, file: pq.ParquetFile) -> None:
     for kind in _SMALL:
         for rows in _batches(file, kind, ()):
-            for action in rows.to_pylist():
-                checkpoint.small.take(kind, _plain(action))
+            for action in rows.to_pylist(maps_as_pydicts="strict"):
+                checkpoint.small.take(kind, action)
     checkpoint.adds += _counted(file, [_adds(rows) for rows in _batches(file, "add", _ADD)])
-    checkpoint.removes += map(_removes, _batches(file, "remove", _REMOVE))
+    for rows in _batches(file, "remove", _REMOVE):
+        paths, times, sizes = _texts(rows, "path"), _numbers_or_none(rows, "deletionTimestamp"), _numbers_or_none(rows, "size")
+        checkpoint.removes += zip(paths, _vector_ids(_vectors(rows)), times, sizes, strict=True)
 
 
 def _batches(file: pq.ParquetFile, kind: str, leaves: Iterable[str]) -> Iterator[pa.StructArray]:
@@ -108,13 +101,6 @@ def _batches(file: pq.ParquetFile, kind: str, leaves: Iterable[str]) -> Iterator
             yield rows.filter(rows.is_valid()) if rows.null_count else rows
 
 
-def _plain(action: dict[str, Any]) -> dict[str, Any]:
-    """Maps, which pyarrow gives as lists of pairs, as dictionaries."""
-    return {
-        name: dict(value) if name in ("configuration", "options") and isinstance(value, list) else value for name, value in action.items()
-    }
-
-
 def _adds(rows: pa.StructArray) -> AddedColumns:
     vectors = _vectors(rows)
     places, pairs = _partitions(rows.field("partitionValues"))
@@ -123,7 +109,7 @@ def _adds(rows: pa.StructArray) -> AddedColumns:
         counts = _whole_numbers(rows.field("stats_parsed").flatten()[0], "numRecords")
     return AddedColumns(
         path=_texts(rows, "path"),
-        vector=[None if vector is None else vector_id(vector) for vector in vectors],
+        vector=_vector_ids(vectors),
         size_bytes=_numbers(rows, "size"),
         modified_ms=_numbers(rows, "modificationTime"),
         places=places,
@@ -141,16 +127,7 @@ def _counted(file: pq.ParquetFile, adds: Sequence[AddedColumns]) -> Iterator[Add
     for batch, rows in zip(adds, _batches(file, "add", ("path", "stats")), strict=True):
         texts = rows.field("stats").to_pylist() if _has(rows, "stats") else [None] * len(rows)
         counts = [row_count_of(text) if count is None else count for count, text in zip(batch.row_count, texts, strict=True)]
-        yield replace(batch, row_count=counts)
-
-
-def _removes(rows: pa.StructArray) -> RemovedColumns:
-    return RemovedColumns(
-        path=_texts(rows, "path"),
-        vector=[None if vector is None else vector_id(vector) for vector in _vectors(rows)],
-        deleted_ms=_numbers_or_none(rows, "deletionTimestamp"),
-        size_bytes=_numbers_or_none(rows, "size"),
-    )
+        yield batch._replace(row_count=counts)
 
 
 def _has(rows: pa.StructArray, name: str) -> bool:
@@ -158,17 +135,17 @@ def _has(rows: pa.StructArray, name: str) -> bool:
 
 
 def _texts(rows: pa.StructArray, name: str) -> list[str]:
-    column = rows.field(name)
-    if column.null_count or not _is_text(column.type):
-        raise ValueError(f"{name} is {column.type}, null in {column.null_count} file(s), and must be a text")
-    return column.to_pylist()
+    return _required(rows.field(name), name, _is_text, "a text").to_pylist()
 
 
 def _numbers(rows: pa.StructArray, name: str) -> list[int]:
-    column = rows.field(name)
-    if column.null_count or not pa.types.is_integer(column.type):
-        raise ValueError(f"{name} is {column.type}, null in {column.null_count} file(s), and must be a whole number")
-    return column.to_pylist()
+    return _required(rows.field(name), name, pa.types.is_integer, "a whole number").to_pylist()
+
+
+def _required(column: pa.Array, name: str, is_kind: Callable[[pa.DataType], bool], kind: str) -> Any:
+    if column.null_count or not is_kind(column.type):
+        raise ValueError(f"{name} is {column.type}, null in {column.null_count} file(s), and must be {kind}")
+    return column
 
 
 def _numbers_or_none(rows: pa.StructArray, name: str) -> list[int | None]:
@@ -185,6 +162,10 @@ def _is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
+def _is_map_of_texts(kind: pa.DataType) -> bool:
+    return pa.types.is_map(kind) and _is_text(kind.key_type) and _is_text(kind.item_type)
+
+
 def _vectors(rows: pa.StructArray) -> list[dict[str, Any] | None]:
     """Each row's deletion vector, `None` where it has none."""
     if not _has(rows, "deletionVector") or rows.field("deletionVector").null_count == len(rows):
@@ -194,10 +175,13 @@ def _vectors(rows: pa.StructArray) -> list[dict[str, Any] | None]:
     return [vector if vector and any(value is not None for value in vector.values()) else None for vector in vectors]
 
 
+def _vector_ids(vectors: Iterable[Mapping[str, Any] | None]) -> list[str | None]:
+    return [None if vector is None else vector_id(vector) for vector in vectors]
+
+
 def _partitions(column: pa.MapArray) -> tuple[Sequence[int], list[type_of_pairs]]:
-    """For each row a place in the second list, which holds every partition, and perhaps one more for null."""
-    if column.null_count or not (pa.types.is_map(column.type) and _is_text(column.type.key_type) and _is_text(column.type.item_type)):
-        raise ValueError(f"partitionValues is {column.type}, null in {column.null_count} file(s), and must be a map of texts")
+    """For each row a place in the second list, which holds every partition, and perhaps more."""
+    _required(column, "partitionValues", _is_map_of_texts, "a map of texts")
     names, values = column.keys.dictionary_encode(), column.items.dictionary_encode()
     known_names, known_values = names.dictionary.to_pylist(), [*values.dictionary.to_pylist(), None]
     valued = values.indices.to_pylist()

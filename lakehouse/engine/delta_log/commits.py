@@ -1,5 +1,8 @@
 """The commits of a log, read and parsed. What was parsed once is kept with the store, up to a bound: a commit is never changed.
 
+Facts hold the newest commits only, so that reading a table stays cheap however long its log is. That bound must decide nothing: whoever
+asks what happened since a version, or whether something ever happened, asks `newest_first` or `history_since`.
+
 **Safety properties**
 - A kept commit stands for a file of the same name, size and time, and of the same etag where storage has one.
 - Where it has none, a file that may be as young as what its clock can tell apart is read each time: the next one under its name, of a
@@ -8,23 +11,28 @@
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import takewhile
 from threading import Lock
 from weakref import WeakKeyDictionary
 
+from lakehouse.core.delta.commits import Commit, Commits
+from lakehouse.core.errors import Transient
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log.actions import parse_actions
-from lakehouse.engine.delta_log.fold import ReadCommit
-from lakehouse.engine.delta_log.log_segment import version_of
+from lakehouse.engine.delta_log.fold import ReadCommit, fold_commit
+from lakehouse.engine.delta_log.log_segment import log_folder
 from lakehouse.engine.store import Store, StoredFile
 
 _KEPT_BYTES = 64 * 1024 * 1024
 # The times of some file systems are whole seconds, of FAT even ones.
 _SETTLED_MS = 3_000
+_PORTION = 100
 
 
 def read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadCommit]:
     """Each commit of these files, in their order; its time is the log's own where the log tells one."""
-    kept = _kept_with(store)
+    kept = _of_stores.setdefault(store, _KeptCommits())
     known = {file: commit for file in files if (commit := kept.get(file)) is not None}
     data = store.read_many([file.name for file in files if file not in known])
     asked_ms = now_ms()
@@ -32,11 +40,42 @@ def read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadComm
         if (commit := known.get(file)) is None:
             content = next(data)
             actions = parse_actions(content, file.name)
-            commit = ReadCommit(version=version_of(file), committed_ms=actions.info.committed_ms or file.modified_ms, actions=actions)
+            version = int(file.name.rpartition("/")[2][:20])
+            commit = ReadCommit(fold_commit(actions, version=version, modified_ms=file.modified_ms), actions)
             is_settled = file.etag or (file.modified_ms < asked_ms - _SETTLED_MS and store.stat(file.name) == file)
             if is_settled and len(content) == file.size_bytes:
                 kept.add(file, commit)
         yield commit
+
+
+def newest_first(store: Store, history: Commits) -> Iterator[Commit]:
+    """The table's commits, newest first: those of `history`, then older ones, back to the first gap in the log.
+
+    The older ones are read a portion at a time, so whoever stops early pays for no more.
+
+    Raises:
+        Broken: a commit is damaged.
+        Transient: the log was cleaned up while it was read.
+    """
+    yield from reversed(history.commits)
+    if not history.commits or history.commits[0].version == 0:
+        return
+    folder = log_folder(history.table)
+    listed = {file.name: file for file in store.list(folder)}
+    names = (f"{folder}{version:020}.json" for version in range(history.commits[0].version - 1, -1, -1))
+    older = [listed[name] for name in takewhile(listed.__contains__, names)]
+    for start in range(0, len(older), _PORTION):
+        try:
+            portion = [each.commit for each in read_commits(store, older[start : start + _PORTION])]
+        except FileNotFoundError as error:
+            raise Transient(f"log of {history.table}: it was cleaned up while it was read ({error}); try again") from error
+        yield from portion
+
+
+def history_since(store: Store, history: Commits, version: int) -> Commits:
+    """The commits after `version`, however many there are; fewer where the log no longer holds them all. It raises as `newest_first`."""
+    commits = [*takewhile(lambda commit: commit.version > version, newest_first(store, history))]
+    return replace(history, commits=tuple(reversed(commits)))
 
 
 class _KeptCommits:
@@ -66,9 +105,4 @@ def _kept_bytes(file: StoredFile) -> int:
     return file.size_bytes + 2_048
 
 
-_of_stores, _opening = WeakKeyDictionary[Store, _KeptCommits](), Lock()
-
-
-def _kept_with(store: Store) -> _KeptCommits:
-    with _opening:
-        return _of_stores.setdefault(store, _KeptCommits())
+_of_stores = WeakKeyDictionary[Store, _KeptCommits]()

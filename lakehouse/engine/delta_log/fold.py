@@ -4,48 +4,51 @@ Source: PROTOCOL.md, "Action Reconciliation". A file is told apart by its path a
 with vectors removes and adds the same path.
 """
 
+import json
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import replace
+from itertools import chain, repeat
 from operator import attrgetter
+from typing import Any, NamedTuple, TypeVar
 
-from lakehouse.core.delta.commits import Commit, Commits
+from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.partition_values import type_of_partition
 from lakehouse.core.delta.snapshot import DataFile, LogTail, Snapshot, Tombstone
-from lakehouse.engine.delta_log.actions import Actions, AddedFile, RemovedFile
+from lakehouse.core.inventory.table_files import last_removals
+from lakehouse.engine.delta_log.actions import Actions, AddedColumns, AddedFile, RemovedFile, added_columns
 from lakehouse.engine.delta_log.checkpoint import Checkpoint
-from lakehouse.engine.delta_log.columns import AddedColumns, added_columns, made_of_columns
 from lakehouse.engine.delta_log.fields import type_of_pairs
 from lakehouse.engine.delta_log.log_segment import Segment
-from lakehouse.engine.delta_log.schema import CLUSTERING_DOMAIN, Metadata, Shape, partitioner, shape_of
+from lakehouse.engine.delta_log.schema import shape_of
 
+type_of_made = TypeVar("type_of_made")
 type_of_later = Mapping[tuple[str, str | None], AddedFile | RemovedFile]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadCommit:
-    """One commit file's actions, with its version, and its time: in-commit timestamp, else commitInfo's, else the file's."""
+class ReadCommit(NamedTuple):
+    """One commit as it tells of itself, and the actions of its file."""
 
-    version: int
-    committed_ms: int
+    commit: Commit
     actions: Actions
 
 
 def fold_layout(segment: Segment, checkpoint: Checkpoint, commits: Sequence[ReadCommit], *, uri: str) -> Snapshot:
     """The table at the segment's version; `commits` are all that were read, oldest first, those before the checkpoint included.
 
-    Raises:
-        Broken, Refused: see `shape_of` and `partitioner`.
+    It raises as `shape_of`, and `Refused` where a file is partitioned otherwise than the table.
     """
     tail = commits[len(commits) - len(segment.tail) :]
-    later = _later(tail)
-    shape = _shape(segment, (checkpoint.small, *_actions(tail)))
-    files = tuple(_live_files(segment.table, shape.metadata, checkpoint, later, compacted=_compacted_paths(commits)))
-    return Snapshot(
-        table=segment.table,
-        uri=uri,
-        version=segment.version,
-        committed_ms=commits[-1].committed_ms if commits else segment.checkpoint[0].modified_ms,
+    later, newest = _later(tail), Actions()
+    for actions in (checkpoint.small, *(each.actions for each in tail)):
+        newest.learn(actions)
+    shape, compacted = shape_of(newest, table=segment.table, uri=uri, version=segment.version), compacted_paths(commits)
+    added = added_columns([action for action in later.values() if isinstance(action, AddedFile)])
+    live = [data_files(adds, shape.partition_of, compacted) for adds in (*_untouched(checkpoint, later), added)]
+    files = tuple(chain.from_iterable(live))
+    return replace(
+        shape.snapshot,
+        committed_ms=commits[-1].commit.committed_ms if commits else segment.checkpoint[0].modified_ms,
         files=files,
         tombstones=tuple(_tombstones(checkpoint, later, files)),
         removed_vectors=_removed_vectors(checkpoint, commits, files),
@@ -54,64 +57,67 @@ def fold_layout(segment: Segment, checkpoint: Checkpoint, commits: Sequence[Read
             commit_count=len(segment.tail),
             commit_bytes=sum(file.size_bytes for file in segment.tail),
         ),
-        columns=shape.metadata.columns,
-        partition_columns=shape.metadata.partition_columns,
-        clustering_columns=shape.clustering_columns,
-        properties=shape.metadata.properties,
-        features=shape.features,
-        transactions=dict(chain.from_iterable(actions.transactions.items() for actions in (checkpoint.small, *_actions(tail)))),
-        table_id=shape.metadata.table_id,
+        transactions=newest.transactions,
     )
 
 
-def fold_history(table: str, commits: Sequence[ReadCommit]) -> Commits:
-    """The commits, oldest first, as they tell of themselves."""
-    return Commits(table=table, commits=tuple(_commit(commit) for commit in commits))
+def fold_commit(actions: Actions, *, version: int, modified_ms: int) -> Commit:
+    """The commit of a file that was last modified then. Its time is the in-commit timestamp, else commitInfo's, else the file's.
+
+    Writers may put into commitInfo whatever they like: a value of another type than here counts as not said.
+    """
+    info = actions.info
+    times = (info.get("inCommitTimestamp"), info.get("timestamp"))
+    operation, said, engine = info.get("operation"), info.get("userMetadata"), info.get("engineInfo") or info.get("clientVersion")
+    return Commit(
+        version=version,
+        committed_ms=next((time for time in times if isinstance(time, int) and not isinstance(time, bool)), 0) or modified_ms,
+        operation=operation if isinstance(operation, str) else "UNKNOWN",
+        engine=engine if isinstance(engine, str) else "",
+        changed_data=any(action.data_change for action in chain(actions.adds, actions.removes)),
+        added_paths=tuple(add.path for add in actions.adds),
+        removed_paths=tuple(remove.path for remove in actions.removes),
+        removed_vectors=tuple(remove.vector for remove in actions.removes if remove.vector is not None),
+        change_paths=tuple(actions.changes),
+        added_bytes=sum(add.size_bytes for add in actions.adds),
+        removed_bytes=sum(remove.size_bytes or 0 for remove in actions.removes),
+        user_metadata=said if isinstance(said, str) else None,
+        parameters=_as_texts(info.get("operationParameters")),
+        metrics=_as_texts(info.get("operationMetrics")),
+        applications=actions.transactions,
+    )
 
 
-def _actions(commits: Iterable[ReadCommit]) -> Iterator[Actions]:
-    return (commit.actions for commit in commits)
+def _as_texts(values: Any) -> dict[str, str]:
+    if not isinstance(values, Mapping):
+        return {}
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items() if value is not None}
 
 
 def _later(tail: Sequence[ReadCommit]) -> type_of_later:
     """The last word of the commits on each file they touch; in one commit no file is both added and removed."""
     later: dict[tuple[str, str | None], AddedFile | RemovedFile] = {}
-    for actions in _actions(tail):
-        for action in chain(actions.removes, actions.adds):
+    for commit in tail:
+        for action in chain(commit.actions.removes, commit.actions.adds):
             key = (action.path, action.vector)
             later.pop(key, None)
             later[key] = action
     return later
 
 
-def _shape(segment: Segment, said: Iterable[Actions]) -> Shape:
-    protocol = metadata = clustering = None
-    for actions in said:
-        protocol, metadata = actions.protocol or protocol, actions.metadata or metadata
-        clustering = actions.domains.get(CLUSTERING_DOMAIN, clustering)
-    return shape_of(metadata, protocol, clustering, table=segment.table, version=segment.version)
-
-
-def _compacted_paths(commits: Sequence[ReadCommit]) -> frozenset[str]:
-    """What commits without data change wrote in place of other files; commits that only add anew what is there do not count."""
+def compacted_paths(commits: Iterable[ReadCommit]) -> set[str]:
+    """Files that commits without data change wrote in place of others; commits that only add anew what is there do not count."""
     written: set[str] = set()
-    for actions in _actions(commits):
-        replaced = any(not remove.data_change for remove in actions.removes)
-        written.update(add.path for add in actions.adds if replaced and not add.data_change)
-    return frozenset(written)
-
-
-def _live_files(
-    table: str, metadata: Metadata, checkpoint: Checkpoint, later: type_of_later, *, compacted: frozenset[str]
-) -> Iterator[DataFile]:
-    partition_of = partitioner(metadata, table=table)
-    for adds in (*_untouched(checkpoint, later), added_columns([action for action in later.values() if isinstance(action, AddedFile)])):
-        yield from data_files(adds, partition_of, compacted)
+    for commit in commits:
+        if any(not remove.data_change for remove in commit.actions.removes):
+            written.update(add.path for add in commit.actions.adds if not add.data_change)
+    return written
 
 
 def data_files(adds: AddedColumns, partition_of: Callable[[type_of_pairs], type_of_partition], compacted: Set[str]) -> list[DataFile]:
     """The files of these actions; `compacted` are the paths that compactions wrote."""
-    partitions = [partition_of(pairs) for pairs in adds.pairs]
+    # No partition but theirs: others that the columns hold may be of a partitioning that is gone.
+    partitions = {place: partition_of(adds.pairs[place]) for place in set(adds.places)}
     return made_of_columns(
         DataFile,
         len(adds.path),
@@ -124,6 +130,18 @@ def data_files(adds: AddedColumns, partition_of: Callable[[type_of_pairs], type_
         deleted_row_count=adds.deleted_row_count,
         compacted=map(compacted.__contains__, adds.path),
     )
+
+
+def made_of_columns(kind: type[type_of_made], count: int, **columns: Iterable[object]) -> list[type_of_made]:
+    """`count` values of a dataclass with slots and without `__post_init__`, each field from its column, all of them given.
+
+    It is what `[kind(a=a, b=b) for a, b in zip(...)]` gives, in a third of its time: a frozen dataclass sets every field by a call.
+    """
+    assert columns.keys() == set(kind.__slots__) and not hasattr(kind, "__post_init__")  # type: ignore[attr-defined]
+    made = list(map(object.__new__, repeat(kind, count)))
+    for name, column in columns.items():
+        deque(map(getattr(kind, name).__set__, made, column), maxlen=0)
+    return made
 
 
 def _untouched(checkpoint: Checkpoint, later: type_of_later) -> Iterator[AddedColumns]:
@@ -139,24 +157,12 @@ def _untouched(checkpoint: Checkpoint, later: type_of_later) -> Iterator[AddedCo
 
 def _tombstones(checkpoint: Checkpoint, later: type_of_later, files: Sequence[DataFile]) -> Sequence[Tombstone]:
     """One per path that no live file has, with its last deletion: a path is removed once for each vector it ever had."""
-    before = chain.from_iterable(zip(each.path, each.deleted_ms, each.size_bytes, strict=True) for each in checkpoint.removes)
-    after = ((action.path, action.deleted_ms, action.size_bytes) for action in later.values() if isinstance(action, RemovedFile))
-    last: dict[str, tuple[int | None, int | None]] = {}
-    for path, deleted_ms, size_bytes in chain(before, after):
-        known_ms = last[path][0] if path in last else deleted_ms
-        if known_ms is None or deleted_ms is None:  # a time that is unknown may be the last one
-            last[path] = (None, size_bytes)
-        elif path not in last or known_ms <= deleted_ms:
-            last[path] = (deleted_ms, size_bytes)
-    for path in last.keys() & map(attrgetter("path"), files):
-        del last[path]
-    return made_of_columns(
-        Tombstone,
-        len(last),
-        path=last,
-        deleted_ms=(deleted_ms for deleted_ms, _ in last.values()),
-        size_bytes=(size_bytes for _, size_bytes in last.values()),
-    )
+    removes = [*checkpoint.removes, *(action[:4] for action in later.values() if isinstance(action, RemovedFile))]
+    last_ms = last_removals((path, deleted_ms) for path, _, deleted_ms, _ in removes)
+    sizes = {path: size_bytes for path, _, _, size_bytes in removes}
+    for path in last_ms.keys() & map(attrgetter("path"), files):
+        del last_ms[path]
+    return made_of_columns(Tombstone, len(last_ms), path=last_ms, deleted_ms=last_ms.values(), size_bytes=map(sizes.get, last_ms))
 
 
 def _removed_vectors(checkpoint: Checkpoint, commits: Sequence[ReadCommit], files: Sequence[DataFile]) -> Mapping[str, int | None]:
@@ -164,34 +170,8 @@ def _removed_vectors(checkpoint: Checkpoint, commits: Sequence[ReadCommit], file
 
     Of the commits before the checkpoint, too: it drops tombstones by the retention of its time, which may have been a shorter one.
     """
-    before = chain.from_iterable(zip(each.vector, each.deleted_ms, strict=True) for each in checkpoint.removes)
-    after = ((remove.vector, remove.deleted_ms) for commit in commits for remove in commit.actions.removes)
-    last: dict[str, int | None] = {}
-    for vector, deleted_ms in chain(before, after):
-        if vector is not None:
-            known = last.get(vector, 0)
-            last[vector] = None if deleted_ms is None or known is None else max(deleted_ms, known)
-    for vector in last.keys() & {file.deletion_vector for file in files} if last else ():
-        del last[vector]
-    return last
-
-
-def _commit(commit: ReadCommit) -> Commit:
-    actions, info = commit.actions, commit.actions.info
-    return Commit(
-        version=commit.version,
-        committed_ms=commit.committed_ms,
-        operation=info.operation,
-        engine=info.engine,
-        changed_data=any(action.data_change for action in chain(actions.adds, actions.removes)),
-        added_paths=tuple(add.path for add in actions.adds),
-        removed_paths=tuple(remove.path for remove in actions.removes),
-        removed_vectors=tuple(remove.vector for remove in actions.removes if remove.vector is not None),
-        change_paths=tuple(actions.changes),
-        added_bytes=sum(add.size_bytes for add in actions.adds),
-        removed_bytes=sum(remove.size_bytes or 0 for remove in actions.removes),
-        user_metadata=info.user_metadata,
-        parameters=info.parameters,
-        metrics=info.metrics,
-        applications=actions.transactions,
-    )
+    after = (remove[:4] for commit in commits for remove in commit.actions.removes)
+    last_ms = last_removals((vector, deleted_ms) for _, vector, deleted_ms, _ in chain(checkpoint.removes, after))
+    for vector in last_ms.keys() & {file.deletion_vector for file in files} if last_ms else ():
+        del last_ms[vector]
+    return last_ms

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from lakehouse.core.delta.features import COUNTABLE
-from lakehouse.core.delta.snapshot import CATALOG_FEATURES, Column, type_of_partition
+from lakehouse.core.delta.snapshot import CATALOG_FEATURES, Column, LogTail, Snapshot, type_of_partition
 from lakehouse.core.errors import Broken, Refused
+from lakehouse.engine.delta_log.actions import Actions
 from lakehouse.engine.delta_log.fields import MALFORMED, number, pairs, part, text, texts, type_of_pairs
 
 # Source: PROTOCOL.md, "Clustered Table"
@@ -26,67 +26,58 @@ _PHYSICAL_NAME = "delta.columnMapping.physicalName"
 _SPARK_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metadata:
-    """A metaData action. `physical` gives the name by which files call a column, where that is another one."""
+class Shape(NamedTuple):
+    """A table without its files and the times of its commits; and the partition of a file by the values that its action has."""
 
-    table_id: str
-    columns: tuple[Column, ...]
-    partition_columns: tuple[str, ...]
-    properties: Mapping[str, str]
-    physical: Mapping[str, str]
+    snapshot: Snapshot
+    partition_of: Callable[[type_of_pairs], type_of_partition]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """What a table's metadata, protocol and clustering say together; `clustering_columns` as a `Snapshot` has them."""
-
-    metadata: Metadata
-    features: frozenset[str]
-    clustering_columns: tuple[str, ...]
-
-
-def shape_of(
-    metadata: Mapping[str, Any] | None, protocol: Mapping[str, Any] | None, clustering: str | None, *, table: str, version: int
-) -> Shape:
-    """The shape of a table at a version, by its newest actions; `clustering` is what `CLUSTERING_DOMAIN` says.
+def shape_of(newest: Actions, *, table: str, uri: str, version: int) -> Shape:
+    """The shape of a table at a version, by its newest metadata, protocol and clustering.
 
     Raises:
         Broken: one of them is not there, or a field of it that the protocol requires is missing or of another type.
         Refused: a reader feature, or reader version, under which the log cannot be counted.
     """
+    metadata, protocol = newest.metadata, newest.protocol
     if metadata is None or protocol is None:
         missing = "protocol" if protocol is None else "metaData"
         raise Broken(f"log of {table}: it has no {missing} at version {version}; its first commit or its checkpoint is damaged: restore it")
     kind = "metaData"
     try:
-        told = _metadata(metadata)
+        fields: list[Mapping[str, Any]] = json.loads(text(metadata, "schemaString"))["fields"]
+        columns, partition_columns = tuple(_column(field) for field in fields), texts(metadata, "partitionColumns")
+        if unknown := [name for name in partition_columns if name not in {column.name for column in columns}]:
+            raise ValueError(f"partitionColumns has {unknown[0]!r}, which is no column of its schemaString")
+        properties = {name: value for name, value in pairs(metadata, "configuration") if value is not None}
+        is_mapped = properties.get("delta.columnMapping.mode", "none") != "none"
+        physical = {text(field, "name"): text(part(field, "metadata"), _PHYSICAL_NAME) for field in fields} if is_mapped else {}
+        table_id = text(metadata, "id")
         kind = "protocol"
         features = _features(protocol, table=table)
         kind = "clustering"
-        return Shape(metadata=told, features=features, clustering_columns=_clustering(clustering, told))
+        clustering_columns = _clustering(newest.domains.get(CLUSTERING_DOMAIN), physical)
     except MALFORMED as error:
         raise Broken(
             f"log of {table}: its {kind} at version {version} cannot be read ({type(error).__name__}: {error}): restore the commit or "
             "checkpoint that has it"
         ) from error
-
-
-def _metadata(action: Mapping[str, Any]) -> Metadata:
-    fields: list[Mapping[str, Any]] = json.loads(text(action, "schemaString"))["fields"]
-    properties = {name: value for name, value in pairs(action, "configuration") if value is not None}
-    is_mapped = properties.get("delta.columnMapping.mode", "none") != "none"
-    columns = tuple(_column(field) for field in fields)
-    partition_columns = texts(action, "partitionColumns")
-    if unknown := [name for name in partition_columns if name not in {column.name for column in columns}]:
-        raise ValueError(f"partitionColumns has {unknown[0]!r}, which is no column of its schemaString")
-    return Metadata(
-        table_id=text(action, "id"),
+    snapshot = Snapshot(
+        table=table,
+        uri=uri,
+        version=version,
+        committed_ms=0,
+        files=(),
+        log=LogTail(checkpoint_version=None, commit_count=0, commit_bytes=0),
         columns=columns,
         partition_columns=partition_columns,
+        clustering_columns=clustering_columns,
         properties=properties,
-        physical={text(field, "name"): text(part(field, "metadata"), _PHYSICAL_NAME) for field in fields} if is_mapped else {},
+        features=features,
+        table_id=table_id,
     )
+    return Shape(snapshot, _partitioner(snapshot, physical))
 
 
 def _features(protocol: Mapping[str, Any], *, table: str) -> frozenset[str]:
@@ -110,31 +101,32 @@ def _named(protocol: Mapping[str, Any], name: str, *, is_required: bool) -> froz
     return frozenset(texts(protocol, name) if is_required or protocol.get(name) is not None else ())
 
 
-def _clustering(domain: str | None, metadata: Metadata) -> tuple[str, ...]:
+def _clustering(domain: str | None, physical: Mapping[str, str]) -> tuple[str, ...]:
     """The columns of liquid clustering by their logical names, of a field within one the whole path."""
     paths: list[list[str]] = [] if domain is None else json.loads(domain)["clusteringColumns"]
     if not isinstance(paths, list) or not all(isinstance(path, list) and path for path in paths):
         raise ValueError(f"clusteringColumns is {paths!r}, and must be a list of paths")
-    logical = {physical: name for name, physical in metadata.physical.items()}
+    logical = {of_files: name for name, of_files in physical.items()}
     return tuple(".".join([logical.get(path[0], path[0]), *path[1:]]) for path in paths)
 
 
-def partitioner(metadata: Metadata, *, table: str) -> Callable[[type_of_pairs], type_of_partition]:
+def _partitioner(shape: Snapshot, physical: Mapping[str, str]) -> Callable[[type_of_pairs], type_of_partition]:
     """A function from a file's partition values, as its action has them, to those of a `DataFile`.
 
-    Under column mapping, actions name columns physically. An empty value is null, as the protocol has it.
+    Under column mapping, actions name columns by their `physical` names. An empty value is null, as the protocol has it.
     Source: PROTOCOL.md, "Column Mapping" and "Partition Value Serialization".
     """
-    wanted = tuple((name, metadata.physical.get(name, name)) for name in metadata.partition_columns)
+    wanted = tuple((name, physical.get(name, name)) for name in shape.partition_columns)
     known: dict[type_of_pairs, type_of_partition] = {}
 
     def partition_of(pairs: type_of_pairs) -> type_of_partition:
         if pairs not in known:
             values = dict(pairs)
             if values.keys() != {physical_name for _, physical_name in wanted}:
-                found, own = ", ".join(values) or "nothing", ", ".join(physical_name for _, physical_name in wanted) or "nothing"
+                found, own = (", ".join(names) or "nothing" for names in (values, dict(wanted).values()))
                 raise Refused(
-                    f"log of {table}: a file is partitioned by {found}, the table by {own}; accepted: files of the table's partitioning"
+                    f"log of {shape.table}: a file is partitioned by {found}, the table by {own}; "
+                    "accepted: files of the table's partitioning"
                 )
             known[pairs] = tuple((name, values[physical_name] or None) for name, physical_name in wanted)
         return known[pairs]

@@ -9,7 +9,7 @@ the least and the greatest value of its first columns: with the range as a condi
 - Nor does a text with other signs than ASCII at an end of the range: statistics tell bytes that are no UTF-8 as another sign.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -20,20 +20,27 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_WHOLE = ("tinyint", "smallint", "int", "bigint")
 # A condition of a longer text costs more than it saves.
 _LONGEST_TEXT = 200
+# For each type of a key an end of its range as a value that reaches the client unchanged, whatever the time zones of both and the bytes
+# of a text; and the end that this value stands for, `None` where a literal cannot say it.
+_ENDS: Mapping[str, tuple[Callable[["Column"], "Column"], Callable[[Any], type_of_end | None]]] = {
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), (lambda end: end, lambda value: value)),
+    "date": (lambda end: F.unix_date(end), lambda days: _EPOCH.date() + timedelta(days=days)),
+    "timestamp": (lambda end: F.unix_micros(end), lambda micros: _EPOCH + timedelta(microseconds=micros)),
+    "string": (lambda end: end.cast("binary"), lambda value: bytes(value).decode("ascii") if len(value) <= _LONGEST_TEXT else None),
+}
 
 
 def with_key_range(rows: "DataFrame", keys: Sequence[str]) -> tuple["DataFrame", tuple[str, ...]]:
     """The rows, kept by the server, and conditions that hold for every one of them by its keys, and so for what it meets in a table."""
     kept = _kept(rows)
     types = {field.name: field.dataType.simpleString() for field in kept.schema.fields}
-    told = [key for key in keys if types[key] in (*_WHOLE, "string", "date", "timestamp")]
+    told = [key for key in keys if types[key] in _ENDS]
     if not told:
         return kept, ()
-    columns = [(F.col(quote(key)), types[key]) for key in told]
-    ends = [F.struct(_as_told(F.min(key), type_), _as_told(F.max(key), type_), F.count_if(key.isNull())) for key, type_ in columns]
+    columns = [(F.col(quote(key)), _ENDS[types[key]][0]) for key in told]
+    ends = [F.struct(as_told(F.min(key)), as_told(F.max(key)), F.count_if(key.isNull())) for key, as_told in columns]
     found = zip(told, kept.select(*ends).collect()[0], strict=True)
     ranges = [(key, _end(least, types[key]), _end(most, types[key])) for key, (least, most, nulls) in found if not nulls]
     return kept, tuple(between(key, least, most) for key, least, most in ranges if least is not None and most is not None)
@@ -50,32 +57,9 @@ def _kept(rows: "DataFrame") -> "DataFrame":
     return kept
 
 
-def _as_told(end: "Column", type_: str) -> "Column":
-    """An end of a key's range as a value that reaches the client unchanged, whatever the time zones of both and the bytes of a text."""
-    match type_:
-        case "timestamp":
-            return F.unix_micros(end)
-        case "date":
-            return F.unix_date(end)
-        case "string":
-            return end.cast("binary")
-        case _:
-            return end
-
-
 def _end(value: Any, type_: str) -> type_of_end | None:
     """One end of a range; `None` where there is none, or it is beyond what a literal can say."""
-    if value is None:
-        return None
     try:
-        match type_:
-            case "timestamp":
-                return _EPOCH + timedelta(microseconds=value)
-            case "date":
-                return _EPOCH.date() + timedelta(days=value)
-            case "string":
-                return bytes(value).decode("ascii") if len(value) <= _LONGEST_TEXT else None
-            case _:
-                return value
+        return None if value is None else _ENDS[type_][1](value)
     except (OverflowError, UnicodeDecodeError):
         return None

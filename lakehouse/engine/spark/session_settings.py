@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from lakehouse.engine.spark.sessions import discard, is_lost
+from lakehouse.engine.spark.sessions import discarded, is_lost
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,7 +74,7 @@ def session_confs(spark: "SparkSession", values: Mapping[str, str]) -> Iterator[
         yield
     except BaseException as error:
         if is_lost(error):
-            discard(spark)
+            discarded.add(spark)
         else:
             with contextlib.suppress(Exception):  # the first error is the one to tell
                 _give_back(spark, before)
@@ -90,5 +90,5 @@ def _give_back(spark: "SparkSession", before: Mapping[str, str | None]) -> None:
             else:
                 spark.conf.set(name, value)
     except BaseException:
-        discard(spark)
+        discarded.add(spark)
         raise

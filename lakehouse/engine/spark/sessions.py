@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import importlib
 import os
 import re
 import threading
@@ -15,8 +16,8 @@ from urllib.parse import urlsplit
 
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.settings import Settings
-from lakehouse.engine.spark.client_import import import_client, over_connect
 from lakehouse.runtime import jars, server
+from lakehouse.runtime.interrupts import late_interrupts
 from lakehouse.runtime.java import find_java
 from lakehouse.runtime.processes import Process, port_answers
 from lakehouse.runtime.server_state import check_serves
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
 
 _SETTLE_SECONDS = 120
 # Source: Spark 4.2.0, error-conditions.json
-_LOST_ROWS = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 _GONE = ("INVALID_HANDLE.", "NO_ACTIVE_SESSION", "RESPONSE_ALREADY_RECEIVED")
 # With the server's process. PySpark itself keeps one session and hands it out whatever server is asked for, also when that one is gone.
 _opened: dict[tuple[str, int], tuple[Process | None, "SparkSession"]] = {}
 _OPENING = threading.Lock()
-_discarded = weakref.WeakSet["SparkSession"]()
+# Sessions that `connect` hands out no more. It closes them, too, since whoever works with one now may not be done.
+discarded = weakref.WeakSet["SparkSession"]()
 # A file of the table, a path that was asked for, a version.
 # Source: Spark 4.2.0, error-conditions.json; Delta Lake 4.4.0, delta-error-classes.json
 _MISSING = (
@@ -45,7 +46,6 @@ _MISSING = (
     "DELTA_TRUNCATED_TRANSACTION_LOG",
     "DELTA_VERSION_NOT_FOUND",
 )
-_CONFLICT_STATE = "2D521"  # Delta's SQL state for all of its commit conflicts
 _WAITED = "awaitResult:"  # the end of what Scala says of a thread that it waited for, whatever went wrong there
 
 
@@ -78,6 +78,11 @@ def prepare(settings: Settings) -> None:
         scratch_folder(settings).mkdir(parents=True, exist_ok=True)
 
 
+def over_connect(settings: Settings) -> bool:
+    """Whether Spark is spoken to by Spark Connect: a server of this project's, or a URL `sc://…`."""
+    return settings.spark == "server" or settings.spark.startswith("sc://")
+
+
 def session_config(settings: Settings) -> dict[str, str]:
     """What a session builder is given. No secret is among it; for a Connect server it names a session of its own, new with every call."""
     if over_connect(settings):
@@ -86,20 +91,16 @@ def session_config(settings: Settings) -> dict[str, str]:
 
 
 def connect(settings: Settings) -> "SparkSession":
-    """The session of this process for these settings, one that answers: opened, or opened anew if its server is gone.
-
-    Raises:
-        Transient, Refused: as for `prepare`.
-    """
+    """A session of this process that answers, for these settings: opened, or opened anew if its server is gone. It raises as `prepare`."""
     prepare(settings)
-    if settings.spark.startswith(("local[", "spark://")):
+    if not over_connect(settings):
         return adopt(_builder(settings).getOrCreate())
     place, process = (settings.spark, settings.spark_port), server.status(settings).process if settings.spark == "server" else None
     with _OPENING, translated():
         opened_on, kept = _opened.get(place, (None, None))
         if kept is not None:
             try:
-                if opened_on == process and kept not in _discarded and not kept.is_stopped:  # type: ignore[attr-defined]  # of Connect
+                if opened_on == process and kept not in discarded and not kept.is_stopped:  # type: ignore[attr-defined]  # of Connect
                     return adopt(kept)
             except Exception as error:
                 if not is_lost(error):
@@ -129,11 +130,6 @@ def adopt(spark: "SparkSession") -> "SparkSession":
     return spark
 
 
-def discard(spark: "SparkSession") -> None:
-    """`connect` does not hand this session out again; it is closed there, since whoever works with it now may not be done."""
-    _discarded.add(spark)
-
-
 def session_id(spark: "SparkSession") -> str:
     """The identity under which a session's statements can be interrupted from elsewhere."""
     from pyspark.sql.connect.session import SparkSession as ConnectSession
@@ -146,10 +142,8 @@ def interrupt_session(
 ) -> tuple[str, ...]:
     """Interrupts whatever runs in that session and waits for its end, and for that of the operations `known`; the ids of all of them.
 
-    `note` gets the ids before the wait: no later interrupt names an operation that was interrupted and has not ended.
-    Source: Spark 4.2.0, ExecuteThreadRunner.scala, interrupt
-
-    A session that the server does not know, or a driver that died with its process, gives `()`.
+    A session that the server does not know, or of a driver that died with its process, has none. `note` gets the ids before the wait: no
+    later interrupt names an operation that was interrupted and has not ended. Source: Spark 4.2.0, ExecuteThreadRunner.scala, interrupt
 
     Raises:
         Transient: the server does not answer, or an operation does not end.
@@ -188,7 +182,7 @@ def translated() -> Iterator[None]:
             raise Transient(f"the Spark server stopped answering in the middle of a statement: {first_line(error)}") from error
         if _is_gone(error):
             raise Transient(f"the Spark server ended this session, or was started again: {first_line(error)}") from error
-        if any(condition == _LOST_ROWS for _, condition in causes_of(error)):
+        if any(condition == "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" for _, condition in causes_of(error)):
             raise Transient(f"rows that were kept for the statement are lost with their executor: {first_line(error)}") from error
         if _grpc_code(error) == "UNAUTHENTICATED":
             raise Refused(f"the Spark Connect server refused the token in {server.TOKEN_VARIABLE}") from error
@@ -196,7 +190,10 @@ def translated() -> Iterator[None]:
 
 
 def _builder(settings: Settings) -> "SparkSession.Builder":
-    import_client(settings)
+    """The opener of a session. PySpark, and its libraries for Connect, are imported in seconds on a busy machine: an interrupt waits."""
+    with late_interrupts():
+        for name in ("pyspark.sql", *(("pyspark.sql.connect.session", "delta.connect") if over_connect(settings) else ())):
+            importlib.import_module(name)
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder
@@ -250,9 +247,8 @@ def is_conflict(error: BaseException) -> bool:
     """Whether another writer won the race for a commit."""
     from pyspark.errors import PySparkException
 
-    return isinstance(error, PySparkException) and (
-        error.getSqlState() == _CONFLICT_STATE or _condition(error).startswith("DELTA_CONCURRENT_")
-    )
+    is_commit_conflict = isinstance(error, PySparkException) and error.getSqlState() == "2D521"  # Delta's state for all of them
+    return is_commit_conflict or _condition(error).startswith("DELTA_CONCURRENT_")
 
 
 def is_missing(error: BaseException) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from benchmarks import big_log
 from lakehouse.core.delta.snapshot import DataFile, Tombstone
 from lakehouse.engine.delta_log import garbage_uncollected, read_facts
-from lakehouse.engine.delta_log.columns import made_of_columns
+from lakehouse.engine.delta_log.fold import made_of_columns
 from lakehouse.engine.store import DiskStore
 
 

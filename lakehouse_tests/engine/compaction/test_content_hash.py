@@ -10,6 +10,7 @@ from itertools import pairwise
 from random import Random
 from threading import Event
 from typing import Any
+from unittest.mock import Mock
 from uuid import UUID
 
 import pyarrow as pa
@@ -45,9 +46,8 @@ VECTOR_FILE = f"bronze/t/deletion_vector_{UUID(int=0)}.bin"
 kinds = pytest.mark.parametrize("kind", KINDS)
 
 
-def sums(*files: pa.Table | bytes, partitions: list[str] | None = None, features: frozenset[str] = frozenset(), **facts: Any) -> Any:
-    store, snapshot, listed = stored(*files, partitions=partitions, features=features, **facts)
-    return sums_of(store, snapshot, listed)
+def sums(*files: pa.Table | bytes, **given: Any) -> Any:
+    return sums_of(*stored(*files, **given))
 
 
 def stored(
@@ -240,7 +240,7 @@ def test_what_nobody_wants_any_more_is_not_read() -> None:
 
 def test_what_was_read_ahead_is_of_those_files_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     store, snapshot, files = stored(table("text", ["x"]), table("text", ["y"]))
-    monkeypatch.setattr(content_hash.os, "setpriority", _forbidden)
+    monkeypatch.setattr(content_hash.os, "setpriority", Mock(side_effect=PermissionError))
     with ReadAhead(store, snapshot, [Bin(partition=(), files=tuple(files))]) as ahead:
         assert ahead.has_read([*reversed(files)]) and ahead.sums() == sums_of(store, snapshot, files)
         assert not ahead.has_read([files[0], replace(files[1], deletion_vector="u1")])
@@ -277,10 +277,6 @@ def test_bins_of_which_nothing_can_be_told_are_not_read_ahead(monkeypatch: pytes
 def _fail(began: Event) -> None:
     assert began.wait(60)
     raise RuntimeError("as planned")
-
-
-def _forbidden(*_: int) -> None:
-    raise PermissionError
 
 
 def test_many_files_and_long_ones_are_summed_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,21 +1,18 @@
 """What is on record of scans that did not come to their end, and what follows from it: no scan of the compactions right after it."""
 
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import plan_table
-from lakehouse.engine.compaction.cost_ledger import with_account
 from lakehouse.engine.compaction.read_probe import NOT_PROBED, probe_compaction, probes, read_probes
 from lakehouse.engine.lake import Lake
-from lakehouse_tests.conftest import own_settings
+from lakehouse.engine.table_health import with_account
 from lakehouse_tests.core.example_histories import compaction
 from lakehouse_tests.engine.example import copies
 from lakehouse_tests.log_builder import LogBuilder
-from lakehouse_tests.memory_store import MemoryStore
 
 
 class Lost:
@@ -41,15 +38,14 @@ def compacted(lake: Lake, story: LogBuilder) -> CompactionOutcome:
 
 
 @pytest.mark.parametrize("error", [RuntimeError("out of memory"), KeyboardInterrupt()], ids=["failed", "killed"])
-def test_a_scan_that_fails_or_is_killed_is_made_again_after_ten_more_compactions(tmp_path: Path, error: BaseException) -> None:
-    lake = Lake(settings=own_settings(tmp_path), store=MemoryStore())
-    story, scanned = LogBuilder(lake.store, copies.key).create(), list[int]()
+def test_a_scan_that_fails_or_is_killed_is_made_again_after_ten_more_compactions(memory: Lake, error: BaseException) -> None:
+    story, scanned = LogBuilder(memory.store, copies.key).create(), list[int]()
     for number in range(1, 32):
-        outcome = compacted(lake, story)
+        outcome = compacted(memory, story)
         with suppress(type(error)):
-            assert probe_compaction(lake, Lost(error), outcome) is None  # type: ignore[arg-type]
+            assert probe_compaction(memory, Lost(error), outcome) is None  # type: ignore[arg-type]
             continue
         scanned.append(number)
     assert scanned == [10, 20, 30]
-    assert [(each.before, each.gain, each.budget_seconds) for each in probes(lake, copies.key)] == [((), None, 2.0)] * 3
-    assert read_probes(lake.store, 0) == {copies.key: NOT_PROBED}
+    assert [(each.before, each.gain, each.budget_seconds) for each in probes(memory, copies.key)] == [((), None, 2.0)] * 3
+    assert read_probes(memory.store, 0) == {copies.key: NOT_PROBED}

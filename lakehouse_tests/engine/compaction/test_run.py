@@ -18,7 +18,7 @@ from lakehouse.core.reasons import Reason
 from lakehouse.engine.compaction import verify
 from lakehouse.engine.compaction.run import compact, plan
 from lakehouse.engine.lake import Lake
-from lakehouse_tests.engine.example import events, session_settings, version_of
+from lakehouse_tests.engine.example import events, facts_of, session_settings, version_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,14 +67,13 @@ def test_deleted_rows_are_left_out_and_their_vectors_go_whatever_the_files_are_c
     spark.sql(f"CONVERT TO DELTA parquet.`{uri}` PARTITIONED BY (part STRING)")
     spark.sql(f"ALTER TABLE delta.`{uri}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
     spark.sql(f"DELETE FROM delta.`{uri}` WHERE id = 3 OR part = 'plain' AND id < 2")
-    before, content = lake.facts(events.key), _content(spark, uri)
+    before, content = facts_of(lake, events.key), _content(spark, uri)
     with monkeypatch.context() as without_spark:
         without_spark.delattr(verify, "spark_sums")
         outcome = compact(lake, spark, events)
     assert (outcome.files_removed, outcome.files_added, outcome.rows_verified) == (12, 3, 100)
     _check_as_planned(lake, spark, outcome)
-    facts = lake.facts(events.key)
-    assert before is not None and facts is not None
+    facts = facts_of(lake, events.key)
     assert [file.deletion_vector for file in facts.snapshot.files] == [None] * 3
     assert _content(spark, uri) == content
     monkeypatch.setattr(verify, "sums_of", lambda *_: None)
@@ -107,8 +106,8 @@ def test_the_commit_carries_the_plans_figures_and_the_session_no_setting(
     plans_made.clear()
     outcome = compact(lake, spark, events)
     assert (log_reads, plans_made) == ({events.key: 2}, {events.key: 1})
-    facts = lake.facts(events.key)
-    assert facts is not None and facts == outcome.facts
+    facts = facts_of(lake, events.key)
+    assert facts == outcome.facts
     commit = facts.history.commits[-1]
     assert (commit.operation, commit.changed_data) == ("OPTIMIZE", False)
     assert f'"files_removed":2,"files_added":1,"bytes_removed":{planned.bytes_removed},' in str(commit.user_metadata)
@@ -118,19 +117,13 @@ def test_the_commit_carries_the_plans_figures_and_the_session_no_setting(
     assert 0 < past.seconds < 60
     assert session_settings(spark) == before
     _append(spark.range(10), uri)
-    assert _last_metadata(lake) is None
+    assert facts_of(lake, events.key).history.commits[-1].user_metadata is None
 
 
 def test_a_table_that_is_not_there_is_refused_and_has_no_plan(lake: Lake, spark: "SparkSession") -> None:
     assert plan(lake, events) is None
     with pytest.raises(Refused, match="there is no table yet; accepted: materialize bronze/events first"):
         compact(lake, spark, events)
-
-
-def _last_metadata(lake: Lake) -> str | None:
-    facts = lake.facts(events.key)
-    assert facts is not None
-    return facts.history.commits[-1].user_metadata
 
 
 def _append(frame: "DataFrame", uri: str) -> None:
@@ -146,8 +139,7 @@ def _check_as_planned(lake: Lake, spark: "SparkSession", outcome: CompactionOutc
     told: dict[str, Any] = outcome.as_json()
     for figure in ("files_removed", "files_added", "bytes_removed"):
         assert told[figure] == told[f"actual_{figure}"] > 0
-    facts = lake.facts(table.key)
-    assert facts is not None
+    facts = facts_of(lake, table.key)
     assert {path for bin_ in told["bins"] for path in bin_} == set(facts.history.commits[-1].removed_paths)
     version = version_of(lake, table.key)
     again = compact(lake, spark, table)

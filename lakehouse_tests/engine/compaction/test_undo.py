@@ -2,17 +2,17 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
 from lakehouse.core.errors import Transient
-from lakehouse.engine.compaction import undo
+from lakehouse.engine.compaction import verify
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import StoredFile
-from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.engine.example import facts_of
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.memory_store import MemoryStore
 
@@ -41,17 +41,10 @@ class Table:
     """
 
     def __init__(
-        self,
-        home: Path,
-        *,
-        is_beside: bool = False,
-        fails: bool = False,
-        error: Exception | None = None,
-        is_committed: bool = False,
-        later: int = 0,
+        self, lake: Lake, *, is_beside: bool = False, fails: bool = False, error: Any = None, is_committed: bool = False, later: int = 0
     ) -> None:
         self.store = Bucket()
-        self.lake = Lake(settings=own_settings(home), store=self.store)
+        self.lake = replace(lake, store=self.store)
         self.log = LogBuilder(self.store, KEY).create().append([("a", 1), ("b", 1)]).optimize(["a", "b"], into=("c", 2))
         self.is_beside, self.fails, self.error, self.is_committed, self.later = is_beside, fails, error, is_committed, later
         self.sent = 0
@@ -71,12 +64,11 @@ class Table:
 
     def undo(self, monkeypatch: pytest.MonkeyPatch, *, after: Callable[[], object] = lambda: None) -> str:
         """What is told of version 2; `after` happens before it is undone."""
-        facts = self.lake.facts(KEY)
-        assert facts is not None
+        facts = facts_of(self.lake, KEY)
         after()
-        monkeypatch.setattr(undo, "_send", self.send)
+        monkeypatch.setattr(verify, "_send", self.send)
         faulty, nothing_runs = facts.history.commits[-1], cast("Any", None)
-        return undo.undo(self.lake, nothing_runs, facts.snapshot, [faulty], faulty, "rows differ")
+        return verify.undo(self.lake, nothing_runs, facts.snapshot, [faulty], faulty, "rows differ")
 
 
 OVER = (
@@ -87,20 +79,20 @@ OVER = (
 
 @pytest.mark.parametrize(("is_beside", "told"), [(False, "; version 1 is restored"), (True, OVER)])
 def test_what_somebody_writes_beside_the_restore_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_beside: bool, told: str
+    memory: Lake, monkeypatch: pytest.MonkeyPatch, is_beside: bool, told: str
 ) -> None:
-    assert Table(tmp_path, is_beside=is_beside).undo(monkeypatch) == f"{FOUND}{told}"
+    assert Table(memory, is_beside=is_beside).undo(monkeypatch) == f"{FOUND}{told}"
 
 
-def test_nothing_is_restored_over_what_somebody_wrote_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = Table(tmp_path)
+def test_nothing_is_restored_over_what_somebody_wrote_after_it(memory: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table(memory)
     told = table.undo(monkeypatch, after=lambda: table.log.append([("after", 1)]))
     assert told == f"{FOUND}; nothing is restored, since version 3 was written after it; look at versions 1 and 3"
     assert table.sent == 0
 
 
-def test_a_restore_is_found_below_any_number_of_later_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Table(tmp_path, later=600).undo(monkeypatch) == f"{FOUND}; version 1 is restored"
+def test_a_restore_is_found_below_any_number_of_later_commits(memory: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Table(memory, later=600).undo(monkeypatch) == f"{FOUND}; version 1 is restored"
 
 
 UNKNOWN = "RESTORE to version {} was sent, and it is unknown whether it was done ({}): look at the versions from {} on"
@@ -118,6 +110,6 @@ FAILURES: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("fault", "told"), FAILURES.values(), ids=FAILURES)
 def test_a_restore_that_fails_is_told_as_what_it_is_known_to_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: dict[str, Any], told: str
+    memory: Lake, monkeypatch: pytest.MonkeyPatch, fault: dict[str, Any], told: str
 ) -> None:
-    assert Table(tmp_path, **fault).undo(monkeypatch) == f"{FOUND}{told}"
+    assert Table(memory, **fault).undo(monkeypatch) == f"{FOUND}{told}"

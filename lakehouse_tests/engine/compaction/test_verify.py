@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -18,17 +17,16 @@ from lakehouse.core.declaration.table import Append, Table
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.errors import Broken
-from lakehouse.engine.compaction import content_hash, run, spark_content, statement, verify
+from lakehouse.engine.compaction import content_hash, run, spark_content, verify
 from lakehouse.engine.compaction.run import compact
-from lakehouse.engine.compaction.unverified_commits import unverified
+from lakehouse.engine.compaction.unverified_commits import expected
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.session_settings import HASH_MAPS, session_confs
-from lakehouse_tests.conftest import own_settings
-from lakehouse_tests.engine.example import events, version_of
+from lakehouse_tests.engine.example import events, facts_of, version_of
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.memory_store import MemoryStore
 
@@ -65,20 +63,14 @@ def test_a_compaction_whose_files_cannot_be_read_is_undone_and_what_somebody_wri
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _three_files(lake)
-    real, real_restore = run.verify, statements.restore
-
-    def after_damage(
-        lake: Lake, spark: "SparkSession", before: Snapshot, after: TableFacts, commits: Sequence[Commit], ahead: object
-    ) -> Comparison:
-        lake.store.put(f"{events.key}/{commits[0].added_paths[0]}", b"no Parquet")
-        return real(lake, spark, before, after, commits)
+    real_restore = statements.restore
 
     def after_another_write(uri: str, version: int) -> str:
         _append(uri, [(1000, 0)])
         return real_restore(uri, version)
 
     monkeypatch.setattr(run, "run_statement", _rewriting(ROWS))
-    monkeypatch.setattr(run, "verify", after_damage)
+    monkeypatch.setattr(run, "verify", _after_damage(lambda _: b"no Parquet"))
     monkeypatch.setattr(statements, "restore", after_another_write)
     told = r"by version 5, over what somebody wrote meanwhile: the rows of version\(s\) 4 are in no newer version; look"
     with pytest.raises(Broken, match=rf"version 3 was to .*, but its files cannot be read \(.*; version 2 is restored {told}"):
@@ -114,17 +106,7 @@ def test_an_undone_compaction_gives_an_append_downstream_no_row_twice(
     uri = _three_files(lake, {"delta.enableChangeDataFeed": "true"})
     copies = Table(key="silver/copies", inputs=(events,), write=Append(), transform=lambda events: events)
     write_table(lake, spark, copies)
-    real = run.verify
-
-    def after_damage(
-        lake: Lake, spark: "SparkSession", before: Snapshot, after: TableFacts, commits: Sequence[Commit], ahead: object
-    ) -> Comparison:
-        damaged = f"{events.key}/{commits[0].added_paths[0]}"
-        kept = f"{events.key}/{commits[0].removed_paths[0]}"
-        lake.store.put(damaged, lake.store.read(kept))
-        return real(lake, spark, before, after, commits)
-
-    monkeypatch.setattr(run, "verify", after_damage)
+    monkeypatch.setattr(run, "verify", _after_damage(lambda commit: lake.store.read(f"{events.key}/{commit.removed_paths[0]}")))
     with pytest.raises(Broken, match="version 2 is restored"):
         compact(lake, spark, events)
     _append(uri, [(1000, 0), (1001, 0)])
@@ -142,13 +124,13 @@ def test_a_commit_whose_run_ended_before_it_was_verified_is_verified_by_the_next
     with pytest.raises(KeyboardInterrupt):
         compact(lake, spark, events)
     monkeypatch.undo()
-    assert version_of(lake, events.key) == 3 and unverified(lake, events.key) is not None
+    assert version_of(lake, events.key) == 3 and expected(lake, events.key) is not None
     if is_faulty:
         with pytest.raises(Broken, match=r"version 3 was to have the rows of version 2, but .*; version 2 is restored"):
             compact(lake, spark, events)
     else:
         assert compact(lake, spark, events).version_after is None
-    assert unverified(lake, events.key) is None
+    assert expected(lake, events.key) is None
     assert _rows(lake) == ROWS
 
 
@@ -164,8 +146,8 @@ def test_a_commit_that_can_be_verified_no_more_is_told_once_and_one_that_was_nev
     with pytest.raises(KeyboardInterrupt):
         compact(lake, spark, events)
     monkeypatch.undo()
-    facts = lake.facts(events.key)
-    assert facts is not None and facts.snapshot.version == 3
+    facts = facts_of(lake, events.key)
+    assert facts.snapshot.version == 3
     lake.store.delete([f"{events.key}/{path}" for path in facts.history.commits[-1].removed_paths])
     with pytest.raises(Broken, match="version 3 was ended before it compared the rows, and they can be compared no more"):
         compact(lake, spark, events)
@@ -189,7 +171,7 @@ def test_rows_that_only_spark_can_compare_are_compared_and_a_file_that_its_answe
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _three_files(lake)
-    before, real = lake.facts(events.key), spark_content._by_file
+    before, real = facts_of(lake, events.key), spark_content._by_file
     monkeypatch.setattr(run, "run_statement", _rewriting(ROWS))
     monkeypatch.setattr(verify, "sums_of", lambda *_: None)
     monkeypatch.setattr(content_hash, "sums_of", lambda *_, **__: None)
@@ -198,37 +180,34 @@ def test_rows_that_only_spark_can_compare_are_compared_and_a_file_that_its_answe
         compact(lake, spark, events)
     assert version_of(lake, events.key) == 3
     monkeypatch.setattr(spark_content, "_by_file", real)
-    after = lake.facts(events.key)
-    assert before is not None and after is not None
+    after = facts_of(lake, events.key)
     assert verify.verify(lake, spark, before.snapshot, after, after.history.commits[3:]).row_count == 30
 
 
 @pytest.mark.parametrize(("rows", "deleted", "is_known"), [(0, 0, True), (3, 3, True), (3, 2, False), (1, 0, False), (None, 0, False)])
 def test_a_file_that_the_answer_lacks_has_no_rows_only_if_it_says_so_itself(
-    tmp_path: Path, rows: int | None, deleted: int, is_known: bool
+    memory: Lake, rows: int | None, deleted: int, is_known: bool
 ) -> None:
-    lake = Lake(settings=own_settings(tmp_path), store=MemoryStore())
-    snapshot = LogBuilder(lake.store, events.key).create().snapshot()
+    snapshot = LogBuilder(memory.store, events.key).create().snapshot()
     file = DataFile(path="a%20b", size_bytes=1, modified_ms=1, row_count=0, deleted_row_count=deleted)
     if rows is not None:
         sink = pa.BufferOutputStream()
         pq.write_table(pa.table({"id": [*range(rows)]}), sink)
-        lake.store.put(f"{events.key}/a b", sink.getvalue().to_pybytes())
+        memory.store.put(f"{events.key}/a b", sink.getvalue().to_pybytes())
     lacks = r"which names 0 file\(s\), lacks /lake/bronze/events/a b; nothing is restored"
     with nullcontext() if is_known else pytest.raises(Broken, match=lacks):
-        assert spark_content._sum_of(lake, snapshot, file, {}) == (0, 0)
-    assert spark_content._sum_of(lake, snapshot, file, {"/lake/bronze/events/a b": (5, 7)}) == (5, 7)
+        assert spark_content._sum_of(memory, snapshot, file, {}) == (0, 0)
+    assert spark_content._sum_of(memory, snapshot, file, {"/lake/bronze/events/a b": (5, 7)}) == (5, 7)
 
 
-def test_a_file_that_a_commit_names_and_its_version_lacks_is_an_error(tmp_path: Path) -> None:
-    lake = Lake(settings=own_settings(tmp_path), store=MemoryStore())
-    log = LogBuilder(lake.store, events.key).create().append([("a", 1), ("b", 1)])
+def test_a_file_that_a_commit_names_and_its_version_lacks_is_an_error(memory: Lake) -> None:
+    log = LogBuilder(memory.store, events.key).create().append([("a", 1), ("b", 1)])
     before = log.snapshot()
     facts = log.optimize(["a", "b"], into=("c", 2)).append([("d", 1)]).facts()
-    assert [file.path for file in verify._files_at(lake, before, facts, 1, ["a", "b"])] == ["a", "b"]
-    assert [file.path for file in verify._files_at(lake, before, facts, 2, ["c"])] == ["c"]
+    assert [file.path for file in verify._side(memory, before, facts, 1, ["a", "b"]).files] == ["a", "b"]
+    assert [file.path for file in verify._side(memory, before, facts, 2, ["c"]).files] == ["c"]
     with pytest.raises(Broken, match=r"version 1 lacks 1 file\(s\) that its commit names, first x; nothing is restored"):
-        verify._files_at(lake, before, facts, 1, ["a", "x"])
+        verify._side(memory, before, facts, 1, ["a", "x"])
 
 
 # A path as the log has it, and as Spark tells it.
@@ -245,6 +224,17 @@ def test_a_path_of_the_log_and_one_of_spark_are_decoded_once_each(logged: str, t
     snapshot = LogBuilder(MemoryStore(), events.key).create().snapshot()
     assert spark_content._place(snapshot, logged) == spark_content._place(snapshot, told)
     assert len({spark_content._place(snapshot, path) for path in (logged, logged.replace("%25", "%"), logged.replace("%20", "%2520"))}) > 1
+
+
+def _after_damage(content: Callable[[Commit], bytes]) -> Callable[..., Comparison]:
+    """The verification of a commit whose first new file has another content."""
+    real = run.verify
+
+    def damaged(lake: Lake, spark: "SparkSession", before: Snapshot, after: TableFacts, commits: Sequence[Commit], _: object) -> Comparison:
+        lake.store.put(f"{events.key}/{commits[0].added_paths[0]}", content(commits[0]))
+        return real(lake, spark, before, after, commits)
+
+    return damaged
 
 
 def _interrupted(*_: object, **__: object) -> int:
@@ -277,7 +267,7 @@ def _rewriting(rows: Sequence[tuple[int, int]]) -> Callable[..., None]:
     """Stands for OPTIMIZE: one commit of the plan, in which these rows take the place of all files."""
 
     def run_statement(_spark: object, snapshot: Snapshot, planned: CompactionPlan, mark: str, *, cores: int) -> None:
-        figures = CommitProperties(custom_metadata={"userMetadata": statement._metadata(planned, mark)})
+        figures = CommitProperties(custom_metadata={"userMetadata": run._metadata(planned, mark)})
         write_deltalake(snapshot.uri, _arrow(rows), mode="overwrite", commit_properties=figures)
 
     return run_statement
@@ -285,20 +275,10 @@ def _rewriting(rows: Sequence[tuple[int, int]]) -> Callable[..., None]:
 
 def test_spark_s_hash_of_a_row_tells_where_nulls_stand(spark: "SparkSession") -> None:
     schema = "a INT, b INT, c ARRAY<INT>, d STRUCT<x: INT, y: INT>, e MAP<STRING, INT>"
-    rows = [
-        (None, 7, None, None, None),
-        (7, None, None, None, None),
-        (1, 1, [], None, None),
-        (1, 1, None, None, None),
-        (1, 1, [1], None, None),
-        (1, 1, [1, None], None, None),
-        (1, 1, [None, 1], None, None),
-        (1, 1, None, (None, None), None),
-        (1, 1, None, (1, None), None),
-        (1, 1, None, (None, 1), None),
-        (1, 1, None, None, {"k": None}),
-        (1, 1, None, None, {}),
-    ]
+    rows: list[Any] = [(None, 7, None, None, None), (7, None, None, None, None), (1, 1, None, None, None)]
+    rows += [(1, 1, values, None, None) for values in ([], [1], [1, None], [None, 1])]
+    rows += [(1, 1, None, fields, None) for fields in ((None, None), (1, None), (None, 1))]
+    rows += [(1, 1, None, None, entries) for entries in ({"k": None}, {})]
     frame = spark.createDataFrame(rows, schema)
     with session_confs(spark, {HASH_MAPS: "true"}):
         hashed = [value for (value,) in frame.select(commit_rows.content_hash(frame.schema.fields)).collect()]

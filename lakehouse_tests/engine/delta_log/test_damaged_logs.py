@@ -21,7 +21,7 @@ from lakehouse.core.errors import Broken, Refused
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.delta_log.file_history import read_file_history
 from lakehouse_tests.checkpoint_parquet import checkpoint_parquet
-from lakehouse_tests.log_builder import LogBuilder
+from lakehouse_tests.log_builder import LogBuilder, add_of, vector_of
 
 ABSENT = object()
 UUID = "3a0d65cd-4056-49b8-937b-95f9e3ee90e5"
@@ -219,10 +219,8 @@ def test_what_a_commit_says_of_itself_may_be_anything() -> None:
 @pytest.mark.parametrize("vector", ["", "0" * 19, "\u00fc" + "0" * 19, " " * 20])
 def test_a_deletion_vector_with_an_id_that_is_none_is_told(vector: str) -> None:
     log = LogBuilder().create().append([("a", 10)])
-    descriptor = {"storageType": "u", "pathOrInlineDv": vector, "offset": 1, "sizeInBytes": 34, "cardinality": 1}
-    add = {"path": "a", "partitionValues": {}, "size": 10, "modificationTime": 1, "dataChange": True, "deletionVector": descriptor}
     with pytest.raises(Broken, match=r"00000000000000000002\.json, line 2 is no Delta action"):
-        log.commit("DELETE", {"add": add}).facts()
+        log.commit("DELETE", add_of("a", deletionVector=vector_of(vector))).facts()
 
 
 def test_a_deletion_vector_whose_id_is_no_number_is_broken() -> None:
@@ -250,9 +248,8 @@ def test_a_field_that_is_null_in_a_parquet_checkpoint_is_told(kind: str, name: s
     place = next(at for at, row in enumerate(rows) if wanted[0] in row and wanted[-1] in (row if len(wanted) == 1 else row["add"]))
     rows[place] = spoiled(rows[place], path, None)
     log.store.put(stored, checkpoint_parquet(rows, stats="both"))
-    with pytest.raises(
-        Broken, match=r"00000000000000000006\.checkpoint\.parquet cannot be read|log of bronze/t: its .* at version 6 cannot be read"
-    ):
+    told = r"00000000000000000006\.checkpoint\.parquet cannot be read|log of bronze/t: its .* at version 6 cannot be read"
+    with pytest.raises(Broken, match=told):
         log.facts()
 
 

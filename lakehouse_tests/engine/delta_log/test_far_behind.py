@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,30 +16,18 @@ from lakehouse.core.scheduling.circuit_breaker import find_rewrites
 from lakehouse.core.vacuum.facts import VacuumFacts
 from lakehouse.engine.compaction import run
 from lakehouse.engine.compaction.unverified_commits import expect_verification
-from lakehouse.engine.delta_log import TableFacts, history_since, newest_first
+from lakehouse.engine.delta_log import history_since, newest_first
 from lakehouse.engine.ingest import commit_rows, write
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.log_state import OlderCommits
 from lakehouse.engine.vacuum.table_facts import gather
-from lakehouse_tests.conftest import own_settings
-from lakehouse_tests.engine.example import copies, counts, events, states
+from lakehouse_tests.engine.example import copies, counts, events, facts_of, states
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.memory_store import MemoryStore
 
 MANY = 1_100  # commits; the facts of a table hold 500
 nothing_runs: Any = None
-
-
-@pytest.fixture
-def memory(tmp_path: Path) -> Lake:
-    return Lake(settings=own_settings(tmp_path), store=MemoryStore())
-
-
-def facts_of(lake: Lake, key: str) -> TableFacts:
-    facts = lake.facts(key)
-    assert facts is not None
-    return facts
 
 
 def read_facts(lake: Lake, key: str) -> VacuumFacts:
@@ -63,18 +50,23 @@ def followed(lake: Lake, key: str, *versions: int) -> LogBuilder:
     return log
 
 
+def increment(lake: Lake, table: Any = copies) -> Any:
+    """The part of the events that is new for a table that follows them."""
+    return write.next_increment(lake, table, facts_of(lake, events.key), facts_of(lake, table.key))
+
+
 @pytest.mark.parametrize("table", [copies, states])
 def test_who_is_far_behind_reads_the_changes_since_and_not_all(memory: Lake, table: Any) -> None:
     appended(LogBuilder(memory.store, events.key).create()).checkpoint().append([("last", 1)])
     followed(memory, table.key, 3)
-    found = write.next_increment(memory, table, facts_of(memory, events.key), facts_of(memory, table.key))
+    found = increment(memory, table)
     assert isinstance(found, ReadChanges) and found.ranges == ((4, MANY + 1),)
 
 
 def test_who_is_behind_what_the_log_still_holds_reads_all(memory: Lake) -> None:
     appended(LogBuilder(memory.store, events.key).create()).checkpoint().forget_before(5)
     followed(memory, copies.key, 3)
-    found = write.next_increment(memory, copies, facts_of(memory, events.key), facts_of(memory, copies.key))
+    found = increment(memory)
     assert isinstance(found, ReadAll) and found.reason is Reason.INPUT_HISTORY_LOST
 
 
@@ -82,7 +74,7 @@ def test_an_input_that_is_older_than_what_was_read_of_it_is_broken(memory: Lake)
     appended(LogBuilder(memory.store, events.key).create(), 2)
     followed(memory, copies.key, 3)
     with pytest.raises(Broken, match=r"version 3 of bronze/events, which it has consumed, .* is at version 2: an older copy"):
-        write.next_increment(memory, copies, facts_of(memory, events.key), facts_of(memory, copies.key))
+        increment(memory)
 
 
 def test_another_commit_in_the_place_of_the_one_that_was_read_long_ago_is_broken(memory: Lake) -> None:
@@ -98,20 +90,19 @@ def test_another_commit_in_the_place_of_the_one_that_was_read_long_ago_is_broken
     source.version = 2
     source.commit("WRITE", committed_ms=1)
     with pytest.raises(Broken, match=r"version 3 of bronze/events, which it has consumed, .* an older copy was put in its place"):
-        write.next_increment(memory, copies, facts_of(memory, events.key), facts_of(memory, copies.key))
+        increment(memory)
 
 
 def test_who_followed_long_ago_is_still_known_to_follow(memory: Lake) -> None:
     """Version 3 is a compaction, which version 5 undoes: who followed the changes has all rows right, who read all of 4 has not."""
     log = LogBuilder(memory.store, events.key).create().append([("a", 1), ("b", 1)]).append([("c", 1)])
-    log.optimize(["a", "b"], into=("ab", 2)).append([("d", 1)]).commit("RESTORE", user_metadata=json.dumps({"restored": 2})).append(
-        [("e", 1)]
-    )
+    log.optimize(["a", "b"], into=("ab", 2)).append([("d", 1)]).commit("RESTORE", user_metadata=json.dumps({"restored": 2}))
+    log.append([("e", 1)])
     own = followed(memory, copies.key, 1, 4)
-    assert isinstance(write.next_increment(memory, copies, facts_of(memory, events.key), facts_of(memory, copies.key)), ReadChanges)
+    assert isinstance(increment(memory), ReadChanges)
     for number in range(MANY):
         own.set_properties(x=str(number))
-    assert isinstance(write.next_increment(memory, copies, facts_of(memory, events.key), facts_of(memory, copies.key)), ReadChanges)
+    assert isinstance(increment(memory), ReadChanges)
 
 
 OTHER_WAYS = [
@@ -183,20 +174,14 @@ def test_a_vacuum_keeps_what_a_follower_far_behind_and_an_unverified_compaction_
 
 
 def test_commits_below_a_history_are_read_once_however_often_it_is_a_newer_one() -> None:
-    class Counting(MemoryStore):
-        def read(self, name: str) -> bytes:
-            reads.append(name)
-            return super().read(name)
-
-    reads: list[str] = []
-    log = appended(LogBuilder(Counting()).create())
-    older = OlderCommits(log.store)
+    log = appended(LogBuilder(store := MemoryStore()).create())
+    older = OlderCommits(store)
     versions = [commit.version for commit in older.below(log.facts().history)]
     log.append([("one more", 1)])
     history = log.facts().history
-    reads.clear()
+    store.was_read.clear()
     assert [commit.version for commit in older.below(history)] == [MANY + 1, *versions]
-    assert reads == []
+    assert store.was_read == []
     history = appended(log).facts().history
     assert [commit.version for commit in older.below(history)] == [*range(2 * MANY + 1, -1, -1)]
 
@@ -213,19 +198,12 @@ def test_rows_of_any_number_of_batches_are_counted(memory: Lake) -> None:
 
 
 def test_older_commits_are_read_only_as_far_as_they_are_asked_for() -> None:
-    class Counting(MemoryStore):
-        def read(self, name: str) -> bytes:
-            reads.append(name)
-            return super().read(name)
-
-    reads: list[str] = []
-    log = appended(LogBuilder(Counting()).create()).checkpoint()
-    history = log.facts().history
-    reads.clear()
-    assert history_since(log.store, history, MANY - 400).commits == history.commits[-400:]
-    assert reads == []
-    assert len(history_since(log.store, history, MANY - 600).commits) == 600
-    assert len(reads) < 300
+    history = appended(LogBuilder(store := MemoryStore()).create()).checkpoint().facts().history
+    store.was_read.clear()
+    assert history_since(store, history, MANY - 400).commits == history.commits[-400:]
+    assert store.was_read == []
+    assert len(history_since(store, history, MANY - 600).commits) == 600
+    assert len(store.was_read) < 300
 
 
 def test_a_gap_ends_the_history_and_a_damaged_commit_is_told() -> None:

@@ -19,15 +19,11 @@ class Storage(MemoryStore):
 
     def __init__(self, *, etags: bool = False) -> None:
         super().__init__()
-        self.etags, self.was_read = etags, list[str]()
-
-    def read(self, name: str) -> bytes:
-        self.was_read.append(name.rpartition("/")[2])
-        return super().read(name)
+        self.etags = etags
 
     def list(self, prefix: str) -> list[StoredFile]:
         found = super().list(prefix)
-        return [replace(file, etag=str(hash(super(Storage, self).read(file.name)))) for file in found] if self.etags else found
+        return [replace(file, etag=str(hash(self._files[file.name]))) for file in found] if self.etags else found
 
     def date_all(self, modified_ms: int) -> None:
         for file in super().list(""):
@@ -38,7 +34,7 @@ def read(log: LogBuilder, storage: Storage) -> tuple[Sequence[str], Sequence[str
     """The live files of the table, and what was read for them."""
     storage.was_read.clear()
     files = sorted(file.path for file in log.snapshot().files)
-    return files, [name.removesuffix(".json").lstrip("0") or "0" for name in storage.was_read]
+    return files, [name[-25:-5].lstrip("0") or "0" for name in storage.was_read]
 
 
 def test_a_commit_is_read_once() -> None:

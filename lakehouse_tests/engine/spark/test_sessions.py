@@ -34,13 +34,8 @@ session.sql(sys.argv[1])
 
 
 @pytest.fixture
-def supervised(shared_settings: Settings) -> Settings:
-    return shared_settings
-
-
-@pytest.fixture
-def session(supervised: Settings) -> SparkSession:
-    return sessions.connect(supervised)
+def session(shared_settings: Settings) -> SparkSession:
+    return sessions.connect(shared_settings)
 
 
 def begun(settings: Settings, name: str) -> list[Path]:
@@ -48,24 +43,24 @@ def begun(settings: Settings, name: str) -> list[Path]:
 
 
 @pytest.mark.spark
-def test_each_session_is_its_own_and_knows_its_id(supervised: Settings, session: SparkSession) -> None:
-    configs = [sessions.session_config(supervised) for _ in range(2)]
+def test_each_session_is_its_own_and_knows_its_id(shared_settings: Settings, session: SparkSession) -> None:
+    configs = [sessions.session_config(shared_settings) for _ in range(2)]
     assert configs[0] != configs[1]
     assert [set(config) for config in configs] == [{"spark.remote"}, {"spark.remote"}]
     assert session.sql("SELECT 1 AS one").collect()[0].one == 1
-    assert sessions.connect(supervised) is session
+    assert sessions.connect(shared_settings) is session
     assert len(sessions.session_id(session)) == 36
 
 
 @pytest.mark.spark
-def test_every_session_reads_times_that_tell_no_zone_as_utc(supervised: Settings) -> None:
+def test_every_session_reads_times_that_tell_no_zone_as_utc(shared_settings: Settings) -> None:
     """Whatever the server's zone is: one elsewhere is not started here."""
-    session = sessions.connect(supervised)
+    session = sessions.connect(shared_settings)
     session.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
-    assert sessions.connect(supervised).sql("SELECT timestamp'2026-07-01 12:00:00' = timestamp'2026-07-01 12:00:00Z'").collect()[0][0]
+    assert sessions.connect(shared_settings).sql("SELECT timestamp'2026-07-01 12:00:00' = timestamp'2026-07-01 12:00:00Z'").collect()[0][0]
 
 
-def test_a_lost_race_for_a_commit_is_transient(supervised: Settings, session: SparkSession, tmp_path: Path) -> None:
+def test_a_lost_race_for_a_commit_is_transient(shared_settings: Settings, session: SparkSession, tmp_path: Path) -> None:
     table = f"delta.`{tmp_path / 'contended'}`"
     session.range(3).coalesce(1).write.format("delta").save(str(tmp_path / "contended"))
     seen, go = tmp_path / "seen", tmp_path / "go"
@@ -92,34 +87,30 @@ def test_a_lost_race_for_a_commit_is_transient(supervised: Settings, session: Sp
 
 @pytest.mark.spark
 def test_what_a_killed_client_left_running_is_interrupted_and_commits_nothing(
-    supervised: Settings, session: SparkSession, tmp_path: Path
+    shared_settings: Settings, session: SparkSession, tmp_path: Path
 ) -> None:
     table, name = f"delta.`{tmp_path / 'orphaned'}`", f"orphan-{os.getpid()}-"  # of another test run on this server, too, there may be one
     session.range(3).write.format("delta").save(str(tmp_path / "orphaned"))
     statement = f"INSERT INTO {table} SELECT length({SLOW.format(name=name, ms=120000)})"
-    environment = {**os.environ, **supervised.as_environ()}
+    environment = {**os.environ, **shared_settings.as_environ()}
     with subprocess.Popen([sys.executable, "-c", CLIENT, statement], env=environment, stdout=subprocess.PIPE, text=True) as client:
         assert client.stdout is not None
         left = client.stdout.readline().strip()
-        wait_until("the insert runs", lambda: begun(supervised, name))
+        wait_until("the insert runs", lambda: begun(shared_settings, name))
         client.kill()
-    assert len(sessions.interrupt_session(supervised, left)) == 1
-    assert sessions.interrupt_session(supervised, left) == ()
+    assert len(sessions.interrupt_session(shared_settings, left)) == 1
+    assert sessions.interrupt_session(shared_settings, left) == ()
+    assert sessions.interrupt_session(shared_settings, "0d5b6f2e-52a5-4d0e-9a52-6ab3a1b0c001") == ()  # nobody knows it
     assert session.sql(f"SELECT count(*) AS rows FROM {table}").collect()[0].rows == 3
 
 
 @pytest.mark.spark
-def test_a_session_that_nobody_knows_has_nothing_to_interrupt(supervised: Settings) -> None:
-    assert sessions.interrupt_session(supervised, "0d5b6f2e-52a5-4d0e-9a52-6ab3a1b0c001") == ()
-
-
-@pytest.mark.spark
-def test_an_operation_that_does_not_end_is_told_with_the_way_out(supervised: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_operation_that_does_not_end_is_told_with_the_way_out(shared_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was asked for nothing here, so it goes on for sure."""
-    session, name = new_session(supervised), f"endless-{os.getpid()}-"
+    session, name = new_session(shared_settings), f"endless-{os.getpid()}-"
     endless = Thrown(session.sql(f"SELECT length({SLOW.format(name=name, ms=120000)})").collect)
     try:
-        wait_until("the statement runs", lambda: begun(supervised, name))
+        wait_until("the statement runs", lambda: begun(shared_settings, name))
         client: SparkConnectClient = session.client  # type: ignore[attr-defined]  # of Connect sessions only
         monkeypatch.setattr(sessions, "_SETTLE_SECONDS", 0)
         operations = tuple(each.operation_id for each in client._get_operation_statuses().operation_statuses)
@@ -127,18 +118,18 @@ def test_an_operation_that_does_not_end_is_told_with_the_way_out(supervised: Set
             sessions._wait_until_ended(client, operations)
     finally:
         monkeypatch.undo()
-        sessions.interrupt_session(supervised, sessions.session_id(session))
+        sessions.interrupt_session(shared_settings, sessions.session_id(session))
         endless.join()
         session.stop()
 
 
 @pytest.mark.spark
-def test_a_supervised_server_is_stopped_and_supervised_by_nobody_else(supervised: Settings) -> None:
+def test_a_supervised_server_is_stopped_and_supervised_by_nobody_else(shared_settings: Settings) -> None:
     with pytest.raises(Refused, match="belongs to a running"):
-        server.stop(supervised)
-    with pytest.raises(Transient, match="already up"), server.supervised(supervised):
+        server.stop(shared_settings)
+    with pytest.raises(Transient, match="already up"), server.supervised(shared_settings):
         pass
-    assert server.status(supervised).is_running
+    assert server.status(shared_settings).is_running
 
 
 def test_a_server_that_is_down_is_noticed_before_pyspark_is_even_loaded(tmp_path: Path) -> None:
