@@ -96,7 +96,7 @@ RULES = (
         "lakehouse/core/ingest/retirement.py",
         "if not file.digest or is_other:",
         "if is_other:",
-        ("engine/ingest/test_retire.py::test_an_older_manifest_without_digests_gives_nothing_up",),
+        ("engine/ingest/test_retire.py::test_a_file_stays_by_its_manifest",),
     ),
     Rule(
         "lakehouse/core/ingest/retirement.py",
@@ -148,7 +148,7 @@ RULES = (
         "lakehouse/core/ingest/retirement.py",
         "    if any(file.modified_ms > committed_ms + _CLOCKS_APART_MS for file in batch.files):",
         "    if False:",
-        ("engine/ingest/test_retire.py::test_a_file_that_landed_after_its_commit_stays",),
+        ("engine/ingest/test_retire.py::test_a_file_stays_by_its_manifest",),
     ),
     Rule(
         "lakehouse/core/ingest/retirement.py",

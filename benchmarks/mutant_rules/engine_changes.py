@@ -25,7 +25,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/changes/debezium.py",
-        "        why = why_misread(why, landing, F.col(RAW), replace(self, root=_AS_TEXTS).value, self.value, UNFIT)",
+        "        why = why_misread(why, landing, F.col(RAW), replace(self, root=_AS_TEXTS).value, self.value)",
         "        pass",
         (
             "engine/changes/test_read.py::test_enveloped_events_of_mysql_are_ordered_by_file_number_and_position_and_all_that_is_none_is_told",

@@ -50,7 +50,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/ingest/arrival.py",
-        "if row_count is not None and counts and counts[-1] != row_count:",
+        "if rows is not None and counts and counts[-1] != rows:",
         "if False:",
         ("engine/ingest/test_arrival.py::test_a_commit_is_held_against_its_batch_however_many_others_made_since",),
         "a write that leaves no trace of its batch or has other rows is not repeated",
@@ -78,8 +78,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/ingest/load.py",
-        "transaction=commit_rows.Transaction(app_id=ingest_app_id(table.key), version=batch.number),",
-        "transaction=None,",
+        "        commit_rows.write_rows(lake, table, rows, transaction)",
+        "        commit_rows.write_rows(lake, table, rows)",
         ("engine/ingest/test_load.py::test_a_batch_killed_at_any_step_is_there_once_after_the_next_run",),
     ),
     Rule(
@@ -90,15 +90,15 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/ingest/load.py",
-        "    if handed is None:\n        with suppress(Transient, Refused):  # the rows are in the table",
-        "    if True:\n        with suppress(Transient, Refused):  # the rows are in the table",
+        "        if handed is None:\n            with suppress(Transient, Refused):  # the rows are in the table",
+        "        if True:\n            with suppress(Transient, Refused):  # the rows are in the table",
         ("engine/ingest/test_load.py::test_what_is_handed_over_is_loaded_alone_and_once_and_a_listing_alone_folds_the_ledger",),
         promise="a load of files that were handed over forgets no other file",
     ),
     Rule(
         "lakehouse/engine/ingest/retire.py",
-        "if file.name in wanted and again.get(file.name) == file]",
-        "if file.name in wanted]",
+        "[file for file in wanted if file in planned]",
+        "[*wanted]",
         ("engine/ingest/test_retire.py::test_what_happens_between_plan_and_deletion_is_seen_by_the_last_look",),
     ),
     Rule(
@@ -138,12 +138,12 @@ RULES = (
         "lakehouse/engine/ingest/retire.py",
         "if any(lake.has_moved_on(key, newest) for key, newest in look.logs.items()):",
         "if False:",
-        ("engine/ingest/test_retire.py::test_a_commit_between_plan_and_deletion_is_seen_by_the_last_look",),
+        ("engine/ingest/test_retire.py::test_what_happens_between_plan_and_deletion_is_seen_by_the_last_look",),
     ),
     Rule(
         "lakehouse/engine/ingest/retire.py",
-        "going = _lying_as_loaded(lake, table.key, batch.prefix, asked)",
-        "going = asked",
+        "going = _lying_as_loaded(lake, table.key, batch.prefix, [file for file in wanted if file in planned])",
+        "going = [file for file in wanted if file in planned]",
         ("engine/ingest/test_retire.py::test_what_happens_between_plan_and_deletion_is_seen_by_the_last_look",),
         "each landed file is asked about before it is deleted",
     ),
@@ -154,9 +154,9 @@ RULES = (
         ("engine/ingest/test_retire.py::test_a_file_of_another_etag_stays_though_its_size_and_time_are_those_of_the_one_that_was_loaded",),
     ),
     Rule(
-        "lakehouse/engine/ingest/retire.py",
-        "    arrived_batch(table, facts, ledger)  #",
-        "    #",
+        "lakehouse/engine/ingest/load.py",
+        "            arrived_batch(table, facts, ledger)  #",
+        "            #",
         (
             "engine/ingest/test_load.py::test_loaded_files_leave_the_landing_area_with_the_next_load_and_are_not_loaded_again_when_they_come_back",
         ),

@@ -96,8 +96,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/quarantine/review.py",
-        "if (batch := unfinished_batch(lake, table, target, ledger, batches)) is not None:",
-        "if (batch := unfinished_batch(lake, table, target, ledger, batches)) is not None and batch.number < 0:",
+        "if (batch := unfinished_batch(lake, table, arrived_batch(table, target, ledger), ledger, batches)) is not None:",
+        "if (batch := unfinished_batch(lake, table, arrived_batch(table, target, ledger), ledger, batches)) is not None and batch.number < 0:",
         ("engine/quarantine/test_review.py::test_nothing_is_read_again_while_a_batch_is_not_done",),
     ),
     Rule(
@@ -177,7 +177,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/ingest/load.py",
-        "facts = put_back(lake, spark, table, facts, ledger := batches.ledger(), tell)",
+        "facts = put_back(lake, spark, table, facts, ledger := batches.ledger(), self._tell)",
         "ledger = batches.ledger()",
         ("engine/quarantine/test_review.py::test_lines_that_a_table_is_put_back_without_are_in_its_quarantine_again_and_loaded_once",),
         "lines that a table is put back without are in its quarantine again",

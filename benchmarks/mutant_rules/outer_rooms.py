@@ -225,8 +225,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/defs/landing.py",
-        "unfinished = unfinished_after(self._lake",
-        "unfinished = None and unfinished_after(self._lake",
+        "unfinished = unfinished_batch(self._lake",
+        "unfinished = None and unfinished_batch(self._lake",
         ("defs/test_landing.py::test_a_batch_of_refused_files_alone_whose_run_was_killed_is_asked_for_again",),
     ),
     Rule(

@@ -13,7 +13,7 @@ from lakehouse.core.ingest.batches import Batch, BatchPlan, Ledger, choose_batch
 from lakehouse.core.reasons import Reason
 from lakehouse.defs.dagster_records import NewestFacts, ended_runs, newest_facts, runs_in_flight
 from lakehouse.defs.keys import handed_over_tag, landing_key, table_key
-from lakehouse.engine.ingest.arrival import unfinished_after, unfinished_batch
+from lakehouse.engine.ingest.arrival import arrived_batch, unfinished_batch
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.landing.discovery import Discovery
@@ -138,9 +138,8 @@ class _Watch:
             batches = LandedBatches(self._lake.store, table.key, prefix=table.landing.prefix)
             ledger, arrived = batches.ledger(), facts.values.get("lakehouse/landed_batch") if facts else None
             if arrived is None:  # no event tells of it: the table's log is asked
-                unfinished = unfinished_batch(self._lake, table, self._lake.facts(table.key), ledger, batches)
-            else:
-                unfinished = unfinished_after(self._lake, table, arrived, ledger, batches)
+                arrived = arrived_batch(table, self._lake.facts(table.key), ledger)
+            unfinished = unfinished_batch(self._lake, table, arrived, ledger, batches)
             known = self._ledgers[table.key] = (event, ledger, unfinished)
         _, ledger, unfinished = known
         listing = self._discovery.look(table, ledger, unfinished, anew=is_anew, now=now)

@@ -18,7 +18,7 @@ from lakehouse.defs.table_assets import table_asset
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.landed_batches import landed_files
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.landing.handed_over import hand_over
+from lakehouse.engine.landing.discovery import hand_over
 from lakehouse.runtime.server import TOKEN_VARIABLE
 from lakehouse_tests.defs.dagster_events import tick_of
 from lakehouse_tests.defs.example import TABLES, latest_orders, orders, totals

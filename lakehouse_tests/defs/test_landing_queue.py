@@ -15,7 +15,7 @@ from lakehouse.defs.landing import landing_sensor
 from lakehouse.engine.journal.landed_batches import FOLD_EVERY, LandedBatches, landed_files
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.landing import queue
-from lakehouse.engine.landing.handed_over import handed_over
+from lakehouse.engine.landing.discovery import handed_over
 from lakehouse_tests.defs.dagster_events import materialized, skip_text, tick_of
 from lakehouse_tests.defs.example import example_settings
 from lakehouse_tests.engine.conftest import aws, bucket, endpoint  # noqa: F401  # fixtures

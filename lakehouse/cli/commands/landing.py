@@ -13,7 +13,7 @@ from lakehouse.core.ingest.batches import choose_batch, ingest_app_id
 from lakehouse.core.text import count_of
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts
-from lakehouse.engine.ingest.arrival import record_arrived, unfinished_batch
+from lakehouse.engine.ingest.arrival import arrived_batch, record_arrived, unfinished_batch
 from lakehouse.engine.ingest.retire import plan_landed
 from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 from lakehouse.engine.lake import Lake
@@ -54,7 +54,7 @@ def _document(opened: LakeContext, table: Table) -> dict[str, Any]:
     if arrived is not None:
         holds = f"its log says that it holds the batches up to {arrived}"
     try:
-        unfinished = unfinished_batch(opened.lake, table, facts, ledger, batches)
+        unfinished = unfinished_batch(opened.lake, table, arrived_batch(table, facts, ledger), ledger, batches)
         listing = landed_files(opened.lake.store, landing)
         following = choose_batch(listing, ledger, landing, table.write, unfinished=unfinished, now_ms=now_ms()).sentence
     except (Broken, Refused) as error:

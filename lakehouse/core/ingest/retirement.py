@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import NamedTuple
 
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.delta.commits import Commit, may_repeat_rows
@@ -47,6 +48,13 @@ class RetirementPlan:
         total = sum(file.size_bytes for file in self.files)
         stay = "".join(f"; {count} stay: {why}" for why, count in self.kept.items())
         return f"{len(self.files)} loaded files ({size_text(total)}) {verb}{stay}"
+
+
+class JudgedBatch(NamedTuple):
+    """A batch, and why each of its files that lie in the landing area stays there whatever the table's log tells; empty if none does."""
+
+    batch: Batch
+    why: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,45 +111,31 @@ def read_arrivals(facts: TableFacts, commits: Iterable[Commit], *, oldest: int) 
     )
 
 
-def oldest_batch(batches: Iterable[Batch], landing: Landing, lying: Mapping[str, LandedFile], *, held: Collection[str]) -> int | None:
-    """The first batch with a file that may go as far as the file itself tells; `None` if there is none. The arguments are as below."""
-    may_go = (
-        batch.number
-        for batch in batches
-        if batch.prefix == landing.prefix
-        and any(file.name in lying and not _why_kept(file, lying[file.name], batch, held) for file in batch.files)
-    )
-    return min(may_go, default=None)
+def judge_files(batches: Iterable[Batch], landing: Landing, lying: Mapping[str, LandedFile], *, held: Collection[str]) -> list[JudgedBatch]:
+    """The batches of which a file still lies in the landing area, where `lying` has it by name; `held` are the paths in quarantine."""
+    below = [(batch, [file for file in batch.files if file.name in lying]) for batch in batches if batch.prefix == landing.prefix]
+    return [
+        JudgedBatch(batch, {file.name: _why_kept(file, lying[file.name], batch, held) for file in files}) for batch, files in below if files
+    ]
 
 
 def plan_retirement(
-    batches: Iterable[Batch],
-    landing: Landing,
-    lying: Mapping[str, LandedFile],
-    arrivals: Arrivals | None,
-    *,
-    held: Collection[str],
-    quarantined: Container[int],
-    now_ms: int,
+    judged: Iterable[JudgedBatch], landing: Landing, arrivals: Arrivals | None, *, quarantined: Container[int], now_ms: int
 ) -> RetirementPlan:
-    """What goes of the loaded files that still lie in the landing area; `lying` has them by name.
+    """What goes of the loaded files that still lie in the landing area.
 
-    `arrivals` is `None` where there is no table, `held` are the paths in its quarantine, `quarantined` the batches that its log tells of.
+    `arrivals` is the table's log, `None` where there is none, `quarantined` the batches that the quarantine's log tells of.
     """
     kept, going = Counter[str](), list[Batch]()
-    if landing.after_load == "keep":
-        return RetirementPlan(action=landing.after_load, kept={})
     upto = [] if arrivals is None else [*accumulate((each.number for each in arrivals.found), max)]
-    for batch in (each for each in batches if each.prefix == landing.prefix):
-        why = {file.name: _why_kept(file, lying[file.name], batch, held) for file in batch.files if file.name in lying}
+    for batch, why in judged:
         of_batch = "the table's log does not know their batch"
         if not all(why.values()) and arrivals is not None and arrivals.newest >= batch.number and arrivals.first_version is not None:
             place = bisect_left(upto, batch.number)
             arrival = arrivals.found[place] if place < len(upto) else None
             of_batch = _why_all_kept(batch, landing, arrivals, arrival, quarantined, now_ms)
-        why = {name: reason or of_batch for name, reason in why.items()}
-        kept.update(reason for reason in why.values() if reason)
-        if files := tuple(file for file in batch.files if file.name in why and not why[file.name]):
+        kept.update(reason for own in why.values() if (reason := own or of_batch))
+        if not of_batch and (files := tuple(file for file in batch.files if why.get(file.name) == "")):
             going.append(replace(batch, files=files))
     return RetirementPlan(action=landing.after_load, batches=tuple(going), kept=dict(sorted(kept.items())))
 

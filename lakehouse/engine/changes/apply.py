@@ -23,9 +23,7 @@ from lakehouse.engine.changes.read import ChangeCounts, change_keys
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.arrival import batch_commits
-from lakehouse.engine.ingest.parse_lines import DIGEST, OWN, RAW, REASON
-from lakehouse.engine.ingest.table_properties import declared_properties
-from lakehouse.engine.ingest.undeclared_fields import UNDECLARED
+from lakehouse.engine.ingest.parse_lines import DIGEST, OWN, RAW, REASON, UNDECLARED
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
@@ -102,8 +100,7 @@ def _commit(
             raise AssertionError(table.write)
     if facts is None:
         first = source.drop(_TOLD) if _keeps_deleted(table) else source.where(f"NOT {DELETED}").drop(DELETED)
-        properties = declared_properties(table)
-        commit_rows.write_frame(first, uri, mode="append", transaction=transaction, properties=properties)
+        commit_rows.write_rows(lake, table, first, transaction)
         return
     commit_rows.run_merge(spark, source, facts.snapshot, transaction, statement)
 

@@ -12,9 +12,19 @@ from lakehouse.core.declaration.column_names import field_names, field_types
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.engine.changes.columns import CHANGED_AT, CODE, IS_PLACED, IS_TIMED, OLD_KEY, POSITION
-from lakehouse.engine.ingest.misread import is_suspect, misread_types, unless_huge, why_misread
-from lakehouse.engine.ingest.parse_lines import CORRUPT, DIGEST, IS_OBJECT, OWN, RAW, REASON, UNFIT, is_one_object
-from lakehouse.engine.ingest.undeclared_fields import undeclared_columns, why_unfit, with_undeclared
+from lakehouse.engine.ingest.misread import UNFIT, is_suspect, misread_types, unless_huge, why_misread
+from lakehouse.engine.ingest.parse_lines import (
+    CORRUPT,
+    DIGEST,
+    IS_OBJECT,
+    OWN,
+    RAW,
+    REASON,
+    is_one_object,
+    undeclared_columns,
+    why_unfit,
+    with_undeclared,
+)
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.statements import quote
 
@@ -112,8 +122,8 @@ class _Event:
         why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
         why = why.when(is_event & ~F.col(IS_OBJECT) & ~is_one_object(), "not JSON")
         why = why.when(is_event & (F.col(self.root).isNull() | F.col(f"{self.root}.{CORRUPT}").isNotNull()), UNFIT)
-        why = why_misread(why, landing, F.col(RAW), replace(self, root=_AS_TEXTS).value, self.value, UNFIT)
-        why = why_unfit(why, landing, added, UNFIT)
+        why = why_misread(why, landing, F.col(RAW), replace(self, root=_AS_TEXTS).value, self.value)
+        why = why_unfit(why, landing, added)
         why = why.when(F.coalesce(self.code() != "d", F.lit(True)) & F.col(RAW).rlike(_UNAVAILABLE), _UNSENT)
         is_placed = self.position()[1]
         return why.when(~is_placed & ~self.is_change() & self.source("ts_ms").isNotNull(), _ONLY_TIMED)

@@ -15,14 +15,12 @@ from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
 from lakehouse.engine.changes.columns import CHANGED_AT, CODE, IS_PLACED, IS_TIMED, OLD_KEY, OPERATION, POSITION
 from lakehouse.engine.changes.debezium import debezium_lines
 from lakehouse.engine.changes.dms import dms_lines
-from lakehouse.engine.ingest.parse_lines import DIGEST, OWN, RAW, REASON, staged_lines
-from lakehouse.engine.ingest.staging import StagedRecords
-from lakehouse.engine.ingest.undeclared_fields import undeclared_names
+from lakehouse.engine.ingest.parse_lines import DIGEST, OWN, RAW, REASON, undeclared_names
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.statements import quote
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
 # A line without an event, which follows a deletion so that Kafka can forget the key. Source: Debezium's reference, "Tombstone events"
 _TOMBSTONE = "tombstone"
@@ -51,9 +49,9 @@ def change_keys(table: Table) -> tuple[str, ...]:
     return table.write.keys
 
 
-def read_changes(spark: "SparkSession", table: Table, staged: StagedRecords, added: Sequence[AddedColumn]) -> "DataFrame":
-    """One row per staged record: the table's columns, its position, commit time and operation, the key before it, its text and a reason."""
-    landing, keys, lines, is_tombstone = table.landing, change_keys(table), staged_lines(spark, staged), F.lit(False)
+def read_changes(table: Table, lines: "DataFrame", added: Sequence[AddedColumn]) -> "DataFrame":
+    """One row per line of `staged_lines`: the table's columns, its position, commit time, operation, old key, text and reason."""
+    landing, keys, is_tombstone = table.landing, change_keys(table), F.lit(False)
     match landing.change_data:
         case Dms() as changes:
             lines = dms_lines(lines, landing, changes, keys, added)

@@ -42,10 +42,9 @@ def arrived_batch(table: Table, facts: TableFacts | None, ledger: Ledger) -> int
     arrived = facts.snapshot.transactions.get(ingest_app_id(table.key))
     if arrived is None and not ledger.last_taken and facts.snapshot.file_count:
         raise Broken(
-            f"load of {table.key}: the table has rows, but its log has no transaction id of a landed batch, and no batch of it is known: "
-            f"was it renamed, or copied? Accepted: to move the folders below _lakehouse/ingest and _lakehouse/deleted_keys of before to "
-            f"{table.key}, too, then lakehouse landing {table.key} --arrived N; or --arrived 0, if it holds no row of what lies in "
-            f"{table.landing.prefix}"
+            f"load of {table.key}: the table has rows, but its log has no transaction id of a landed batch, and none is known: was it "
+            f"renamed, or copied? Accepted: to move its folders below _lakehouse/ingest and _lakehouse/deleted_keys, too, then lakehouse "
+            f"landing {table.key} --arrived N; or --arrived 0, if it holds no row of what lies in {table.landing.prefix}"
         )
     if arrived is None and ledger.last_taken:
         raise Broken(
@@ -61,18 +60,8 @@ def arrived_batch(table: Table, facts: TableFacts | None, ledger: Ledger) -> int
     return arrived or 0
 
 
-def unfinished_batch(lake: Lake, table: Table, facts: TableFacts | None, ledger: Ledger, batches: LandedBatches) -> Batch | None:
-    """The batch that is done again before anything else: one whose rows did not arrive, or files of it that nothing but quarantine gets.
-
-    Raises:
-        Broken: the table does not tell which batches it holds, or tells one that no manifest has.
-        Refused: the table has a property that lets Delta forget them.
-    """
-    return unfinished_after(lake, table, arrived_batch(table, facts, ledger), ledger, batches)
-
-
-def unfinished_after(lake: Lake, table: Table, arrived: int, ledger: Ledger, batches: LandedBatches) -> Batch | None:
-    """The same, where the last batch in the table is known."""
+def unfinished_batch(lake: Lake, table: Table, arrived: int, ledger: Ledger, batches: LandedBatches) -> Batch | None:
+    """The batch to do again, by the last one that `arrived`: its rows are missing, or its files that nothing but quarantine gets."""
     unfinished, newest = find_unfinished(ledger, table.write, arrived=arrived, read=batches.batch), ledger.newest
     if unfinished is None and newest is not None and not newest.files and newest.quarantined:
         return None if quarantine_arrived(lake, table.key, newest) else newest
@@ -90,14 +79,8 @@ def batch_commits(lake: Lake, table: Table, *, before: TableFacts | None, after:
     return [commit for commit in commits if ingest_app_id(table.key) in commit.applications]
 
 
-def check_arrived(
-    lake: Lake, table: Table, number: int, row_count: int | None, *, before: TableFacts | None, after: TableFacts | None
-) -> None:
-    """Nothing, if the table's log tells of the batch that was just written, with its rows; of change data none are counted (`None`).
-
-    Raises:
-        Broken: it does not.
-    """
+def check_arrived(lake: Lake, table: Table, number: int, rows: int | None, before: TableFacts | None, after: TableFacts | None) -> None:
+    """Stops with `Broken` unless the log tells of the batch that was just written, with its rows; `None`: they are not counted."""
     arrived = told_batch(table.key, after)
     if after is None or arrived < number:
         raise Broken(
@@ -106,9 +89,9 @@ def check_arrived(
         )
     written = batch_commits(lake, table, before=before, after=after)
     counts = [int(commit.metrics["numOutputRows"]) for commit in written if "numOutputRows" in commit.metrics]
-    if row_count is not None and counts and counts[-1] != row_count:
+    if rows is not None and counts and counts[-1] != rows:
         raise Broken(
-            f"load of {table.key}: batch {number} has {row_count} row(s), but version {written[-1].version} of the table says "
+            f"load of {table.key}: batch {number} has {rows} row(s), but version {written[-1].version} of the table says "
             f"that {counts[-1]} were written; compare that version with the batch's files"
         )
 

@@ -9,19 +9,20 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from lakehouse.core.compaction.target_size import target_in_force, write_history_of
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.strategy_properties import OPTIMIZE_WRITE
-from lakehouse.core.declaration.table import Append, Merge, Table
+from lakehouse.core.declaration.table import Append, Merge, Overwrite, Table
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.ingest.release import count_outputs
 from lakehouse.core.reasons import Explanation
 from lakehouse.engine.delta_log import TableFacts, history_since
-from lakehouse.engine.ingest.table_properties import apply_strategy, strategy_changes, strategy_in_force
+from lakehouse.engine.ingest.table_properties import apply_strategy, declared_properties, strategy_changes, strategy_in_force
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
@@ -51,21 +52,32 @@ def write_frame(
     widen: bool = False,
     transaction: Transaction | None = None,
     partition_by: Sequence[str] = (),
-    properties: Mapping[str, str] | None = None,
+    properties: Mapping[str, str] = MappingProxyType({}),
     user_metadata: str | None = None,
 ) -> None:
     """One commit of a frame's rows; `properties` take effect only where the commit makes the table. `widen`: a table gets new columns."""
-    writer = frame.write.format("delta").mode(mode).option("mergeSchema", widen)
-    if partition_by:
-        writer = writer.partitionBy(*partition_by)
+    options: dict[str, str | int] = {name: value for name, value in properties.items() if name.startswith("delta.")}
     if transaction is not None:
-        writer = writer.option("txnAppId", transaction.app_id).option("txnVersion", transaction.version)
+        options |= {"txnAppId": transaction.app_id, "txnVersion": transaction.version}
     if user_metadata is not None:
-        writer = writer.option("userMetadata", user_metadata)
-    for name, value in (properties or {}).items():
-        if name.startswith("delta."):
-            writer = writer.option(name, value)
-    writer.save(uri)
+        options["userMetadata"] = user_metadata
+    writer = frame.write.format("delta").mode(mode).options(**options, mergeSchema=widen)
+    (writer.partitionBy(*partition_by) if partition_by else writer).save(uri)
+
+
+def write_rows(
+    lake: Lake, table: Table, rows: "DataFrame", transaction: Transaction | None = None, *, user_metadata: str | None = None
+) -> None:
+    """One commit of rows into a table, which is made as it is declared where it is not there; an `Overwrite` replaces all that is."""
+    write_frame(
+        rows,
+        lake.settings.table_uri(table.key),
+        mode="overwrite" if isinstance(table.write, Overwrite) else "append",
+        transaction=transaction,
+        partition_by=partition_columns(table),
+        properties=declared_properties(table),
+        user_metadata=user_metadata,
+    )
 
 
 def record_transaction(spark: "SparkSession", uri: str, transaction: Transaction) -> None:
@@ -152,11 +164,7 @@ def arranged(frame: "DataFrame", table: Table, landed_bytes: int, row_count: int
 
 
 def check_shape(frame: "DataFrame", table: Table, snapshot: Snapshot | None, *, new: Collection[str] = ()) -> None:
-    """Passes if the rows have the columns of the table that is there, and those that are `new`.
-
-    Raises:
-        Refused: they differ, or so does the partitioning.
-    """
+    """Stops with `Refused` unless the rows have the columns of the table that is there, those that are `new`, and its partitioning."""
     if snapshot is None:
         return
     wanted = {field.name: field.dataType.simpleString() for field in frame.schema.fields if field.name not in new}
@@ -168,9 +176,10 @@ def check_shape(frame: "DataFrame", table: Table, snapshot: Snapshot | None, *, 
             f"write of {table.key}: its declaration gives {said}; accepted: the columns of the table that is there, or {table.way_anew}"
         )
     if partition_columns(table) != snapshot.partition_columns:
+        declared, by = (", ".join(names) or "nothing" for names in (partition_columns(table), snapshot.partition_columns))
         raise Refused(
-            f"write of {table.key}: it is declared as partitioned by {_listed(partition_columns(table))}, the table is by "
-            f"{_listed(snapshot.partition_columns)}; accepted: the partitioning that is there, or {table.way_anew}"
+            f"write of {table.key}: it is declared as partitioned by {declared}, the table is by {by}; accepted: the partitioning that is "
+            f"there, or {table.way_anew}"
         )
 
 
@@ -197,7 +206,3 @@ def _rows_written(metrics: Mapping[str, str]) -> int:
     names = merged if merged[0] in metrics else ("numOutputRows",)
     counts = (metrics.get(name, "0") for name in names)
     return sum(int(count) for count in counts if count.isdigit())  # somebody else's commits are among them, which may say anything
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names) or "nothing"

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from io import BytesIO
-from itertools import chain, islice, zip_longest
+from itertools import chain
 from math import isfinite
 from typing import Any, cast
 from uuid import UUID
@@ -28,10 +28,8 @@ from lakehouse.core.declaration.column_names import field_types
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.records import MAX_RECORD_BYTES, TOO_DEEP, Compression, Record, Unreadable, too_large
 from lakehouse.core.ingest.undeclared import others_in_row
-from lakehouse.engine.ingest.unpacked_size.avro import check_avro
-from lakehouse.engine.ingest.unpacked_size.parquet import in_parts, plan_parquet, unpacked_bytes
+from lakehouse.engine.ingest.unpacked_size import check_avro, in_parts, plan_parquet, unpacked_bytes
 
-_ROWS_AT_ONCE = 5_000
 _CHUNK_BYTES = 4 * 1024 * 1024
 _SHOWN = 1_000
 _MOST_DIGITS = 38  # of a decimal of Spark's
@@ -55,26 +53,12 @@ def read_rows(data: bytes, landing: Landing, *, max_content_bytes: int) -> Itera
     except Exception as error:  # the bytes are of anybody's make, and the readers raise whatever they stumble over
         found = f"{type(error).__name__}: {str(error)[:_SHOWN]}"
         raise Unreadable(f"it is no {format} file that can be read to its end ({found}); land it again") from error
-    number = 0
-    for rows in read(data, max_content_bytes):
-        for row in rows:
-            number += 1
-            yield _record(number, row, fields, by_path=landing.new_columns == "refuse")
-
-
-def are_alike(one: Iterator[Record], other: Iterator[Record]) -> bool:
-    """Whether two files can be read and have the same records, in the same order."""
-    try:
-        return all(here and there and here.content == there.content for here, there in zip_longest(one, other))
-    except Unreadable:
-        return False
+    for number, row in enumerate(read(data, max_content_bytes), start=1):
+        yield _record(number, row, fields, by_path=landing.new_columns == "refuse")
 
 
 def own_types(data: bytes, format: str) -> dict[str, str]:
-    """The columns of a Parquet or Avro file, each with the type that holds its values as they are read.
-
-    Times without a zone, binary values, lists and structs are texts. Of a file that is damaged nothing is told.
-    """
+    """The columns of a Parquet or Avro file with the types that hold their values as they are read; none of a damaged file."""
     try:
         if format == "parquet":
             return {field.name: _parquet_type(field.type) for field in pq.read_schema(pa.BufferReader(data))}
@@ -99,20 +83,20 @@ def unzstd(data: bytes) -> Iterator[bytes]:
 ZSTD = Compression("zstd", unzstd)
 
 
-def _parquet(data: bytes, limit: int) -> Iterator[list[dict[str, Any]]]:
+def _parquet(data: bytes, limit: int) -> Iterator[dict[str, Any]]:
     with _opened(data) as file:
         if twice := [name for name, count in Counter(file.schema_arrow.names).items() if count > 1]:
             raise Unreadable(f"it has {len(twice)} column name(s) more than once, first {twice[0]!r}; land it with a name for each column")
-        reading, schema, size = plan_parquet(file, limit), file.schema_arrow, 0
-    with _opened(data, reading.dictionaries) as file:
+        (dictionaries, rows_at_once), schema, size = plan_parquet(file, limit), file.schema_arrow, 0
+    with _opened(data, dictionaries) as file:
         # A reader of dictionaries keeps all values that it has seen, until it begins anew.
-        groups = (file.iter_batches(batch_size=reading.rows_at_once, row_groups=[group]) for group in range(file.num_row_groups))
+        groups = (file.iter_batches(batch_size=rows_at_once, row_groups=[group]) for group in range(file.num_row_groups))
         for batch in chain.from_iterable(groups):
             size += unpacked_bytes(batch)
             if size > limit:
                 raise too_large(limit)
             for part in in_parts(batch):
-                yield _microseconds(_without_dictionaries(part, schema)).to_pylist(maps_as_pydicts="strict")
+                yield from _microseconds(_without_dictionaries(part, schema)).to_pylist(maps_as_pydicts="strict")
 
 
 def _opened(data: bytes, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
@@ -121,7 +105,7 @@ def _opened(data: bytes, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
 
 
 def _without_dictionaries(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with the columns of its file; its rows are the same, and quicker to take out."""
+    """The same rows, which are quicker to take out."""
     try:
         return batch.cast(schema)
     except pa.ArrowNotImplementedError:  # some lists, and views of texts
@@ -129,11 +113,7 @@ def _without_dictionaries(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Record
 
 
 def _microseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch without nanoseconds, which neither Spark nor Python knows.
-
-    Raises:
-        pa.ArrowInvalid: a time lies beyond the years that microseconds reach.
-    """
+    """The batch without nanoseconds, which neither Spark nor Python knows; a time beyond the years of microseconds is an error."""
     for place, field in enumerate(batch.schema):
         if pa.types.is_timestamp(field.type):
             wanted = pc.CastOptions(pa.timestamp("us", field.type.tz), allow_time_truncate=True)
@@ -147,9 +127,13 @@ def _parquet_type(found: pa.DataType) -> str:
         return _decimal_type(found.precision, found.scale)
     if is_a.is_timestamp(found):
         return "TIMESTAMP" if found.tz else "STRING"
-    kinds = {"BOOLEAN": is_a.is_boolean, "DOUBLE": is_a.is_floating, "DATE": is_a.is_date}
-    if is_a.is_integer(found) and not is_a.is_uint64(found):
-        return "BIGINT"
+    kinds = {
+        "BOOLEAN": is_a.is_boolean,
+        "DOUBLE": is_a.is_floating,
+        "DATE": is_a.is_date,
+        "STRING": is_a.is_uint64,
+        "BIGINT": is_a.is_integer,
+    }
     return next((kind for kind, is_kind in kinds.items() if is_kind(found)), "STRING")
 
 
@@ -158,9 +142,7 @@ def _avro_type(found: Any) -> str:
     if isinstance(found, list):
         others = [each for each in cast("list[Any]", found) if each != "null"]
         return _avro_type(others[0]) if len(others) == 1 else "STRING"
-    if not isinstance(found, dict):
-        return _AVRO_TYPES.get(found, "STRING")
-    named = cast("dict[str, Any]", found)
+    named = cast("dict[str, Any]", found) if isinstance(found, dict) else {"type": found}
     logical = named.get("logicalType", named["type"])
     return _decimal_type(named["precision"], named.get("scale", 0)) if logical == "decimal" else _AVRO_TYPES.get(str(logical), "STRING")
 
@@ -169,14 +151,11 @@ def _decimal_type(precision: int, scale: int) -> str:
     return f"DECIMAL({precision},{scale})" if 0 <= scale <= precision <= _MOST_DIGITS else "STRING"
 
 
-def _avro(data: bytes, limit: int) -> Iterator[list[Any]]:
-    from fastavro import block_reader
+def _avro(data: bytes, limit: int) -> Iterator[Any]:
+    from fastavro import reader
 
     check_avro(data, limit)
-    for block in block_reader(BytesIO(data)):
-        records = iter(block)
-        while rows := [*islice(records, _ROWS_AT_ONCE)]:
-            yield rows
+    yield from reader(BytesIO(data))
 
 
 def _record(number: int, row: Any, fields: Mapping[str, str], *, by_path: bool) -> Record:

@@ -1,15 +1,14 @@
 """Landed files into a table, exactly once.
 
-1. Files that were loaded long ago leave the landing area, if the declaration says so (`engine.ingest.retire`). Later in the load a commit
-   may have Delta clean up the log by which they go.
+1. Files that were loaded long ago leave the landing area (`engine.ingest.retire`), before a commit may clean up the log by which they go.
 2. The landing prefix is listed, or the files are taken that the sensor found, and they are held against the ledger of the batches before.
 3. The next batch gets a number. Its files are read once, each as it is now, and their records are staged.
 4. The staged records are parsed and counted: each is a row, or has a reason why it is none.
 5. The batch's manifest is written: its files as they were read, and those that are set aside with their reasons.
 6. The records that are no rows go to the quarantine table, under the batch's number, and so do files that a person should look at.
 7. The rows go to the table, under the batch's number; with this commit the batch has arrived. Its staged records are removed.
-8. The same again, until nothing of the listing is left. A batch with a manifest that did not arrive is done again first, from step 6 on;
-   so is one whose write failed for what is in some rows, without the files that hold them (`engine.quarantine.isolate`).
+8. The same again, until nothing of the listing is left. A planned batch that did not arrive is done again first, from step 6 on; so is
+   one whose write failed for what is in some rows, without the files that hold them (`engine.quarantine.isolate`).
 9. Where there are many manifests, they are folded into a segment (`engine.journal.landed_batches`).
 
 **Safety properties**
@@ -21,6 +20,7 @@
 - An `Overwrite` replaces the table only by at least one row.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -40,16 +40,14 @@ from lakehouse.engine.changes.read import ChangeCounts, change_keys, count_chang
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
-from lakehouse.engine.ingest.arrival import check_arrived, told_batch, unfinished_batch
-from lakehouse.engine.ingest.parse_lines import count_lines, parse_records, staged_lines, table_rows
-from lakehouse.engine.ingest.retire import retire_before_load
-from lakehouse.engine.ingest.staging import clear_staged, stage, staged_again, staged_records
-from lakehouse.engine.ingest.table_properties import declared_properties
-from lakehouse.engine.ingest.undeclared_fields import missing_columns, without_rescued
+from lakehouse.engine.ingest.arrival import arrived_batch, check_arrived, told_batch, unfinished_batch
+from lakehouse.engine.ingest.parse_lines import count_lines, missing_columns, parse_records, staged_lines, table_rows, without_rescued
+from lakehouse.engine.ingest.retire import retire
+from lakehouse.engine.ingest.staging import clear_staged, stage, staged_again
 from lakehouse.engine.ingest.work_size import confs_to_load
 from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.landing.handed_over import handed_over
+from lakehouse.engine.landing.discovery import handed_over
 from lakehouse.engine.quarantine.entries import quarantine, quarantine_arrived, quarantine_isolated
 from lakehouse.engine.quarantine.isolate import Rows, isolate
 from lakehouse.engine.quarantine.retry_lines import put_back
@@ -58,18 +56,6 @@ from lakehouse.engine.spark.session_settings import ANSI, session_confs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-type_of_tell = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Loaded:
-    """One batch that arrived, and why it was done; `superseded` are changes that took no effect."""
-
-    batch: Batch
-    reason: Reason
-    lines: "_Lines"
-    superseded: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,129 +70,126 @@ class _Lines:
     changes: ChangeCounts | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Planned:
-    """The next batch, the ledger that it was chosen by, where its manifest goes, and the table with the schema that is pinned."""
+class LandingLoad:
+    """One run's load of a table, whose guard the caller holds; what was handed over for `handed_batch` is loaded without steps 1 and 9."""
 
-    table: Table
-    plan: BatchPlan
-    ledger: Ledger
-    batches: LandedBatches
+    def __init__(self, lake: Lake, spark: "SparkSession", table: Table, tell: Callable[[str], None], *, handed_batch: int | None) -> None:
+        self._lake, self._spark, self._table, self._tell, self._handed_batch = lake, spark, table, tell, handed_batch
+        self._batches = LandedBatches(lake.store, table.key, prefix=table.landing.prefix)
+        self._listing = dict[str, LandedFile]()
+        self._loaded, self._counts, self._reason = list[Batch](), Counter[str](), Reason.BATCH_UNFINISHED
+        self._before: TableFacts | None = None
 
+    def run(self, facts: TableFacts | None) -> WriteOutcome:
+        """Everything that has landed so far, in one or more batches, into the table that is there as `facts`.
 
-def load(
-    lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | None, tell: type_of_tell, *, handed_batch: int | None
-) -> WriteOutcome:
-    """Everything that has landed for `table` so far, in one or more batches; `facts` is the table now, whose guard the caller holds.
+        It may be called again after a lost race for a commit; the outcome tells what was loaded before that, too.
+        """
+        lake, spark, table, batches, landing = self._lake, self._spark, self._table, self._batches, self._table.landing
+        facts = put_back(lake, spark, table, facts, ledger := batches.ledger(), self._tell)
+        handed = handed_over(lake.store, table.key, landing, self._handed_batch, ledger.newest)
+        if handed is None:  # else steps 1 and 9 would each list
+            arrived_batch(table, facts, ledger)  # the log of another life of the table is told before a file goes by it
+            self._retire(facts)
+        self._listing = {file.name: file for file in (landed_files(lake.store, landing) if handed is None else handed)}
+        lying = {f"{landing.prefix}{name}" for name in self._listing}
+        if not self._loaded:
+            self._before = facts
+        with session_confs(spark, {ANSI: "false"}):
+            while True:
+                unfinished = unfinished_batch(lake, table, arrived_batch(table, facts, ledger), ledger, batches)
+                plan = choose_batch([*self._listing.values()], ledger, landing, table.write, unfinished=unfinished)
+                pinned = pinned_table(table, ledger.columns, is_loaded=bool(ledger.last_taken))
+                if plan.batch is None:
+                    break
+                facts = self._load_batch(pinned, plan, plan.batch, ledger, facts)
+                ledger = batches.ledger()
+        arrived = told_batch(table.key, facts)
+        if self._loaded:
+            clear_staged(lake.store, table.key)
+            if landing.changes is not None:
+                forget_replaced(lake.store, table.key, arrived=arrived)
+        if handed is None:
+            with suppress(Transient, Refused):  # the rows are in the table, and the manifests are whole without it: the next load goes on
+                batches.fold(lying=lying, arrived=arrived, now_ms=now_ms())
+        return self._outcome(facts, plan.explanation)
 
-    `tell` gets a sentence after each batch. What was handed over for `handed_batch` is loaded without a listing, without steps 1 and 9.
+    def _retire(self, facts: TableFacts | None) -> None:
+        """Loaded files leave the landing area. No row waits for them: the next load does what storage does not do now."""
+        try:
+            plan, failed = retire(self._lake, self._table, self._batches, facts)
+            if plan.files:
+                stay = f"; {failed} of those that were to go could not be deleted" if failed else ""
+                self._tell(f"{self._table.key}: {plan.sentence}{stay}")
+        except Transient:
+            pass
+        except Refused as error:
+            self._tell(str(error))
 
-    Raises:
-        Broken: the table does not tell which batches it holds, or a file of a batch that did not arrive is gone or changed.
-        Refused: the table that is there has other columns than its declaration, or forgets which batches it holds.
-    """
-    landing, batches = table.landing, LandedBatches(lake.store, table.key, prefix=table.landing.prefix)
-    facts = put_back(lake, spark, table, facts, ledger := batches.ledger(), tell)
-    handed = None if handed_batch is None else handed_over(lake.store, table.key, landing, handed_batch, ledger.newest)
-    if handed is None:  # else steps 1 and 9 would each list
-        retire_before_load(lake, table, facts, batches, ledger, tell)
-    listing = {file.name: file for file in (landed_files(lake.store, landing) if handed is None else handed)}
-    lying = {f"{landing.prefix}{name}" for name in listing}
-    before, loaded = facts, list[_Loaded]()
-    with session_confs(spark, {ANSI: "false"}):
-        while (planned := _plan(lake, table, batches, ledger, facts, [*listing.values()])).plan.batch is not None:
-            done, facts = _load_batch(lake, spark, planned, facts, listing, tell)
-            loaded += [] if done is None else [done]
-            ledger = batches.ledger()
-    arrived = told_batch(table.key, facts)
-    if loaded:
-        clear_staged(lake.store, table.key)
-        if landing.changes is not None:
-            forget_replaced(lake.store, table.key, arrived=arrived)
-    if handed is None:
-        with suppress(Transient, Refused):  # the rows are in the table, and the manifests are whole without it: the next load goes on
-            batches.fold(lying=lying, arrived=arrived, now_ms=now_ms())
-    explanation = _explain(loaded) if loaded else planned.plan.explanation
-    outcome = commit_rows.outcome_of(lake, spark, table, before=before, after=facts, explanation=explanation)
-    return replace(
-        outcome,
-        rows_quarantined=sum(each.lines.bad_count for each in loaded),
-        rows_superseded=sum(each.superseded for each in loaded),
-        rows_rescued=sum(each.lines.rescued_count for each in loaded),
-        columns_added=tuple(column.name for each in loaded for column in each.batch.columns),
-        files_read=sum(len(each.batch.files) for each in loaded),
-        set_aside=tuple(aside for each in loaded for aside in each.batch.set_aside),
-    )
+    def _outcome(self, after: TableFacts | None, nothing_new: Explanation) -> WriteOutcome:
+        files = [file for batch in self._loaded for file in batch.files]
+        aside = tuple(each for batch in self._loaded for each in batch.set_aside)
+        explanation = nothing_new
+        if self._loaded:
+            first, last = self._loaded[0].number, self._loaded[-1].number
+            numbers = str(last) if first == last else f"{first} to {last}"
+            size_bytes = sum(file.size_bytes for file in files)
+            explanation = self._reason.explain(files=len(files), bytes=size_bytes, batch=numbers, set_aside=len(aside))
+        return replace(
+            commit_rows.outcome_of(self._lake, self._spark, self._table, before=self._before, after=after, explanation=explanation),
+            **self._counts,
+            columns_added=tuple(column.name for batch in self._loaded for column in batch.columns),
+            files_read=len(files),
+            set_aside=aside,
+        )
 
+    def _load_batch(self, table: Table, plan: BatchPlan, planned: Batch, ledger: Ledger, facts: TableFacts | None) -> TableFacts | None:
+        """The table's facts after the planned batch, which has arrived, or is to be done again with fewer files."""
+        lake, spark = self._lake, self._spark
+        if plan.is_new:
+            batch, lines = self._read_new(table, plan, planned, ledger, facts)
+            table = pinned_table(table, batch.columns)
+        else:
+            batch = staged_again(lake.store, table.key, planned, table.landing)
+            lines = _parsed(lake, spark, table, batch, ledger, facts)
+        try:
+            with session_confs(spark, confs_to_load(table, batch, facts)):
+                after = _write(lake, spark, table, batch, lines, facts)
+        except Exception as error:
+            rows = Rows(batch=batch, of=partial(_rows, lake, spark, table, lines))
+            names = isolate(lake, spark, table, self._batches, rows, error).isolated[-1]
+            self._tell(f"{table.key}: batch {batch.number}: the rows of {len(names)} files cannot be written; they are set aside")
+            return lake.facts(table.key)
+        self._tell(f"{table.key}: batch {batch.number}: {len(batch.files)} files, {lines.row_count} rows; {plan.left} files wait")
+        if lines.changes is not None and batch.files and after is not None:
+            self._counts["rows_superseded"] += superseded_count(lake, table, lines.changes, before=facts, after=after)
+        self._counts.update(rows_quarantined=lines.bad_count, rows_rescued=lines.rescued_count)
+        if plan.is_new or batch.isolated:  # it was not done again as it was planned
+            self._reason = Reason.BATCH_READY
+        self._loaded.append(batch)
+        return after
 
-def _plan(
-    lake: Lake, table: Table, batches: LandedBatches, ledger: Ledger, facts: TableFacts | None, listing: Sequence[LandedFile]
-) -> _Planned:
-    unfinished = unfinished_batch(lake, table, facts, ledger, batches)
-    plan = choose_batch(listing, ledger, table.landing, table.write, unfinished=unfinished)
-    table = pinned_table(table, ledger.columns, is_loaded=bool(ledger.last_taken))
-    return _Planned(table=table, plan=plan, ledger=ledger, batches=batches)
-
-
-def _load_batch(
-    lake: Lake, spark: "SparkSession", planned: _Planned, facts: TableFacts | None, listing: dict[str, LandedFile], tell: type_of_tell
-) -> tuple[_Loaded | None, TableFacts | None]:
-    """The planned batch as it arrived, `None` if it is to be done again with fewer files; the table's facts after it."""
-    table = planned.table
-    if planned.plan.is_new:
-        batch, lines = _read_new(lake, spark, table, planned, facts, listing)
-        table = pinned_table(table, batch.columns)
-    else:
-        assert planned.plan.batch is not None
-        batch = staged_again(lake.store, table.key, planned.plan.batch, table.landing)
-        lines = _parsed(lake, spark, table, batch, planned.ledger, facts)
-    try:
-        with session_confs(spark, confs_to_load(table, batch, facts)):
-            after = _write(lake, spark, table, batch, lines, facts)
-    except Exception as error:
-        rows = Rows(batch=batch, of=partial(_rows, lake, spark, table, lines))
-        smaller = isolate(lake, spark, table, planned.batches, rows, error)
-        tell(f"{table.key}: batch {batch.number}: the rows of {len(smaller.isolated[-1])} files cannot be written; they are set aside")
-        return None, lake.facts(table.key)
-    tell(f"{table.key}: batch {batch.number}: {len(batch.files)} files, {lines.row_count} rows; {planned.plan.left} files wait")
-    superseded = 0
-    if lines.changes is not None and batch.files and after is not None:
-        superseded = superseded_count(lake, table, lines.changes, before=facts, after=after)
-    reason = Reason.BATCH_READY if batch.isolated else planned.plan.reason  # it is not done again as it was
-    return _Loaded(batch=batch, reason=reason, lines=lines, superseded=superseded), after
-
-
-def _read_new(
-    lake: Lake, spark: "SparkSession", table: Table, planned: _Planned, facts: TableFacts | None, listing: dict[str, LandedFile]
-) -> tuple[Batch, _Lines]:
-    """The planned batch as it was read, its manifest written; what was read, or is gone, leaves the listing."""
-    plan, landing, is_overwrite = planned.plan, table.landing, isinstance(table.write, Overwrite)
-    assert plan.batch is not None
-    known = {file.name: planned.ledger.seen.get(f"{landing.prefix}{file.name}") for file in plan.batch.files}
-    loaded_as = planned.batches.loaded_as(plan.batch.files, planned.ledger)
-    staged = stage(lake.store, table.key, plan.batch, landing, loaded_as=loaded_as, known=planned.ledger.columns)
-    columns = (*staged.inferred, *staged.new.columns(now_ms()))
-    batch = replace(plan.batch, part_count=staged.part_count, record_count=staged.record_count, columns=columns, shape=staged.shape)
-    table = pinned_table(table, staged.inferred)
-    lines = _parsed(lake, spark, table, batch, planned.ledger, facts)
-    read = [(file, staged.files[file.name]) for file in plan.batch.files if file.name in staged.files]
-    judged = [judge_file(file, known[file.name], found, is_overwrite=is_overwrite) for file, found in read]
-    batch = replace(batch, refused_count=lines.bad_count)
-    batch = settle_batch(replace(plan, batch=batch), judged, row_count=lines.row_count, is_overwrite=is_overwrite)
-    for name in (*staged.files, *staged.gone):
-        del listing[name]
-    if batch.files or batch.set_aside:
-        planned.batches.plan(batch)
-    return batch, lines
+    def _read_new(self, table: Table, plan: BatchPlan, planned: Batch, ledger: Ledger, facts: TableFacts | None) -> tuple[Batch, _Lines]:
+        """The planned batch as it was read, its manifest written; what was read, or is gone, leaves the listing."""
+        landing, is_overwrite = table.landing, isinstance(table.write, Overwrite)
+        loaded_as = self._batches.loaded_as(planned.files, ledger)
+        staged = stage(self._lake.store, table.key, planned, landing, loaded_as=loaded_as, known=ledger.columns)
+        batch = replace(staged.batch, columns=staged.columns)
+        lines = _parsed(self._lake, self._spark, pinned_table(table, staged.columns), batch, ledger, facts)
+        read = [(file, staged.files[file.name]) for file in planned.files if file.name in staged.files]
+        known = [ledger.seen.get(f"{landing.prefix}{file.name}") for file, _ in read]
+        judged = [judge_file(file, of, found, is_overwrite=is_overwrite) for (file, found), of in zip(read, known, strict=True)]
+        batch = replace(batch, refused_count=lines.bad_count)
+        batch = settle_batch(replace(plan, batch=batch), judged, row_count=lines.row_count, is_overwrite=is_overwrite)
+        for name in (*staged.files, *staged.gone):
+            del self._listing[name]
+        if batch.files or batch.set_aside:
+            self._batches.plan(batch)
+        return batch, lines
 
 
 def _parsed(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, ledger: Ledger, facts: TableFacts | None) -> _Lines:
-    """The staged records of a batch, parsed and counted.
-
-    Raises:
-        Broken: they are not as many as were staged.
-        Refused: the table that is there has other columns than its declaration.
-    """
+    """The staged records of a batch, parsed, and held against their count and the columns of the table."""
     assert batch.part_count is not None and batch.record_count is not None
     if not batch.part_count:
         return _Lines(frame=None)
@@ -232,10 +215,10 @@ def _parsed(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, ledge
 
 
 def _frame(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, added: Sequence[AddedColumn]) -> "DataFrame":
-    staged = staged_records(lake.settings.spark_root, table.key, batch)
+    lines = staged_lines(lake, spark, table.key, batch)
     if table.landing.changes is None:
-        return parse_records(table.landing, staged_lines(spark, staged), added, commit_rows.partition_columns(table))
-    return read_changes(spark, table, staged, added)
+        return parse_records(table.landing, lines, added, commit_rows.partition_columns(table))
+    return read_changes(table, lines, added)
 
 
 def _rows(lake: Lake, spark: "SparkSession", table: Table, lines: _Lines, part: Batch) -> "DataFrame":
@@ -261,28 +244,10 @@ def _write(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, lines:
     if lines.changes is not None:
         apply_changes(lake, spark, table, batch, lines.frame, lines.changes, facts)
     else:
-        _write_rows(lake, table, batch, lines, facts)
+        landed_bytes = sum(file.size_bytes for file in batch.files)
+        rows = commit_rows.arranged(table_rows(lines.frame), table, landed_bytes, lines.row_count, facts)
+        transaction = commit_rows.Transaction(app_id=ingest_app_id(table.key), version=batch.number)
+        commit_rows.write_rows(lake, table, rows, transaction)
     after = lake.facts(table.key)
     check_arrived(lake, table, batch.number, None if lines.changes else lines.row_count, before=facts, after=after)
     return after
-
-
-def _write_rows(lake: Lake, table: Table, batch: Batch, lines: _Lines, facts: TableFacts | None) -> None:
-    assert lines.frame is not None
-    good = table_rows(lines.frame)
-    commit_rows.write_frame(
-        commit_rows.arranged(good, table, sum(file.size_bytes for file in batch.files), lines.row_count, facts),
-        lake.settings.table_uri(table.key),
-        mode="overwrite" if isinstance(table.write, Overwrite) else "append",
-        transaction=commit_rows.Transaction(app_id=ingest_app_id(table.key), version=batch.number),
-        partition_by=commit_rows.partition_columns(table),
-        properties=declared_properties(table),
-    )
-
-
-def _explain(loaded: Sequence[_Loaded]) -> Explanation:
-    last = loaded[-1]
-    files = [file for each in loaded for file in each.batch.files]
-    numbers = str(last.batch.number) if len(loaded) == 1 else f"{loaded[0].batch.number} to {last.batch.number}"
-    total = sum(file.size_bytes for file in files)
-    return last.reason.explain(files=len(files), bytes=total, batch=numbers, set_aside=sum(len(each.batch.set_aside) for each in loaded))

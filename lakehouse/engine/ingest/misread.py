@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 type_of_column_of = Callable[[str], "Column"]
+UNFIT = "a field does not fit the schema"
 _KINDS = {"TIMESTAMP": "TIMESTAMP", "DATE": "DATE", "DEC": "DECIMAL", "NUMERIC": "DECIMAL", "TINYINT": "TINYINT", "BYTE": "TINYINT"}
 _KINDS |= dict.fromkeys(("DOUBLE", "FLOAT", "REAL"), "DOUBLE")
 _LAST_SECOND, _FIRST_SECOND = 253_402_300_799, -62_135_596_800  # the years 9999 and 1
@@ -57,15 +58,15 @@ def is_suspect(raw: "Column", is_object: "Column", types: Mapping[str, str], lan
     return found if landing.records_are_csv else found | raw.contains("\\") | ~is_object
 
 
-def why_misread(why: "Column", landing: Landing, raw: "Column", text: type_of_column_of, value: type_of_column_of, unfit: str) -> "Column":
+def why_misread(why: "Column", landing: Landing, raw: "Column", text: type_of_column_of, value: type_of_column_of) -> "Column":
     """The reasons for which a misread value makes a line no row, after those of `why`.
 
     `text` gives the text of a column, null where nothing is suspect, and `value` what Spark read of `raw`.
     """
     for name, kind in misread_types(landing).items():
-        why = why.when(_is_misread(text(name), value(name), kind), unfit)
+        why = why.when(_is_misread(text(name), value(name), kind), UNFIT)
     for name in [] if landing.records_are_csv else [name for name, kind in _kinds(landing) if kind == "DOUBLE"]:
-        why = why.when(is_too_large(raw, name, value(name)), unfit)
+        why = why.when(is_too_large(raw, name, value(name)), UNFIT)
     return why
 
 

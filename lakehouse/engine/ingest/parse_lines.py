@@ -1,16 +1,18 @@
-"""Staged records as rows, or as reasons why they are none."""
+"""Staged records as rows, or as reasons why they are none; fields that no declaration names become columns, and one with the rest."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.column_names import field_names, field_types
 from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.delta.snapshot import Snapshot
+from lakehouse.core.ingest.batches import Batch
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
-from lakehouse.engine.ingest.misread import is_suspect, misread_types, unless_huge, why_misread
-from lakehouse.engine.ingest.staging import STAGED_SCHEMA, StagedRecords
-from lakehouse.engine.ingest.undeclared_fields import UNDECLARED, UNKNOWN_FIELD, undeclared_columns, why_unfit, with_undeclared
+from lakehouse.engine.ingest.misread import UNFIT, is_suspect, is_too_large, misread_types, unless_huge, why_misread
+from lakehouse.engine.ingest.staging import STAGED_SCHEMA, part_names
+from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
 
@@ -24,13 +26,12 @@ REASON = "_lakehouse_reason"
 IS_OBJECT = "_lakehouse_is_object"
 _GLOB = re.compile(r"[\[\]{}*?\\]")  # Spark takes a path with these for a pattern, and with a backslash before each for a name
 OWN = ("_source_file", "_source_line", "_landed_at")
-UNFIT = "a field does not fit the schema"
-_NOT_JSON, _MISSING, _EMPTY = "not JSON", "required field ", "partition field "
+UNDECLARED = "_lakehouse_undeclared"
+_ADDED, _ADDED_CORRUPT = "_lakehouse_added", "_lakehouse_added_corrupt"
+_NOT_JSON, _MISSING, _EMPTY, _UNKNOWN = "not JSON", "required field ", "partition field ", "the schema does not name "
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
-# The columns of types into which Spark reads some values as others, as texts.
-_TEXTS = "_texts"
-# The columns of a record of CSV as texts, null where a field holds nothing, whatever stands for null.
-_FILLED = "_filled"
+# Columns as texts: those that Spark may misread, and those of CSV, null where a field holds nothing.
+_TEXTS, _FILLED = "_texts", "_filled"
 
 
 def parse_records(landing: Landing, lines: "DataFrame", added: Sequence[AddedColumn], partition_by: Sequence[str]) -> "DataFrame":
@@ -59,10 +60,11 @@ def parse_records(landing: Landing, lines: "DataFrame", added: Sequence[AddedCol
     return rows
 
 
-def staged_lines(spark: "SparkSession", staged: StagedRecords) -> "DataFrame":
-    """One row per staged record: where it came from, its text, whether it is a JSON object, and a reason if it cannot be a row."""
-    lines = named_lines(spark.read.schema(STAGED_SCHEMA).parquet(*[literal_path(path) for path in staged.paths]))
-    return lines if staged.files is None else lines.where(lines[OWN[0]].isin(*staged.files))
+def staged_lines(lake: Lake, spark: "SparkSession", table_key: str, batch: Batch) -> "DataFrame":
+    """One row per staged record of a batch, under the names of `named_lines`, without those of files that were taken out of it."""
+    paths = [literal_path(f"{lake.settings.spark_root}/{name}") for name in part_names(table_key, batch)]
+    lines = named_lines(spark.read.schema(STAGED_SCHEMA).parquet(*paths))
+    return lines.where(lines[OWN[0]].isin(*[f"{batch.prefix}{file.name}" for file in batch.files])) if batch.isolated else lines
 
 
 def named_lines(lines: "DataFrame") -> "DataFrame":
@@ -92,7 +94,55 @@ def quarantined_lines(lines: "DataFrame") -> "DataFrame":
 
 def is_of_the_declaration(reason: "Column") -> "Column":
     """Whether the declaration gave this reason, so that another one may find a row in the line's text; any other text may be cut short."""
-    return reason.isin(_NOT_JSON, UNFIT) | reason.startswith(_MISSING) | reason.startswith(_EMPTY) | reason.startswith(UNKNOWN_FIELD)
+    return reason.isin(_NOT_JSON, UNFIT) | reason.startswith(_MISSING) | reason.startswith(_EMPTY) | reason.startswith(_UNKNOWN)
+
+
+def with_undeclared(lines: "DataFrame", landing: Landing, added: Sequence[AddedColumn], lenient: "Column | None") -> "DataFrame":
+    """The lines with their undeclared fields parsed. `lenient` is the text of lines that are no strict JSON, which Spark alone can read."""
+    if lenient is not None:
+        beside = _members(lenient, lambda name: ~name.isin(*field_names(landing.schema)))
+        lines = lines.withColumn(UNDECLARED, F.coalesce(UNDECLARED, F.nullif(beside, F.lit("{}"))))
+    columns = [f"{statements.quote(column.name)} {column.type}" for column in _typed(added)]
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _ADDED_CORRUPT}
+    return lines.withColumn(_ADDED, F.from_json(UNDECLARED, ", ".join([*columns, f"{_ADDED_CORRUPT} STRING"]), options))
+
+
+def undeclared_columns(landing: Landing, added: Sequence[AddedColumn]) -> "list[Column]":
+    """The added columns, then what is left, and the JSON of all of it."""
+    names, rest = [column.name for column in _typed(added)], _rest(added)
+    left: Column = F.lit(None).cast("string")
+    if landing.new_columns != "refuse":
+        all_left = F.when(F.size(rest) == F.size(F.json_object_keys(UNDECLARED)), F.col(UNDECLARED))
+        left = all_left.when(F.size(rest) > 0, _members(F.col(UNDECLARED), lambda name: ~name.isin(*names)))
+    return [*[F.col(f"{_ADDED}.{statements.quote(name)}").alias(name) for name in names], left.alias(RESCUED), F.col(UNDECLARED)]
+
+
+def undeclared_names(added: Sequence[AddedColumn]) -> list[str]:
+    """The names of `undeclared_columns`."""
+    return [*(column.name for column in _typed(added)), RESCUED, UNDECLARED]
+
+
+def why_unfit(why: "Column", landing: Landing, added: Sequence[AddedColumn]) -> "Column":
+    """The reasons for which undeclared fields make a line no row, after those of `why`."""
+    rest = _rest(added)
+    if landing.new_columns == "refuse":
+        why = why.when(F.size(rest) > 0, F.concat(F.lit(_UNKNOWN), F.array_join(rest, ", ")))
+    for name in [column.name for column in added if column.type == "DOUBLE"]:
+        why = why.when(is_too_large(F.col(UNDECLARED), name, F.col(f"{_ADDED}.{statements.quote(name)}")), UNFIT)
+    return why.when(F.col(f"{_ADDED}.{_ADDED_CORRUPT}").isNotNull(), UNFIT)
+
+
+def without_rescued(lines: "DataFrame", added: Sequence[AddedColumn], rescued_count: int, snapshot: Snapshot | None) -> "DataFrame":
+    """The lines as the table has their columns, which gets the one for the rest with the first row that has any."""
+    is_there = snapshot is not None and any(column.name == RESCUED for column in snapshot.columns)
+    return lines if rescued_count or is_there or any(column.name == RESCUED for column in added) else lines.drop(RESCUED)
+
+
+def missing_columns(frame: "DataFrame", added: Sequence[AddedColumn], snapshot: Snapshot | None) -> dict[str, str]:
+    """The types of the columns that a table does not have yet and that its load adds to it."""
+    there = set() if snapshot is None else {column.name for column in snapshot.columns}
+    own = {RESCUED, *(column.name for column in added)} - there
+    return {} if snapshot is None else {field.name: field.dataType.simpleString() for field in frame.schema.fields if field.name in own}
 
 
 def literal_path(path: str) -> str:
@@ -117,23 +167,22 @@ def _csv_options(landing: Landing) -> dict[str, str]:
 
 def _texts(landing: Landing, types: Mapping[str, str]) -> "Column":
     """The values of these columns as texts; null for a line in which none can be misread."""
-
-    def ddl(names: Iterable[str]) -> str:
-        return ", ".join(f"{statements.quote(name)} STRING" for name in names)
-
     if landing.records_are_csv:
-        texts = F.from_csv(F.col(RAW), ddl(field_names(landing.schema)), _csv_options(landing))
+        texts = F.from_csv(F.col(RAW), _ddl_of_texts(field_names(landing.schema)), _csv_options(landing))
     else:
-        texts = F.from_json(RAW, ddl(types), {"mode": "PERMISSIVE"})
+        texts = F.from_json(RAW, _ddl_of_texts(types), {"mode": "PERMISSIVE"})
     return F.when(is_suspect(F.col(RAW), F.col(IS_OBJECT), types, landing), texts)
 
 
 def _filled(landing: Landing) -> "Column":
     """The fields as texts, each null that holds nothing; null for a line in which none does."""
     sign = f"\\Q{landing.delimiter}\\E"
-    ddl = ", ".join(f"{statements.quote(name)} STRING" for name in field_names(landing.schema))
-    texts = F.from_csv(F.col(RAW), ddl, _csv_options(replace(landing, null_value="")))
+    texts = F.from_csv(F.col(RAW), _ddl_of_texts(field_names(landing.schema)), _csv_options(replace(landing, null_value="")))
     return F.when(F.col(RAW).rlike(f"(?:^|{sign})(?:{sign}|$)"), texts)
+
+
+def _ddl_of_texts(names: Iterable[str]) -> str:
+    return ", ".join(f"{statements.quote(name)} STRING" for name in names)
 
 
 def _text(name: str) -> "Column":
@@ -160,18 +209,13 @@ def _why_not_a_row(landing: Landing, added: Sequence[AddedColumn]) -> "Column":
     if not landing.records_are_csv:
         why = why.when(~F.col(IS_OBJECT) & ~is_one_object(), _NOT_JSON)
     why = why.when(F.col("_parsed").isNull() | F.col(f"_parsed.{CORRUPT}").isNotNull(), UNFIT)
-    why = why_misread(why, landing, F.col(RAW), _text, _value, UNFIT)
-    why = why_unfit(why, landing, added, UNFIT)
+    why = why_misread(why, landing, F.col(RAW), _text, _value)
+    why = why_unfit(why, landing, added)
     for name in landing.required:
-        why = why.when(_field_is_missing(name, landing), f"{_MISSING}{name} is missing")
+        value = _value(name)
+        is_null_word = F.lit(False) if landing.null_value is None else value.cast("string") == F.lit(landing.null_value)
+        why = why.when(value.isNull() | is_null_word, f"{_MISSING}{name} is missing")
     return why
-
-
-def _field_is_missing(name: str, landing: Landing) -> "Column":
-    value = _value(name)
-    if landing.null_value is None:
-        return value.isNull()
-    return value.isNull() | (value.cast("string") == F.lit(landing.null_value))
 
 
 def is_one_object() -> "Column":
@@ -184,3 +228,20 @@ def is_one_object() -> "Column":
     in_object = F.json_array_length(F.concat(F.lit('[{"x":'), F.col(RAW), F.lit("}]")))
     is_object = F.ltrim(RAW).startswith("{") & (in_array == 1) & (in_object == 1)
     return F.coalesce(is_object, F.lit(False))
+
+
+def _typed(added: Sequence[AddedColumn]) -> list[AddedColumn]:
+    return [column for column in added if column.name != RESCUED]
+
+
+def _rest(added: Sequence[AddedColumn]) -> "Column":
+    """The names of fields that have no column; null where a line has none."""
+    names = F.array(*[F.lit(column.name) for column in _typed(added)]).cast("array<string>")
+    return F.array_except(F.json_object_keys(UNDECLARED), names)
+
+
+def _members(text: "Column", is_wanted: "Callable[[Column], Column]") -> "Column":
+    """Members of a JSON object as another, null left out. Values keep their types, unless an object inside has a key twice."""
+    typed = F.map_filter(F.from_json(text, "MAP<STRING, VARIANT>"), lambda name, value: is_wanted(name) & ~F.is_variant_null(value))
+    texts = F.map_filter(F.from_json(text, "MAP<STRING, STRING>"), lambda name, value: is_wanted(name) & value.isNotNull())
+    return F.coalesce(F.to_json(typed), F.to_json(texts))

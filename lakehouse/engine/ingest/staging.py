@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from io import BytesIO
-from itertools import chain
+from itertools import chain, zip_longest
 from uuid import uuid4
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from lakehouse.core.ingest.ledger_segments import unpacked_name
 from lakehouse.core.ingest.records import GZIP, MIB, Record, Unreadable, read_records
 from lakehouse.core.ingest.undeclared import AddedColumn, NewColumns
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.ingest.landed_rows import ZSTD, are_alike, own_types, read_rows
+from lakehouse.engine.ingest.landed_rows import ZSTD, own_types, read_rows
 from lakehouse.engine.store import Store
 from lakehouse.engine.store.portions import in_portions
 
@@ -40,55 +40,30 @@ _READ_AT_ONCE_BYTES, _READ_AT_ONCE_FILES = 32 * MIB, 256
 # Unpacked, files may have so many times the bytes that they may have as they landed: a bound for memory, disk and time.
 _UNPACKED_TIMES = 4
 _COMPRESSIONS = {"gz": GZIP, "zst": ZSTD}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagedRecords:
-    """Where the records of a batch lie, as Spark spells it; with `files`, only those of these landed files count."""
-
-    paths: tuple[str, ...]
-    files: tuple[str, ...] | None = None
+type_of_loaded_as = Callable[[LandedFile, str], str | None] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """What was read, by the files' names; files that were gone; the rest was left to the next batch.
+    """The batch with the place of its records; what was read, by the files' names; files that were gone; the rest was left to the next.
 
-    `shape` tells the declaration by which they were staged. `inferred` are the columns of a schema that no declaration tells, `new` those
-    that undeclared fields ask for.
+    `columns` are those of a schema that no declaration tells, and those that undeclared fields ask for.
     """
 
+    batch: Batch
     files: Mapping[str, FileRead]
     gone: frozenset[str]
-    part_count: int
-    shape: str
-    inferred: tuple[AddedColumn, ...]
-    new: NewColumns
-
-    @property
-    def record_count(self) -> int:
-        """Records in all parts."""
-        return sum(each.record_count for each in self.files.values())
+    columns: tuple[AddedColumn, ...]
 
 
 def stage(
-    store: Store,
-    table_key: str,
-    batch: Batch,
-    landing: Landing,
-    *,
-    loaded_as: Callable[[LandedFile, str], str | None] | None = None,
-    known: Sequence[AddedColumn] = (),
+    store: Store, table_key: str, batch: Batch, landing: Landing, *, loaded_as: type_of_loaded_as = None, known: Sequence[AddedColumn] = ()
 ) -> Staged:
     """Reads the files of a batch, and puts their records into storage; of a file that was `loaded_as` some path the digest is all.
 
     So it is of a file that lies packed or unpacked beside another one of a new batch; a batch that is staged again has no `loaded_as`.
     `known` are the columns that were added to the table before. Without a schema, it is inferred from the files that are read at once
-    first; where they give none, they are set aside, and the others are left out.
-    The last of many are left out where those before them unpack to more than a batch may hold.
-
-    Raises:
-        Refused, Transient: a file may not be read, or storage does not answer; or the inferred schema lacks what the declaration names.
+    first; where they give none, they are set aside, and the others are left out. So are the last of many that unpack to too much.
     """
     groups = _contents(store, batch)
     first = next(groups, []) if landing.schema is None else []
@@ -110,45 +85,38 @@ def stage(
         read[file.name] = found if found.loaded_as else _staged(parts, file, data, found, landing, batch.prefix)
         if before != path:  # else it was written over a loaded one, and is not loaded itself
             packed[mark] = path, before or path
-    return Staged(files=read, gone=frozenset(gone), part_count=parts.close(), shape=shape, inferred=inferred, new=parts.new)
+    batch = replace(batch, part_count=parts.close(), record_count=sum(each.record_count for each in read.values()), shape=shape)
+    return Staged(batch=batch, files=read, gone=frozenset(gone), columns=(*inferred, *parts.new.columns(now_ms())))
 
 
 def staged_again(store: Store, table_key: str, batch: Batch, landing: Landing) -> Batch:
-    """A batch with a manifest, whose records are staged: as they were, or from the landed files, if they are what they were.
-
-    They are staged anew where the declaration would stage them otherwise now.
+    """A batch with a manifest, whose records are staged as they were, or anew where the declaration would stage them otherwise now.
 
     Raises:
         Broken: a file is gone or changed, or cannot be read by the declaration of now, and its records are not staged any more.
     """
-    if is_staged(store, table_key, batch) and batch.shape in ("", _shape(landing)):
+    is_whole = batch.part_count is not None and all(map(store.stat, part_names(table_key, batch)))
+    if is_whole and batch.shape in ("", _shape(landing)):
         return batch
     _check_unchanged(table_key, batch, stage(store, table_key, batch, landing, loaded_as=lambda file, _: file.name).files)
     staged = stage(store, table_key, batch, landing)
     try:
         _check_unchanged(table_key, batch, staged.files)
     except Broken:  # else the next try finds these parts, and takes them for what the batch was
-        store.delete([_name(_folder(table_key, batch.number, staged.shape), part) for part in range(staged.part_count)])
+        store.delete(part_names(table_key, staged.batch))
         raise
-    return replace(batch, part_count=staged.part_count, record_count=staged.record_count, shape=staged.shape)
+    return staged.batch
 
 
-def staged_records(root: str, table_key: str, batch: Batch) -> StagedRecords:
-    """The staged records of a batch, without those of files that were taken out of it; `root` is the lake's as Spark spells it."""
-    folder = f"{root}/{_folder(table_key, batch.number, batch.shape)}"
-    paths = tuple(_name(folder, part) for part in range(batch.part_count or 0))
-    return StagedRecords(paths=paths, files=tuple(f"{batch.prefix}{file.name}" for file in batch.files) if batch.isolated else None)
+def part_names(table_key: str, batch: Batch) -> list[str]:
+    """The objects in which the records of a batch are staged."""
+    folder = _folder(table_key, batch.number, batch.shape)
+    return [f"{folder}/{part:05}.parquet" for part in range(batch.part_count or 0)]
 
 
 def trial_folder(table_key: str) -> str:
     """A new folder for a copy of a table; it goes with the staged parts at the latest."""
     return f"{_FOLDER}/{table_key}/trial-{uuid4().hex}"
-
-
-def is_staged(store: Store, table_key: str, batch: Batch) -> bool:
-    """Whether the records of a batch with a manifest are all there; so they are where it has no files."""
-    folder = _folder(table_key, batch.number, batch.shape)
-    return batch.part_count is not None and all(store.stat(_name(folder, part)) for part in range(batch.part_count))
 
 
 def clear_staged(store: Store, table_key: str) -> None:
@@ -205,23 +173,23 @@ def _staged(parts: "_Parts", file: LandedFile, data: bytes, found: FileRead, lan
 
 def _packed_as(store: Store, twin: tuple[str, str] | None, path: str, data: bytes, landing: Landing) -> str | None:
     """The path as which a file of the same time, and unpacked of the same name, is loaded, if it has the same records."""
-    then = _read(store, twin[0]) if twin else None
-    same = twin and then is not None and are_alike(_records(path, data, landing), _records(twin[0], then, landing))
-    return twin[1] if twin and same else None
+    if twin is None or (then := _read(store, twin[0])) is None:
+        return None
+    pairs = zip_longest(_records(path, data, landing), _records(twin[0], then, landing))
+    try:
+        return twin[1] if all(here and there and here.content == there.content for here, there in pairs) else None
+    except Unreadable:
+        return None
 
 
 def _inferred(group: Sequence[tuple[LandedFile, bytes | None]], landing: Landing, prefix: str) -> tuple[AddedColumn, ...]:
-    plain = landing_to_infer(landing)
-    files = (
-        FirstFile(
-            path=f"{prefix}{file.name}",
-            records=_records(file.name, data, plain),
-            types=own_types(data, landing.format) if landing.format in ("parquet", "avro") else None,
-        )
-        for file, data in group
-        if data is not None
-    )
-    return infer_columns(files, landing, now_ms())
+    plain, tells_types = landing_to_infer(landing), landing.format in ("parquet", "avro")
+
+    def first_file(name: str, data: bytes) -> FirstFile:
+        types = own_types(data, landing.format) if tells_types else None
+        return FirstFile(path=f"{prefix}{name}", records=_records(name, data, plain), types=types)
+
+    return infer_columns((first_file(file.name, data) for file, data in group if data is not None), landing, now_ms())
 
 
 def _records(name: str, data: bytes, landing: Landing) -> Iterator[Record]:
@@ -277,13 +245,7 @@ class _Parts:
         return self._count
 
     def _put(self) -> None:
-        columns = zip(*self._rows, strict=True)
-        table = pa.table([pa.array(values, field.type) for values, field in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA)
         buffer = BytesIO()
-        pq.write_table(table, buffer)
-        self._store.put(_name(self._folder, self._count), buffer.getvalue())
+        pq.write_table(pa.table([*zip(*self._rows, strict=True)], schema=_SCHEMA), buffer)
+        self._store.put(f"{self._folder}/{self._count:05}.parquet", buffer.getvalue())
         self._count, self._rows, self._waiting_bytes = self._count + 1, [], 0
-
-
-def _name(folder: str, part: int) -> str:
-    return f"{folder}/{part:05}.parquet"

@@ -14,15 +14,10 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from lakehouse.core.compaction.target_size import target_in_force, write_history_of
+from lakehouse.core.declaration import strategy_properties
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.strategies import AutoCompaction
-from lakehouse.core.declaration.strategy_properties import (
-    CLUSTERING_MARK,
-    PropertyChanges,
-    clustering_change,
-    desired_properties,
-    property_changes,
-)
+from lakehouse.core.declaration.strategy_properties import CLUSTERING_MARK, PropertyChanges
 from lakehouse.core.declaration.table import History, Merge, Overwrite, Table
 from lakehouse.core.declaration.vacuum_policy import DEFAULT_LOG_DAYS, DEFAULT_LOG_RETENTION, LOG_RETENTION
 from lakehouse.core.delta.retention import span_ms_of
@@ -44,8 +39,7 @@ CHANGE_KEYS = "lakehouse.changeKeys"
 
 def strategy_in_force(table: Table, facts: TableFacts | None) -> StrategyChoice:
     """The table's strategy, never `Chosen`, and why; without `facts` there is no table yet."""
-    policy = policy_for(table.layer, table.compaction)
-    return strategy_of(policy, None, None) if facts is None else strategy_of(policy, facts.snapshot, facts.history)
+    return strategy_of(policy_for(table.layer, table.compaction), facts and facts.snapshot, facts and facts.history)
 
 
 def apply_strategy(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | None) -> TableFacts | None:
@@ -54,22 +48,23 @@ def apply_strategy(lake: Lake, spark: "SparkSession", table: Table, facts: Table
     Raises:
         Refused: Delta does not cluster this table by these columns, or its change data was merged by other keys.
     """
-    if facts is None:
-        return None
-    statements = list(_statements(table, facts))
-    for statement in statements:
-        _run(spark, table, statement)
-    return lake.facts(table.key) if statements else facts
+    from pyspark.errors import AnalysisException
+
+    sent = [] if facts is None else [*_statements(table, facts)]
+    try:
+        for statement in sent:
+            spark.sql(statement)
+    except AnalysisException as error:
+        raise Refused(f"{table.key}: Delta refuses what its declaration asks for: {first_line(error)}") from error
+    return lake.facts(table.key) if sent else facts
 
 
 def strategy_changes(table: Table, facts: TableFacts) -> PropertyChanges:
     """What the strategy in force would still change of the table's properties; the declaration's own properties go before it."""
-    choice = strategy_in_force(table, facts)
-    automatic = policy_for(table.layer, table.compaction).mode == "automatic"
-    desired = desired_properties(choice.strategy) if automatic else {}
-    declared = declared_properties(table)
+    is_automatic, declared = policy_for(table.layer, table.compaction).mode == "automatic", declared_properties(table)
+    desired = strategy_properties.desired_properties(strategy_in_force(table, facts).strategy) if is_automatic else {}
     undeclared = {name: value for name, value in desired.items() if name not in declared}
-    return property_changes(facts.snapshot.properties, undeclared)
+    return strategy_properties.property_changes(facts.snapshot.properties, undeclared)
 
 
 def strategy_confs(table: Table, facts: TableFacts | None) -> dict[str, str]:
@@ -109,7 +104,7 @@ def _statements(table: Table, facts: TableFacts) -> Iterator[str]:
             f"accepted: the keys of before, or {table.way_anew}"
         )
     changes = strategy_changes(table, facts)
-    clustering = clustering_change(snapshot, policy_for(table.layer, table.compaction).data_layout)
+    clustering = strategy_properties.clustering_change(snapshot, policy_for(table.layer, table.compaction).data_layout)
     wanted = {**declared, **changes.set, **({} if clustering.mark is None else {CLUSTERING_MARK: clustering.mark})}
     there = snapshot.properties
     if LOG_RETENTION not in table.properties and _is_longer(there.get(LOG_RETENTION), wanted.get(LOG_RETENTION)):
@@ -129,12 +124,3 @@ def _is_longer(there: str | None, wanted: str | None) -> bool:
         return False
     there_ms, wanted_ms = (span_ms_of(span or DEFAULT_LOG_RETENTION) for span in (there, wanted))
     return there_ms is not None and wanted_ms is not None and there_ms >= wanted_ms
-
-
-def _run(spark: "SparkSession", table: Table, statement: str) -> None:
-    from pyspark.errors import AnalysisException
-
-    try:
-        spark.sql(statement)
-    except AnalysisException as error:
-        raise Refused(f"{table.key}: Delta refuses what its declaration asks for: {first_line(error)}") from error

@@ -1,6 +1,6 @@
 """How much a batch or an increment makes Spark read, and the settings for so much."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 from lakehouse.core.declaration.table import Merge, Table
 from lakehouse.core.delta.snapshot import Snapshot
@@ -22,15 +22,14 @@ _LEAST_ROWS = 10_000
 
 def confs_to_load(table: Table, batch: Batch, facts: TableFacts | None) -> Mapping[str, str]:
     """Settings to parse and write a staged batch; changes are merged into the table, which is read for it."""
-    merged = [facts.snapshot] if facts is not None and table.source is not None and table.source.changes is not None else []
-    rows, size_bytes = _sum(map(merged_into, merged))
-    return confs_for(rows=rows, size_bytes=size_bytes + sum(file.size_bytes for file in batch.files), records=batch.record_count or 0)
+    merged = [] if facts is None or table.landing.changes is None else [merged_into(facts.snapshot)]
+    return _confs([(0, sum(file.size_bytes for file in batch.files)), *merged], records=batch.record_count or 0)
 
 
 def confs_to_retry(quarantine: TableFacts, target: TableFacts | None) -> Mapping[str, str]:
     """Settings to read lines of a quarantine again; the places of a table's rows are read for it."""
-    rows, size_bytes = _sum(_whole(facts.snapshot) for facts in (quarantine, target) if facts is not None)
-    return confs_for(rows=rows, size_bytes=size_bytes, records=quarantine.snapshot.row_count or 0)
+    read = [_whole(facts.snapshot) for facts in (quarantine, target) if facts is not None]
+    return _confs(read, records=quarantine.snapshot.row_count or 0)
 
 
 def confs_to_derive(
@@ -42,15 +41,12 @@ def confs_to_derive(
     read.append(_changed(store, first, increment) if isinstance(increment, ReadChanges) else _whole(first.snapshot))
     if target is not None and isinstance(table.write, Merge):
         read.append(merged_into(target.snapshot))
-    rows, size_bytes = _sum(read)
-    return confs_for(rows=rows, size_bytes=size_bytes)
+    return _confs(read)
 
 
-def merges_few(store: Store, inputs: Mapping[str, TableFacts], target: TableFacts, increment: ReadAll | ReadChanges) -> bool:
+def merges_few(store: Store, first: TableFacts, target: TableFacts, increment: ReadAll | ReadChanges) -> bool:
     """Whether a MERGE brings a table so few rows beside those that it has that their range is worth a look at them first."""
-    if not isinstance(increment, ReadChanges):
-        return False
-    return are_few(_changed(store, next(iter(inputs.values())), increment)[1], target.snapshot)
+    return isinstance(increment, ReadChanges) and are_few(_changed(store, first, increment)[1], target.snapshot)
 
 
 def are_few(size_bytes: int, there: Snapshot) -> bool:
@@ -78,9 +74,7 @@ def _changed(store: Store, facts: TableFacts, increment: ReadChanges) -> type_of
     return rows * added / size_bytes, added
 
 
-def _sum(sizes: Iterable[type_of_size]) -> type_of_size:
-    rows, size_bytes = 0.0, 0
-    unknown = False
-    for each, its_bytes in sizes:
-        unknown, rows, size_bytes = unknown or each is None, rows + (each or 0), size_bytes + its_bytes
-    return None if unknown else rows, size_bytes
+def _confs(read: Sequence[type_of_size], *, records: int = 0) -> Mapping[str, str]:
+    rows = [each for each, _ in read if each is not None]
+    size_bytes = sum(its_bytes for _, its_bytes in read)
+    return confs_for(rows=sum(rows) if len(rows) == len(read) else None, size_bytes=size_bytes, records=records)

@@ -1,7 +1,7 @@
 """The append-only record of what the Delta log does not keep, below `_lakehouse/` in the store.
 
 - Batch manifests and their segments: `_lakehouse/ingest/`, in `landed_batches`.
-- Landed files that a sensor found: `_lakehouse/landed/<layer>/<name>.json`, in `engine.landing.handed_over`, replaced by the next.
+- Landed files that a sensor found: `_lakehouse/landed/<layer>/<name>.json`, in `engine.landing.discovery`, replaced by the next.
 - Session records: `_lakehouse/sessions/<layer>/<name>.json`, which Spark session writes the table now, replaced by its successor.
 - Pauses: `_lakehouse/pauses/<layer>/<name>.json`, a person's word that a table is to be left alone; gone when the table is resumed.
 - Vacuums: `_lakehouse/vacuums/<layer>/<name>/<ms>-<id>.json`, what was to go, what went and what did not; written once, at its end.

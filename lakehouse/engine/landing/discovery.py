@@ -3,10 +3,11 @@
 Without a queue the prefix is listed at each look. With one:
 
 1. The messages of the queue are received, and stay hidden from the next look for an hour. The keys that they name are hints.
-2. Once an hour, and after a queue had very many messages or did not answer, the prefix is listed. Else the hints alone are looked for
-   in the store. Either way a file waits if the store has it and the ledger does not.
-3. The messages whose files wait no longer are deleted.
-4. The files that wait are handed over to the run that is asked for, which then lists nothing.
+2. Once an hour, and after a queue had very many messages or did not answer, the prefix is listed; else the hints alone are looked for.
+   A file waits if the store has it and the ledger does not.
+3. The files that wait are handed over to the run that is asked for, which then lists nothing: `_lakehouse/landed/<layer>/<name>.json` has
+   them, written anew for each run, with the number of its batch. A run of another batch lists, since a file may have been overwritten.
+4. The messages whose files wait no longer are deleted.
 
 **Safety properties**
 - What is loaded was seen in the store. A message that is false, late, repeated or out of order adds nothing.
@@ -15,9 +16,9 @@ Without a queue the prefix is listed at each look. With one:
 - Nothing here is remembered but in memory: whoever begins anew lists the prefix first.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import islice
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
 
 from lakehouse.core.declaration.landing import Landing, is_public
 from lakehouse.core.declaration.table import Table
@@ -27,19 +28,15 @@ from lakehouse.core.ingest.notifications import created_keys
 from lakehouse.core.text import count_of
 from lakehouse.engine.journal.landed_batches import FOLD_EVERY, landed_file, landed_files
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.landing.handed_over import hand_over
 from lakehouse.engine.landing.queue import MOST_MESSAGES, LandingQueue, Message
-from lakehouse.engine.store import MountedStore, S3Store
+from lakehouse.engine.store import MountedStore, S3Store, Store
 
 # SQS loses no message, so that a sweep finds what was never sent: a notification that was not configured, or expired. Of 100,000 files it
 # asks 100 requests, 2,400 a day; each look without a queue asks as many. A message that was not deleted comes again after as long.
 SWEEP_SECONDS = 3_600
 # Each ten take a request, and a tick has 60 seconds.
 MOST_DELETED = 1_000
-
-
-type_of_place = tuple[str, str]
-type_of_told = tuple[Message, frozenset[type_of_place]]
+type_of_told = tuple[Message, set[tuple[str, str]]]
 
 
 @dataclass(slots=True)
@@ -67,9 +64,9 @@ class Discovery:
     def __init__(self, lake: Lake, tables: Iterable[Table]) -> None:
         self._lake = lake
         sources = {table.key: table.source for table in tables if lake.settings.on_s3}
-        self._waiting = {key: _Waiting(landing=source) for key, source in sources.items() if source is not None and source.queue}
+        self._waiting = {key: _Waiting(source) for key, source in sources.items() if source is not None and source.queue}
         names = sorted({each.landing.queue for each in self._waiting.values()})
-        self._inboxes = {name: _Inbox(queue=LandingQueue(name)) for name in names}
+        self._inboxes = {name: _Inbox(LandingQueue(name)) for name in names}
 
     def receive(self) -> None:
         """Takes in what the queues have; a queue that does not answer is told of by `settle`."""
@@ -89,10 +86,7 @@ class Discovery:
             inbox.unreadable.update(new)
 
     def look(self, table: Table, ledger: Ledger, unfinished: Batch | None, *, anew: bool, now: float) -> Sequence[LandedFile]:
-        """The files that may be loaded next; of a table with a batch to do again, none: it comes first.
-
-        `anew`: a run may have read, or missed, what waited at the last look.
-        """
+        """The files that may be loaded next, none before a batch to do again; `anew`: a run may have read, or missed, what waited."""
         waiting = self._waiting.get(table.key)
         if unfinished is not None:
             return ()
@@ -103,7 +97,10 @@ class Discovery:
             waiting.swept = now
         else:
             seen = [] if anew else [file for file in waiting.files.values() if file is not None]
-            found = [*seen, *self._find(table.landing, [name for name, file in waiting.files.items() if anew or file is None])]
+            hints = [f"{waiting.landing.prefix}{name}" for name, file in waiting.files.items() if anew or file is None]
+            store = self._lake.store.base if isinstance(self._lake.store, MountedStore) else self._lake.store
+            assert isinstance(store, S3Store)  # a lake elsewhere has no queues
+            found = [*seen, *(landed_file(file, waiting.landing) for file in store.find(hints))]
         still = files_that_wait(found, ledger, table.landing)
         waiting.files = {file.name: file for file in still}
         return still
@@ -117,9 +114,8 @@ class Discovery:
         waiting = self._waiting.get(table.key)
         if waiting is None or plan.batch is None or not plan.is_new or plan.left or plan.batch.number % FOLD_EVERY == 0:
             return False
-        files = [file for file in waiting.files.values() if file is not None]
         try:
-            hand_over(self._lake.store, table.key, waiting.landing, plan.batch.number, files)
+            hand_over(self._lake.store, table.key, waiting.landing, plan.batch.number, filter(None, waiting.files.values()))
         except LakehouseError:
             return False  # it saves a listing, and must not cost a load
         return True
@@ -127,8 +123,9 @@ class Discovery:
     def settle(self) -> Sequence[str]:
         """Deletes the messages whose files wait no longer; a sentence of each queue."""
         for inbox in self._inboxes.values():
-            waits_no_longer = (message for message, places in inbox.messages.values() if not any(map(self._waits, places)))
-            settled = [*islice(waits_no_longer, MOST_DELETED)]
+            told = inbox.messages.values()
+            settled = [message for message, places in told if not any(name in self._waiting[key].files for key, name in places)]
+            del settled[MOST_DELETED:]
             try:
                 inbox.queue.delete(settled)
                 inbox.sentence += f", {len(settled)} deleted" if settled else ""
@@ -139,13 +136,18 @@ class Discovery:
         return [inbox.sentence for inbox in self._inboxes.values()]
 
     def _is_read(self, inbox: _Inbox, message: Message) -> bool:
+        """Whether a message is S3's. Its keys are hints for all tables: one queue may have two names, and a hint does no harm."""
         keys = created_keys(message.body, self._lake.store.bucket)
         if keys is None:
             return False
-        places = frozenset(place for key in keys for place in self._places(key))
-        inbox.messages[message.id] = replace(message, body=""), places
-        for table_key, name in places:
-            self._waiting[table_key].files[name] = None
+        places = set[tuple[str, str]]()
+        for table_key, waiting in self._waiting.items():
+            prefix = f"{self._lake.store.prefix}{waiting.landing.prefix}"
+            below = [key.removeprefix(prefix) for key in keys if key.startswith(prefix) and not key.endswith("/")]
+            names = [name for name in below if is_public(name)]
+            waiting.files |= dict.fromkeys(names)
+            places |= {(table_key, name) for name in names}
+        inbox.messages[message.id] = message._replace(body=""), places
         return True
 
     def _sweep(self, inbox: _Inbox) -> None:
@@ -154,19 +156,24 @@ class Discovery:
             if waiting.landing.queue == inbox.queue.address:
                 waiting.swept = float("-inf")
 
-    def _places(self, key: str) -> Iterator[type_of_place]:
-        """The tables and files that a key names, by whatever queue: one queue may have two names, and a hint does no harm."""
-        for table_key, waiting in self._waiting.items():
-            prefix = f"{self._lake.store.prefix}{waiting.landing.prefix}"
-            name = key.removeprefix(prefix)
-            if key.startswith(prefix) and is_public(name) and not name.endswith("/"):
-                yield table_key, name
 
-    def _waits(self, place: type_of_place) -> bool:
-        table_key, name = place
-        return name in self._waiting[table_key].files
+def hand_over(store: Store, table_key: str, landing: Landing, batch: int, files: Iterable[LandedFile]) -> None:
+    """Write what waits for the run of a table's next batch."""
+    found = {"batch": batch, "prefix": landing.prefix, "files": [asdict(file) for file in files]}
+    store.put(_place(table_key), json.dumps(found, separators=(",", ":")).encode())
 
-    def _find(self, landing: Landing, names: Sequence[str]) -> Sequence[LandedFile]:
-        store = self._lake.store.base if isinstance(self._lake.store, MountedStore) else self._lake.store
-        assert isinstance(store, S3Store)  # a lake elsewhere has no queues
-        return [landed_file(file, landing) for file in store.find([f"{landing.prefix}{name}" for name in names])]
+
+def handed_over(store: Store, table_key: str, landing: Landing, batch: int | None, newest: Batch | None) -> list[LandedFile] | None:
+    """The files for a batch that follows the ledger's `newest`; `None`, so that the prefix is listed, if none are there or understood."""
+    if batch != (0 if newest is None else newest.number) + 1:
+        return None
+    try:
+        found = json.loads(store.read(_place(table_key)))
+        is_meant = (found["batch"], found["prefix"]) == (batch, landing.prefix)
+        return [LandedFile(**file) for file in found["files"]] if is_meant else None
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _place(table_key: str) -> str:
+    return f"_lakehouse/landed/{table_key}.json"

@@ -7,9 +7,8 @@ the first request.
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.settings import s3_region
@@ -25,8 +24,7 @@ MOST_MESSAGES = 250
 _PASSING = frozenset({"OverLimit", "RequestThrottled", "ThrottlingException", "Throttling", "KmsThrottled"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Message(NamedTuple):
     """A message as it was received; `receipt` deletes it."""
 
     id: str
@@ -51,20 +49,18 @@ class LandingQueue:
         request = {"QueueUrl": self._url, "MaxNumberOfMessages": _AT_ONCE, "VisibilityTimeout": hidden_seconds}
         with self._translated("ReceiveMessage"):
             while len(found) < MOST_MESSAGES:
-                wait = 0 if found else _WAIT_SECONDS
-                received = self._client.receive_message(**request, WaitTimeSeconds=wait).get("Messages", [])
-                found += [Message(id=each["MessageId"], receipt=each["ReceiptHandle"], body=each["Body"]) for each in received]
+                received = self._client.receive_message(**request, WaitTimeSeconds=0 if found else _WAIT_SECONDS).get("Messages")
                 if not received:
                     break
+                found += [Message(id=each["MessageId"], receipt=each["ReceiptHandle"], body=each["Body"]) for each in received]
         return found
 
     def delete(self, messages: Sequence[Message]) -> None:
         """Removes messages; what SQS does not remove of them comes again."""
         with self._translated("DeleteMessage"):
             for start in range(0, len(messages), _AT_ONCE):
-                entries = [
-                    {"Id": str(place), "ReceiptHandle": each.receipt} for place, each in enumerate(messages[start : start + _AT_ONCE])
-                ]
+                portion = enumerate(messages[start : start + _AT_ONCE])
+                entries = [{"Id": str(place), "ReceiptHandle": each.receipt} for place, each in portion]
                 self._client.delete_message_batch(QueueUrl=self._url, Entries=entries)
 
     @cached_property
@@ -92,11 +88,10 @@ class LandingQueue:
             yield
         except ClientError as error:
             code, status, _ = answer_parts(error)
+            said = f"{where}: SQS answers {code} ({status})"
             if code in _PASSING or status >= 500 or status == 429:
-                raise Transient(f"{where}: SQS answers {code} ({status})") from error
-            raise Refused(
-                f"{where}: SQS answers {code} ({status}); needed are this queue, in the region in use, and sqs:{action}"
-            ) from error
+                raise Transient(said) from error
+            raise Refused(f"{said}; needed are this queue, in the region in use, and sqs:{action}") from error
         except (ConnectionError, HTTPClientError) as error:
             raise Transient(f"{where}: {type(error).__name__}") from error
         except (BotoCoreError, ValueError) as error:  # botocore's of an endpoint that is no URL is a ValueError

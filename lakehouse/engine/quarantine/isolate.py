@@ -29,7 +29,7 @@ from lakehouse.engine.changes.deleted_keys import forget_batch
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.arrival import told_batch
 from lakehouse.engine.ingest.parse_lines import OWN, staged_lines
-from lakehouse.engine.ingest.staging import staged_records, trial_folder
+from lakehouse.engine.ingest.staging import trial_folder
 from lakehouse.engine.ingest.table_properties import declared_properties
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
@@ -81,9 +81,9 @@ def isolate(lake: Lake, spark: "SparkSession", table: Table, batches: LandedBatc
         lake.store.delete([file.name for file in lake.store.list(folder)])
     if not failing:
         raise _stop(table, batch, "though each of its files can by itself", problem) from error
-    staged = staged_records(lake.settings.spark_root, table.key, _part_of(batch, [*failing]))
-    records, is_overwrite = staged_lines(spark, staged).count(), isinstance(table.write, Overwrite)
-    smaller = without_failing(batch, failing, failing_records=records, is_overwrite=is_overwrite, has_table=facts is not None)
+    records = staged_lines(lake, spark, table.key, _part_of(batch, [*failing])).count()
+    is_overwrite, has_table = isinstance(table.write, Overwrite), facts is not None
+    smaller = without_failing(batch, failing, failing_records=records, is_overwrite=is_overwrite, has_table=has_table)
     forget_batch(lake.store, table.key, batch.number)
     batches.replace(smaller)
     return smaller

@@ -32,8 +32,16 @@ from lakehouse.core.ingest.outcome import QuarantineReview
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn, columns_in_force
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.ingest import commit_rows
-from lakehouse.engine.ingest.parse_lines import OWN, REASON, is_of_the_declaration, named_lines, parse_records, table_rows
-from lakehouse.engine.ingest.undeclared_fields import missing_columns, without_rescued
+from lakehouse.engine.ingest.parse_lines import (
+    OWN,
+    REASON,
+    is_of_the_declaration,
+    missing_columns,
+    named_lines,
+    parse_records,
+    table_rows,
+    without_rescued,
+)
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.quarantine.entries import entries_at, missing_entries, quarantine_key, why_other_fields
@@ -91,8 +99,8 @@ def retry_lines(
             spark.sql(statements.add_columns(target.snapshot.uri, missing))
         told = [each.version for each in ledger.retried if each.table_id == target.snapshot.table_id]
         version = max(target.snapshot.transactions.get(retry_app_id(table.key), 0), *told, 0) + 1
-        by, transaction = commit_rows.partition_columns(table), commit_rows.Transaction(app_id=retry_app_id(table.key), version=version)
-        commit_rows.write_frame(fresh.coalesce(1), target.snapshot.uri, mode="append", partition_by=by, transaction=transaction)
+        transaction = commit_rows.Transaction(app_id=retry_app_id(table.key), version=version)
+        commit_rows.write_rows(lake, table, fresh.coalesce(1), transaction)
     _take_out(lake, spark, table, known, lines, row_count)
     return review
 

@@ -22,7 +22,7 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.batches import Batch, SetAside
 from lakehouse.core.ingest.outcome import QuarantineAccount, QuarantineReview
 from lakehouse.engine.delta_log import TableFacts, history_since
-from lakehouse.engine.ingest.arrival import unfinished_batch
+from lakehouse.engine.ingest.arrival import arrived_batch, unfinished_batch
 from lakehouse.engine.ingest.work_size import confs_to_retry
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
@@ -145,7 +145,7 @@ def _known(lake: Lake, table: Table) -> QuarantineFacts:
     quarantine, target = _facts(lake, table), lake.facts(table.key)
     batches = LandedBatches(lake.store, table.key, prefix=table.landing.prefix)
     ledger = batches.ledger()
-    if (batch := unfinished_batch(lake, table, target, ledger, batches)) is not None:
+    if (batch := unfinished_batch(lake, table, arrived_batch(table, target, ledger), ledger, batches)) is not None:
         raise Refused(
             f"quarantine {table.key}: batch {batch.number} is not done, and may yet write what would be read again or settled; accepted: "
             f"lakehouse materialize {table.key}, or to wait for the load that is under way, and then this"

@@ -47,6 +47,7 @@ def inferred(landing: Landing, *files: str) -> list[tuple[str, str, str]]:
         "columns without a value": (CSV, ["id,note\n1,\n"], ["id", "note"]),
         "the first header with a record": (CSV, ["x,x\n1,2\n", "y\n", "id,_at,na me\n1,2,3\n", "z\n1\n"], [("id", "STRING", "2")]),
         "a first header of names that no column has": (CSV, ["na me,_at\n1,2\n", "id,na me\n1,2\n", "z\n1\n"], [("id", "STRING", "1")]),
+        "required and derived columns": (replace(CSV, required=("id",), derived={"header": "1"}), ["id,note\n1,x\n"], ["id", "note"]),
         "other signs": (replace(CSV, delimiter=";", quote="'"), ["'id';n\n1;2\n"], ["id", "n"]),
     }.values(),
 )

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +18,8 @@ from lakehouse.engine.changes.apply import ORDER
 from lakehouse.engine.changes.columns import CHANGED_AT, OLD_KEY, OPERATION, POSITION
 from lakehouse.engine.changes.deleted_keys import REMEMBERED_AT, forget_replaced, remember, remembered
 from lakehouse.engine.changes.read import read_changes
-from lakehouse.engine.ingest.parse_lines import OWN, REASON
-from lakehouse.engine.ingest.staging import stage, staged_records
+from lakehouse.engine.ingest.parse_lines import OWN, REASON, staged_lines
+from lakehouse.engine.ingest.staging import stage
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.journal.landed_batches import landed_files
 from lakehouse.engine.lake import Lake
@@ -45,10 +44,9 @@ def read(lake: Lake, spark: "SparkSession", table: Table) -> "tuple[list[Row], l
 
     assert table.source is not None
     batch = Batch(number=1, files=tuple(landed_files(lake.store, table.source)), prefix=PREFIX)
-    staged = stage(lake.store, KEY, batch, table.source)
-    records = staged_records(lake.settings.spark_root, KEY, replace(batch, part_count=staged.part_count, shape=staged.shape))
+    staged = staged_lines(lake, spark, KEY, stage(lake.store, KEY, batch, table.source).batch)
     with session_confs(spark, {ANSI: "false"}):
-        lines = read_changes(spark, table, records, ()).orderBy(F.struct(*ORDER)).collect()
+        lines = read_changes(table, staged, ()).orderBy(F.struct(*ORDER)).collect()
     told = sorted((line[OWN[0]], line[OWN[1]], line[REASON]) for line in lines if line[REASON])
     return [line for line in lines if line[REASON] is None], [(line, why) for _, line, why in told]
 

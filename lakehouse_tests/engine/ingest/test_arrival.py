@@ -10,7 +10,7 @@ from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id
 from lakehouse.engine.changes.apply import superseded_count
 from lakehouse.engine.changes.read import ChangeCounts
-from lakehouse.engine.ingest.arrival import check_arrived, unfinished_batch
+from lakehouse.engine.ingest.arrival import arrived_batch, check_arrived, unfinished_batch
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.conftest import own_settings
@@ -30,7 +30,8 @@ def test_a_table_whose_log_does_not_tell_its_batches_or_forgets_them_is_not_load
 
     def unfinished() -> Batch | None:
         batches = LandedBatches(lake.store, KEY, prefix=prefix)
-        return unfinished_batch(lake, TABLE, lake.facts(KEY), batches.ledger(), batches)
+        ledger = batches.ledger()
+        return unfinished_batch(lake, TABLE, arrived_batch(TABLE, lake.facts(KEY), ledger), ledger, batches)
 
     with pytest.raises(Broken, match=r"has rows, but .* was it renamed, or copied\? Accepted: .* --arrived N; or --arrived 0"):
         unfinished()

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from io import BytesIO
@@ -54,52 +53,35 @@ def as_avro(rows: Sequence[dict[str, Any]]) -> bytes:
     return file.getvalue()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Format:
-    """How rows are written, and what is declared of them."""
-
-    suffix: str
-    write: Callable[[Sequence[dict[str, Any]]], bytes]
-    declared: dict[str, Any]
+AS_CSV = {"format": "csv", "delimiter": ";", "quote": "'", "null_value": "-", "encoding": "cp1252"}
 
 
-FORMATS = [
-    Format(
-        suffix=".csv",
-        write=as_csv,
-        declared={"format": "csv", "delimiter": ";", "quote": "'", "null_value": "-", "encoding": "cp1252"},
-    ),
-    Format(suffix=".parquet", write=as_parquet, declared={"format": "parquet"}),
-    Format(suffix=".avro", write=as_avro, declared={"format": "avro"}),
-]
-
-
-@pytest.mark.parametrize("format", FORMATS, ids=[each.suffix for each in FORMATS])
+@pytest.mark.parametrize(
+    ("suffix", "as_file", "declared"),
+    [(".csv", as_csv, AS_CSV), (".parquet", as_parquet, {"format": "parquet"}), (".avro", as_avro, {"format": "avro"})],
+)
 def test_rows_in_are_rows_loaded_and_rows_quarantined_and_a_damaged_file_stands_alone(
-    lake: Lake, spark: "SparkSession", format: Format
+    lake: Lake, spark: "SparkSession", suffix: str, as_file: Callable[[Sequence[dict[str, Any]]], bytes], declared: dict[str, Any]
 ) -> None:
-    table = Table(
-        key="bronze/prices",
-        source=Landing(prefix="landing/prices/", schema=SCHEMA, required=("id",), **format.declared),
-        write=Append(),
-    )
+    source = Landing(prefix="landing/prices/", schema=SCHEMA, required=("id",), **declared)
+    table = Table(key="bronze/prices", source=source, write=Append())
     for name, rows in (("a", ROWS[:1]), ("b", ROWS), ("c", WIDER)):
-        lake.store.put(f"landing/prices/{name}{format.suffix}", format.write(rows))
-    damaged = b"\x81\x8d" if format.suffix == ".csv" else format.write(ROWS)[:-9]
-    lake.store.put(f"landing/prices/damaged{format.suffix}", damaged)
+        lake.store.put(f"landing/prices/{name}{suffix}", as_file(rows))
+    damaged = b"\x81\x8d" if suffix == ".csv" else as_file(ROWS)[:-9]
+    lake.store.put(f"landing/prices/damaged{suffix}", damaged)
     outcome = write_table(lake, spark, table)
     assert (outcome.files_read, outcome.rows_written, outcome.rows_quarantined, outcome.rows_rescued) == (3, 4, 2, 1)
-    assert [aside.name for aside in outcome.set_aside] == [f"damaged{format.suffix}"]
-    above = 1 if format.suffix == ".csv" else 0  # its header
+    assert [aside.name for aside in outcome.set_aside] == [f"damaged{suffix}"]
+    above = 1 if suffix == ".csv" else 0  # its header
     found = [(row[0] - above, *row[1:]) for row in rows_of(spark, lake, table.key, "_source_line", "id", "at", "price", "name", "_rescued")]
     first = (1, 1, datetime(2026, 11, 22, 8, 44, 1, 500_000), Decimal("1234567890.12"), 'Zoë; the "first"', None)
     wider = (1, 5, None, Decimal("2.00"), "y", '{"note": "the \\"x\\""}')
     assert found == [first, first, wider, (2, 2, None, None, None, None)]
     places = rows_in(lake, f"quarantine/{table.key}", "source_file", "line", "reason")
     assert [place[:2] for place in places] == [
-        (f"landing/prices/b{format.suffix}", 3 + above),
-        (f"landing/prices/b{format.suffix}", 4 + above),
-        (f"landing/prices/damaged{format.suffix}", None),
+        (f"landing/prices/b{suffix}", 3 + above),
+        (f"landing/prices/b{suffix}", 4 + above),
+        (f"landing/prices/damaged{suffix}", None),
     ]
     assert [place[2] for place in places[:2]] == ["required field id is missing", "a field does not fit the schema"]
 
@@ -111,77 +93,49 @@ TYPED_ROWS = [
     (3, None, None, None, None, None, float("-inf")),
 ]
 NESTED = "one STRUCT<price: DECIMAL(10, 2), day: DATE>, many ARRAY<DECIMAL(10, 2)>, by MAP<STRING, DECIMAL(10, 2)>"
+GOOD_JSON = [
+    '{"id": 1, "day": "2024-01-15", "price": 1.5, "small": -128, "at": "2024-01-15T05:00:00Z", "ratio": 100.0, "share": 1e20}',
+    '{"id": 2, "day": "2024-01-16T00:00:00.000Z", "ratio": "Infinity", "price": "1,000.25", "small": 127, "at": 1700000000}',
+    '{"id": 3, "share": "-Infinity", "one": {"price": 1.5e1}, "many": [2.5], "by": {"1e5000": 3}}',
+]
+GOOD_CSV = [
+    "id;day;price;small;at;ratio;share",
+    "1;2024-01-15;1.5;-128;2024-01-15 05:00:00;1e2;1e20",
+    "2;2024-01-16 00:00:00;1,000.25;127;2023-11-14T22:13:20Z;Inf;",
+    "3;;;;;;-Inf",
+]
+# Values that stand for another one, by field.
+BAD_JSON = [
+    ("day", ['"20240115"', '"7"', '"202401"', '"2024015"', '"2024-01"', '"2024-01-15 - 2024-02-03"']),
+    ("day", ['"2024-01-15T23:30:00-08:00"', '"2024-01-15T00:00:00-08:00"']),
+    ("ratio", ["1e400", "-1e400"]),
+    ("share", ["3.5e38", "9" * 39]),
+    ("price", ["1e400000000", '"1e-400000000"', '"1,5"', '"1,234"', r'"1\u002c5"']),
+    (r"pri\u0063e", ['"1,5"']),
+    ("small", ["200"]),
+    ("at", ['"20240"', '"T10"', "1700000000000", "1700000000000000", '"10:30:00"', '"T10:30"', r'"\t10:30"']),
+    ("one", ['{"price": 1e400000000}', '{"day": "20240115"}']),
+    ("many", ['[1, "1e-400000000"]']),
+    ("by", ['{"a":1E+400000000}']),
+]
+BAD_CSV = {
+    "day": ["202401", '"45306"', "2024-01", "2024-01-15 - 2024-02-03", '"2024-01-15T23:30:00"'],
+    "price": ["1,5", '"1,234"', "1e400000000"],
+    "small": ["200"],
+    "at": ["10:30:00", "T10:30", " 20240", "T10"],
+    "ratio": ["100.00D", "12f", "0x1p3", "1e400", f"-{'9' * 400}"],
+    "share": ["3.5e38"],
+}
 READ_AS_ANOTHER: dict[str, tuple[str, list[str], list[str]]] = {
     "json": (
         f"{TYPED}, {NESTED}",
-        [
-            '{"id": 1, "day": "2024-01-15", "price": 1.5, "small": -128, "at": "2024-01-15T05:00:00Z", "ratio": 100.0, "share": 1e20}',
-            '{"id": 2, "day": "2024-01-16T00:00:00.000Z", "ratio": "Infinity", "price": "1,000.25", "small": 127, "at": 1700000000}',
-            '{"id": 3, "share": "-Infinity", "one": {"price": 1.5e1}, "many": [2.5], "by": {"1e5000": 3}}',
-        ],
-        [
-            '{"id": 3, "day": "20240115"}',
-            '{"id": 3, "day": "7"}',
-            '{"id": 3, "day": "202401"}',
-            '{"id": 3, "day": "2024015"}',
-            '{"id": 3, "day": "2024-01"}',
-            '{"id": 3, "day": "2024-01-15 - 2024-02-03"}',
-            '{"id": 3, "day": "2024-01-15T23:30:00-08:00"}',
-            '{"id": 3, "day": "2024-01-15T00:00:00-08:00"}',
-            '{"id": 3, "ratio": 1e400}',
-            '{"id": 3, "ratio": -1e400}',
-            '{"id": 3, "share": 3.5e38}',
-            f'{{"id": 3, "share": {"9" * 39}}}',
-            '{"id": 3, "price": 1e400000000}',
-            '{"id": 3, "price": "1e-400000000"}',
-            '{"id": 3, "at": "20240"}',
-            '{"id": 3, "at": "T10"}',
-            '{"id": 3, "price": "1,5"}',
-            '{"id": 3, "price": "1,234"}',
-            r'{"id": 3, "price": "1\u002c5"}',
-            r'{"id": 3, "pri\u0063e": "1,5"}',
-            "{'id': 3, 'price': '1,5'}",
-            '{"id": 3, "small": 200}',
-            '{"id": 3, "at": 1700000000000}',
-            '{"id": 3, "at": 1700000000000000}',
-            '{"id": 3, "at": "10:30:00"}',
-            '{"id": 3, "at": "T10:30"}',
-            r'{"id": 3, "at": "\t10:30"}',
-            '{"id": 3, "one": {"price": 1e400000000}}',
-            '{"id": 3, "one": {"day": "20240115"}}',
-            '{"id": 3, "many": [1, "1e-400000000"]}',
-            '{"id": 3, "by": {"a":1E+400000000}}',
-        ],
+        GOOD_JSON,
+        [f'{{"id": 3, "{name}": {value}}}' for name, values in BAD_JSON for value in values] + ["{'id': 3, 'price': '1,5'}"],
     ),
     "csv": (
         TYPED,
-        [
-            "id;day;price;small;at;ratio;share",
-            "1;2024-01-15;1.5;-128;2024-01-15 05:00:00;1e2;1e20",
-            "2;2024-01-16 00:00:00;1,000.25;127;2023-11-14T22:13:20Z;Inf;",
-            "3;;;;;;-Inf",
-        ],
-        [
-            "3;;1,5;;;;",
-            '3;;"1,234";;;;',
-            "3;;;200;;;",
-            "3;;;;10:30:00;;",
-            "3;;;;T10:30;;",
-            "3;202401;;;;;",
-            "3;;;; 20240;;",
-            '3;"45306";;;;;',
-            "3;;1e400000000;;;;",
-            "3;;;;T10;;",
-            "3;;;;;100.00D;",
-            "3;;;;;12f;",
-            "3;;;;;0x1p3;",
-            "3;;;;;1e400;",
-            "3;;;;;;3.5e38",
-            f"3;;;;;-{'9' * 400};",
-            "3;2024-01;;;;;",
-            "3;2024-01-15 - 2024-02-03;;;;;",
-            '3;"2024-01-15T23:30:00";;;;;',
-        ],
+        GOOD_CSV,
+        [f"3;{';'.join(value if field == name else '' for field in BAD_CSV)}" for name, values in BAD_CSV.items() for value in values],
     ),
 }
 

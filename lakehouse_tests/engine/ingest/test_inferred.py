@@ -115,7 +115,7 @@ def test_files_that_give_no_schema_are_set_aside_and_the_others_have_their_turn(
         "b.json": None,
         "c.json.gz": "its gzip is damaged ",
     }
-    assert (first.part_count, first.record_count, first.inferred) == (0, 0, ())
+    assert (first.batch.part_count, first.batch.record_count, first.columns) == (0, 0, ())
     second = stage(store, EVENTS.key, Batch(number=2, files=files[3:], prefix=landing.prefix), landing)
-    assert [(column.name, column.type, column.file) for column in second.inferred] == [("id", "BIGINT", "landing/events/d.json")]
-    assert (second.record_count, second.new.columns(0)) == (1, ())
+    assert [(column.name, column.type, column.file) for column in second.columns] == [("id", "BIGINT", "landing/events/d.json")]
+    assert second.batch.record_count == 1

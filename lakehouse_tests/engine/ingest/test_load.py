@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyspark.errors.exceptions.connect import UnknownException
 
 from lakehouse.core.declaration.table import Append, Landing, Overwrite, Table
 from lakehouse.core.errors import Broken, Refused
@@ -25,7 +26,7 @@ from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.journal import landed_batches
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.landing.handed_over import hand_over
+from lakehouse.engine.landing.discovery import hand_over
 from lakehouse.engine.spark.session_settings import TRANSACTION_APP, TRANSACTION_VERSION, session_confs
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.engine.example import event, events, land, rows_in, version_of
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 QUARANTINE = "quarantine/bronze/events"
+SOURCE = events.landing
 
 codes = Table(
     key="bronze/codes",
@@ -43,28 +45,23 @@ codes = Table(
 )
 
 
+def declared(**changes: Any) -> Table:
+    return replace(events, source=replace(SOURCE, **changes))
+
+
 def test_good_lines_become_rows_and_the_others_stand_in_quarantine_with_their_reason(lake: Lake, spark: "SparkSession") -> None:
     """An expression that fails on a row gives null, and blocks nobody."""
     derived = {"day": "to_date(at)", "number": "CAST(state AS INT)"}
-    lines = [
-        event(1, 5, "new"),
-        "",
-        "not json",
-        '{"id": 2} {"id": 3}',
-        '{"id": 4}]',
-        '{"id": 5}}',
-        "[1]",
-        '{"id": "six"}',
-        '{"at": "yesterday", "id": 7}',
-        '{"state": "lost"}',
-        '{"id": 8',
-        '  {"id": 9, "unknown": {"x": [1]}}\r',
-    ]
-    land(lake, "sub dir/a [b] {c}*? 10:30 100%+ü\\.json", lines)
+    not_json, unfit = (
+        ["not json", '{"id": 2} {"id": 3}', '{"id": 4}]', '{"id": 5}}', "[1]"],
+        ['{"id": "six"}', '{"at": "yesterday", "id": 7}'],
+    )
+    lines = ["", *not_json, *unfit, '{"state": "lost"}', '{"id": 8', '  {"id": 9, "unknown": {"x": [1]}}\r']
+    land(lake, "sub dir/a [b] {c}*? 10:30 100%+ü\\.json", [event(1, 5, "new"), *lines])
     land(lake, "b.jsonl", [event(10, 6, "17"), "{'id': 11, 'x': 1.50}"])
     land(lake, "readme.txt", ["hello"])
     land(lake, ".unfinished.json", ["{}"])
-    outcome = write_table(lake, spark, replace(events, source=replace(_landing(events), derived=derived)))
+    outcome = write_table(lake, spark, declared(derived=derived))
     assert (outcome.reason, outcome.rows_written, outcome.rows_quarantined, outcome.files_read) == (Reason.BATCH_READY, 4, 9, 2)
     assert [(aside.name, aside.why) for aside in outcome.set_aside] == [
         ("readme.txt", "its name ends in none of .json, .jsonl, .json.gz, .jsonl.gz, .json.zst, .jsonl.zst")
@@ -77,20 +74,9 @@ def test_good_lines_become_rows_and_the_others_stand_in_quarantine_with_their_re
         (11, "landing/events/b.jsonl", 2, None, None, '{"x":1.5}'),
         (9, name, 12, None, None, '{"unknown": {"x": [1]}}'),
     ]
-    assert rows_in(lake, QUARANTINE, "source_file", "line", "reason", "raw", "batch") == sorted(
-        [
-            (name, 3, "not JSON", "not json", 1),
-            (name, 4, "not JSON", '{"id": 2} {"id": 3}', 1),
-            (name, 5, "not JSON", '{"id": 4}]', 1),
-            (name, 6, "not JSON", '{"id": 5}}', 1),
-            (name, 7, "not JSON", "[1]", 1),
-            (name, 8, "a field does not fit the schema", '{"id": "six"}', 1),
-            (name, 9, "a field does not fit the schema", '{"at": "yesterday", "id": 7}', 1),
-            (name, 10, "required field id is missing", '{"state": "lost"}', 1),
-            (name, 11, "not JSON", '{"id": 8', 1),
-        ],
-        key=str,
-    )
+    whys = ["not JSON"] * 5 + ["a field does not fit the schema"] * 2 + ["required field id is missing", "not JSON"]
+    refused = [(name, line, why, lines[line - 2], 1) for line, why in enumerate(whys, start=3)]
+    assert rows_in(lake, QUARANTINE, "source_file", "line", "reason", "raw", "batch") == sorted(refused, key=str)
 
 
 def test_a_second_run_adds_no_rows_makes_no_commit_and_reads_the_log_once(
@@ -107,7 +93,7 @@ def test_a_second_run_adds_no_rows_makes_no_commit_and_reads_the_log_once(
     assert (version_of(lake, events.key), version_of(lake, QUARANTINE)) == (0, 0)
     land(lake, "a.json", [event(1, 5, "new")], prefix="landing/moved/")
     log_reads.clear()
-    outcome = write_table(lake, spark, replace(events, source=replace(_landing(events), prefix="landing/moved/")))
+    outcome = write_table(lake, spark, declared(prefix="landing/moved/"))
     assert log_reads == {events.key: 2} and outcome.facts == lake.facts(events.key)
     assert rows_in(lake, events.key, "_source_file") == [("landing/events/a.json",), ("landing/moved/a.json",)]
 
@@ -115,11 +101,10 @@ def test_a_second_run_adds_no_rows_makes_no_commit_and_reads_the_log_once(
 def test_what_is_handed_over_is_loaded_alone_and_once_and_a_listing_alone_folds_the_ledger(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert events.source is not None
     monkeypatch.setattr(landed_batches, "FOLD_EVERY", 1)
     for name in ("a.json", "b.json"):
         land(lake, name, [event(1, 5, name)])
-    hand_over(lake.store, events.key, events.source, 1, landed_batches.landed_files(lake.store, events.source)[1:])
+    hand_over(lake.store, events.key, SOURCE, 1, landed_batches.landed_files(lake.store, SOURCE)[1:])
     assert write_table(lake, spark, events, handed_batch=1).rows_written == 1
     assert [file.name.rpartition("/")[2] for file in lake.store.list("_lakehouse/ingest")] == [f"{1:020}.json"]
     assert write_table(lake, spark, events, handed_batch=1).rows_written == 1  # it comes a second time, and so lists
@@ -197,8 +182,8 @@ def test_a_table_made_anew_by_another_declaration_loses_no_line(lake: Lake, spar
     """Its quarantine knows the number of each batch: what is refused only now stands there, too, and nothing twice."""
     # The text of the last line is staged as another where n is a STRING.
     stateless, unfit = {"id": 2, "at": "2013-01-01T05:00:00Z"}, '{"id": "x", "n": 1.10}'
-    schema = f"{_landing(events).schema}, n STRING"
-    strict = replace(events, source=replace(_landing(events), schema=schema, required=("id", "state")))
+    schema = f"{SOURCE.schema}, n STRING"
+    strict = declared(schema=schema, required=("id", "state"))
     land(lake, "a.json", [event(1, 5, "new"), "nope a", stateless, unfit])
     write_table(lake, spark, events)
     land(lake, "b.json", [event(3, 5, "new"), "nope b"])
@@ -277,7 +262,7 @@ def test_a_file_that_cannot_be_read_stands_alone_and_may_be_landed_again(lake: L
     lake.store.put("landing/events/b.json.gz", whole[:-4])
     lake.store.put("landing/events/c.json.gz", gzip.compress(b"\n" * 11_000))
     lake.store.put("landing/events/d.json.zst", pa.compress(json.dumps(event(4, 5, "new")).encode(), "zstd", asbytes=True))
-    small = replace(events, source=replace(_landing(events), max_file_bytes=2_500))
+    small = declared(max_file_bytes=2_500)
     first = write_table(lake, spark, small)
     assert rows_in(lake, events.key, "id") == [(1,), (4,)]
     assert [(aside.name, aside.why[:35]) for aside in first.set_aside] == [
@@ -391,7 +376,7 @@ def test_a_loaded_file_that_a_person_moves_renames_packs_or_unpacks_is_not_loade
 def test_loaded_files_leave_the_landing_area_with_the_next_load_and_are_not_loaded_again_when_they_come_back(
     lake: Lake, spark: "SparkSession"
 ) -> None:
-    archiving = replace(events, source=replace(_landing(events), after_load="archive", keep_days=0))
+    archiving = declared(after_load="archive", keep_days=0)
     land(lake, "a.json", [event(1, 5, "new")])
     land(lake, "b.json", [event(2, 5, "new"), "nope"])
     sentences: list[str] = []
@@ -470,7 +455,7 @@ def test_a_backlog_is_worked_off_in_batches_bounded_by_files_and_by_what_they_un
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(landed_batches, "FOLD_EVERY", 2)
-    small = replace(events, source=replace(_landing(events), max_batch_files=3, max_batch_bytes=2_000, max_file_bytes=20_000))
+    small = declared(max_batch_files=3, max_batch_bytes=2_000, max_file_bytes=20_000)
     for number, count in enumerate((80, 80, 1, 1, 1, 1)):
         lines = b"\n".join(json.dumps(event(number * 100 + each, 5, "x" * 20)).encode() for each in range(count))
         lake.store.put(f"landing/events/{number}.json.gz", gzip.compress(lines))
@@ -483,19 +468,39 @@ def test_a_backlog_is_worked_off_in_batches_bounded_by_files_and_by_what_they_un
     assert write_table(lake, spark, small).reason is Reason.NOTHING_LANDED
 
 
+def test_after_a_race_that_is_lost_between_batches_each_row_is_there_once_and_the_outcome_tells_of_all(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries, real = Counter[str](), commit_rows.write_frame
+
+    def lost_once(frame: "DataFrame", *arguments: Any, **options: Any) -> None:
+        tries["commits"] += 1
+        if tries["commits"] == 2:
+            raise UnknownException("", errorClass="DELTA_CONCURRENT_APPEND.WITHOUT_HINT", sql_state="2D521")
+        real(frame, *arguments, **options)
+
+    monkeypatch.setattr(commit_rows, "write_frame", lost_once)
+    for name in "abc":
+        land(lake, f"{name}.json", [event(1, 5, name)])
+    outcome = write_table(lake, spark, declared(max_batch_files=1))
+    assert (outcome.files_read, outcome.rows_written, outcome.reason) == (3, 3, Reason.BATCH_READY)
+    assert outcome.sentence.startswith("batch 1 to 3 has 3 landed files (")
+    assert (tries["commits"], rows_in(lake, events.key, "state")) == (4, [("a",), ("b",), ("c",)])
+
+
 def test_a_declaration_that_differs_from_the_table_is_refused_before_anything_is_written(lake: Lake, spark: "SparkSession") -> None:
     """Also where it would do a batch again that was killed."""
     land(lake, "a.json", [event(1, 5, "new")])
     write_table(lake, spark, events)
     land(lake, "b.json", [event(2, 5, "new"), "nope"])
-    other = replace(events, source=replace(_landing(events), schema="id STRING, at TIMESTAMP, state STRING, more INT"))
+    other = declared(schema="id STRING, at TIMESTAMP, state STRING, more INT")
     with pytest.raises(Refused, match=r"id as string \(the table: bigint\), more as int \(the table: absent\)"):
         write_table(lake, spark, other)
     with pytest.raises(Refused, match="declared as partitioned by nothing, the table is by day"):
         write_table(lake, spark, replace(events, write=Append()))
     with killed_at(commit_rows, "write_frame", "before"):
         write_table(lake, spark, events)
-    fewer = replace(events, source=replace(_landing(events), schema="id BIGINT, at TIMESTAMP"))
+    fewer = declared(schema="id BIGINT, at TIMESTAMP")
     with pytest.raises(Refused, match=r"its declaration gives state as absent \(the table: string\)"):
         write_table(lake, spark, fewer)
     assert (version_of(lake, events.key), version_of(lake, QUARANTINE)) == (0, None)
@@ -507,18 +512,12 @@ def test_declared_properties_are_set_at_once_and_when_they_change(lake: Lake, sp
     land(lake, "a.json", [event(1, 5, "new")])
     write_table(lake, spark, replace(events, properties={"delta.checkpointInterval": "5", "team": "it's ours"}))
     assert _properties(lake) >= {("delta.enableChangeDataFeed", "true"), ("delta.checkpointInterval", "5"), ("team", "it's ours")}
-    first = lake.facts(events.key, version=0)
-    assert first is not None and first.snapshot.properties["delta.checkpointInterval"] == "5"  # in the commit that made the table
+    assert ("delta.checkpointInterval", "5") in _properties(lake, version=0)  # in the commit that made the table
     write_table(lake, spark, replace(events, properties={"delta.checkpointInterval": "7"}))
     assert ("delta.checkpointInterval", "7") in _properties(lake)
 
 
-def _properties(lake: Lake) -> set[tuple[str, str]]:
-    facts = lake.facts(events.key)
+def _properties(lake: Lake, version: int | None = None) -> set[tuple[str, str]]:
+    facts = lake.facts(events.key, version=version)
     assert facts is not None
     return set(facts.snapshot.properties.items())
-
-
-def _landing(table: Table) -> Landing:
-    assert table.source is not None
-    return table.source

@@ -6,7 +6,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,9 +16,9 @@ from lakehouse import Append, Landing, Table
 from lakehouse.core.declaration.table import find_tables
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id
+from lakehouse.core.ingest.retirement import RetirementPlan
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.ingest import retire as retiring
-from lakehouse.engine.ingest.retire import plan_landed, retire
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.store import DiskStore
@@ -47,7 +47,7 @@ def lake(tmp_path: Path) -> Lake:
 @pytest.fixture
 def memory(tmp_path: Path) -> Lake:
     """A lake in which a thousand commits take no time."""
-    return Lake(settings=own_settings(tmp_path), store=CountingStore())
+    return Lake(settings=own_settings(tmp_path), store=MemoryStore())
 
 
 @pytest.fixture
@@ -55,24 +55,14 @@ def log(lake: Lake) -> LogBuilder:
     return three_batches(lake)
 
 
-class CountingStore(MemoryStore):
-    """A store that tells what was asked of it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked: list[tuple[str, str]] = []
-
-    def list(self, prefix: str) -> Any:
-        self.asked.append(("list", prefix))
-        return super().list(prefix)
-
-    def read(self, name: str) -> bytes:
-        self.asked.append(("read", name))
-        return super().read(name)
-
-    def stat(self, name: str) -> Any:
-        self.asked.append(("stat", name))
-        return super().stat(name)
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """What a store in memory is asked."""
+    asked = list[tuple[str, str]]()
+    for kind in ("list", "read", "stat"):
+        real = getattr(MemoryStore, kind)
+        monkeypatch.setattr(MemoryStore, kind, lambda *of, kind=kind, real=real: asked.append((kind, of[1])) or real(*of))
+    return asked
 
 
 def three_batches(lake: Lake) -> LogBuilder:
@@ -99,6 +89,22 @@ def plan_batch(lake: Lake, number: int, files: Sequence[LandedFile], **counts: i
     LandedBatches(lake.store, KEY, prefix=PREFIX).plan(Batch(number=number, files=tuple(files), prefix=PREFIX, **counts))
 
 
+def plan_landed(lake: Lake, table: Table) -> RetirementPlan:
+    return retiring.plan_landed(lake, table, LandedBatches(lake.store, KEY, prefix=PREFIX), lake.facts(KEY))
+
+
+class Retired(NamedTuple):
+    plan: RetirementPlan
+    failed: int
+    file_count: int
+
+
+def retire(lake: Lake, table: Table) -> Retired:
+    before = len(lying(lake))
+    done = retiring.retire(lake, table, LandedBatches(lake.store, KEY, prefix=PREFIX), lake.facts(KEY))
+    return Retired(*done, file_count=before - len(lying(lake)))
+
+
 def lying(lake: Lake) -> list[str]:
     return [file.name.removeprefix(PREFIX) for file in lake.store.list(PREFIX)]
 
@@ -109,18 +115,25 @@ def archived(lake: Lake) -> dict[str, bytes]:
     return {row["name"]: row["content"] for table in tables for row in table.to_pylist()}
 
 
-def later(monkeypatch: pytest.MonkeyPatch, *, days: float, minute: int = 2) -> None:
+class Clock:
+    now_ms = 0
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retiring, "now_ms", lambda: Clock.now_ms)
+
+
+def later(*, days: float, minute: int = 2) -> None:
     """It is so long after a minute of the table's time."""
-    monkeypatch.setattr(retiring, "now_ms", lambda: START_MS + minute * MINUTE_MS + round(days * DAY_MS))
+    Clock.now_ms = START_MS + minute * MINUTE_MS + round(days * DAY_MS)
 
 
-def test_files_are_archived_byte_for_byte_once_their_commit_is_old_enough(
-    lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    later(monkeypatch, days=3, minute=1)
+def test_files_are_archived_byte_for_byte_once_their_commit_is_old_enough(lake: Lake, log: LogBuilder) -> None:
+    later(days=3, minute=1)
     assert retire(lake, ARCHIVED).plan.sentence == "2 loaded files (2 B) go to the archive; 1 stay: loaded less than 3 days ago"
     assert (lying(lake), archived(lake)) == (["c.json"], {"a.json": b"a", "b.json": b"b"})
-    later(monkeypatch, days=3)
+    later(days=3)
     done = retire(lake, ARCHIVED)
     assert (done.file_count, done.failed, lying(lake), len(archived(lake))) == (1, 0, [], 3)
     assert [file.name.rpartition("/")[2][:20] for file in lake.store.list("landing-archive")] == [f"{number:020}" for number in (1, 3)]
@@ -128,28 +141,22 @@ def test_files_are_archived_byte_for_byte_once_their_commit_is_old_enough(
     assert (again.file_count, again.plan.files) == (0, ())
 
 
-def test_files_are_deleted_and_a_plan_alone_deletes_none(lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
-    later(monkeypatch, days=3)
+def test_files_are_deleted_and_a_plan_alone_deletes_none(lake: Lake, log: LogBuilder) -> None:
+    later(days=3)
     assert plan_landed(lake, DELETED).sentence == "3 loaded files (3 B) are deleted for good"
     assert lying(lake) == ["a.json", "b.json", "c.json"]
     retire(lake, DELETED)
     assert (lying(lake), lake.store.list("landing-archive")) == ([], [])
 
 
-def test_files_whose_rows_a_restore_or_an_overwrite_may_have_taken_stay(
-    lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log.overwrite([("of somebody", 1, 1)]).append([("z", 1, 1)], transaction=(ingest_app_id(KEY), 4))
-    plan_batch(lake, 4, [land(lake, "d.json", b"d")])
-    later(monkeypatch, days=9)
-    assert retire(lake, DELETED).plan.kept == {REPLACED: 3}
-    assert lying(lake) == ["a.json", "b.json", "c.json"]
-
-
 def appended(log: LogBuilder, count: int = MANY) -> LogBuilder:
     for _ in range(count):
         log.append([(f"f{log.version}", 1, 1)])
     return log
+
+
+def overwritten(log: LogBuilder) -> LogBuilder:
+    return log.overwrite([("of somebody", 1, 1)])
 
 
 def emptied(log: LogBuilder) -> LogBuilder:
@@ -167,91 +174,86 @@ def restored_by_a_slow_clock(log: LogBuilder) -> LogBuilder:
     return log.commit("RESTORE", {"remove": remove}, committed_ms=START_MS)
 
 
-@pytest.mark.parametrize("happens", [emptied, restored, restored_by_a_slow_clock])
+@pytest.mark.parametrize("happens", [overwritten, emptied, restored, restored_by_a_slow_clock])
 @pytest.mark.parametrize("commits_since", [0, MANY])
 def test_files_stay_whose_rows_somebody_took_out_without_others_in_their_place_however_many_commits_ago(
-    memory: Lake, monkeypatch: pytest.MonkeyPatch, happens: Callable[[LogBuilder], LogBuilder], commits_since: int
+    memory: Lake, happens: Callable[[LogBuilder], LogBuilder], commits_since: int
 ) -> None:
     log = three_batches(memory)
     appended(happens(log), commits_since).append([("z", 1, 1)], transaction=(ingest_app_id(KEY), 4))
     plan_batch(memory, 4, [land(memory, "d.json", b"d")])
-    later(monkeypatch, days=3, minute=log.version)
+    later(days=3, minute=log.version)
     assert retire(memory, DELETED).plan.kept == {REPLACED: 3}
     assert lying(memory) == ["a.json", "b.json", "c.json"]
 
 
-def test_files_of_a_table_with_many_commits_go_and_its_older_ones_are_read_once_a_day(
-    memory: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_of_a_table_with_many_commits_go_and_its_older_ones_are_read_once_a_day(memory: Lake, asked: list[tuple[str, str]]) -> None:
     log = appended(three_batches(memory)).append([("z", 1, 1)], transaction=(ingest_app_id(KEY), 4))
     plan_batch(memory, 4, [land(memory, "d.json", b"d")])
-    later(monkeypatch, days=3)
-    asked = memory.store.asked  # type: ignore[attr-defined]
+    later(days=3)
     asked.clear()
     assert (retire(memory, DELETED).file_count, lying(memory)) == (3, ["d.json"])
     older = ("read", log.commit_name(1))
     assert older in asked
     plan_batch(memory, 5, [land(memory, "e.json", b"e")])
     appended(log.append([("w", 1, 1)], transaction=(ingest_app_id(KEY), 5))).checkpoint()
-    later(monkeypatch, days=3.9)
+    later(days=3.9)
     asked.clear()
     plan = retire(memory, DELETED).plan
     assert plan.kept == {"their batch is older than the commits that were read; older ones are read once a day": 2}
     assert ("read", log.commit_name(MANY)) not in asked
     assert len(plan_landed(memory, DELETED).files) == 2
-    later(monkeypatch, days=4)
+    later(days=4)
     assert (retire(memory, DELETED).file_count, lying(memory)) == (2, [])
 
 
-def test_where_the_log_has_forgotten_what_happened_files_are_archived_and_never_deleted(
-    memory: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_the_log_has_forgotten_what_happened_files_are_archived_and_never_deleted(memory: Lake) -> None:
     log = three_batches(memory).append([("z", 1, 1)]).checkpoint().append([("w", 1, 1)])
     log.forget_before(2)  # batch 3 is the first that is known
-    later(monkeypatch, days=9)
+    later(days=9)
     assert (plan_landed(memory, DELETED).kept, retire(memory, DELETED).file_count, len(lying(memory))) == ({FORGOTTEN: 2}, 1, 2)
     assert lying(memory) == ["a.json", "b.json"]
     assert retire(memory, ARCHIVED).file_count == 2
     assert archived(memory) == {"a.json": b"a", "b.json": b"b"}
 
 
-def test_what_the_log_still_tells_keeps_files_of_batches_that_it_has_forgotten(memory: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_log_still_tells_keeps_files_of_batches_that_it_has_forgotten(memory: Lake) -> None:
     log = three_batches(memory).overwrite([("of somebody", 1, 1)]).append([("z", 1, 1)], transaction=(ingest_app_id(KEY), 4))
     plan_batch(memory, 4, [land(memory, "d.json", b"d")])
     log.checkpoint().append([("w", 1, 1)]).forget_before(3)
-    later(monkeypatch, days=9)
+    later(days=9)
     assert retire(memory, ARCHIVED).plan.kept == {REPLACED: 3}
 
 
-def test_files_go_though_somebody_deleted_or_changed_rows_since(memory: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_go_though_somebody_deleted_or_changed_rows_since(memory: Lake) -> None:
     log = three_batches(memory).rewrite(["x"], [("x2", 1, 1)]).delete(["y"])
-    later(monkeypatch, days=3, minute=log.version)
+    later(days=3, minute=log.version)
     assert (retire(memory, DELETED).file_count, lying(memory)) == (3, [])
 
 
-def test_files_go_of_batches_that_a_person_said_to_have_arrived(memory: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_go_of_batches_that_a_person_said_to_have_arrived(memory: Lake) -> None:
     plan_batch(memory, 1, [land(memory, "a.json", b"a")], record_count=2)
     LogBuilder(memory.store, KEY).create().append([], transaction=(ingest_app_id(KEY), 2), metrics={"numOutputRows": "0"})
-    later(monkeypatch, days=3, minute=1)
+    later(days=3, minute=1)
     assert (retire(memory, DELETED).file_count, lying(memory)) == (1, [])
 
 
-def test_a_backlog_is_listed_once_and_each_file_is_asked_about(memory: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backlog_is_listed_once_and_each_file_is_asked_about(memory: Lake, asked: list[tuple[str, str]]) -> None:
     log = three_batches(memory)
     for number in range(4, 14):
         plan_batch(memory, number, [land(memory, f"{number}.json", b"d")])
         log.append([(f"n{number}", 1, 1)], transaction=(ingest_app_id(KEY), number))
-    later(monkeypatch, days=3, minute=13)
-    asked = memory.store.asked  # type: ignore[attr-defined]
+    later(days=3, minute=13)
     asked.clear()
     assert (retire(memory, DELETED).file_count, lying(memory)) == (13, [])
     lists = [prefix for kind, prefix in asked if kind == "list"]
-    assert (lists.count(PREFIX), lists.count(f"{KEY}/_delta_log/")) == (2, 1)  # the other one is of this test
+    assert (lists.count(PREFIX), lists.count(f"{KEY}/_delta_log/")) == (4, 1)  # three of the former, and the latter, are of this test
     assert len([name for kind, name in asked if kind == "stat" and name.startswith(PREFIX)]) == 13
 
 
-# The log of the quarantine tells of these batches (below 0 by what we write into a commit), `None` is somebody's RESTORE -> whether batch 4
-# stays.
+FORGETS = 0
+# The log of the quarantine tells of these batches (below 0 by what we write into a commit), `None` is somebody's RESTORE, `FORGETS` the end
+# of older commits -> whether batch 4 stays.
 TOLD: dict[str, tuple[list[int | None], bool]] = {
     "there is none": ([], True),
     "it is older": ([3], True),
@@ -261,13 +263,14 @@ TOLD: dict[str, tuple[list[int | None], bool]] = {
     "it has them": ([4, 5], False),
     "it has them by a commit of its own": ([5, -4], False),
     "it was restored so many commits ago": ([4, None, *[5] * MANY], True),
+    "it has forgotten, and so may have them": ([4, 5, FORGETS], False),
 }
 
 
 @pytest.mark.parametrize("counts", [{"record_count": 2}, {"refused_count": 1}])
 @pytest.mark.parametrize(("told", "stays"), TOLD.values(), ids=TOLD)
 def test_files_with_lines_that_were_refused_stay_where_no_quarantine_has_them(
-    lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch, told: list[int | None], stays: bool, counts: dict[str, int]
+    lake: Lake, log: LogBuilder, told: list[int | None], stays: bool, counts: dict[str, int]
 ) -> None:
     log.append([("z", 1, 1)], transaction=(ingest_app_id(KEY), 4), metrics={"numOutputRows": "1"})
     plan_batch(lake, 4, [land(lake, "d.json", b"d")], **counts)
@@ -278,11 +281,13 @@ def test_files_with_lines_that_were_refused_stay_where_no_quarantine_has_them(
         if number is None:
             back = {"path": "back", "partitionValues": {}, "size": 1, "modificationTime": START_MS, "dataChange": True}
             quarantine.commit("RESTORE", {"add": back}).commit("DELETE", {"remove": {**back, "deletionTimestamp": START_MS}})
+        elif number == FORGETS:
+            quarantine.checkpoint().forget_before(2)
         elif number < 0:
             quarantine.commit("WRITE", user_metadata=f'{{"batch":{-number}}}')
         else:
             quarantine.append([], transaction=(f"lakehouse/quarantine/{KEY}", number))
-    later(monkeypatch, days=9)
+    later(days=9)
     left = ["d.json"] * stays
     kept = retire(lake, DELETED).plan.kept
     assert (lying(lake), kept) == (left, dict.fromkeys(["lines of them were refused, and no quarantine has them"] * len(left), 1))
@@ -291,7 +296,7 @@ def test_files_with_lines_that_were_refused_stay_where_no_quarantine_has_them(
 def test_a_file_that_cannot_be_deleted_is_told_of_and_goes_with_a_later_run(
     lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    later(monkeypatch, days=3)
+    later(days=3)
     real = DiskStore.delete_each
 
     def denied(store: DiskStore, names: Sequence[str]) -> Mapping[str, str]:
@@ -302,49 +307,42 @@ def test_a_file_that_cannot_be_deleted_is_told_of_and_goes_with_a_later_run(
         patch.setattr(DiskStore, "delete_each", denied)
         done = retire(lake, DELETED)
     assert (done.file_count, done.failed, lying(lake)) == (2, 1, ["b.json"])
-    assert done.sentence == "3 loaded files (3 B) are deleted for good; 1 of those that were to go could not be deleted"
-    again = retire(lake, DELETED)
-    assert (again.sentence, lying(lake)) == ("1 loaded files (1 B) are deleted for good", [])
+    assert (retire(lake, DELETED).plan.sentence, lying(lake)) == ("1 loaded files (1 B) are deleted for good", [])
 
 
-def test_what_a_quarantine_has_forgotten_it_may_have(lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
-    log.append([("z", 1, 1)], transaction=(ingest_app_id(KEY), 4), metrics={"numOutputRows": "1"})
-    plan_batch(lake, 4, [land(lake, "d.json", b"d")], refused_count=1)
-    quarantine = LogBuilder(lake.store, f"quarantine/{KEY}").create()
-    for number in (4, 5):
-        quarantine.append([], transaction=(f"lakehouse/quarantine/{KEY}", number))
-    quarantine.checkpoint().forget_before(2)
-    later(monkeypatch, days=9)
-    assert (retire(lake, DELETED).plan.kept, lying(lake)) == ({}, [])
+MANIFEST: dict[str, tuple[dict[str, Any], str]] = {
+    "of an older program, without digests": ({"digest": ""}, "they are not as they were loaded, or nobody knows"),
+    # An older copy of the table was put in the place of one that was begun anew: its batch 4 is another one.
+    "of a file that landed after its commit": (
+        {"modified_ms": START_MS + 2 * DAY_MS},
+        "they landed after the commit that is said to have loaded them: the table's log is another one",
+    ),
+}
 
 
-def test_a_file_that_landed_after_its_commit_stays(lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An older copy of the table was put in the place of one that was begun anew: its batch 3 is another one."""
-    file = replace(land(lake, "c.json", b"c"), modified_ms=START_MS + 2 * DAY_MS)
-    os.utime(Path(lake.settings.root, PREFIX, "c.json"), (file.modified_ms / 1_000, file.modified_ms / 1_000))
-    lake.store.delete([each.name for each in lake.store.list(f"_lakehouse/ingest/{KEY}") if each.name.endswith(f"{3:020}.json")])
-    plan_batch(lake, 3, [file])
-    later(monkeypatch, days=9)
-    kept = retire(lake, DELETED).plan.kept
-    assert (lying(lake), kept) == (
-        ["c.json"],
-        {"they landed after the commit that is said to have loaded them: the table's log is another one": 1},
-    )
+@pytest.mark.parametrize(("told", "why"), MANIFEST.values(), ids=MANIFEST)
+def test_a_file_stays_by_its_manifest(lake: Lake, log: LogBuilder, told: dict[str, Any], why: str) -> None:
+    file = replace(land(lake, "d.json", b"d"), **told)
+    os.utime(Path(lake.settings.root, PREFIX, "d.json"), (file.modified_ms / 1_000, file.modified_ms / 1_000))
+    plan_batch(lake, 4, [file])
+    log.append([("z", 1, 1)], transaction=(ingest_app_id(KEY), 4))
+    later(days=100)
+    assert (retire(lake, DELETED).plan.kept, lying(lake)) == ({why: 1}, ["d.json"])
 
 
 @pytest.mark.parametrize("link", ["landing", "landing/orders"])
-def test_files_behind_a_link_stay(lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch, link: str) -> None:
+def test_files_behind_a_link_stay(lake: Lake, log: LogBuilder, link: str) -> None:
     folder, elsewhere = Path(lake.settings.root, link), Path(lake.settings.root, "elsewhere")
     folder.rename(elsewhere)
     folder.symlink_to(elsewhere)
-    later(monkeypatch, days=9)
+    later(days=9)
     with pytest.raises(Refused, match="lies behind a link; its loaded files stay"):
         retire(lake, DELETED)
     assert len(lying(lake)) == 3
 
 
-def test_by_default_every_file_stays(lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
-    later(monkeypatch, days=1_000)
+def test_by_default_every_file_stays(lake: Lake, log: LogBuilder) -> None:
+    later(days=1_000)
     kept = replace(ARCHIVED, source=Landing(prefix=PREFIX, format="json", schema="id BIGINT"))
     assert (retire(lake, kept).plan.files, len(lying(lake))) == ((), 3)
 
@@ -374,37 +372,12 @@ STAY: dict[str, tuple[Callable[[Lake], None], str]] = {
 
 
 @pytest.mark.parametrize(("happens", "why"), STAY.values(), ids=STAY)
-def test_a_file_stays(lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch, happens: Callable[[Lake], None], why: str) -> None:
-    later(monkeypatch, days=3)
+def test_a_file_stays(lake: Lake, log: LogBuilder, happens: Callable[[Lake], None], why: str) -> None:
+    later(days=3)
     happens(lake)
     assert plan_landed(lake, DELETED).kept == {why: 1}
     retire(lake, DELETED)
     assert lying(lake) == ["a.json"]
-
-
-@pytest.mark.parametrize("happens", [happens for happens, _ in STAY.values()], ids=STAY)
-def test_what_happens_between_plan_and_deletion_is_seen_by_the_last_look(
-    lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch, happens: Callable[[Lake], None]
-) -> None:
-    later(monkeypatch, days=3)
-    before_the_first_group(monkeypatch, lambda: happens(lake))
-    retire(lake, DELETED)
-    assert lying(lake) == ["a.json"]
-
-
-def before_the_first_group(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
-    """It happens when the plan is made and nothing of it is done."""
-    real = retiring._groups
-
-    def groups(batches: Sequence[Batch]) -> Any:
-        happens()
-        yield from real(batches)
-
-    monkeypatch.setattr(retiring, "_groups", groups)
-
-
-def overwritten(log: LogBuilder) -> None:
-    log.overwrite([("of somebody", 1, 1)])
 
 
 def put_back(log: LogBuilder) -> None:
@@ -420,20 +393,31 @@ def put_back_and_written(log: LogBuilder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("happens", "left"),
-    [(overwritten, ["a.json", "b.json", "c.json"]), (put_back, ["c.json"]), (put_back_and_written, ["c.json"])],
+    ("to_files", "to_the_log", "left"),
+    [
+        *((happens, None, ["a.json"]) for happens, _ in STAY.values()),
+        (None, overwritten, ["a.json", "b.json", "c.json"]),
+        (None, put_back, ["c.json"]),
+        (None, put_back_and_written, ["c.json"]),
+    ],
 )
-def test_a_commit_between_plan_and_deletion_is_seen_by_the_last_look(
-    lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch, happens: Callable[[LogBuilder], None], left: list[str]
+def test_what_happens_between_plan_and_deletion_is_seen_by_the_last_look(
+    lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch, to_files: Any, to_the_log: Any, left: list[str]
 ) -> None:
-    later(monkeypatch, days=3)
-    before_the_first_group(monkeypatch, lambda: happens(log))
+    real = retiring._groups
+
+    def groups(batches: Sequence[Batch]) -> Any:
+        to_files(lake) if to_files else to_the_log(log)
+        yield from real(batches)
+
+    monkeypatch.setattr(retiring, "_groups", groups)
+    later(days=3)
     retire(lake, DELETED)
     assert lying(lake) == left
 
 
-def test_a_file_of_a_batch_that_the_log_does_not_know_stays(lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
-    later(monkeypatch, days=100)
+def test_a_file_of_a_batch_that_the_log_does_not_know_stays(lake: Lake, log: LogBuilder) -> None:
+    later(days=100)
     plan_batch(lake, 4, [land(lake, "d.json", b"d")])
     assert plan_landed(lake, DELETED).kept == {"the table's log does not know their batch": 1}
     lake.store.delete([file.name for file in lake.store.list(KEY)])
@@ -442,55 +426,39 @@ def test_a_file_of_a_batch_that_the_log_does_not_know_stays(lake: Lake, log: Log
     assert len(lying(lake)) == 4
 
 
-def test_the_age_of_a_commit_that_the_log_has_forgotten_is_that_of_the_oldest_it_holds(
-    lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_age_of_a_commit_that_the_log_has_forgotten_is_that_of_the_oldest_it_holds(lake: Lake, log: LogBuilder) -> None:
     log.append([("z", 1, 1)]).checkpoint().append([("w", 1, 1)]).forget_before(3)
-    later(monkeypatch, days=2.9999, minute=3)
+    later(days=2.9999, minute=3)
     assert plan_landed(lake, ARCHIVED).kept == {"loaded less than 3 days ago": 3}
-    later(monkeypatch, days=3, minute=3)
+    later(days=3, minute=3)
     assert len(plan_landed(lake, ARCHIVED).files) == 3
 
 
-def test_a_file_of_another_etag_stays_though_its_size_and_time_are_those_of_the_one_that_was_loaded(
-    lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_of_another_etag_stays_though_its_size_and_time_are_those_of_the_one_that_was_loaded(lake: Lake, log: LogBuilder) -> None:
     class Bucket(DiskStore):
         """Every file has an etag, as on S3."""
+
+        asked = "another"
 
         def list(self, prefix: str) -> Any:
             return [replace(file, etag="now") for file in super().list(prefix)]
 
-    later(monkeypatch, days=100)
+        def stat(self, name: str) -> Any:
+            return (found := super().stat(name)) and replace(found, etag=self.asked)
+
+    later(days=100)
     plan_batch(lake, 4, [replace(land(lake, "d.json", b"d"), etag="then"), replace(land(lake, "e.json", b"e"), etag="now")])
     log.append([("z", 1, 1)], transaction=(ingest_app_id(KEY), 4))
     bucket = replace(lake, store=Bucket(Path(lake.settings.root)))
-    real = DiskStore.stat
-
-    def stat(store: DiskStore, name: str) -> Any:
-        found = real(store, name)
-        return found and replace(found, etag="another")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Bucket, "stat", stat)
-        retire(bucket, DELETED)
+    retire(bucket, DELETED)
     assert lying(lake) == ["d.json", "e.json"]  # of the others the manifest has no etag
+    Bucket.asked = "now"
     retire(bucket, DELETED)
     assert lying(lake) == ["d.json"]
 
 
-def test_an_older_manifest_without_digests_gives_nothing_up(lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
-    later(monkeypatch, days=100)
-    file = replace(land(lake, "d.json", b"d"), digest="")
-    plan_batch(lake, 4, [file])
-    log.append([("z", 1, 1)], transaction=(ingest_app_id(KEY), 4))
-    assert plan_landed(lake, DELETED).kept == {"they are not as they were loaded, or nobody knows": 1}
-
-
-def test_a_run_that_dies_before_it_deletes_is_gone_on_with_and_archives_nothing_twice(
-    lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    later(monkeypatch, days=3)
+def test_a_run_that_dies_before_it_deletes_is_gone_on_with_and_archives_nothing_twice(lake: Lake, log: LogBuilder) -> None:
+    later(days=3)
 
     with killed_at(DiskStore, "delete_each", "before"):
         retire(lake, ARCHIVED)
@@ -501,7 +469,7 @@ def test_a_run_that_dies_before_it_deletes_is_gone_on_with_and_archives_nothing_
 
 
 def test_nothing_is_deleted_where_the_archive_does_not_hold_it(lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
-    later(monkeypatch, days=3)
+    later(days=3)
     real = DiskStore.put_if_absent
 
     def half(store: DiskStore, name: str, data: bytes) -> bool:
@@ -518,7 +486,7 @@ def test_nothing_is_deleted_where_the_archive_does_not_hold_it(lake: Lake, log: 
 def test_a_file_whose_content_is_another_though_size_and_time_are_the_same_is_not_archived_and_stays(
     lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    later(monkeypatch, days=3)
+    later(days=3)
     real = DiskStore.read_many
 
     def read_many(store: DiskStore, names: Sequence[str]) -> object:
@@ -530,11 +498,11 @@ def test_a_file_whose_content_is_another_though_size_and_time_are_the_same_is_no
 
 
 def test_a_batch_of_many_bytes_is_archived_in_parts(lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
-    later(monkeypatch, days=3)
+    later(days=3)
     monkeypatch.setattr(retiring, "_GROUP_BYTES", 1)
     plan_batch(lake, 4, [land(lake, "same.json", b"d"), land(lake, "twin.json", b"d")])
     log.append([("z", 1, 1)], transaction=(ingest_app_id(ARCHIVED.key), 4))
-    later(monkeypatch, days=9)
+    later(days=9)
     assert (retire(lake, ARCHIVED).file_count, len(lake.store.list("landing-archive")), len(archived(lake))) == (5, 5, 5)
 
 

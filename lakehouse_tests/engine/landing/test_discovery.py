@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,9 +17,10 @@ from lakehouse.core.ingest.batches import Batch, LandedFile, choose_batch
 from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.landing import queue as sqs
-from lakehouse.engine.landing.discovery import SWEEP_SECONDS, Discovery
+from lakehouse.engine.landing.discovery import SWEEP_SECONDS, Discovery, hand_over, handed_over
 from lakehouse.engine.store import S3Store, StoredFile
 from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.memory_store import MemoryStore
 
 SCHEMA = "id STRING"
 
@@ -187,29 +189,11 @@ def test_a_repeated_message_adds_nothing_and_goes(swept: World) -> None:
     assert swept.tick() == [] and swept.left() == 0
 
 
-def test_messages_in_any_order_give_the_files_that_are_there(swept: World) -> None:
-    swept.land("2.json", "1.json")
-    assert swept.tick() == ["1.json", "2.json"]
-    swept.load("2.json")
-    swept.land("0.json")
-    assert swept.tick(anew=True) == ["0.json", "1.json"]
+FORGED = ("never.json", "", "_private.json", "../../../etc/passwd", "%FF", "\ud800.json", "x" * 1_024)
+ELSEWHERE = ("some/lake/landing/others/1.json", "elsewhere/landing/orders/1.json", "")
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "some/lake/landing/orders/never.json",
-        "some/lake/landing/orders/",
-        "some/lake/landing/orders/_private.json",
-        "some/lake/landing/orders/../../../etc/passwd",
-        "some/lake/landing/others/1.json",
-        "elsewhere/landing/orders/1.json",
-        "some/lake/landing/orders/%FF",
-        "some/lake/landing/orders/\ud800.json",
-        f"some/lake/landing/orders/{'x' * 1_024}",
-        "",
-    ],
-)
+@pytest.mark.parametrize("key", [*(f"some/lake/landing/orders/{name}" for name in FORGED), *ELSEWHERE])
 def test_a_forged_message_loads_nothing_and_goes(swept: World, key: str) -> None:
     swept.land("1.json")
     swept.lose_messages()
@@ -275,17 +259,14 @@ def test_a_queue_with_very_many_messages_is_read_beside_a_listing(swept: World, 
     assert swept.left() == 0
 
 
-def test_where_there_is_no_such_queue_the_prefix_is_listed(swept: World) -> None:
+def test_while_a_queue_does_not_answer_the_prefix_is_listed_by_each_look(swept: World, monkeypatch: pytest.MonkeyPatch) -> None:
     swept.sqs.delete_queue(QueueUrl=swept.url)
     swept.land("1.json")
     assert swept.tick() == ["1.json"]
     assert "ReceiveMessage: SQS answers" in swept.said and swept.said.endswith("; the prefix is listed instead")
-
-
-def test_while_sqs_is_away_the_prefix_is_listed_by_each_look(swept: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", "http://127.0.0.1:1")
     swept.begin_anew()
-    for name in ("1.json", "2.json"):
+    for name in ("2.json", "3.json"):
         swept.land(name)
         assert name in swept.tick()
         assert swept.said == f"queue {swept.queue}: GetQueueUrl: EndpointConnectionError; the prefix is listed instead"
@@ -349,3 +330,38 @@ def test_a_lake_on_disk_lists_and_asks_no_queue(tmp_path: Path) -> None:
     ledger = LandedBatches(lake.store, table.key, prefix="landing/orders/").ledger()
     assert [file.name for file in discovery.look(table, ledger, None, anew=False, now=0)] == ["1.json"]
     assert discovery.settle() == []
+
+
+LANDING = Landing(prefix="landing/orders/", format="json", schema=SCHEMA, queue="orders")
+FILES = [LandedFile(name="a b/ü.json", size_bytes=2, modified_ms=3, etag="e"), LandedFile(name="z.json", size_bytes=0, modified_ms=1)]
+
+
+def test_files_are_handed_over_as_they_were_found() -> None:
+    store = MemoryStore()
+    assert handed_over(store, "bronze/orders", LANDING, 1, None) is None
+    hand_over(store, "bronze/orders", LANDING, 1, FILES[:1])
+    hand_over(store, "bronze/orders", LANDING, 1, FILES)
+    assert handed_over(store, "bronze/orders", LANDING, 1, None) == FILES
+    assert handed_over(store, "bronze/others", LANDING, 1, None) is None
+    assert handed_over(store, "bronze/orders", replace(LANDING, prefix="landing/elsewhere/"), 1, None) is None
+
+
+def test_a_run_that_comes_late_or_twice_lists() -> None:
+    store, after_two = MemoryStore(), Batch(number=2, files=())
+    hand_over(store, "bronze/orders", LANDING, 2, FILES)
+    assert handed_over(store, "bronze/orders", LANDING, 2, Batch(number=1, files=())) == FILES
+    assert handed_over(store, "bronze/orders", LANDING, 2, after_two) is None  # a file of these may have been overwritten since
+    assert handed_over(store, "bronze/orders", LANDING, 3, after_two) is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"", b"{", b"7", b"[]", b"\xff", b'{"prefix":"landing/orders/","files":[]}', b'{"batch":1,"prefix":"landing/orders/"}'),
+        b'{"batch":1,"prefix":"landing/orders/","files":[{"a":1}]}',
+    ],
+)
+def test_what_is_not_understood_counts_as_nothing(data: bytes) -> None:
+    store = MemoryStore()
+    store.put("_lakehouse/landed/bronze/orders.json", data)
+    assert handed_over(store, "bronze/orders", LANDING, 1, None) is None

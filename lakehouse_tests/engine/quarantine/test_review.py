@@ -205,11 +205,11 @@ def test_nothing_is_read_again_while_a_batch_is_not_done(lake: Lake, spark: "Spa
     strict = declared(required=("id", "at"), new_columns="refuse")
     land(lake, "a.json", [event(1, 5, "new"), LENIENT])
 
-    def killed(step: str, table: Table) -> None:
-        with killed_at(load, step, "before"):
+    def killed(owner: Any, step: str, table: Table) -> None:
+        with killed_at(owner, step, "before"):
             write_table(lake, spark, table)
 
-    killed("_write_rows", strict)
+    killed(commit_rows, "write_rows", strict)
     for dry_run in (True, False):
         with pytest.raises(Refused, match=r"batch 1 is not done, .*; accepted: lakehouse materialize bronze/events, or to wait"):
             review.retry(lake, spark, events, [], dry_run=dry_run)
@@ -221,7 +221,7 @@ def test_nothing_is_read_again_while_a_batch_is_not_done(lake: Lake, spark: "Spa
     assert (rows_in(lake, events.key, "id"), places(lake)) == ([(1,), (2,)], [])
 
     lake.store.put(GONE, b"no gzip")
-    killed("quarantine", events)  # its file stands in a manifest, and not yet in quarantine
+    killed(load, "quarantine", events)  # its file stands in a manifest, and not yet in quarantine
     with pytest.raises(Refused, match="batch 2 is not done"):
         review.retry(lake, spark, events, [], dry_run=False)
     write_table(lake, spark, events)
