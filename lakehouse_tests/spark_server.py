@@ -33,6 +33,7 @@ def shared_server(folder: Path) -> Iterator[Settings]:
             settings = own_settings(folder / "home", LAKEHOUSE_SPARK_PORT=port.read_text(), LAKEHOUSE_SPARK_MEMORY="1536m")
             if is_first:
                 ours.enter_context(_roomy_server(settings))
+                ours.callback(port.unlink)  # who comes later starts another one
                 ours.callback(take_lock, users, seconds=3_600)
         yield settings
 
