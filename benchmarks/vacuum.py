@@ -147,6 +147,7 @@ def _inventory(lake: Lake, spark: "SparkSession") -> type_of_steps:
     """As somebody would do it who knows what VACUUM asks of an inventory: these columns in this order, nullable, decoded, no log."""
     scan(lake.store, now_ms=now_ms())
     report = newest_report(lake.store, now_ms=now_ms())
+    assert report is not None
     [data] = (f"s3a://{lake.store.bucket}/{file.key}" for file in report.files)
     view = f"""
         SELECT concat('s3a://{lake.store.bucket}/', key) AS path, size AS length, nullif(false, true) AS isDir,

@@ -60,8 +60,9 @@ def define(settings: Settings) -> dg.Definitions:
 
 def replay_sensors(settings: Settings) -> Iterable[dg.SensorDefinition]:
     """The replay's sensor, unless it is turned off or its folder was deleted."""
-    is_there = find_spec("lakehouse.replay") is not None and find_spec("lakehouse.replay.definitions") is not None
-    return (importlib.import_module("lakehouse.replay.definitions").replay_sensor(settings),) if settings.replay and is_there else ()
+    if not settings.replay or find_spec("lakehouse.replay") is None or find_spec("lakehouse.replay.definitions") is None:
+        return ()
+    return (importlib.import_module("lakehouse.replay.definitions").replay_sensor(settings),)
 
 
 defs = define(parse_settings(os.environ, base=PROJECT))

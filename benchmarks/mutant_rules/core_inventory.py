@@ -1,6 +1,14 @@
 """Rules of the core: inventories."""
 
 RULES = {
+    "lakehouse/core/delta/snapshot.py": [
+        (
+            "else max(before, ms)",
+            "else min(before, ms)",
+            ("core/inventory/test_reconcile.py::test_the_books_of_a_layout",),
+            "of several removals of one file the last one counts",
+        ),
+    ],
     "lakehouse/core/inventory/table_files.py": [
         (
             "dropped_stones=frozenset(name for path in dropped if (name := names.own(path))),",
@@ -27,12 +35,6 @@ RULES = {
             "            self.kept_elsewhere.add(place)\n",
             "            pass\n",
             ("engine/vacuum/test_places.py::test_what_an_older_version_of_a_clone_reads_stays_however_it_spells_the_path",),
-        ),
-        (
-            "else max(before, ms)",
-            "else min(before, ms)",
-            ("core/inventory/test_reconcile.py::test_the_books_of_a_layout",),
-            "of several removals of one file the last one counts",
         ),
         (
             "self.elsewhere.keys() | self.kept_elsewhere | within",

@@ -80,6 +80,11 @@ RULES = {
         ),
         ("    _refuse_unsafe(facts, policy)\n", "", ("core/vacuum/test_plan.py::test_a_table_that_may_not_be_vacuumed_is_refused",)),
         (
+            " and not policy.accepts_short_retention:",
+            " and False:",
+            ("engine/vacuum/test_faults.py::test_a_short_retention_needs_the_word_of_a_person",),
+        ),
+        (
             "    if not lacking:\n",
             "    if True:\n",
             ("core/vacuum/test_plan.py::test_a_report_without_a_live_file_is_refused_and_storage_without_one_is_broken",),

@@ -106,7 +106,9 @@ class Reason(Enum):
         "each of the last {count:compaction} made a scan slower, the last one from {before} s to {after} s "
         "({limit} open the breaker): left alone for {hours} h, until {until:time}"
     )
-    HALF_OPEN = "one compaction may run since {retry_at:time}: success closes the breaker, failure opens it longer; it opened because {why}"
+    HALF_OPEN = (
+        "one compaction may run since {retry_at:time}: success closes the breaker, failure opens it for longer; it opened because {why}"
+    )
     WINDOW_CLOSED = "no window is open at {now:time} (windows: {windows}); the next opens at {opens:time}"
 
     # Of the choice of a strategy.
@@ -210,8 +212,15 @@ class _Words(Formatter):
     """Numbers as a person reads them: bytes, times, and counts of things."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
-        text = {"": str, "size": size_text, "time": utc_text}.get(format_spec)
-        return text(value) if text else count_of(value, format_spec)
+        match format_spec:
+            case "":
+                return str(value)
+            case "size":
+                return size_text(value)
+            case "time":
+                return utc_text(value)
+            case _:
+                return count_of(value, format_spec)
 
 
 _WORDS = _Words()

@@ -100,7 +100,7 @@ def runs_in_flight(instance: dg.DagsterInstance, tables: Sequence[Table]) -> tup
 
 
 def _selected(instance: dg.DagsterInstance, run: dg.DagsterRun, everything: AbstractSet[dg.AssetKey]) -> AbstractSet[dg.AssetKey]:
-    """The assets that a run makes, of `everything`. Where it selects none by itself, its plan tells: all, a job's own, or none.
+    """The assets that a run makes, of `everything`. Where it selects none by itself, its plan tells, or without one what it planned.
 
     All runs of a job share a plan, and its id names its content: it is read once.
     """
@@ -110,7 +110,10 @@ def _selected(instance: dg.DagsterInstance, run: dg.DagsterRun, everything: Abst
     if plan_id in _plans:
         return _plans[plan_id]
     if plan_id is None or (plan := instance.get_execution_plan_snapshot(plan_id)) is None:
-        return everything if run.job_name == _EVERYTHING_JOB else frozenset()
+        if run.job_name == _EVERYTHING_JOB:
+            return everything
+        told = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED)
+        return {key for entry in told if (key := entry.get_dagster_event().asset_key) is not None}
     if len(_plans) >= _RUNS_LOOKED_AT:
         _plans.clear()
     return _plans.setdefault(plan_id, plan.asset_selection)

@@ -136,9 +136,9 @@ class _Watch:
         is_anew = known is None or known[0] != event
         if known is None or is_anew:
             batches = LandedBatches(self._lake.store, table.key, prefix=table.landing.prefix)
-            ledger, arrived = batches.ledger(), facts.values.get("lakehouse/landed_batch") if facts else None
-            if arrived is None:  # no event tells of it: the table's log is asked
-                arrived = arrived_batch(table, self._lake.facts(table.key), ledger)
+            ledger, told = batches.ledger(), facts.values.get("lakehouse/landed_batch") if facts else None
+            # The table's log is asked where no event tells of it.
+            arrived = told if isinstance(told, int) else arrived_batch(table, self._lake.facts(table.key), ledger)
             unfinished = unfinished_batch(self._lake, table, arrived, ledger, batches)
             known = self._ledgers[table.key] = (event, ledger, unfinished)
         _, ledger, unfinished = known

@@ -50,6 +50,7 @@ def fetch(folder: Path = FOLDER) -> tuple[Path, ...]:
     """The jars, all checked; what is missing or wrong is fetched first.
 
     Raises:
+        Refused: there is no Java to fetch them with.
         Transient: the jars cannot be reached now.
         Broken: what was fetched is not what was pinned.
     """

@@ -106,7 +106,7 @@ def port_answers(port: int, host: str = "127.0.0.1", *, seconds: float = 1.0) ->
 
 def port_is_free(port: int) -> bool:
     """Whether we could listen on that port of the loopback address."""
-    with contextlib.suppress(OSError), socket.socket() as probe:
+    with socket.socket() as probe, contextlib.suppress(OSError):
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(("127.0.0.1", port))
         return True

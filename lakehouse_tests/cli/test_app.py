@@ -86,6 +86,7 @@ def test_a_setting_that_is_not_accepted_stops_every_command_that_reads_settings(
         assert "Refused: LAKEHOUSE_PORT is 'many'" in terminal.refused(*arguments, LAKEHOUSE_PORT="many")
     refused = terminal.run("tables", LAKEHOUSE_TABLES="no.such.package").stderr
     assert refused.startswith("Refused: tables module no.such.package cannot be imported: ModuleNotFoundError")
+    assert "LAKEHOUSE_TABLES" in refused
 
 
 def test_config_tells_where_each_value_comes_from_and_no_secret(terminal: Terminal) -> None:

@@ -11,9 +11,8 @@ from lakehouse.cli.output import json_option, print_figures, show, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.errors import Refused
-from lakehouse.engine.compaction import run
+from lakehouse.engine.compaction import run, unverified_commits
 from lakehouse.engine.compaction.hold_back import refuse_held_back
-from lakehouse.engine.compaction.unverified_commits import expected
 
 
 @click.command("compact", epilog="Example: lakehouse compact silver/flights --dry-run")
@@ -40,7 +39,7 @@ def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_jso
     if not anyway:
         refuse_held_back(opened.lake, wanted)
     document: Mapping[str, Any] = CompactionOutcome(plan=plan, version_after=None).as_json()
-    if plan.bins or expected(opened.lake, table) is not None:
+    if plan.bins or unverified_commits.expected(opened.lake, table) is not None:
         from lakehouse.cli.dagster_runs import open_recorder
 
         with open_recorder(opened.lake.settings) as recorder, driver_for_command(opened.lake.settings):

@@ -48,13 +48,15 @@ def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int
     found = look_at_each(chosen, look)
     priced = bills_of(opened, counted, written)
     bills = {each.table.key: each.value for each in priced if each.value}
+    unpriced = {each.table.key: Found[Health](table=each.table, error=each.error) for each in priced if each.error}
+    found = [unpriced.get(each.table.key, each) for each in found]
     if as_json:
         write_json([{**_document(each), "bill": bill_document(bills.get(each.table.key))} for each in found])
     else:
         _print(found, verbose=verbose)
         if bills:
             show(_sum_of(bills))
-    return tell_errors([*found, *priced])
+    return tell_errors(found)
 
 
 def _sum_of(bills: Mapping[str, tuple[Bill, Bill]]) -> str:

@@ -53,10 +53,10 @@ def vacuum_command(tables: tuple[str, ...], dry_run: bool, mode: str | None, any
 def _rehearse(opened: LakeContext, tables: Sequence[Table], mode: str | None) -> list[dict[str, Any]]:
     facts, found = LakeFacts(opened.lake, [*opened.tables.values()], wanted={table.key for table in tables}), list[dict[str, Any]]()
     with contextlib.ExitStack() as server:
+        started = cache(lambda: server.enter_context(driver_for_command(opened.lake.settings)))
 
-        @cache
         def session() -> Any:
-            server.enter_context(driver_for_command(opened.lake.settings))
+            started()
             return connect(opened.lake.settings)
 
         for table in tables:

@@ -73,6 +73,8 @@ def real_result(file_history: FileHistory, policy: Compaction, *, rates: Rates =
     for commit in file_history.commits:
         removed = [live.pop(path) for path in commit.removed_paths if path in live]
         live |= {file.path: file for file in commit.added}
+        if not (commit.is_compaction or commit.changed_data):
+            continue
         step = _simulated_step(commit, live.values(), policy)
         if commit.is_compaction:
             removed_bytes = sum(file.size_bytes for file in removed)
@@ -84,7 +86,7 @@ def real_result(file_history: FileHistory, policy: Compaction, *, rates: Rates =
             last = steps.pop() if steps else step
             counts = {name: getattr(step, name) for name in ("file_count", "small_file_count", "size_bytes")}
             steps.append(replace(last, runs=(*last.runs, run), **counts))
-        elif commit.changed_data:
+        else:
             steps.append(step)
     return Backtest(history=file_history, steps=tuple(steps), uncertainty=Uncertainty())
 
@@ -162,8 +164,9 @@ class _Simulation:
         until_ms = following.commit.committed_ms if following else None
         cron = self._policy.strategy.cron if isinstance(self._policy.strategy, Scheduled) else ""
         seen, runs, plan = Look(runs=False, explanation=Reason.SCHEDULE_NOT_YET.explain(cron=cron)), list[SimulatedCompaction](), None
-        times = look_times(self._policy, commit.committed_ms, until_ms)
-        times = _in_order((*times, self._cooled_ms), commit.committed_ms, until_ms)
+        # The next commit may have the same time, or an earlier one, of another clock; the first look stays.
+        cooled = _in_order([self._cooled_ms], commit.committed_ms, until_ms)
+        times = sorted({*look_times(self._policy, commit.committed_ms, until_ms), *cooled})
         while times and len(runs) < _RUNS_PER_COMMIT:
             now_ms = times.pop(0)
             held = hold_back(commit.shape.table, self._policy, None, None, now_ms)

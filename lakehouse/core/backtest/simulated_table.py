@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lakehouse.core.backtest.result import Uncertainty
-from lakehouse.core.backtest.row_lineage import CommitEffect, Lineage, SimulatedFile, VectorChange, content, live_bytes
+from lakehouse.core.backtest.row_lineage import CommitEffect, Lineage, SimulatedFile, VectorChange, content, live_bytes, live_rows
 from lakehouse.core.compaction.bins import Bin
 from lakehouse.core.delta.snapshot import DataFile, type_of_partition
 
@@ -48,6 +48,8 @@ class SimulatedTable:
         size_bytes = sum(map(live_bytes, bin_.files)) * (self._lineage.shrink_ratio or 1)
         parts = self._parted(grains, into)
         files = [self._file(part, grains, size_bytes, "merged", partition=bin_.partition, modified_ms=now_ms) for part in parts]
+        if len(files) == 1:  # the log may tell the rows of these files where it does not of those that their writers made
+            files = [replace(files[0], row_count=sum_known([live_rows(file) for file in bin_.files]))]
         for file, part in zip(files, parts, strict=True):
             self._hold(file, part)
         self.uncertainty.modelled_files += len(files)

@@ -18,7 +18,7 @@ LARGEST_TARGET = 1024 * MIB
 _FILES_PER_TABLE = 128
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WriteHistory:
     """Earlier compactions and writes, as the log tells them.
 
@@ -29,28 +29,30 @@ class WriteHistory:
 
     last_target: int | None = None
     unchanged: bool = False
-    targets: dict[str, int] = field(default_factory=dict[str, int])
-    written_ms: dict[str, int] = field(default_factory=dict[str, int])
-    arranged: dict[str, tuple[tuple[str, ...], int]] = field(default_factory=dict[str, tuple[tuple[str, ...], int]])
+    targets: Mapping[str, int] = field(default_factory=dict[str, int])
+    written_ms: Mapping[str, int] = field(default_factory=dict[str, int])
+    arranged: Mapping[str, tuple[tuple[str, ...], int]] = field(default_factory=dict[str, tuple[tuple[str, ...], int]])
     settled: tuple[str, ...] = ()
 
 
 def write_history_of(history: Commits | None) -> WriteHistory:
     """The earlier compactions and writes of a table; none of one that does not exist yet."""
-    found, last_version = WriteHistory(), None
+    targets, written_ms, arranged = dict[str, int](), dict[str, int](), dict[str, tuple[tuple[str, ...], int]]()
+    settled, last_target, unchanged = tuple[str, ...](), None, False
     for commit in history.commits if history else ():
         if commit.changed_data:
-            found.written_ms.update(dict.fromkeys(commit.added_paths, commit.committed_ms))
+            written_ms.update(dict.fromkeys(commit.added_paths, commit.committed_ms))
             continue
         figures = _plan_in(commit)
         if columns := _arranged_by(commit):
-            found.arranged.update(dict.fromkeys(commit.added_paths, (columns, commit.version)))
-            found.settled = columns if figures.get("files_left") == 0 else found.settled if found.settled == columns else ()
+            arranged.update(dict.fromkeys(commit.added_paths, (columns, commit.version)))
+            settled = columns if figures.get("files_left") == 0 else settled if settled == columns else ()
         if isinstance(target := figures.get("target_file_bytes"), int) and target > 0:
-            found.targets.update(dict.fromkeys(commit.added_paths, target))
-            found.last_target, last_version = target, commit.version
-    found.unchanged = history is not None and last_version is not None and history.data_changed_after(last_version) is False
-    return found
+            targets.update(dict.fromkeys(commit.added_paths, target))
+            last_target, unchanged = target, history is not None and history.data_changed_after(commit.version) is False
+    return WriteHistory(
+        last_target=last_target, unchanged=unchanged, targets=targets, written_ms=written_ms, arranged=arranged, settled=settled
+    )
 
 
 def choose_target(size_bytes: int, *, last: int | None) -> int:

@@ -165,7 +165,7 @@ def price(prices: Prices, *, seconds: float, get_requests: int = 0, put_requests
 
 
 def usd_per_opening(prices: Prices, *, on_s3: bool, opening_seconds: float = SECONDS_PER_OPENING) -> float:
-    """What it costs to open one file: its seconds at the price that a compaction's seconds have, and on S3 its requests."""
+    """The cost of opening one file: its seconds at the price that a compaction's seconds have, and on S3 its requests."""
     return price(prices, seconds=opening_seconds, get_requests=_REQUESTS_PER_OPENING if on_s3 else 0)
 
 

@@ -75,13 +75,19 @@ class Compaction:
         "`LiquidClustering(columns=…)` clusters a table without partitions by up to four columns",
     )
     mode: Literal["automatic", "recommend", "off"] = knob(
-        "automatic", one_of("automatic", "recommend", "off"), '`"recommend"`: a person runs the plan. `"off"`: only with `--anyway`'
+        "automatic",
+        one_of("automatic", "recommend", "off"),
+        '`"recommend"`: the plan is shown, a person runs it. `"off"`: nothing runs, unless a person insists (`--anyway`)',
     )
     max_small_file_age_hours: float = knob(
-        24.0, AMOUNT, "due as well when the oldest file that it would merge, and that no compaction wrote, has this age. 0: never"
+        24.0,
+        AMOUNT,
+        "a compaction is due as well when the oldest file that it would merge, and that no compaction wrote, has this age. 0: never",
     )
     purge_deleted_rows_share: float = knob(
-        0.2, SHARE_OR_OFF, "due as well when deletion vectors hide this share of the rows; it then removes them from every file. 0: never"
+        0.2,
+        SHARE_OR_OFF,
+        "a compaction is due as well when deletion vectors hide this share of the rows; it then removes them from every file. 0: never",
     )
     cooldown_minutes: float = knob(2.0, AMOUNT, "the sensor asks for at most one compaction of the table in so many minutes")
     reads_per_day: float | None = knob(
@@ -98,7 +104,9 @@ class Compaction:
         1, whole(1), "so many cores scan the table: a compaction leaves it at least that many files, as long as each core has 4 MiB to read"
     )
     max_bytes_per_run: int = knob(
-        16 * 1024 * MIB, whole(1, or_zero=True), "one run takes the partitions with most files gone per byte, up to this size. 0: no bound"
+        16 * 1024 * MIB,
+        whole(1, or_zero=True),
+        "one run takes the partitions with most files gone per byte, up to this size; the next run goes on. 0: no bound",
     )
     verify: Literal["automatic", "content", "rows"] = knob(
         "automatic",

@@ -46,7 +46,8 @@ class Landing:
     """Files that arrive from outside under `prefix`, relative to the lake's root; `docs/landing-knobs.md` has a line for each knob.
 
     `schema` is a Spark DDL string of the fields in the files; without it the first batch decides, once. `derived` adds columns by SQL
-    expressions over them. A row whose `required` field is missing goes to quarantine. With `changes` the files hold change data.
+    expressions over them. A row whose `required` field is missing goes to quarantine, as does one that does not parse. Names that start
+    with `_` are the lake's own. With `changes` the files hold change data.
     """
 
     prefix: str
@@ -98,9 +99,15 @@ class Landing:
             raise Refused("Landing.queue holds a user, a password or a signed query; accepted: an address without; keys are found by boto3")
         check_knobs(self)
         if self.queue and isinstance(self.changes, Dms) and not self.changes.position:
-            raise Refused(f"Landing.queue is {self.queue!r} beside changes=Dms() without an order; accepted: Dms(position=…), or no queue")
+            raise Refused(
+                f"Landing.queue is {self.queue!r} beside changes=Dms() without a position: files are loaded as they are told of, and their "
+                "order would count; accepted: Dms(position=…), or no queue"
+            )
         if self.release_files > 1 and not self.release_minutes:
-            raise Refused(f"Landing.release_files is {self.release_files} and release_minutes is 0: some files wait on; accepted: both")
+            raise Refused(
+                f"Landing.release_files is {self.release_files} and release_minutes is 0: the last files of a day would wait for ever; "
+                "accepted: release_minutes beside it"
+            )
         self._check_text()
         self._check_columns()
 

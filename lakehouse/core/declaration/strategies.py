@@ -38,7 +38,7 @@ class BySensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """Before or after the write, chosen so that readers find a batch's rows in files that read fast, so long after it arrived."""
+    """Before or after the write, by the wished latency: seconds from a batch's arrival until its rows lie in files that read fast."""
 
     latency_seconds: float
 

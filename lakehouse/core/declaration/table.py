@@ -136,7 +136,9 @@ class Table:
         if own := sorted(set(self.properties) & set(MARKS)):
             raise self._refused(f"properties holds {own[0]!r}, which the lake writes itself; accepted: other names")
         if forgets := [name for name in self.properties if name.lower() == TRANSACTION_RETENTION.lower()]:
-            raise self._refused(f"properties holds {forgets[0]!r}, with which it forgets which batches it holds; accepted: without it")
+            raise self._refused(
+                f"properties holds {forgets[0]!r}, with which it forgets which batches it holds, and loads them again; accepted: without it"
+            )
         strategy = self.compaction.strategy
         of_vacuum = self.vacuum.properties_beside(self.properties)
         for setter, wanted in (("Vacuum.retention_hours", of_vacuum), (type(strategy).__name__, desired_properties(strategy))):
@@ -264,7 +266,10 @@ def _check_shared_landings(found: dict[str, Table]) -> None:
     for (key, source), (other, its) in permutations(landed, 2):
         overlaps = source.prefix.startswith(its.prefix) or its.prefix.startswith(source.prefix)
         if overlaps and source.after_load != "keep":
-            raise Refused(f"Table {key}: after_load is {source.after_load!r}, and {other} reads {its.prefix}, too; accepted: 'keep'")
+            raise Refused(
+                f"Table {key}: after_load is {source.after_load!r}, and {other} reads {its.prefix}, too; accepted: 'keep', or prefixes of "
+                "which none is below another"
+            )
 
 
 def _add_after_inputs(wanted: Table, *, found: dict[str, Table], ordered: dict[str, Table]) -> None:

@@ -1,6 +1,6 @@
 """What a table is made of at one version: live files, tombstones, log debt, properties."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import cast
@@ -65,8 +65,9 @@ class Column:
 class Snapshot:
     """A table at one version, folded from its log. `committed_ms` is the time of the newest commit.
 
-    A table that is deleted and made anew has another `table_id`. `clustering_columns` are those of liquid clustering. `removed_vectors` are
-    deletion vectors that older versions had, by unique id, with the time of their removal (`None`: unknown).
+    A table that is deleted and made anew has another `table_id`. `clustering_columns` are those of liquid clustering; a table that lost
+    them keeps the feature. `removed_vectors` are deletion vectors that older versions had, by unique id, with the time of their removal
+    (`None`: unknown).
     """
 
     table: str
@@ -110,3 +111,13 @@ class Snapshot:
     def tombstone_bytes(self) -> int:
         """Bytes of tombstones whose size the log knows."""
         return sum(stone.size_bytes or 0 for stone in self.tombstones)
+
+
+def last_removals(removals: Iterable[tuple[str | None, int | None]]) -> dict[str, int | None]:
+    """The last removal of each path or vector, unknown (`None`) if any is: a file may be removed several times. Empty names go."""
+    last: dict[str, int | None] = {}
+    for name, ms in removals:
+        if name:
+            before = last.get(name, 0)
+            last[name] = None if ms is None or before is None else max(before, ms)
+    return last

@@ -173,7 +173,11 @@ def choose_batch(
     unfinished: Batch | None,
     now_ms: int | None = None,
 ) -> BatchPlan:
-    """The next batch: the `unfinished` one, or else what is new in `listing`; without `now_ms`, it need not wait for the release policy."""
+    """The next batch: the `unfinished` one, or else what is new in `listing`; without `now_ms`, it need not wait for the release policy.
+
+    A private name is never looked at. Set aside are files of another kind, too large or changed after they were taken; and for an
+    `Overwrite` all but the newest.
+    """
     if unfinished is not None:
         return _plan(unfinished, is_new=False, reason=Reason.BATCH_UNFINISHED)
     new = sorted(files_that_wait(listing, ledger, landing), key=attrgetter("name"))

@@ -65,8 +65,9 @@ def plan_increment(
 ) -> type_of_increment:
     """What to read of the input that `history` tells of, pinned to `input_version`; `consumed` is `None` where it was never read.
 
-    `is_anew`: what was read before was another table of the same name. `is_whole`: what was read at `consumed` was, or may have been, the
-    input's rows themselves, not the changes that led to them. `is_append`: a row that is read a second time is there twice.
+    Newer commits are ignored; where the history lacks one since `consumed`, all of the input is read. `is_anew`: another
+    table of the same name was read before. `is_whole`: what was read at `consumed` was, or may have been, the input's rows themselves, not
+    the changes that led to them. `is_append`: a row that is read a second time is there twice.
     """
     table = history.table
 

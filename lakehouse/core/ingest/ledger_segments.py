@@ -84,9 +84,9 @@ def find_unfinished(ledger: Ledger, write: type_of_write, *, arrived: int, read:
 def fold_batches(
     before: LedgerSegment, newer: Sequence[Batch], *, lying: Collection[str], prefix: str, arrived: int, now_ms: int
 ) -> LedgerSegment:
-    """The segment with the batches that follow it, without files that may be forgotten: of `lying`, those below `prefix`, none is.
+    """The segment with the batches that follow it, without the files that may be forgotten.
 
-    `arrived` is the last batch that is in the table.
+    `lying` are the paths of all files below `prefix`: none of them is forgotten. `arrived` is the last batch that is in the table.
     """
     batches, ledger = (*before.batches, *newer), extend_ledger(before.ledger, newer)
     whole = {batches[-1].number, max((batch.number for batch in batches if batch.files), default=0)}

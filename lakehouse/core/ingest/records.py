@@ -242,6 +242,11 @@ def _record(number: int, line: bytes, landing: Landing, fields: Mapping[str, str
     try:
         text = line.decode()
         found, is_strict = _decoded(text)
+    except RecursionError:
+        return Record(number, line, TOO_DEEP)
+    except ValueError:  # a more lenient parser may find an object in it
+        return Record(number, line)
+    try:
         # Half of a surrogate pair is in no encoding, and Spark would replace it by a question mark.
         if _ESCAPED_SURROGATE.search(line) and _SURROGATE.search(json.dumps(found, ensure_ascii=False)):
             return Record(number, line, "a \\u escape is one half of a character", isinstance(found, dict))
@@ -252,8 +257,6 @@ def _record(number: int, line: bytes, landing: Landing, fields: Mapping[str, str
                 return Record(number, with_texts(row, text, landing, fields).encode(), None, is_strict, others)
     except RecursionError:
         return Record(number, line, TOO_DEEP)
-    except ValueError:
-        pass  # a more lenient parser may find an object in it
     return Record(number, line)
 
 

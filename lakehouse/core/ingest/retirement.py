@@ -126,6 +126,8 @@ def plan_retirement(
 
     `arrivals` is the table's log, `None` where there is none, `quarantined` the batches that the quarantine's log tells of.
     """
+    if landing.after_load == "keep":
+        return RetirementPlan(action="keep", kept={})
     kept, going = Counter[str](), list[Batch]()
     upto = [] if arrivals is None else [*accumulate((each.number for each in arrivals.found), max)]
     for batch, why in judged:

@@ -1,4 +1,4 @@
-"""Whether an inventory can be relied on: four questions, each with its answer in a sentence and numbers."""
+"""Whether an inventory can be relied on: four questions, each with its answer in a sentence and numbers; and the reports already loaded."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -41,7 +41,9 @@ def loads_of(history: Commits) -> Iterator[Load]:
     """The loads that the log still tells of, newest first; commits of somebody else are passed over."""
     for commit in reversed(history.commits):
         try:
-            yield Load(**json.loads(commit.user_metadata or "{}")["inventory"])
+            told = json.loads(commit.user_metadata or "{}")["inventory"]
+            numbers = {name: int(told[name]) for name in ("created_ms", "object_count", "size_bytes")}
+            yield Load(report=str(told["report"]), **numbers)
         except (ValueError, KeyError, TypeError):
             continue
 

@@ -109,7 +109,7 @@ def reconcile(
     known = [*(each.table for each in table_files), *failed]
     lent = {name for each in table_files for name in each.borrowed(known)}
     unplaced = {last for each in table_files for last in each.unplaced}
-    kept = {each.table: _Table(each, Classifier(each, lent, now_ms=now_ms, unplaced=unplaced, landed=landed)) for each in table_files}
+    by_key = {each.table: _Table(each, Classifier(each, lent, now_ms=now_ms, unplaced=unplaced, landed=landed)) for each in table_files}
     owners, seen = Owners(known), set[str]()
     cells: type_of_cells = defaultdict(lambda: [0, 0, 0])
     for each in objects:
@@ -117,8 +117,8 @@ def reconcile(
         owner = None if name is None else owners.table_of(name)
         if name in lent and is_current(each):
             seen.add(name)
-        if name is not None and owner in kept:
-            cell = cells[owner, kept[owner].take(name, each), each.storage_class]
+        if name is not None and owner in by_key:
+            cell = cells[owner, by_key[owner].take(name, each), each.storage_class]
         else:
             folder = _OUTSIDE if name is None else owner or _top_folder(name)
             cell = cells[folder, Part.UNREAD if owner else None, each.storage_class]
@@ -129,7 +129,7 @@ def reconcile(
     unclaimed: list[UsageShare] = []
     for share in _shares(cells):
         (by_table[share.folder] if share.part else unclaimed).append(share)
-    tables = [table.shares(by_table[name], seen, settled_ms=settled_ms) for name, table in kept.items()]
+    tables = [table.shares(by_table[name], seen, settled_ms=settled_ms) for name, table in by_key.items()]
     tables += [
         TableShares(table=name, version=None, retention_ms=None, shares=tuple(by_table[name]), problem=why) for name, why in failed.items()
     ]

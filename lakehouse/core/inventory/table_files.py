@@ -9,7 +9,7 @@ from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.deletion_vectors import vector_path
 from lakehouse.core.delta.paths import is_absolute, name_in_table
 from lakehouse.core.delta.retention import retention_ms_of
-from lakehouse.core.delta.snapshot import Snapshot
+from lakehouse.core.delta.snapshot import Snapshot, last_removals
 
 _LOG = "/_delta_log/"
 # The name, relative to the lake, of the place that a decoded URI leads to; `None` for a place outside the lake, as far as can be told.
@@ -100,16 +100,6 @@ def fold_table_files(snapshot: Snapshot, *, place: type_of_place, commits: Itera
         outside=tuple(sorted(names.outside)),
         unplaced=frozenset(names.unplaced),
     )
-
-
-def last_removals(removals: Iterable[tuple[str | None, int | None]]) -> dict[str, int | None]:
-    """The last removal of each named file, unknown (`None`) if any is: vectors may share a file, and a path may have several spellings."""
-    last: dict[str, int | None] = {}
-    for name, ms in removals:
-        if name:
-            before = last.get(name, 0)
-            last[name] = None if ms is None or before is None else max(before, ms)
-    return last
 
 
 class _Names:

@@ -112,7 +112,7 @@ class MaintainedTables(dg.Component, dg.Model, dg.Resolvable):
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The definitions of the tables' upkeep."""
         knobs = self.model_dump(include={"min_small_files", "target_file_bytes"})
-        words = self.model_dump(exclude={"tables", *knobs})
+        words = self.model_dump(include={"name", "layer", "writers", "orphans", "vacuum_cron"})
         return maintain(self.tables, compaction=Compaction(**knobs), base=context.project_root, **words)
 
 

@@ -77,7 +77,7 @@ def refuse_held_back(lake: Lake, table: Table) -> None:
 
 
 def refuse_vacuum(lake: Lake, table: Table) -> None:
-    """The same for a vacuum."""
+    """Refuses a vacuum of a table that a person paused, or whose declaration turns it off."""
     pause = Journal(lake.store).pause_of(table.key)
     held = pause.explanation.sentence if pause is not None and pause.holds(now_ms()) else ""
     why = f"its declaration says Vacuum(mode={table.vacuum.mode!r})" if table.vacuum.mode == "off" else held

@@ -84,7 +84,7 @@ def _read_into(checkpoint: Checkpoint, store: Store, name: str) -> None:
 def _read_parquet_into(checkpoint: Checkpoint, file: pq.ParquetFile) -> None:
     for kind in _SMALL:
         for rows in _batches(file, kind, ()):
-            for action in rows.to_pylist(maps_as_pydicts="strict"):
+            for action in rows.to_pylist(maps_as_pydicts="lossy"):
                 checkpoint.small.take(kind, action)
     checkpoint.adds += _counted(file, [_adds(rows) for rows in _batches(file, "add", _ADD)])
     for rows in _batches(file, "remove", _REMOVE):

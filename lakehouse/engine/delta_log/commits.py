@@ -42,6 +42,7 @@ def read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadComm
             actions = parse_actions(content, file.name)
             version = int(file.name.rpartition("/")[2][:20])
             commit = ReadCommit(fold_commit(actions, version=version, modified_ms=file.modified_ms), actions)
+            actions.info = {}  # it is told by the commit, and would be kept beside it
             is_settled = file.etag or (file.modified_ms < asked_ms - _SETTLED_MS and store.stat(file.name) == file)
             if is_settled and len(content) == file.size_bytes:
                 kept.add(file, commit)

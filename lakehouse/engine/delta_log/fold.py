@@ -14,8 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.partition_values import type_of_partition
-from lakehouse.core.delta.snapshot import DataFile, LogTail, Snapshot, Tombstone
-from lakehouse.core.inventory.table_files import last_removals
+from lakehouse.core.delta.snapshot import DataFile, LogTail, Snapshot, Tombstone, last_removals
 from lakehouse.engine.delta_log.actions import Actions, AddedColumns, AddedFile, RemovedFile, added_columns
 from lakehouse.engine.delta_log.checkpoint import Checkpoint
 from lakehouse.engine.delta_log.fields import type_of_pairs

@@ -43,8 +43,9 @@ def arrived_batch(table: Table, facts: TableFacts | None, ledger: Ledger) -> int
     if arrived is None and not ledger.last_taken and facts.snapshot.file_count:
         raise Broken(
             f"load of {table.key}: the table has rows, but its log has no transaction id of a landed batch, and none is known: was it "
-            f"renamed, or copied? Accepted: to move its folders below _lakehouse/ingest and _lakehouse/deleted_keys, too, then lakehouse "
-            f"landing {table.key} --arrived N; or --arrived 0, if it holds no row of what lies in {table.landing.prefix}"
+            "renamed, or copied? Accepted: to move its folders below _lakehouse/ingest and _lakehouse/deleted_keys to "
+            f"{table.key}, too, then lakehouse landing {table.key} --arrived N; or --arrived 0, if it holds no row of what lies in "
+            f"{table.landing.prefix}"
         )
     if arrived is None and ledger.last_taken:
         raise Broken(

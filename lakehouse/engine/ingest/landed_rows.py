@@ -142,7 +142,9 @@ def _avro_type(found: Any) -> str:
     if isinstance(found, list):
         others = [each for each in cast("list[Any]", found) if each != "null"]
         return _avro_type(others[0]) if len(others) == 1 else "STRING"
-    named = cast("dict[str, Any]", found) if isinstance(found, dict) else {"type": found}
+    if not isinstance(found, dict):
+        return _AVRO_TYPES.get(found, "STRING")
+    named = cast("dict[str, Any]", found)
     logical = named.get("logicalType", named["type"])
     return _decimal_type(named["precision"], named.get("scale", 0)) if logical == "decimal" else _AVRO_TYPES.get(str(logical), "STRING")
 

@@ -77,7 +77,8 @@ class LandingLoad:
         self._lake, self._spark, self._table, self._tell, self._handed_batch = lake, spark, table, tell, handed_batch
         self._batches = LandedBatches(lake.store, table.key, prefix=table.landing.prefix)
         self._listing = dict[str, LandedFile]()
-        self._loaded, self._counts, self._reason = list[Batch](), Counter[str](), Reason.BATCH_UNFINISHED
+        self._loaded, self._counts = list[Batch](), Counter[str]()
+        self._reason = Reason.BATCH_UNFINISHED  # as long as every batch was only done again
         self._before: TableFacts | None = None
 
     def run(self, facts: TableFacts | None) -> WriteOutcome:

@@ -7,7 +7,7 @@
    again; what it no longer names stays. Each file is asked about, and stays unless it is the one that was loaded.
 4. The files are deleted.
 
-Commits of the table that its facts no longer hold are read once a day.
+The ledger and the listing are read once in a run. Commits of the table that its facts no longer hold are read once a day.
 
 **Safety properties**
 - Nothing is deleted that the plan of step 3 does not name; to be archived, nothing that the object that was read back does not hold.

@@ -1,7 +1,8 @@
 """One run of a table's write: landed files are loaded, derived tables follow their inputs.
 
 The first input of a `Merge` or `Append` is read by its changes since the version consumed before; everything else whole. Each input is
-pinned at the version that its log has at first. The rows and the version that they stand for are written in one commit.
+pinned at the version that its log has at first. The rows and the version that they stand for are written in one commit. The table's guard
+is taken before all this, and held to the end.
 
 **Safety properties**
 - A run that finds no new rows in its inputs makes no commit.

@@ -38,7 +38,7 @@ def known_report(lake: Lake, *, now_ms: int, configuration: str | None = None, m
 
 
 def fresh_report(lake: Lake, *, now_ms: int, configuration: str | None = None) -> Report:
-    """The same; where the lake makes its own reports, or they are asked for, a new one, unless the last is less than an hour old."""
+    """The `known_report`; of a lake that makes its own, or if those are asked for, a new one where the last is an hour old."""
     if configuration == SCAN or (configuration is None and _makes_its_own(lake.store)):
         young = None
         with suppress(Refused):

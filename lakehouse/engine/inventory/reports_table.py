@@ -14,7 +14,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import partial
 from itertools import islice
@@ -44,7 +44,10 @@ if TYPE_CHECKING:
 
 PARTITION_COLUMNS = ("bucket", "report_day")
 _FLAGS = ("is_dir", "is_latest", "is_delete_marker", "multipart")
-_COLUMNS = tuple(each.name for each in fields(StoredObject))
+_COLUMNS = (
+    *("bucket", "key", "size_bytes", "modified_ms", "is_dir", "storage_class", "archive_tier", "is_latest", "is_delete_marker"),
+    *("version_id", "encryption", "multipart", "checksum_algorithm", "owner"),
+)
 _TYPES = {"size_bytes": pa.int64(), "modified_ms": pa.int64()} | dict.fromkeys(_FLAGS, pa.bool_())
 _SCHEMA = pa.schema(
     [

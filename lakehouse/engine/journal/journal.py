@@ -114,7 +114,7 @@ class Journal:
         name = _name(_SESSIONS, table_key)
         try:
             content = json.loads(self._store.read(name))
-            told = {name: content[name] for name in ("session_id", "owner", "started_ms")}
+            told = {field: content[field] for field in ("session_id", "owner", "started_ms")}
             return SessionRecord(**told, operations=tuple(content.get("operations", ())))
         except FileNotFoundError:
             return None
@@ -148,7 +148,8 @@ class Journal:
         A record that is damaged is a pause without an end: what a person asked for is unknown, and unknown never acts.
         """
         names = [file.name for file in self._records.list(PAUSES)]
-        return {pause.table: pause for pause in map(_pause, names, self._records.read_many(names))}
+        found = [_pause(name, data) for name, data in zip(names, self._records.read_many(names), strict=True)]
+        return {pause.table: pause for pause in found}
 
     def pause_of(self, table_key: str) -> Pause | None:
         """The pause of one table, whether or not its time is over; read as by `pauses`."""

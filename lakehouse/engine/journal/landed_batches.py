@@ -215,7 +215,7 @@ class LandedBatches:
     def _list(self) -> _Listing:
         names = (file.name.removeprefix(f"{self._folder}/") for file in self._store.list(self._folder))
         found = [(bool(match[1]), int(match[2])) for name in names if (match := _NAME.fullmatch(name))]
-        segments, manifests = ([number for is_segment, number in found if is_segment is kind] for kind in (True, False))
+        segments, manifests = (sorted(number for is_segment, number in found if is_segment is kind) for kind in (True, False))
         self._listing = _Listing(segments, manifests, max(segments, default=0), max((*segments, *manifests), default=0))
         return self._listing
 

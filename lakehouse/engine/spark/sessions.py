@@ -33,7 +33,7 @@ _GONE = ("INVALID_HANDLE.", "NO_ACTIVE_SESSION", "RESPONSE_ALREADY_RECEIVED")
 # With the server's process. PySpark itself keeps one session and hands it out whatever server is asked for, also when that one is gone.
 _opened: dict[tuple[str, int], tuple[Process | None, "SparkSession"]] = {}
 _OPENING = threading.Lock()
-# Sessions that `connect` hands out no more. It closes them, too, since whoever works with one now may not be done.
+# Sessions that `connect` hands out no more. It closes them when it is asked again: whoever works with one now may not be done.
 discarded = weakref.WeakSet["SparkSession"]()
 # A file of the table, a path that was asked for, a version.
 # Source: Spark 4.2.0, error-conditions.json; Delta Lake 4.4.0, delta-error-classes.json

@@ -38,6 +38,10 @@ class DiskStore(Store):
         self.root = root
         self.requests = Counter[str]()
 
+    def keeps_versions(self) -> bool | None:
+        """See `Store.keeps_versions`."""
+        return False
+
     def list(self, prefix: str) -> list[StoredFile]:
         """See `Store.list`."""
         files = (file for file in self._files(prefix) if not UNFINISHED.fullmatch(file.name.rpartition("/")[2]))
@@ -105,9 +109,12 @@ class DiskStore(Store):
 
     def _unlink(self, names: Sequence[str]) -> dict[str, OSError]:
         paths = [self._path(name) for name in names]
-        with ThreadPoolExecutor(max_workers=_UNLINKERS) as pool:  # no thread is started for a few
-            errors = (map if len(paths) < _FEW else pool.map)(_unlink, paths)
-            return {name: error for name, error in zip(names, errors, strict=True) if error}
+        if len(paths) < _FEW:
+            errors = [*map(_unlink, paths)]
+        else:
+            with ThreadPoolExecutor(max_workers=_UNLINKERS) as pool:
+                errors = [*pool.map(_unlink, paths)]
+        return {name: error for name, error in zip(names, errors, strict=True) if error}
 
     def _path(self, name: str) -> Path:
         path = self.root / checked_name(name)

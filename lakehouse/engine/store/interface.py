@@ -1,5 +1,6 @@
 """What every store promises, and which names it takes."""
 
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,18 +41,22 @@ class Store(Protocol):
     prefix: str
     requests: Counter[str]
 
+    @abstractmethod
     def keeps_versions(self) -> bool | None:
         """Whether what is deleted stays as an older version; `None` where that may not be known."""
-        return False
+        ...
 
+    @abstractmethod
     def list(self, prefix: str) -> list[StoredFile]:
         """Every file in the folder `prefix` and below, sorted by name; `""` is the root, a folder that is not there is empty."""
         ...
 
+    @abstractmethod
     def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
         """The names of the folders right in the folder `prefix`, sorted, of those after the name `after`; what lies deeper is not read."""
         ...
 
+    @abstractmethod
     def walk(self, prefix: str) -> Iterator[StoredObject]:
         """Everything in the folder `prefix` and below as an inventory has it, in no order and never held all at once.
 
@@ -59,6 +64,7 @@ class Store(Protocol):
         """
         ...
 
+    @abstractmethod
     def read(self, name: str) -> bytes:
         """The whole content of one file; FileNotFoundError if there is none."""
         ...
@@ -67,20 +73,27 @@ class Store(Protocol):
         """The contents of many files in the order of their names, several at a time where that is faster; errors as `read`."""
         return map(self.read, names)
 
+    @abstractmethod
     def put(self, name: str, data: bytes) -> None:
         """Write one file, replacing one that is there; a reader sees the old content or the new, never a part."""
+        ...
 
+    @abstractmethod
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """Write one file unless the name is taken, and whether this call wrote it; of several at once, one does."""
         ...
 
+    @abstractmethod
     def stat(self, name: str) -> StoredFile | None:
         """One file without its content, `None` if there is none."""
         ...
 
+    @abstractmethod
     def delete(self, names: Iterable[str]) -> None:
         """Remove files; those that are not there are fine, and the others go even if one fails."""
+        ...
 
+    @abstractmethod
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
         """The same, and why those that are left could not be removed, by name, in place of an error; of one request's names, on S3."""
         ...

@@ -49,21 +49,21 @@ class MountedStore(Store):
 
     def list(self, prefix: str) -> list[StoredFile]:
         """See `Store.list`."""
-        store, there = self._find(prefix)
-        if store is self.base:
+        mount, store, there = self._find(prefix)
+        if mount is None:
             return store.list(prefix)
         folder, own = folder_prefix(there), folder_prefix(prefix)
         return [replace(file, name=own + file.name.removeprefix(folder)) for file in store.list(there)]
 
     def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
         """See `Store.folders`."""
-        store, there = self._find(prefix)
+        _, store, there = self._find(prefix)
         return store.folders(there, after=after)
 
     def walk(self, prefix: str) -> Iterator[StoredObject]:
         """See `Store.walk`; the keys of what lies elsewhere are those that it would have in the lake."""
-        store, there = self._find(prefix)
-        if store is self.base:
+        mount, store, there = self._find(prefix)
+        if mount is None:
             yield from store.walk(prefix)
             return
         folder, own = store.prefix + folder_prefix(there), self.prefix + folder_prefix(prefix)
@@ -72,19 +72,19 @@ class MountedStore(Store):
 
     def read(self, name: str) -> bytes:
         """See `Store.read`."""
-        store, there = self._find(name)
+        _, store, there = self._find(name)
         return store.read(there)
 
     def read_many(self, names: Sequence[str]) -> Iterator[bytes]:
         """See `Store.read_many`."""
         found = [self._find(name) for name in names]
-        if any(store is not found[0][0] for store, _ in found):
+        if any(store is not found[0][1] for _, store, _ in found):
             return map(self.read, names)
-        return found[0][0].read_many([there for _, there in found]) if found else iter(())
+        return found[0][1].read_many([there for *_, there in found]) if found else iter(())
 
     def stat(self, name: str) -> StoredFile | None:
         """See `Store.stat`."""
-        store, there = self._find(name)
+        _, store, there = self._find(name)
         found = store.stat(there)
         return found and replace(found, name=name)
 
@@ -101,23 +101,23 @@ class MountedStore(Store):
         self.base.delete([self._own(name) for name in names])
 
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
-        """See `Store.delete_each`. The names of one call lie in one store."""
+        """See `Store.delete_each`. The names of one call lie in one place."""
         found = [self._find(name) for name in names]
-        if any(store is not found[0][0] for store, _ in found):
+        if any(mount is not found[0][0] for mount, _, _ in found):
             raise Refused(f"store: files of several places in one deletion, like {names[0]!r} and {names[-1]!r}; accepted: those of one")
-        own = {there: name for (_, there), name in zip(found, names, strict=True)}
-        return {own[there]: why for there, why in found[0][0].delete_each([*own]).items()} if found else {}
+        own = {there: name for (*_, there), name in zip(found, names, strict=True)}
+        return {own[there]: why for there, why in found[0][1].delete_each([*own]).items()} if found else {}
 
-    def _find(self, name: str) -> tuple[Store, str]:
-        """The store that a name lies in, and the name there."""
+    def _find(self, name: str) -> tuple[Mount | None, Store, str]:
+        """The mount that a name lies in (`None`: the lake itself), its store, and the name there."""
         layer, _, below = name.partition("/")
         table, _, rest = below.partition("/")
         mount = self.mounts.get(f"{layer}/{table}")
         if mount is None:
-            return self.base, name
-        return mount.store, "/".join(part for part in (mount.folder, rest) if part)
+            return None, self.base, name
+        return mount, mount.store, "/".join(part for part in (mount.folder, rest) if part)
 
     def _own(self, name: str) -> str:
-        if self._find(name)[0] is not self.base:
+        if self._find(name)[0] is not None:
             raise Refused(f"store: {name!r} lies in a table that others write; accepted: names in the lake's own folders")
         return name

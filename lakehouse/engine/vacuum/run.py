@@ -176,10 +176,13 @@ def rehearse(
 
 
 def check_clock(lake: Lake, table_key: str) -> None:
-    """Refuses where this machine's clock and the storage's differ by minutes; a bucket elsewhere is asked by what its answers say."""
+    """Refuses where this machine's clock and the storage's differ by minutes; a bucket elsewhere is asked by what its answers say.
+
+    What is past the retention by one of them need not be by the other.
+    """
     lake.store.put(_CLOCK, b"")
     found = lake.store.stat(_CLOCK)
-    times_ms = (found and found.modified_ms, lake.clock_ms(table_key))
+    times_ms = (found.modified_ms if found else None, lake.clock_ms(table_key))
     off_ms = max((now_ms() - ms for ms in times_ms if ms is not None), key=abs, default=0)
     if abs(off_ms) > _CLOCK_OFF_MS:
         raise Refused(

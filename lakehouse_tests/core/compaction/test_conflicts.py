@@ -106,4 +106,5 @@ def test_only_foreign_statements_that_read_before_they_write_are_waited_for() ->
 
 
 def test_statements_that_overlap_leave_no_gap() -> None:
-    assert _waits(*[_statement(second, seconds=5) for second in (10, 12, 14)], now_ms=15_000, seconds=1) == 0
+    # The gaps are none and 11 s, 5.5 s in the middle; by an overlap of 3 s it would be 4 s, and nothing that takes 5 s would fit.
+    assert _waits(*[_statement(second, seconds=5) for second in (10, 12, 28)], now_ms=31_000, seconds=5) == 20

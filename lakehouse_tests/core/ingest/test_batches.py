@@ -73,7 +73,6 @@ class Story:
 NOTHING = {"reason": Reason.NOTHING_LANDED, "number": None, "is_new": False}
 KNOWN = {"newest": batch(4, "a.json"), "seen": {"a.json": 10}, "arrived": 4}
 AGAIN = {"reason": Reason.BATCH_UNFINISHED, "is_new": False}
-HELD_UP = {"newest": batch(2), "older": [batch(1, "a.json")], "seen": {"a.json": 10, "z.json": 1_001}}
 PLANNED = {**AGAIN, "arrived": 3, "number": 4, "taken": ["a.json"]}
 DELETED = {
     "listing": landed("a.json", "b.csv", "c.json", "new.json"),

@@ -56,9 +56,10 @@ def test_what_commits_say_of_loads_is_read_back_newest_first_and_others_are_pass
         None,
         "{",
         '{"inventory": {"report": "x"}}',
+        '{"inventory": {"report": "a", "created_ms": null, "object_count": null, "size_bytes": "7"}}',
         '{"plan": 1}',
         "[]",
-        load(3, 4, "daily/b").as_text(),
+        load(3, 4, "daily/b").as_text().replace("}}", ',"of_a_later_program":1}}'),
     ]
     commits = [
         Commit(version=number, committed_ms=NOW, operation="WRITE", changed_data=True, user_metadata=text)

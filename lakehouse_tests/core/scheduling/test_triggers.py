@@ -49,8 +49,9 @@ def found(state: TableState, **knobs: object) -> Reason:
 def test_each_trigger_fires_at_its_own_threshold_and_never_without_its_fact(
     knob: str, reached: float, missed: float, reason: Reason, needs: str
 ) -> None:
-    assert found(FOUND, **{knob: reached}) is reason
-    assert found(FOUND, **{knob: missed}) is Reason.BELOW_THRESHOLD
+    due, waiting = (find_trigger(FOUND, replace(QUIET, **{knob: value}), now_ms=NOW) for value in (reached, missed))  # type: ignore[arg-type]
+    assert (due.reason, is_due(due)) == (reason, True)
+    assert (waiting.reason, is_due(waiting)) == (Reason.BELOW_THRESHOLD, False)
     unknown = replace(FOUND, **{needs: None})  # type: ignore[arg-type]
     assert found(unknown, **{knob: reached}) in (Reason.BELOW_THRESHOLD, Reason.NO_FACTS)
 
@@ -69,8 +70,6 @@ LOSING = replace(FOUND, lost_openings=120.0, openings=((0, 8),), estimate_second
     ("state", "knobs", "reason"),
     [
         pytest.param(FOUND, {}, Reason.BELOW_THRESHOLD, id="nothing but a threshold is declared"),
-        pytest.param(LOSING, {}, Reason.READERS_LOSE_LITTLE, id="readers on a disk lose seconds"),
-        pytest.param(replace(LOSING, on_s3=True), {}, Reason.DUE_READERS, id="readers on S3 lose requests beside seconds"),
         pytest.param(
             replace(FOUND, mergeable_file_count=0), {"max_small_file_age_hours": 1}, Reason.BELOW_THRESHOLD, id="an old file is alone"
         ),
@@ -81,6 +80,10 @@ LOSING = replace(FOUND, lost_openings=120.0, openings=((0, 8),), estimate_second
 )
 def test_nothing_that_a_compaction_would_not_change_makes_a_table_due(state: TableState, knobs: dict[str, float], reason: Reason) -> None:
     assert found(state, **knobs) is reason
+
+
+def test_readers_on_s3_lose_requests_beside_seconds() -> None:
+    assert (found(LOSING), found(replace(LOSING, on_s3=True))) == (Reason.READERS_LOSE_LITTLE, Reason.DUE_READERS)
 
 
 def test_deleted_rows_that_no_plan_would_take_out_ask_for_nothing() -> None:

@@ -479,6 +479,13 @@ def test_a_log_that_is_cleaned_up_while_it_is_read_is_listed_again() -> None:
     story.checkpoint().append([("last", 1)])
     store.cleanups = 3
     assert (story.snapshot().file_count, store.listings) == (13, 4)
+
+
+def test_a_log_that_is_cleaned_up_under_every_try_is_told() -> None:
+    story = LogBuilder(store := CleaningStore()).create()
+    for number in range(12):
+        story.append([(f"f{number}", 1)])
+    story.checkpoint().append([("last", 1)])
     store.cleanups = 99
     with pytest.raises(Transient, match="log of bronze/t: it changed 5 times while it was read"):
         story.facts()

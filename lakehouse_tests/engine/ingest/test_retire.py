@@ -344,7 +344,7 @@ def test_files_behind_a_link_stay(lake: Lake, log: LogBuilder, link: str) -> Non
 def test_by_default_every_file_stays(lake: Lake, log: LogBuilder) -> None:
     later(days=1_000)
     kept = replace(ARCHIVED, source=Landing(prefix=PREFIX, format="json", schema="id BIGINT"))
-    assert (retire(lake, kept).plan.files, len(lying(lake))) == ((), 3)
+    assert (retire(lake, kept).plan.files, plan_landed(lake, kept).files, len(lying(lake))) == ((), (), 3)
 
 
 def changed(lake: Lake) -> None:

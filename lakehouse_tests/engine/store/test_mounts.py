@@ -8,7 +8,7 @@ from lakehouse.core.errors import Refused
 from lakehouse.engine.store import Mount, MountedStore, Store
 from lakehouse_tests.memory_store import MemoryStore
 
-KEY = "silver/orders"
+KEY, MORE = "silver/orders", "silver/more"
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def mounted(store: Store) -> MountedStore:
     lake.put("silver/customers/a", b"own")
     for name in ("far/t/_delta_log/0", "far/t/d=1/a", "far/t/d=1/b", "far/t2/c", "far/d"):
         store.put(name, name.encode())
-    return MountedStore(lake, {KEY: Mount(store=store, folder="far/t")})
+    return MountedStore(lake, {KEY: Mount(store=store, folder="far/t"), MORE: Mount(store=store, folder="far/t2")})
 
 
 def test_a_table_that_lies_elsewhere_is_listed_and_read_by_its_key(mounted: MountedStore) -> None:
@@ -51,6 +51,7 @@ WRITES: dict[str, Callable[[MountedStore], object]] = {
     "put_if_absent": lambda store: store.put_if_absent(f"{KEY}/_delta_log/1", b""),
     "delete": lambda store: store.delete([f"{KEY}/d=1/a"]),
     "delete_each of two places": lambda store: store.delete_each([f"{KEY}/d=1/a", "silver/customers/a"]),
+    "delete_each of two tables in one store": lambda store: store.delete_each([f"{KEY}/d=1/a", f"{MORE}/c"]),
     "delete_each of two places, the lake's first": lambda store: store.delete_each(["silver/customers/a", f"{KEY}/d=1/a"]),
 }
 
@@ -80,7 +81,6 @@ def test_no_name_leads_out_of_it(mounted: MountedStore, rest: str) -> None:
 
 
 def test_requests_of_both_places_are_counted_once(mounted: MountedStore) -> None:
-    mounted.mounts["silver/more"] = Mount(store=mounted.mounts[KEY].store, folder="far/t2")
     before = mounted.requests
     mounted.read(f"{KEY}/d=1/a")
     assert sum((mounted.requests - before).values()) in (0, 1)

@@ -4,6 +4,7 @@ No Spark: where a deletion is tried, Delta's answer is taken to be our plan. Rep
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,14 @@ def test_live_keys_that_were_never_encoded_are_missed(lake: Lake) -> None:
     report(lake, _key(lambda key: key.replace("+", " ")))
     with pytest.raises(Refused, match=r"1 of 1 files .* like a\+b: .* its keys are spelt otherwise"):
         planned(lake, "INVENTORY", table_of("bronze/u"))
+
+
+def test_a_short_retention_needs_the_word_of_a_person(lake: Lake) -> None:
+    hours = {"delta.deletedFileRetentionDuration": "interval 24 hours"}
+    LogBuilder(lake.store, "bronze/u").create(properties=hours).append([("a", 1)]).store_data()
+    for word in ("", table_of("bronze/u").vacuum.accepts_short_retention):
+        with pytest.raises(Refused, match="its retention is 24 h, under a week") if not word else nullcontext():
+            planned(lake, "FULL", table_of("bronze/u", accepts_short_retention=word))
 
 
 @pytest.mark.parametrize(
