@@ -91,9 +91,9 @@ def play(
     with hold_lock(lock, seconds=0, refusal=at_work):
         world = prepare(home)
         stand = _stand(store, start)
-        limits = [world.end, until or world.end, world.end if hours is None else stand.next + hours * HOUR]
+        end = min(world.end, until or world.end, world.end if hours is None else stand.next + hours * HOUR)
         played = Played(since=stand.next, until=stand.next, files=0, events=0, share=_share(stand, stand.next, world))
-        for hour, landing in _hours(world, stand, min(limits), changes):
+        for hour, landing in _hours(world, stand, end, changes):
             played = Played(
                 since=stand.next,
                 until=hour + HOUR,

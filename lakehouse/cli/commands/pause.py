@@ -48,7 +48,7 @@ def resume_command(table: str, as_json: bool) -> None:
     if as_json:
         write_json(_document(pause or Pause(table=wanted.key, since_ms=0), paused=False))
     else:
-        show(f"{wanted.key}: {f'resumed; it was paused since {utc_text(pause.since_ms)}' if pause else 'it was not paused'}")
+        show(f"{wanted.key}: " + (f"resumed; it was paused since {utc_text(pause.since_ms)}" if pause else "it was not paused"))
 
 
 def _document(pause: Pause, *, paused: bool) -> dict[str, Any]:

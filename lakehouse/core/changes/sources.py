@@ -37,6 +37,7 @@ class Dms:
     """
 
     operations: ClassVar[Mapping[str, Operation]] = {"I": Operation.UPSERT, "U": Operation.UPSERT, "D": Operation.DELETE}
+    update: ClassVar[str] = "U"
     operation: str = knob("Op", TEXT, "the column with I, U or D; in CSV it is the first")
     position: tuple[str, ...] = knob((), _NAMES, "the columns that order changes, compared in turn; they rise with each change")
     committed_at: str | None = knob(None, _COLUMN_OR_NONE, "the column with the time of the commit; `History` needs it")
@@ -73,6 +74,7 @@ class Debezium:
         "d": Operation.DELETE,
         "t": Operation.TRUNCATE,
     }
+    update: ClassVar[str] = "u"
     unwrapped: bool = knob(False, YES_OR_NO, "True: a line is the row itself, with `__op` or `__deleted` and `__source_…` beside it")
     position: str = knob("", ANY_TEXT, "fields of `source` with their types that order changes instead, like `scn BIGINT`")
     lateness_hours: float = knob(_WEEK_HOURS, _HOURS, _LATENESS)

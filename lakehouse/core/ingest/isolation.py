@@ -6,7 +6,7 @@
 - A batch with fewer files names each of its files: those that stay, and the others as set aside for a person.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from lakehouse.core.errors import Broken
@@ -18,13 +18,13 @@ PROBES = 8
 AT_ONCE = 16
 
 
-def any_can_be_written(files: Sequence[LandedFile], why_not: Callable[[Sequence[LandedFile]], str | None]) -> bool:
+def any_can_be_written(files: tuple[LandedFile, ...], why_not: Callable[[tuple[LandedFile, ...]], str | None]) -> bool:
     """Whether any of a few files, taken without regard to their order, can be written alone; `why_not` tries some and gives the problem."""
     by_chance = sorted(files, key=lambda file: fingerprint(file.name))
     return any(why_not((file,)) is None for file in by_chance[:PROBES])
 
 
-def failing_files(files: Sequence[LandedFile], why_not: Callable[[Sequence[LandedFile]], str | None]) -> dict[LandedFile, str]:
+def failing_files(files: tuple[LandedFile, ...], why_not: Callable[[tuple[LandedFile, ...]], str | None]) -> dict[LandedFile, str]:
     """The first files that cannot be written alone, with the problem; found in halves, so that each takes tries like log2 of all."""
     found: dict[LandedFile, str] = {}
     groups = [files]

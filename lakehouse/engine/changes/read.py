@@ -62,7 +62,7 @@ def read_changes(table: Table, lines: "DataFrame", added: Sequence[AddedColumn])
             assert_never(landing.change_data)
     operations = F.create_map(*[F.lit(text) for code, operation in changes.operations.items() for text in (code, operation.value)])
     operation = F.when(is_tombstone, _TOMBSTONE).otherwise(F.try_element_at(operations, F.col(CODE)))
-    lines = lines.withColumns({OPERATION: operation, OLD_KEY: _changed_key(keys)})
+    lines = lines.withColumns({OPERATION: operation, OLD_KEY: _changed_key(keys, changes.update)})
     columns = [*landing.column_names, *OWN, POSITION, CHANGED_AT, *undeclared_names(added), OPERATION, OLD_KEY, RAW, DIGEST]
     return lines.select(*map(quote, columns), _reason(table, keys).alias(REASON))
 
@@ -86,9 +86,9 @@ def count_changes(lines: "DataFrame", keys: Sequence[str]) -> ChangeCounts:
     return ChangeCounts(**found, first_key=(least, greatest) if is_told else None)
 
 
-def _changed_key(keys: Sequence[str]) -> "Column":
+def _changed_key(keys: Sequence[str], update: str) -> "Column":
     """The key before an update that changed it, or null; a part that is not known is no change."""
-    before, is_known, is_same = F.col(OLD_KEY), F.col(CODE).isin("u", "U"), F.lit(True)
+    before, is_known, is_same = F.col(OLD_KEY), F.col(CODE) == update, F.lit(True)
     for key in keys:
         is_known = is_known & before.getField(key).isNotNull()
         is_same = is_same & before.getField(key).eqNullSafe(F.col(quote(key)))

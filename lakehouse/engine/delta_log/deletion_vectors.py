@@ -23,7 +23,12 @@ _WORD = 4
 
 
 def hidden_rows(store: Store, table: str, files: Iterable[DataFile]) -> Mapping[str, type_of_places]:
-    """For the id of each deletion vector of these files the places of the rows that it hides, counted from 0, sorted."""
+    """For the id of each deletion vector of these files the places of the rows that it hides, counted from 0, sorted.
+
+    Raises:
+        Refused: a vector stands in the log itself or outside the table's folder, or the log does not tell where in its file.
+        Broken: a vector is damaged, or hides another number of rows than the log says.
+    """
     counts = {file.deletion_vector: file.deleted_row_count for file in files if file.deletion_vector is not None}
     vectors_of: dict[str, list[tuple[str, int]]] = {}
     for vector in counts:

@@ -2,7 +2,8 @@
 
 A manifest is a JSON object: the batch's number, the prefix below which its files lie, the files with size, time and digest, the files set
 aside with their reasons, how many records are staged, in how many files, and which files were taken out of it again. Older manifests tell
-no prefix, no digests and no staging. A segment is an object with a list of manifests.
+no prefix, no digests and no staging, and every 64th of them also carries every file known so far. A segment is an object with a list of
+manifests.
 """
 
 import json
