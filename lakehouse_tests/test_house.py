@@ -207,6 +207,16 @@ def undescribed(root: Path) -> Iterator[str]:
         yield from (f"{path}:{node.lineno} {node.name} has no docstring" for node in public(tree) if not ast.get_docstring(node))
 
 
+def nameless_sentences(root: Path) -> Iterator[str]:
+    """Docstrings whose first sentence begins with a word that names nothing."""
+    for path, tree in parsed(root):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                first = (ast.get_docstring(node) or "").partition(" ")[0]
+                if first in ("What", "Where", "Which", "Those", "Whoever", "Who", "When", "How"):
+                    yield f"{path}:{getattr(node, 'lineno', 1)} begins with {first}; accepted: the name of a thing"
+
+
 def public(within: ast.Module | ast.ClassDef) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
     for node in within.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.name.startswith("_"):
@@ -216,7 +226,7 @@ def public(within: ast.Module | ast.ClassDef) -> Iterator[ast.FunctionDef | ast.
 
 
 def unescaped_texts(root: Path) -> Iterator[str]:
-    """What a terminal or a page would show without the one function that makes a text from outside harmless there."""
+    """Texts that a terminal or a page would show without the one function that makes a text from outside harmless there."""
     for path, tree in parsed(root):
         name = path.relative_to(root / "lakehouse").as_posix()
         for node in ast.walk(tree):
@@ -275,6 +285,7 @@ RULES: dict[str, tuple[type_of_rule, *tuple[str, ...]]] = {
     "a module says what it is for": (undescribed, "core/x.py", "x = 1"),
     "a public function says what one gets": (undescribed, "core/x.py", '"""X."""\ndef f(): ...'),
     "a public method does, too": (undescribed, "core/x.py", '"""X."""\nclass A:\n    """A."""\n    def f(self): ...'),
+    "a sentence names its subject": (nameless_sentences, "core/x.py", '"""Those that go."""'),
     "a command prints by its own functions": (unescaped_texts, "cli/x.py", '"""X."""\nimport click\nclick.echo("x")'),
     "nothing else prints": (unescaped_texts, "engine/x.py", '"""X."""\nprint("x")'),
     "the page's Markdown is made at one place": (unescaped_texts, "defs/x.py", '"""X."""\nimport dagster as dg\ndg.MetadataValue.md("x")'),

@@ -42,7 +42,7 @@ class Terminal(click.Group):
 
 
 def exit_code_of(run: Callable[[], int | None], *, as_json: bool) -> int:
-    """What `run` returned, or the exit code of its error, told to the person and, with `as_json`, to the program that asked."""
+    """The exit code of `run`, or of its error, told to the person and, with `as_json`, to the program that asked."""
     try:
         return run() or 0
     except LakehouseError as error:

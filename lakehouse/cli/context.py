@@ -55,7 +55,7 @@ class LakeContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found(Generic[type_of_found]):
-    """What was found out of one table, or the error in the way; both `None`: there is no table yet."""
+    """The finding on one table, or the error in the way; both `None`: there is no table yet."""
 
     table: Table
     value: type_of_found | None = None
@@ -129,7 +129,7 @@ def real_place(address: str) -> str:
 
 
 def look_at_each(tables: Sequence[Table], look: Callable[[Table], type_of_found | None]) -> list[Found[type_of_found]]:
-    """What `look` finds of each table, in order; the error of one does not hide the others."""
+    """The finding of `look` on each table, in order; the error of one does not hide the others."""
 
     def one(table: Table) -> Found[type_of_found]:
         try:
@@ -169,7 +169,7 @@ def error_cell(kind: str) -> str:
 
 
 def address_field(table: Table) -> dict[str, str]:
-    """What a document says beside of a table that others write: its address."""
+    """The field that a document adds for a table that others write: its address."""
     return {"uri": table.write.uri} if isinstance(table.write, Adopted) else {}
 
 

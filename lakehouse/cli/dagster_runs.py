@@ -35,7 +35,7 @@ _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 @dataclass(slots=True, kw_only=True)
 class AssetRun:
-    """What one run did with one asset; `skipped` is also one that found nothing to record."""
+    """The result of one run for one asset; `skipped` is also one that found nothing to record."""
 
     key: str
     state: Literal["done", "failed", "skipped"] = "skipped"
@@ -148,7 +148,7 @@ class _Watch:
 
 
 def _step(key: str) -> str:
-    """What Dagster calls the step of an asset."""
+    """Dagster's name for the step of an asset."""
     return dg.AssetKey(key.split("/")).to_python_identifier()
 
 

@@ -33,7 +33,7 @@ from lakehouse.engine.table_health import last_compaction_ms
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Looked:
-    """What one table's log tells, and why it is left alone, where it is."""
+    """The facts from one table's log, and why it is left alone, where it is."""
 
     plan: CompactionPlan
     state: TableState
@@ -93,12 +93,12 @@ def bills_of(
 
 
 def write_times(facts: TableFacts) -> tuple[int, ...]:
-    """When rows of a table changed (ms), as far as its log still tells."""
+    """The times (ms) at which rows of a table changed, as far as its log still tells."""
     return tuple(commit.committed_ms for commit in facts.history.commits if commit.changed_data)
 
 
 def _written_ms(opened: LakeContext, tables: Sequence[Table], known: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
-    """When the rows of each table changed, by its log unless it is `known`; a log that cannot be read tells nothing."""
+    """The times at which the rows of each table changed, by its log unless it is `known`; a log that cannot be read tells nothing."""
     unread = {table.key: table for table in tables if table.key not in known}
     found = look_at_each([*unread.values()], lambda table: opened.lake.facts(table.key))
     return {**known, **{each.table.key: write_times(each.value) if each.value else () for each in found}}
@@ -113,7 +113,7 @@ def _look(lake: Lake, table: Table, now: int, *, is_read_whole: bool) -> _Looked
     probed = probed_of(lake, table)
     held = hold_back_now(lake, table, facts.history, failures=failures, probed=probed)
     strategy = strategy_of(plan.policy, facts.snapshot, facts.history).strategy
-    # Where nobody reads the table whole, there are no losses to be told; to model them takes a second for a million files.
+    # A table that nobody reads whole has no losses to be told; to model them takes a second for a million files.
     has_readers = is_read_whole or plan.policy.reads_per_day is not None
     state = replace(
         state_of(facts.snapshot, plan, history=facts.history if has_readers else None),

@@ -1,4 +1,4 @@
-"""What people and programs get to see: results on standard output, everything else on standard error.
+"""The output for people and programs: results on standard output, everything else on standard error.
 
 Every command prints by these functions alone, so that no name, note or error from outside acts on a terminal (`printable`).
 """

@@ -1,4 +1,4 @@
-"""Where the lake lives and runs, read from a mapping of environment values.
+"""The places where the lake lives and runs, read from a mapping of environment values.
 
 `parse_settings` never looks at the environment itself: `definitions.py`, `cli/context.py` and `defs/adoption/maintain.py` hand it over.
 """
@@ -151,7 +151,7 @@ class Settings:
         return self.root.replace("s3://", "s3a://", 1)
 
     def table_uri(self, key: str) -> str:
-        """Where a table lies, as Spark spells it."""
+        """The address of a table, as Spark spells it."""
         return f"{self.spark_root}/{key}"
 
     def as_environ(self) -> dict[str, str]:

@@ -45,7 +45,7 @@ SWEEP_MS = 600_000
 
 
 class CompactionConfig(dg.Config):
-    """What a person may say of one run. `anyway`: also if the table is paused, or its declaration opts out; `probe`: measure its gain."""
+    """A person's options for one run. `anyway`: also if the table is paused, or its declaration opts out; `probe`: measure its gain."""
 
     anyway: bool = False
     probe: bool = False

@@ -1,4 +1,4 @@
-"""What Dagster's own records tell of the tables: newest facts, runs under way, earlier tries, readers, and what was spent.
+"""Dagster's own records of the tables: newest facts, runs under way, earlier tries, readers, and what was spent.
 
 A fleet is looked up in few queries. One of them cannot be shared: Dagster's storage keeps no newest observation for many assets at once.
 """
@@ -26,7 +26,7 @@ from lakehouse.defs.run_ownership import machine_tag
 # A day of a small lake, some hours of a busy one: enough to tell a rate by. From SQLite, of 25,000 runs with eight tags each, so many
 # are read in 0.035 s of CPU: each tick reads anew also those of the two weeks before, which hardly change.
 _RUNS_LOOKED_AT = 500
-# What readers used to take is told by the oldest runs of two weeks: a table that grows slower day by day is slow by then.
+# The time that readers used to take is told by the oldest runs of two weeks: a table that grows slower day by day is slow by then.
 _BASE_MS = 14 * DAY_MS
 # The newest is nearly always ours; where its writer tells of a table, too, ours is among the newest, or is made again (`observed.py`).
 _OBSERVATIONS_LOOKED_AT = (1, 20)
@@ -35,7 +35,7 @@ _EVERYTHING_JOB = "__ASSET_JOB"
 _READ_NOTHING = "read_nothing"
 # The assets of each plan that was read, by the plan's id.
 _plans: dict[str, AbstractSet[dg.AssetKey]] = {}
-# When a compaction was committed; an older program told it in milliseconds.
+# The commit time of a compaction; an older program told it in milliseconds.
 COMMITTED = "lakehouse/committed"
 
 
@@ -77,9 +77,9 @@ def newest_facts(instance: dg.DagsterInstance, tables: Sequence[Table]) -> Mappi
 
 
 def last_compactions_ms(instance: dg.DagsterInstance, tables: Sequence[Table]) -> Mapping[str, int]:
-    """When each table's newest compaction was committed; a table without one, or whose last one found nothing to do, is left out.
+    """The commit time of each table's newest compaction; a table without one, or whose last one found nothing to do, is left out.
 
-    Not when it was told of: a probe of it ends between the two.
+    It is not the time at which it was told of: a probe of it ends between the two.
     """
     found = _last_materializations(instance, [compaction_key(table) for table in tables])
     told = {table.key: _committed_ms(found[key]) for table in tables if (key := compaction_key(table)) in found}

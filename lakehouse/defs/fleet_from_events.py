@@ -49,7 +49,7 @@ _ROWS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SensorCursor:
-    """What outlasts a tick: since when each table has been due, and the ranking that was reported last."""
+    """The sensor's memory between ticks: since when each table has been due, and the ranking that was reported last."""
 
     due_since_ms: Mapping[str, int] = field(default_factory=dict[str, int])
     ranking: str = ""
@@ -129,7 +129,7 @@ def maintenance_plan() -> dg.AssetSpec:
 
 
 def report_ranking(fleet: Fleet, cursor: SensorCursor, *, now_ms: int) -> tuple[SensorCursor, list[dg.AssetMaterialization]]:
-    """What the next tick has to know, and the ranking as an event, if it differs from the one that was reported last."""
+    """The cursor of the next tick, and the ranking as an event, if it differs from the one that was reported last."""
     order = "\n".join(f"{each.table} {each.reason.name}" for each in fleet.decisions)
     ranking = sha256(order.encode()).hexdigest()[:16]
     waiting = {each.table: each.due_since_ms for each in fleet.decisions if each.due_since_ms is not None and not each.request}

@@ -31,7 +31,7 @@ _REPORTS_LOOKED_AT = 10
 
 
 class InventoryConfig(dg.Config):
-    """What a person may say of one run: only reports of this `configuration`, where a bucket has several."""
+    """A person's option for one run: only reports of this `configuration`, where a bucket has several."""
 
     configuration: str = ""
 

@@ -1,4 +1,4 @@
-"""What Dagster calls a table and the things that belong to it."""
+"""Dagster's names for a table and the things that belong to it."""
 
 import dagster as dg
 

@@ -98,7 +98,7 @@ class _Watch:
         self._one_tick = threading.Lock()  # a person may evaluate a tick on the page while the daemon does
 
     def look(self, instance: dg.DagsterInstance, *, now: float) -> tuple[list[_Look], Sequence[str]]:
-        """What is to be said of each table, and of each queue."""
+        """The look at each table, and a sentence of each queue."""
         with self._one_tick:
             self._discovery.receive()
             in_flight = runs_in_flight(instance, self._tables)
@@ -147,7 +147,7 @@ class _Watch:
 
 
 def _seconds_left(tries: Sequence[dg.RunRecord], *, now: float) -> float:
-    """How much of the pause after the last try is left; none where the try ended in a future that only a clock that was ahead explains."""
+    """The rest of the pause after the last try; none where the try ended in a future that only a clock that was ahead explains."""
     if not tries:
         return 0.0
     pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (len(tries) - 1))

@@ -1,4 +1,4 @@
-"""What the settings stand for: the tables, the lake, and Spark and S3 as Dagster resources. Nothing is opened before a run asks for it."""
+"""The tables, the lake, and Spark and S3 as Dagster resources, by the settings. Nothing is opened before a run asks for it."""
 
 import os
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Which process carries a run, as a tag of the run, and the end of the runs that no living process carries.
+"""The process that carries a run, as a tag of the run, and the end of the runs that no living process carries.
 
 Dagster does not look whether a run's process lives: after a hard death its runs would hold pools, slots and the sensors' attention
 for hours. `python -m lakehouse.defs.run_ownership FOLDER` closes them in the instance of that folder, before a Dagster is started there.
@@ -28,7 +28,7 @@ def machine_tag(name: str) -> str:
 
 
 def read_tag(tags: Mapping[str, str], name: str) -> str | None:
-    """What a run's tags say under `machine_tag`, or under the name that an older program gave it."""
+    """The text of a run's tag under `machine_tag`, or under the name that an older program gave it."""
     return tags.get(machine_tag(name), tags.get(f"lakehouse/{name}"))
 
 

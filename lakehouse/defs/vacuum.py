@@ -31,7 +31,7 @@ _FACTS: dict[tuple[str, str], "LakeFacts"] = {}  # by the run that is under way,
 
 
 class VacuumConfig(dg.Config):
-    """What a person may say of one run. `anyway`: also if the table is paused or its declaration opts out; `mode`: not the cheapest."""
+    """A person's options for one run. `anyway`: also if the table is paused or its declaration opts out; `mode`: not the cheapest."""
 
     anyway: bool = False
     mode: str = ""
@@ -80,7 +80,7 @@ def vacuum_asset(
 
 
 def _facts_of_run(context: dg.AssetExecutionContext, lake: Lake, everything: Callable[[], tuple[Lake, Sequence[Table]]]) -> "LakeFacts":
-    """What is read once for all tables of a run, whose steps share this process; the facts of a run before are let go."""
+    """The facts read once for all tables of a run, whose steps share this process; those of a run before are let go."""
     from lakehouse.engine.vacuum.lake_facts import LakeFacts
 
     key = (context.run.run_id, lake.settings.root)

@@ -30,7 +30,7 @@ def declared_tables(settings: Settings) -> dict[str, Table]:
 
 
 def address_of(table: Table, settings: Settings) -> str:
-    """Where a table lies: at its own address if others write it, or in the lake."""
+    """The address of a table: its own if others write it, or one in the lake."""
     return table.write.uri if isinstance(table.write, Adopted) else f"{settings.root}/{table.key}"
 
 

@@ -28,7 +28,7 @@ class Lake:
     elsewhere: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def table_uri(self, key: str) -> str:
-        """Where a table lies, as Spark spells it."""
+        """The address of a table, as Spark spells it."""
         return self.elsewhere.get(key) or self.settings.table_uri(key)
 
     def on_s3(self, key: str) -> bool:
@@ -61,7 +61,7 @@ class Lake:
             return False
 
     def facts(self, key: str, *, version: int | None = None) -> TableFacts | None:
-        """What the log of a table says now, or said at `version`; `None` where there is no table yet."""
+        """The facts of a table by its log, now or at `version`; `None` where there is no table yet."""
         try:
             return read_facts(self.store, key, uri=self.table_uri(key), version=version)
         except (Broken, Refused) as error:

@@ -1,4 +1,4 @@
-"""Which Spark driver writes to a lake: a record in the lake names the one, and every other is refused.
+"""The Spark driver that writes to a lake: a record in the lake names it, and every other is refused.
 
 1. The first writer of a lake puts down who it is: its home, or the Connect server elsewhere that its settings name.
 2. A writing process reads the record once, before its first statement. Who only reads a lake is never asked.
@@ -35,7 +35,7 @@ _IDENTITY = "identity"
 # Absent or empty in many containers; the home's identity tells those apart. Source: machine-id(5), which asks not to show it as it is.
 _MACHINE_ID = Path("/etc/machine-id")
 _LOOPBACK = ("localhost", "::1", "0.0.0.0")  # noqa: S104  # nothing is bound here
-# What this process has already compared: the root, and the driver that it belongs to.
+# The pairs that this process has already compared: the root, and the driver that it belongs to.
 _claimed: set[tuple[str, str]] = set()
 
 
@@ -128,7 +128,7 @@ def _this(settings: Settings) -> Owner:
 
 
 def _identity(settings: Settings) -> str:
-    """What tells this home from one that was made anew at the same path; written once."""
+    """A mark that tells this home from one that was made anew at the same path; written once."""
     store = DiskStore(settings.home)
     try:
         return store.read(_IDENTITY).decode()

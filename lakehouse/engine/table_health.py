@@ -1,4 +1,4 @@
-"""How a declared table is, and what its compactions cost, from its log and the journal."""
+"""The health of a declared table, and the cost of its compactions, from its log and the journal."""
 
 import contextlib
 from collections.abc import Iterable, Iterator
@@ -39,7 +39,7 @@ def health_of(table: Table, facts: TableFacts) -> Health:
 
 
 def last_compaction_ms(history: Commits, failures: Iterable[CompactionTry] | None) -> int | None:
-    """When our newest compaction that stayed was committed; `None` where there was none, or no journal tells of `failures`."""
+    """The commit time of our newest compaction that stayed; `None` where there was none, or no journal tells of `failures`."""
     tries = () if failures is None else tries_of(history, failures)
     return max((each.ended_ms for each in tries if each.result == "succeeded"), default=None)
 

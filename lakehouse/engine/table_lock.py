@@ -79,7 +79,7 @@ def hold(lake: Lake, spark: "SparkSession", table_key: str, *, owner: str, wait_
 
 
 def retry_conflicts(work: Callable[[], T]) -> T:
-    """What `work` gives; after a lost race for a commit it is done again, from its facts on, a few times.
+    """The result of `work`; after a lost race for a commit it is done again, from its facts on, a few times.
 
     The last conflict passes as it is, for `spark.translated` to name.
     """

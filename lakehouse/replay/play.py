@@ -61,7 +61,7 @@ class Played:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayPosition:
-    """Where a lake's replay started, and the hour that it lands next."""
+    """The start of a lake's replay, and the hour that it lands next."""
 
     start: datetime
     next: datetime
@@ -131,7 +131,7 @@ def _hours(world: World, stand: ReplayPosition, end: datetime, changes: str) -> 
 
 
 def _land(store: Store, files: Sequence[LandingFile]) -> int:
-    """How many of the files were not there yet; all are there now."""
+    """The number of files that were not there yet; all are there now."""
     with ThreadPoolExecutor(max_workers=_FILES_WRITTEN_AT_ONCE) as pool:
         return sum(pool.map(lambda file: store.put_if_absent(file.name, file.content), files))
 

@@ -1,4 +1,4 @@
-"""Where Dagster keeps what it recorded of this lake, set up without importing Dagster."""
+"""The folder of Dagster's records of this lake, set up without importing Dagster."""
 
 import os
 from pathlib import Path

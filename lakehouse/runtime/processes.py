@@ -78,7 +78,7 @@ def group_members(group: int) -> list[int]:
 
 
 def _born(pid: int) -> str | None:
-    """When the process started, in a form that only equality is asked of; `None` if it is gone or a zombie."""
+    """The start of the process, in a form that only equality is asked of; `None` if it is gone or a zombie."""
     try:
         process = psutil.Process(pid)
         if process.status() in _ENDED:

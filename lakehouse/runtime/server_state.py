@@ -1,4 +1,4 @@
-"""What is known of the lake's Spark Connect server: a file with its pid and birth, its port and its storage."""
+"""The state of the lake's Spark Connect server: a file with its pid and birth, its port and its storage."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -15,7 +15,7 @@ Condition = Literal["running", "starting", "died", "stopped"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerState:
-    """What is known of the lake's server. `died`: it should be there, and is not; `stopped`: nobody wants it now.
+    """The state of the lake's server. `died`: it should be there, and is not; `stopped`: nobody wants it now.
 
     `storage` is what it was told of storage at its start, as `storage_of` says it, if that was written down. `supervisor` is the
     living process that brings it back when it dies, if there is one.
@@ -40,12 +40,12 @@ class ServerState:
 
 
 def folder(settings: Settings) -> Path:
-    """Where token, pid file, log and scratch files of the server lie."""
+    """The folder of the server's token, pid file, log and scratch files."""
     return settings.home / "server"
 
 
 def status(settings: Settings) -> ServerState:
-    """How the server is now: its process is looked at, and its port is probed."""
+    """The server's state now: its process is looked at, and its port is probed."""
     log = folder(settings) / "server.log"
     try:
         kept = json.loads((folder(settings) / "pid").read_text())

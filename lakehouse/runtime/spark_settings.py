@@ -1,4 +1,4 @@
-"""What Spark is told at its start: Delta, S3A and sizes that fit a small machine."""
+"""The confs of Spark at its start: Delta, S3A and sizes that fit a small machine."""
 
 import os
 import shutil
@@ -52,7 +52,7 @@ def s3a_conf(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def storage_of(settings: Settings) -> str:
-    """What a server that starts now is told of storage, in words: a server for the disk knows nothing of S3."""
+    """The storage that a server that starts now is told of, in words: a server for the disk knows nothing of S3."""
     if not settings.on_s3:
         return "a lake on disk"
     return f"S3 at {s3_endpoint(os.environ) or 'AWS'}, region {s3_region(os.environ) or _DEFAULT_REGION}"
@@ -75,12 +75,12 @@ def write_private(path: Path, text: str) -> None:
 
 
 def scratch_folder(settings: Settings) -> Path:
-    """Where Spark keeps what it needs only while it runs."""
+    """The folder of what Spark needs only while it runs."""
     return settings.home / "server" / "scratch"
 
 
 def cores_of(settings: Settings) -> int:
-    """How many cores the driver may keep busy; 0 (unknown) where it is not ours."""
+    """The count of cores the driver may keep busy; 0 (unknown) where it is not ours."""
     return _cores() if settings.spark == "server" else 0
 
 

@@ -99,5 +99,3 @@ def written(table: Snapshot, past: Commits, files: Sequence[DataFile]) -> tuple[
         added_paths=tuple(file.path for file in files),
     )
     return replace(table, files=(*table.files, *files), version=version), replace(past, commits=(*past.commits, commit))
-
-

@@ -83,7 +83,7 @@ def _below(prefix: str) -> Sequence[str]:
 
 
 def _look_at(opened: LakeContext, addresses: Sequence[str], *, key: str | None, writers: str) -> list[type_of_found]:
-    """What is found at each address, in order; those that are known already under their own keys."""
+    """The finding at each address, in order; tables that are known already under their own keys."""
     settings, tables = opened.lake.settings, dict(opened.tables)
     known = {real_address(address_of(table, settings)): key for key, table in tables.items()}
     chosen, refused = list[Table](), dict[str, LakehouseError]()

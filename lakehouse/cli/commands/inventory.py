@@ -105,7 +105,7 @@ def report_command(table: str | None, configuration: str | None, max_age_hours: 
 
 
 def _trouble_of(table: TableShares) -> str:
-    """What a person must look at in a table, or nothing."""
+    """The trouble of a table that a person must look at, or nothing."""
     if table.problem:
         return f"{table.table}: {table.problem}"
     if not table.missing:

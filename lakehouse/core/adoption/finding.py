@@ -27,7 +27,7 @@ class TableFinding:
 
     @property
     def address(self) -> str:
-        """Where it lies."""
+        """The URI where it lies."""
         return self.table.write.uri if isinstance(self.table.write, Adopted) else self.facts.snapshot.uri
 
     @property

@@ -37,7 +37,7 @@ class Bill:
         return f"{parts}, together {self.usd:.6f} USD"
 
     def times(self, best: "Bill") -> float | None:
-        """How many times the best this costs, in seconds where nothing costs money; `None` where the best costs nothing."""
+        """This cost as a multiple of the best, in seconds where nothing costs money; `None` where the best costs nothing."""
         if self.usd or best.usd:
             return self.usd / best.usd if best.usd else None
         return self.seconds / best.seconds if best.seconds else None
@@ -74,7 +74,7 @@ class SimulatedCompaction:
 
     @property
     def ended_ms(self) -> int:
-        """When it was done, by its predicted seconds."""
+        """The time of its end, by its predicted seconds."""
         return self.at_ms + round(self.seconds * 1000)
 
 
@@ -110,7 +110,7 @@ class SimulatedStep:
 
 @dataclass(slots=True, kw_only=True)
 class Uncertainty:
-    """How far a simulation is an estimate, counted while it runs: all 0 where it is exact.
+    """Counts of all that a simulation estimates, taken while it runs: all 0 where it is exact.
 
     `moved_removals`: files that a writer removed whose rows lie otherwise in the simulation; `moved_vectors`: deletion vectors on such
     files; `carried_bytes`: bytes that their writers had to write again for it. `modelled_files`: outputs whose size is modelled by

@@ -100,7 +100,7 @@ class Look(Explained):
 
 
 def look_times(policy: Compaction, committed_ms: int, until_ms: int | None) -> Iterator[int]:
-    """When a table is looked at after a commit of `committed_ms` and before the next one of `until_ms` (`None`: nobody wrote again).
+    """The times of looks at a table after a commit of `committed_ms` and before the next one of `until_ms` (`None`: nobody wrote again).
 
     Raises:
         Refused: a strategy under which the writers would have written other files, or which is none before it is chosen.

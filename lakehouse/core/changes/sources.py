@@ -1,4 +1,4 @@
-"""What a declaration says of the change data that is landed for a table: who wrote it, and what orders it."""
+"""The facts that a declaration tells of the change data that is landed for a table: who wrote it, and what orders it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ HISTORY_COLUMNS = ("valid_from", "valid_to", "is_current")
 
 
 class Operation(Enum):
-    """What a change does. An insert, an update and a row of a snapshot are one: afterwards the key has this row."""
+    """The effect of a change. An insert, an update and a row of a snapshot are one: afterwards the key has this row."""
 
     UPSERT = "upsert"
     DELETE = "delete"

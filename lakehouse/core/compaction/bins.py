@@ -184,7 +184,7 @@ def is_fresh(file: DataFile) -> bool:
 
 
 def last_write_ms(files: Sequence[DataFile], write_history: WriteHistory) -> int:
-    """When rows of these files were last added or deleted; 0 where no file tells.
+    """The time at which rows of these files were last added or deleted; 0 where no file tells.
 
     A compaction's outputs tell nothing, and a deletion vector is told by its commit alone: its file keeps the time it was written.
     """

@@ -69,7 +69,7 @@ def without_partitions(
 
 
 def seconds_to_wait(history: Commits, *, now_ms: int, seconds: float) -> float:
-    """How long a compaction that takes `seconds` waits for the next commit of foreign statements that read before they write.
+    """The seconds that a compaction of `seconds` waits for the next commit of foreign statements that read before they write.
 
     It begins now (0) if it ends before the next statement is expected, if they have stopped, if it fits into none of their gaps, or if they
     are too few to tell.

@@ -66,7 +66,7 @@ class CompactionPlan(Explained):
 
     @property
     def verify(self) -> type_of_comparison:
-        """How the rows are compared after the commit: each one, or by the log."""
+        """The comparison of the rows after the commit: each one, or by the log."""
         return choose_comparison(self.policy, self.bytes_removed)
 
     @property
@@ -115,7 +115,7 @@ class CompactionPlan(Explained):
 
 
 def choose_comparison(policy: Compaction, bytes_removed: int) -> type_of_comparison:
-    """How a compaction that rewrites so many bytes is checked."""
+    """The check of a compaction that rewrites so many bytes."""
     if policy.verify == "automatic":
         return "content" if bytes_removed <= COMPARED_BYTES else "rows"
     return policy.verify

@@ -1,4 +1,4 @@
-"""How large a compacted file should be, and the earlier answers that the log remembers.
+"""The size that a compacted file should have, and the earlier answers that the log remembers.
 
 The target follows the table: about a hundred files or more, so that a scan has something to share out and a change rewrites little.
 """

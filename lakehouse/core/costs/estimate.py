@@ -28,7 +28,7 @@ SECONDS_PER_STORED_BYTE, SECONDS_PER_VALUE = 6e-9, 70e-9
 # So many files tell how many values a table's bytes hold.
 _SAMPLED_FILES = 1_000
 
-# How the fit forgets and forgives: a run weighs half after so many newer ones, older ones than the last so many are left out, fewer than
+# The memory of the fit: a run weighs half after so many newer ones, older ones than the last so many are left out, fewer than
 # so many say nothing of the shape (the first is often a cold start).
 _HALF_LIFE_RUNS, _RUNS, _LEAST_RUNS = 4, 40, 3
 # The defaults' shape weighs so much of one run, and an error counts in full up to so many times the usual one.
@@ -117,7 +117,7 @@ def fit_rates(history: Commits, snapshot: Snapshot, *, prices: Prices = DEFAULT_
     seconds = [run.seconds or 0.0 for run in timed]
     rows = [_features(run.files_added, run.files_removed, run.bytes_removed) for run in timed]
     weights = [0.5 ** (age / _HALF_LIFE_RUNS) for age in reversed(range(len(timed)))]
-    # How slow this machine is against the defaults; with few runs, part of the way there.
+    # The slowness of this machine against the defaults; with few runs, part of the way there.
     ratios = [log(was / _dot(_rates_of(defaults), row)) for row, was in zip(rows, seconds, strict=True)]
     factor = exp(_weighted_median(ratios, weights) * len(timed) / (len(timed) + 2))
     fixed, per_added, per_file, per_byte = _fit(rows, seconds, weights, [rate * factor for rate in _rates_of(defaults)])

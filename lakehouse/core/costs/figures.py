@@ -19,7 +19,7 @@ class Figure:
 
     @property
     def error(self) -> float | None:
-        """How far the prediction was off, as a share of the actual figure; `None` where either is unknown, or the actual one is 0."""
+        """The error of the prediction, as a share of the actual figure; `None` where either is unknown, or the actual one is 0."""
         return None if self.predicted is None or self.actual is None else share_off(abs(self.predicted - self.actual), self.actual)
 
     @property

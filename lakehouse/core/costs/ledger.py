@@ -18,7 +18,7 @@ _MEAN_OF = 10
 RUNS_KEPT = 100
 
 
-# How far a prediction was off, as shares of the actual figures; `None` where a figure was not predicted, or not measured. Files are removed
+# The errors of a prediction, as shares of the actual figures; `None` where a figure was not predicted, or not measured. Files are removed
 # and added ones, bytes added ones (removed bytes are read from the log, not predicted), seconds go up to the commit.
 type_of_errors = Mapping[str, float | None]
 NO_ERRORS: type_of_errors = dict.fromkeys(("files", "bytes", "seconds"))

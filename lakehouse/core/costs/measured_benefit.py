@@ -29,7 +29,7 @@ _T = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """How much faster, as a share of the time before, with the interval that holds it in nine of ten cases; below 0 is slower."""
+    """The time saved, as a share of the time before, with the interval that holds it in nine of ten cases; below 0 is slower."""
 
     share: float
     low: float
@@ -117,7 +117,7 @@ def gain_of(before: Sequence[float], after: Sequence[float]) -> Gain | None:
 
 
 def probe_budget_seconds(account: Account, compaction_seconds: float, probes: Sequence[Probe]) -> float:
-    """How long the newest compaction of `account`, which took so many seconds, may be probed: 0 is not at all.
+    """The seconds for which the newest compaction of `account`, which took `compaction_seconds`, may be probed: 0 is not at all.
 
     Every tenth of ours is probed, for a tenth of the seconds of the ten. Where compaction does not pay, each one is: they are rare
     then, and each may turn the verdict. None is after a probe that said nothing: its scan may be what kills the server.

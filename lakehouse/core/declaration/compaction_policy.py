@@ -121,7 +121,7 @@ class Compaction:
 
     @property
     def bound_times(self) -> int:
-        """How many times `min_small_files` and `max_small_file_age_hours` hold: the losses of readers decide where all are known."""
+        """The factor of `min_small_files` and `max_small_file_age_hours`: the losses of readers decide where all are known."""
         return 1 if self.reads_per_day is None else _KNOWN_READERS
 
     @property

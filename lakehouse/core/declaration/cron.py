@@ -1,4 +1,4 @@
-"""When a cron expression comes round, in UTC; no library, since nothing but five fields is accepted."""
+"""The times of a cron expression, in UTC; no library, since nothing but five fields is accepted."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Who keeps a table's files large, and when: the strategies, one value each."""
+"""The strategies, one value each: who keeps a table's files large, and when."""
 
 from dataclasses import dataclass
 

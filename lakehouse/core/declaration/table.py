@@ -218,7 +218,7 @@ class Table:
 
     @property
     def way_anew(self) -> str:
-        """How a person has the table made anew and loses no row that is nowhere else, for messages."""
+        """The way to have the table made anew and lose no row that is nowhere else, for messages."""
         if self.source is not None and self.source.after_load != "keep":
             return "a new key: its landed files leave the landing area, so that a table that is made anew would lack their rows"
         if self.source is None and isinstance(self.write, Append):

@@ -13,7 +13,7 @@ from lakehouse.core.units import HOUR_MS
 SAFE_RETENTION_HOURS = 168
 # The property is written in whole minutes.
 _LEAST_HOURS = 1 / 60
-# Who declares less writes this sentence down, and nothing else does.
+# A person who declares less writes this sentence down, and nothing else does.
 SHORT_RETENTION_RISK = "readers and writers that take longer than the retention lose their files"
 _NO_RISK_OR_THIS = Accepts(repr(SHORT_RETENTION_RISK), lambda value: value in ("", SHORT_RETENTION_RISK))
 LOG_RETENTION = "delta.logRetentionDuration"

@@ -33,7 +33,7 @@ def is_open(windows: Sequence[Window], now_ms: int) -> bool:
 
 
 def next_opening(windows: Sequence[Window], now_ms: int) -> int:
-    """When the next of the windows starts after `now_ms`; ValueError without any window."""
+    """The time at which the next of the windows starts after `now_ms`; ValueError without any window."""
     return min(start for start, _ in _openings(windows, now_ms) if start > now_ms)
 
 
@@ -44,7 +44,7 @@ def windows_text(windows: Sequence[Window]) -> str:
 
 
 def _openings(windows: Sequence[Window], now_ms: int) -> Iterator[tuple[int, int]]:
-    """When each window opens and closes, from the day before `now_ms` until a week after it."""
+    """The times at which each window opens and closes, from the day before `now_ms` until a week after it."""
     yesterday = datetime.fromtimestamp(now_ms / 1000, tz=UTC).date() - timedelta(days=1)
     for day in (yesterday + timedelta(days=ahead) for ahead in range(9)):
         for window in windows:

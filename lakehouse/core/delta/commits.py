@@ -1,4 +1,4 @@
-"""What happened to a table before, folded from its commits."""
+"""The history of a table, folded from its commits."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What our compaction wrote into its commit before it ran; an older program did not tell all, and compared all content."""
+    """The plan that our compaction wrote into its commit before it ran; an older program did not tell all, and compared all content."""
 
     mark: str
     reason: str
@@ -106,7 +106,7 @@ class Commits:
         return None if later is None else any(commit.changed_data for commit in later)
 
     def file_counts(self, newest: int) -> tuple[int, ...]:
-        """How many files there were after each commit, where there are `newest` after the last one."""
+        """The number of files after each commit, where there are `newest` after the last one."""
         counts, count = list[int](), newest
         for commit in reversed(self.commits):
             counts.append(count)
@@ -158,7 +158,7 @@ def may_repeat_rows(commit: Commit) -> bool:
 
 
 def written_in(commit: Commit) -> dict[str, Any]:
-    """What we wrote into a commit; empty for commits of others."""
+    """The metadata that we wrote into a commit; empty for commits of others."""
     try:
         written = json.loads(commit.user_metadata or "")
     except (ValueError, RecursionError):

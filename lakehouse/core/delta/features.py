@@ -5,7 +5,7 @@ from collections.abc import Iterable
 # Reader features of Delta 4.4.0 that leave the counting of files as it is. Source: delta-io/delta v4.4.0, TableFeature.scala.
 _COUNTABLE = """columnMapping deletionVectors geospatial timestampNtz typeWidening typeWidening-preview v2Checkpoint vacuumProtocolCheck
     variantShredding variantShredding-preview variantType variantType-preview"""
-# What Delta 4.4.0 writes, without what leaves commits or files to somebody else (catalogs, coordinators, redirects) or is unfinished.
+# Features that Delta 4.4.0 writes, but none that leaves commits or files to others (catalogs, coordinators, redirects) or is unfinished.
 # Source: delta-io/delta v4.4.0, TableFeature.scala, allSupportedFeaturesMap
 _WRITABLE = """allowColumnDefaults appendOnly changeDataFeed checkConstraints checkpointProtection clustering domainMetadata
     generatedColumns icebergCompatV1 icebergCompatV2 icebergCompatV3 identityColumns inCommitTimestamp invariants
@@ -16,10 +16,10 @@ _USUAL = frozenset({"appendOnly", "invariants", "checkConstraints", "changeDataF
 
 
 def unknown_features(features: Iterable[str]) -> list[str]:
-    """Those under which nobody here knows what a rewrite or a deletion would do."""
+    """The features under which nobody here knows what a rewrite or a deletion would do."""
     return sorted(set(features) - COUNTABLE - {*_WRITABLE.split()})
 
 
 def notable_features(features: Iterable[str]) -> list[str]:
-    """Those that a person wants to hear of."""
+    """The features that a person wants to hear of."""
     return sorted(set(features) - _USUAL)

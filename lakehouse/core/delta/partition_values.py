@@ -1,4 +1,4 @@
-"""When two spellings of partition values are one partition.
+"""The rule by which two spellings of partition values are one partition.
 
 Source: delta-io/delta v4.4.0, `PartitionUtils.parsePartitionValue`: a value is cast to its column's type and compared as such; one
 that cannot be cast is compared as it is spelled.
@@ -23,7 +23,7 @@ def typed_partition(partition: type_of_partition, columns: Mapping[str, Column])
 
 
 def signs(partition: type_of_partition) -> tuple[bool, ...]:
-    """Which values are spelled with a minus: OPTIMIZE groups files by hashes that tell 0.0 and -0.0 apart, conditions do not.
+    """A flag for each value, true for a minus before it: OPTIMIZE groups files by hashes that tell 0.0 and -0.0 apart, conditions do not.
 
     Source: apache/spark v4.2.0, `literals.scala`, Literal.hashCode; delta-io/delta v4.4.0, groupFilesIntoBins.
     """

@@ -1,4 +1,4 @@
-"""How long a table keeps removed files, by its properties."""
+"""The time for which a table keeps removed files, by its properties."""
 
 import re
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ RETENTION, _DEFAULT_RETENTION = "delta.deletedFileRetentionDuration", "interval 
 
 
 def retention_ms_of(properties: Mapping[str, str]) -> int | None:
-    """How long removed files are kept, by the table's property; `None` where it is spelled in a way unknown here."""
+    """The time (ms) for which removed files are kept, by the table's property; `None` where it is spelled in a way unknown here."""
     return span_ms_of(properties.get(RETENTION, _DEFAULT_RETENTION))
 
 

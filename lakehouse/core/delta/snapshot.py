@@ -1,4 +1,4 @@
-"""What a table is made of at one version: live files, tombstones, log debt, properties."""
+"""The parts of a table at one version: live files, tombstones, log debt, properties."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ class Tombstone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogTail:
-    """What a reader must fold on top of the newest checkpoint; `checkpoint_version` is `None` where there is none."""
+    """The commits that a reader must fold on top of the newest checkpoint; `checkpoint_version` is `None` where there is none."""
 
     checkpoint_version: int | None
     commit_count: int

@@ -1,1 +1,1 @@
-"""Which landed files make a batch, which rows of an input make an increment, and what came of it."""
+"""The landed files that make a batch, the rows of an input that make an increment, and what came of it."""

@@ -1,4 +1,4 @@
-"""Which landed files make the next batch, and what becomes of each when it has been read.
+"""The landed files that make the next batch, and what becomes of each when it has been read.
 
 The ledger of a table is a row of batch manifests, numbered from 1, each written before its rows are. The table's own log says which of
 them arrived. So a batch that was planned and did not arrive is done again with the very same records, and one that arrived is never done
@@ -89,7 +89,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownFile:
-    """What the newest manifest that names a file says of it; what it does not tell is `None` or empty.
+    """The facts of a file in the newest manifest that names it; what it does not tell is `None` or empty.
 
     `is_taken`: its rows were loaded, or are about to be, by this batch or an older one. `is_foreign`: it was set aside for its name's end.
     `loaded`: the file of this name that was loaded, where another one has been written over it since.
@@ -111,7 +111,7 @@ class KnownFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """What was planned before: the newest manifest, and every file that any manifest names, by its path below the lake's root.
+    """The record of earlier plans: the newest manifest, and every file that any manifest names, by its path below the lake's root.
 
     `last_taken` is the greatest path of a file that was taken and not set aside, empty if there is none. `forgotten` are the fingerprints
     of loaded files of which nothing else is known. `columns` were added to the table, in this order; `retried` came from its quarantine.
@@ -150,7 +150,7 @@ class FileRead:
 
 
 def fingerprint(path: str) -> bytes:
-    """What stays of a forgotten path. Two paths that share one cost a person a refusal, and no row."""
+    """The hash that stays of a forgotten path. Two paths that share one cost a person a refusal, and no row."""
     return sha256(path.encode("utf-8", "surrogatepass")).digest()[:FINGERPRINT_BYTES]
 
 
@@ -200,7 +200,7 @@ def choose_batch(
 
 
 def judge_file(file: LandedFile, known: KnownFile | None, read: FileRead, *, is_overwrite: bool) -> LandedFile | SetAside:
-    """What becomes of a file that was read: it is taken, as it was read, or set aside. `known` is what the ledger says of it."""
+    """The fate of a file that was read: it is taken, as it was read, or set aside. `known` is what the ledger says of it."""
     now = replace(file, size_bytes=read.size_bytes, digest=read.digest)
     if known is not None and known.is_taken:
         same = known.as_loaded.digest == read.digest
@@ -223,7 +223,7 @@ def settle_batch(plan: BatchPlan, judged: Sequence[LandedFile | SetAside], *, ro
     if is_overwrite and not row_count:
         why = "none of its records is a row; the table keeps the rows that it has"
         files, aside = (), (*aside, *(set_aside(file, why, True) for file in files))
-    # Where the newest file gives no row the older ones have their turn; none has one behind a file that is in the table.
+    # The older files have their turn where the newest gives no row; none has one behind a file that is in the table.
     aside = (*plan.batch.set_aside, *aside, *(plan.superseded if files or not plan.batch.files else ()))
     return replace(plan.batch, files=files, set_aside=aside, columns=plan.batch.columns if files else ())
 

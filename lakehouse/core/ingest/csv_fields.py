@@ -11,7 +11,7 @@ LINE_BREAK = re.compile(rb"\r\n|\n|\r")
 
 @cache
 def csv_record(delimiter: str, quote: str) -> re.Pattern[bytes]:
-    """What one record of CSV and its end look like."""
+    """The pattern of one record of CSV and its end."""
     sign, field = re.escape(delimiter).encode(), _field_pattern(delimiter, quote)
     return re.compile(rb"(%b(?:%b%b)*+)(\r\n|\n|\r|\Z)" % (field, sign, field))
 
@@ -55,12 +55,12 @@ def csv_value(field: bytes, landing: Landing) -> str | None:
 
 @cache
 def _field(delimiter: str, quote: str) -> re.Pattern[bytes]:
-    """What a field and the delimiter behind it look like."""
+    """The pattern of a field and the delimiter behind it."""
     return re.compile(rb"(%b)%b" % (_field_pattern(delimiter, quote), re.escape(delimiter).encode()))
 
 
 def _field_pattern(delimiter: str, quote: str) -> bytes:
-    """What one field looks like. Source: RFC 4180, section 2; one without quotes may hold some, blanks may follow a closing quote."""
+    """The pattern of one field. Source: RFC 4180, section 2; one without quotes may hold some, blanks may follow a closing quote."""
     sign, mark, blanks = re.escape(delimiter).encode(), re.escape(quote).encode(), " \t".replace(delimiter, "").encode()
     quoted = rb"%b(?:[^%b]++|%b%b)*+%b[%b]*+" % (mark, mark, mark, mark, mark, blanks)
     return rb"(?:%b|[^%b%b\r\n][^%b\r\n]*+|)" % (quoted, mark, sign, sign)

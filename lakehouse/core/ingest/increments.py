@@ -1,4 +1,4 @@
-"""What a derived table reads of one input: all of it, the changes since the version it consumed last, or nothing.
+"""The part of one input that a derived table reads: all of it, the changes since the version it consumed last, or nothing.
 
 What it consumed, and in which way its rows were written, is told by what its own commits carry. The consumed version is a transaction id
 in the commit that writes the rows (`docs/decisions/0005-increments.md`), so it is never ahead of them. Whatever is decided, `upto` is the
@@ -44,7 +44,7 @@ class ReadChanges(Explained):
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
-        """What is to be read: first and last versions, both included, in order; never none."""
+        """The ranges to be read: first and last versions, both included, in order; never none."""
         starts = (self.first, *(version + 1 for version in self.passed_over))
         ends = (*(version - 1 for version in self.passed_over), self.upto)
         return tuple((start, end) for start, end in zip(starts, ends, strict=True) if start <= end)
@@ -63,7 +63,7 @@ type_of_increment = ReadAll | ReadChanges | NothingNew
 def plan_increment(
     consumed: int | None, input_version: int, history: Commits, *, is_anew: bool = False, is_whole: bool = False, is_append: bool = False
 ) -> type_of_increment:
-    """What to read of the input that `history` tells of, pinned to `input_version`; `consumed` is `None` where it was never read.
+    """The part to read of the input that `history` tells of, pinned to `input_version`; `consumed` is `None` where it was never read.
 
     Newer commits are ignored; where the history lacks one since `consumed`, all of the input is read. `is_anew`: another
     table of the same name was read before. `is_whole`: what was read at `consumed` was, or may have been, the input's rows themselves, not
@@ -114,14 +114,14 @@ def merge_keys(table: Table) -> list[str] | None:
 
 
 def read_ms_of(commits: Iterable[Commit], app_id: str, version: int) -> int | None:
-    """When the version of an input that a table has consumed was committed, as the table's own commit says; `None` if none tells."""
+    """The commit time of the version of an input that a table has consumed, as the table's own commit says; `None` if none tells."""
     told = next((written_in(commit).get(READ_MS) for commit in commits if commit.applications.get(app_id) == version), None)
     found = cast("dict[str, Any]", told).get(app_id) if isinstance(told, dict) else None
     return found if isinstance(found, int) else None
 
 
 def committed_ms(history: Commits, version: int) -> int | None:
-    """When a version was committed; `None` if the history does not hold it."""
+    """The commit time of a version; `None` if the history does not hold it."""
     found = history.between(version - 1, version)
     return found[0].committed_ms if found else None
 

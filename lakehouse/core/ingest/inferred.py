@@ -31,7 +31,7 @@ _TYPE = re.compile(r"\w+(?:\s*\([\d\s,]*\))?")
 
 
 def landing_to_infer(landing: Landing) -> Landing:
-    """How files are read for `infer_columns`: every field stands beside the schema; of CSV the first record is the header."""
+    """The landing that reads files for `infer_columns`: every field stands beside the schema; of CSV the first record is the header."""
     return replace(landing, schema="header STRING", header=False, required=(), derived={}) if landing.records_are_csv else landing
 
 

@@ -1,4 +1,4 @@
-"""Which files of a batch hold rows that cannot be written, and the batch without them.
+"""The files of a batch that hold rows that cannot be written, and the batch without them.
 
 **Safety properties**
 - A file is set aside only if its rows, alone, were tried and cannot be written.

@@ -1,4 +1,4 @@
-"""What stays known of landed files when the manifests of their batches are folded into one segment, and what is forgotten in the end.
+"""The knowledge kept of landed files when the manifests of their batches are folded into one segment, and what is forgotten in the end.
 
 A segment holds the batches 1 to its number as their manifests had them; newer manifests follow it. A file is forgotten when it is gone from
 the landing area and was written longer ago than `FORGET_AFTER_MS`. Of one that was loaded, a fingerprint of its path stays.
@@ -39,7 +39,7 @@ class LedgerSegment:
 
     @property
     def ledger(self) -> Ledger:
-        """What is known by these batches."""
+        """The ledger that these batches give."""
         before = Ledger(newest=None, seen={}, last_taken=self.last_taken, forgotten=self.forgotten, columns=self.columns)
         return replace(extend_ledger(before, self.batches), retried=self.retried)
 

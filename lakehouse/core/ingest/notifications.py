@@ -1,4 +1,4 @@
-"""What a message of a queue says of objects that were created in a bucket.
+"""The objects that were created in a bucket, as a message of a queue tells them.
 
 Source: AWS, Amazon S3 user guide, "Event message structure" (keys are URL-encoded, with + for a blank; the test event), "EventBridge event
 message structure" (keys are plain); Amazon SNS, "Message formats" (the event is the text `Message`).

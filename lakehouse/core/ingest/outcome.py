@@ -1,4 +1,4 @@
-"""What the write of a table, or a person's word about its quarantine, really did."""
+"""The real effect of the write of a table, or of a person's word about its quarantine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ class QuarantineAccount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineReview:
-    """What was done, or with `dry_run` would be. `settled` left the quarantine on a person's word; `left` stay in it, by reason."""
+    """The work done, or with `dry_run` to be done. `settled` left the quarantine on a person's word; `left` stay in it, by reason."""
 
     table: str
     dry_run: bool
@@ -54,7 +54,7 @@ class QuarantineReview:
 
     @property
     def sentence(self) -> str:
-        """What was done, or would be."""
+        """The work that was done, or would be."""
         verb = "would be" if self.dry_run else "were"
         if self.settled:
             return f"{self.lines} line(s) and {self.files} file(s) {verb} settled"

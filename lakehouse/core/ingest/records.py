@@ -48,7 +48,7 @@ _JSON = json.JSONDecoder(parse_constant=_no_constant)
 
 
 class Compression(NamedTuple):
-    """How a file is packed: its name, and what gives the content in pieces."""
+    """The packing of a file: its name, and what gives the content in pieces."""
 
     name: str
     unpack: Callable[[bytes], Iterator[bytes]]
@@ -156,7 +156,7 @@ def _json_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]
         if len(rest) > MAX_RECORD_BYTES:
             if not skipping:
                 yield _record(number, rest, landing, fields)
-            # What follows up to the line break is of the same record.
+            # The bytes that follow up to the line break are of the same record.
             rest, skipping = rest[-1:], True
     if not skipping and rest.strip():
         yield _record(number, rest.rstrip(b"\r\n"), landing, fields)

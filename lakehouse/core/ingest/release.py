@@ -1,4 +1,4 @@
-"""When landed files that wait make a batch (by their number, their bytes, or the age of the oldest), and how many files it writes."""
+"""The release of landed files as a batch (by their number, their bytes, or the age of the oldest), and how many files it writes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Waiting:
 
 
 def released_by(waiting: Waiting, landing: Landing, now_ms: int) -> str | Explanation:
-    """What releases the files, in words to be added to a sentence, empty where no file ever waits; or the reason why they wait on."""
+    """The cause of the release, in words to be added to a sentence, empty where no file ever waits; or the reason why they wait on."""
     if landing.release_files == 1:
         return ""
     if waiting.count >= landing.release_files:
@@ -46,7 +46,7 @@ def released_by(waiting: Waiting, landing: Landing, now_ms: int) -> str | Explan
 
 
 def count_outputs(landed_bytes: int, row_count: int, files: Sequence[DataFile], target_bytes: int) -> int:
-    """How many files a batch of so many rows writes, each near the target; the fullest of the table's files tells what a row takes."""
+    """The number of files a batch of so many rows writes, each near the target; the fullest of the table's files tells what a row takes."""
     most_rows, size_bytes = max(((file.row_count, file.size_bytes) for file in files if file.row_count), default=(0, 0))
     expected = min(landed_bytes, row_count * size_bytes // most_rows) if most_rows else landed_bytes // _TEXT_TIMES
     return max(1, round(expected / target_bytes))

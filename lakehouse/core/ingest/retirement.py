@@ -1,4 +1,4 @@
-"""Which loaded files leave the landing area by the declaration's policy, and why others stay.
+"""The loaded files that leave the landing area by the declaration's policy, and why others stay.
 
 **Safety properties**
 - A file goes only if a batch that the table's log knows has loaded it, and the commit that did is older than the landing says.
@@ -43,7 +43,7 @@ class RetirementPlan:
 
     @property
     def sentence(self) -> str:
-        """What goes, and what stays, as a sentence."""
+        """The files that go, and those that stay, as a sentence."""
         verb = {"archive": "go to the archive", "delete": "are deleted for good"}.get(self.action, "stay for ever")
         total = sum(file.size_bytes for file in self.files)
         stay = "".join(f"; {count} stay: {why}" for why, count in self.kept.items())
@@ -122,7 +122,7 @@ def judge_files(batches: Iterable[Batch], landing: Landing, lying: Mapping[str, 
 def plan_retirement(
     judged: Iterable[JudgedBatch], landing: Landing, arrivals: Arrivals | None, *, quarantined: Container[int], now_ms: int
 ) -> RetirementPlan:
-    """What goes of the loaded files that still lie in the landing area.
+    """The plan of what goes of the loaded files that still lie in the landing area.
 
     `arrivals` is the table's log, `None` where there is none, `quarantined` the batches that the quarantine's log tells of.
     """

@@ -27,7 +27,7 @@ _MEMBER = re.compile(r'[\s{,]*("(?:[^"\\]|\\.)*+")\s*:\s*')
 # Source: delta-io/delta v4.4.0, SchemaUtils.checkFieldNames, for tables without column mapping.
 _NO_NAME = re.compile(r"[ ,;{}()\n\t=\x00-\x1f]")
 _DECODER = json.JSONDecoder()
-# What `add.fields` puts beside an unwrapped row, each after two underscores.
+# The fields that `add.fields` puts beside an unwrapped row, each after two underscores.
 # Source: Debezium's reference, "New Record State Extraction", and `source` of its connectors
 _OF_THE_EVENT = "op deleted before ts_ms ts_us ts_ns version connector name snapshot db schema table collection sequence"
 _OF_A_LOG = "lsn xmin txId file pos row server_id gtid thread query scn commit_scn lcr_position rs_id ssn redo_thread user_name ord"
@@ -52,9 +52,9 @@ class AddedColumn:
 
 
 def others_in_object(found: Mapping[str, Any], text: str, landing: Landing, fields: Mapping[str, str]) -> str | None:
-    """What a JSON object has beside the declared `fields`, each value as it stands in its `text`; of an event the row that it tells.
+    """The fields of a JSON object beside the declared `fields`, each value as it stands in its `text`; of an event those of its row.
 
-    Of a declared STRUCT it is the members that the declaration does not name, under the name of the field; where they are refused, by path.
+    Of a declared STRUCT they are the members that are not declared, under the name of the field; where they are refused, by path.
     """
     *_, steps = _ways_to_rows(found, landing, fields)
     row = {name: value for name, value in reduce(_object_in, steps, found).items() if not _is_of_the_event(name, landing)}
@@ -169,7 +169,7 @@ class NewColumns:
             self.found[column] = kind if before == kind else _WIDER.get(frozenset((before, kind)), "STRING"), first
 
     def columns(self, at_ms: int) -> tuple[AddedColumn, ...]:
-        """Those that are not known yet."""
+        """The columns that are not known yet."""
         known, policy = {column.name for column in self.known}, self.landing.new_columns
         return tuple(
             AddedColumn(name=name, type=_TYPES.get(kind, kind), file=file, policy=policy, at_ms=at_ms)

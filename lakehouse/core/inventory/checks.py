@@ -33,7 +33,7 @@ class Load:
     size_bytes: int
 
     def as_text(self) -> str:
-        """What goes into the commit that loads it."""
+        """The text for the commit that loads it."""
         return json.dumps({"inventory": asdict(self)}, separators=(",", ":"))
 
 
@@ -58,7 +58,7 @@ def assess_complete(load: Load, row_count: int | None) -> CheckResult:
 
 
 def allowed_hours(created_ms: int, before_ms: int | None, *, own: bool) -> float:
-    """How old a report may be: one of our own scans (`own`) a day; others as long as from the report before, and a day for the delivery.
+    """The allowed age of a report: one of our own (`own`) a day; others as long as from the report before, and a day for the delivery.
 
     Source: Amazon S3 user guide, "Amazon S3 Inventory": daily or weekly. A daily report was seen to be complete 23 hours after it began.
     """

@@ -1,4 +1,4 @@
-"""What an object in a table's folder is to the table: the one answer that the counting and the vacuum share."""
+"""The relation of an object in a table's folder to the table: the one answer that the counting and the vacuum share."""
 
 import re
 from collections.abc import Set

@@ -1,4 +1,4 @@
-"""Which files of our own old scans may go.
+"""The files of our own old scans that may go.
 
 **Safety properties**
 - Only names of the layout that our scan writes are ever chosen, in the folder of our own configuration: never a report of AWS.
@@ -16,7 +16,7 @@ from lakehouse.core.units import DAY_MS
 # A fortnight of days to look back at; the inventory table keeps what the reports said.
 KEPT_DAYS = 14
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d-\d\dZ)/manifest\.(?:json|checksum)|hive/dt=(\d{4}-\d\d-\d\d)-(\d\d-\d\d)/symlink\.txt")
-# What a store on a disk writes before a file has its name; a write that is killed leaves it.
+# The file that a store on a disk writes before it has its name; a write that is killed leaves it.
 UNFINISHED = re.compile(r"\.[0-9a-f]{32}\.lakehouse-put")
 _DATA = re.compile(r"data/[0-9a-f-]{36}\.parquet")
 
@@ -43,7 +43,7 @@ def expired(files: Iterable[tuple[str, int]], *, newest: str | None, now_ms: int
 
 
 def stamp_ms(stamp: str) -> int | None:
-    """When the report of this stamp began; `None` for what is no stamp."""
+    """The time at which the report of this stamp began; `None` for what is no stamp."""
     try:
         return int(datetime.strptime(stamp, "%Y-%m-%dT%H-%MZ").replace(tzinfo=UTC).timestamp() * 1_000)
     except ValueError:

@@ -34,7 +34,7 @@ class StoredObject:
 
 
 class Part(Enum):
-    """What an object is to its table; the value is the sentence that a person gets."""
+    """The relation of an object to its table; the value is the sentence that a person gets."""
 
     LIVE = "data files of the newest version"
     LENT = "data files of another table (a shallow clone, or a table of a folder above)"
@@ -60,9 +60,9 @@ class Part(Enum):
     UNREAD = "of a table whose log cannot be read"
 
 
-# What a vacuum may take.
+# The parts that a vacuum may take.
 RECLAIMABLE = frozenset({Part.TOMBSTONED_PAST, Part.ORPHANED_OLD, Part.VECTORS_DEAD, Part.CHANGE_DATA_PAST})
-# What the parts come to for a person who asks where the bytes lie; what belongs to no table is in none.
+# The kinds that the parts come to for a person who asks where the bytes lie; what belongs to no table is in none.
 KINDS = {
     "live": (Part.LIVE, Part.LENT, Part.VECTORS_LIVE),
     "kept": (Part.TOMBSTONED_KEPT, Part.VECTORS_KEPT, Part.ORPHANED_YOUNG, Part.CHANGE_DATA),

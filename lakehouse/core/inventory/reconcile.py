@@ -85,7 +85,7 @@ class Reconciliation:
 
     @property
     def list_request_count(self) -> int:
-        """How many LIST requests one full listing of all tables' folders takes, at 1,000 keys each. Source: AWS, ListObjectsV2."""
+        """The number of LIST requests of one full listing of all tables' folders, at 1,000 keys each. Source: AWS, ListObjectsV2."""
         return sum(-(-table.file_count // PAGE_KEYS) for table in self.tables)
 
 

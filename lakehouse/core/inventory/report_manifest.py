@@ -53,7 +53,7 @@ class Report:
         return self.name.partition("/")[0]
 
     def age_hours(self, now_ms: int) -> float:
-        """How long ago the listing began."""
+        """The hours since the listing began."""
         return (now_ms - self.created_ms) / HOUR_MS
 
 

@@ -1,4 +1,4 @@
-"""What a table's log says of the files that should be in storage, by name; and which table a name belongs to."""
+"""The files that should be in storage as a table's log tells them, by name; and the table that a name belongs to."""
 
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
@@ -79,7 +79,7 @@ def fold_table_files(snapshot: Snapshot, *, place: type_of_place, commits: Itera
         reference = Reference(size_bytes=file.size_bytes, written_ms=file.modified_ms)
         if name := names.own(file.path, reference):
             live[name] = replace(reference, written_ms=None) if name in names.linked else reference
-    # When a vector was written no action tells: no later than the newest commit.
+    # No action tells the time at which a vector was written: no later than the newest commit.
     fresh = Reference(size_bytes=None, written_ms=snapshot.committed_ms)
     vectors = {name: fresh for file in snapshot.files if file.deletion_vector and (name := names.own_vector(file.deletion_vector, fresh))}
     told = {stone.path for stone in snapshot.tombstones}

@@ -62,7 +62,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrites:
-    """How often in a row the same bytes were rewritten for nothing, and the last commit that did so."""
+    """The number of times in a row that the same bytes were rewritten for nothing, and the last commit that did so."""
 
     times: int = 0
     bytes_rewritten: int = 0
@@ -136,7 +136,7 @@ def assess_breaker(tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: i
 
 
 def pause_hours(count: int) -> int:
-    """How long a table is left alone after trouble `count` times in a row, `TRIES_ALLOWED` or more."""
+    """The hours that a table is left alone after trouble `count` times in a row, `TRIES_ALLOWED` or more."""
     return _HOURS * 2 ** min(count - TRIES_ALLOWED, _MOST_DOUBLINGS)
 
 

@@ -1,4 +1,4 @@
-"""How a table is: its counts, its file sizes, and a score out of four named parts.
+"""The health of a table: its counts, its file sizes, and a score out of four named parts.
 
 Every part but that of the average size, which is a share already, follows one rule, so that the score falls whenever anything gets worse
 and never jumps: `value = limit / (limit + found)`: 1 where nothing is found, one half at the limit, towards 0 beyond it.

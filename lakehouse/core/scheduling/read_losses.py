@@ -122,7 +122,7 @@ class SmallFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadBalance:
-    """What readers have lost since the last compaction beside what a compaction takes now, its comparison included."""
+    """The losses of readers since the last compaction beside the cost of a compaction now, its comparison included."""
 
     lost_seconds: float
     lost_usd: float

@@ -1,4 +1,4 @@
-"""How often a table is read whole, and whether its readers got slower, by the runs that were seen to read it.
+"""The rate of full reads of a table, and whether its readers got slower, by the runs that were seen to read it.
 
 A run that writes a table reads the inputs of that table; so the lineage and the runs tell the reads, without a log of queries. A run that
 reads only the changes of an input opens the files of these changes, however many others there are: no full read.

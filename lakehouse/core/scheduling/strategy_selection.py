@@ -31,7 +31,7 @@ _HYSTERESIS = 1.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteFacts:
-    """How a table was written of late: medians over its newest commits with new rows; sizes are of files as written.
+    """The recent writes of a table: medians over its newest commits with new rows; sizes are of files as written.
 
     `is_shuffled`: it has optimized write, so `batch_files` does not tell how many files it would write without.
     """
@@ -62,7 +62,7 @@ def strategy_of(policy: Compaction, snapshot: Snapshot | None, history: Commits 
 
 
 def measure_writes(snapshot: Snapshot, history: Commits) -> WriteFacts | None:
-    """How the table was written, by its history; `None` (unknown) where too few commits with new rows are known."""
+    """The facts of the table's writes, by its history; `None` (unknown) where too few commits with new rows are known."""
     arrived = [commit for commit in history.commits if commit.changed_data and commit.added_paths][-_COMMITS_SEEN:]
     span_ms = arrived[-1].committed_ms - arrived[0].committed_ms if arrived else 0
     if len(arrived) < _COMMITS_WANTED or span_ms <= 0:

@@ -24,7 +24,7 @@ from lakehouse.core.units import HOUR_MS
 _SLOWDOWN_SHARE = 0.25
 # A quarter of what was declared at least: a cadence that follows the readers, within sight of what a person wrote.
 _MOST_HALVINGS = 2
-# Where readers were seen that nobody declared, others may be there, too: so many times the knobs' bounds, and the check stays green.
+# Readers that were seen, and that nobody declared, may not be the only ones: so many times the knobs' bounds, and the check stays green.
 _SEEN_READERS = 2
 # A compaction of fewer files is none.
 _FEWEST_FILES = 2
@@ -127,7 +127,7 @@ class TableState:
 
     @property
     def balance(self) -> ReadBalance | None:
-        """What readers have lost beside what a compaction takes; `None` where either is unknown, or there is nothing to compact."""
+        """The losses of readers beside the cost of a compaction; `None` where either is unknown, or there is nothing to compact."""
         if self.lost_openings is None or not self.estimate_seconds or self.estimate_usd is None:
             return None
         compared = self.comparison_seconds or 0.0
@@ -222,7 +222,7 @@ def slowdown_of(seconds: Sequence[float], *, earlier: int = 0) -> float | None:
 
 
 def _figures(snapshot: Snapshot, plan: CompactionPlan) -> dict[str, Any]:
-    """What a plan changes of a state, by name."""
+    """The figures of a state that a plan changes, by name."""
     return {
         "mergeable_file_count": plan.mergeable_file_count,
         "mergeable_bytes": plan.bytes_removed,
@@ -241,7 +241,7 @@ def _trusts_readers(state: TableState) -> bool:
 
 
 def _bound_times(state: TableState, policy: Compaction) -> int:
-    """How many times the knobs' numbers of files and hours a table may wait for its readers' losses."""
+    """The multiple of the knobs' numbers of files and hours for which a table may wait for its readers' losses."""
     if not _trusts_readers(state):
         return 1
     return policy.bound_times if state.readers == "declared" else _SEEN_READERS

@@ -1,1 +1,1 @@
-"""Which files of a table are to be deleted, by which mode and at what price, and why."""
+"""The files of a table that are to be deleted, by which mode and at what price, and why."""

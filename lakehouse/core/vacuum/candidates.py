@@ -1,4 +1,4 @@
-"""Which of the objects in a table's folder go, told apart one by one as they are listed."""
+"""The objects in a table's folder that go, told apart one by one as they are listed."""
 
 import re
 from collections import Counter
@@ -155,6 +155,6 @@ class Selection:
 
 
 def checksum_name(name: str) -> str:
-    """Where Hadoop keeps the checksum of a local file. Source: Hadoop, ChecksumFileSystem.getChecksumFile."""
+    """The name under which Hadoop keeps the checksum of a local file. Source: Hadoop, ChecksumFileSystem.getChecksumFile."""
     folder, slash, last = name.rpartition("/")
     return f"{folder}{slash}.{last}.crc"

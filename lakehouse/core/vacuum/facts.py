@@ -1,4 +1,4 @@
-"""What a vacuum is decided by: the table's books, the report, the vacuum before, and who still reads what was removed."""
+"""The facts by which a vacuum is decided: the table's books, the report, the vacuum before, and who still reads what was removed."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -167,7 +167,7 @@ def removed_by_log(facts: VacuumFacts) -> dict[str, int]:
 
 
 def _removed_ms(table_files: TableFiles, name: str, since_ms: int) -> int:
-    """When a file was removed, by its tombstone, since its name may have been written again; nobody writes the names of one try twice."""
+    """A file's removal time, by its tombstone, since its name may have been written again; nobody writes the names of one try twice."""
     removed_ms = table_files.stones.get(name, table_files.removed_vectors.get(name))
     return removed_ms or (since_ms if written_once(name) else 0)
 
@@ -209,7 +209,7 @@ class RemovedSince:
 
 
 def objects_by_log(facts: VacuumFacts, *, bucket: str) -> Iterable[StoredObject]:
-    """What the log says should still lie in storage of what was removed; a size of 0 is unknown.
+    """The removed files that should still lie in storage by the log; a size of 0 is unknown.
 
     A file is never younger than its removal, so the time of that stands for its own.
     """

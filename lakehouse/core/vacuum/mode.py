@@ -1,4 +1,4 @@
-"""Which mode a vacuum takes: the cheapest that is valid for this table now, each with its price or why it is not."""
+"""The mode that a vacuum takes: the cheapest that is valid for this table now, each with its price or why it is not."""
 
 from dataclasses import asdict, dataclass
 from math import ceil
@@ -24,7 +24,7 @@ _EARLY = 0.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
-    """What a vacuum by `mode` would take before it knows what lies in storage; `why_not` is empty if it is valid."""
+    """The expected cost of a vacuum by `mode` before it knows what lies in storage; `why_not` is empty if it is valid."""
 
     mode: type_of_mode
     why_not: str

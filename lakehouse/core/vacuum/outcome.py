@@ -1,4 +1,4 @@
-"""What a vacuum really did, beside its plan."""
+"""The real effect of a vacuum, beside its plan."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from lakehouse.core.vacuum.plan import VacuumPlan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumOutcome:
-    """What a vacuum did, as the journal has it, beside its plan; `spared` and `failed` are files of the plan that stayed, and why."""
+    """The effect of a vacuum, as the journal has it, beside its plan; `spared` and `failed` are files of the plan that stayed, and why."""
 
     plan: VacuumPlan
     record: VacuumRecord

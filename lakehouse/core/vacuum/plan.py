@@ -1,4 +1,4 @@
-"""What a vacuum will delete, file by file, before anything is touched.
+"""The files that a vacuum will delete, one by one, before anything is touched.
 
 **Safety properties**
 - Only what the shared classifier (`core/inventory/classify.py`) calls reclaimable goes, and only if it was last modified before the
@@ -33,7 +33,7 @@ from lakehouse.core.vacuum.mode import DELETE_KEYS, Quote
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumPlan(Explained):
-    """What a vacuum of `table` at `version` deletes; no files means nothing to do, and `reason` says why.
+    """The files that a vacuum of `table` at `version` deletes; none means nothing to do, and `reason` says why.
 
     What was removed before `horizon_ms` goes. `requests`, `seconds` and `usd` are predicted for this mode; `quotes` were those of all
     modes before storage was looked at. `notes` are sentences that a person should read before saying yes. `lists_saved` are the requests
@@ -104,7 +104,7 @@ def plan_vacuum(
     settled_ms: int = 0,
     prices: Prices = DEFAULT_PRICES,
 ) -> VacuumPlan:
-    """What goes of `objects`, by the mode's quote. Unless the mode is LITE, live files written before `settled_ms` must be among them.
+    """The plan for `objects`, by the mode's quote. Unless the mode is LITE, live files written before `settled_ms` must be among them.
 
     Raises:
         Refused: the retention is unknown or too short, a table feature is unknown, or the report lacks live files.
@@ -155,7 +155,7 @@ def plan_rest(
 
 
 class LaterFacts:
-    """What newer facts say of the files of a plan, just before they go. `horizon_ms` is the plan's, `now_ms` the clock of then."""
+    """The word of newer facts on the files of a plan, just before they go. `horizon_ms` is the plan's, `now_ms` the clock of then."""
 
     def __init__(self, facts: VacuumFacts, *, horizon_ms: int, now_ms: int) -> None:
         self._classifier = _classifier(facts, now_ms=now_ms, horizon_ms=horizon_ms)
@@ -163,7 +163,7 @@ class LaterFacts:
         self._allows_any = facts.table_files.retention_ms is not None and not unknown_features(facts.log.snapshot.features)
 
     def allow(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """Those of the files that may still go, each of Hadoop's checksums with its file."""
+        """The files that may still go, each of Hadoop's checksums with its file."""
         return [each for each in candidates if self._allows_any and self._allows(each)]
 
     def _allows(self, each: Candidate) -> bool:

@@ -38,7 +38,7 @@ _spark = cache(spark_resource)  # that of all calls: the assets of one job may n
 # The tables of all calls, by the root of their lake: a vacuum of one call's keeps the files that another's borrow.
 _TABLES: dict[str, dict[str, Table]] = {}
 _URI_KEYS = ("dagster/uri", "uri")
-# Where Delta tables lie. Source: Delta Lake 4.4.0, docs, "Storage configuration"
+# The storages of Delta tables. Source: Delta Lake 4.4.0, docs, "Storage configuration"
 _STORAGES = ("s3", "file:", "gs:", "abfs", "wasb", "adl:", "hdfs:", "dbfs:", "oci:", "cos")
 VACUUM_CRON = "0 5 * * *"
 

@@ -150,7 +150,7 @@ def _changed(tables: Sequence[Table], lake: Lake, seen: Mapping[str, _Seen], *, 
 
 
 def _observe(table: Table, lake: Lake, before: _Seen | None) -> tuple[_Seen, list[dg.AssetObservation | dg.AssetCheckEvaluation]]:
-    """What a tick tells of one table.
+    """A tick's sight of one table, and the events that tell it.
 
     Raises:
         Transient: storage does not answer.
@@ -174,7 +174,7 @@ def _observe(table: Table, lake: Lake, before: _Seen | None) -> tuple[_Seen, lis
 
 
 def _read_cursor(cursor: str | None) -> dict[str, _Seen]:
-    """What was seen before; a cursor that cannot be read costs one reading of every log."""
+    """The tables as seen before; a cursor that cannot be read costs one reading of every log."""
     try:
         told = json.loads(cursor or "{}")
         return {key: _Seen(**{**each, "newest": each["newest"] and LogFile(**each["newest"])}) for key, each in told.items()}

@@ -16,7 +16,7 @@ _TABLES_DRAWN = 12
 
 
 def inventory_metadata(outcome: "InventoryOutcome", *, now_ms: int) -> type_of_metadata:
-    """What an inventory found, in sums, by part and by storage class, and where the bytes lie as a picture."""
+    """The findings of an inventory, in sums, by part and by storage class, and where the bytes lie as a picture."""
     found, load = outcome.reconciliation, outcome.load
     shares = [*(share for table in found.tables for share in table.shares), *found.unclaimed]
     parts, classes = Counter[str](), Counter[str]()

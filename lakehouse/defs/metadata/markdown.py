@@ -16,7 +16,7 @@ from lakehouse.report.chart import bar_chart, stacked_bar_chart
 # Text that is Markdown already; whatever is not is made so by `markdown_text`.
 Markdown = NewType("Markdown", str)
 
-# What can begin something within a line: code, emphasis, a link, an image, a tag, an entity, a cell's end, an escape.
+# The characters that can begin something within a line: code, emphasis, a link, an image, a tag, an entity, a cell's end, an escape.
 # Source: CommonMark 0.31, "Backslash escapes" and "Inlines"; GitHub Flavored Markdown, "Tables" and "Strikethrough".
 _ACTING = re.compile(r"[\\`*_\[\]<>&|~]")
 

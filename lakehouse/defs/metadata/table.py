@@ -49,14 +49,14 @@ _COMPACTION_NUMBERS = (
 )
 _VACUUM_NUMBERS = ("mode", "files", "actual_files", "bytes", "actual_bytes", "actual_usd", "list_requests_saved", "list_seconds_saved")
 _STATE_TIMES = ("oldest_small", "last_compaction")
-# What the sensor knows by itself.
+# The fields that the sensor knows by itself.
 _DECLARED = ("table", "prices", "readers", "lost_openings", "opening_seconds", "on_s3")
 # A page of them says enough; the terminal's dry run has all.
 _PATHS = 1_000
 
 
 def declared_metadata(table: Table, lake: Lake) -> type_of_metadata:
-    """What is known of a table before it exists: where it lies, what it is called, its policy."""
+    """The facts of a table before it exists: its address, its name, its policy."""
     policy = policy_for(table.layer, table.compaction)
     knobs = {each.name: getattr(policy, each.name) for each in fields(policy)}
     return {
@@ -70,9 +70,9 @@ def declared_metadata(table: Table, lake: Lake) -> type_of_metadata:
 
 
 def table_metadata(table: Table, assessed: Assessment) -> type_of_metadata:
-    """What a table is made of at one version, for its materializations and observations alike.
+    """The facts of a table at one version, for its materializations and observations alike.
 
-    When it was last compacted stands here, too, so that whoever lost Dagster's older records knows it after the next event.
+    The time of its last compaction stands here, too, so that whoever lost Dagster's older records knows it after the next event.
     """
     facts, snapshot, health = assessed.facts, assessed.facts.snapshot, assessed.health
     strategy = strategy_in_force(table, facts).strategy
@@ -113,7 +113,7 @@ def state_metadata(state: TableState, rewrites: Rewrites) -> dg.MetadataValue:
 
 
 def sensed_state(table: str, facts: NewestFacts | None) -> tuple[TableState, Rewrites]:
-    """What the compaction sensor decides by, as the newest event of a table tells it, and the bytes that were rewritten for nothing."""
+    """The state that the compaction sensor decides by, as a table's newest event tells it, and the bytes rewritten for nothing."""
     told: dict[str, Any] = {} if facts is None else facts.values.get("lakehouse/state") or _state_of_older_program(facts)
     cold, driven, rewrites = told.get("once_cold"), told.get("sensor_driven"), told.get("rewrites", {})
     openings = told.get("openings")
@@ -146,7 +146,7 @@ def _column_schema(table: Table, snapshot: Snapshot) -> dg.TableSchema:
 
 
 def vacuum_metadata(outcome: VacuumOutcome, prices: Prices) -> type_of_metadata:
-    """What one vacuum was to do and did; at most a thousand files of each kind are named."""
+    """The plan and the work of one vacuum; at most a thousand files of each kind are named."""
     plan, record, document = outcome.plan, outcome.record, outcome.as_json()
     named = {"paths": document["paths"][:_PATHS]}
     named |= {kind: dict(islice(document[kind].items(), _PATHS)) for kind in ("spared", "failed")}
@@ -168,7 +168,7 @@ def vacuum_metadata(outcome: VacuumOutcome, prices: Prices) -> type_of_metadata:
 
 
 def write_metadata(outcome: WriteOutcome) -> type_of_metadata:
-    """What one run of a table's write did."""
+    """The outcome of one run of a table's write."""
     # A landing area may be full of foreign files; the journal names all of them, the page the first.
     named = markdown_table(["file", "bytes", "why"], [[each.name, str(each.size_bytes), each.why] for each in outcome.set_aside[:20]])
     rare = {
@@ -230,7 +230,7 @@ def _picture(health: Health) -> tuple[Markdown, ...]:
 
 
 def _summary_table(health: Health, state: TableState) -> Markdown:
-    """What a person wants to know first: how the table is, what lies in it, and what happens to it next."""
+    """The facts that a person wants first: how the table is, what lies in it, and what happens to it next."""
     after = "" if state.files_after is None else f", {state.files_after} after a compaction"
     compacted = "the log remembers none" if state.last_compaction_ms is None else utc_text(state.last_compaction_ms)
     rows = [

@@ -62,7 +62,7 @@ def is_table(store: Store, folder: str) -> bool:
 
 
 def facts_of(lake: Lake, table: Table) -> TableFacts | None:
-    """What the log of a table says; `None` where the lake has not written it yet. One of others that is not there is refused."""
+    """The facts of a table by its log; `None` where the lake has not written it yet. One of others that is not there is refused."""
     facts = lake.facts(table.key)
     if facts is None and isinstance(table.write, Adopted):
         raise no_table(table.write.uri)

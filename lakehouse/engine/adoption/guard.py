@@ -1,4 +1,4 @@
-"""What has to hold before a table that others write is touched, asked each time just before.
+"""The conditions for touching a table that others write, asked each time just before.
 
 **Safety properties**
 - A table that lies in another lake is that lake's to look after: two drivers on one table lose commits.

@@ -15,7 +15,7 @@ from lakehouse.engine.table_health import health_of
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.table_facts import plan
 
-# What a run of vacuums knows of all tables is one thread's; tables are looked at by several.
+# The facts of a run of vacuums on all tables are one thread's; tables are looked at by several.
 _ONE_AT_A_TIME = Lock()
 
 

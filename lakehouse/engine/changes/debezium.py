@@ -90,7 +90,7 @@ class _Event:
         return F.when(self.code() == "d", self.field(f"before.{quote(name)}")).otherwise(self.field(f"after.{quote(name)}"))
 
     def committed_ms(self) -> "Column":
-        """When the change was committed, or else when Debezium saw it; null for what is no time."""
+        """The time at which the change was committed, or else seen by Debezium; null for what is no time."""
         told = self.source("ts_ms") if self.changes.unwrapped else F.coalesce(self.source("ts_ms"), self.field("ts_ms"))
         return F.when(told.between(_FIRST_MS, _LAST_MS), told)
 

@@ -119,7 +119,7 @@ def refuse_late(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, l
     deletions = remembered(lake, spark, table.key, batch)
     if deletions is None or (marks := deletions.where(f"{REMEMBERED_AT} IS NULL")).isEmpty():
         return lines
-    # When the last deletion that is forgotten was loaded, and the greatest position of them: null where an older program forgot them.
+    # The load time of the last deletion that is forgotten, and the greatest position of them: null where an older program forgot them.
     until = marks.agg(F.max(OWN[2]).alias(_UNTIL_TIME), F.max(POSITION).alias(_UNTIL_POSITION))
     keys = [*map(quote, write.keys)]
     known = table_at(spark, facts.snapshot).select(*keys).unionByName(deletions.select(*keys)).distinct().withColumn(_KNOWN, F.lit(True))

@@ -28,7 +28,7 @@ _TOMBSTONE = "tombstone"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeCounts:
-    """What is in a batch: records that are changes or tombstones, others, and of the former what asks for more than a merge.
+    """The content of a batch: records that are changes or tombstones, others, and of the former what asks for more than a merge.
 
     `rescued` have fields that no other column has. `first_key` are the least and the greatest value of the first key, `None` where it does
     not tell files apart.

@@ -1,4 +1,4 @@
-"""What data files hold: counts and sums of hashes that no order of rows changes. Arrow reads them, and not the Spark that wrote them.
+"""The content of data files: counts and sums of hashes that no order of rows changes. Arrow reads them, and not the Spark that wrote them.
 
 Equal sums of two sets of files mean equal rows, as far as 64 bits can tell. Others prove nothing: the same rows may be stored in another
 way (without a column that was dropped, by another calendar), and then Spark is asked (`verify`).

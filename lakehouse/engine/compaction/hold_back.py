@@ -87,7 +87,7 @@ def refuse_vacuum(lake: Lake, table: Table) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class Attempt:
-    """How far a compaction has got: what it is to rewrite, since when, and whether its statement lost the server."""
+    """The progress of a compaction: what it is to rewrite, since when, and whether its statement lost the server."""
 
     started: float = field(default_factory=time.monotonic)
     planned: CompactionPlan | None = None
@@ -106,7 +106,7 @@ class Attempt:
 
 @contextlib.contextmanager
 def failure_noted(lake: Lake, table_key: str, *, run: str) -> Iterator[Attempt]:
-    """What is raised inside goes into the journal as a failure of `run`, unless it speaks of the caller or the server and not of the table.
+    """An error raised inside goes into the journal as a failure of `run`, unless it speaks of the caller or the server, not of the table.
 
     A server that was lost while the attempt's statement ran speaks of the table, which may be what kills it; not if somebody stopped it.
     A race lost to another writer is neither: whoever lost it notes it, with what it cost.

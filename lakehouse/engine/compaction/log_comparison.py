@@ -1,4 +1,4 @@
-"""What the log says of the rows that a compaction removed, beside what it says of those that it added; no data file is looked at.
+"""The log's word on the rows that a compaction removed, beside that on the rows that it added; no data file is looked at.
 
 Row counts, bounds and null counts are compared by partition. Equal ones mean that no row was lost or doubled, as far as the writers
 counted rightly; a value that changed within the bounds of its column goes unseen. Others prove nothing, since two writers may spell the
@@ -17,14 +17,14 @@ from lakehouse.engine.delta_log.checkpoint import statistics_in
 from lakehouse.engine.delta_log.log_segment import find_segment, log_folder
 from lakehouse.engine.store import Store
 
-# What a table says of a column by the statistics of its files. Source: PROTOCOL.md, "Per-file Statistics".
+# The statistics of a column, from those of a table's files. Source: PROTOCOL.md, "Per-file Statistics".
 _FOLDS: Mapping[str, Any] = {"minValues": min, "maxValues": max, "nullCount": sum}
 
 type_of_facts = tuple[int, Mapping[tuple[str, str], Any]]
 
 
 def equal_by_log(store: Store, snapshot: Snapshot, removed: Sequence[Side], added: Sequence[Side]) -> int | None:
-    """How many rows both sides have, where the log says that they are the same; `None` where it says otherwise, or does not say."""
+    """The row count of both sides, where the log says that they are the same; `None` where it says otherwise, or does not say."""
     try:
         statistics = _statistics(store, snapshot.table, [*removed, *added])
         before, after = (_by_partition(snapshot, sides, statistics) for sides in (removed, added))

@@ -73,7 +73,7 @@ NOT_PROBED = ProbeReading()
 
 
 def probe_compaction(lake: Lake, spark: "SparkSession", outcome: CompactionOutcome, *, asked: bool = False) -> Probe | None:
-    """What the compaction changed for readers, journalled; `None` where it did nothing, or is not due for a probe and none was `asked` for.
+    """The gain of a compaction for readers, journalled; `None` where it did nothing, or is not due for a probe and none was `asked` for.
 
     The outcome has its account. `Transient` is raised where the server is gone.
     """
@@ -114,7 +114,7 @@ def record_probe(lake: Lake, probe: Probe, before: Sequence[Probe] | None = None
 
 
 def read_probes(records: Records, now_ms: int, table_key: str = "") -> dict[str, ProbeReading]:
-    """What the newest probes say of all tables that were probed, or of one: a listing, and a few reads for each.
+    """The newest probes of all tables that were probed, or of one: a listing, and a few reads for each.
 
     A record that cannot be read tells nothing, and holds nobody off: it is the probe that will tell of it.
     """
@@ -144,7 +144,7 @@ def take_pairs(
     last = scan_before() + scan_after()
     pairs: list[tuple[float, float]] = []
     while len(pairs) < _MOST_PAIRS and clock() + last <= deadline and not _known(pairs):
-        # Whoever goes first has the colder caches, so it is each in turn.
+        # The side that goes first has the colder caches, so it is each in turn.
         first, second = (scan_before, scan_after) if len(pairs) % 2 == 0 else (scan_after, scan_before)
         seconds = (first(), second())
         pairs.append(seconds if len(pairs) % 2 == 0 else (seconds[1], seconds[0]))

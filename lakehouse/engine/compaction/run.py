@@ -54,13 +54,13 @@ if TYPE_CHECKING:
 
 
 def plan(lake: Lake, table: Table) -> CompactionPlan | None:
-    """What a compaction would do now, from the log alone; `None` where there is no table."""
+    """The compaction that would run now, from the log alone; `None` where there is no table."""
     facts = lake.facts(table.key)
     return None if facts is None else plan_table(table, facts.snapshot, facts.history, now_ms=now_ms())
 
 
 def compact(lake: Lake, spark: "SparkSession", table: Table, *, owner: str | None = None) -> CompactionOutcome:
-    """What a compaction of `table` did, beside its plan; a plan that does nothing is not an error. `owner` says who asks.
+    """The outcome of a compaction of `table`, beside its plan; a plan that does nothing is not an error. `owner` says who asks.
 
     Where another writer changes a file first, it is tried again with less, a few times; what that wasted is in the outcome.
 
@@ -196,7 +196,7 @@ def _plan(table: Table, facts: TableFacts, losses: Sequence[Loss]) -> Compaction
 def _loss(
     before: TableFacts, after: TableFacts, planned: CompactionPlan, commits: Sequence[Commit], seconds: float, *, run: str, why: str
 ) -> Loss:
-    """What a conflict cost: all of the plan but what was committed before it, and that share of the time."""
+    """The cost of a conflict: all of the plan but what was committed before it, and that share of the time."""
     meanwhile = after.history.between(before.snapshot.version, after.snapshot.version) or ()
     wasted_bytes = max(0, planned.bytes_removed - sum(commit.removed_bytes for commit in commits))
     ended = CompactionTry(

@@ -1,4 +1,4 @@
-"""What data files hold by Spark's word: rows and sums of hashes by partition, as `content_hash` gives them by Arrow's.
+"""The content of data files by Spark's word: rows and sums of hashes by partition, as `content_hash` gives them by Arrow's.
 
 Spark knows deletion vectors, renamed columns and other calendars. A file that its answer does not name counts as unknown, never as no
 rows, unless the file itself says that it has none.
@@ -66,7 +66,7 @@ def spark_sums(lake: Lake, spark: "SparkSession", snapshot: Snapshot, sides: Seq
 
 
 def _sum_of(lake: Lake, snapshot: Snapshot, file: DataFile, answer: Mapping[str, type_of_sum]) -> type_of_sum:
-    """What Spark's answer says of a file. It names no file without rows, so of one that it does not name the file itself is asked."""
+    """The sum of a file by Spark's answer. It names no file without rows, so of one that it does not name the file itself is asked."""
     place = _place(snapshot, file.path)
     if place in answer:
         return answer[place]

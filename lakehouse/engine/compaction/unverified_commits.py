@@ -1,4 +1,4 @@
-"""What is still to be verified: `_lakehouse/unverified/<layer>/<name>.json`, a compaction that may have committed; gone once compared."""
+"""The note of a compaction to verify: `_lakehouse/unverified/<layer>/<name>.json`, of one that may have committed; gone once compared."""
 
 import contextlib
 import json

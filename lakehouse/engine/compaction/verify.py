@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 def verify(
     lake: Lake, spark: "SparkSession", before: Snapshot, after: TableFacts, commits: Sequence[Commit], ahead: ReadAhead | None = None
 ) -> Comparison:
-    """What was found to be the same. `before` is the table that was planned for, `commits` what was committed, `after` the table since.
+    """The rows found to be the same. `before` is the table that was planned for, `commits` are those made, `after` is the table since.
 
     The commits say what is to be compared, and `ahead` has read the files removed, if they are those that were planned.
 
@@ -115,7 +115,7 @@ def verify_left(lake: Lake, spark: "SparkSession", table_key: str) -> None:
 
 
 def undo(lake: Lake, spark: "SparkSession", before: Snapshot, commits: Sequence[Commit], faulty: Commit, why: str) -> str:
-    """What happened, after the version before was restored, where that loses nobody's rows."""
+    """A sentence on the version before, which is restored where that loses nobody's rows."""
     version, mark = faulty.version - 1, uuid4().hex
     found = f"compaction of {before.table}: version {faulty.version} was to have the rows of version {version}, but {why}"
     now = lake.facts(before.table)
@@ -209,7 +209,7 @@ def _side(lake: Lake, before: Snapshot, after: TableFacts, version: int, paths: 
 
 
 def _equal_rows(lake: Lake, snapshot: Snapshot, removed: Sequence[Side], added: Sequence[Side], ahead: ReadAhead | None) -> int | None:
-    """How many rows both sides have, where Arrow finds that they are the same; `None` where it does not."""
+    """The row count of both sides, where Arrow finds that they are the same; `None` where it does not."""
     before, after = ([file for side in sides for file in side.files] for sides in (removed, added))
     there = sums_of(lake.store, snapshot, after)
     if there is None:

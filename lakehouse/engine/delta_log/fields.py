@@ -7,7 +7,7 @@ reads a file turns that into `Broken` with the file's name, which names table an
 from collections.abc import Mapping
 from typing import Any
 
-# What code runs into that takes a damaged or foreign file for an action; nesting without end is among it.
+# The errors of code that takes a damaged or foreign file for an action; nesting without end raises one.
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 type_of_pairs = tuple[tuple[str, str | None], ...]

@@ -1,4 +1,4 @@
-"""Which files of a `_delta_log` folder make the newest version: one checkpoint and the commits after it."""
+"""The files of a `_delta_log` folder that make the newest version: one checkpoint and the commits after it."""
 
 import re
 from collections import defaultdict

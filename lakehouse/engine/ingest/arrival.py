@@ -1,4 +1,4 @@
-"""Which landed batches a table holds, as its own log tells it.
+"""The landed batches that a table holds, as its own log tells it.
 
 **Safety properties**
 - A table whose log does not tell it is not loaded: nobody guesses whether its rows are there.

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """What a commit stands for: `version` rises with each, under one `app_id`."""
+    """The transaction id of a commit: `version` rises with each, under one `app_id`."""
 
     app_id: str
     version: int
@@ -186,7 +186,7 @@ def check_shape(frame: "DataFrame", table: Table, snapshot: Snapshot | None, *, 
 def outcome_of(
     lake: Lake, spark: "SparkSession", table: Table, *, before: TableFacts | None, after: TableFacts | None, explanation: Explanation
 ) -> WriteOutcome:
-    """What was written between two readings of the table's log; a new table gets what could not be given to it at its making."""
+    """The outcome of the commits between two readings of the table's log; a new table gets what could not be given to it at its making."""
     if before is None:
         after = apply_strategy(lake, spark, table, after)
     known = -1 if before is None else before.snapshot.version

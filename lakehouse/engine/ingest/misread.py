@@ -29,7 +29,7 @@ _LAST_SECOND, _FIRST_SECOND = 253_402_300_799, -62_135_596_800  # the years 9999
 _HUGE = r"[-+]?[\d.]+[eE][-+]?\d{4,}"
 # A type with a DECIMAL among its members.
 _NESTED_DECIMAL = re.compile(r"(?:struct|array|map)\s*<.*\b(?:dec|decimal|numeric)\b", re.IGNORECASE | re.DOTALL)
-# How a value begins that may be misread, by kind.
+# The beginning of a value that may be misread, by kind.
 _JSON_VALUES = {
     "TIMESTAMP": r'"\s*+(?:T\d|\d{1,2}:|[-+]?\d+\s*+")|-?\d{12,}',
     "DATE": r'"(?!\s*+\d{4,7}-\d{1,2}-\d{1,2}\s*+")',

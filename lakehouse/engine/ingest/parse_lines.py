@@ -75,7 +75,7 @@ def named_lines(lines: "DataFrame") -> "DataFrame":
 
 
 def count_lines(lines: "DataFrame") -> tuple[int, int, int]:
-    """How many of the lines are rows, how many are none, and how many rows have fields that no other column has."""
+    """The counts of lines that are rows, of lines that are none, and of rows with fields that no other column has."""
     good = F.col(REASON).isNull()
     found = lines.select(F.count_if(good), F.count_if(~good), F.count_if(good & F.col(RESCUED).isNotNull())).collect()[0]
     return found[0], found[1], found[2]

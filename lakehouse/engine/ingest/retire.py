@@ -42,7 +42,7 @@ from lakehouse.engine.quarantine.entries import QuarantinedBatches, quarantine_k
 from lakehouse.engine.store.portions import in_portions
 
 _FOLDER = "landing-archive"
-# What one archive object holds is in memory twice while it is written and compared.
+# The content of one archive object is in memory twice while it is written and compared.
 _GROUP_BYTES = 64 * 1024 * 1024
 _ASKED_AT_ONCE = 16
 _SCHEMA = pa.schema({"name": pa.string(), "modified": pa.timestamp("ms", "UTC"), "digest": pa.string(), "content": pa.binary()})
@@ -142,7 +142,7 @@ def _is_a_day_old(lake: Lake, marker: str) -> bool:
 
 
 def _archived(lake: Lake, table_key: str, batch: Batch) -> Sequence[LandedFile]:
-    """Those files of a batch that the archive holds as they were loaded."""
+    """The files of a batch that the archive holds as they were loaded."""
     names = [f"{batch.prefix}{file.name}" for file in batch.files]
     try:
         read = [*zip(batch.files, lake.store.read_many(names), strict=True)]

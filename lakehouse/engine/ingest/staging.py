@@ -27,7 +27,7 @@ from lakehouse.engine.ingest.landed_rows import ZSTD, own_types, read_rows
 from lakehouse.engine.store import Store
 from lakehouse.engine.store.portions import in_portions
 
-# What Spark reads; the columns of `_SCHEMA`.
+# The columns of `_SCHEMA`, as Spark reads them.
 STAGED_SCHEMA = (
     "source_file STRING, line BIGINT, landed_at TIMESTAMP, raw STRING, problem STRING, is_object BOOLEAN, undeclared STRING, digest STRING"
 )

@@ -1,4 +1,4 @@
-"""What a table's declaration and its strategy need of it, set on the table and taken back.
+"""The properties and clustering that a table's declaration and strategy need, set and taken back.
 
 1. Properties are set, those of the strategy together with the mark that says so, in one commit.
 2. Then the clustering is changed, and then what is no longer wanted is unset.
@@ -60,7 +60,7 @@ def apply_strategy(lake: Lake, spark: "SparkSession", table: Table, facts: Table
 
 
 def strategy_changes(table: Table, facts: TableFacts) -> PropertyChanges:
-    """What the strategy in force would still change of the table's properties; the declaration's own properties go before it."""
+    """The properties that the strategy in force would still change; the declaration's own properties go before it."""
     is_automatic, declared = policy_for(table.layer, table.compaction).mode == "automatic", declared_properties(table)
     desired = strategy_properties.desired_properties(strategy_in_force(table, facts).strategy) if is_automatic else {}
     undeclared = {name: value for name, value in desired.items() if name not in declared}

@@ -1,4 +1,4 @@
-"""How much a batch or an increment makes Spark read, and the settings for so much."""
+"""The amount that a batch or an increment makes Spark read, and the settings for so much."""
 
 from collections.abc import Mapping, Sequence
 

@@ -52,7 +52,7 @@ _CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 def write_table(
     lake: Lake, spark: "SparkSession", table: Table, *, tell: Callable[[str], None] = lambda _: None, handed_batch: int | None = None
 ) -> WriteOutcome:
-    """What one run of the table's write did, or why it did nothing; `tell` gets a sentence after each batch of a load.
+    """The outcome of one run of the table's write, also where it did nothing; `tell` gets a sentence after each batch of a load.
 
     Raises:
         Refused: others write the table; an input is not there yet; the table that is there has other columns than its declaration, or
@@ -175,7 +175,7 @@ class _Derivation:
 
 
 def next_increment(lake: Lake, table: Table, driver: TableFacts, target: TableFacts | None) -> type_of_increment:
-    """What an `Append` or `Merge` that is there as `target` reads of its first input now; the logs tell, however far back that was.
+    """The increment that an `Append` or `Merge`, there as `target`, reads of its first input now; the logs tell, however far back that was.
 
     Raises:
         Broken: an older copy of the input was put in its place.

@@ -1,4 +1,4 @@
-"""Where the URIs of logs lie in the lake: on a disk a path may lead there through links, and by several spellings."""
+"""The place of each log's URI in the lake: on a disk a path may lead there through links, and by several spellings."""
 
 import os
 from collections.abc import Iterable

@@ -76,7 +76,7 @@ def reconcile_report(
 
 
 def settled_ms(report: Report) -> int:
-    """What was written before this time is in the report, if it is in storage."""
+    """A file that was written before this time is in the report, if it is in storage."""
     return report.created_ms - (SETTLED_MS if report.configuration == SCAN else _SETTLED_ELSEWHERE_MS)
 
 

@@ -120,7 +120,7 @@ def _publish(store: Store, folder: str, files: Sequence[DataPart], *, began_ms: 
 
 
 def _remove_expired(store: Store, folder: str, *, now_ms: int) -> None:
-    """What is old of our own reports goes: first what makes them reports."""
+    """Old reports of our own go: first the files that make them reports."""
     complete = (stamp for name, stamp in stamps_of(store) if name == SCAN and checksum_of(store, name, stamp))
     # Unlike a list of files, a walk has what killed writes left.
     files = [(each.key.removeprefix(f"{store.prefix}{folder}/"), each.modified_ms or now_ms) for each in store.walk(folder)]

@@ -37,7 +37,7 @@ def stamps_of(store: Store, *, after: Mapping[str, str] | None = None) -> list[t
 
 
 def checksum_of(store: Store, configuration: str, stamp: str) -> str | None:
-    """What a report's manifest.checksum says; `None` where there is none, since the report is not complete yet."""
+    """The checksum of a report's manifest; `None` where there is none, since the report is not complete yet."""
     try:
         return store.read(f"{REPORTS}/{store.bucket}/{configuration}/{stamp}/manifest.checksum").decode("ascii", "replace")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""How the journal writes the manifest of a landed batch, and the segment that manifests are folded into.
+"""The form of a landed batch's manifest in the journal, and of the segment that manifests are folded into.
 
 A manifest is a JSON object: the batch's number, the prefix below which its files lie, the files with size, time and digest, the files set
 aside with their reasons, how many records are staged, in how many files, and which files were taken out of it again. Older manifests tell
@@ -106,7 +106,7 @@ def _columns(content: dict[str, Any]) -> tuple[AddedColumn, ...]:
 
 
 def _known(content: int | list[Any]) -> KnownFile:
-    """What a snapshot says of a file; an older one knows its size alone."""
+    """A file as a snapshot tells of it; an older one knows its size alone."""
     if isinstance(content, int):
         return KnownFile(size_bytes=content)
     size_bytes, modified_ms, digest, is_taken = content

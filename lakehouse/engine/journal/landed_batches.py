@@ -72,7 +72,7 @@ class LandedBatches:
         self._listing = _Listing()
 
     def ledger(self) -> Ledger:
-        """What batches were planned for the table, whether or not they arrived in it."""
+        """The batches that were planned for the table, whether or not they arrived in it."""
         with suppress(FileNotFoundError):  # another process may have folded what was listed
             return self._read_ledger()
         try:

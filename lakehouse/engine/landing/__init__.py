@@ -1,1 +1,1 @@
-"""How landed files are found: by listing, and by the messages of a queue."""
+"""The discovery of landed files: by listing, and by the messages of a queue."""

@@ -1,4 +1,4 @@
-"""Which landed files wait to be loaded: by a listing of the prefix, or by the messages of a queue.
+"""The landed files that wait to be loaded: by a listing of the prefix, or by the messages of a queue.
 
 Without a queue the prefix is listed at each look. With one:
 

@@ -19,7 +19,7 @@ _AT_ONCE = 10
 # With any wait SQS asks all of its servers, so that no message is overlooked. A tick of a sensor has 60 seconds, also where SQS is away.
 _WAIT_SECONDS = 1
 _CLIENT = {"retries": {"mode": "standard", "total_max_attempts": 2}, "connect_timeout": 3, "read_timeout": 5}
-# What 25 requests give, in a second or two. Where more waits, a listing is cheaper than to be told of each file.
+# The messages that 25 requests give, in a second or two. A listing of more is cheaper than to be told of each file.
 MOST_MESSAGES = 250
 _PASSING = frozenset({"OverLimit", "RequestThrottled", "ThrottlingException", "Throttling", "KmsThrottled"})
 
@@ -44,7 +44,7 @@ class LandingQueue:
         self.address = address
 
     def receive(self, *, hidden_seconds: int) -> list[Message]:
-        """What waits in the queue, `MOST_MESSAGES` at most; a message that is not deleted comes again after `hidden_seconds`."""
+        """The messages that wait in the queue, at most `MOST_MESSAGES`; one that is not deleted comes again after `hidden_seconds`."""
         found: list[Message] = []
         request = {"QueueUrl": self._url, "MaxNumberOfMessages": _AT_ONCE, "VisibilityTimeout": hidden_seconds}
         with self._translated("ReceiveMessage"):

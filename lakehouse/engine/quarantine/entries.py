@@ -36,7 +36,7 @@ _SCHEMA = "source_file STRING, line BIGINT, reason STRING, raw STRING, undeclare
 
 
 def quarantine_key(table_key: str) -> str:
-    """Where the quarantine of a table lies."""
+    """The key of a table's quarantine."""
     return f"quarantine/{table_key}"
 
 
@@ -157,7 +157,7 @@ def _fields(table: Table) -> "Column":
 
 
 def _path(batch: Batch, file: SetAside) -> str:
-    """Where a file lies; bytes of its name that are no UTF-8 are escaped."""
+    """The path of a file; bytes of its name that are no UTF-8 are escaped."""
     return f"{batch.prefix}{file.name}".encode("utf-8", "backslashreplace").decode()
 
 

@@ -52,7 +52,7 @@ _SHOWN = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """How the rows of a batch are made: `of` gives those of a batch with some of its files, with the columns of the table."""
+    """The making of a batch's rows: `of` gives those of a batch with some of its files, with the columns of the table."""
 
     batch: Batch
     of: "Callable[[Batch], DataFrame]"
@@ -90,7 +90,7 @@ def isolate(lake: Lake, spark: "SparkSession", table: Table, batches: LandedBatc
 
 
 def row_problem(error: BaseException) -> str | None:
-    """What a failed write says of a row's values; `None` if it failed for another reason."""
+    """The words of a failed write on a row's values; `None` if it failed for another reason."""
     from pyspark.errors import PySparkException
 
     if not isinstance(error, PySparkException):

@@ -132,7 +132,7 @@ def put_back(
 
 
 def _put_back(lake: Lake, spark: "SparkSession", table: Table, quarantine: TableFacts, lost: RetriedLines) -> int:
-    """How many lines of one retry were put back; none where they never left this quarantine."""
+    """The number of lines of one retry that were put back; 0 where they never left this quarantine."""
     version = lost.quarantine_version
     if version >= quarantine.snapshot.version:
         return 0

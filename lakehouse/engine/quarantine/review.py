@@ -1,4 +1,4 @@
-"""What a person does about the quarantine of a landed table: to have it read again, or to say that it was taken care of.
+"""A person's work on the quarantine of a landed table: to have it read again, or to say that it was taken care of.
 
 Lines are read again as `engine.quarantine.retry_lines` tells, and files so:
 
@@ -42,7 +42,7 @@ _SHOWN_REASONS = 20
 
 
 def account_of(lake: Lake, table: Table) -> QuarantineAccount | None:
-    """What the log of a table's quarantine tells; `None` if nothing was ever refused."""
+    """The facts of a table's quarantine; `None` if nothing was ever refused."""
     facts = lake.facts(quarantine_key(table.key))
     if facts is None:
         return None
@@ -52,7 +52,7 @@ def account_of(lake: Lake, table: Table) -> QuarantineAccount | None:
 
 
 def show(lake: Lake, spark: "SparkSession", table: Table, files: Sequence[str], *, limit: int) -> dict[str, Any]:
-    """What the quarantine of a table holds: how much of each reason, and the newest `limit` lines and files.
+    """The content of a table's quarantine: how much of each reason, and the newest `limit` lines and files.
 
     Raises:
         Refused: it holds nothing.
@@ -136,7 +136,7 @@ def _held(spark: "SparkSession", facts: TableFacts, files: Sequence[str]) -> "Da
 
 
 def _counts(held: "DataFrame") -> tuple[int, int, int]:
-    """How many entries there are, how many of them are lines, and the last batch that put one there."""
+    """The counts of the entries and of the lines among them, and the last batch that put one there."""
     [(total, lines, upto)] = held.selectExpr("count(*)", "count(line)", "coalesce(max(batch), 0)").collect()
     return total, lines, upto
 

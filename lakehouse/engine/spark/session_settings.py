@@ -24,11 +24,11 @@ AUTO_COMPACT_MIN_FILES = "spark.databricks.delta.autoCompact.minNumFiles"
 SHUFFLED_BEFORE_WRITE = "spark.databricks.delta.optimizeWrite.enabled"
 # On: OPTIMIZE reads the files of a bin with all cores, and shuffles their rows to the one that writes; off, one core does both.
 READ_BIN_IN_PARALLEL = "spark.databricks.delta.optimize.repartition.enabled"
-# What a file costs beside its bytes, when files are packed into tasks; 4 MB by default, which makes a task of each 32 small files.
+# The cost of a file beside its bytes, when files are packed into tasks; 4 MB by default, which makes a task of each 32 small files.
 OPEN_COST = "spark.sql.files.openCostInBytes"
 # `dynamic`: an overwrite takes the place of those partitions alone that it has rows for.
 PARTITIONS_OVERWRITTEN = "spark.sql.sources.partitionOverwriteMode"
-# What opening a small file takes, told as bytes that could be read instead.
+# The cost of opening a small file, told as bytes that could be read instead.
 OPEN_BYTES = 64 * 1024
 # Off: an expression over a row that is odd gives null; on, it ends the whole statement, and one row would block its batch for ever.
 ANSI = "spark.sql.ansi.enabled"

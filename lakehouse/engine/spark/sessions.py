@@ -84,7 +84,7 @@ def over_connect(settings: Settings) -> bool:
 
 
 def session_config(settings: Settings) -> dict[str, str]:
-    """What a session builder is given. No secret is among it; for a Connect server it names a session of its own, new with every call."""
+    """The options of a session builder. No secret is among them; for a Connect server they name a session of its own, new at each call."""
     if over_connect(settings):
         return {"spark.remote": _remote(settings, str(uuid.uuid4()))}
     return session_conf(settings, jars.fetch())
@@ -276,7 +276,7 @@ def _grpc_code(error: BaseException) -> str | None:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says in short; of an error that only says that it waited for another one, that other one."""
+    """The first line of an error; of an error that only says that it waited for another one, that other one."""
     told = re.search(r'details = "(.+?)"\n', str(error))  # gRPC's own text begins with the name of a Python class
     line = told[1] if told else (str(error).splitlines() or [type(error).__name__])[0]
     if line.rstrip().endswith(_WAITED):
@@ -285,7 +285,7 @@ def first_line(error: BaseException) -> str:
 
 
 def causes_of(error: BaseException) -> list[tuple[str, str]]:
-    """What an error and each of its causes on the server say, outermost first, each with its error condition, "" where it has none."""
+    """The messages of an error and its causes on the server, outermost first, each with its error condition, "" where it has none."""
     # Over Connect, and of a driver in this process. The names of Java's classes are left out.
     trace = getattr(error, "_stacktrace", None) or getattr(error, "_stackTrace", None) or ""
     return [(str(error), _condition(error)), *re.findall(r"^Caused by: [\w.$]+: ((?:\[([\w.]+)\])?.+)$", trace, re.MULTILINE)]

@@ -1,4 +1,4 @@
-"""What every store promises, and which names it takes."""
+"""The promises of every store, and the names that it takes."""
 
 from abc import abstractmethod
 from collections import Counter

@@ -45,7 +45,7 @@ _PERMISSIONS = {"list": "s3:ListBucket", "read": "s3:GetObject (and s3:ListBucke
 
 
 def client_options(environ: Mapping[str, str]) -> dict[str, Any]:
-    """What the AWS_ variables say of S3, for `s3_client` and under the names of dagster-aws; boto3 itself finds the keys."""
+    """The settings of S3 by the AWS_ variables, for `s3_client` and under the names of dagster-aws; boto3 itself finds the keys."""
     return {
         "region_name": s3_region(environ),
         "endpoint_url": s3_endpoint(environ),
@@ -106,7 +106,7 @@ class S3Store(Store):
         return sorted(map(self._stored, objects), key=attrgetter("name"))
 
     def find(self, names: Iterable[str]) -> Sequence[StoredFile]:
-        """Those of the files that are there, as `list` gives them, in no more requests than names or than pages of the listing."""
+        """The files that are there, as `list` gives them, in no more requests than names or than pages of the listing."""
         with self._translated("list", self.prefix):
             entries = find_keys(self.client, self.bucket, self.prefix, [self.prefix + name for name in names])
         return [self._stored(entry) for entry in entries if not entry["Key"].endswith("/")]
@@ -232,7 +232,7 @@ class S3Store(Store):
             )
 
     def _delete_batch(self, keys: Sequence[str]) -> dict[str, str]:
-        """What S3 could not delete of at most 1,000 keys: key -> error code; passing errors are asked again, alone."""
+        """The keys that S3 could not delete, of at most 1,000: key -> error code; passing errors are asked again, alone."""
         final: dict[str, str] = {}
         pending: Sequence[str] = keys
         for pause in _PAUSES_SECONDS:

@@ -56,7 +56,7 @@ def walk_keys(client: Any, bucket: str, prefix: str, *, threads: int = THREADS, 
 
 
 def _list(ask: Any, prefix: str, span: _Span, *, pieces: int) -> tuple[Sequence[type_of_entry], Sequence[_Span]]:
-    """What one request lists of a span, and the spans that are left."""
+    """The keys that one request lists of a span, and the spans that are left."""
     answer = ask(span.after, Prefix=prefix)
     listed = answer.get("Contents", ())
     entries = [entry for entry in listed if span.holds(entry["Key"])]
@@ -93,7 +93,7 @@ def _ask(client: Any, after: str, **request: Any) -> Mapping[str, Any]:
 
 
 def find_keys(client: Any, bucket: str, prefix: str, keys: Iterable[str]) -> list[type_of_entry]:
-    """Those of the `keys` below `prefix` that are there, as a listing describes them.
+    """The objects of `keys` below `prefix` that are there, as a listing describes them.
 
     It asks no more often than there are keys, nor than there are pages between the first and the last of them.
     """

@@ -19,7 +19,7 @@ _QUICKLY_PLANNED = {ADAPTIVE: "false", WHOLE_STAGE: "false"}
 
 
 def agreed(spark: "SparkSession", uri: str, table: str, candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Those of the files that Delta would delete, too, each of Hadoop's checksums with its file; `uri` is the table's for statements.
+    """The candidates that Delta would delete, too, each of Hadoop's checksums with its file; `uri` is the table's for statements.
 
     Raises:
         Broken: it would delete none of them, or one that was not asked about.
@@ -56,7 +56,7 @@ def answered(answer: Iterable[str], names: Mapping[str, str], *, location: str, 
 
 
 def _false_folders(location: str, name: str) -> set[str]:
-    """What Delta takes for the folders of a candidate: it cuts off the table's path by the count of its parts, from a name without it.
+    """The paths that Delta takes for a candidate's folders: it cuts off the table's path by the count of its parts, from a name without it.
 
     The file `d=1/a/b/c/e/x` of the table `s3a://b/t` has the false folder `e`, which a dry run names.
     Source: delta-io/delta v4.4.0, VacuumCommand.includeRespectiveDirectoriesWithFilesAndSafetyCheck and getFilesFromInventory,

@@ -1,4 +1,4 @@
-"""What a run of vacuums knows of its lake: read once, and kept current by asking for what changed.
+"""The facts of a lake for a run of vacuums: read once, and kept current by asking for what changed.
 
 1. The newest report of each configuration is read in one pass: the tables that it shows, and the rows of each. Where young ones show all
    that is declared, each upper folder beside is listed for a log; else the lake is.

@@ -1,4 +1,4 @@
-"""What is asked again before each batch goes: the plan is older than the deletion, and others write meanwhile.
+"""The questions asked again before each batch goes: the plan is older than the deletion, and others write meanwhile.
 
 **Safety properties**
 - A file whose folder is a table by now, or a link that leads out of the table's, stays.
@@ -32,7 +32,7 @@ class Recheck:
         self._later: LaterFacts | None = None
 
     def still_going(self, batch: Sequence[Candidate]) -> list[Candidate]:
-        """Those of the batch that may go now; what is gone already is left out, too, and is not spared.
+        """The files of the batch that may go now; what is gone already is left out, too, and is not spared.
 
         The log is asked last: a file that a writer makes again after storage was asked for it, and commits, is found there.
 

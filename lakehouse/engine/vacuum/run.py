@@ -60,7 +60,7 @@ _PAUSES_SECONDS = (0.5, 2.0, 8.0)
 
 
 class _Work:
-    """What one vacuum did and took since now; `spared` and `failed` are name -> why."""
+    """The work of one vacuum since now, and its cost; `spared` and `failed` are name -> why."""
 
     def __init__(self, lake: Lake, table: Table, owner: str | None = None) -> None:
         self._lake, self._table, self._run = lake, table, owner or uuid4().hex
@@ -121,7 +121,7 @@ class _Work:
 def vacuum(
     run: LakeFacts, open_spark: "Callable[[], SparkSession]", table: Table, *, mode: type_of_mode | None = None, owner: str | None = None
 ) -> VacuumOutcome:
-    """What a vacuum of `table` did, beside its plan; where there is nothing to do, no session is opened. `owner` says who asks.
+    """The outcome of a vacuum of `table`, beside its plan; where there is nothing to do, no session is opened. `owner` says who asks.
 
     Raises:
         Refused: there is no table, or it may not be vacuumed now, or not by this mode.
@@ -200,7 +200,7 @@ def _planned(run: LakeFacts, table: Table, mode: type_of_mode | None) -> tuple[V
 
 
 def _agreed(spark: "SparkSession", uri: str, planned: VacuumPlan, spared: dict[str, str]) -> list[Candidate]:
-    """What is left of the plan when Delta was asked."""
+    """The rest of the plan after Delta was asked."""
     going = agreed(spark, uri, planned.table, planned.candidates)
     kept = {each.name for each in planned.candidates} - {each.name for each in going}
     spared |= dict.fromkeys(kept, "Delta would not delete it")

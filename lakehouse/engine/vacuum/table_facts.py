@@ -1,4 +1,4 @@
-"""What is known before the vacuum of one table, and its plan."""
+"""The facts before the vacuum of one table, and its plan."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -42,7 +42,7 @@ class VacuumReading:
 
 
 def plan(run: LakeFacts, table: Table, *, mode: type_of_mode | None = None, gathered: VacuumReading | None = None) -> VacuumPlan | None:
-    """What a vacuum of `table` would delete now, by its cheapest valid mode or the one that is wanted; `None` where there is no table.
+    """The plan of a vacuum of `table` now, by its cheapest valid mode or the one that is wanted; `None` where there is no table.
 
     No Spark is asked; Delta's own answer may spare some of it.
 
@@ -69,7 +69,7 @@ def plan(run: LakeFacts, table: Table, *, mode: type_of_mode | None = None, gath
 
 
 def gather(run: LakeFacts, table: Table) -> VacuumReading | None:
-    """What is known of a table now; `None` where there is none yet.
+    """The facts of a table now; `None` where there is none yet.
 
     Raises:
         Refused: another table of the lake cannot be read, so that what it borrows is unknown.
@@ -161,7 +161,7 @@ def own_folders(lake: Lake, table: str) -> Callable[[str], bool]:
 
 
 def _on_disk(lake: Lake, table: str, objects: Iterable[StoredObject], *, log_only: bool) -> Iterator[StoredObject]:
-    """Those that are there, with what the disk knows of them, which costs nothing; Hadoop's checksums among them.
+    """The objects that are there, with what the disk knows of them, which costs nothing; Hadoop's checksums among them.
 
     What lies behind a link is left out, as a listing leaves it out. Where the log alone decides (`log_only`), so is what was written after
     the removal: the log never told of it.

@@ -52,7 +52,7 @@ def _is_loaded(event: Mapping[str, Any], hour: datetime, first: datetime) -> boo
 
 
 def _position(event: Mapping[str, Any]) -> int:
-    """Where the change stands in the database's log: by time, and within one second in the order of a flight's life."""
+    """The place of the change in the database's log: by time, and within one second in the order of a flight's life."""
     return _seconds(event["event_time"]) * 10 + event["event_rank"]
 
 

@@ -137,8 +137,16 @@ def test_the_sentence_and_the_json_hold_the_same_figures() -> None:
     found = plan([1_000, 2_000])
     assert found.sentence == "2 files (2.9 KiB) merge into 1"
     assert found.as_json() == {
-        "table": "bronze/t", "version": 7, "reason": "MERGEABLE_FILES", "sentence": found.sentence, "statement": "packing",
-        "target_file_bytes": TARGET, "files_removed": 2, "files_added": 1, "bytes_removed": 3_000, "files_left": 0,
+        "table": "bronze/t",
+        "version": 7,
+        "reason": "MERGEABLE_FILES",
+        "sentence": found.sentence,
+        "statement": "packing",
+        "target_file_bytes": TARGET,
+        "files_removed": 2,
+        "files_added": 1,
+        "bytes_removed": 3_000,
+        "files_left": 0,
         "verify": "content",
         "verify_sentence": "every row is compared after the commit, which takes about 0.1 s and 0.000009 USD",
         "estimate": found.estimate.as_json(),

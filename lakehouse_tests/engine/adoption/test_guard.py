@@ -1,4 +1,4 @@
-"""What has to hold before a table that others write is touched. No Spark: each refusal comes before a session is asked for anything."""
+"""The conditions for touching a table that others write. No Spark: each refusal comes before a session is asked for anything."""
 
 from pathlib import Path
 
