@@ -42,7 +42,6 @@ _FIELDS = {
     "engine/journal/": "Journal",
     "core/delta/": "Log reader",
     "engine/delta_log/": "Log reader",
-    "engine/table_health.py": "Log reader",
     "engine/store/": "Stores",
     "engine/store/mounts.py": "Adopted tables",
     "core/adoption/": "Adopted tables",

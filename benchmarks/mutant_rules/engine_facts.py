@@ -238,7 +238,7 @@ RULES = {
             ),
         ),
     ],
-    "lakehouse/engine/table_health.py": [
+    "lakehouse/engine/delta_log/missing_files.py": [
         (
             "uri = unquote(path) if is_absolute(path)",
             "uri = path if is_absolute(path)",

@@ -14,8 +14,9 @@ from lakehouse.defs.dagster_records import runs_in_flight
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.keys import table_key
 from lakehouse.engine.compaction.hold_back import breaker_of
+from lakehouse.engine.delta_log.missing_files import missing_files
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.table_health import Assessment, assess, missing_files
+from lakehouse.engine.table_health import Assessment, assess
 
 _DESCRIPTIONS = {
     "readable": "The log folds, and every file that the table needs is in storage.",

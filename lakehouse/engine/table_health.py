@@ -1,26 +1,21 @@
 """The health of a declared table, and the cost of its compactions, from its log and the journal."""
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from urllib.parse import unquote
 
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import plan_or_refusal
 from lakehouse.core.costs.ledger import RUNS_KEPT, Account, account_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commits
-from lakehouse.core.delta.deletion_vectors import vector_path
-from lakehouse.core.delta.paths import is_absolute, name_below, name_in_table
-from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.delta.table_facts import TableFacts
-from lakehouse.core.errors import LakehouseError, Refused
+from lakehouse.core.errors import LakehouseError
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Rewrites, find_rewrites, tries_of
 from lakehouse.core.scheduling.health import Health, assess_health
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.store import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,26 +60,3 @@ def with_account(lake: Lake, table: Table, outcome: CompactionOutcome) -> Compac
         return outcome
     history = replace(facts.history, commits=tuple(commit for commit in facts.history.commits if commit.version <= newest))
     return replace(outcome, account=account_of(lake, table, replace(facts, history=history)))
-
-
-def missing_files(store: Store, snapshot: Snapshot) -> tuple[str, ...]:
-    """Live data files and deletion vectors that storage does not have: names relative to the table, not encoded, sorted.
-
-    The table's folder is listed once, after the layout was read: a file that a commit since then removed is still
-    there until a vacuum takes it.
-
-    Raises:
-        Refused: a file lies outside the lake (a shallow clone), where this store cannot look.
-    """
-    stored = {file.name for file in store.list(snapshot.table)}
-    return tuple(sorted(name for name in set(_names(snapshot)) if f"{snapshot.table}/{name}" not in stored))
-
-
-def _names(snapshot: Snapshot) -> Iterator[str]:
-    vectors = {file.deletion_vector for file in snapshot.files if file.deletion_vector is not None}
-    for path in (*(file.path for file in snapshot.files), *filter(None, map(vector_path, vectors))):
-        uri = unquote(path) if is_absolute(path) else f"{snapshot.uri}/{unquote(path)}"
-        name = name_in_table(path) or name_below(uri, snapshot.uri)
-        if name is None:
-            raise Refused(f"files of {snapshot.table}: {path} lies outside the table's folder {snapshot.uri}; accepted: files inside it")
-        yield name

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.engine.delta_log import TableFacts, read_facts
+from lakehouse.engine.delta_log.missing_files import missing_files
 from lakehouse.engine.store import DiskStore
-from lakehouse.engine.table_health import missing_files
 
 pytestmark = pytest.mark.spark
 
