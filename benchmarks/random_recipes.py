@@ -239,6 +239,7 @@ class _Draw:
     def _restore(self) -> None:
         self._has("RESTORE")
         self._do("RESTORE TABLE {t} TO VERSION AS OF 1")
+        self._text = "text"  # no column had another name then
 
     def _drop_partition(self) -> None:
         if self._values:
