@@ -1,6 +1,6 @@
 """The parts of a table at one version: live files, tombstones, log debt, properties."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import cast
@@ -113,11 +113,13 @@ class Snapshot:
         return sum(stone.size_bytes or 0 for stone in self.tombstones)
 
 
-def last_removals(removals: Iterable[tuple[str | None, int | None]]) -> dict[str, int | None]:
+def last_removals(names: Sequence[str | None], times_ms: Iterable[int | None]) -> dict[str, int | None]:
     """The last removal of each path or vector, unknown (`None`) if any is: a file may be removed several times. Empty names go."""
-    last: dict[str, int | None] = {}
-    for name, ms in removals:
-        if name:
+    times = [*times_ms]
+    last = dict(zip(names, times, strict=True))
+    if len(last) < len(names):  # seldom
+        last.clear()
+        for name, ms in zip(names, times, strict=True):
             before = last.get(name, 0)
             last[name] = None if ms is None or before is None else max(before, ms)
-    return last
+    return {name: ms for name, ms in last.items() if name} if last.keys() & {"", None} else cast("dict[str, int | None]", last)

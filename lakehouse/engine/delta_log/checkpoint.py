@@ -7,6 +7,7 @@ hold hundreds of thousands of files. Source: PROTOCOL.md, "Checkpoints" and "V2 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any
 from urllib.parse import unquote
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.engine.delta_log.actions import Actions, AddedColumns, added_columns, parse_actions, row_count_of, vector_id
+from lakehouse.engine.delta_log.actions import Actions, AddedColumns, RemovedFile, added_columns, parse_actions, row_count_of, vector_id
 from lakehouse.engine.delta_log.fields import MALFORMED, number, type_of_pairs
 from lakehouse.engine.delta_log.log_segment import LogChanged, Segment
 from lakehouse.engine.store import Store
@@ -25,8 +26,20 @@ _REMOVE = ("path", "deletionTimestamp", "size", *(f"deletionVector.{leaf}" for l
 _BATCH_ROWS = 65_536  # fewer take longer, more take memory
 _SMALL = ("metaData", "protocol", "txn", "domainMetadata", "sidecar")
 
-# Path, deletion vector, time of deletion and size, as a `RemovedFile` begins.
-type_of_removed = tuple[str, str | None, int | None, int | None]
+
+@dataclass(slots=True)
+class RemovedColumns:
+    """Removed files by column; to keep a tuple for each would take a tenth of a large log's reading."""
+
+    paths: list[str] = field(default_factory=list[str])
+    vectors: list[str | None] = field(default_factory=list[str | None])
+    deleted_ms: list[int | None] = field(default_factory=list[int | None])
+    sizes: list[int | None] = field(default_factory=list[int | None])
+
+    def add(self, *columns: Iterable[Any]) -> None:
+        """More files: their paths, vectors, times and sizes."""
+        for own, more in zip((self.paths, self.vectors, self.deleted_ms, self.sizes), columns, strict=True):
+            own += more
 
 
 @dataclass(slots=True)
@@ -34,8 +47,14 @@ class Checkpoint:
     """A checkpoint's content, the files in batches."""
 
     adds: list[AddedColumns] = field(default_factory=list[AddedColumns])
-    removes: list[type_of_removed] = field(default_factory=list[type_of_removed])
+    removes: RemovedColumns = field(default_factory=RemovedColumns)
     small: Actions = field(default_factory=Actions)
+
+
+def columns_of(removes: Iterable[RemovedFile]) -> tuple[Sequence[Any], ...]:
+    """Paths, vectors, times and sizes of removed files."""
+    columns = ("path", "vector", "deleted_ms", "size_bytes")
+    return tuple([*map(attrgetter(name), removes)] for name in columns)
 
 
 def read_checkpoint(store: Store, segment: Segment) -> Checkpoint:
@@ -71,7 +90,7 @@ def _read_into(checkpoint: Checkpoint, store: Store, name: str) -> None:
     if name.endswith(".json"):
         actions = parse_actions(data, name)
         checkpoint.adds.append(added_columns(actions.adds))
-        checkpoint.removes += [remove[:4] for remove in actions.removes]
+        checkpoint.removes.add(*columns_of(actions.removes))
         checkpoint.small.learn(actions)
         return
     try:
@@ -89,7 +108,7 @@ def _read_parquet_into(checkpoint: Checkpoint, file: pq.ParquetFile) -> None:
     checkpoint.adds += _counted(file, [_adds(rows) for rows in _batches(file, "add", _ADD)])
     for rows in _batches(file, "remove", _REMOVE):
         paths, times, sizes = _texts(rows, "path"), _numbers_or_none(rows, "deletionTimestamp"), _numbers_or_none(rows, "size")
-        checkpoint.removes += zip(paths, _vector_ids(_vectors(rows)), times, sizes, strict=True)
+        checkpoint.removes.add(paths, _vector_ids(_vectors(rows)), times, sizes)
 
 
 def _batches(file: pq.ParquetFile, kind: str, leaves: Iterable[str]) -> Iterator[pa.StructArray]:
