@@ -70,7 +70,7 @@ def layout_of(lake: Lake) -> Snapshot:
 
 
 def tick(lake: Lake, instance: dg.DagsterInstance, table: Table) -> dg.SensorResult:
-    """What the sensor makes of the table, which was just looked at."""
+    """The decision of the sensor about the table, which was just looked at."""
     metadata = table_metadata(table, assess(lake, table, lake.facts(table.key)))
     instance.report_runless_asset_event(dg.AssetObservation(table_key(table), metadata=metadata))
     return tick_of(compaction_sensor([table], lake), instance)

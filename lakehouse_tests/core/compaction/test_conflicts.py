@@ -1,4 +1,4 @@
-"""What is left to other writers after a compaction lost to them, and when it waits for their next commit."""
+"""The partitions left to other writers after a compaction lost to them, and the times at which it waits for their next commit."""
 
 from dataclasses import replace
 

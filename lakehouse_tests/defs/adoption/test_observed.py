@@ -68,7 +68,7 @@ class Ticks:
 
 @pytest.fixture
 def ticks(lake: Lake, table: Table, orders: LogBuilder, instance: dg.DagsterInstance) -> Ticks:
-    """Those of the one table."""
+    """The ticks of the one table."""
     return Ticks(lake, [table], instance)
 
 

@@ -57,7 +57,7 @@ def log(lake: Lake) -> LogBuilder:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """What a store in memory is asked."""
+    """The questions that a store in memory is asked."""
     asked = list[tuple[str, str]]()
     for kind in ("list", "read", "stat"):
         real = getattr(MemoryStore, kind)

@@ -85,7 +85,7 @@ def test_manifests_of_an_older_program_mean_files_below_the_declared_prefix() ->
     assert ledger.last_taken == "p/old"
     assert ledger.seen["p/old"] == KnownFile(size_bytes=5)
     assert (ledger.seen["p/a"], ledger.seen["landing/events/a"].size_bytes) == (KnownFile(size_bytes=1, modified_ms=2), 10)
-    # What an older program set aside may be tried again by a new name only.
+    # A file that an older program set aside may be tried again by a new name only.
     assert ledger.seen["p/b"] == KnownFile(size_bytes=3, loaded=KnownFile(size_bytes=3))
     assert batches.batch(3).prefix == "p/"
 
