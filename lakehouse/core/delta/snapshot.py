@@ -116,10 +116,12 @@ class Snapshot:
 def last_removals(names: Sequence[str | None], times_ms: Iterable[int | None]) -> dict[str, int | None]:
     """The last removal of each path or vector, unknown (`None`) if any is: a file may be removed several times. Empty names go."""
     times = [*times_ms]
-    last = dict(zip(names, times, strict=True))
-    if len(last) < len(names):  # seldom
-        last.clear()
-        for name, ms in zip(names, times, strict=True):
+    once = dict(zip(names, times, strict=True))
+    if len(once) == len(names) and all(names):  # nearly always, and of many
+        return cast("dict[str, int | None]", once)
+    last: dict[str, int | None] = {}
+    for name, ms in zip(names, times, strict=True):
+        if name:
             before = last.get(name, 0)
             last[name] = None if ms is None or before is None else max(before, ms)
-    return {name: ms for name, ms in last.items() if name} if last.keys() & {"", None} else cast("dict[str, int | None]", last)
+    return last

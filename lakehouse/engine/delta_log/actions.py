@@ -60,6 +60,20 @@ class AddedColumns(NamedTuple):
         return self._replace(**{name: list(compress(getattr(self, name), kept)) for name in self._fields if name != "pairs"})
 
 
+class RemovedColumns(NamedTuple):
+    """`remove` actions, a column per field; a tuple for each would take a tenth of the time that reading a large log takes."""
+
+    path: Sequence[str]
+    vector: Sequence[str | None]
+    deleted_ms: Sequence[int | None]
+    size_bytes: Sequence[int | None]
+
+
+def removed_columns(removes: Sequence[RemovedFile]) -> RemovedColumns:
+    """The same actions, by column."""
+    return RemovedColumns(**{name: [getattr(remove, name) for remove in removes] for name in RemovedColumns._fields})
+
+
 def added_columns(adds: Sequence[AddedFile]) -> AddedColumns:
     """The same actions, by column."""
     columns = {name: [getattr(add, name) for add in adds] for name in AddedColumns._fields if name != "places"}

@@ -7,7 +7,6 @@ hold hundreds of thousands of files. Source: PROTOCOL.md, "Checkpoints" and "V2 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from operator import attrgetter
 from typing import Any
 from urllib.parse import unquote
 
@@ -15,7 +14,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.engine.delta_log.actions import Actions, AddedColumns, RemovedFile, added_columns, parse_actions, row_count_of, vector_id
+from lakehouse.engine.delta_log.actions import (
+    Actions,
+    AddedColumns,
+    RemovedColumns,
+    added_columns,
+    parse_actions,
+    removed_columns,
+    row_count_of,
+    vector_id,
+)
 from lakehouse.engine.delta_log.fields import MALFORMED, number, type_of_pairs
 from lakehouse.engine.delta_log.log_segment import LogChanged, Segment
 from lakehouse.engine.store import Store
@@ -28,33 +36,12 @@ _SMALL = ("metaData", "protocol", "txn", "domainMetadata", "sidecar")
 
 
 @dataclass(slots=True)
-class RemovedColumns:
-    """Removed files by column; to keep a tuple for each would take a tenth of a large log's reading."""
-
-    paths: list[str] = field(default_factory=list[str])
-    vectors: list[str | None] = field(default_factory=list[str | None])
-    deleted_ms: list[int | None] = field(default_factory=list[int | None])
-    sizes: list[int | None] = field(default_factory=list[int | None])
-
-    def add(self, *columns: Iterable[Any]) -> None:
-        """More files: their paths, vectors, times and sizes."""
-        for own, more in zip((self.paths, self.vectors, self.deleted_ms, self.sizes), columns, strict=True):
-            own += more
-
-
-@dataclass(slots=True)
 class Checkpoint:
     """A checkpoint's content, the files in batches."""
 
     adds: list[AddedColumns] = field(default_factory=list[AddedColumns])
-    removes: RemovedColumns = field(default_factory=RemovedColumns)
+    removes: list[RemovedColumns] = field(default_factory=list[RemovedColumns])
     small: Actions = field(default_factory=Actions)
-
-
-def columns_of(removes: Iterable[RemovedFile]) -> tuple[Sequence[Any], ...]:
-    """Paths, vectors, times and sizes of removed files."""
-    columns = ("path", "vector", "deleted_ms", "size_bytes")
-    return tuple([*map(attrgetter(name), removes)] for name in columns)
 
 
 def read_checkpoint(store: Store, segment: Segment) -> Checkpoint:
@@ -90,7 +77,7 @@ def _read_into(checkpoint: Checkpoint, store: Store, name: str) -> None:
     if name.endswith(".json"):
         actions = parse_actions(data, name)
         checkpoint.adds.append(added_columns(actions.adds))
-        checkpoint.removes.add(*columns_of(actions.removes))
+        checkpoint.removes.append(removed_columns(actions.removes))
         checkpoint.small.learn(actions)
         return
     try:
@@ -106,9 +93,7 @@ def _read_parquet_into(checkpoint: Checkpoint, file: pq.ParquetFile) -> None:
             for action in rows.to_pylist(maps_as_pydicts="lossy"):
                 checkpoint.small.take(kind, action)
     checkpoint.adds += _counted(file, [_adds(rows) for rows in _batches(file, "add", _ADD)])
-    for rows in _batches(file, "remove", _REMOVE):
-        paths, times, sizes = _texts(rows, "path"), _numbers_or_none(rows, "deletionTimestamp"), _numbers_or_none(rows, "size")
-        checkpoint.removes.add(paths, _vector_ids(_vectors(rows)), times, sizes)
+    checkpoint.removes += map(_removes, _batches(file, "remove", _REMOVE))
 
 
 def _batches(file: pq.ParquetFile, kind: str, leaves: Iterable[str]) -> Iterator[pa.StructArray]:
@@ -135,6 +120,15 @@ def _adds(rows: pa.StructArray) -> AddedColumns:
         pairs=pairs,
         row_count=counts,
         deleted_row_count=[0 if vector is None else number(vector, "cardinality") for vector in vectors],
+    )
+
+
+def _removes(rows: pa.StructArray) -> RemovedColumns:
+    return RemovedColumns(
+        path=_texts(rows, "path"),
+        vector=_vector_ids(_vectors(rows)),
+        deleted_ms=_numbers_or_none(rows, "deletionTimestamp"),
+        size_bytes=_numbers_or_none(rows, "size"),
     )
 
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, TypeVar
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.partition_values import type_of_partition
 from lakehouse.core.delta.snapshot import DataFile, LogTail, Snapshot, Tombstone, last_removals
-from lakehouse.engine.delta_log.actions import Actions, AddedColumns, AddedFile, RemovedFile, added_columns
-from lakehouse.engine.delta_log.checkpoint import Checkpoint, columns_of
+from lakehouse.engine.delta_log.actions import Actions, AddedColumns, AddedFile, RemovedFile, added_columns, removed_columns
+from lakehouse.engine.delta_log.checkpoint import Checkpoint
 from lakehouse.engine.delta_log.fields import type_of_pairs
 from lakehouse.engine.delta_log.log_segment import Segment
 from lakehouse.engine.delta_log.schema import shape_of
@@ -156,11 +156,9 @@ def _untouched(checkpoint: Checkpoint, later: type_of_later) -> Iterator[AddedCo
 
 def _tombstones(checkpoint: Checkpoint, later: type_of_later, files: Sequence[DataFile]) -> Sequence[Tombstone]:
     """One per path that no live file has, with its last deletion: a path is removed once for each vector it ever had."""
-    before = checkpoint.removes
-    paths, _, times_ms, sizes = columns_of([action for action in later.values() if isinstance(action, RemovedFile)])
-    paths = [*before.paths, *paths]
-    last_ms = last_removals(paths, chain(before.deleted_ms, times_ms))
-    size_of = dict(zip(paths, chain(before.sizes, sizes), strict=True))
+    removes = [*checkpoint.removes, removed_columns([action for action in later.values() if isinstance(action, RemovedFile)])]
+    paths, times_ms, sizes = ([*chain.from_iterable(map(attrgetter(name), removes))] for name in ("path", "deleted_ms", "size_bytes"))
+    last_ms, size_of = last_removals(paths, times_ms), dict(zip(paths, sizes, strict=True))
     for path in last_ms.keys() & map(attrgetter("path"), files):
         del last_ms[path]
     return made_of_columns(Tombstone, len(last_ms), path=last_ms, deleted_ms=last_ms.values(), size_bytes=map(size_of.get, last_ms))
@@ -171,11 +169,9 @@ def _removed_vectors(checkpoint: Checkpoint, commits: Sequence[ReadCommit], file
 
     Of the commits before the checkpoint, too: it drops tombstones by the retention of its time, which may have been a shorter one.
     """
-    before = checkpoint.removes
-    _, vectors, times_ms, _ = columns_of([remove for commit in commits for remove in commit.actions.removes])
-    vectors = [*before.vectors, *vectors]
-    found = [(vector, ms) for vector, ms in zip(vectors, chain(before.deleted_ms, times_ms), strict=True) if vector]
-    last_ms = last_removals([vector for vector, _ in found], (ms for _, ms in found))
+    removes = [*checkpoint.removes, removed_columns([remove for commit in commits for remove in commit.actions.removes])]
+    vectors, times_ms = ([*chain.from_iterable(map(attrgetter(name), removes))] for name in ("vector", "deleted_ms"))
+    last_ms = last_removals(vectors, times_ms)
     for vector in last_ms.keys() & {file.deletion_vector for file in files} if last_ms else ():
         del last_ms[vector]
     return last_ms
