@@ -35,10 +35,14 @@ def main(arguments: Sequence[str]) -> int:
         write_page()
         return 0
     if unknown := [name for name in names if name not in NAMES]:
-        print(f"benchmark {unknown[0]!r} is not known; accepted: {', '.join(NAMES)}", file=sys.stderr)
+        print(
+            f"benchmark {unknown[0]!r} is not known; accepted: {', '.join(NAMES)}", file=sys.stderr
+        )
         return 2
     chosen = [benchmark for benchmark in BENCHMARKS if benchmark.name in (names or NAMES)]
-    return _here(chosen[0], smoke=asked.smoke) if asked.here else _in_turn(chosen, smoke=asked.smoke)
+    return (
+        _here(chosen[0], smoke=asked.smoke) if asked.here else _in_turn(chosen, smoke=asked.smoke)
+    )
 
 
 def _in_turn(chosen: Sequence[Benchmark], *, smoke: bool) -> int:
@@ -46,18 +50,26 @@ def _in_turn(chosen: Sequence[Benchmark], *, smoke: bool) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     for place, benchmark in enumerate(chosen):
-        first_line = (importlib.import_module(f"benchmarks.{benchmark.name}").__doc__ or "").splitlines()[0]
+        first_line = (
+            importlib.import_module(f"benchmarks.{benchmark.name}").__doc__ or ""
+        ).splitlines()[0]
         left = "smoke" if smoke else _left(chosen[place:])
-        print(f"\n== {place + 1} of {len(chosen)}, {left}: {benchmark.name}: {first_line}", flush=True)
+        print(
+            f"\n== {place + 1} of {len(chosen)}, {left}: {benchmark.name}: {first_line}", flush=True
+        )
         began = time.monotonic()
         code = _in_own_process(benchmark, stop, smoke=smoke)
         if stop.is_set():
             rest = ",".join(each.name for each in chosen[place:])
-            print(f"\nstopped; what ran before is recorded. The rest: make bench ONLY={rest}", flush=True)
+            print(
+                f"\nstopped; what ran before is recorded. The rest: make bench ONLY={rest}",
+                flush=True,
+            )
             return 130
         missed += [benchmark.name] if code else []
         print(
-            f"== {benchmark.name}: {f'missed a goal or failed ({code})' if code else 'done'}, {time.monotonic() - began:.0f} s", flush=True
+            f"== {benchmark.name}: {f'missed a goal or failed ({code})' if code else 'done'}, {time.monotonic() - began:.0f} s",
+            flush=True,
         )
     if missed:
         print(f"\nmissed a goal or failed: {', '.join(missed)}")
@@ -67,13 +79,24 @@ def _in_turn(chosen: Sequence[Benchmark], *, smoke: bool) -> int:
 def _left(rest: Sequence[Benchmark]) -> str:
     """The time that these will take, by what their newest run took."""
     before = recorded()
-    left = timedelta(seconds=sum(before[each.name].seconds if each.name in before else each.seconds for each in rest))
+    left = timedelta(
+        seconds=sum(
+            before[each.name].seconds if each.name in before else each.seconds for each in rest
+        )
+    )
     return f"about {left.total_seconds() / 60:.0f} min left, until {datetime.now() + left:%H:%M}"
 
 
 def _in_own_process(benchmark: Benchmark, stop: Event, *, smoke: bool) -> int:
     """Its exit code. Ctrl-C reaches this process alone, which passes it on once, so that the other one can stop its servers."""
-    command = [sys.executable, "-m", "benchmarks", "--here", *(["--smoke"] if smoke else []), benchmark.name]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks",
+        "--here",
+        *(["--smoke"] if smoke else []),
+        benchmark.name,
+    ]
     process = subprocess.Popen(command, start_new_session=True)
     while not stop.is_set():
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -100,15 +123,32 @@ def _here(benchmark: Benchmark, *, smoke: bool) -> int:
         return 130
     seconds = time.monotonic() - start
     command = f"make bench ONLY={benchmark.name}"
-    save(Record(benchmark=benchmark.name, command=command, figures=figures, seconds=seconds, busy=max(busy, busy_share()), began=began))
+    save(
+        Record(
+            benchmark=benchmark.name,
+            command=command,
+            figures=figures,
+            seconds=seconds,
+            busy=max(busy, busy_share()),
+            began=began,
+        )
+    )
     write_page()
     return tell(figures)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("names", nargs="*", help="the benchmarks, by commas or blanks; all without; or `page`")
-    parser.add_argument("--smoke", action="store_true", help="sizes so small that each takes seconds; nothing is recorded")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument(
+        "names", nargs="*", help="the benchmarks, by commas or blanks; all without; or `page`"
+    )
+    parser.add_argument(
+        "--smoke",
+        action="store_true",
+        help="sizes so small that each takes seconds; nothing is recorded",
+    )
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     return parser
 

@@ -56,7 +56,10 @@ def _played(lake: Lake, spark: "SparkSession", rounds: int, random: Random) -> I
                     failed.append(f"{key}: {error}")
                     print(failed[-1], flush=True)
             if number % 20 == 19:
-                print(f"  {number + 1} rounds, {compactor.merged} compactions, {len(failed)} batches failed", flush=True)
+                print(
+                    f"  {number + 1} rounds, {compactor.merged} compactions, {len(failed)} batches failed",
+                    flush=True,
+                )
     differing = sum(len(set(rows.items()) ^ _rows(spark, lake, key)) for key in tables)
     beside, none = f"beside {rounds} batches of changes", {"at_most": 0, "holds_at_any_size": True}
     yield Figure(name=f"rows that differ {beside}", value=differing, **none)
@@ -67,7 +70,9 @@ def _played(lake: Lake, spark: "SparkSession", rounds: int, random: Random) -> I
     yield Figure(name="files in the end, compacted", value=compacted, peers={"left alone": left})
     yield middle("a batch into the table that is compacted", seconds[_COMPACTED], unit="s")
     if len(seconds[_COMPACTED]) == len(seconds[_LEFT]):
-        yield ratio("the same over a batch into the other table", seconds[_COMPACTED], seconds[_LEFT])
+        yield ratio(
+            "the same over a batch into the other table", seconds[_COMPACTED], seconds[_LEFT]
+        )
 
 
 @contextmanager
@@ -94,11 +99,28 @@ def _drawn(random: Random, rows: dict[int, str], number: int) -> str:
     """The events of one batch; `rows` is what the source's table holds after them."""
     lines = list[str]()
     for place in range(_CHANGES):
-        id_, source = random.randrange(_KEYS), {"lsn": number * _CHANGES + place + 1, "ts_ms": 10**12 + number}
+        id_, source = (
+            random.randrange(_KEYS),
+            {"lsn": number * _CHANGES + place + 1, "ts_ms": 10**12 + number},
+        )
         if id_ in rows and random.random() < 0.2:
-            lines.append(json.dumps({"op": "d", "before": {"id": id_, "v": rows.pop(id_)}, "after": None, "source": source}))
+            lines.append(
+                json.dumps(
+                    {
+                        "op": "d",
+                        "before": {"id": id_, "v": rows.pop(id_)},
+                        "after": None,
+                        "source": source,
+                    }
+                )
+            )
         else:
-            event = {"op": "u" if id_ in rows else "c", "before": None, "after": {"id": id_, "v": f"{number}.{place}"}, "source": source}
+            event = {
+                "op": "u" if id_ in rows else "c",
+                "before": None,
+                "after": {"id": id_, "v": f"{number}.{place}"},
+                "source": source,
+            }
             rows[id_] = f"{number}.{place}"
             lines.append(json.dumps(event))
     return "\n".join(lines)
@@ -107,15 +129,28 @@ def _drawn(random: Random, rows: dict[int, str], number: int) -> str:
 def _table(key: str) -> Table:
     return Table(
         key=key,
-        source=Landing(prefix=f"landing/{key}/", format="json", schema="id BIGINT, v STRING", changes=Debezium()),
+        source=Landing(
+            prefix=f"landing/{key}/",
+            format="json",
+            schema="id BIGINT, v STRING",
+            changes=Debezium(),
+        ),
         write=Merge(keys=("id",)),
         compaction=Compaction(min_small_files=2),
-        properties={"delta.enableDeletionVectors": "true"},  # a MERGE adds files, and there is something to compact
+        properties={
+            "delta.enableDeletionVectors": "true"
+        },  # a MERGE adds files, and there is something to compact
     )
 
 
 def _rows(spark: "SparkSession", lake: Lake, key: str) -> set[tuple[int, str]]:
-    rows = [(row.id, row.v) for row in spark.read.format("delta").load(lake.settings.table_uri(key)).select("id", "v").collect()]
+    rows = [
+        (row.id, row.v)
+        for row in spark.read.format("delta")
+        .load(lake.settings.table_uri(key))
+        .select("id", "v")
+        .collect()
+    ]
     assert len(set(rows)) == len(rows), "a row is there twice"
     return set(rows)
 

@@ -20,15 +20,24 @@ def main(rounds: int = 200, seed: int = 1) -> list[Figure]:
     """Each number of the report; no row may be other than the model says, and no compaction unverified."""
     report = _played(rounds=rounds, seed=seed)
     none = {"at_most": 0, "holds_at_any_size": True}
-    judged = {"rows_differing": none, "unverified": none, "statements": {"at_least": rounds // 2 * 2, "holds_at_any_size": True}}
+    judged = {
+        "rows_differing": none,
+        "unverified": none,
+        "statements": {"at_least": rounds // 2 * 2, "holds_at_any_size": True},
+    }
     what = f"beside {rounds} statements of foreign sessions"
-    return [Figure(name=f"{name.replace('_', ' ')} {what}", value=value, **judged.get(name, {})) for name, value in asdict(report).items()]
+    return [
+        Figure(name=f"{name.replace('_', ' ')} {what}", value=value, **judged.get(name, {}))
+        for name, value in asdict(report).items()
+    ]
 
 
 def compare_gaps(rounds: int = 40, seed: int = 1) -> int:
     """Prints how many foreign statements were lost with and without waiting for gaps."""
     for waits in (True, False):
-        with contextlib.nullcontext() if waits else patch.object(run, "await_quiet", lambda *_: 0.0):
+        with (
+            contextlib.nullcontext() if waits else patch.object(run, "await_quiet", lambda *_: 0.0)
+        ):
             report = _played(rounds=rounds, seed=seed, pause_seconds=3.0, rest_seconds=1.0)
         print(f"{'waiting for gaps' if waits else 'without waiting'}: {report}", flush=True)
     return 0

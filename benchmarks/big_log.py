@@ -40,7 +40,13 @@ big = Table(key="bronze/big", source=Landing(prefix="landing/big/", format="json
 """
 
 
-def build(root: Path | str, files: int = FILES, partitions: int = PARTITIONS, tombstones: int = TOMBSTONES, commits: int = COMMITS) -> None:
+def build(
+    root: Path | str,
+    files: int = FILES,
+    partitions: int = PARTITIONS,
+    tombstones: int = TOMBSTONES,
+    commits: int = COMMITS,
+) -> None:
     """A log under `root`: a checkpoint of all files and tombstones at version 1, and `commits` of appends and deletions after it."""
     log = Path(root, KEY, "_delta_log")
     log.mkdir(parents=True)
@@ -49,8 +55,17 @@ def build(root: Path | str, files: int = FILES, partitions: int = PARTITIONS, to
     removes = [_remove(random, number % partitions, number) for number in range(tombstones)]
     _write_checkpoint(log / f"{1:020}.checkpoint.parquet", adds, removes)
     for version in range(1, commits + 2):
-        lines = list(_commit_lines(random, version, partitions, gone=adds[version * 7 : version * 7 + 3] if version > 1 else []))
-        (log / f"{version:020}.json").write_text("\n".join(json.dumps(line, separators=(",", ":")) for line in lines) + "\n")
+        lines = list(
+            _commit_lines(
+                random,
+                version,
+                partitions,
+                gone=adds[version * 7 : version * 7 + 3] if version > 1 else [],
+            )
+        )
+        (log / f"{version:020}.json").write_text(
+            "\n".join(json.dumps(line, separators=(",", ":")) for line in lines) + "\n"
+        )
 
 
 def _day(partition: int) -> str:
@@ -67,7 +82,13 @@ def _add(random: Random, partition: int, number: int) -> dict[str, Any]:
     vector = None
     if number % 20 == 0:
         identity = f"{random.getrandbits(120):030x}"[:20]
-        vector = {"storageType": "u", "pathOrInlineDv": identity, "offset": 1, "sizeInBytes": 40, "cardinality": rows // 30}
+        vector = {
+            "storageType": "u",
+            "pathOrInlineDv": identity,
+            "offset": 1,
+            "sizeInBytes": 40,
+            "cardinality": rows // 30,
+        }
     return {
         "path": f"day={_day(partition)}/{_name(random, number)}",
         "partitionValues": [("day", _day(partition))],
@@ -92,9 +113,14 @@ def _remove(random: Random, partition: int, number: int) -> dict[str, Any]:
     }
 
 
-def _write_checkpoint(path: Path, adds: list[dict[str, Any]], removes: list[dict[str, Any]]) -> None:
+def _write_checkpoint(
+    path: Path, adds: list[dict[str, Any]], removes: list[dict[str, Any]]
+) -> None:
     """One file of as many row groups as Spark writes: the two single actions first, then removes and adds."""
-    rows = [({**add, "stats_parsed": {"numRecords": add["rows"], "minValues": {"id": 1}}}) for add in adds]
+    rows = [
+        ({**add, "stats_parsed": {"numRecords": add["rows"], "minValues": {"id": 1}}})
+        for add in adds
+    ]
     head = [{key: _as_map(value) for key, value in line.items()} for line in _table_actions()]
     columns = {
         "metaData": [line.get("metaData") for line in head] + [None] * (len(adds) + len(removes)),
@@ -108,17 +134,32 @@ def _write_checkpoint(path: Path, adds: list[dict[str, Any]], removes: list[dict
         "remove": REMOVE,
         "add": pa.struct([*ADD, PARSED]),
     }
-    pq.write_table(pa.table({name: pa.array(values, types[name]) for name, values in columns.items()}), path)
+    pq.write_table(
+        pa.table({name: pa.array(values, types[name]) for name, values in columns.items()}), path
+    )
 
 
 def _as_map(value: dict[str, Any]) -> dict[str, Any]:
-    return {name: list(part.items()) if name == "configuration" else part for name, part in value.items()}
+    return {
+        name: list(part.items()) if name == "configuration" else part
+        for name, part in value.items()
+    }
 
 
 def _table_actions() -> Iterator[dict[str, Any]]:
-    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in (("id", "long"), ("day", "date"))]
+    fields = [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in (("id", "long"), ("day", "date"))
+    ]
     features = ["deletionVectors"]
-    yield {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}}
+    yield {
+        "protocol": {
+            "minReaderVersion": 3,
+            "minWriterVersion": 7,
+            "readerFeatures": features,
+            "writerFeatures": features,
+        }
+    }
     yield {
         "metaData": {
             "id": "big",
@@ -131,14 +172,33 @@ def _table_actions() -> Iterator[dict[str, Any]]:
     }
 
 
-def _commit_lines(random: Random, version: int, partitions: int, *, gone: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    yield {"commitInfo": {"timestamp": _NOW_MS + version * 60_000, "operation": "WRITE", "operationParameters": {"mode": "Append"}}}
+def _commit_lines(
+    random: Random, version: int, partitions: int, *, gone: list[dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    yield {
+        "commitInfo": {
+            "timestamp": _NOW_MS + version * 60_000,
+            "operation": "WRITE",
+            "operationParameters": {"mode": "Append"},
+        }
+    }
     for number in range(50 if version > 1 else 0):
         add = _add(random, (version * 50 + number) % partitions, version * 1_000_000 + number)
-        plain = {name: value for name, value in add.items() if value is not None and name not in ("rows", "deletionVector")}
-        yield {"add": {**plain, "partitionValues": dict(add["partitionValues"]), "dataChange": True}}
+        plain = {
+            name: value
+            for name, value in add.items()
+            if value is not None and name not in ("rows", "deletionVector")
+        }
+        yield {
+            "add": {**plain, "partitionValues": dict(add["partitionValues"]), "dataChange": True}
+        }
     for add in gone:
-        remove = {"path": add["path"], "deletionTimestamp": _NOW_MS + version, "dataChange": True, "size": add["size"]}
+        remove = {
+            "path": add["path"],
+            "deletionTimestamp": _NOW_MS + version,
+            "dataChange": True,
+            "size": add["size"],
+        }
         vector = {"deletionVector": add["deletionVector"]} if add["deletionVector"] else {}
         yield {"remove": {**remove, "partitionValues": dict(add["partitionValues"]), **vector}}
 
@@ -151,10 +211,18 @@ def main(runs: int = 5, *sizes: int) -> list[Figure]:
             fresh(build, folder, files, PARTITIONS, files // 3)
             found = _measured(Path(folder), runs)
         for name, measured in found.items():
-            seconds.setdefault(name, []).append((files, statistics.median(wall for wall, _ in measured)))
+            seconds.setdefault(name, []).append(
+                (files, statistics.median(wall for wall, _ in measured))
+            )
         figures += _figures(files, found)
     cost = {"plan": "lakehouse plan", "health": "lakehouse health", "ours": "reading the log"}
-    return [*figures, *(growth(f"{what}, by files", seconds[name], size_of="files") for name, what in cost.items())]
+    return [
+        *figures,
+        *(
+            growth(f"{what}, by files", seconds[name], size_of="files")
+            for name, what in cost.items()
+        ),
+    ]
 
 
 def _measured(root: Path, runs: int) -> dict[str, list[tuple[float, float]]]:
@@ -166,7 +234,13 @@ def _measured(root: Path, runs: int) -> dict[str, list[tuple[float, float]]]:
             found[command].append(_command(root, command))
         for reader in READERS:
             found[reader].append(tuple(fresh(read, reader, str(root))))
-        print("  " + ", ".join(f"{name} {each[-1][0]:.2f} s {each[-1][1]:.0f} MB" for name, each in found.items()), flush=True)
+        print(
+            "  "
+            + ", ".join(
+                f"{name} {each[-1][0]:.2f} s {each[-1][1]:.0f} MB" for name, each in found.items()
+            ),
+            flush=True,
+        )
     return found
 
 
@@ -174,13 +248,31 @@ def _figures(files: int, found: dict[str, list[tuple[float, float]]]) -> Iterato
     seconds = {name: [wall for wall, _ in measured] for name, measured in found.items()}
     most_seconds, most_mb = MOST.get(files, (None, None))
     for command in COMMANDS:
-        yield middle(f"lakehouse {command}, {files:,} files", seconds[command], unit="s", row="P3", at_most=most_seconds)
+        yield middle(
+            f"lakehouse {command}, {files:,} files",
+            seconds[command],
+            unit="s",
+            row="P3",
+            at_most=most_seconds,
+        )
         peak = max(mb for _, mb in found[command])
-        yield Figure(name=f"memory of lakehouse {command}, {files:,} files", value=peak, unit="MB", row="P3", at_most=most_mb)
-    beside = {"deltalake opens the table and lists its files": statistics.median(seconds["deltalake"])}
-    yield middle(f"reading the log, {files:,} files", seconds["ours"], unit="s", row="P3", peers=beside)
+        yield Figure(
+            name=f"memory of lakehouse {command}, {files:,} files",
+            value=peak,
+            unit="MB",
+            row="P3",
+            at_most=most_mb,
+        )
+    beside = {
+        "deltalake opens the table and lists its files": statistics.median(seconds["deltalake"])
+    }
+    yield middle(
+        f"reading the log, {files:,} files", seconds["ours"], unit="s", row="P3", peers=beside
+    )
     name = f"reading the log over deltalake's opening and listing, {files:,} files"
-    yield ratio(name, seconds["ours"], seconds["deltalake"], row="P3", at_most=1.0 if most_seconds else None)
+    yield ratio(
+        name, seconds["ours"], seconds["deltalake"], row="P3", at_most=1.0 if most_seconds else None
+    )
 
 
 def _declare(root: Path) -> None:
@@ -191,11 +283,18 @@ def _declare(root: Path) -> None:
 
 def _command(root: Path, command: str) -> tuple[float, float]:
     """The seconds that one command takes in a process of its own, and its peak in MB."""
-    own = {"LAKEHOUSE_HOME": str(root), "LAKEHOUSE_ROOT": str(root), "LAKEHOUSE_TABLES": "big_tables", "LAKEHOUSE_REPLAY": "off"}
+    own = {
+        "LAKEHOUSE_HOME": str(root),
+        "LAKEHOUSE_ROOT": str(root),
+        "LAKEHOUSE_TABLES": "big_tables",
+        "LAKEHOUSE_REPLAY": "off",
+    }
     path = os.pathsep.join([str(root / "package"), str(Path(__file__).parent.parent)])
     began = time.perf_counter()
     arguments = [sys.executable, "-m", "lakehouse", command, KEY]
-    child = subprocess.Popen(arguments, env={**os.environ, **own, "PYTHONPATH": path}, stdout=subprocess.DEVNULL)
+    child = subprocess.Popen(
+        arguments, env={**os.environ, **own, "PYTHONPATH": path}, stdout=subprocess.DEVNULL
+    )
     _, status, used = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
@@ -214,7 +313,9 @@ def read(reader: str, root: str) -> tuple[float, float]:
         # Arrow imports it when it is needed for the first time.
         import pyarrow.compute  # noqa: F401
 
-        lake = open_lake(parse_settings({"LAKEHOUSE_ROOT": root, "LAKEHOUSE_REPLAY": "off"}, base=Path(root)))
+        lake = open_lake(
+            parse_settings({"LAKEHOUSE_ROOT": root, "LAKEHOUSE_REPLAY": "off"}, base=Path(root))
+        )
         began = time.perf_counter()
         facts = lake.facts(KEY)
         count = facts.snapshot.file_count if facts else 0

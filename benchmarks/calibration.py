@@ -29,7 +29,12 @@ def main(runs: int = 24, budget_seconds: int = 110, most_rows: int = 60_000) -> 
         for number in range(1, runs + 1):
             if number > 1 and time.monotonic() - began > budget_seconds:
                 break
-            _append(spark, lake, files=dice.randint(4, 60), rows_per_file=min(most_rows, dice.choice((2_000, 20_000, 60_000))))
+            _append(
+                spark,
+                lake,
+                files=dice.randint(4, 60),
+                rows_per_file=min(most_rows, dice.choice((2_000, 20_000, 60_000))),
+            )
             compact(lake, spark, _TABLE)
             print(_line(number, _newest(lake)), flush=True)
         errors = [_error(run) * 100 for run in _logged_compactions(lake)]
@@ -38,20 +43,36 @@ def main(runs: int = 24, budget_seconds: int = 110, most_rows: int = 60_000) -> 
     late = errors[_LEARNT:] or errors  # a run that was too short to learn is judged all the same
     name = f"mean error of the seconds that compactions after the first {_LEARNT} were predicted to take"
     return [
-        Figure(name=name, value=statistics.mean(late), unit="%", row="P8", at_most=10, peers={"all of them": statistics.mean(errors)}),
+        Figure(
+            name=name,
+            value=statistics.mean(late),
+            unit="%",
+            row="P8",
+            at_most=10,
+            peers={"all of them": statistics.mean(errors)},
+        ),
         middle("the median of these errors", late, unit="%", row="P8"),
-        Figure(name=f"the same work {len(same)} times, mean distance from its median", value=statistics.mean(off), unit="%", row="P8"),
+        Figure(
+            name=f"the same work {len(same)} times, mean distance from its median",
+            value=statistics.mean(off),
+            unit="%",
+            row="P8",
+        ),
     ]
 
 
 def _append(spark, lake: Lake, *, files: int, rows_per_file: int) -> None:
-    rows = spark.range(0, files * rows_per_file, 1, files).selectExpr("id", "sha2(string(id), 256) AS text", "rand(7) AS number")
+    rows = spark.range(0, files * rows_per_file, 1, files).selectExpr(
+        "id", "sha2(string(id), 256) AS text", "rand(7) AS number"
+    )
     rows.write.format("delta").mode("append").save(lake.settings.table_uri(_TABLE.key))
 
 
 def _again(spark, lake: Lake) -> float:
     """The seconds of the newest compaction, undone and done once more."""
-    spark.sql(statements.restore(lake.settings.table_uri(_TABLE.key), _newest(lake).first_version - 1))
+    spark.sql(
+        statements.restore(lake.settings.table_uri(_TABLE.key), _newest(lake).first_version - 1)
+    )
     compact(lake, spark, _TABLE)
     return _newest(lake).seconds or 0.0
 

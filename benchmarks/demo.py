@@ -38,12 +38,17 @@ def main(compactions: int = 4) -> list[Figure]:
         home, began, waited = Path(folder) / "home", time.monotonic(), dict[str, float]()
         with World(home, LAKEHOUSE_SPARK_MEMORY=_MEMORY) as world, _memory_of(world) as looks:
             waited["the page"] = time.monotonic() - began
-            wait_for("a gold table is there and its checks are green", lambda: _is_gold_green(world))
+            wait_for(
+                "a gold table is there and its checks are green", lambda: _is_gold_green(world)
+            )
             waited["the first gold table with green checks"] = time.monotonic() - began
             if compactions:
                 wait_for("a compaction by the sensor", lambda: steps_of(world.page, home))
                 waited["the first compaction by the sensor"] = time.monotonic() - began
-                wait_for(f"{compactions} compactions by the sensor", lambda: len(steps_of(world.page, home)) >= compactions)
+                wait_for(
+                    f"{compactions} compactions by the sensor",
+                    lambda: len(steps_of(world.page, home)) >= compactions,
+                )
             steps, busy = steps_of(world.page, home), _busy_times(world)
         began = time.monotonic()
         with World(home, LAKEHOUSE_SPARK_MEMORY=_MEMORY):
@@ -51,21 +56,41 @@ def main(compactions: int = 4) -> list[Figure]:
     peak = max(size for _, size in looks)
     resting = [size for at, size in looks if not any(start <= at <= end for start, end in busy)]
     medians = [
-        middle(name, [row[step] for row in steps], unit="s", row="P4", at_most=most) for step, (name, most) in _STEPS.items() if steps
+        middle(name, [row[step] for row in steps], unit="s", row="P4", at_most=most)
+        for step, (name, most) in _STEPS.items()
+        if steps
     ]
     return [
         *medians,
-        *(Figure(name=f"from the start to {what}, new home", value=seconds, unit="s", row="P11") for what, seconds in waited.items()),
-        Figure(name="from the start to the page, the same home again", value=again, unit="s", row="P11"),
-        Figure(name="memory of all processes at peak", value=peak, unit="GB", row="P12", at_most=MOST_PEAK_GB),
-        Figure(name="memory of all processes at rest", value=median(resting or [peak]), unit="GB", row="P12"),
+        *(
+            Figure(name=f"from the start to {what}, new home", value=seconds, unit="s", row="P11")
+            for what, seconds in waited.items()
+        ),
+        Figure(
+            name="from the start to the page, the same home again", value=again, unit="s", row="P11"
+        ),
+        Figure(
+            name="memory of all processes at peak",
+            value=peak,
+            unit="GB",
+            row="P12",
+            at_most=MOST_PEAK_GB,
+        ),
+        Figure(
+            name="memory of all processes at rest",
+            value=median(resting or [peak]),
+            unit="GB",
+            row="P12",
+        ),
     ]
 
 
 def _is_gold_green(world: World) -> bool:
     made = [key for key in GOLD if world.page.materializations(key)]
     checks = world.page.checks() if made else {}
-    return any(all(passed for name, passed in checks.items() if name.startswith(f"{key}:")) for key in made)
+    return any(
+        all(passed for name, passed in checks.items() if name.startswith(f"{key}:")) for key in made
+    )
 
 
 def _busy_times(world: World) -> list[tuple[float, float]]:

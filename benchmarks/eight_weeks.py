@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 START = datetime(2013, 1, 1)
 HOURS_PER_BATCH = 24
 EVERY_20, NIGHTLY = "OPTIMIZE every 20 batches", "OPTIMIZE and VACUUM each night"
-SCRIPTS = {EVERY_20: 20, NIGHTLY: 1}  # as teams have them: after so many batches, whatever the tables look like
+SCRIPTS = {
+    EVERY_20: 20,
+    NIGHTLY: 1,
+}  # as teams have them: after so many batches, whatever the tables look like
 TABLES = (bronze.flight_events, bronze.weather)
 # Readers come after so many batches; 0: never.
 READERS = {"after every batch": 1, "after every fourth": 4, "after every twentieth": 20, "never": 0}
@@ -56,7 +59,9 @@ class Arm:
     lake: Lake
     tables: tuple[Table, ...]
     readers: str | None = None
-    seconds: dict[str, list[float]] = field(default_factory=lambda: {"write": [], "compact": [], "read": []})
+    seconds: dict[str, list[float]] = field(
+        default_factory=lambda: {"write": [], "compact": [], "read": []}
+    )
     read_ms: list[int] = field(default_factory=list[int])
     file_counts: list[int] = field(default_factory=list[int])
 
@@ -67,7 +72,11 @@ class Arm:
     def sum_of(self, what: str, readers: str) -> float:
         """Seconds of all batches but the first, with readers of this kind."""
         every = READERS[readers] if what == "read" else 1
-        return sum(value for batch, value in enumerate(self.seconds[what], start=1) if batch > 1 and every and batch % every == 0)
+        return sum(
+            value
+            for batch, value in enumerate(self.seconds[what], start=1)
+            if batch > 1 and every and batch % every == 0
+        )
 
     def total(self, readers: str) -> float:
         """The seconds of writers, readers of this kind and compactions together."""
@@ -82,17 +91,31 @@ def main(days: int = 56, tables: int = len(TABLES), kinds: int = len(READERS)) -
             # The arm that comes first in a round pays for what is cold; each arm does in turn.
             for arm in arms[batch % len(arms) :] + arms[: batch % len(arms)]:
                 _one_batch(arm, spark, batch)
-            told = (f"{arm.name}{f', {arm.readers}' if arm.readers else ''} {arm.total('after every batch'):.0f} s" for arm in arms)
+            told = (
+                f"{arm.name}{f', {arm.readers}' if arm.readers else ''} {arm.total('after every batch'):.0f} s"
+                for arm in arms
+            )
             print(f"batch {batch}: " + "; ".join(told), flush=True)
         return _figures(arms)
 
 
 def _arms(shared: Lake, tables: Sequence[Table], kinds: Sequence[str]) -> list[Arm]:
     found = list[Arm]()
-    ours = [(OURS, {"reads_per_day": 0}, readers) for readers in kinds]  # all of the readers are known
+    ours = [
+        (OURS, {"reads_per_day": 0}, readers) for readers in kinds
+    ]  # all of the readers are known
     for name, knobs, readers in [*ours, *((name, each, None) for name, each in FIXED.items())]:
-        with_policy = tuple(replace(table, compaction=replace(table.compaction, **knobs)) for table in tables)
-        found.append(Arm(name=name, lake=lake_below(shared, str(len(found))), tables=with_policy, readers=readers))
+        with_policy = tuple(
+            replace(table, compaction=replace(table.compaction, **knobs)) for table in tables
+        )
+        found.append(
+            Arm(
+                name=name,
+                lake=lake_below(shared, str(len(found))),
+                tables=with_policy,
+                readers=readers,
+            )
+        )
     return found
 
 
@@ -112,7 +135,13 @@ def _one_batch(arm: Arm, spark: "SparkSession", batch: int) -> None:
         arm.read_ms.append(now_ms())
         for table in arm.tables:
             _by_sensor(arm, spark, table)
-    arm.file_counts.append(sum(facts.snapshot.file_count for table in arm.tables if (facts := arm.lake.facts(table.key))))
+    arm.file_counts.append(
+        sum(
+            facts.snapshot.file_count
+            for table in arm.tables
+            if (facts := arm.lake.facts(table.key))
+        )
+    )
 
 
 def _by_sensor(arm: Arm, spark: "SparkSession", table: Table) -> None:
@@ -136,7 +165,12 @@ def _read(lake: Lake, spark: "SparkSession", table: Table) -> None:
 
 def _amplification(arm: Arm) -> float:
     """Bytes that were written again, per byte that was new."""
-    commits = [commit for table in arm.tables if (facts := arm.lake.facts(table.key)) for commit in facts.history.commits]
+    commits = [
+        commit
+        for table in arm.tables
+        if (facts := arm.lake.facts(table.key))
+        for commit in facts.history.commits
+    ]
     new = sum(commit.added_bytes for commit in commits if commit.changed_data)
     return sum(commit.added_bytes for commit in commits if not commit.changed_data) / new
 
@@ -144,22 +178,48 @@ def _amplification(arm: Arm) -> float:
 def _figures(arms: list[Arm]) -> list[Figure]:
     """A table printed for each kind of readers; as figures the sum of the default beside the others, and its bytes rewritten."""
     figures, batches = list[Figure](), len(arms[0].file_counts)
-    columns = ("policy", "write s", "read s", "compact s", "all s", "files, mean", "files, deviation", "rewritten per new byte")
+    columns = (
+        "policy",
+        "write s",
+        "read s",
+        "compact s",
+        "all s",
+        "files, mean",
+        "files, deviation",
+        "rewritten per new byte",
+    )
     for readers in [arm.readers for arm in arms if arm.readers]:
         with_readers = [arm for arm in arms if arm.readers in (None, readers)]
         print(f"\nreaders {readers}\n\n| " + " | ".join(columns) + " |\n|" + "---|" * len(columns))
         for arm in with_readers:
             sums = [arm.sum_of(what, readers) for what in ("write", "read", "compact")]
-            counts = [statistics.fmean(arm.file_counts), statistics.pstdev(arm.file_counts), _amplification(arm)]
-            print(f"| {arm.name} | {' | '.join(f'{value:.2f}' for value in (*sums, sum(sums), *counts))} |")
+            counts = [
+                statistics.fmean(arm.file_counts),
+                statistics.pstdev(arm.file_counts),
+                _amplification(arm),
+            ]
+            print(
+                f"| {arm.name} | {' | '.join(f'{value:.2f}' for value in (*sums, sum(sums), *counts))} |"
+            )
         totals = {arm.name: arm.total(readers) for arm in with_readers}
         ours = totals.pop(OURS)
         title = f"write, read and compact, readers {readers}, {batches} daily batches"
-        figures.append(Figure(name=title, value=ours, unit="s", row="P15", peers=totals, at_most=NEAR * min(totals.values())))
+        figures.append(
+            Figure(
+                name=title,
+                value=ours,
+                unit="s",
+                row="P15",
+                peers=totals,
+                at_most=NEAR * min(totals.values()),
+            )
+        )
         rewritten = {arm.name: _amplification(arm) for arm in with_readers}
         ours, limit = rewritten.pop(OURS), rewritten[EVERY_20]
         title = f"bytes rewritten per byte that was new, readers {readers}"
-        figures.append(Figure(name=title, value=ours, unit="", row="P15", peers=rewritten, at_most=limit))
+        figures.append(
+            Figure(name=title, value=ours, unit="", row="P15", peers=rewritten, at_most=limit)
+        )
     return figures
 
 

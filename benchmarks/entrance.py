@@ -30,7 +30,12 @@ if TYPE_CHECKING:
 _TICK_SECONDS = 10.0
 _WAIT_TICKS = 10
 # Whether it merges before the write, and after it.
-_WAYS = {"neither": (False, False), "before the write": (True, False), "after the write": (False, True), "both ways": (True, True)}
+_WAYS = {
+    "neither": (False, False),
+    "before the write": (True, False),
+    "after the write": (False, True),
+    "both ways": (True, True),
+}
 
 
 @dataclass(slots=True)
@@ -46,9 +51,13 @@ class _Way:
     rows: int = 0
 
 
-def main(ticks: int = 120, files: int = 5, events: int = 50, warm_up_ticks: int = 3, reads: int = 5) -> list[Figure]:
+def main(
+    ticks: int = 120, files: int = 5, events: int = 50, warm_up_ticks: int = 3, reads: int = 5
+) -> list[Figure]:
     """What each way takes and gives."""
-    ways = [_way(name, files, before=before, after=after) for name, (before, after) in _WAYS.items()]
+    ways = [
+        _way(name, files, before=before, after=after) for name, (before, after) in _WAYS.items()
+    ]
     warm_up = _way("warm_up", files, before=False, after=False)
     with own_lake() as (lake, spark):
         for number in range(warm_up_ticks):
@@ -58,7 +67,11 @@ def main(ticks: int = 120, files: int = 5, events: int = 50, warm_up_ticks: int 
                 _tick(lake, spark, way, number, files, events, is_last=number == ticks - 1)
             if number % 10 == 9:
                 print(f"  {number + 1} of {ticks} ticks", flush=True)
-        return [figure for way in ways for figure in _figures(lake, spark, way, ticks * files * events, reads)]
+        return [
+            figure
+            for way in ways
+            for figure in _figures(lake, spark, way, ticks * files * events, reads)
+        ]
 
 
 def _way(name: str, files: int, *, before: bool, after: bool) -> _Way:
@@ -72,11 +85,25 @@ def _way(name: str, files: int, *, before: bool, after: bool) -> _Way:
     )
     return _Way(
         name=name,
-        table=Table(key=key, source=landing, write=Append(), compaction=Compaction(mode="automatic" if after else "off")),
+        table=Table(
+            key=key,
+            source=landing,
+            write=Append(),
+            compaction=Compaction(mode="automatic" if after else "off"),
+        ),
     )
 
 
-def _tick(lake: Lake, spark: "SparkSession", way: _Way, number: int, files: int, events: int, *, is_last: bool) -> None:
+def _tick(
+    lake: Lake,
+    spark: "SparkSession",
+    way: _Way,
+    number: int,
+    files: int,
+    events: int,
+    *,
+    is_last: bool,
+) -> None:
     landing = way.table.landing
     folder = Path(lake.settings.root, landing.prefix)
     folder.mkdir(parents=True, exist_ok=True)
@@ -99,17 +126,35 @@ def _tick(lake: Lake, spark: "SparkSession", way: _Way, number: int, files: int,
 
 def _figures(lake: Lake, spark: "SparkSession", way: _Way, rows: int, reads: int) -> list[Figure]:
     facts = lake.facts(way.table.key)
-    written = len(list(Path(lake.settings.root, way.table.key).glob("*.parquet")))  # nothing was vacuumed
+    written = len(
+        list(Path(lake.settings.root, way.table.key).glob("*.parquet"))
+    )  # nothing was vacuumed
     table = spark.read.format("delta").load(facts.snapshot.uri)
     seconds = [timed(table.agg({"amount": "sum"}).collect)[0] for _ in range(reads)]
     return [
-        Figure(name=f"{way.name}: rows missing", value=rows - way.rows, at_most=0, holds_at_any_size=True),
-        Figure(name=f"{way.name}: from landing to visible, median", value=median(way.latencies), unit="s"),
+        Figure(
+            name=f"{way.name}: rows missing",
+            value=rows - way.rows,
+            at_most=0,
+            holds_at_any_size=True,
+        ),
+        Figure(
+            name=f"{way.name}: from landing to visible, median",
+            value=median(way.latencies),
+            unit="s",
+        ),
         Figure(name=f"{way.name}: writes and upkeep", value=way.seconds, unit="s"),
         Figure(name=f"{way.name}: files written", value=written),
         Figure(name=f"{way.name}: files of the table at the end", value=facts.snapshot.file_count),
-        Figure(name=f"{way.name}: bytes rewritten for each that was landed", value=way.bytes_rewritten / facts.snapshot.size_bytes),
-        Figure(name=f"{way.name}: a read of the whole table at the end, median", value=median(seconds), unit="s"),
+        Figure(
+            name=f"{way.name}: bytes rewritten for each that was landed",
+            value=way.bytes_rewritten / facts.snapshot.size_bytes,
+        ),
+        Figure(
+            name=f"{way.name}: a read of the whole table at the end, median",
+            value=median(seconds),
+            unit="s",
+        ),
     ]
 
 

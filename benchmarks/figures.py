@@ -41,13 +41,19 @@ class Figure:
         """Whether the goal is met; None where the figure has none."""
         if self.at_most is None and self.at_least is None:
             return None
-        return (self.at_most is None or self.value <= self.at_most) and (self.at_least is None or self.value >= self.at_least)
+        return (self.at_most is None or self.value <= self.at_most) and (
+            self.at_least is None or self.value >= self.at_least
+        )
 
     @property
     def goal(self) -> str:
         """The goal in words, or nothing."""
         parts = [("at most", self.at_most), ("at least", self.at_least)]
-        return ", ".join(f"{words} {number_text(bound, self.unit)}" for words, bound in parts if bound is not None)
+        return ", ".join(
+            f"{words} {number_text(bound, self.unit)}"
+            for words, bound in parts
+            if bound is not None
+        )
 
     @property
     def sentence(self) -> str:
@@ -56,7 +62,9 @@ class Figure:
         spread = [f"{spread_text(self)}"] if self.samples else []
         goal = [f"goal {self.goal}: {'met' if self.met else 'missed'}"] if self.goal else []
         notes = "; ".join([*beside, *spread, *goal])
-        return f"{self.row:<4}{self.name}: {number_text(self.value, self.unit)}" + (f" ({notes})" if notes else "")
+        return f"{self.row:<4}{self.name}: {number_text(self.value, self.unit)}" + (
+            f" ({notes})" if notes else ""
+        )
 
 
 def timed(step: Callable[[], Any]) -> tuple[float, Any]:
@@ -92,18 +100,39 @@ def middle(name: str, samples: Sequence[float], **more: object) -> Figure:
 
 def ratio(name: str, above: Sequence[float], below: Sequence[float], **more: object) -> Figure:
     """The median of the ratios of measurements that were made in turn: pairs drift together with the machine."""
-    return middle(name, [one / other for one, other in zip(above, below, strict=True)], unit="times", **more)
+    return middle(
+        name, [one / other for one, other in zip(above, below, strict=True)], unit="times", **more
+    )
 
 
-def growth(name: str, points: Sequence[tuple[float, float]], *, size_of: str, unit: str = "s", row: str = "P13") -> Figure:
+def growth(
+    name: str,
+    points: Sequence[tuple[float, float]],
+    *,
+    size_of: str,
+    unit: str = "s",
+    row: str = "P13",
+) -> Figure:
     """The exponent of a cost that grows as a power of size: least squares on the logarithms. A fixed cost makes it smaller.
 
     Of one size alone, as in smoke runs, the exponent is not a number.
     """
     if len(points) < 2:
-        return Figure(name=name, value=nan, row=row, points=tuple(points), size_of=size_of, point_unit=unit)
-    slope = linear_regression([log(size) for size, _ in points], [log(cost) for _, cost in points]).slope
-    return Figure(name=name, value=slope, row=row, at_most=MOST_EXPONENT, points=tuple(points), size_of=size_of, point_unit=unit)
+        return Figure(
+            name=name, value=nan, row=row, points=tuple(points), size_of=size_of, point_unit=unit
+        )
+    slope = linear_regression(
+        [log(size) for size, _ in points], [log(cost) for _, cost in points]
+    ).slope
+    return Figure(
+        name=name,
+        value=slope,
+        row=row,
+        at_most=MOST_EXPONENT,
+        points=tuple(points),
+        size_of=size_of,
+        point_unit=unit,
+    )
 
 
 def interval(samples: Sequence[float]) -> tuple[float, float]:
@@ -140,7 +169,9 @@ def tell(figures: Sequence[Figure], *, smoke: bool = False) -> int:
     """Prints the figures; 1 if one misses its goal, which in a smoke run only those can that hold at any size."""
     for figure in figures:
         print(figure.sentence, flush=True)
-    return int(any(figure.met is False for figure in figures if figure.holds_at_any_size or not smoke))
+    return int(
+        any(figure.met is False for figure in figures if figure.holds_at_any_size or not smoke)
+    )
 
 
 def alone(benchmark: Callable[..., Sequence[Figure]]) -> int:

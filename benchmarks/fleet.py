@@ -52,11 +52,24 @@ def main(*table_counts: int) -> list[Figure]:
         chance, tables = random.Random(7), fleet_of(count)
         states = [state_of_one(chance, table, FILES // COUNTS[-1]) for table in tables]
         policies = {table.key: policy_for(table.layer, table.compaction) for table in tables}
-        choice = partial(choose_compactions, states, policies, RunState(), bounds=Bounds(slots=4), now_ms=now_ms())
+        choice = partial(
+            choose_compactions,
+            states,
+            policies,
+            RunState(),
+            bounds=Bounds(slots=4),
+            now_ms=now_ms(),
+        )
         seconds, decisions = timed(choice)
         choices.append((count, seconds))
-        print(f"  choice over {count:,} tables: {seconds:.3f} s; first: {describe(decisions[:1])}", flush=True)
-        with tempfile.TemporaryDirectory() as folder, dg.DagsterInstance.local_temp(folder) as instance:
+        print(
+            f"  choice over {count:,} tables: {seconds:.3f} s; first: {describe(decisions[:1])}",
+            flush=True,
+        )
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            dg.DagsterInstance.local_temp(folder) as instance,
+        ):
             tell(instance, tables, states, chance)
             whole.append((count, max(ticks(instance, tables, Path(folder)))))
     with tempfile.TemporaryDirectory() as folder, dg.DagsterInstance.local_temp(folder) as instance:
@@ -64,7 +77,12 @@ def main(*table_counts: int) -> list[Figure]:
     largest = f"{whole[-1][0]:,} tables"
     return [
         Figure(name=f"the choice alone, {largest}", value=choices[-1][1], unit="s"),
-        Figure(name=f"the slowest of three sensor ticks, {largest}", value=whole[-1][1], unit="s", at_most=LIMIT_SECONDS),
+        Figure(
+            name=f"the slowest of three sensor ticks, {largest}",
+            value=whole[-1][1],
+            unit="s",
+            at_most=LIMIT_SECONDS,
+        ),
         growth("sensor tick, by tables", whole, size_of="tables"),
         *resting,
     ]
@@ -80,7 +98,10 @@ def ticks(instance: dg.DagsterInstance, tables: list[Table], folder: Path) -> li
         assert isinstance(result, dg.SensorResult)
         cursor, asked = result.cursor, [request.run_key for request in result.run_requests or []]
         took.append(seconds)
-        print(f"  tick {number}: {seconds:.2f} s; asked for {asked}, cursor of {len(cursor or ''):,} characters", flush=True)
+        print(
+            f"  tick {number}: {seconds:.2f} s; asked for {asked}, cursor of {len(cursor or ''):,} characters",
+            flush=True,
+        )
     return took
 
 
@@ -88,11 +109,27 @@ def at_rest(instance: dg.DagsterInstance, table_count: int) -> Iterator[Figure]:
     """The requests to S3 of ticks over tables that nobody writes, each with ten probes and five failed tries, one in ten paused."""
     store, tables, prices = CountingStore(), fleet_of(table_count), Prices()
     settings = parse_settings({"LAKEHOUSE_ROOT": "s3://bucket"}, base=Path("/"))
-    lake, seconds = Lake(settings=settings, store=store), {"spent_seconds": 1.0, "budget_seconds": 1.0}
+    lake, seconds = (
+        Lake(settings=settings, store=store),
+        {"spent_seconds": 1.0, "budget_seconds": 1.0},
+    )
     for place, table in enumerate(tables):
         for number in range(10):
-            replay_step = {"version_before": number, "version_after": number + 1, "measured_ms": number}
-            record_probe(lake, Probe(table=table.key, before=(1.0, 1.0, 1.0), after=(0.5, 0.5, 0.5), **seconds, **replay_step))
+            replay_step = {
+                "version_before": number,
+                "version_after": number + 1,
+                "measured_ms": number,
+            }
+            record_probe(
+                lake,
+                Probe(
+                    table=table.key,
+                    before=(1.0, 1.0, 1.0),
+                    after=(0.5, 0.5, 0.5),
+                    **seconds,
+                    **replay_step,
+                ),
+            )
         for number in range(5):
             Journal(store).record_try(table.key, CompactionTry(ended_ms=number, result="failed"))
         if place % 10 == 0:
@@ -104,31 +141,55 @@ def at_rest(instance: dg.DagsterInstance, table_count: int) -> Iterator[Figure]:
             sensor(context)
         taken.append(store.taken())
     sweeps = 86_400_000 // SWEEP_MS
-    per_day = {kind: count * 86_400 // settings.compaction_tick_seconds for kind, count in taken[1].items()}
+    per_day = {
+        kind: count * 86_400 // settings.compaction_tick_seconds for kind, count in taken[1].items()
+    }
     swept = {"LIST": 3 * sweeps, "GET": sweeps * table_count // 10}
     day = {kind: per_day.get(kind, 0) + more for kind, more in swept.items()}
     every_tick = {kind: count * 8_640 for kind, count in taken[0].items()}
     usd, all_usd = (_usd(prices, requests) for requests in (day, every_tick))
-    print(f"  every tick reads all, each 10 s: {taken[0]} a tick, {every_tick} a day, {all_usd:.3f} USD a day")
+    print(
+        f"  every tick reads all, each 10 s: {taken[0]} a tick, {every_tick} a day, {all_usd:.3f} USD a day"
+    )
     print(f"  now: {taken[1]} a tick, {day} a day with sweeps, {usd:.3f} USD a day", flush=True)
     at = f"{table_count} tables at rest on S3"
     yield Figure(
-        name=f"requests of a sensor tick, {at}", value=sum(taken[1].values()), row="P14", peers={"the first tick": sum(taken[0].values())}
+        name=f"requests of a sensor tick, {at}",
+        value=sum(taken[1].values()),
+        row="P14",
+        peers={"the first tick": sum(taken[0].values())},
     )
     peers = {"every tick reads all, each 10 s": sum(every_tick.values())}
     yield Figure(name=f"requests a day, {at}", value=sum(day.values()), row="P14", peers=peers)
-    yield Figure(name=f"price of a day, {at}", value=usd, unit="USD", row="P14", peers={"every tick reads all, each 10 s": all_usd})
+    yield Figure(
+        name=f"price of a day, {at}",
+        value=usd,
+        unit="USD",
+        row="P14",
+        peers={"every tick reads all, each 10 s": all_usd},
+    )
 
 
 def _usd(prices: Prices, requests: Mapping[str, int]) -> float:
-    return requests["LIST"] / 1_000 * prices.usd_per_1000_puts + requests["GET"] / 1_000 * prices.usd_per_1000_gets
+    return (
+        requests["LIST"] / 1_000 * prices.usd_per_1000_puts
+        + requests["GET"] / 1_000 * prices.usd_per_1000_gets
+    )
 
 
 def fleet_of(count: int) -> list[Table]:
     """So many tables, half of them landed, half made of those."""
-    landed = [landed_table(f"bronze/t{number:05}", "id STRING") for number in range(count - count // 2)]
+    landed = [
+        landed_table(f"bronze/t{number:05}", "id STRING") for number in range(count - count // 2)
+    ]
     made = {"transform": lambda **rows: rows, "write": Overwrite()}
-    return [*landed, *(Table(key=f"silver/t{number:05}", inputs=(source,), **made) for number, source in enumerate(landed))][:count]
+    return [
+        *landed,
+        *(
+            Table(key=f"silver/t{number:05}", inputs=(source,), **made)
+            for number, source in enumerate(landed)
+        ),
+    ][:count]
 
 
 def state_of_one(chance: random.Random, table: Table, files: int) -> TableState:
@@ -153,19 +214,42 @@ def state_of_one(chance: random.Random, table: Table, files: int) -> TableState:
     )
 
 
-def tell(instance: dg.DagsterInstance, tables: list[Table], states: list[TableState], chance: random.Random) -> None:
+def tell(
+    instance: dg.DagsterInstance,
+    tables: list[Table],
+    states: list[TableState],
+    chance: random.Random,
+) -> None:
     """A materialization and an observation of each table, and a day of runs that wrote tables."""
     names = (
-        *("version", "mergeable_file_count", "mergeable_bytes", "file_count", "files_after", "size_bytes", "oldest_small_ms"),
+        *(
+            "version",
+            "mergeable_file_count",
+            "mergeable_bytes",
+            "file_count",
+            "files_after",
+            "size_bytes",
+            "oldest_small_ms",
+        ),
         *("deleted_rows_share", "estimate_seconds", "estimate_usd", "health_score"),
     )
     for table, state in zip(tables, states, strict=True):
-        numbers: dict[str, Any] = {f"lakehouse/{name}": value for name in names if (value := getattr(state, name)) is not None}
+        numbers: dict[str, Any] = {
+            f"lakehouse/{name}": value
+            for name in names
+            if (value := getattr(state, name)) is not None
+        }
         numbers["lakehouse/state"] = state_metadata(state, Rewrites())
-        instance.report_runless_asset_event(dg.AssetMaterialization(table_key(table), metadata=numbers))
+        instance.report_runless_asset_event(
+            dg.AssetMaterialization(table_key(table), metadata=numbers)
+        )
         instance.report_runless_asset_event(dg.AssetObservation(table_key(table), metadata=numbers))
     for _ in range(len(tables) // TABLES_PER_RUN):
-        ended(instance, begun(instance, table_key(chance.choice(tables))), DagsterEventType.RUN_SUCCESS)
+        ended(
+            instance,
+            begun(instance, table_key(chance.choice(tables))),
+            DagsterEventType.RUN_SUCCESS,
+        )
 
 
 if __name__ == "__main__":

@@ -31,14 +31,31 @@ def fresh(function: Callable[..., Any], *arguments: Any) -> Any:
     if _is_smoke.get():
         return function(*arguments)
     module = sys.modules[function.__module__]
-    name = module.__spec__.name if module.__spec__ else function.__module__  # a module that runs as a program calls itself __main__
-    command = [sys.executable, "-m", "benchmarks.fresh", name, function.__name__, json.dumps(arguments)]
-    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()[-1])
+    name = (
+        module.__spec__.name if module.__spec__ else function.__module__
+    )  # a module that runs as a program calls itself __main__
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.fresh",
+        name,
+        function.__name__,
+        json.dumps(arguments),
+    ]
+    return json.loads(
+        subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()[
+            -1
+        ]
+    )
 
 
 def peak_bytes() -> int:
     """The most memory that this process alone has held: `ru_maxrss` would begin with what its parent held."""
-    [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:")]
+    [line] = [
+        line
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("VmHWM:")
+    ]
     return int(line.split()[1]) * 1024
 
 

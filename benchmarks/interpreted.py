@@ -25,7 +25,11 @@ from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import session_settings
 from lakehouse.engine.spark.key_range import with_key_range
-from lakehouse.engine.spark.session_settings import INTERPRETED, SHUFFLED_BEFORE_WRITE, session_confs
+from lakehouse.engine.spark.session_settings import (
+    INTERPRETED,
+    SHUFFLED_BEFORE_WRITE,
+    session_confs,
+)
 from lakehouse.replay.play import play
 
 if TYPE_CHECKING:
@@ -53,36 +57,78 @@ _WRITE, _WAYS = Merge(keys=("id",), order_by=("date1",)), ("by_range", "whole")
 type_of_seconds = dict[str, list[float]]
 
 
-def main(rounds: int = 3, warm_up: int = 1, tables: int = len(TABLES), statements: int = 2) -> list[Figure]:
+def main(
+    rounds: int = 3, warm_up: int = 1, tables: int = len(TABLES), statements: int = 2
+) -> list[Figure]:
     """For each size of a batch and each table: the seconds of an interpreted write over those of a compiled one."""
     counts = (statements * rounds, statements * warm_up)
-    with own_lake(LAKEHOUSE_SPARK_MEMORY="2g", LAKEHOUSE_TABLES="lakehouse.tables") as (lake, spark):
+    with own_lake(LAKEHOUSE_SPARK_MEMORY="2g", LAKEHOUSE_TABLES="lakehouse.tables") as (
+        lake,
+        spark,
+    ):
         lakes = {way: lake_below(lake, way) for way in _BOUNDS}
-        figures = [figure for days in DAYS[:rounds] for figure in _size(lakes, spark, days, rounds, warm_up, TABLES[:tables])]
-        figures += [figure for rows in ROWS[:rounds] for figure in _merges(spark, f"{lake.settings.root}/merged/{rows}", rows, *counts)]
-        figures += [_written(lake_below(lake, "written"), spark, batch, rows, *counts) for batch, rows in WRITTEN[-rounds:]]
+        figures = [
+            figure
+            for days in DAYS[:rounds]
+            for figure in _size(lakes, spark, days, rounds, warm_up, TABLES[:tables])
+        ]
+        figures += [
+            figure
+            for rows in ROWS[:rounds]
+            for figure in _merges(spark, f"{lake.settings.root}/merged/{rows}", rows, *counts)
+        ]
+        figures += [
+            _written(lake_below(lake, "written"), spark, batch, rows, *counts)
+            for batch, rows in WRITTEN[-rounds:]
+        ]
     return figures
 
 
-def _size(lakes: dict[str, Lake], spark: "SparkSession", days: int, rounds: int, warm_up: int, tables: Sequence[Table]) -> list[Figure]:
+def _size(
+    lakes: dict[str, Lake],
+    spark: "SparkSession",
+    days: int,
+    rounds: int,
+    warm_up: int,
+    tables: Sequence[Table],
+) -> list[Figure]:
     seconds = {way: dict[str, list[float]]() for way in lakes}
     for number in range(warm_up + rounds):
         for way in sorted(lakes, reverse=bool(number % 2)):
             _batch(lakes[way], spark, way, days, tables, seconds[way])
     keys = [key for key, took in seconds["compiled"].items() if min(took) > 0]
-    total = {way: [sum(each) for each in zip(*its.values(), strict=True)][warm_up:] for way, its in seconds.items()}
+    total = {
+        way: [sum(each) for each in zip(*its.values(), strict=True)][warm_up:]
+        for way, its in seconds.items()
+    }
     name = f"a batch of {days} days, interpreted over compiled"
     return [
         ratio(f"{name}: all tables", total["interpreted"], total["compiled"], row="P10"),
-        *(ratio(f"{name}: {key}", seconds["interpreted"][key][warm_up:], seconds["compiled"][key][warm_up:], row="P10") for key in keys),
+        *(
+            ratio(
+                f"{name}: {key}",
+                seconds["interpreted"][key][warm_up:],
+                seconds["compiled"][key][warm_up:],
+                row="P10",
+            )
+            for key in keys
+        ),
     ]
 
 
-def _merges(spark: "SparkSession", folder: str, rows: int, rounds: int, warm_up: int) -> list[Figure]:
+def _merges(
+    spark: "SparkSession", folder: str, rows: int, rounds: int, warm_up: int
+) -> list[Figure]:
     """For each way of a MERGE: its seconds over those of one that is compiled and has 16 tasks, into tables of so many rows."""
     seconds = {way: list[float]() for way in _MERGES}
     for way in _MERGES:
-        write_batch(spark, f"{folder}/{way}", frame_of(spark, Batch(start=0, end=rows, seed=1)), PROPERTIES, is_first=True)
+        write_batch(
+            spark,
+            f"{folder}/{way}",
+            frame_of(spark, Batch(start=0, end=rows, seed=1)),
+            PROPERTIES,
+            is_first=True,
+        )
     for number in range(warm_up + rounds):
         start = rows - 100 + 900 * number  # a tenth of the rows are updates
         for way in sorted(_MERGES, reverse=bool(number % 2)):
@@ -91,13 +137,26 @@ def _merges(spark: "SparkSession", folder: str, rows: int, rounds: int, warm_up:
             source = source.withColumn("id", source["id"] * _SPREAD % rows) if anywhere else source
             gathered = source.coalesce(1) if is_one_task else source
             with session_confs(spark, {**confs, SHUFFLED_BEFORE_WRITE: "true"}):
-                took, _ = timed(partial(_merge, spark, f"{folder}/{way}", gathered, by_range=by_range))
+                took, _ = timed(
+                    partial(_merge, spark, f"{folder}/{way}", gathered, by_range=by_range)
+                )
             seconds[way].append(took)
     first, *others = seconds
-    print(f"  {rows:,} rows: " + "; ".join(f"{way} {median(took[warm_up:]):.2f} s" for way, took in seconds.items()), flush=True)
+    print(
+        f"  {rows:,} rows: "
+        + "; ".join(f"{way} {median(took[warm_up:]):.2f} s" for way, took in seconds.items()),
+        flush=True,
+    )
     name = f"a MERGE of 1,000 rows into {rows:,}"
-    beside = {way: _ANYWHERE if way.startswith(_ANYWHERE) else first for way in others if way != _ANYWHERE}
-    return [ratio(f"{name}: {way} over {base}", seconds[way][warm_up:], seconds[base][warm_up:], row="P1") for way, base in beside.items()]
+    beside = {
+        way: _ANYWHERE if way.startswith(_ANYWHERE) else first for way in others if way != _ANYWHERE
+    }
+    return [
+        ratio(
+            f"{name}: {way} over {base}", seconds[way][warm_up:], seconds[base][warm_up:], row="P1"
+        )
+        for way, base in beside.items()
+    ]
 
 
 def _merge(spark: "SparkSession", uri: str, rows: "DataFrame", *, by_range: bool) -> None:
@@ -105,17 +164,29 @@ def _merge(spark: "SparkSession", uri: str, rows: "DataFrame", *, by_range: bool
     write_batch(spark, uri, rows, PROPERTIES, is_first=False, within=within)
 
 
-def _written(lake: Lake, spark: "SparkSession", batch: int, rows: int, rounds: int, warm_up: int) -> Figure:
+def _written(
+    lake: Lake, spark: "SparkSession", batch: int, rows: int, rounds: int, warm_up: int
+) -> Figure:
     """The seconds of a `Merge` that looks for the range of its keys over those of one that does not."""
     bronze = landed_table(f"bronze/rows_{rows}", "id BIGINT, date1 DATE")
     uri, few = lake.settings.table_uri(bronze.key), work_size._KEPT_BYTES
-    made = {"inputs": (bronze,), "transform": lambda **frames: frames[bronze.name], "write": _WRITE, "properties": PROPERTIES}
+    made = {
+        "inputs": (bronze,),
+        "transform": lambda **frames: frames[bronze.name],
+        "write": _WRITE,
+        "properties": PROPERTIES,
+    }
     by_range, whole = (Table(key=f"silver/{way}_{rows}", **made) for way in _WAYS)
     seconds = {each.key: list[float]() for each in (by_range, whole)}
     for number in range(warm_up + rounds):
         end = rows + batch * 9 // 10 * number  # a tenth of the rows are updates
         new = Batch(start=end - batch if number else 0, end=end, seed=100 + number * 10)
-        write_frame(frame_of(spark, new), uri, mode="append", properties={"delta.enableChangeDataFeed": "true"})
+        write_frame(
+            frame_of(spark, new),
+            uri,
+            mode="append",
+            properties={"delta.enableChangeDataFeed": "true"},
+        )
         for each in (by_range, whole) if number % 2 else (whole, by_range):
             try:
                 work_size._KEPT_BYTES = few if each is by_range else -1
@@ -123,20 +194,32 @@ def _written(lake: Lake, spark: "SparkSession", batch: int, rows: int, rounds: i
             finally:
                 work_size._KEPT_BYTES = few
     print(
-        f"  {batch:,} rows into {rows:,}: " + "; ".join(f"{key} {median(took[warm_up:]):.2f} s" for key, took in seconds.items()),
+        f"  {batch:,} rows into {rows:,}: "
+        + "; ".join(f"{key} {median(took[warm_up:]):.2f} s" for key, took in seconds.items()),
         flush=True,
     )
-    name = f"a `Merge` of {batch:,} rows into {rows:,}, by the range of keys over the same without it"
+    name = (
+        f"a `Merge` of {batch:,} rows into {rows:,}, by the range of keys over the same without it"
+    )
     return ratio(name, *(took[warm_up:] for took in seconds.values()), row="P1")
 
 
-def _batch(lake: Lake, spark: "SparkSession", way: str, days: int, tables: Sequence[Table], seconds: type_of_seconds) -> None:
+def _batch(
+    lake: Lake,
+    spark: "SparkSession",
+    way: str,
+    days: int,
+    tables: Sequence[Table],
+    seconds: type_of_seconds,
+) -> None:
     before = session_settings.INTERPRETED_ROWS, session_settings.INTERPRETED_BYTES
     session_settings.INTERPRETED_ROWS = session_settings.INTERPRETED_BYTES = _BOUNDS[way]
     try:
         play(lake.store, lake.settings.home, start=START, hours=24 * days)
         for table in tables:
-            seconds.setdefault(table.key, []).append(timed(partial(write_table, lake, spark, table))[0])
+            seconds.setdefault(table.key, []).append(
+                timed(partial(write_table, lake, spark, table))[0]
+            )
     finally:
         session_settings.INTERPRETED_ROWS, session_settings.INTERPRETED_BYTES = before
     print(f"  {days} days, {way}: {sum(each[-1] for each in seconds.values()):.1f} s", flush=True)

@@ -39,8 +39,16 @@ def page(records: Mapping[str, Record]) -> str:
     for record in records.values():
         for figure in record.figures:
             by_row.setdefault(figure.row, []).append((record, figure))
-    lines = [_HEAD, "## Promises about speed\n", "| | promise | goal | result |", "|---|---|---|---|"]
-    lines += [f"| [{row.name}](#{row.name.lower()}) | {row.promise} | {row.goal} | {_result(by_row[row.name])} |" for row in ROWS]
+    lines = [
+        _HEAD,
+        "## Promises about speed\n",
+        "| | promise | goal | result |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        f"| [{row.name}](#{row.name.lower()}) | {row.promise} | {row.goal} | {_result(by_row[row.name])} |"
+        for row in ROWS
+    ]
     for row in ROWS:
         lines += _section(row, by_row[row.name])
     if others := by_row.get("", []):
@@ -60,19 +68,29 @@ def _result(found: type_of_found) -> str:
 
 def _section(row: Row, found: type_of_found) -> Iterator[str]:
     yield f"\n## {row.name}\n\n{row.promise}. Goal: {row.goal}.\n"
-    missing = [name for name in row.benchmark.split(",") if name not in {record.benchmark for record, _ in found}]
+    missing = [
+        name
+        for name in row.benchmark.split(",")
+        if name not in {record.benchmark for record, _ in found}
+    ]
     if found:
         yield from _table(found)
     for name in missing:
         yield f"\nNot run: {_measures(name)}." if found else f"Not run: {_measures(name)}."
     if row.shortfall and any(figure.met is False for _, figure in found):
         yield f"\nWhy it falls short: {row.shortfall}"
-    for record in dict.fromkeys(record.benchmark for record, figure in found if figure.points and figure.point_unit == "s"):
+    for record in dict.fromkeys(
+        record.benchmark for record, figure in found if figure.points and figure.point_unit == "s"
+    ):
         yield f"\n![{row.name}: cost by size](benchmarks/{record}.png)"
 
 
 def _measures(name: str) -> str:
-    return f"`make bench ONLY={name}` measures it" if name in {each.name for each in BENCHMARKS} else f"`make {name}` measures it"
+    return (
+        f"`make bench ONLY={name}` measures it"
+        if name in {each.name for each in BENCHMARKS}
+        else f"`make {name}` measures it"
+    )
 
 
 def _table(found: type_of_found) -> Iterator[str]:
@@ -80,9 +98,14 @@ def _table(found: type_of_found) -> Iterator[str]:
     yield "|---|---:|---|---|---|---|"
     for record, figure in found:
         verdict = {None: "", True: ": met", False: ": **missed**"}[figure.met]
-        beside = "; ".join(f"{name} {number_text(value, figure.unit)}" for name, value in figure.peers.items())
+        beside = "; ".join(
+            f"{name} {number_text(value, figure.unit)}" for name, value in figure.peers.items()
+        )
         if figure.points:
-            beside = "; ".join(f"{size:,.0f} {figure.size_of}: {number_text(cost, figure.point_unit)}" for size, cost in figure.points)
+            beside = "; ".join(
+                f"{size:,.0f} {figure.size_of}: {number_text(cost, figure.point_unit)}"
+                for size, cost in figure.points
+            )
         spread = spread_text(figure) if figure.samples else ""
         value = number_text(figure.value, figure.unit)
         yield f"| {figure.name} | {value} | {figure.goal}{verdict} | {beside} | {spread} | [{record.benchmark}](#runs) |"
@@ -93,8 +116,13 @@ def _runs(records: Mapping[str, Record]) -> Iterator[str]:
     yield "| benchmark | command | made | took | machine | versions |"
     yield "|---|---|---|---:|---|---|"
     for record in records.values():
-        machine, versions = record.machine, ", ".join(f"{name} {version}" for name, version in record.versions.items())
-        busy = f"; **others kept {record.busy:.0%} of it busy**" if (record.busy or 0) > _BUSY else ""
+        machine, versions = (
+            record.machine,
+            ", ".join(f"{name} {version}" for name, version in record.versions.items()),
+        )
+        busy = (
+            f"; **others kept {record.busy:.0%} of it busy**" if (record.busy or 0) > _BUSY else ""
+        )
         place = f"{machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}{busy}"
         yield f"| {record.benchmark} | `{record.command}` | {record.began} | {record.seconds:,.0f} s | {place} | {versions} |"
     for benchmark in BENCHMARKS:
@@ -103,11 +131,21 @@ def _runs(records: Mapping[str, Record]) -> Iterator[str]:
 
 
 def _charts(records: Mapping[str, Record]) -> dict[str, list[Figure]]:
-    grown = {name: [figure for figure in record.figures if figure.points and figure.point_unit == "s"] for name, record in records.items()}
+    grown = {
+        name: [figure for figure in record.figures if figure.points and figure.point_unit == "s"]
+        for name, record in records.items()
+    }
     return {name: figures for name, figures in grown.items() if figures}
 
 
 def _drawn(name: str, figures: Sequence[Figure]) -> bytes:
     """Cost by size: a straight line is one that grows no faster than its size."""
-    lines = [Series(name=f"{figure.name}: exponent {number_text(figure.value, '')}", points=figure.points) for figure in figures]
-    return line_chart(name, lines, x_name=figures[0].size_of, y_name=figures[0].point_unit, file_format="png")
+    lines = [
+        Series(
+            name=f"{figure.name}: exponent {number_text(figure.value, '')}", points=figure.points
+        )
+        for figure in figures
+    ]
+    return line_chart(
+        name, lines, x_name=figures[0].size_of, y_name=figures[0].point_unit, file_format="png"
+    )

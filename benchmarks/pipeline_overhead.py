@@ -29,7 +29,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 START = datetime(2013, 1, 1)
-TABLES = (bronze.airlines, bronze.flight_events, bronze.weather, silver.flights, silver.weather, gold.carrier_daily, gold.route_delays)
+TABLES = (
+    bronze.airlines,
+    bronze.flight_events,
+    bronze.weather,
+    silver.flights,
+    silver.weather,
+    gold.carrier_daily,
+    gold.route_delays,
+)
 MOST_TIMES = 1.2
 type_of_batch = Callable[[], object]
 
@@ -37,23 +45,60 @@ type_of_batch = Callable[[], object]
 def main(days: int = 9, warm_up: int = 3, tables: int = len(TABLES)) -> list[Figure]:
     """Seconds of a day's batch by each way, and the ratios to the bare statements."""
     written = TABLES[:tables]
-    with own_lake(LAKEHOUSE_SPARK_MEMORY="2g", LAKEHOUSE_TABLES="lakehouse.tables") as (lake, spark), ExitStack() as stack:
+    with (
+        own_lake(LAKEHOUSE_SPARK_MEMORY="2g", LAKEHOUSE_TABLES="lakehouse.tables") as (lake, spark),
+        ExitStack() as stack,
+    ):
         lakes = {way: lake_below(lake, way) for way in ("bare", "engine", "assets")}
-        recorder, bare = stack.enter_context(open_recorder(lakes["assets"].settings)), BareBatches(lakes["bare"], spark, written)
+        recorder, bare = (
+            stack.enter_context(open_recorder(lakes["assets"].settings)),
+            BareBatches(lakes["bare"], spark, written),
+        )
         ways: dict[str, type_of_batch] = {
             "bare": bare.run,
             "engine": lambda: [write_table(lakes["engine"], spark, table) for table in written],
             "assets": lambda: _succeeded(recorder.materialize([table.key for table in written])),
         }
         rounds = [_round(lakes, ways, number) for number in range(warm_up + days)][-days:]
-        differing = sum(_rows(lakes["bare"], table) != _rows(lakes[way], table) for table in written[-2:] for way in ("engine", "assets"))
+        differing = sum(
+            _rows(lakes["bare"], table) != _rows(lakes[way], table)
+            for table in written[-2:]
+            for way in ("engine", "assets")
+        )
     seconds = {way: [each[way] for each in rounds] for way in ways}
-    beside = {"bare statements": median(seconds["bare"]), "the engine alone, without Dagster": median(seconds["engine"])}
+    beside = {
+        "bare statements": median(seconds["bare"]),
+        "the engine alone, without Dagster": median(seconds["engine"]),
+    }
     return [
-        middle("a day of flights from landing to gold, through Dagster's assets", seconds["assets"], unit="s", row="P10", peers=beside),
-        ratio("the engine over bare statements", seconds["engine"], seconds["bare"], row="P10", at_most=MOST_TIMES),
-        ratio("Dagster's assets over bare statements", seconds["assets"], seconds["bare"], row="P10", at_most=MOST_TIMES),
-        Figure(name="gold tables that differ between the ways", value=differing, row="P10", at_most=0, holds_at_any_size=True),
+        middle(
+            "a day of flights from landing to gold, through Dagster's assets",
+            seconds["assets"],
+            unit="s",
+            row="P10",
+            peers=beside,
+        ),
+        ratio(
+            "the engine over bare statements",
+            seconds["engine"],
+            seconds["bare"],
+            row="P10",
+            at_most=MOST_TIMES,
+        ),
+        ratio(
+            "Dagster's assets over bare statements",
+            seconds["assets"],
+            seconds["bare"],
+            row="P10",
+            at_most=MOST_TIMES,
+        ),
+        Figure(
+            name="gold tables that differ between the ways",
+            value=differing,
+            row="P10",
+            at_most=0,
+            holds_at_any_size=True,
+        ),
     ]
 
 
@@ -97,23 +142,40 @@ class BareBatches:
                     self._write(landed, table)
             elif isinstance(table.write, Merge):
                 if table.inputs[0].key in fresh:
-                    self._merge(self._made({table.inputs[0].key: fresh[table.inputs[0].key]}, table), table)
+                    self._merge(
+                        self._made({table.inputs[0].key: fresh[table.inputs[0].key]}, table), table
+                    )
             else:
-                whole = {source.key: self._spark.read.format("delta").load(self._uri(source)) for source in table.inputs}
+                whole = {
+                    source.key: self._spark.read.format("delta").load(self._uri(source))
+                    for source in table.inputs
+                }
                 self._write(self._made(whole, table), table)
 
     def _landed(self, source: Landing) -> "DataFrame | None":
         """The new files of a landing folder, parsed."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        names = [file.name for file in self._lake.store.list(source.prefix) if file.name not in self._loaded]
+        names = [
+            file.name
+            for file in self._lake.store.list(source.prefix)
+            if file.name not in self._loaded
+        ]
         self._loaded.update(names)
         if not names:
             return None
-        reader = self._spark.read.schema(source.schema).option("header", "true").option("nullValue", "NA" if source.format == "csv" else "")
-        rows = reader.format(source.format).load([f"{self._lake.settings.root}/{name}" for name in names])
+        reader = (
+            self._spark.read.schema(source.schema)
+            .option("header", "true")
+            .option("nullValue", "NA" if source.format == "csv" else "")
+        )
+        rows = reader.format(source.format).load(
+            [f"{self._lake.settings.root}/{name}" for name in names]
+        )
         own = {"_source_file": F.col("_metadata.file_name"), "_source_line": F.lit(0)}
-        return rows.withColumns({**{name: F.expr(text) for name, text in source.derived.items()}, **own})
+        return rows.withColumns(
+            {**{name: F.expr(text) for name, text in source.derived.items()}, **own}
+        )
 
     def _made(self, frames: "dict[str, DataFrame]", table: Table) -> "DataFrame":
         assert table.transform is not None
@@ -131,13 +193,23 @@ class BareBatches:
         from pyspark.sql import functions as F  # noqa: N812
 
         assert isinstance(table.write, Merge)
-        newest = Window.partitionBy(*table.write.keys).orderBy(*(F.desc(name) for name in table.write.order_by))
-        frame = frame.withColumn("_place", F.row_number().over(newest)).where("_place = 1").drop("_place")
+        newest = Window.partitionBy(*table.write.keys).orderBy(
+            *(F.desc(name) for name in table.write.order_by)
+        )
+        frame = (
+            frame.withColumn("_place", F.row_number().over(newest))
+            .where("_place = 1")
+            .drop("_place")
+        )
         if self._lake.facts(table.key) is None:
             frame.write.format("delta").save(self._uri(table))
             return
         frame.createOrReplaceTempView("bare_batch")
-        self._spark.sql(statements.merge(self._uri(table), "bare_batch", keys=table.write.keys, order_by=table.write.order_by))
+        self._spark.sql(
+            statements.merge(
+                self._uri(table), "bare_batch", keys=table.write.keys, order_by=table.write.order_by
+            )
+        )
 
     def _uri(self, table: Table) -> str:
         return self._lake.settings.table_uri(table.key)

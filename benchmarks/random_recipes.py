@@ -16,25 +16,64 @@ PARTITIONS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "no partitions": ("", ()),
         "partitions: string": (
             "p STRING",
-            ("'a b'", r"'it\'s'", "'ü%20日'", "NULL", "'x/y=z'", "'q\"u`o\\\\te'", "'[b]*?{c}'", "'plus+&#'", "''", "' lead'", "'a\\tb'"),
+            (
+                "'a b'",
+                r"'it\'s'",
+                "'ü%20日'",
+                "NULL",
+                "'x/y=z'",
+                "'q\"u`o\\\\te'",
+                "'[b]*?{c}'",
+                "'plus+&#'",
+                "''",
+                "' lead'",
+                "'a\\tb'",
+            ),
         ),
         "partitions: int and date": (
             "p INT, q DATE",
-            ("1, DATE'2013-01-01'", "-3, DATE'2013-01-01'", "NULL, DATE'0099-12-31'", "2147483647, NULL", "1, DATE'2024-02-29'"),
+            (
+                "1, DATE'2013-01-01'",
+                "-3, DATE'2013-01-01'",
+                "NULL, DATE'0099-12-31'",
+                "2147483647, NULL",
+                "1, DATE'2024-02-29'",
+            ),
         ),
         "partitions: timestamp": (
             "p TIMESTAMP",
-            ("TIMESTAMP'2013-01-01 05:00:00'", "TIMESTAMP'2013-01-01 05:00:00.5'", "NULL", "TIMESTAMP'1969-12-31 23:59:59.000001'"),
+            (
+                "TIMESTAMP'2013-01-01 05:00:00'",
+                "TIMESTAMP'2013-01-01 05:00:00.5'",
+                "NULL",
+                "TIMESTAMP'1969-12-31 23:59:59.000001'",
+            ),
         ),
         "partitions: timestamp_ntz and decimal": (
             "p TIMESTAMP_NTZ, q DECIMAL(6,2)",
-            ("TIMESTAMP_NTZ'2013-01-01 05:00:00.123', 1.5", "NULL, -0.05", "TIMESTAMP_NTZ'2013-01-02', NULL", "NULL, 1000"),
+            (
+                "TIMESTAMP_NTZ'2013-01-01 05:00:00.123', 1.5",
+                "NULL, -0.05",
+                "TIMESTAMP_NTZ'2013-01-02', NULL",
+                "NULL, 1000",
+            ),
         ),
         "partitions: double and boolean": (
             "p DOUBLE, q BOOLEAN",
-            ("DOUBLE('NaN'), true", "0D, false", "-0D, false", "NULL, NULL", "1E300D, true", "0.1D, NULL", "DOUBLE('-Infinity'), true"),
+            (
+                "DOUBLE('NaN'), true",
+                "0D, false",
+                "-0D, false",
+                "NULL, NULL",
+                "1E300D, true",
+                "0.1D, NULL",
+                "DOUBLE('-Infinity'), true",
+            ),
         ),
-        "partitions: string and int": ("p STRING, q INT", ("'a', 1", "'a', NULL", "NULL, 1", "'b ü', 2", "NULL, NULL")),
+        "partitions: string and int": (
+            "p STRING, q INT",
+            ("'a', 1", "'a', NULL", "NULL, 1", "'b ü', 2", "NULL, NULL"),
+        ),
     }
 )
 # What a table may be made with; `Random` decides for each.
@@ -55,10 +94,18 @@ PROPERTIES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "delta.checkpoint.writeStatsAsJson": "false",
             "delta.checkpoint.writeStatsAsStruct": "true",
         },
-        "checkpoints without statistics": {"delta.checkpoint.writeStatsAsJson": "false", "delta.checkpoint.writeStatsAsStruct": "false"},
+        "checkpoints without statistics": {
+            "delta.checkpoint.writeStatsAsJson": "false",
+            "delta.checkpoint.writeStatsAsStruct": "false",
+        },
     }
 )
-_SHARES = {"deletion vectors": 0.55, "auto compaction": 0.08, "optimized write": 0.1, "column mapping by name": 0.25}
+_SHARES = {
+    "deletion vectors": 0.55,
+    "auto compaction": 0.08,
+    "optimized write": 0.1,
+    "column mapping by name": 0.25,
+}
 STEPS = ("append", "no statistics", "equal sizes", "delete", "update", "merge", "earlier compaction", "restore", "drop partition",
          "added column", "renamed column", "purge")  # fmt: skip
 _WEIGHTS = (5, 1, 1, 5, 2, 2, 3, 1, 1, 1, 1, 1)
@@ -94,9 +141,13 @@ class _Draw:
 
     def __init__(self, random: Random, name: str) -> None:
         self._random, self._name = random, name
-        self._partitions = random.choice(list(PARTITIONS)) if random.random() < 0.75 else "no partitions"
+        self._partitions = (
+            random.choice(list(PARTITIONS)) if random.random() < 0.75 else "no partitions"
+        )
         self._columns, values = PARTITIONS[self._partitions]
-        self._values = tuple(random.sample(values, min(len(values), random.randint(2, 4)))) if values else ()
+        self._values = (
+            tuple(random.sample(values, min(len(values), random.randint(2, 4)))) if values else ()
+        )
         self._features: dict[str, None] = {self._partitions: None}
         self._made: list[type_of_statement] = []
         self._writes = 0
@@ -111,8 +162,16 @@ class _Draw:
         if self._chance(0.8):  # else every other table ends with nothing to do
             self._append()
         target = self._random.choice([6, 8, 12, 16, 24, 48, 128]) * _KIB
-        batch_bytes = self._has("several commits") * self._random.choice([1, target // 2, target, 3 * target]) if self._chance(0.35) else 0
-        bound = self._has("bounded run") * self._random.choice([1, target, 5 * target]) if self._chance(0.25) else 0
+        batch_bytes = (
+            self._has("several commits") * self._random.choice([1, target // 2, target, 3 * target])
+            if self._chance(0.35)
+            else 0
+        )
+        bound = (
+            self._has("bounded run") * self._random.choice([1, target, 5 * target])
+            if self._chance(0.25)
+            else 0
+        )
         forgets_commits = self._chance(0.15) and bool(self._has("commits forgotten"))
         return Recipe(
             name=self._name,
@@ -137,12 +196,16 @@ class _Draw:
         return 1
 
     def _do(self, statement: str, **confs: str) -> None:
-        self._made.append((statement, {_DELTA + name.replace("__", "."): value for name, value in confs.items()}))
+        self._made.append(
+            (statement, {_DELTA + name.replace("__", "."): value for name, value in confs.items()})
+        )
 
     def _create(self) -> None:
         properties = {"delta.enableDeletionVectors": "false"}
         for feature, own in PROPERTIES.items():
-            if self._chance(_SHARES.get(feature, 0.12)) and not own.keys() & (properties.keys() - {"delta.enableDeletionVectors"}):
+            if self._chance(_SHARES.get(feature, 0.12)) and not own.keys() & (
+                properties.keys() - {"delta.enableDeletionVectors"}
+            ):
                 properties |= own
                 self._has(feature)
         if self._chance(0.5):
@@ -160,9 +223,17 @@ class _Draw:
     def _rows(self, *, equal: bool = False) -> str:
         """A SELECT of some files' rows: a task for each file, and rows enough in each for sizes from 1 to some 40 KiB."""
         files = self._random.randint(2, 6)
-        counts = [self._random.randint(20, 20)] * files if equal else [int(10 ** self._random.uniform(0.5, 2.9)) for _ in range(files)]
+        counts = (
+            [self._random.randint(20, 20)] * files
+            if equal
+            else [int(10 ** self._random.uniform(0.5, 2.9)) for _ in range(files)]
+        )
         self._writes += 1
-        text = "repeat('x', 64)" if equal else f"sha2(string(file * 1000003 + n + {self._writes}), 256)"
+        text = (
+            "repeat('x', 64)"
+            if equal
+            else f"sha2(string(file * 1000003 + n + {self._writes}), 256)"
+        )
         rows = (
             f"SELECT id AS file, explode(sequence(1, element_at(array({', '.join(map(str, counts))}), INT(id) + 1))) AS n "
             f"FROM range(0, {files}, 1, {files})"
@@ -179,12 +250,19 @@ class _Draw:
     def _named(self, value: str) -> list[str]:
         types = [column.split(maxsplit=1) for column in self._columns.split(", ")]
         parts = value.split(", ") if len(types) > 1 else [value]
-        return [f"'{name}', CAST({part} AS {type_})" for (name, type_), part in zip(types, parts, strict=True)]
+        return [
+            f"'{name}', CAST({part} AS {type_})"
+            for (name, type_), part in zip(types, parts, strict=True)
+        ]
 
     def _insert(self, rows: str, **confs: str) -> None:
         names = ", ".join(("id", self._text, *self._partition_names))
         if "auto compaction" in self._features:
-            confs = {**confs, "autoCompact__minNumFiles": "2", "autoCompact__maxFileSize": str(32 * _KIB)}
+            confs = {
+                **confs,
+                "autoCompact__minNumFiles": "2",
+                "autoCompact__maxFileSize": str(32 * _KIB),
+            }
         self._do(f"INSERT INTO {{t}} ({names}) {rows}", **confs)
 
     def _append(self) -> None:
@@ -205,7 +283,11 @@ class _Draw:
         self._insert(self._rows(equal=True))
 
     def _some_rows(self) -> str:
-        kinds = (f"id % {self._random.choice([3, 17, 40])} = 1", f"id % 10000 < {self._random.choice([3, 30, 200])}", "id % 10000 = 2")
+        kinds = (
+            f"id % {self._random.choice([3, 17, 40])} = 1",
+            f"id % 10000 < {self._random.choice([3, 30, 200])}",
+            "id % 10000 = 2",
+        )
         return self._random.choice(kinds)
 
     def _delete(self) -> None:
@@ -214,7 +296,9 @@ class _Draw:
 
     def _update(self) -> None:
         self._has("UPDATE")
-        self._do(f"UPDATE {{t}} SET {self._text} = concat('u', {self._text}) WHERE {self._some_rows()}")
+        self._do(
+            f"UPDATE {{t}} SET {self._text} = concat('u', {self._text}) WHERE {self._some_rows()}"
+        )
 
     def _merge(self) -> None:
         self._has("MERGE")
@@ -229,7 +313,11 @@ class _Draw:
         )
 
     def _own_names(self) -> list[tuple[str, str]]:
-        return [("id", "id"), (self._text, "text"), *((name, name) for name in self._partition_names)]
+        return [
+            ("id", "id"),
+            (self._text, "text"),
+            *((name, name) for name in self._partition_names),
+        ]
 
     def _optimize(self) -> None:
         self._has("earlier compaction")

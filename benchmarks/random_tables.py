@@ -63,7 +63,9 @@ def compare(lake: Lake, spark: "SparkSession", recipe: Recipe) -> Compared:
     planned = _plan(before, recipe)
     mark = f"random table {recipe.name}"
     if planned.bins or planned.reason in NOTHING_FOR_DELTA:
-        with session_confs(spark, {BATCH_BYTES: str(recipe.batch_bytes)} if recipe.batch_bytes else {}):
+        with session_confs(
+            spark, {BATCH_BYTES: str(recipe.batch_bytes)} if recipe.batch_bytes else {}
+        ):
             run_statement(spark, before.snapshot, planned, mark, cores=cores_of(lake.settings))
     after = lake.facts(key)
     commits = [commit for commit in after.history.commits if mark in (commit.user_metadata or "")]
@@ -75,13 +77,17 @@ def compare(lake: Lake, spark: "SparkSession", recipe: Recipe) -> Compared:
         files_added=sum(len(commit.added_paths) for commit in commits),
         bytes_removed=sum(commit.removed_bytes for commit in commits),
         commits=len(commits),
-        tied=not told and {path for commit in commits for path in commit.removed_paths} != _planned_paths(planned),
+        tied=not told
+        and {path for commit in commits for path in commit.removed_paths}
+        != _planned_paths(planned),
         seconds=time.monotonic() - began,
         differences=(*told, *(() if planned.files_left else _not_fixed(after, recipe))),
     )
 
 
-def differences(before: Snapshot, planned: CompactionPlan, commits: Sequence[Commit], *, batch_bytes: int = 0) -> tuple[str, ...]:
+def differences(
+    before: Snapshot, planned: CompactionPlan, commits: Sequence[Commit], *, batch_bytes: int = 0
+) -> tuple[str, ...]:
     """Where the commits of a compaction are not what the plan says, in words."""
     return (
         *_compared_figures(planned, commits),
@@ -92,7 +98,10 @@ def differences(before: Snapshot, planned: CompactionPlan, commits: Sequence[Com
 
 def _compared_figures(planned: CompactionPlan, commits: Sequence[Commit]) -> Iterator[str]:
     actual = {
-        "files removed": (planned.files_removed, sum(len(commit.removed_paths) for commit in commits)),
+        "files removed": (
+            planned.files_removed,
+            sum(len(commit.removed_paths) for commit in commits),
+        ),
         "files added": (planned.files_added, sum(len(commit.added_paths) for commit in commits)),
         "bytes removed": (planned.bytes_removed, sum(commit.removed_bytes for commit in commits)),
     }
@@ -101,19 +110,29 @@ def _compared_figures(planned: CompactionPlan, commits: Sequence[Commit]) -> Ite
             yield f"{name}: planned {predicted}, was {found}"
 
 
-def _compared_paths(snapshot: Snapshot, planned: CompactionPlan, commits: Sequence[Commit]) -> Iterator[str]:
+def _compared_paths(
+    snapshot: Snapshot, planned: CompactionPlan, commits: Sequence[Commit]
+) -> Iterator[str]:
     """That other files of the same partition and the same size were removed is no difference: Delta does not tell which it takes first."""
     expected = _planned_paths(planned)
     removed = {path for commit in commits for path in commit.removed_paths}
     files, columns = {file.path: file for file in snapshot.files}, by_name(snapshot.columns)
 
     def alike(paths: set[str]) -> Counter[object]:
-        return Counter((typed_partition(files[path].partition, columns), files[path].size_bytes) for path in paths)
+        return Counter(
+            (typed_partition(files[path].partition, columns), files[path].size_bytes)
+            for path in paths
+        )
 
     if removed <= files.keys() and alike(expected) == alike(removed):
         return
-    yield from (f"planned, not removed: {_told(files[path])}" for path in sorted(expected - removed))
-    yield from (f"removed, not planned: {_told(files[path]) if path in files else path}" for path in sorted(removed - expected))
+    yield from (
+        f"planned, not removed: {_told(files[path])}" for path in sorted(expected - removed)
+    )
+    yield from (
+        f"removed, not planned: {_told(files[path]) if path in files else path}"
+        for path in sorted(removed - expected)
+    )
 
 
 def _planned_paths(planned: CompactionPlan) -> set[str]:
@@ -124,7 +143,9 @@ def _told(file: DataFile) -> str:
     return f"{file.size_bytes} bytes, {file.deleted_row_count} of {file.row_count} rows deleted, in {dict(file.partition)}"
 
 
-def _compared_batches(planned: CompactionPlan, commits: Sequence[Commit], batch_bytes: int) -> Iterator[str]:
+def _compared_batches(
+    planned: CompactionPlan, commits: Sequence[Commit], batch_bytes: int
+) -> Iterator[str]:
     """Bins by size, into batches up to the size. Source: delta-io/delta v4.4.0, `BinPackingUtils.binPackBySize`."""
     batches, open_bytes = 0, 0
     for size in sorted(bin_.size_bytes for bin_ in planned.bins):
@@ -138,7 +159,9 @@ def _compared_batches(planned: CompactionPlan, commits: Sequence[Commit], batch_
 def _plan(facts: TableFacts, recipe: Recipe) -> CompactionPlan:
     """The plan of the moment of the newest commit."""
     now_ms = facts.snapshot.committed_ms
-    return plan_compaction(facts.snapshot, recipe.policy, rates=DEFAULT_RATES, now_ms=now_ms, history=facts.history)
+    return plan_compaction(
+        facts.snapshot, recipe.policy, rates=DEFAULT_RATES, now_ms=now_ms, history=facts.history
+    )
 
 
 def _not_fixed(after: TableFacts, recipe: Recipe) -> Iterator[str]:
@@ -161,7 +184,9 @@ def compare_many(count: int, seed: int, *, first: int = 0) -> Iterator[Compared]
             try:
                 yield compare(lake, spark, recipe)
             except Exception as error:  # the other tables are still worth comparing
-                yield Compared(recipe=recipe, differences=(f"{type(error).__name__}: {first_line(error)}",))
+                yield Compared(
+                    recipe=recipe, differences=(f"{type(error).__name__}: {first_line(error)}",)
+                )
 
 
 def table_of(found: Sequence[Compared]) -> str:
@@ -170,7 +195,9 @@ def table_of(found: Sequence[Compared]) -> str:
     for each in found:
         for feature in each.recipe.features:
             rows[feature].append(each)
-    lines = ["| feature | tables | with something to do | files removed | files added | bytes removed | commits | differences |"]
+    lines = [
+        "| feature | tables | with something to do | files removed | files added | bytes removed | commits | differences |"
+    ]
     lines.append("|---|---:|---:|---:|---:|---:|---:|---:|")
     for name, group in [*sorted(rows.items()), ("**all**", list(found))]:
         sums = [sum(values) for values in zip(*map(_numbers, group), strict=True)]
@@ -180,7 +207,14 @@ def table_of(found: Sequence[Compared]) -> str:
 
 def _numbers(each: Compared) -> tuple[int, ...]:
     done = each.commits > 0
-    return done, each.files_removed, each.files_added, each.bytes_removed, each.commits, len(each.differences)
+    return (
+        done,
+        each.files_removed,
+        each.files_added,
+        each.bytes_removed,
+        each.commits,
+        len(each.differences),
+    )
 
 
 def main(count: int = 200, seed: int = 1, first: int = 0) -> list[Figure]:
@@ -191,14 +225,34 @@ def main(count: int = 200, seed: int = 1, first: int = 0) -> list[Figure]:
         told = f"{each.files} files, {each.files_removed} into {each.files_added} in {each.commits} commit(s)"
         print(f"  table {each.recipe.name}: {told}, {each.seconds:.1f} s", flush=True)
         for difference in each.differences:
-            print(f"table {each.recipe.name} ({', '.join(each.recipe.features)}): {difference}", flush=True)
+            print(
+                f"table {each.recipe.name} ({', '.join(each.recipe.features)}): {difference}",
+                flush=True,
+            )
     print(table_of(found))
-    busy, wrong = sum(each.commits > 0 for each in found), sum(len(each.differences) for each in found)
+    busy, wrong = (
+        sum(each.commits > 0 for each in found),
+        sum(len(each.differences) for each in found),
+    )
     return [
-        Figure(name=f"differences on {len(found)} random tables", value=wrong, row="P9", at_most=0, holds_at_any_size=True),
+        Figure(
+            name=f"differences on {len(found)} random tables",
+            value=wrong,
+            row="P9",
+            at_most=0,
+            holds_at_any_size=True,
+        ),
         Figure(name="tables with something to do", value=busy, row="P9"),
-        Figure(name="files removed and added, as predicted", value=sum(each.files_removed + each.files_added for each in found), row="P9"),
-        Figure(name="tables in which files of equal size changed places", value=sum(each.tied for each in found), row="P9"),
+        Figure(
+            name="files removed and added, as predicted",
+            value=sum(each.files_removed + each.files_added for each in found),
+            row="P9",
+        ),
+        Figure(
+            name="tables in which files of equal size changed places",
+            value=sum(each.tied for each in found),
+            row="P9",
+        ),
     ]
 
 

@@ -14,7 +14,12 @@ import numpy as np
 from benchmarks.figures import Figure, alone, middle, timed
 from benchmarks.own_lake import lake_below, landed_table, own_lake
 from lakehouse import Append, Compaction
-from lakehouse.core.costs.estimate import DEFAULT_RATES, SECONDS_PER_OPENING, SECONDS_PER_STORED_BYTE, SECONDS_PER_VALUE
+from lakehouse.core.costs.estimate import (
+    DEFAULT_RATES,
+    SECONDS_PER_OPENING,
+    SECONDS_PER_STORED_BYTE,
+    SECONDS_PER_VALUE,
+)
 from lakehouse.core.delta.commits import LoggedCompaction
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.lake import Lake
@@ -44,7 +49,12 @@ GRID = (
 )
 _READS = 5
 _POLICY = Compaction(min_small_files=2, verify="rows")
-_TABLE = landed_table("bronze/grid", "id BIGINT, part BIGINT", write=Append(partition_by=("part",)), compaction=_POLICY)
+_TABLE = landed_table(
+    "bronze/grid",
+    "id BIGINT, part BIGINT",
+    write=Append(partition_by=("part",)),
+    compaction=_POLICY,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +78,22 @@ def main(repeats: int = 2, cases: int = len(GRID)) -> list[Figure]:
 
 
 def _rates(found: list[_Case]) -> list[Figure]:
-    features = [(1, each.run.files_added, each.run.files_removed, each.run.bytes_removed / 1e6, each.values / 1e6) for each in found]
-    shares = np.array([[value / (each.run.seconds or 0.0) for value in row] for row, each in zip(features, found, strict=True)])
+    features = [
+        (
+            1,
+            each.run.files_added,
+            each.run.files_removed,
+            each.run.bytes_removed / 1e6,
+            each.values / 1e6,
+        )
+        for each in found
+    ]
+    shares = np.array(
+        [
+            [value / (each.run.seconds or 0.0) for value in row]
+            for row, each in zip(features, found, strict=True)
+        ]
+    )
     fitted = np.linalg.lstsq(shares, np.ones(len(found)), rcond=None)[0]
     named = {
         "before the first file": (1, "s", DEFAULT_RATES.seconds_fixed),
@@ -79,21 +103,36 @@ def _rates(found: list[_Case]) -> list[Figure]:
         "for each million values removed": (1e3, "ms", SECONDS_PER_VALUE * 1e6),
     }
     return [
-        Figure(name=f"a compaction takes {name}", value=float(rate) * scale, unit=unit, row="P8", peers={"the default": default * scale})
+        Figure(
+            name=f"a compaction takes {name}",
+            value=float(rate) * scale,
+            unit=unit,
+            row="P8",
+            peers={"the default": default * scale},
+        )
         for rate, (name, (scale, unit, default)) in zip(fitted, named.items(), strict=True)
     ]
 
 
 def _opening(found: list[_Case]) -> Figure:
-    name, default = "a read takes for each file that it opens", {"the default": SECONDS_PER_OPENING * 1e3}
-    return replace(middle(name, [each.opening_ms for each in found], unit="ms", row="P8"), peers=default)
+    name, default = (
+        "a read takes for each file that it opens",
+        {"the default": SECONDS_PER_OPENING * 1e3},
+    )
+    return replace(
+        middle(name, [each.opening_ms for each in found], unit="ms", row="P8"), peers=default
+    )
 
 
-def _measured(lake: Lake, spark: "SparkSession", parts: int, files: int, rows: int, kind: str) -> _Case:
+def _measured(
+    lake: Lake, spark: "SparkSession", parts: int, files: int, rows: int, kind: str
+) -> _Case:
     uri = lake.settings.table_uri(_TABLE.key)
     # Of one partition each task writes a file; of many each statement writes one to each of them.
     for _ in range(files if parts > 1 else 1):
-        frame = spark.range(0, parts * rows * (1 if parts > 1 else files), 1, 4 if parts > 1 else files)
+        frame = spark.range(
+            0, parts * rows * (1 if parts > 1 else files), 1, 4 if parts > 1 else files
+        )
         frame = frame.selectExpr("id", f"id % {parts} AS part", *_COLUMNS[kind])
         frame = frame.repartition(4, "part") if parts > 1 else frame
         frame.write.format("delta").partitionBy("part").mode("append").save(uri)
@@ -101,7 +140,9 @@ def _measured(lake: Lake, spark: "SparkSession", parts: int, files: int, rows: i
     compact(lake, spark, _TABLE)
     after, quick = lake.facts(_TABLE.key), _read(spark, uri)
     run = after.history.compactions()[-1]
-    values = (before.snapshot.row_count or 0) * (len(before.snapshot.columns) - 1)  # none of the partition's
+    values = (before.snapshot.row_count or 0) * (
+        len(before.snapshot.columns) - 1
+    )  # none of the partition's
     opening_ms = (slow - quick) / (before.snapshot.file_count - after.snapshot.file_count) * 1e3
     print(
         f"{run.files_removed} files of {parts} partitions, {run.bytes_removed / 1e6:.2f} MB of {values:,} values, into {run.files_added}: "

@@ -25,7 +25,12 @@ _CORES = os.cpu_count() or 1
 _FILES, _LOOK_EVERY = 4, 10
 
 
-def main(writes: int = 60, budget_seconds: int = 200, rows_per_write: int = 40_000, look_seconds: int = 15) -> list[Figure]:
+def main(
+    writes: int = 60,
+    budget_seconds: int = 200,
+    rows_per_write: int = 40_000,
+    look_seconds: int = 15,
+) -> list[Figure]:
     """The mean slow-down of both tables."""
     found: dict[str, list[float]] = {_KEPT.key: [], _LEFT.key: []}
     with own_lake() as (lake, spark):
@@ -40,24 +45,43 @@ def main(writes: int = 60, budget_seconds: int = 200, rows_per_write: int = 40_0
             if number % min(_LOOK_EVERY, writes) == 0:
                 for table in (_KEPT, _LEFT):
                     found[table.key].append(_slowdown(spark, lake, table, look_seconds))
-                print(f"after {number} writes: " + ", ".join(f"{key} {each[-1]:+.1%}" for key, each in found.items()), flush=True)
+                print(
+                    f"after {number} writes: "
+                    + ", ".join(f"{key} {each[-1]:+.1%}" for key, each in found.items()),
+                    flush=True,
+                )
             if time.monotonic() - began > budget_seconds:
                 break
     kept, left = ([value * 100 for value in each if not isnan(value)] for each in found.values())
     beside = {"without upkeep": statistics.mean(left)} if left else {}
     name = f"how much slower than a file per core, mean of {len(kept)} looks in {number} writes"
-    return [Figure(name=name, value=statistics.mean(kept or [nan]), unit="%", row="P7", at_most=7, samples=kept, peers=beside)]
+    return [
+        Figure(
+            name=name,
+            value=statistics.mean(kept or [nan]),
+            unit="%",
+            row="P7",
+            at_most=7,
+            samples=kept,
+            peers=beside,
+        )
+    ]
 
 
 def _is_due(lake: Lake) -> bool:
     planned = plan(lake, _KEPT)
-    return planned is not None and planned.files_removed >= policy_for(_KEPT.layer, _KEPT.compaction).min_small_files
+    return (
+        planned is not None
+        and planned.files_removed >= policy_for(_KEPT.layer, _KEPT.compaction).min_small_files
+    )
 
 
 def _slowdown(spark, lake: Lake, table: Table, budget_seconds: int) -> float:
     """How much longer a scan of the table takes than one of the same rows in a file per core; -0.02 is 2 % less."""
     uri, best = lake.settings.table_uri(table.key), f"{lake.settings.root}/best"
-    spark.read.format("delta").load(uri).repartition(_CORES).write.format("delta").mode("overwrite").save(best)
+    spark.read.format("delta").load(uri).repartition(_CORES).write.format("delta").mode(
+        "overwrite"
+    ).save(best)
 
     def scan(where: str):
         write = spark.read.format("delta").load(where).write.format("noop").mode("overwrite")

@@ -27,7 +27,11 @@ _PACKAGES = ("pyspark", "delta-spark", "dagster", "deltalake")
 def machine() -> dict[str, float | str]:
     """The machine, without its name."""
     memory = round(psutil.virtual_memory().total / 2**30)
-    return {"cores": len(os.sched_getaffinity(0)), "memory_gib": memory, "system": f"{platform.system()} {platform.machine()}"}
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": memory,
+        "system": f"{platform.system()} {platform.machine()}",
+    }
 
 
 def versions() -> dict[str, str]:
@@ -65,9 +69,13 @@ def save(record: Record, folder: Path = FOLDER) -> None:
     document = asdict(record)
     defaults = {field.name: field.default for field in fields(Figure)}
     for figure in document["figures"]:
-        for name in [name for name, value in figure.items() if value == defaults[name] or value == {}]:
+        for name in [
+            name for name, value in figure.items() if value == defaults[name] or value == {}
+        ]:
             del figure[name]
-    (folder / f"{record.benchmark}.json").write_text(json.dumps(_rounded(document), indent=1) + "\n")
+    (folder / f"{record.benchmark}.json").write_text(
+        json.dumps(_rounded(document), indent=1) + "\n"
+    )
 
 
 def recorded(folder: Path = FOLDER) -> dict[str, Record]:
@@ -82,7 +90,9 @@ def _read(folder: Path) -> Iterator[Record]:
 
 
 def _figure(document: dict[str, Any]) -> Figure:
-    return Figure(**{**document, "points": tuple((size, cost) for size, cost in document.get("points", ()))})
+    return Figure(
+        **{**document, "points": tuple((size, cost) for size, cost in document.get("points", ()))}
+    )
 
 
 def _rounded(value: object) -> object:

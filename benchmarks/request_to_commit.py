@@ -16,7 +16,12 @@ def main(url: str, home: str) -> int:
     """Prints, for every compaction that a sensor asked for, the seconds of each step; then their medians."""
     rows = steps_of(Page(url), Path(home))
     for row in rows:
-        print(" ".join(f"{name} {value:6.2f}" if isinstance(value, float) else f"{value:32}" for name, value in row.items()))
+        print(
+            " ".join(
+                f"{name} {value:6.2f}" if isinstance(value, float) else f"{value:32}"
+                for name, value in row.items()
+            )
+        )
     for name in ("to_start", "start_to_step", "step_to_commit", "optimize", "over_optimize"):
         if rows:
             print(f"median {name}: {statistics.median(row[name] for row in rows):.2f} s")
@@ -25,7 +30,12 @@ def main(url: str, home: str) -> int:
 
 def steps_of(page: Page, home: Path) -> list[dict]:
     """The seconds of each step of every compaction that a sensor asked for and that succeeded."""
-    done = [run for run in page.runs() if run["status"] == "SUCCESS" and run["tags"].get("dagster/sensor_name") == "compaction_sensor"]
+    done = [
+        run
+        for run in page.runs()
+        if run["status"] == "SUCCESS"
+        and run["tags"].get("dagster/sensor_name") == "compaction_sensor"
+    ]
     return [row for run in done for row in _run_steps(page, run, home)]
 
 
@@ -36,16 +46,30 @@ def _run_steps(page: Page, run: dict, home: Path) -> list[dict]:
         metadataEntries { label ... on FloatMetadataEntry { floatValue } ... on IntMetadataEntry { intValue } } } } } } }""",
         id=run["runId"],
     )["logsForRun"]["events"]
-    at = {event["eventType"]: int(event["timestamp"]) / 1000 for event in reversed(events) if "eventType" in event}
+    at = {
+        event["eventType"]: int(event["timestamp"]) / 1000
+        for event in reversed(events)
+        if "eventType" in event
+    }
     rows = []
     for event in (event for event in events if event.get("assetKey")):
         key = "/".join(event["assetKey"]["path"]).removeprefix("compaction/")
-        figures = {entry["label"]: entry.get("floatValue", entry.get("intValue")) for entry in event["metadataEntries"]}
-        version, optimize = figures.get("lakehouse/version_after"), figures.get("lakehouse/optimize_seconds")
+        figures = {
+            entry["label"]: entry.get("floatValue", entry.get("intValue"))
+            for entry in event["metadataEntries"]
+        }
+        version, optimize = (
+            figures.get("lakehouse/version_after"),
+            figures.get("lakehouse/optimize_seconds"),
+        )
         commit = home / "lake" / key / "_delta_log" / f"{version or 0:020d}.json"
         if not version or optimize is None or not commit.exists():
             continue
-        info = next(action["commitInfo"] for action in map(json.loads, commit.read_text().splitlines()) if "commitInfo" in action)
+        info = next(
+            action["commitInfo"]
+            for action in map(json.loads, commit.read_text().splitlines())
+            if "commitInfo" in action
+        )
         committed = info["timestamp"] / 1000
         rows.append(
             {

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 BUCKET, FILES = "lake", 100
 LANDED = f"landed batch of {FILES} files"
 # The one table of the lake, which finds it here.
-events = landed_table("bronze/events", "id STRING, amount BIGINT", compaction=Compaction(min_small_files=4))
+events = landed_table(
+    "bronze/events", "id STRING, amount BIGINT", compaction=Compaction(min_small_files=4)
+)
 KINDS = ("HEAD", "GET", "LIST", "LIST of logs", "PUT", "DELETE")
 
 
@@ -55,7 +57,9 @@ class World:
         """So many landed files of ten events each."""
         for number in range(files):
             rows = [{"id": f"{name}-{number}-{row}", "amount": row} for row in range(10)]
-            self.lake.store.put(f"landing/events/{name}-{number:03}.json", "\n".join(map(json.dumps, rows)).encode())
+            self.lake.store.put(
+                f"landing/events/{name}-{number:03}.json", "\n".join(map(json.dumps, rows)).encode()
+            )
 
     def write(self, *, batches: int) -> None:
         """So many batches of one file each in the table."""
@@ -75,7 +79,9 @@ def main(*arguments: str) -> list[Figure]:
     names, as_json = [name for name in arguments if name != "--json"], "--json" in arguments
     with tempfile.TemporaryDirectory() as home, served() as endpoint:
         boto3.client("s3", region_name="us-east-1").create_bucket(Bucket=BUCKET)
-        settings = own_settings(Path(home), LAKEHOUSE_ROOT=f"s3://{BUCKET}/warm", LAKEHOUSE_TABLES="benchmarks.requests")
+        settings = own_settings(
+            Path(home), LAKEHOUSE_ROOT=f"s3://{BUCKET}/warm", LAKEHOUSE_TABLES="benchmarks.requests"
+        )
         with server.supervised(settings):
             found = [*_measured(endpoint, settings, names or [*OPERATIONS])]
     if as_json:
@@ -87,8 +93,18 @@ def main(*arguments: str) -> list[Figure]:
 
 def _figures(found: Mapping[str, Any]) -> Iterator[Figure]:
     what, senders = found["operation"], ("ours", "spark")
-    total = sum(count for sender in senders for kind, count in found[sender].items() if kind != "LIST of logs")
-    peers = {f"{sender} {kind}": found[sender][kind] for sender in senders for kind in KINDS if found[sender][kind]}
+    total = sum(
+        count
+        for sender in senders
+        for kind, count in found[sender].items()
+        if kind != "LIST of logs"
+    )
+    peers = {
+        f"{sender} {kind}": found[sender][kind]
+        for sender in senders
+        for kind in KINDS
+        if found[sender][kind]
+    }
     yield Figure(name=f"requests of {what}", value=total, row="P14", peers=peers)
     if what.startswith(LANDED):
         asked = sum(found[sender][kind] for sender in senders for kind in ("GET", "HEAD"))
@@ -103,7 +119,10 @@ def _measured(endpoint: str, settings: Settings, names: Sequence[str]) -> Iterat
             step = OPERATIONS[name](world)
             ask(endpoint, "requests")
             (seconds, _), counts = timed(step), ask(endpoint, "requests")
-        figures = {sender: {kind: counts.get(f"{sender} {kind}", 0) for kind in KINDS} for sender in ("ours", "spark")}
+        figures = {
+            sender: {kind: counts.get(f"{sender} {kind}", 0) for kind in KINDS}
+            for sender in ("ours", "spark")
+        }
         yield {"operation": name, "seconds": round(seconds, 2), **figures}
 
 
@@ -121,7 +140,10 @@ def _print(found: Iterable[Mapping[str, Any]]) -> None:
     for each in found:
         for sender in ("ours", "spark"):
             numbers = "".join(f"{each[sender][kind]:{len(kind) + 3},}" for kind in KINDS)
-            print(f"{each['operation'] if sender == 'ours' else '':<44}{sender:<6}{numbers}", flush=True)
+            print(
+                f"{each['operation'] if sender == 'ours' else '':<44}{sender:<6}{numbers}",
+                flush=True,
+            )
 
 
 type_of_step = Callable[[], object]
@@ -135,13 +157,19 @@ def _plan(world: World) -> type_of_step:
 
 def _compaction(world: World, *, by_engine: bool) -> type_of_step:
     world.write(batches=10)
-    return lambda: compact(world.lake, world.spark, events) if by_engine else world.materialize(f"compaction/{events.key}")
+    return lambda: (
+        compact(world.lake, world.spark, events)
+        if by_engine
+        else world.materialize(f"compaction/{events.key}")
+    )
 
 
 def _batch(world: World, *, by_engine: bool) -> type_of_step:
     world.write(batches=3)
     world.land("counted")
-    return lambda: write_table(world.lake, world.spark, events) if by_engine else world.materialize(events.key)
+    return lambda: (
+        write_table(world.lake, world.spark, events) if by_engine else world.materialize(events.key)
+    )
 
 
 # A new operation is a function above and a line here.

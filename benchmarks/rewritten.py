@@ -41,8 +41,20 @@ def main(*targets_mib: int) -> list[Figure]:
             joined = grown(target)
         print(f"  target {target} MiB: {tiered} beside {joined}", flush=True)
         name = f"bytes rewritten per byte that was new, target {target} MiB"
-        figures.append(Figure(name=name, value=tiered.rewritten, peers={"every small file joined": joined.rewritten}))
-        figures.append(Figure(name=f"most files, target {target} MiB", value=tiered.most_files, peers={"joined": joined.most_files}))
+        figures.append(
+            Figure(
+                name=name,
+                value=tiered.rewritten,
+                peers={"every small file joined": joined.rewritten},
+            )
+        )
+        figures.append(
+            Figure(
+                name=f"most files, target {target} MiB",
+                value=tiered.most_files,
+                peers={"joined": joined.most_files},
+            )
+        )
     return figures
 
 
@@ -52,9 +64,16 @@ def grown(target_mib: int) -> Grown:
     policy = Compaction(target_file_bytes=target_mib * MIB, scan_cores=1)
     for batch in range(_FULL_FILES * target_mib // _FILES):
         table, past = written(
-            table, past, [data_file(size, f"{batch}-{place}") for place, size in enumerate(chance.choices(_SIZES, k=_FILES))]
+            table,
+            past,
+            [
+                data_file(size, f"{batch}-{place}")
+                for place, size in enumerate(chance.choices(_SIZES, k=_FILES))
+            ],
         )
-        plan = plan_compaction(table, policy, rates=DEFAULT_RATES, now_ms=table.committed_ms, history=past)
+        plan = plan_compaction(
+            table, policy, rates=DEFAULT_RATES, now_ms=table.committed_ms, history=past
+        )
         bins = [bin_.files for bin_ in plan.bins]
         rewritten += plan.bytes_removed
         table, past = after(table, past, plan, bins, [bin_.size_bytes for bin_ in plan.bins])

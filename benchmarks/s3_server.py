@@ -47,8 +47,15 @@ def served() -> Iterator[str]:
     """The address of a fresh server in a process of its own, which boto3 and the JVM find in the environment."""
     port = free_port()
     endpoint = f"http://127.0.0.1:{port}"
-    os.environ |= {"AWS_ENDPOINT_URL": endpoint, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "us-east-1"}
-    with subprocess.Popen([sys.executable, "-m", "benchmarks.s3_server", str(port)], stderr=subprocess.DEVNULL) as process:
+    os.environ |= {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": "us-east-1",
+    }
+    with subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.s3_server", str(port)], stderr=subprocess.DEVNULL
+    ) as process:
         try:
             while True:
                 try:
@@ -84,13 +91,27 @@ class Counting:
     """A WSGI application that counts what it passes on."""
 
     def __init__(self, app: Callable[..., Iterable[bytes]]) -> None:
-        self._app, self._lock, self._counts, self._latency_seconds = app, Lock(), Counter[str](), 0.0
+        self._app, self._lock, self._counts, self._latency_seconds = (
+            app,
+            Lock(),
+            Counter[str](),
+            0.0,
+        )
 
-    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        path, query = environ["PATH_INFO"], parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True)
+    def __call__(
+        self, environ: dict[str, Any], start_response: Callable[..., Any]
+    ) -> Iterable[bytes]:
+        path, query = (
+            environ["PATH_INFO"],
+            parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True),
+        )
         if path.startswith("/-/"):
             start_response("200 OK", [("Content-Type", "application/json")])
-            return [json.dumps(self._answer(path, {name: values[0] for name, values in query.items()})).encode()]
+            return [
+                json.dumps(
+                    self._answer(path, {name: values[0] for name, values in query.items()})
+                ).encode()
+            ]
         with self._lock:
             self._counts.update(_kinds(environ, query))
         time.sleep(self._latency_seconds)  # the answer of a far server is what is measured
@@ -98,7 +119,12 @@ class Counting:
 
     def _answer(self, path: str, query: dict[str, str]) -> Any:
         if path == "/-/seed":
-            return seed(query["bucket"], query.get("key", KEY), files=int(query["files"]), folders=int(query["folders"]))
+            return seed(
+                query["bucket"],
+                query.get("key", KEY),
+                files=int(query["files"]),
+                folders=int(query["folders"]),
+            )
         if path == "/-/latency":
             self._latency_seconds = float(query["ms"]) / 1_000
             return query
@@ -116,7 +142,9 @@ def seed(bucket: str, key: str, *, files: int, folders: int) -> int:
     file_history = LogBuilder(key=key).create(partition_by=["day"])
     file_history.append([(name, 1) for name in [*live, *dead]]).delete(dead).checkpoint()
     objects = {f"{key}/{name}": b"x" for name in [*live, *dead, *orphans]}
-    objects |= {file.name: file_history.store.read(file.name) for file in file_history.store.list("")}
+    objects |= {
+        file.name: file_history.store.read(file.name) for file in file_history.store.list("")
+    }
     for name, data in objects.items():
         stored = backend.put_object(bucket, f"{PREFIX}/{name}", data, disable_notification=True)
         stored.last_modified = stored.last_modified - _OLD
@@ -130,11 +158,21 @@ def _kinds(environ: dict[str, Any], query: dict[str, list[str]]) -> list[str]:
     if method == "GET" and "list-type" in query:
         prefix = query.get("prefix", [""])[0]
         log = [f"{sender} LIST of logs"] if "/_delta_log" in prefix else []
-        return ["LIST", f"{sender} LIST", *log, *(["LIST of data"] if prefix.startswith(table) and not log else [])]
+        return [
+            "LIST",
+            f"{sender} LIST",
+            *log,
+            *(["LIST of data"] if prefix.startswith(table) and not log else []),
+        ]
     if method == "POST" and "delete" in query:
         body = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
         environ["wsgi.input"] = BytesIO(body)
-        return [f"{sender} DELETE", "DeleteObjects of data" if f"<Key>{table}".encode() in body else "DeleteObjects of others"]
+        return [
+            f"{sender} DELETE",
+            "DeleteObjects of data"
+            if f"<Key>{table}".encode() in body
+            else "DeleteObjects of others",
+        ]
     return [method, f"{sender} {'PUT' if method == 'POST' else method}"]
 
 
@@ -186,10 +224,22 @@ def _quick_lists() -> None:
     ) -> tuple[list[Any], bool, str | None]:
         del self
         with _NAMES_LOCK:
-            return page(names(bucket.keys), bucket, prefix or "", delimiter, continuation_token or start_after or "", max_keys)
+            return page(
+                names(bucket.keys),
+                bucket,
+                prefix or "",
+                delimiter,
+                continuation_token or start_after or "",
+                max_keys,
+            )
 
     def page(
-        ordered: _Names, bucket: FakeBucket, begin: str, delimiter: str | None, after: str, max_keys: int
+        ordered: _Names,
+        bucket: FakeBucket,
+        begin: str,
+        delimiter: str | None,
+        after: str,
+        max_keys: int,
     ) -> tuple[list[Any], bool, str | None]:
         found = list[Any]()
         place = max(bisect_left(ordered, begin), bisect_right(ordered, after) if after else 0)
@@ -198,7 +248,9 @@ def _quick_lists() -> None:
             if len(found) == max_keys:
                 return found, True, last
             name = ordered[place]
-            folder, slash, _ = name[len(begin) :].partition(delimiter) if delimiter else (name, "", "")
+            folder, slash, _ = (
+                name[len(begin) :].partition(delimiter) if delimiter else (name, "", "")
+            )
             if slash:
                 found.append(f"{begin}{folder}{slash}")
                 last = f"{begin}{folder}{slash}{_LAST}"

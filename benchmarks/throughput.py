@@ -27,7 +27,9 @@ from lakehouse.engine.spark import statements
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ONE_FILE = Compaction(target_file_bytes=1024 * 1024 * 1024, min_small_files=2, scan_cores=1)  # Delta's own default size
+ONE_FILE = Compaction(
+    target_file_bytes=1024 * 1024 * 1024, min_small_files=2, scan_cores=1
+)  # Delta's own default size
 
 # A server serves for days. In its first statements it compiles, on the very core that a compaction uses and a bare OPTIMIZE does not.
 _WARM_UP = 12
@@ -47,19 +49,30 @@ def main(
     """The seconds of a compaction, those of a bare OPTIMIZE and of deltalake's, and the ratio of the first two."""
     with own_lake() as (lake, spark):
         uri = _make(lake, spark, "bronze/small", files, partitions, rows_per_file)
-        small = [_round(lake, spark, uri, _WAYS, number) for number in range(warm_up + repeats)][-repeats:]
+        small = [_round(lake, spark, uri, _WAYS, number) for number in range(warm_up + repeats)][
+            -repeats:
+        ]
         uri = _make(lake, spark, "bronze/large", large_files, 1, large_rows)
-        spark.sql(f"ALTER TABLE {statements.path_table(uri)} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+        spark.sql(
+            f"ALTER TABLE {statements.path_table(uri)} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+        )
         spark.sql(f"DELETE FROM {statements.path_table(uri)} WHERE id % 10 = 0")  # noqa: S608  # a name of ours
-        large = [_round(lake, spark, uri, _SPARK_WAYS, number) for number in range(warm_up + repeats)][-repeats:]
+        large = [
+            _round(lake, spark, uri, _SPARK_WAYS, number) for number in range(warm_up + repeats)
+        ][-repeats:]
     shape = f"{files:,} files of {rows_per_file:,} rows in {partitions} partition(s)"
-    bare, compared = "throughput over that of a bare OPTIMIZE", "its comparison of all rows, after the commit"
+    bare, compared = (
+        "throughput over that of a bare OPTIMIZE",
+        "its comparison of all rows, after the commit",
+    )
     ours, by_deltalake = _of(small, _OURS), _of(small, _DELTALAKE)
     return [
         middle(f"a compaction of {shape}", ours, unit="s", row="P5", peers=_medians(small)),
         middle(compared, _of(small, "verify"), unit="s", row="P5"),
         ratio(bare, _of(small, _BARE), ours, row="P5", at_least=1.0),
-        ratio("throughput over that of deltalake, which compares no row", by_deltalake, ours, row="P5"),
+        ratio(
+            "throughput over that of deltalake, which compares no row", by_deltalake, ours, row="P5"
+        ),
         middle(
             f"a compaction of {large_files:,} files of {large_rows:,} rows, a tenth of the rows hidden by deletion vectors",
             _of(large, _OURS),
@@ -68,7 +81,13 @@ def main(
             peers=_medians(large),
         ),
         middle(f"{compared}, with deletion vectors", _of(large, "verify"), unit="s", row="P5"),
-        ratio(f"{bare}, with deletion vectors", _of(large, _BARE), _of(large, _OURS), row="P5", at_least=1.0),
+        ratio(
+            f"{bare}, with deletion vectors",
+            _of(large, _BARE),
+            _of(large, _OURS),
+            row="P5",
+            at_least=1.0,
+        ),
     ]
 
 
@@ -80,7 +99,9 @@ def _medians(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {way: median(_of(rounds, way)) for way in _WAYS if way in rounds[0] and way != _OURS}
 
 
-def _make(lake: Lake, spark: "SparkSession", key: str, files: int, partitions: int, rows_per_file: int) -> str:
+def _make(
+    lake: Lake, spark: "SparkSession", key: str, files: int, partitions: int, rows_per_file: int
+) -> str:
     """Small files as a writer of an hour leaves them, in one commit; the address of their table."""
     uri = lake.settings.table_uri(key)
     for number in range(files):
@@ -99,7 +120,9 @@ def _make(lake: Lake, spark: "SparkSession", key: str, files: int, partitions: i
     return uri
 
 
-def _round(lake: Lake, spark: "SparkSession", base: str, ways: Sequence[str], number: int) -> dict[str, float]:
+def _round(
+    lake: Lake, spark: "SparkSession", base: str, ways: Sequence[str], number: int
+) -> dict[str, float]:
     """Seconds of each way to compact a copy of the table at `base`; which of them comes first changes from round to round."""
     seconds: dict[str, float] = {}
     first = number % len(ways)
@@ -107,7 +130,9 @@ def _round(lake: Lake, spark: "SparkSession", base: str, ways: Sequence[str], nu
         uri = f"{base}_{way.split()[0]}_{number}"
         key = f"bronze/{Path(uri).name}"
         shutil.copytree(base, uri)
-        spark.read.format("delta").load(uri).limit(1).collect()  # both that use Spark find the table's newest version in memory
+        spark.read.format("delta").load(uri).limit(
+            1
+        ).collect()  # both that use Spark find the table's newest version in memory
         started = time.monotonic()
         if way == _BARE:
             spark.sql(f"OPTIMIZE {statements.path_table(uri)}")
@@ -117,7 +142,10 @@ def _round(lake: Lake, spark: "SparkSession", base: str, ways: Sequence[str], nu
             outcome = compact(lake, spark, landed_table(key, compaction=ONE_FILE))
             seconds["verify"] = outcome.seconds_verify
         seconds[way] = time.monotonic() - started
-        print(f"  {way} {number}: {seconds[way]:.2f} s, {lake.facts(key).snapshot.file_count} file(s) left", flush=True)
+        print(
+            f"  {way} {number}: {seconds[way]:.2f} s, {lake.facts(key).snapshot.file_count} file(s) left",
+            flush=True,
+        )
         shutil.rmtree(uri)
     return seconds
 

@@ -41,7 +41,16 @@ LEAST_FASTER, MOST_SECONDS = 20, 600
 # A small request to S3 takes 100 to 200 ms by its documentation; these are few.
 # Source: Amazon S3 user guide, "Best practices design patterns: optimizing Amazon S3 performance"
 LATENCY_MS, LATE_SIZE = 20, 10_000
-KINDS = ("LIST", "LIST of data", "GET", "HEAD", "PUT", "DELETE", "DeleteObjects of data", "DeleteObjects of others")
+KINDS = (
+    "LIST",
+    "LIST of data",
+    "GET",
+    "HEAD",
+    "PUT",
+    "DELETE",
+    "DeleteObjects of data",
+    "DeleteObjects of others",
+)
 BIG = landed_table(KEY, "id BIGINT, day STRING")
 
 
@@ -60,37 +69,77 @@ def main(*sizes: int) -> list[Figure]:
     measured = dict[int, dict[str, Measured]]()
     late_size = min(LATE_SIZE, max(sizes or SIZES))
     with tempfile.TemporaryDirectory() as home, served() as endpoint:
-        settings = replace(own_settings(Path(home), LAKEHOUSE_SPARK_MEMORY="2g"), root="s3://warm/lake")
+        settings = replace(
+            own_settings(Path(home), LAKEHOUSE_SPARK_MEMORY="2g"), root="s3://warm/lake"
+        )
         with server.supervised(settings):
-            _compare(endpoint, settings, 200, {*WAYS})  # warms the JVM up, which else the first way would pay for
+            _compare(
+                endpoint, settings, 200, {*WAYS}
+            )  # warms the JVM up, which else the first way would pay for
             seconds, before = dict.fromkeys(WAYS, 0.0), 1
             for files in sizes or SIZES:
-                ways = {way for way in WAYS if way == OURS or seconds[way] * files / before < MOST_SECONDS}
+                ways = {
+                    way
+                    for way in WAYS
+                    if way == OURS or seconds[way] * files / before < MOST_SECONDS
+                }
                 found = _compare(endpoint, settings, files, ways)
                 _tell(files, found)
-                seconds, before = {way: found[way].seconds if way in found else inf for way in WAYS}, files
+                seconds, before = (
+                    {way: found[way].seconds if way in found else inf for way in WAYS},
+                    files,
+                )
                 measured[files] = found
             print(f"\neach answer {LATENCY_MS} ms later:", end="")
-            late = _compare(endpoint, settings, late_size, {FULL, DELTALAKE, OURS}, latency_ms=LATENCY_MS)
+            late = _compare(
+                endpoint, settings, late_size, {FULL, DELTALAKE, OURS}, latency_ms=LATENCY_MS
+            )
             _tell(late_size, late)
     judged = max((files for files, found in measured.items() if FULL in found), default=0)
-    figures = [figure for files, found in measured.items() for figure in _figures(f"{files:,} files", found, is_judged=files == judged)]
+    figures = [
+        figure
+        for files, found in measured.items()
+        for figure in _figures(f"{files:,} files", found, is_judged=files == judged)
+    ]
     grown = [(files, found[OURS].seconds) for files, found in measured.items()]
-    figures += _figures(f"{late_size:,} files, each answer {LATENCY_MS} ms later", late, is_judged=False)
-    return [*figures, growth("seconds of a vacuum from the inventory, by files", grown, size_of="files")]
+    figures += _figures(
+        f"{late_size:,} files, each answer {LATENCY_MS} ms later", late, is_judged=False
+    )
+    return [
+        *figures,
+        growth("seconds of a vacuum from the inventory, by files", grown, size_of="files"),
+    ]
 
 
 def _figures(what: str, found: Mapping[str, Measured], *, is_judged: bool) -> Iterator[Figure]:
     ours = found[OURS]
     beside = {way: found[way].seconds for way in (FULL, INVENTORY, DELTALAKE, SCAN) if way in found}
-    yield Figure(name=f"lakehouse vacuum, {what}", value=ours.seconds, unit="s", row="P2", peers=beside)
+    yield Figure(
+        name=f"lakehouse vacuum, {what}", value=ours.seconds, unit="s", row="P2", peers=beside
+    )
     if FULL in found:
         faster = found[FULL].seconds / ours.seconds
-        yield Figure(name=f"how many times as fast as FULL, {what}", value=faster, row="P2", at_least=LEAST_FASTER if is_judged else None)
+        yield Figure(
+            name=f"how many times as fast as FULL, {what}",
+            value=faster,
+            row="P2",
+            at_least=LEAST_FASTER if is_judged else None,
+        )
     for kind, most in (("LIST of data", 0), ("DeleteObjects of data", ceil(ours.deleted / 1_000))):
-        peers = {way: found[way].requests.get(kind, 0) for way in (FULL, INVENTORY, DELTALAKE) if way in found}
+        peers = {
+            way: found[way].requests.get(kind, 0)
+            for way in (FULL, INVENTORY, DELTALAKE)
+            if way in found
+        }
         value = ours.requests.get(kind, 0)
-        yield Figure(name=f"requests {kind}, {what}", value=value, row="P2", at_most=most, peers=peers, holds_at_any_size=True)
+        yield Figure(
+            name=f"requests {kind}, {what}",
+            value=value,
+            row="P2",
+            at_most=most,
+            peers=peers,
+            holds_at_any_size=True,
+        )
 
 
 def _tell(files: int, found: Mapping[str, Measured]) -> None:
@@ -105,7 +154,9 @@ def _tell(files: int, found: Mapping[str, Measured]) -> None:
         print(f"{each.way:<40}{each.seconds:8.1f}{numbers}", flush=True)
 
 
-def _compare(endpoint: str, settings: Settings, files: int, ways: set[str], *, latency_ms: int = 0) -> dict[str, Measured]:
+def _compare(
+    endpoint: str, settings: Settings, files: int, ways: set[str], *, latency_ms: int = 0
+) -> dict[str, Measured]:
     live, dead, orphans = names_of(files, min(FOLDERS, files // 2))
     found: dict[str, Measured] = {}
     for number, (way, run) in enumerate(WAYS.items()):
@@ -123,16 +174,29 @@ def _compare(endpoint: str, settings: Settings, files: int, ways: set[str], *, l
             except Exception as error:
                 if way == OURS:
                     raise
-                print(f"{name}, {files:,} files: left out, since it failed: {error}"[:500], flush=True)
+                print(
+                    f"{name}, {files:,} files: left out, since it failed: {error}"[:500], flush=True
+                )
                 break
             seconds = time.perf_counter() - began
-            found[name] = Measured(way=name, seconds=seconds, requests=ask(endpoint, "requests"), deleted=len(dead) + len(orphans))
+            found[name] = Measured(
+                way=name,
+                seconds=seconds,
+                requests=ask(endpoint, "requests"),
+                deleted=len(dead) + len(orphans),
+            )
         ask(endpoint, "latency?ms=0")
         if way not in found:
             continue
-        left = {each.key.removeprefix(f"{PREFIX}/{KEY}/") for each in lake.store.walk(KEY) if "/_delta_log/" not in each.key}
+        left = {
+            each.key.removeprefix(f"{PREFIX}/{KEY}/")
+            for each in lake.store.walk(KEY)
+            if "/_delta_log/" not in each.key
+        }
         if left != {*live}:
-            raise SystemExit(f"{way}: {len({*live} - left)} live files are gone, {len(left - {*live})} others are left")
+            raise SystemExit(
+                f"{way}: {len({*live} - left)} live files are gone, {len(left - {*live})} others are left"
+            )
     return found
 
 
@@ -140,7 +204,12 @@ type_of_steps = Iterator[tuple[str, Callable[[], object]]]
 
 
 def _full(lake: Lake, spark: "SparkSession") -> type_of_steps:
-    yield FULL, lambda: spark.sql(f"VACUUM {statements.path_table(lake.settings.table_uri(KEY))}").collect()
+    yield (
+        FULL,
+        lambda: spark.sql(
+            f"VACUUM {statements.path_table(lake.settings.table_uri(KEY))}"
+        ).collect(),
+    )
 
 
 def _inventory(lake: Lake, spark: "SparkSession") -> type_of_steps:
@@ -159,9 +228,17 @@ def _inventory(lake: Lake, spark: "SparkSession") -> type_of_steps:
 
 def _deltalake(lake: Lake, _: "SparkSession") -> type_of_steps:
     """Without Spark. It knows neither clones nor an inventory; like FULL it lists the whole table."""
-    options = {f"AWS_{name}": os.environ[f"AWS_{name}"] for name in ("ENDPOINT_URL", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "REGION")}
+    options = {
+        f"AWS_{name}": os.environ[f"AWS_{name}"]
+        for name in ("ENDPOINT_URL", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "REGION")
+    }
     uri = f"s3://{lake.store.bucket}/{PREFIX}/{KEY}"
-    yield DELTALAKE, lambda: DeltaTable(uri, storage_options={**options, "AWS_ALLOW_HTTP": "true"}).vacuum(dry_run=False, full=True)
+    yield (
+        DELTALAKE,
+        lambda: DeltaTable(uri, storage_options={**options, "AWS_ALLOW_HTTP": "true"}).vacuum(
+            dry_run=False, full=True
+        ),
+    )
 
 
 def _ours(lake: Lake, spark: "SparkSession") -> type_of_steps:

@@ -38,9 +38,14 @@ def main(*counts: int) -> list[Figure]:
             seconds.append((count, took))
             requests.append((count, asked.total()))
             kinds = ", ".join(f"{name} {number:,}" for name, number in sorted(asked.items()))
-            print(f"  {count:4} tables of {FILES} files: {took:7.1f} s, {asked.total():8,} requests ({kinds})", flush=True)
+            print(
+                f"  {count:4} tables of {FILES} files: {took:7.1f} s, {asked.total():8,} requests ({kinds})",
+                flush=True,
+            )
     each = [total / count for count, total in requests]
-    grown = f"requests for a table of {FILES} files, {requests[-1][0]:,} tables over {requests[0][0]:,}"
+    grown = (
+        f"requests for a table of {FILES} files, {requests[-1][0]:,} tables over {requests[0][0]:,}"
+    )
     return [
         Figure(name=grown, value=each[-1] / each[0], unit="times", at_most=MOST_GROWTH, row="P13"),
         growth("requests of a vacuum, by tables", requests, size_of="tables", unit="requests"),
@@ -49,12 +54,16 @@ def main(*counts: int) -> list[Figure]:
 
 
 def _measured(endpoint: str, count: int) -> tuple[float, Counter[str]]:
-    tables = [landed_table(f"bronze/t{number:03}", "id BIGINT, day STRING") for number in range(count)]
+    tables = [
+        landed_table(f"bronze/t{number:03}", "id BIGINT, day STRING") for number in range(count)
+    ]
     for table in tables:
         ask(endpoint, f"seed?bucket=lake{count}&files={FILES}&folders={FOLDERS}&key={table.key}")
     with tempfile.TemporaryDirectory() as home, contextlib.ExitStack() as patches:
         os.environ["LAKEHOUSE_ROOT"] = root = f"s3://lake{count}/{PREFIX}"
-        lake = open_lake(parse_settings({"LAKEHOUSE_ROOT": root, "LAKEHOUSE_REPLAY": "off"}, base=Path(home)))
+        lake = open_lake(
+            parse_settings({"LAKEHOUSE_ROOT": root, "LAKEHOUSE_REPLAY": "off"}, base=Path(home))
+        )
         scan(lake.store, now_ms=now_ms())
         patches.enter_context(patch.object(run, "hold", lambda *_, **__: contextlib.nullcontext()))
         patches.enter_context(patch.object(run, "agreed", lambda *arguments: [*arguments[-1]]))
@@ -66,7 +75,10 @@ def _measured(endpoint: str, count: int) -> tuple[float, Counter[str]]:
 
 
 def _vacuumed(facts: LakeFacts, tables: Sequence[Table]) -> int:
-    return sum(run.vacuum(facts, lambda: None, table, mode="INVENTORY").record.deleted_files for table in tables)
+    return sum(
+        run.vacuum(facts, lambda: None, table, mode="INVENTORY").record.deleted_files
+        for table in tables
+    )
 
 
 if __name__ == "__main__":

@@ -28,7 +28,11 @@ from lakehouse.engine.vacuum.table_facts import plan
 
 ORPHANS, IN_LOG = (1_000_000, 3_000_000), 250_000
 MOST_BYTES, MOST_GROWTH = 700_000_000, 1.15
-BIG = Table(key=KEY, source=Landing(prefix="landing/big/", format="json", schema="id BIGINT, day DATE"), write=Append())
+BIG = Table(
+    key=KEY,
+    source=Landing(prefix="landing/big/", format="json", schema="id BIGINT, day DATE"),
+    write=Append(),
+)
 _OLD_MS = 1_600_000_000_000
 
 
@@ -41,13 +45,17 @@ class Listed(DiskStore):
         """See `Store.walk`."""
         yield from super().walk(prefix)
         for name in chain(self._of_log(), self._of_nobody()):
-            yield StoredObject(bucket="local", key=f"{KEY}/{name}", size_bytes=1_000_000, modified_ms=_OLD_MS)
+            yield StoredObject(
+                bucket="local", key=f"{KEY}/{name}", size_bytes=1_000_000, modified_ms=_OLD_MS
+            )
 
     def _of_log(self) -> Iterator[str]:
         with pq.ParquetFile(self.root / KEY / "_delta_log" / f"{1:020}.checkpoint.parquet") as file:
             for batch in file.iter_batches(columns=["add.path", "remove.path"]):
                 for kind in ("add", "remove"):
-                    yield from (path for path in batch.column(kind).field("path").to_pylist() if path)
+                    yield from (
+                        path for path in batch.column(kind).field("path").to_pylist() if path
+                    )
 
     def _of_nobody(self) -> Iterator[str]:
         for number in range(self.orphans):
@@ -59,8 +67,14 @@ def main(*orphans: int) -> list[Figure]:
     counts = orphans or ORPHANS
     in_log = min(IN_LOG, counts[-1])
     peaks = [_measured(orphans=count, files=10, tombstones=0) for count in counts]
-    live, removed = _measured(orphans=0, files=in_log, tombstones=0), _measured(orphans=0, files=10, tombstones=in_log)
-    largest, grown = f"a plan beside {counts[-1]:,} files in no log", f"the same over {counts[0]:,} such files"
+    live, removed = (
+        _measured(orphans=0, files=in_log, tombstones=0),
+        _measured(orphans=0, files=10, tombstones=in_log),
+    )
+    largest, grown = (
+        f"a plan beside {counts[-1]:,} files in no log",
+        f"the same over {counts[0]:,} such files",
+    )
     return [
         Figure(name=largest, value=peaks[-1] / 1e6, unit="MB", at_most=MOST_BYTES / 1e6),
         Figure(name=grown, value=peaks[-1] / (peaks[0] or 1), unit="times", at_most=MOST_GROWTH),
@@ -71,13 +85,22 @@ def main(*orphans: int) -> list[Figure]:
 
 def measure(root: str, orphans: int) -> dict[str, float]:
     """What the plan of a FULL vacuum of the table below `root` takes."""
-    lake_settings = parse_settings({"LAKEHOUSE_ROOT": root, "LAKEHOUSE_REPLAY": "off"}, base=Path(root))
+    lake_settings = parse_settings(
+        {"LAKEHOUSE_ROOT": root, "LAKEHOUSE_REPLAY": "off"}, base=Path(root)
+    )
     store = Listed(Path(root))
     store.orphans = orphans
     lake, before = Lake(settings=lake_settings, store=store), peak_bytes()
-    with patch.object(table_facts, "SETTLED_MS", now_ms()):  # the log's deletion vectors are listed nowhere
+    with patch.object(
+        table_facts, "SETTLED_MS", now_ms()
+    ):  # the log's deletion vectors are listed nowhere
         seconds, found = timed(lambda: plan(LakeFacts(lake, [BIG]), BIG, mode="FULL"))
-    return {"planned": found.file_count, "left": found.left_count, "seconds": seconds, "grown": peak_bytes() - before}
+    return {
+        "planned": found.file_count,
+        "left": found.left_count,
+        "seconds": seconds,
+        "grown": peak_bytes() - before,
+    }
 
 
 def _measured(*, orphans: int, files: int, tombstones: int) -> float:

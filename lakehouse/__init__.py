@@ -11,10 +11,22 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lakehouse.core.adoption.adopted import Adopted
     from lakehouse.core.changes.sources import Debezium, Dms
-    from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, LiquidClustering, ZOrder
+    from lakehouse.core.declaration.compaction_policy import (
+        BinPacking,
+        Compaction,
+        LiquidClustering,
+        ZOrder,
+    )
     from lakehouse.core.declaration.landing import Landing
     from lakehouse.core.declaration.prices import Prices
-    from lakehouse.core.declaration.strategies import AfterWrite, AutoCompaction, BySensor, Chosen, OptimizedWrite, Scheduled
+    from lakehouse.core.declaration.strategies import (
+        AfterWrite,
+        AutoCompaction,
+        BySensor,
+        Chosen,
+        OptimizedWrite,
+        Scheduled,
+    )
     from lakehouse.core.declaration.table import Append, History, Merge, Overwrite, Table, table
     from lakehouse.core.declaration.vacuum_policy import SHORT_RETENTION_RISK, Vacuum
     from lakehouse.core.declaration.windows import Window
@@ -22,15 +34,25 @@ if TYPE_CHECKING:
 
 _HOMES = {
     **dict.fromkeys(("Debezium", "Dms"), "core.changes.sources"),
-    **dict.fromkeys(("Append", "History", "Merge", "Overwrite", "Table", "table"), "core.declaration.table"),
-    **dict.fromkeys(("BinPacking", "Compaction", "LiquidClustering", "ZOrder"), "core.declaration.compaction_policy"),
-    **dict.fromkeys(("AfterWrite", "AutoCompaction", "BySensor", "Chosen", "OptimizedWrite", "Scheduled"), "core.declaration.strategies"),
+    **dict.fromkeys(
+        ("Append", "History", "Merge", "Overwrite", "Table", "table"), "core.declaration.table"
+    ),
+    **dict.fromkeys(
+        ("BinPacking", "Compaction", "LiquidClustering", "ZOrder"),
+        "core.declaration.compaction_policy",
+    ),
+    **dict.fromkeys(
+        ("AfterWrite", "AutoCompaction", "BySensor", "Chosen", "OptimizedWrite", "Scheduled"),
+        "core.declaration.strategies",
+    ),
     **dict.fromkeys(("SHORT_RETENTION_RISK", "Vacuum"), "core.declaration.vacuum_policy"),
     "Adopted": "core.adoption.adopted",
     "Landing": "core.declaration.landing",
     "Prices": "core.declaration.prices",
     "Window": "core.declaration.windows",
-    **dict.fromkeys(("MaintainedTables", "maintain"), "defs.adoption.maintain"),  # for other Dagster projects: these load Dagster
+    **dict.fromkeys(
+        ("MaintainedTables", "maintain"), "defs.adoption.maintain"
+    ),  # for other Dagster projects: these load Dagster
 }
 __all__ = [*_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
 
@@ -38,7 +60,9 @@ __all__ = [*_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
 def __getattr__(name: str) -> object:
     """The word of that name, from the module that has it."""
     if name not in _HOMES:
-        raise AttributeError(f"module 'lakehouse' has no attribute {name!r}; accepted: {', '.join(sorted(_HOMES))}")
+        raise AttributeError(
+            f"module 'lakehouse' has no attribute {name!r}; accepted: {', '.join(sorted(_HOMES))}"
+        )
     return getattr(import_module(f"lakehouse.{_HOMES[name]}"), name)
 
 

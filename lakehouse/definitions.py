@@ -46,7 +46,11 @@ def define(settings: Settings) -> dg.Definitions:
         sensors.append(landing_sensor(tables, lake))
     if tables:
         followers = [inventory_key(lake), *map(table_key, own), *map(vacuum_key, tables)]
-        sensors += [automation_sensor(followers), compaction_sensor(tables, lake), inventory_sensor(lake)]
+        sensors += [
+            automation_sensor(followers),
+            compaction_sensor(tables, lake),
+            inventory_sensor(lake),
+        ]
         assets += [maintenance_plan(), inventory_asset(tables, lake)]
     return dg.Definitions(
         assets=assets,
@@ -60,7 +64,11 @@ def define(settings: Settings) -> dg.Definitions:
 
 def replay_sensors(settings: Settings) -> Iterable[dg.SensorDefinition]:
     """The replay's sensor, unless it is turned off or its folder was deleted."""
-    if not settings.replay or find_spec("lakehouse.replay") is None or find_spec("lakehouse.replay.definitions") is None:
+    if (
+        not settings.replay
+        or find_spec("lakehouse.replay") is None
+        or find_spec("lakehouse.replay.definitions") is None
+    ):
         return ()
     return (importlib.import_module("lakehouse.replay.definitions").replay_sensor(settings),)
 

@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 
 BASE_MS = 1_357_000_000_000
 SOURCES = ("dms", "debezium", "unwrapped")
-WRITES = {"merge": Merge(keys=("id",)), "soft": Merge(keys=("id",), deletes="soft"), "history": History(keys=("id",))}
+WRITES = {
+    "merge": Merge(keys=("id",)),
+    "soft": Merge(keys=("id",), deletes="soft"),
+    "history": History(keys=("id",)),
+}
 _ROW = "id BIGINT, v STRING"
 
 
@@ -55,9 +59,13 @@ def draw_stream(seed: int, source: str, write: str) -> Stream:
     landing = Landing(
         prefix="landing/people/",
         format="csv" if source == "dms" else "json",
-        schema=f"Op STRING, {_ROW}, BI_id BIGINT, seq STRING, at TIMESTAMP" if source == "dms" else _ROW,
+        schema=f"Op STRING, {_ROW}, BI_id BIGINT, seq STRING, at TIMESTAMP"
+        if source == "dms"
+        else _ROW,
         null_value="NULL" if source == "dms" else None,
-        changes=Dms(position=("seq",), committed_at="at") if source == "dms" else Debezium(unwrapped=source == "unwrapped"),
+        changes=Dms(position=("seq",), committed_at="at")
+        if source == "dms"
+        else Debezium(unwrapped=source == "unwrapped"),
         max_batch_files=random.randint(1, 3),
     )
     return Stream(
@@ -93,20 +101,36 @@ def load_with_kills(lake: Lake, spark: "SparkSession", stream: Stream, random: R
 
 def differences(stream: Stream, lake: Lake) -> list[str]:
     """Rows that the table has and should not have, or the other way round, and what of the oracle itself does not hold."""
-    options = {"allow_http": "true"} if lake.settings.on_s3 else {}  # the rest is told by the environment
-    rows = DeltaTable(f"{lake.settings.root}/{stream.table.key}", storage_options=options).to_pyarrow_table().to_pylist()
+    options = (
+        {"allow_http": "true"} if lake.settings.on_s3 else {}
+    )  # the rest is told by the environment
+    rows = (
+        DeltaTable(f"{lake.settings.root}/{stream.table.key}", storage_options=options)
+        .to_pyarrow_table()
+        .to_pylist()
+    )
     state: type_of_state = {}
     for change in stream.changes:
         written(state, change)
     assert newest_state(stream.changes) == state
     found, expected = _contents(rows, stream.table.write), _expected(stream)
-    return [f"in the table: {each}" for each in sorted(found - expected)] + [f"wanted: {each}" for each in sorted(expected - found)]
+    return [f"in the table: {each}" for each in sorted(found - expected)] + [
+        f"wanted: {each}" for each in sorted(expected - found)
+    ]
 
 
 def _contents(rows: Sequence[dict[str, Any]], write: object) -> set[str]:
-    names = ("id", "v", "valid_from", "valid_to", "is_current", "_deleted") if isinstance(write, History) else ("id", "v")
+    names = (
+        ("id", "v", "valid_from", "valid_to", "is_current", "_deleted")
+        if isinstance(write, History)
+        else ("id", "v")
+    )
     # What a deletion tells of its row depends on the source.
-    kept = [{**row, "v": None} if row.get("_deleted") else row for row in rows if isinstance(write, History) or not row.get("_deleted")]
+    kept = [
+        {**row, "v": None} if row.get("_deleted") else row
+        for row in rows
+        if isinstance(write, History) or not row.get("_deleted")
+    ]
     told = [str([_ms(row[name]) for name in names]) for row in kept]
     assert len(set(told)) == len(told), "a row is there twice"
     return set(told)
@@ -116,7 +140,16 @@ def _expected(stream: Stream) -> set[str]:
     if not isinstance(stream.table.write, History):
         return {str([key[0], row["v"]]) for key, row in newest_state(stream.changes).items()}
     return {
-        str([each.key[0], each.row["v"] if each.row else None, each.valid_from, each.valid_to, each.is_current, each.row is None])
+        str(
+            [
+                each.key[0],
+                each.row["v"] if each.row else None,
+                each.valid_from,
+                each.valid_to,
+                each.is_current,
+                each.row is None,
+            ]
+        )
         for each in versions(stream.changes)
     }
 
@@ -130,21 +163,46 @@ def _told(random: Random, source: str) -> Iterator[Change]:
     keys = range(1, random.randint(2, 6))
     for key in random.sample(keys, random.randint(0, len(keys))):
         position = (None,) if source == "dms" else (0,)
-        yield Change(operation=Operation.UPSERT, position=position, key=(key,), after={"v": f"loaded {key}"}, committed_ms=BASE_MS)
+        yield Change(
+            operation=Operation.UPSERT,
+            position=position,
+            key=(key,),
+            after={"v": f"loaded {key}"},
+            committed_ms=BASE_MS,
+        )
     for number in range(1, random.randint(3, 16)):
         key, at = random.choice(keys), BASE_MS + number * 1000
-        common: dict[str, Any] = {"position": (number if source != "dms" else f"{number:035}",), "committed_ms": at}
-        kinds = ["upsert"] * 5 + ["delete"] * 3 + ([] if source == "unwrapped" else ["move"]) + ([] if source == "dms" else ["truncate"])
+        common: dict[str, Any] = {
+            "position": (number if source != "dms" else f"{number:035}",),
+            "committed_ms": at,
+        }
+        kinds = (
+            ["upsert"] * 5
+            + ["delete"] * 3
+            + ([] if source == "unwrapped" else ["move"])
+            + ([] if source == "dms" else ["truncate"])
+        )
         match random.choice(kinds):
             case "upsert":
-                yield Change(operation=Operation.UPSERT, key=(key,), after={"v": f"{key} at {number}"}, **common)
+                yield Change(
+                    operation=Operation.UPSERT,
+                    key=(key,),
+                    after={"v": f"{key} at {number}"},
+                    **common,
+                )
             case "delete":
                 yield Change(operation=Operation.DELETE, key=(key,), **common)
             case "truncate":
                 yield Change(operation=Operation.TRUNCATE, **common)
             case _:
                 old = random.choice([each for each in (*keys, 99) if each != key])
-                yield Change(operation=Operation.UPSERT, key=(key,), old_key=(old,), after={"v": f"{key} was {old}"}, **common)
+                yield Change(
+                    operation=Operation.UPSERT,
+                    key=(key,),
+                    old_key=(old,),
+                    after={"v": f"{key} was {old}"},
+                    **common,
+                )
 
 
 def _files(random: Random, source: str, arriving: Sequence[Change]) -> Iterator[tuple[str, str]]:
@@ -156,7 +214,10 @@ def _files(random: Random, source: str, arriving: Sequence[Change]) -> Iterator[
             lines = [line for change in chunk for line in _debezium_lines(random, source, change)]
             yield f"{number:04}.json", "".join(f"{line}\n" for line in lines)
             continue
-        loaded, ongoing = ([each for each in chunk if (each.position == (None,)) is is_load] for is_load in (True, False))
+        loaded, ongoing = (
+            [each for each in chunk if (each.position == (None,)) is is_load]
+            for is_load in (True, False)
+        )
         header = random.random() < 0.5
         if loaded:
             with_op = random.random() < 0.5
@@ -165,7 +226,10 @@ def _files(random: Random, source: str, arriving: Sequence[Change]) -> Iterator[
             yield f"2013/01/{number:02}/LOAD{number:08X}.csv", names + "".join(lines)
         if ongoing:
             names = "Op,id,v,BI_id,seq,at\n" if header else ""
-            yield f"2013/01/{number:02}/20130101-{number:09}.csv", names + "".join(map(_dms_line, ongoing))
+            yield (
+                f"2013/01/{number:02}/20130101-{number:09}.csv",
+                names + "".join(map(_dms_line, ongoing)),
+            )
 
 
 def _dms_line(change: Change) -> str:
@@ -179,17 +243,39 @@ def _dms_line(change: Change) -> str:
 def _debezium_lines(random: Random, source: str, change: Change) -> Iterator[str]:
     """The event, with or without its schema, and sometimes the tombstone that follows a deletion."""
     lsn, ts_ms = change.position[0], change.committed_ms
-    code = {Operation.DELETE: "d", Operation.TRUNCATE: "t"}.get(change.operation, "r" if lsn == 0 else random.choice("cu"))
+    code = {Operation.DELETE: "d", Operation.TRUNCATE: "t"}.get(
+        change.operation, "r" if lsn == 0 else random.choice("cu")
+    )
     code = "u" if change.old_key else code
     key, old = (change.key or (None,))[0], (change.old_key or (None,))[0]
     event: dict[str, Any]
     if source == "unwrapped":
         row = {} if change.operation is Operation.TRUNCATE else {"id": key, **(change.after or {})}
-        event = {**row, "__op": code, "__deleted": str(code == "d").lower(), "__source_lsn": lsn, "__source_ts_ms": ts_ms}
+        event = {
+            **row,
+            "__op": code,
+            "__deleted": str(code == "d").lower(),
+            "__source_lsn": lsn,
+            "__source_ts_ms": ts_ms,
+        }
     else:
-        before = {"id": key, "v": "gone"} if code == "d" else {"id": old, "v": "moved"} if old is not None else None
+        before = (
+            {"id": key, "v": "gone"}
+            if code == "d"
+            else {"id": old, "v": "moved"}
+            if old is not None
+            else None
+        )
         after = {"id": key, **change.after} if change.after else None
-        event = {"before": before, "after": after, "source": {"lsn": lsn, "ts_ms": ts_ms}, "op": code, "ts_ms": 1}
-    yield json.dumps({"schema": {"type": "struct"}, "payload": event} if random.random() < 0.5 else event)
+        event = {
+            "before": before,
+            "after": after,
+            "source": {"lsn": lsn, "ts_ms": ts_ms},
+            "op": code,
+            "ts_ms": 1,
+        }
+    yield json.dumps(
+        {"schema": {"type": "struct"}, "payload": event} if random.random() < 0.5 else event
+    )
     if code == "d" and random.random() < 0.5:
         yield "null"

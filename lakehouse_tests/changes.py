@@ -59,7 +59,9 @@ class Version:
 
 def newest_state(changes: Iterable[Change]) -> dict[type_of_key, type_of_row]:
     """The row of each key that has one, after all changes."""
-    newest = {key: max(each, key=lambda change: change.order) for key, each in _by_key(changes).items()}
+    newest = {
+        key: max(each, key=lambda change: change.order) for key, each in _by_key(changes).items()
+    }
     return {key: change.after for key, change in newest.items() if change.after is not None}
 
 

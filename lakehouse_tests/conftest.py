@@ -33,7 +33,11 @@ if TYPE_CHECKING:
 type_of_client = Callable[..., "subprocess.Popen[str]"]
 
 # The same few examples everywhere, and as long as they take; `make bench` draws new ones, and many.
-_AT_ANY_PACE = {"deadline": None, "database": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+_AT_ANY_PACE = {
+    "deadline": None,
+    "database": None,
+    "suppress_health_check": [hypothesis.HealthCheck.too_slow],
+}
 hypothesis.settings.register_profile("suite", max_examples=25, derandomize=True, **_AT_ANY_PACE)
 hypothesis.settings.register_profile("bench", max_examples=1_000, **_AT_ANY_PACE)
 hypothesis.settings.load_profile("suite")
@@ -65,17 +69,26 @@ def free_port() -> int:
     raise AssertionError("no port is free")
 
 
-def wait_until(what: str, holds: Callable[[], object], *, seconds: float = 240, every: float = 0.05) -> None:
+def wait_until(
+    what: str, holds: Callable[[], object], *, seconds: float = 240, every: float = 0.05
+) -> None:
     """Returns when `holds()` does; fails with `what` after `seconds`, which are for a hang and not for a slow machine."""
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, f"not seen within {seconds:.0f} s: {what}"
-        time.sleep(every)  # between two looks at another process; nothing is assumed of the time that passes
+        time.sleep(
+            every
+        )  # between two looks at another process; nothing is assumed of the time that passes
 
 
 def own_settings(home: Path, **values: str) -> Settings:
     """Settings of a lake with a home, and so a server, of its own."""
-    environ = {"LAKEHOUSE_HOME": str(home), "LAKEHOUSE_SPARK_PORT": str(free_port()), "LAKEHOUSE_SPARK_MEMORY": "1g", **values}
+    environ = {
+        "LAKEHOUSE_HOME": str(home),
+        "LAKEHOUSE_SPARK_PORT": str(free_port()),
+        "LAKEHOUSE_SPARK_MEMORY": "1g",
+        **values,
+    }
     return parse_settings({"LAKEHOUSE_REPLAY": "off", **environ}, base=home)
 
 
@@ -89,7 +102,9 @@ def for_all_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def shared_settings(for_all_workers: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+def shared_settings(
+    for_all_workers: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Settings]:
     """Settings of the one server of all workers, in a home of this worker's own: a home holds the locks of its tables."""
     from lakehouse.runtime.server import folder
     from lakehouse_tests.spark_server import shared_server
@@ -166,8 +181,12 @@ def new_client() -> Iterator[type_of_client]:
     """Starts a Python program as a client of its own, with a lake's settings in its environment; ends it with the test."""
     clients: list[subprocess.Popen[str]] = []
 
-    def start(program: str, settings: Settings, *arguments: str, environ: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":
-        mine = {name: value for name, value in os.environ.items() if not name.startswith("LAKEHOUSE_")}
+    def start(
+        program: str, settings: Settings, *arguments: str, environ: Mapping[str, str] | None = None
+    ) -> "subprocess.Popen[str]":
+        mine = {
+            name: value for name, value in os.environ.items() if not name.startswith("LAKEHOUSE_")
+        }
         clients.append(
             subprocess.Popen(
                 [sys.executable, "-c", program, *arguments],
@@ -202,7 +221,12 @@ def prepared_home(for_all_workers: Path) -> Path:
 
 def link_year(prepared: Path, home: Path) -> Path:
     """Puts the prepared year into another home, without a copy."""
-    shutil.copytree(prepared, home, copy_function=lambda source, target: Path(target).hardlink_to(source), dirs_exist_ok=True)
+    shutil.copytree(
+        prepared,
+        home,
+        copy_function=lambda source, target: Path(target).hardlink_to(source),
+        dirs_exist_ok=True,
+    )
     return home
 
 
@@ -216,9 +240,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     Whatever asks for the shared server is marked, so that `-m "not spark"` needs no Java.
     """
-    items.sort(key=lambda item: next((place for folder, place in _PLACES.items() if folder in item.path.parts), 0))
+    items.sort(
+        key=lambda item: next(
+            (place for folder, place in _PLACES.items() if folder in item.path.parts), 0
+        )
+    )
     for item in items:
         if "shared_settings" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-        if seconds := next((seconds for folder, seconds in _LONG_SECONDS.items() if folder in item.path.parts), None):
+        if seconds := next(
+            (seconds for folder, seconds in _LONG_SECONDS.items() if folder in item.path.parts),
+            None,
+        ):
             item.add_marker(pytest.mark.timeout(seconds))

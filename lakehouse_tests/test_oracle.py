@@ -7,7 +7,13 @@ import pandas
 
 from lakehouse_tests import oracle
 
-ROW = {"flight_date": date(2013, 1, 1), "carrier": "UA", "flight_count": 3, "arr_delay_minutes": None, "average_arr_delay": None}
+ROW = {
+    "flight_date": date(2013, 1, 1),
+    "carrier": "UA",
+    "flight_count": 3,
+    "arr_delay_minutes": None,
+    "average_arr_delay": None,
+}
 OTHER = ROW | {"carrier": "AA", "arr_delay_minutes": 4, "average_arr_delay": Decimal("2.00")}
 
 
@@ -25,13 +31,19 @@ def test_each_kind_of_difference_is_named() -> None:
     expected = frame(ROW, OTHER)
     where = "flight_date=2013-01-01 carrier="
     assert oracle.differences(expected, frame(ROW)) == [f"{where}AA: missing"]
-    assert oracle.differences(expected, frame(ROW, OTHER, ROW)) == [f"{where}UA: 2 rows of this key"]
-    assert oracle.differences(frame(ROW), expected) == [f"{where}AA: not expected"]
-    assert oracle.differences(expected, frame(ROW, OTHER | {"average_arr_delay": Decimal("2.01")})) == [
-        f"{where}AA: average_arr_delay is 2.01, 2.00 expected"
+    assert oracle.differences(expected, frame(ROW, OTHER, ROW)) == [
+        f"{where}UA: 2 rows of this key"
     ]
-    assert oracle.differences(expected, frame(ROW | {"flight_count": None}, OTHER)) == [f"{where}UA: flight_count is None, 3 expected"]
-    assert oracle.differences(expected, expected.drop(columns="flight_count")) == ["column flight_count: missing"]
+    assert oracle.differences(frame(ROW), expected) == [f"{where}AA: not expected"]
+    assert oracle.differences(
+        expected, frame(ROW, OTHER | {"average_arr_delay": Decimal("2.01")})
+    ) == [f"{where}AA: average_arr_delay is 2.01, 2.00 expected"]
+    assert oracle.differences(expected, frame(ROW | {"flight_count": None}, OTHER)) == [
+        f"{where}UA: flight_count is None, 3 expected"
+    ]
+    assert oracle.differences(expected, expected.drop(columns="flight_count")) == [
+        "column flight_count: missing"
+    ]
 
 
 def test_many_differences_are_cut_short_with_their_number() -> None:
@@ -50,4 +62,9 @@ def test_one_event_more_or_less_is_seen() -> None:
 
 def test_what_is_known_at_the_end_of_the_year_are_the_numbers_of_the_package() -> None:
     known = oracle.known_flights(datetime(2013, 1, 1), datetime(2014, 1, 2))
-    assert (len(known), known.cancelled.sum(), known.departed.sum(), known.arrived.sum()) == (336_776, 8_255, 328_521, 328_063)
+    assert (len(known), known.cancelled.sum(), known.departed.sum(), known.arrived.sum()) == (
+        336_776,
+        8_255,
+        328_521,
+        328_063,
+    )

@@ -17,13 +17,19 @@ def plain(name: str) -> str:
 
 
 def pins() -> dict[str, str]:
-    return {plain(name): version for name, version in re.findall(r"^([\w.-]+)(?:\[[\w,]+\])?==([^ ]+)", LOCK, re.MULTILINE)}
+    return {
+        plain(name): version
+        for name, version in re.findall(r"^([\w.-]+)(?:\[[\w,]+\])?==([^ ]+)", LOCK, re.MULTILINE)
+    }
 
 
 def test_dagster_loads_the_same_by_pyproject_and_by_workspace() -> None:
     workspace = yaml.safe_load((ROOT / "workspace.yaml").read_text())
     module = workspace["load_from"][0]["python_module"]
-    assert PYPROJECT["tool"]["dagster"] == {"module_name": module["module_name"], "code_location_name": module["location_name"]}
+    assert PYPROJECT["tool"]["dagster"] == {
+        "module_name": module["module_name"],
+        "code_location_name": module["location_name"],
+    }
 
 
 def test_every_locked_package_has_sums_and_nothing_names_a_host() -> None:
@@ -33,8 +39,15 @@ def test_every_locked_package_has_sums_and_nothing_names_a_host() -> None:
 
 
 def test_the_lock_holds_what_the_project_asks_for() -> None:
-    asked = [*PYPROJECT["project"]["dependencies"], *PYPROJECT["project"]["optional-dependencies"]["dev"]]
-    exact = dict(re.fullmatch(r"([\w-]+)(?:\[\w+\])?==([\w.]+).*", each).groups() for each in asked if "==" in each.split(";")[0])  # type: ignore[union-attr]
+    asked = [
+        *PYPROJECT["project"]["dependencies"],
+        *PYPROJECT["project"]["optional-dependencies"]["dev"],
+    ]
+    exact = dict(
+        re.fullmatch(r"([\w-]+)(?:\[\w+\])?==([\w.]+).*", each).groups()
+        for each in asked
+        if "==" in each.split(";")[0]
+    )  # type: ignore[union-attr]
     assert {name: pins()[plain(name)] for name in exact} == exact
     names = [re.match(r"[\w-]+", each)[0] for each in asked]  # type: ignore[index]
     assert [name for name in names if plain(name) not in pins()] == []
@@ -47,15 +60,27 @@ def test_the_jars_are_of_the_release_of_delta_that_is_locked() -> None:
 
 def test_help_names_every_target() -> None:
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    shown = subprocess.run(["make", "-s"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        ["make", "-s"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     assert re.findall(r"make ([a-z]+)", shown) == targets
-    assert {"setup", "run", "test", "fast", "check", "bench", "study", "clean", "help"} == set(targets)
+    assert {"setup", "run", "test", "fast", "check", "bench", "study", "clean", "help"} == set(
+        targets
+    )
 
 
 def test_clean_leaves_every_lake_and_says_so() -> None:
-    done = subprocess.run(["make", "-n", "clean"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    removed = " ".join(line for line in done.splitlines() if line.startswith(("rm", "find"))).split()
-    assert [each for each in removed if each in (".lakehouse", ".lakehouse/", ".lakehouse/lake", ".lakehouse/dagster")] == []
+    done = subprocess.run(
+        ["make", "-n", "clean"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    removed = " ".join(
+        line for line in done.splitlines() if line.startswith(("rm", "find"))
+    ).split()
+    assert [
+        each
+        for each in removed
+        if each in (".lakehouse", ".lakehouse/", ".lakehouse/lake", ".lakehouse/dagster")
+    ] == []
     assert "kept: .lakehouse/lake" in done
 
 

@@ -43,14 +43,18 @@ _SENDERS, _KINDS = ("ours", "spark"), ("HEAD", "GET", "LIST", "PUT", "DELETE")
 def main(arguments: list[str]) -> int:
     """Runs what is asked for and writes the page; 130 where a person or a signal ended it."""
     asked = _parsed(arguments)
-    for each in (signal.SIGINT, signal.SIGTERM):  # also where a shell started it in the background, and had it ignore Ctrl-C
+    for each in (
+        signal.SIGINT,
+        signal.SIGTERM,
+    ):  # also where a shell started it in the background, and had it ignore Ctrl-C
         signal.signal(each, signal.default_int_handler)
     try:
         if not asked.report:
             _measure(asked.output, _plan(asked))
     except KeyboardInterrupt:
         print(
-            "\ninterrupted: what was measured is kept, and the same command goes on; --report writes the page of what is there", flush=True
+            "\ninterrupted: what was measured is kept, and the same command goes on; --report writes the page of what is there",
+            flush=True,
         )
         return 130
     whole = any(is_whole(run) for run in find_runs(asked.output))
@@ -65,7 +69,11 @@ def main(arguments: list[str]) -> int:
 
 def _record(output: Path) -> None:
     """What the page in `docs` says of the promises about speed, for the page of all benchmarks."""
-    runs = [run for run in best_runs([*find_runs(output)]) if is_smallest(run.plan.rows, run.plan.latency_ms)]
+    runs = [
+        run
+        for run in best_runs([*find_runs(output)])
+        if is_smallest(run.plan.rows, run.plan.latency_ms)
+    ]
     totals = kept_totals(HOUSE / "docs" / "benchmarks" / "study-runs.jsonl")
     for record in filter(None, (record_of(run, totals) for run in runs)):
         save(record)
@@ -75,18 +83,32 @@ def _record(output: Path) -> None:
 def machine() -> dict[str, str]:
     """On what a run is made, in words; a run goes on only where all of it is the same."""
     memory = psutil.virtual_memory().total / 1024**3
-    versions = {"Spark": version("pyspark"), "Delta Lake": version("delta-spark"), "Python": sys.version.split()[0]}
-    return {"cores:": str(os.cpu_count()), "memory:": f"{memory:.0f} GiB, {_MEMORY.removesuffix('g')} of them Spark's", **versions}
+    versions = {
+        "Spark": version("pyspark"),
+        "Delta Lake": version("delta-spark"),
+        "Python": sys.version.split()[0],
+    }
+    return {
+        "cores:": str(os.cpu_count()),
+        "memory:": f"{memory:.0f} GiB, {_MEMORY.removesuffix('g')} of them Spark's",
+        **versions,
+    }
 
 
 def _parsed(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.study")
-    parser.add_argument("--rows", type=int, default=1_000, help="rows of a batch, 10 %% more or less")
+    parser.add_argument(
+        "--rows", type=int, default=1_000, help="rows of a batch, 10 %% more or less"
+    )
     parser.add_argument("--iterations", type=int, default=200)
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--arms", default=",".join(ARMS), help=f"some of {','.join(ARMS)}")
-    parser.add_argument("--s3", action="store_true", help=f"on S3's protocol, each request {LATENCY_MS} ms away")
-    parser.add_argument("--report", action="store_true", help="measure nothing, write the page of what is there")
+    parser.add_argument(
+        "--s3", action="store_true", help=f"on S3's protocol, each request {LATENCY_MS} ms away"
+    )
+    parser.add_argument(
+        "--report", action="store_true", help="measure nothing, write the page of what is there"
+    )
     parser.add_argument("--output", type=Path, default=OUTPUT)
     parser.add_argument("--page", type=Path, help="where the page is written")
     asked = parser.parse_args(arguments)
@@ -109,7 +131,10 @@ def _plan(asked: argparse.Namespace) -> StudyPlan:
 
 def _measure(output: Path, plan: StudyPlan) -> None:
     run = open_run(output, plan, machine(), now=f"{datetime.now(UTC):%Y%m%dT%H%M%S}")
-    print(f"{plan.iteration_count} iterations, {len(run.iterations)} of them measured before; raw: {run.folder}", flush=True)
+    print(
+        f"{plan.iteration_count} iterations, {len(run.iterations)} of them measured before; raw: {run.folder}",
+        flush=True,
+    )
     with _world(run) as world:
         run_study(world, run)
     shutil.rmtree(run.folder / "home", ignore_errors=True)
@@ -128,7 +153,9 @@ def _world(run: StudyRun) -> Iterator[World]:
         settings = own_settings(run.folder / "home", LAKEHOUSE_SPARK_MEMORY=_MEMORY, **values)
         open_now.enter_context(server.supervised(settings))
         count = partial(_count_requests, endpoint) if endpoint else None
-        yield World(lake=open_lake(settings), spark=connect(settings), count_requests=count, tell=_tell)
+        yield World(
+            lake=open_lake(settings), spark=connect(settings), count_requests=count, tell=_tell
+        )
 
 
 def _count_requests(endpoint: str) -> int:

@@ -61,9 +61,24 @@ class Arm:
 
 _ARMS = (
     Arm(name="none", title="no compaction", document=(33.27, 864, 2.90, 0.70)),
-    Arm(name="every20", title="OPTIMIZE every 20 iterations", optimize_every=20, document=(14.63, 89, 0.61, 0.35)),
-    Arm(name="auto", title="auto compaction", properties={AUTO_COMPACT: "true"}, document=(14.51, 17, 1.40, 0.21)),
-    Arm(name="optimized", title="optimized write", properties={OPTIMIZE_WRITE: "true"}, document=(13.76, 58, 0.62, 0.27)),
+    Arm(
+        name="every20",
+        title="OPTIMIZE every 20 iterations",
+        optimize_every=20,
+        document=(14.63, 89, 0.61, 0.35),
+    ),
+    Arm(
+        name="auto",
+        title="auto compaction",
+        properties={AUTO_COMPACT: "true"},
+        document=(14.51, 17, 1.40, 0.21),
+    ),
+    Arm(
+        name="optimized",
+        title="optimized write",
+        properties={OPTIMIZE_WRITE: "true"},
+        document=(13.76, 58, 0.62, 0.27),
+    ),
     Arm(
         name="both",
         title="auto compaction and optimized write",
@@ -99,16 +114,28 @@ def gathered(arm: Arm, rows: "DataFrame") -> "DataFrame":
 
     Before every MERGE of this lakehouse its rows are shuffled by key (`engine.ingest.commit_rows.newest_per_key`).
     """
-    return rows if arm.policy is None else rows.coalesce(int(rows.sparkSession.conf.get(SHUFFLE_PARTITIONS) or 1))
+    return (
+        rows
+        if arm.policy is None
+        else rows.coalesce(int(rows.sparkSession.conf.get(SHUFFLE_PARTITIONS) or 1))
+    )
 
 
-def narrowed(rows: "DataFrame", size_bytes: float, there: Snapshot | None) -> tuple["DataFrame", tuple[str, ...]]:
+def narrowed(
+    rows: "DataFrame", size_bytes: float, there: Snapshot | None
+) -> tuple["DataFrame", tuple[str, ...]]:
     """The rows and the conditions of their keys, as a `Merge` of this lakehouse has them where they are few beside those `there`."""
-    return with_key_range(rows, ("id",)) if there is not None and are_few(round(size_bytes), there) else (rows, ())
+    return (
+        with_key_range(rows, ("id",))
+        if there is not None and are_few(round(size_bytes), there)
+        else (rows, ())
+    )
 
 
 @contextmanager
-def writing_session(lake: Lake, spark: "SparkSession", arm: Arm, table: Table, rows: int, decision: Stopwatch) -> Iterator[Snapshot | None]:
+def writing_session(
+    lake: Lake, spark: "SparkSession", arm: Arm, table: Table, rows: int, decision: Stopwatch
+) -> Iterator[Snapshot | None]:
     """The session as it is for a write of so many rows: under a policy of ours with what this lakehouse sets around its own writes.
 
     Gives the table as the policy's arm finds it. A transaction of ours marks the write as one that waits for the table's lock. Otherwise a
@@ -122,14 +149,22 @@ def writing_session(lake: Lake, spark: "SparkSession", arm: Arm, table: Table, r
         apply_strategy(lake, spark, table, facts)
         properties = {} if facts is None else facts.snapshot.properties
         known, size_bytes = (0, 0) if facts is None else merged_into(facts.snapshot)
-        confs = strategy_confs(table, facts) | merge_confs(properties, Transaction(app_id=ingest_app_id(table.key), version=now_ms()))
+        confs = strategy_confs(table, facts) | merge_confs(
+            properties, Transaction(app_id=ingest_app_id(table.key), version=now_ms())
+        )
         confs |= confs_for(rows=None if known is None else known + rows, size_bytes=size_bytes)
     with session_confs(spark, confs):
         yield None if facts is None else facts.snapshot
 
 
 def keep_files_few(
-    lake: Lake, spark: "SparkSession", arm: Arm, table: Table, number: int, decision: Stopwatch, read_ms: Sequence[int]
+    lake: Lake,
+    spark: "SparkSession",
+    arm: Arm,
+    table: Table,
+    number: int,
+    decision: Stopwatch,
+    read_ms: Sequence[int],
 ) -> float:
     """Seconds of the upkeep after iteration `number`, counted from 1; those of our decision are added to `decision`.
 

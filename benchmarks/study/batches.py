@@ -61,7 +61,10 @@ def frame_of(spark: "SparkSession", batch: Batch, *, tasks: int = TASKS) -> "Dat
     return spark.range(batch.start, batch.end, 1, tasks).selectExpr(
         "id",
         "concat('category_', id % 10) AS category",
-        *(f"round({rand()} * {rand()} * {top}, 2) AS value{place}" for place, top in enumerate((1_000, 10_000, 100_000), start=1)),
+        *(
+            f"round({rand()} * {rand()} * {top}, 2) AS value{place}"
+            for place, top in enumerate((1_000, 10_000, 100_000), start=1)
+        ),
         f"date_add(DATE'2022-01-01', int(round({rand()} * 1000))) AS date1",
         f"date_add(DATE'2020-01-01', int(round({rand()} * 2000))) AS date2",
         "id % 3 != 0 AS is_cancelled",
@@ -69,7 +72,13 @@ def frame_of(spark: "SparkSession", batch: Batch, *, tasks: int = TASKS) -> "Dat
 
 
 def write_batch(
-    spark: "SparkSession", uri: str, rows: "DataFrame", properties: dict[str, str], *, is_first: bool, within: Sequence[str] = ()
+    spark: "SparkSession",
+    uri: str,
+    rows: "DataFrame",
+    properties: dict[str, str],
+    *,
+    is_first: bool,
+    within: Sequence[str] = (),
 ) -> None:
     """One commit: the first batch makes the table with these properties, every other one is merged into it by id.
 
@@ -77,8 +86,12 @@ def write_batch(
     """
     rows.createOrReplaceTempView(_VIEW)
     if is_first:
-        pairs = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in sorted(properties.items()))
-        spark.sql(f"CREATE TABLE {path_table(uri)} USING delta TBLPROPERTIES ({pairs}) AS SELECT * FROM {_VIEW}")
+        pairs = ", ".join(
+            f"{literal(name)} = {literal(value)}" for name, value in sorted(properties.items())
+        )
+        spark.sql(
+            f"CREATE TABLE {path_table(uri)} USING delta TBLPROPERTIES ({pairs}) AS SELECT * FROM {_VIEW}"
+        )
     else:
         bound = "".join(f" AND target.{each}" for each in within)
         spark.sql(

@@ -62,7 +62,11 @@ def keep(file: Path, runs: Sequence[StudyRun]) -> list[RunTotals]:
 
 def kept_totals(file: Path) -> list[RunTotals]:
     """The totals in the file."""
-    return [RunTotals(**json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
+    return (
+        [RunTotals(**json.loads(line)) for line in file.read_text().splitlines()]
+        if file.exists()
+        else []
+    )
 
 
 def days_table(totals: Sequence[RunTotals]) -> str:
@@ -74,10 +78,16 @@ def days_table(totals: Sequence[RunTotals]) -> str:
     if not totals:
         return "No whole run was made."
     totals = [each for each in totals if each.seconds.keys() == totals[-1].seconds.keys()]
-    heads = [f"{each.began[:16]}, {each.iterations} iterations, repetitions: {each.repetitions}" for each in totals]
+    heads = [
+        f"{each.began[:16]}, {each.iterations} iterations, repetitions: {each.repetitions}"
+        for each in totals
+    ]
     lines = ["| arm | " + " | ".join(heads) + " |", "|---|" + "---:|" * len(heads)]
     for arm in totals[-1].order:
-        cells = [f"{each.seconds[arm] / each.seconds['none']:.3f} ({each.order.index(arm) + 1}.)" for each in totals]
+        cells = [
+            f"{each.seconds[arm] / each.seconds['none']:.3f} ({each.order.index(arm) + 1}.)"
+            for each in totals
+        ]
         lines.append(f"| `{arm}` | " + " | ".join(cells) + " |")
     return "\n".join([*lines, "", _agreement(totals)])
 

@@ -55,7 +55,11 @@ def by_arm(iterations: Iterable[Iteration]) -> type_of_arms:
         found.setdefault(each.arm, {}).setdefault(each.repetition, []).append(each)
     length = max((len(each) for arm in found.values() for each in arm.values()), default=0)
     numbers = sorted({number for arm in found.values() for number in arm})
-    whole = [number for number in numbers if all(len(arm.get(number, ())) == length for arm in found.values())]
+    whole = [
+        number
+        for number in numbers
+        if all(len(arm.get(number, ())) == length for arm in found.values())
+    ]
     if whole:
         return {name: [arm[number] for number in whole] for name, arm in found.items()}
     length = min((len(arm.get(1, ())) for arm in found.values()), default=0)
@@ -93,12 +97,18 @@ def over_iterations(values: Sequence[float]) -> Spread:
 
 
 def median_line(
-    repetitions: Sequence[Sequence[Iteration]], value: Callable[[Iteration], float], *, window: int = 1
+    repetitions: Sequence[Sequence[Iteration]],
+    value: Callable[[Iteration], float],
+    *,
+    window: int = 1,
 ) -> list[tuple[float, float]]:
     """A point for each iteration: its number, and the median over the repetitions of the mean of it and those just before it."""
     lines = [[value(each) for each in iterations] for iterations in repetitions]
     return [
-        (float(place + 1), median(fmean(line[max(0, place + 1 - window) : place + 1]) for line in lines))
+        (
+            float(place + 1),
+            median(fmean(line[max(0, place + 1 - window) : place + 1]) for line in lines),
+        )
         for place in range(min(map(len, lines)))
     ]
 
@@ -112,10 +122,15 @@ def total_line(repetitions: Sequence[Sequence[Iteration]]) -> list[tuple[float, 
             seconds += each.seconds
             line.append(seconds)
         lines.append(line)
-    return [(float(place + 1), median(line[place] for line in lines)) for place in range(min(map(len, lines)))]
+    return [
+        (float(place + 1), median(line[place] for line in lines))
+        for place in range(min(map(len, lines)))
+    ]
 
 
-def _figures(name: str, repetitions: Sequence[Sequence[Iteration]], base_seconds: Sequence[float]) -> ArmFigures:
+def _figures(
+    name: str, repetitions: Sequence[Sequence[Iteration]], base_seconds: Sequence[float]
+) -> ArmFigures:
     def each(value: Callable[[Sequence[Iteration]], float]) -> Spread:
         return over_repetitions([value(iterations) for iterations in repetitions])
 
@@ -123,9 +138,15 @@ def _figures(name: str, repetitions: Sequence[Sequence[Iteration]], base_seconds
         return each(lambda iterations: sum(map(value, iterations)))
 
     def share_of(value: Callable[[Iteration], float]) -> Spread:
-        return each(lambda iterations: sum(map(value, iterations)) / max(1, sum(one.bytes_ingested for one in iterations)))
+        return each(
+            lambda iterations: (
+                sum(map(value, iterations)) / max(1, sum(one.bytes_ingested for one in iterations))
+            )
+        )
 
-    ratios = [total(mine) / base for mine, base in zip(repetitions, base_seconds, strict=False) if base]
+    ratios = [
+        total(mine) / base for mine, base in zip(repetitions, base_seconds, strict=False) if base
+    ]
     everything = [one for iterations in repetitions for one in iterations]
     phases = sorted({phase for one in everything for phase in one.requests})
     return ArmFigures(
@@ -135,7 +156,9 @@ def _figures(name: str, repetitions: Sequence[Sequence[Iteration]], base_seconds
         merge_seconds=over_iterations([one.merge_seconds for one in everything]),
         query_seconds=over_iterations([one.query_seconds for one in everything]),
         files_deviation=each(lambda iterations: pstdev(one.files for one in iterations)),
-        work_deviation=each(lambda iterations: pstdev(one.seconds - one.query_seconds for one in iterations)),
+        work_deviation=each(
+            lambda iterations: pstdev(one.seconds - one.query_seconds for one in iterations)
+        ),
         query_deviation=each(lambda iterations: pstdev(one.query_seconds for one in iterations)),
         upkeep_seconds=sum_of(lambda one: one.upkeep_seconds),
         decision_seconds=sum_of(lambda one: one.decision_seconds),
@@ -143,5 +166,7 @@ def _figures(name: str, repetitions: Sequence[Sequence[Iteration]], base_seconds
         compactions=sum_of(lambda one: one.compactions),
         compacted_share=share_of(lambda one: one.bytes_compacted),
         copied_share=share_of(lambda one: one.bytes_copied),
-        requests={phase: sum_of(lambda one, phase=phase: one.requests.get(phase, 0)) for phase in phases},
+        requests={
+            phase: sum_of(lambda one, phase=phase: one.requests.get(phase, 0)) for phase in phases
+        },
     )

@@ -102,7 +102,9 @@ class StudyRun:
         import pyarrow.parquet
 
         rows = [{**asdict(each), "requests": json.dumps(each.requests)} for each in self.iterations]
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path := self.folder / "iterations.parquet")
+        pyarrow.parquet.write_table(
+            pyarrow.Table.from_pylist(rows), path := self.folder / "iterations.parquet"
+        )
         return path
 
 
@@ -117,7 +119,12 @@ def open_run(output: Path, plan: StudyPlan, machine: Mapping[str, str], *, now: 
     A run on S3 begins anew: its server keeps what it holds in memory.
     """
     for run in reversed([*find_runs(output)]):
-        if run.plan == plan and not run.is_complete and plan.latency_ms is None and run.machine == machine:
+        if (
+            run.plan == plan
+            and not run.is_complete
+            and plan.latency_ms is None
+            and run.machine == machine
+        ):
             _forget_half_lines(run)
             return run
     folder = output / f"{plan.name}-{now}"
@@ -140,7 +147,9 @@ def best_runs(runs: Sequence[StudyRun]) -> list[StudyRun]:
     best: dict[tuple[int, bool], StudyRun] = {}
     for run in runs:
         place = (run.plan.rows, run.plan.latency_ms is not None)
-        if run.iterations and (place not in best or len(run.iterations) >= len(best[place].iterations)):
+        if run.iterations and (
+            place not in best or len(run.iterations) >= len(best[place].iterations)
+        ):
             best[place] = run
     return [best[place] for place in sorted(best, key=lambda place: (place[1], place[0]))]
 

@@ -23,7 +23,9 @@ def record_of(run: StudyRun, totals: Sequence[RunTotals] = ()) -> Record | None:
     if "none" not in figures or not figures.keys() & set(_OURS):
         return None
     plan, first = run.plan, run.iterations[0]
-    counted = [one for repetitions in arms.values() for iterations in repetitions for one in iterations]
+    counted = [
+        one for repetitions in arms.values() for iterations in repetitions for one in iterations
+    ]
     return Record(
         benchmark="study",
         command=f"make study ROWS={plan.rows} ITERATIONS={plan.iterations} REPETITIONS={plan.repetitions}",
@@ -38,7 +40,11 @@ def _figures(figures: Mapping[str, ArmFigures], iterations: int) -> Iterator[Fig
     others = {name: each for name, each in figures.items() if name not in _OURS}
     best = min(others.values(), key=lambda each: each.seconds.middle)
     for ours in (figures[name] for name in _OURS if name in figures):
-        peers = {name: each.ratio.middle for name, each in others.items() if each.ratio is not None and name != "none"}
+        peers = {
+            name: each.ratio.middle
+            for name, each in others.items()
+            if each.ratio is not None and name != "none"
+        }
         name = f"`{ours.arm}`, {iterations} iterations"
         yield Figure(
             name=f"{name}: total seconds beside no compaction",
@@ -63,12 +69,18 @@ def _figures(figures: Mapping[str, ArmFigures], iterations: int) -> Iterator[Fig
             at_most=_MOST_DEVIATION,
             peers={name: each.files_deviation.middle for name, each in others.items()},
         )
-        rewriting = {name: others[name].compacted_share.middle for name in ("every20", "auto", "both") if name in others}
+        rewriting = {
+            name: others[name].compacted_share.middle
+            for name in ("every20", "auto", "both")
+            if name in others
+        }
         yield Figure(
             name=f"{name}: bytes rewritten per byte that was new",
             value=ours.compacted_share.middle,
             row="P6",
-            at_most=min((rewriting[name] for name in ("every20", "auto") if name in rewriting), default=None),
+            at_most=min(
+                (rewriting[name] for name in ("every20", "auto") if name in rewriting), default=None
+            ),
             peers=rewriting,
         )
 
@@ -76,12 +88,18 @@ def _figures(figures: Mapping[str, ArmFigures], iterations: int) -> Iterator[Fig
 def _of_other_sizes(totals: Sequence[RunTotals]) -> Iterator[Figure]:
     longest = {
         (each.latency_ms is not None, each.rows): each
-        for each in sorted(totals, key=lambda each: (each.repetitions * each.iterations, each.began))
+        for each in sorted(
+            totals, key=lambda each: (each.repetitions * each.iterations, each.began)
+        )
         if not each.is_smallest
     }
     for _, run in sorted(longest.items(), key=lambda pair: pair[0]):
         best = min((name for name in run.seconds if name not in _OURS), key=run.seconds.__getitem__)
-        storage = "" if run.latency_ms is None else f" on S3's protocol, {run.latency_ms} ms for each request"
+        storage = (
+            ""
+            if run.latency_ms is None
+            else f" on S3's protocol, {run.latency_ms} ms for each request"
+        )
         size = f"{run.rows:,} rows a batch{storage}, {run.iterations} iterations"
         for name in _OURS:
             yield Figure(

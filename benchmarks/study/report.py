@@ -8,7 +8,15 @@ from string import Template
 from benchmarks.study.arms import ARMS
 from benchmarks.study.batches import PROPERTIES, SEED, TASKS
 from benchmarks.study.days import days_table, keep
-from benchmarks.study.figures import ArmFigures, by_arm, extent, figures_of, median_line, total_line, type_of_arms
+from benchmarks.study.figures import (
+    ArmFigures,
+    by_arm,
+    extent,
+    figures_of,
+    median_line,
+    total_line,
+    type_of_arms,
+)
 from benchmarks.study.raw import WHOLE_ITERATIONS, StudyRun, best_runs, find_runs, is_smallest
 from lakehouse.report.chart import Series, line_chart
 
@@ -43,7 +51,12 @@ def write_report(output: Path, page: Path) -> list[str]:
         "results": "\n\n".join(sections.values()) or "Nothing was measured yet.",
         "charts": "\n\n".join(f"![{title}](pictures/{name})" for title, name in pictures),
         "not_run": _not_run(sections.keys()),
-        "days": days_table(keep(page.parent / "benchmarks" / "study-runs.jsonl", [run for run in runs if _is_of_all_arms(run)])),
+        "days": days_table(
+            keep(
+                page.parent / "benchmarks" / "study-runs.jsonl",
+                [run for run in runs if _is_of_all_arms(run)],
+            )
+        ),
         "document": _document_table(main),
         "decided": _decided(),
     }
@@ -54,7 +67,11 @@ def write_report(output: Path, page: Path) -> list[str]:
 def is_whole(run: StudyRun) -> bool:
     """Whether a run is all of what the study asks for at its smallest size, and may be the page in `docs`."""
     plan = run.plan
-    return is_smallest(plan.rows, plan.latency_ms) and plan.iterations >= WHOLE_ITERATIONS and _is_of_all_arms(run)
+    return (
+        is_smallest(plan.rows, plan.latency_ms)
+        and plan.iterations >= WHOLE_ITERATIONS
+        and _is_of_all_arms(run)
+    )
 
 
 def _is_of_all_arms(run: StudyRun) -> bool:
@@ -66,14 +83,29 @@ def _sections(runs: Sequence[StudyRun], page: str) -> dict[str, str]:
     kept = {match["kind"]: match for match in _SECTION.finditer(page)}
     found = {kind: match[0].strip() for kind, match in kept.items()}
     for run in runs:
-        kind, (repetitions, iterations) = _kind(run.plan.rows, run.plan.latency_ms), extent(by_arm(run.iterations))
-        if kind not in kept or is_whole(run) or repetitions * iterations >= int(kept[kind]["repetitions"]) * int(kept[kind]["iterations"]):
+        kind, (repetitions, iterations) = (
+            _kind(run.plan.rows, run.plan.latency_ms),
+            extent(by_arm(run.iterations)),
+        )
+        if (
+            kind not in kept
+            or is_whole(run)
+            or repetitions * iterations
+            >= int(kept[kind]["repetitions"]) * int(kept[kind]["iterations"])
+        ):
             found[kind] = _section(run)
-    return {kind: found[kind] for kind in sorted(found, key=lambda kind: ("S3" in kind, int(kind.split()[0].replace(",", ""))))}
+    return {
+        kind: found[kind]
+        for kind in sorted(
+            found, key=lambda kind: ("S3" in kind, int(kind.split()[0].replace(",", "")))
+        )
+    }
 
 
 def _kind(rows: int, latency_ms: int | None) -> str:
-    return f"{rows:,} rows a batch, " + ("on disk" if latency_ms is None else f"on S3's protocol, {latency_ms} ms for each request")
+    return f"{rows:,} rows a batch, " + (
+        "on disk" if latency_ms is None else f"on S3's protocol, {latency_ms} ms for each request"
+    )
 
 
 def _head(run: StudyRun) -> str:
@@ -90,7 +122,13 @@ def _section(run: StudyRun) -> str:
     arms = by_arm(run.iterations)
     figures = figures_of(arms)
     machine = "; ".join(f"{name} {value}" for name, value in run.machine.items())
-    lines = [f"### {_head(run)}", "", f"{run.iterations[0].began} to {run.iterations[-1].began} UTC. {machine}.", "", *_main_table(figures)]
+    lines = [
+        f"### {_head(run)}",
+        "",
+        f"{run.iterations[0].began} to {run.iterations[-1].began} UTC. {machine}.",
+        "",
+        *_main_table(figures),
+    ]
     lines += ["", *_phase_table(figures)]
     if any(each.requests for each in figures):
         lines += ["", *_request_table(figures)]
@@ -98,7 +136,15 @@ def _section(run: StudyRun) -> str:
 
 
 def _main_table(figures: Sequence[ArmFigures]) -> list[str]:
-    heads = ("arm", "total s", "beside none", "deviation of files", "of merge and upkeep, s", "of query, s", "rewritten / ingested")
+    heads = (
+        "arm",
+        "total s",
+        "beside none",
+        "deviation of files",
+        "of merge and upkeep, s",
+        "of query, s",
+        "rewritten / ingested",
+    )
     rows = [
         (
             f"`{each.arm}`: {ARMS[each.arm].title}",
@@ -107,7 +153,12 @@ def _main_table(figures: Sequence[ArmFigures]) -> list[str]:
             each.files_deviation.text(0),
             each.work_deviation.text(2),
             each.query_deviation.text(2),
-            each.compacted_share.text(2) + (f" + {each.copied_share.text(2)} by merges" if each.copied_share.middle >= 0.005 else ""),
+            each.compacted_share.text(2)
+            + (
+                f" + {each.copied_share.text(2)} by merges"
+                if each.copied_share.middle >= 0.005
+                else ""
+            ),
         )
         for each in figures
     ]
@@ -115,7 +166,15 @@ def _main_table(figures: Sequence[ArmFigures]) -> list[str]:
 
 
 def _phase_table(figures: Sequence[ArmFigures]) -> list[str]:
-    heads = ("arm", "a merge, s", "a query, s", "upkeep, s in all", "decisions, s in all", "compactions", "files at the end")
+    heads = (
+        "arm",
+        "a merge, s",
+        "a query, s",
+        "upkeep, s in all",
+        "decisions, s in all",
+        "compactions",
+        "files at the end",
+    )
     rows = [
         (
             f"`{each.arm}`",
@@ -132,8 +191,13 @@ def _phase_table(figures: Sequence[ArmFigures]) -> list[str]:
 
 
 def _request_table(figures: Sequence[ArmFigures]) -> list[str]:
-    phases = sorted({phase for each in figures for phase in each.requests}, key=["merge", "query", "upkeep"].index)
-    rows = [(f"`{each.arm}`", *(each.requests[phase].text(0) for phase in phases)) for each in figures]
+    phases = sorted(
+        {phase for each in figures for phase in each.requests},
+        key=["merge", "query", "upkeep"].index,
+    )
+    rows = [
+        (f"`{each.arm}`", *(each.requests[phase].text(0) for phase in phases)) for each in figures
+    ]
     return _table(("arm", *(f"requests of {phase}" for phase in phases)), rows)
 
 
@@ -155,7 +219,11 @@ def _document_table(run: StudyRun | None) -> str:
         their = (
             ("", "", "")
             if theirs is None
-            else (f"{theirs[0]:.2f}", f"{theirs[0] / base[0]:.3f}", f"{theirs[1]:.0f}, {theirs[2]:.2f}, {theirs[3]:.2f}")
+            else (
+                f"{theirs[0]:.2f}",
+                f"{theirs[0] / base[0]:.3f}",
+                f"{theirs[1]:.0f}, {theirs[2]:.2f}, {theirs[3]:.2f}",
+            )
         )
         deviations = (
             ""
@@ -169,12 +237,20 @@ def _document_table(run: StudyRun | None) -> str:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return ["| " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 1), *("| " + " | ".join(row) + " |" for row in rows)]
+    return [
+        "| " + " | ".join(heads) + " |",
+        "|---|" + "---:|" * (len(heads) - 1),
+        *("| " + " | ".join(row) + " |" for row in rows),
+    ]
 
 
 def _not_run(kinds: Collection[str]) -> str:
     missing = [kind for kind in _ASKED if kind not in kinds]
-    return f"Not run, so nothing is said about it: {'; '.join(missing)}." if missing else "All sizes and storages were run."
+    return (
+        f"Not run, so nothing is said about it: {'; '.join(missing)}."
+        if missing
+        else "All sizes and storages were run."
+    )
 
 
 def _decided() -> str:
@@ -187,16 +263,43 @@ def _draw(run: StudyRun, folder: Path) -> list[tuple[str, str]]:
     arms = by_arm(run.iterations)
     kept = {name: each for name, each in arms.items() if name not in ("none", "optimized")}
     charts = {
-        "study-files.png": ("Live files after each iteration", arms, _lines(arms, "files"), "files"),
-        "study-files-kept.png": ("Live files after each iteration, of the arms that compact", kept, _lines(kept, "files"), "files"),
-        "study-merge.png": ("Seconds of a merge and what Delta does in it (mean of ten)", arms, _lines(arms, "merge"), "seconds"),
-        "study-query.png": ("Seconds of a query (mean of ten)", arms, _lines(arms, "query"), "seconds"),
-        "study-total.png": ("Seconds up to each iteration, all phases", arms, [total_line(each) for each in arms.values()], "seconds"),
+        "study-files.png": (
+            "Live files after each iteration",
+            arms,
+            _lines(arms, "files"),
+            "files",
+        ),
+        "study-files-kept.png": (
+            "Live files after each iteration, of the arms that compact",
+            kept,
+            _lines(kept, "files"),
+            "files",
+        ),
+        "study-merge.png": (
+            "Seconds of a merge and what Delta does in it (mean of ten)",
+            arms,
+            _lines(arms, "merge"),
+            "seconds",
+        ),
+        "study-query.png": (
+            "Seconds of a query (mean of ten)",
+            arms,
+            _lines(arms, "query"),
+            "seconds",
+        ),
+        "study-total.png": (
+            "Seconds up to each iteration, all phases",
+            arms,
+            [total_line(each) for each in arms.values()],
+            "seconds",
+        ),
     }
     folder.mkdir(parents=True, exist_ok=True)
     for name, (title, drawn, lines, unit) in charts.items():
         series = [Series(name=arm, points=line) for arm, line in zip(drawn, lines, strict=True)]
-        (folder / name).write_bytes(line_chart(title, series, x_name="iteration", y_name=unit, file_format="png"))
+        (folder / name).write_bytes(
+            line_chart(title, series, x_name="iteration", y_name=unit, file_format="png")
+        )
     return [(title, name) for name, (title, *_) in charts.items()]
 
 
@@ -205,6 +308,12 @@ def _lines(arms: type_of_arms, kind: str) -> list[list[tuple[float, float]]]:
         case "files":
             return [median_line(each, lambda one: one.files) for each in arms.values()]
         case "merge":
-            return [median_line(each, lambda one: one.merge_seconds, window=_SMOOTHED) for each in arms.values()]
+            return [
+                median_line(each, lambda one: one.merge_seconds, window=_SMOOTHED)
+                for each in arms.values()
+            ]
         case _:
-            return [median_line(each, lambda one: one.query_seconds, window=_SMOOTHED) for each in arms.values()]
+            return [
+                median_line(each, lambda one: one.query_seconds, window=_SMOOTHED)
+                for each in arms.values()
+            ]

@@ -15,7 +15,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.study.arms import ARMS, Arm, Stopwatch, gathered, keep_files_few, narrowed, writing_session
+from benchmarks.study.arms import (
+    ARMS,
+    Arm,
+    Stopwatch,
+    gathered,
+    keep_files_few,
+    narrowed,
+    writing_session,
+)
 from benchmarks.study.batches import PROPERTIES, Batch, draw_batches, frame_of, query, write_batch
 from benchmarks.study.raw import Iteration, StudyPlan, StudyRun, take_back
 from lakehouse.core.delta.commits import Commit
@@ -82,7 +90,15 @@ def run_study(world: World, run: StudyRun, *, warm_up: int = WARM_UP) -> None:
             _take_back(world.lake, key, versions[-1] if versions else None)
             opened.add(key)
         for number in range(len(versions) + 1, upto + 1):
-            iteration = _iterate(world, arm, repetition, number, batches[number - 1], bytes_per_row, versions[-1] if versions else -1)
+            iteration = _iterate(
+                world,
+                arm,
+                repetition,
+                number,
+                batches[number - 1],
+                bytes_per_row,
+                versions[-1] if versions else -1,
+            )
             run.add(iteration)
             versions.append(iteration.version)
             progress.add(iteration)
@@ -124,27 +140,50 @@ def _warm_up(world: World, arms: list[Arm], batches: list[Batch], count: int) ->
             _iterate(world, arm, 0, number, batches[min(number, count) - 1], 0.0, -1)
     key = "silver/one_file"
     if (facts := world.lake.facts(key)) is None:
-        write_batch(world.spark, world.lake.settings.table_uri(key), frame_of(world.spark, batches[0], tasks=1), PROPERTIES, is_first=True)
+        write_batch(
+            world.spark,
+            world.lake.settings.table_uri(key),
+            frame_of(world.spark, batches[0], tasks=1),
+            PROPERTIES,
+            is_first=True,
+        )
         facts = world.lake.facts(key)
     assert facts.snapshot.file_count == 1
     return facts.snapshot.size_bytes / batches[0].row_count
 
 
-def _iterate(world: World, arm: Arm, repetition: int, number: int, batch: Batch, bytes_per_row: float, version: int) -> Iteration:
+def _iterate(
+    world: World,
+    arm: Arm,
+    repetition: int,
+    number: int,
+    batch: Batch,
+    bytes_per_row: float,
+    version: int,
+) -> Iteration:
     """One iteration on a table that is at `version`, -1 where there is none yet."""
     lake, spark, key = world.lake, world.spark, _key(arm, repetition)
     table, uri, decision = arm.table(key), lake.settings.table_uri(key), Stopwatch()
     phases, began = _Phases(count_requests=world.count_requests), datetime.now(UTC)
-    with phases.phase("merge"), writing_session(lake, spark, arm, table, batch.row_count, decision) as there:
-        rows, within = narrowed(gathered(arm, frame_of(spark, batch)), batch.row_count * bytes_per_row, there)
-        write_batch(spark, uri, rows, {**PROPERTIES, **arm.properties}, is_first=number == 1, within=within)
+    with (
+        phases.phase("merge"),
+        writing_session(lake, spark, arm, table, batch.row_count, decision) as there,
+    ):
+        rows, within = narrowed(
+            gathered(arm, frame_of(spark, batch)), batch.row_count * bytes_per_row, there
+        )
+        write_batch(
+            spark, uri, rows, {**PROPERTIES, **arm.properties}, is_first=number == 1, within=within
+        )
         del rows  # rows that were kept end here
     before_write = decision.seconds
     with phases.phase("query"):
         query(spark, uri)
         world.read_ms[key].append(now_ms())
     with phases.phase("upkeep"):
-        upkeep_seconds = keep_files_few(lake, spark, arm, table, number, decision, world.read_ms[key])
+        upkeep_seconds = keep_files_few(
+            lake, spark, arm, table, number, decision, world.read_ms[key]
+        )
     facts = lake.facts(key)
     commits = history_since(lake.store, facts.history, version).commits
     return Iteration(
@@ -162,7 +201,9 @@ def _iterate(world: World, arm: Arm, repetition: int, number: int, batch: Batch,
         bytes_ingested=round(batch.row_count * bytes_per_row),
         bytes_copied=sum(map(_bytes_copied, commits)),
         bytes_compacted=sum(commit.added_bytes for commit in commits if not commit.changed_data),
-        compactions=sum(bool(commit.removed_paths) and not commit.changed_data for commit in commits),
+        compactions=sum(
+            bool(commit.removed_paths) and not commit.changed_data for commit in commits
+        ),
         began=f"{began:%Y-%m-%d %H:%M:%S}",
         requests=phases.requests,
     )
@@ -174,7 +215,11 @@ def _bytes_copied(commit: Commit) -> int:
         sum(int(commit.metrics.get(name, "0")) for name in names)
         for names in (("numTargetRowsCopied",), ("numTargetRowsInserted", "numTargetRowsUpdated"))
     )
-    return round(commit.added_bytes * copied / (copied + new)) if commit.operation == "MERGE" and copied else 0
+    return (
+        round(commit.added_bytes * copied / (copied + new))
+        if commit.operation == "MERGE" and copied
+        else 0
+    )
 
 
 class _Progress:

@@ -19,11 +19,27 @@ from lakehouse.core.errors import Broken, LakehouseError, Refused
 
 # In the order in which a person meets them, not of the alphabet.
 _COMMANDS = (
-    *("up", "tables", "materialize", "health", "plan", "adopt", "compact", "landing", "schema", "quarantine", "pause", "resume"),
+    *(
+        "up",
+        "tables",
+        "materialize",
+        "health",
+        "plan",
+        "adopt",
+        "compact",
+        "landing",
+        "schema",
+        "quarantine",
+        "pause",
+        "resume",
+    ),
     *("history", "backtest", "inventory", "vacuum", "replay", "server", "config"),
 )
 INTERRUPTED = 130  # 128 and the number of SIGINT, as shells have it
-_INTERRUPTS = ("KeyboardInterrupt", "DagsterExecutionInterruptedError")  # names: few commands need Dagster
+_INTERRUPTS = (
+    "KeyboardInterrupt",
+    "DagsterExecutionInterruptedError",
+)  # names: few commands need Dagster
 
 
 class Terminal(click.Group):
@@ -33,12 +49,18 @@ class Terminal(click.Group):
         """As they were added."""
         return list(self.commands)
 
-    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **options: Any) -> NoReturn:
+    def main(
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, **options: Any
+    ) -> NoReturn:
         """Runs one command line, and ends the process with its exit code."""
         words = list(sys.argv[1:] if args is None else args)
         run = super().main
         options["standalone_mode"] = False
-        sys.exit(exit_code_of(lambda: run(words, prog_name or "lakehouse", **options), as_json="--json" in words))
+        sys.exit(
+            exit_code_of(
+                lambda: run(words, prog_name or "lakehouse", **options), as_json="--json" in words
+            )
+        )
 
 
 def exit_code_of(run: Callable[[], int | None], *, as_json: bool) -> int:
@@ -48,20 +70,38 @@ def exit_code_of(run: Callable[[], int | None], *, as_json: bool) -> int:
     except LakehouseError as error:
         kind, message, code = type(error).__name__, str(error), error.exit_code
     except click.Abort:
-        kind, message, code = "Interrupted", "stopped on request; what was not committed is no part of a table", INTERRUPTED
+        kind, message, code = (
+            "Interrupted",
+            "stopped on request; what was not committed is no part of a table",
+            INTERRUPTED,
+        )
     except click.ClickException as error:
-        where = f"; see: {error.ctx.command_path} -h" if isinstance(error, click.UsageError) and error.ctx else ""
-        kind, message, code = Refused.__name__, f"{error.format_message().rstrip('.')}{where}", Refused.exit_code
+        where = (
+            f"; see: {error.ctx.command_path} -h"
+            if isinstance(error, click.UsageError) and error.ctx
+            else ""
+        )
+        kind, message, code = (
+            Refused.__name__,
+            f"{error.format_message().rstrip('.')}{where}",
+            Refused.exit_code,
+        )
     except Exception as error:
         tell(traceback.format_exc())
-        kind, message, code = Broken.__name__, f"a defect of this program: {type(error).__name__}: {error}", Broken.exit_code
+        kind, message, code = (
+            Broken.__name__,
+            f"a defect of this program: {type(error).__name__}: {error}",
+            Broken.exit_code,
+        )
     tell(f"{kind}: {message}")
     if as_json:
         write_json({"error": {"kind": kind, "message": message, "exit_code": code}})
     return code
 
 
-@click.group(cls=Terminal, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=Terminal, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 def commands() -> None:
     """A lakehouse that looks after itself.
 

@@ -49,7 +49,9 @@ class LakeContext:
         """The same of tables that are loaded from landed files; another one is refused by its key."""
         chosen = self.choose(wanted)
         if wanted and (made := [table.key for table in chosen if table.source is None]):
-            raise Refused(f"{asked} {made[0]}: it is made from other tables; accepted: a table that is loaded from landed files")
+            raise Refused(
+                f"{asked} {made[0]}: it is made from other tables; accepted: a table that is loaded from landed files"
+            )
         return [table for table in chosen if table.source]
 
 
@@ -69,7 +71,11 @@ class Found(Generic[type_of_found]):
     @property
     def sentence(self) -> str:
         """The reason as a sentence."""
-        return str(self.error) if self.error else "the table is declared and does not exist yet: nothing was written to it"
+        return (
+            str(self.error)
+            if self.error
+            else "the table is declared and does not exist yet: nothing was written to it"
+        )
 
     @property
     def cell(self) -> str:
@@ -116,8 +122,16 @@ def open_tables(wanted: Sequence[str]) -> tuple[LakeContext, list[Table]]:
         elif word in tables:
             keys.append(word)
         else:
-            near = f"did you mean the folder ./{word}?" if Path(word).is_dir() else nearest(word, tables)
-            hint = "" if near.startswith("did") else "; the address of a table begins with ./, / or s3://"
+            near = (
+                f"did you mean the folder ./{word}?"
+                if Path(word).is_dir()
+                else nearest(word, tables)
+            )
+            hint = (
+                ""
+                if near.startswith("did")
+                else "; the address of a table begins with ./, / or s3://"
+            )
             raise Refused(f"table {word!r} is not declared; {near}{hint}")
     opened = LakeContext(lake=open_lake(settings, tables=tables.values()), tables=tables)
     return opened, opened.choose(keys)
@@ -128,7 +142,9 @@ def real_place(address: str) -> str:
     return real_address(parse_address(address, base=os.getcwd()))
 
 
-def look_at_each(tables: Sequence[Table], look: Callable[[Table], type_of_found | None]) -> list[Found[type_of_found]]:
+def look_at_each(
+    tables: Sequence[Table], look: Callable[[Table], type_of_found | None]
+) -> list[Found[type_of_found]]:
     """The finding of `look` on each table, in order; the error of one does not hide the others."""
 
     def one(table: Table) -> Found[type_of_found]:
@@ -143,7 +159,11 @@ def look_at_each(tables: Sequence[Table], look: Callable[[Table], type_of_found 
 
 def tell_errors(found: Sequence[Found[Any]]) -> int:
     """The errors on standard error, each once; the code of the worst, 0 for none."""
-    tell_once((each.table.key, f"{type(each.error).__name__}: {each.error}") for each in found if each.error)
+    tell_once(
+        (each.table.key, f"{type(each.error).__name__}: {each.error}")
+        for each in found
+        if each.error
+    )
     return worst_code(each.error.exit_code for each in found if each.error)
 
 
@@ -154,13 +174,19 @@ def tell_once(sentences: Iterable[tuple[str, str]]) -> None:
         without_key = sentence.replace(table, "\0").replace(quote(table, safe=""), "\0")
         alike.setdefault(without_key, (sentence, []))[1].append(table)
     for first, (_, *others) in alike.values():
-        tell(f"{first} (the same of {count_of(len(others), 'other table')}: {', '.join(others)})" if others else first)
+        tell(
+            f"{first} (the same of {count_of(len(others), 'other table')}: {', '.join(others)})"
+            if others
+            else first
+        )
 
 
 def worst_code(codes: Iterable[int]) -> int:
     """The worst of the errors' codes, 0 for none; the code of `Transient` only where trying again may help all."""
     found = {*codes}
-    return next((kind.exit_code for kind in (Broken, Refused, Transient) if kind.exit_code in found), 0)
+    return next(
+        (kind.exit_code for kind in (Broken, Refused, Transient) if kind.exit_code in found), 0
+    )
 
 
 def error_cell(kind: str) -> str:
@@ -184,7 +210,11 @@ def nearest(word: str, known: Mapping[str, Any]) -> str:
     """The end of a refusal: the names nearest to `word`, or all of them where none is near."""
     names = {name.split("/")[-1]: name for name in known} | {name: name for name in known}
     near = list(dict.fromkeys(names[match] for match in nearest_words(word, names, most=5)))
-    return f"did you mean {' or '.join(near[:3])}?" if near else f"declared: {', '.join(known) or 'none'}"
+    return (
+        f"did you mean {' or '.join(near[:3])}?"
+        if near
+        else f"declared: {', '.join(known) or 'none'}"
+    )
 
 
 def complete_table(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[str]:

@@ -15,7 +15,9 @@ from uuid import uuid4
 
 import dagster as dg
 from dagster import DagsterEventType, EventLogEntry
-from dagster._core.events import RunFailureReason  # not public, and nothing public tells an interrupt from a failure
+from dagster._core.events import (
+    RunFailureReason,
+)  # not public, and nothing public tells an interrupt from a failure
 from dagster._core.execution.plan.objects import ErrorSource
 
 from lakehouse.cli.output import console, tell
@@ -28,7 +30,9 @@ from lakehouse.runtime.dagster_home import dagster_home
 from lakehouse.runtime.interrupts import late_interrupts
 from lakehouse.runtime.processes import hold_lock
 
-_KINDS: dict[str, type[LakehouseError]] = {kind.__name__: kind for kind in (Refused, Transient, Broken)}
+_KINDS: dict[str, type[LakehouseError]] = {
+    kind.__name__: kind for kind in (Refused, Transient, Broken)
+}
 # No colours and no debug lines of Dagster's among ours; the page has them.
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
@@ -46,7 +50,9 @@ class AssetRun:
     def outcome(self) -> Mapping[str, Any]:
         """The metadata of an asset that records one whenever it runs; raises the error in the way."""
         if self.error or self.state != "done":
-            raise self.error or Broken(f"run {self.run_id} of {self.key} ended without an outcome; the page shows it under Runs")
+            raise self.error or Broken(
+                f"run {self.run_id} of {self.key} ended without an outcome; the page shows it under Runs"
+            )
         return self.metadata
 
 
@@ -61,12 +67,16 @@ class Recorder:
         """The keys (`layer/name`) that an expression of Dagster's asset selection names; none where it is no expression, or names none."""
         try:
             with _no_warnings():
-                selected = dg.AssetSelection.from_string(text).resolve(self._defs.resolve_asset_graph())
+                selected = dg.AssetSelection.from_string(text).resolve(
+                    self._defs.resolve_asset_graph()
+                )
         except dg.DagsterError:
             return set()
         return {"/".join(key.path) for key in selected}
 
-    def materialize(self, keys: Sequence[str], *, config: Mapping[str, Any] | None = None) -> list[AssetRun]:
+    def materialize(
+        self, keys: Sequence[str], *, config: Mapping[str, Any] | None = None
+    ) -> list[AssetRun]:
         """One run of these assets, in Dagster's order, inputs first; failures are in the result, not raised. `config` is that of each.
 
         Raises:
@@ -81,7 +91,9 @@ class Recorder:
                 instance=self._instance,
                 asset_selection=[dg.AssetKey(key.split("/")) for key in keys],
                 run_id=run_id,
-                run_config=_QUIET if config is None else {**_QUIET, "ops": {_step(key): {"config": dict(config)} for key in keys}},
+                run_config=_QUIET
+                if config is None
+                else {**_QUIET, "ops": {_step(key): {"config": dict(config)} for key in keys}},
                 tags={ONCE_TAG: "true", **process_tag(run_id)},
                 raise_on_error=False,
             )
@@ -99,7 +111,9 @@ def open_recorder(settings: Settings) -> Iterator[Recorder]:
     with _no_warnings():
         defs = define(settings)
     home = dagster_home(settings)
-    with hold_lock(home / "terminal.lock"):  # two processes that make Dagster's databases at once fail
+    with hold_lock(
+        home / "terminal.lock"
+    ):  # two processes that make Dagster's databases at once fail
         instance = dg.DagsterInstance.from_config(str(home))
     with instance:
         for run_id in close_dead_runs(instance, nothing_is_up=False):
@@ -130,20 +144,30 @@ class _Watch:
                 materialization = event.step_materialization_data.materialization
                 key = "/".join(materialization.asset_key.path)
                 metadata = {name: entry.value for name, entry in materialization.metadata.items()}
-                if key in self.found:  # else it is told of by a run of another asset: a compaction, by the table's write
+                if (
+                    key in self.found
+                ):  # else it is told of by a run of another asset: a compaction, by the table's write
                     self.found[key].state, self.found[key].metadata = "done", metadata
                 tell(f"{key}: {_told(metadata)}")
             case DagsterEventType.STEP_START if run:
                 self.spinner.update(run.key)
-            case DagsterEventType.STEP_FAILURE if event.step_failure_data.error_source is ErrorSource.INTERRUPT:
+            case DagsterEventType.STEP_FAILURE if (
+                event.step_failure_data.error_source is ErrorSource.INTERRUPT
+            ):
                 self.interrupted = True
-                if ended := self._instance.get_run_by_id(self._run_id):  # without this word, Dagster calls an interrupted run a failed one
+                if ended := self._instance.get_run_by_id(
+                    self._run_id
+                ):  # without this word, Dagster calls an interrupted run a failed one
                     self._instance.report_run_canceling(ended, "interrupted at the terminal")
             case DagsterEventType.STEP_FAILURE if run:
                 run.state, run.error = "failed", _failure(event.step_failure_data)
             case DagsterEventType.RUN_FAILURE:
-                self.interrupted |= event.job_failure_data.failure_reason is RunFailureReason.UNEXPECTED_TERMINATION
-            case DagsterEventType.ENGINE_EVENT if run and (event.message or "").startswith("Step blocked by"):
+                self.interrupted |= (
+                    event.job_failure_data.failure_reason is RunFailureReason.UNEXPECTED_TERMINATION
+                )
+            case DagsterEventType.ENGINE_EVENT if run and (event.message or "").startswith(
+                "Step blocked by"
+            ):
                 tell(f"{run.key}: waits, another run of this table is under way")
 
 

@@ -41,42 +41,87 @@ class _Looked:
     held: Explanation | None
 
 
-def look_at_fleet(opened: LakeContext, tables: Sequence[Table]) -> tuple[list[Found[CompactionPlan]], tuple[Decision, ...]]:
+def look_at_fleet(
+    opened: LakeContext, tables: Sequence[Table]
+) -> tuple[list[Found[CompactionPlan]], tuple[Decision, ...]]:
     """The plans of `tables`, in order, and what the sensor would make of them with no run under way, best first."""
     now, lake = now_ms(), opened.lake
     read_whole = {source.key for table in opened.tables.values() for source in table.read_whole}
-    looked = look_at_each(tables, lambda table: _look(lake, table, now, is_read_whole=table.key in read_whole))
+    looked = look_at_each(
+        tables, lambda table: _look(lake, table, now, is_read_whole=table.key in read_whole)
+    )
     policies = {table.key: policy_for(table.layer, table.compaction) for table in tables}
     known = {each.table.key: each.value for each in looked if each.value}
-    downstream = [each for each in opened.tables.values() if policies.keys() & {source.key for source in each.inputs}]
-    written = _written_ms(opened, downstream, {each.table.key: each.value.written_ms if each.value else () for each in looked})
-    runs = [ReaderRun(tables=frozenset([key]), ended_ms=at_ms) for key, times in written.items() for at_ms in times]
+    downstream = [
+        each
+        for each in opened.tables.values()
+        if policies.keys() & {source.key for source in each.inputs}
+    ]
+    written = _written_ms(
+        opened,
+        downstream,
+        {each.table.key: each.value.written_ms if each.value else () for each in looked},
+    )
+    runs = [
+        ReaderRun(tables=frozenset([key]), ended_ms=at_ms)
+        for key, times in written.items()
+        for at_ms in times
+    ]
     readers = count_reads(list(opened.tables.values()), runs, since_ms=now - DAY_MS, now_ms=now)
     told = {key: known[key].state if key in known else TableState(table=key) for key in policies}
-    states = [with_readers(state, readers[key], policies[key], now_ms=now) for key, state in told.items()]
+    states = [
+        with_readers(state, readers[key], policies[key], now_ms=now) for key, state in told.items()
+    ]
     held = {key: each.held for key, each in known.items() if each.held}
-    bounds = Bounds(slots=lake.settings.compaction_slots, budget_usd=lake.settings.compaction_budget_usd)
-    decisions = choose_compactions(states, policies, RunState(), bounds=bounds, now_ms=now, hold_back=held)
-    return [Found(table=each.table, value=each.value.plan if each.value else None, error=each.error) for each in looked], decisions
+    bounds = Bounds(
+        slots=lake.settings.compaction_slots, budget_usd=lake.settings.compaction_budget_usd
+    )
+    decisions = choose_compactions(
+        states, policies, RunState(), bounds=bounds, now_ms=now, hold_back=held
+    )
+    return [
+        Found(table=each.table, value=each.value.plan if each.value else None, error=each.error)
+        for each in looked
+    ], decisions
 
 
 def fleet_document(decision: Decision, *, rank: int) -> dict[str, Any]:
     """The documented shape of a table's place in the fleet."""
     digits = {"benefit_usd_per_day": 9, "cost_usd": 9, "ratio": 4}
     gain = decision.net_benefit
-    money = {name: round(getattr(gain, name), places) if gain else None for name, places in digits.items()}
-    return {"rank": rank, "request": decision.request, "reason": decision.reason.name, "sentence": decision.sentence, **money}
+    money = {
+        name: round(getattr(gain, name), places) if gain else None
+        for name, places in digits.items()
+    }
+    return {
+        "rank": rank,
+        "request": decision.request,
+        "reason": decision.reason.name,
+        "sentence": decision.sentence,
+        **money,
+    }
 
 
 def bills_of(
-    opened: LakeContext, asked: Mapping[str, tuple[TableFacts, Compaction]], written_ms: Mapping[str, Sequence[int]]
+    opened: LakeContext,
+    asked: Mapping[str, tuple[TableFacts, Compaction]],
+    written_ms: Mapping[str, Sequence[int]],
 ) -> list[Found[tuple[Bill, Bill]]]:
     """The real bill and the best one of each table, by its log and a policy that tells its `reads_per_day`.
 
     `written_ms` are the times at which tables were written whose logs were read before.
     """
-    readers = {key: [table for table in opened.tables.values() if key in {source.key for source in table.read_whole}] for key in asked}
-    written = _written_ms(opened, [reader for found in readers.values() for reader in found], written_ms)
+    readers = {
+        key: [
+            table
+            for table in opened.tables.values()
+            if key in {source.key for source in table.read_whole}
+        ]
+        for key in asked
+    }
+    written = _written_ms(
+        opened, [reader for found in readers.values() for reader in found], written_ms
+    )
 
     def price(table: Table) -> tuple[Bill, Bill]:
         facts, policy = asked[table.key]
@@ -97,11 +142,16 @@ def write_times(facts: TableFacts) -> tuple[int, ...]:
     return tuple(commit.committed_ms for commit in facts.history.commits if commit.changed_data)
 
 
-def _written_ms(opened: LakeContext, tables: Sequence[Table], known: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
+def _written_ms(
+    opened: LakeContext, tables: Sequence[Table], known: Mapping[str, Sequence[int]]
+) -> dict[str, Sequence[int]]:
     """The times at which the rows of each table changed, by its log unless it is `known`; a log that cannot be read tells nothing."""
     unread = {table.key: table for table in tables if table.key not in known}
     found = look_at_each([*unread.values()], lambda table: opened.lake.facts(table.key))
-    return {**known, **{each.table.key: write_times(each.value) if each.value else () for each in found}}
+    return {
+        **known,
+        **{each.table.key: write_times(each.value) if each.value else () for each in found},
+    }
 
 
 def _look(lake: Lake, table: Table, now: int, *, is_read_whole: bool) -> _Looked | None:

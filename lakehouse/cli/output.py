@@ -24,7 +24,12 @@ _PIPE_WIDTH = 220
 _GAP, _LEAST_ROOM = 2, 45
 
 # The option `--json`, as `as_json`.
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output, nothing else (docs/shapes.md).")
+json_option = click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="One JSON document on standard output, nothing else (docs/shapes.md).",
+)
 
 
 def attributes(value: object, *names: str) -> dict[str, Any]:
@@ -53,7 +58,13 @@ def tell(text: str) -> None:
 def console(stream: IO[str] | None = None) -> Console:
     """For what moves while it is shown, like a spinner: standard output as it is now, unless a stream is given."""
     target = stream or sys.stdout
-    return Console(file=target, highlight=False, markup=False, emoji=False, width=None if target.isatty() else _PIPE_WIDTH)
+    return Console(
+        file=target,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        width=None if target.isatty() else _PIPE_WIDTH,
+    )
 
 
 def print_grid(
@@ -72,10 +83,19 @@ def print_grid(
     room = console().width - sum(widths[:-1]) - _GAP * len(heads)
     below = room < min(widths[-1], _LEAST_ROOM)
     shown = len(heads) - below
-    grid = Grid(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0), header_style="bold")
+    grid = Grid(
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, _GAP - 1, 0, 0),
+        header_style="bold",
+    )
     for head, width in zip(heads[:shown], widths, strict=False):
         grid.add_column(
-            head, justify="right" if head in numbers else "left", min_width=width if head != heads[-1] else None, overflow="fold"
+            head,
+            justify="right" if head in numbers else "left",
+            min_width=width if head != heads[-1] else None,
+            overflow="fold",
         )
     for row in kept:
         grid.add_row(*(Text(cell) for cell in row[:shown]), style=style(row) if style else None)

@@ -33,7 +33,9 @@ def driver_for_command(settings: Settings) -> Iterator[None]:
             prepare(settings)
             yield
             return
-        tell("no Spark Connect server of this lake runs; starting one for this command (to keep one: lakehouse server start)")
+        tell(
+            "no Spark Connect server of this lake runs; starting one for this command (to keep one: lakehouse server start)"
+        )
         with supervised(settings, tell):
             try:
                 yield
@@ -52,4 +54,6 @@ def wait_for_other_users(users: IO[str], *, seconds: float = _OTHERS_SECONDS) ->
         try:
             take_lock(users, seconds=seconds)
         except BlockingIOError:
-            tell(f"another command still uses this server after {minutes} min; the server stops, that command fails and can be run again")
+            tell(
+                f"another command still uses this server after {minutes} min; the server stops, that command fails and can be run again"
+            )

@@ -51,7 +51,9 @@ class Reason(Enum):
     ALL_WARM = "{warm:partition} with mergeable files, each written to within the last {hours} h"
 
     # Of the check after a compaction's commit.
-    CONTENT_COMPARED = "every row is compared after the commit, which takes about {seconds} s and {usd} USD"
+    CONTENT_COMPARED = (
+        "every row is compared after the commit, which takes about {seconds} s and {usd} USD"
+    )
     ROWS_DECLARED = "its declaration says {said}: row counts and statistics of the log are compared, and no data is read again"
     TOO_LARGE_TO_COMPARE = (
         "row counts and statistics of the log are compared: it rewrites {bytes:size}, and to compare every row of more than {bound:size} "
@@ -60,19 +62,17 @@ class Reason(Enum):
 
     # Of the sensor.
     DUE_READERS = "readers have lost {lost} since the last compaction, and another takes {cost}"
-    READERS_LOSE_LITTLE = (
-        "readers have lost {lost} of the {cost} that a compaction takes; {mergeable} mergeable files, {threshold} make it due in any case"
-    )
+    READERS_LOSE_LITTLE = "readers have lost {lost} of the {cost} that a compaction takes; {mergeable} mergeable files, {threshold} make it due in any case"
     DUE = "{mergeable} mergeable files reach the threshold of {threshold}"
     BELOW_THRESHOLD = "{mergeable} mergeable files, {threshold} wanted"
     NO_FACTS = "no file count is known yet: it was never materialized or observed; {threshold} mergeable files are wanted"
     RUN_IN_FLIGHT = "a run of it is under way ({runs})"
     ASKED_BEFORE = "the compaction of version {version} ({mergeable} mergeable files) was asked for already; the next write makes a new one"
-    TRIES_USED_UP = (
-        "the compaction of version {version} failed {tries} times; {mergeable} mergeable files wait for the next write, or for {until:time}"
-    )
+    TRIES_USED_UP = "the compaction of version {version} failed {tries} times; {mergeable} mergeable files wait for the next write, or for {until:time}"
     NO_SLOT = "{why}, but at most {slots:compaction} may run at once"
-    DUE_AGE = "the oldest of its {mergeable} mergeable files is {hours} h old, {limit} h are allowed"
+    DUE_AGE = (
+        "the oldest of its {mergeable} mergeable files is {hours} h old, {limit} h are allowed"
+    )
     DUE_DELETED_ROWS = "{share} of its rows are deleted and still stored, {limit} are allowed"
     COOLING_DOWN = "{why}, but it was compacted {minutes} min ago, at most once in {cooldown} min"
     OVER_BUDGET = "{why}, but it costs {usd} USD, and {left} of the {budget} USD an hour are left"
@@ -89,7 +89,9 @@ class Reason(Enum):
         "accepted: a limit of 1, for instance as concurrency.pools.default_limit in dagster.yaml"
     )
     PAUSED = "paused since {since:time}, {until}{why}"
-    RECOMMEND_ONLY = "its declaration says mode {mode}: a person runs the plan, with lakehouse compact {table}"
+    RECOMMEND_ONLY = (
+        "its declaration says mode {mode}: a person runs the plan, with lakehouse compact {table}"
+    )
     BREAKER_CLOSED = (
         "the breaker is closed: {failures:failure} and {slower:slower scan} in a row, the same bytes rewritten for nothing "
         "{times} times; {limit} of a kind open it"
@@ -106,10 +108,10 @@ class Reason(Enum):
         "each of the last {count:compaction} made a scan slower, the last one from {before} s to {after} s "
         "({limit} open the breaker): left alone for {hours} h, until {until:time}"
     )
-    HALF_OPEN = (
-        "one compaction may run since {retry_at:time}: success closes the breaker, failure opens it for longer; it opened because {why}"
+    HALF_OPEN = "one compaction may run since {retry_at:time}: success closes the breaker, failure opens it for longer; it opened because {why}"
+    WINDOW_CLOSED = (
+        "no window is open at {now:time} (windows: {windows}); the next opens at {opens:time}"
     )
-    WINDOW_CLOSED = "no window is open at {now:time} (windows: {windows}); the next opens at {opens:time}"
 
     # Of the choice of a strategy.
     STRATEGY_DECLARED = "its declaration says {name}"
@@ -126,7 +128,9 @@ class Reason(Enum):
         "{interval_seconds} s between two, readers wait {latency_seconds} s"
     )
     BATCHES_FIT = "by the sensor: each batch ({batch_bytes:size}) is written as {batch_files:file}, and needs as many"
-    WRITES_UNKNOWN = "by the sensor: {known:commit} with new rows are known, and a choice needs {wanted}"
+    WRITES_UNKNOWN = (
+        "by the sensor: {known:commit} with new rows are known, and a choice needs {wanted}"
+    )
 
     # Of a back-test.
     SCHEDULE_NOT_YET = "the schedule {cron} did not come round before the next commit"
@@ -138,7 +142,9 @@ class Reason(Enum):
         "the oldest has waited {minutes} min"
     )
     BATCH_UNFINISHED = "batch {batch} of {files:file} was planned but did not reach the table: it is done again, unchanged"
-    TRIED_BEFORE = "batch {batch} was tried {tries} times and did not arrive; it is tried again in {seconds} s"
+    TRIED_BEFORE = (
+        "batch {batch} was tried {tries} times and did not arrive; it is tried again in {seconds} s"
+    )
     NOTHING_LANDED = "nothing new has landed; the table holds {seen:file}"
 
     # Of the inputs of a derived table.
@@ -147,7 +153,9 @@ class Reason(Enum):
     INPUT_UNREAD = "the table reads {table} for the first time: all of version {version}"
     INPUT_MADE_ANEW = "{table} was made anew since it was read: all of version {version} is read"
     INPUT_REMOVED = "its rows were made of {tables}, too, which its declaration reads no more: they are computed anew"
-    INPUT_HISTORY_LOST = "the changes of {table} after version {consumed} are gone: all of version {version} is read"
+    INPUT_HISTORY_LOST = (
+        "the changes of {table} after version {consumed} are gone: all of version {version} is read"
+    )
     INPUT_REPLACED = (
         "version {replaced} of {table} is a {operation} of somebody else, which may bring back rows that were read before; only reading "
         "all of version {version} would be right"
@@ -162,9 +170,7 @@ class Reason(Enum):
     BACKED_OFF = "compaction is tried again in {hours} h, since it does not pay: {why}"
 
     # Of a vacuum plan.
-    VACUUM_DUE = (
-        "no version has needed {files:file} ({bytes:size}) since {horizon:time}, {orphans} of them were never in one: they go (mode {mode})"
-    )
+    VACUUM_DUE = "no version has needed {files:file} ({bytes:size}) since {horizon:time}, {orphans} of them were never in one: they go (mode {mode})"
     NOTHING_PAST = "nothing removed before {horizon:time} lies in storage ({waiting:removed file} within the retention, mode {mode})"
     ALL_STAY = "all {files:file} of the plan stay, as a last look tells"
     TOO_LITTLE_PAST = "{files:file} ({bytes:size}) could be deleted; the declaration asks for at least {least:size}"

@@ -27,7 +27,10 @@ _NOT_IN_SPARK = re.compile(r"(token|session_id)\s*=", re.IGNORECASE)
 # A user before an @, as in http://user:password@host (parameters of sc://, which come after a semicolon, may hold one), or a signed query.
 _CREDENTIALS = re.compile(r"://[^;?]*@|://\S*\?\S*=")
 S3_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")  # in boto3's order
-_S3_REGIONS = ("AWS_DEFAULT_REGION", "AWS_REGION")  # boto3 itself reads the first name only, the JVM the second
+_S3_REGIONS = (
+    "AWS_DEFAULT_REGION",
+    "AWS_REGION",
+)  # boto3 itself reads the first name only, the JVM the second
 _S3_KEYS = "keys belong into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or into an AWS_PROFILE"
 # An address that may not hold credentials -> where they belong. Addresses are shown, and written into files; credentials are neither.
 _ADDRESSES = {
@@ -50,7 +53,9 @@ def _setting(default: str, accepted: str, read: type_of_reader) -> Any:
     return field(metadata={"default": default, "accepted": accepted, "read": read})
 
 
-def _matching(pattern: str, meant: Callable[[str], Any] = str, *, within: Container[Any] | None = None) -> type_of_reader:
+def _matching(
+    pattern: str, meant: Callable[[str], Any] = str, *, within: Container[Any] | None = None
+) -> type_of_reader:
     def read(value: str, _base: Path) -> Any:
         with suppress(ValueError):
             if re.fullmatch(pattern, value) and (within is None or meant(value) in within):
@@ -72,20 +77,26 @@ def _spark(value: str, _base: Path) -> str:
             "(the token belongs into SPARK_CONNECT_AUTHENTICATE_TOKEN, and each run has a session of its own)"
         )
     if not _SPARK.fullmatch(value):
-        raise _refused("LAKEHOUSE_SPARK", value.partition(";")[0])  # a parameter after a semicolon may be a key
+        raise _refused(
+            "LAKEHOUSE_SPARK", value.partition(";")[0]
+        )  # a parameter after a semicolon may be a key
     return value
 
 
 def _folder(value: str, base: Path) -> str:
     """The absolute folder, `..` taken out by its spelling, so that Spark, Python and the log name it alike."""
     if scheme := _SCHEME.fullmatch(value):
-        raise _NotAccepted(f"/{scheme['rest'].lstrip('/')}" if scheme["scheme"].lower() == "file" else "")
+        raise _NotAccepted(
+            f"/{scheme['rest'].lstrip('/')}" if scheme["scheme"].lower() == "file" else ""
+        )
     if value == "/":
         raise _NotAccepted("/lake")
     if value.startswith("~") or _UNSAFE_IN_FOLDER.search(value):
         near = value.replace("~", "$HOME", 1) if value.startswith("~") else value
         raise _NotAccepted("" if "\\" in value else _UNSAFE_IN_FOLDER.sub("-", near))
-    return posixpath.normpath(f"{base}/{value}" if not value.startswith("/") else f"/{value.lstrip('/')}")
+    return posixpath.normpath(
+        f"{base}/{value}" if not value.startswith("/") else f"/{value.lstrip('/')}"
+    )
 
 
 def _path(value: str, base: Path) -> Path:
@@ -97,10 +108,17 @@ def _root(value: str, base: Path) -> str:
     if scheme is None or scheme["scheme"].lower() == "file":
         return _folder(value, base)
     if not value.startswith("s3://"):
-        means_s3 = scheme["scheme"].lower() in ("s3", "s3a", "s3n", *(("http", "https") if ".s3" in scheme["rest"] else ()))
+        means_s3 = scheme["scheme"].lower() in (
+            "s3",
+            "s3a",
+            "s3n",
+            *(("http", "https") if ".s3" in scheme["rest"] else ()),
+        )
         raise _NotAccepted(_nearest_s3(scheme["rest"]) if means_s3 else "")
     bucket, _, prefix = value.removeprefix("s3://").rstrip("/").partition("/")
-    if not is_bucket(bucket) or (prefix and (not _PREFIX.fullmatch(prefix) or {".", ".."} & set(prefix.split("/")))):
+    if not is_bucket(bucket) or (
+        prefix and (not _PREFIX.fullmatch(prefix) or {".", ".."} & set(prefix.split("/")))
+    ):
         raise _NotAccepted(_nearest_s3(scheme["rest"]))
     return value.rstrip("/")
 
@@ -122,19 +140,41 @@ class Settings:
     home: Path = _setting(".lakehouse", "a folder for all state of this lake", _path)
     spark: str = _setting("server", "server, local[N], spark://host:port or sc://host:port", _spark)
     port: int = _setting("3000", "a TCP port, 1 to 65535, for the page", _whole(1, 65535))
-    spark_port: int = _setting("15002", "a TCP port, 1 to 65535, for the Spark Connect server", _whole(1, 65535))
-    spark_memory: str = _setting("2g", "a whole number followed by m or g, at least 512m", _MEMORY)
-    compaction_budget_usd: float = _setting("0", "USD an hour that compactions may be predicted to cost, like 0.25; 0 for no bound", _USD)
-    compaction_slots: int = _setting("1", "a whole number, 1 to 16: so many compactions may be under way at once", _whole(1, 16))
-    compaction_tick_seconds: int = _setting(
-        "10, on S3 30", "seconds between two ticks of the compaction sensor, 5 to 3600", _whole(5, 3600)
+    spark_port: int = _setting(
+        "15002", "a TCP port, 1 to 65535, for the Spark Connect server", _whole(1, 65535)
     )
-    compute_logs: str = _setting("home", "home or lake: the output of runs is kept in LAKEHOUSE_HOME, or with a lake on S3", _LOGS)
-    tables: str = _setting("lakehouse.tables", "the dotted name of the package that declares the tables", _MODULE)
-    adopted: Path = _setting("adopted.toml", "a file that names the tables that others write", _path)
-    replay: bool = _setting("on", "on or off: whether the year of flights is played into the landing area", _SWITCH)
+    spark_memory: str = _setting("2g", "a whole number followed by m or g, at least 512m", _MEMORY)
+    compaction_budget_usd: float = _setting(
+        "0",
+        "USD an hour that compactions may be predicted to cost, like 0.25; 0 for no bound",
+        _USD,
+    )
+    compaction_slots: int = _setting(
+        "1", "a whole number, 1 to 16: so many compactions may be under way at once", _whole(1, 16)
+    )
+    compaction_tick_seconds: int = _setting(
+        "10, on S3 30",
+        "seconds between two ticks of the compaction sensor, 5 to 3600",
+        _whole(5, 3600),
+    )
+    compute_logs: str = _setting(
+        "home",
+        "home or lake: the output of runs is kept in LAKEHOUSE_HOME, or with a lake on S3",
+        _LOGS,
+    )
+    tables: str = _setting(
+        "lakehouse.tables", "the dotted name of the package that declares the tables", _MODULE
+    )
+    adopted: Path = _setting(
+        "adopted.toml", "a file that names the tables that others write", _path
+    )
+    replay: bool = _setting(
+        "on", "on or off: whether the year of flights is played into the landing area", _SWITCH
+    )
     replay_cdc: str = _setting(
-        "off", "off, dms or debezium: whether flights land as change data; with it come tables that read them", _CHANGES
+        "off",
+        "off, dms or debezium: whether flights land as change data; with it come tables that read them",
+        _CHANGES,
     )
     replay_start: datetime = _setting("2013-01-01", "a date in 2013, like 2013-01-01", _DAY)
     replay_hours: int = _setting("12", "simulated hours per tick, 1 to 744", _whole(1, 744))
@@ -156,11 +196,17 @@ class Settings:
 
     def as_environ(self) -> dict[str, str]:
         """The environment values that give exactly these settings to another process, wherever it starts."""
-        return {f"LAKEHOUSE_{each.name.upper()}": _written(getattr(self, each.name)) for each in fields(self)}
+        return {
+            f"LAKEHOUSE_{each.name.upper()}": _written(getattr(self, each.name))
+            for each in fields(self)
+        }
 
 
 # name -> (default, accepted values)
-ACCEPTED = {f"LAKEHOUSE_{each.name.upper()}": (each.metadata["default"], each.metadata["accepted"]) for each in fields(Settings)}
+ACCEPTED = {
+    f"LAKEHOUSE_{each.name.upper()}": (each.metadata["default"], each.metadata["accepted"])
+    for each in fields(Settings)
+}
 
 
 def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
@@ -182,11 +228,15 @@ def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
             raise _refused(name, value, near=str(error)) from None
 
     defaults = {"root": f"{read('home')}/lake", "tables": _DEMO_TABLES.get(read("replay_cdc"), "")}
-    defaults["compaction_tick_seconds"] = "30" if read("root", defaults["root"]).startswith("s3://") else "10"
+    defaults["compaction_tick_seconds"] = (
+        "30" if read("root", defaults["root"]).startswith("s3://") else "10"
+    )
     found = Settings(**{setting: read(setting, defaults.get(setting, "")) for setting in settings})
     if found.port == found.spark_port:
         near = str(found.port + 1 if found.port < 65535 else found.port - 1)
-        raise Refused(f"LAKEHOUSE_SPARK_PORT is {found.port}, as is LAKEHOUSE_PORT; accepted: two different ports, for instance {near}")
+        raise Refused(
+            f"LAKEHOUSE_SPARK_PORT is {found.port}, as is LAKEHOUSE_PORT; accepted: two different ports, for instance {near}"
+        )
     if found.compute_logs == "lake" and not found.on_s3:
         raise _refused("LAKEHOUSE_COMPUTE_LOGS", "lake")
     return found
@@ -214,7 +264,9 @@ def is_bucket(name: str) -> bool:
 
 def _refused(name: str, value: str, *, near: str = "") -> Refused:
     nearest = f"; did you mean {near}?" if near else ""
-    return Refused(f"{name} is {value!r}; accepted: {ACCEPTED[name][1]} (default {ACCEPTED[name][0]}){nearest}")
+    return Refused(
+        f"{name} is {value!r}; accepted: {ACCEPTED[name][1]} (default {ACCEPTED[name][0]}){nearest}"
+    )
 
 
 def _written(value: object) -> str:
@@ -234,7 +286,9 @@ def _refuse_credentials(environ: Mapping[str, str]) -> None:
     """Refuses an address with credentials in it, and does not repeat it."""
     for name, place in _ADDRESSES.items():
         if holds_credentials(environ.get(name, "")):
-            raise Refused(f"{name} holds a user, a password or a signed query; accepted: an address without; {place}")
+            raise Refused(
+                f"{name} holds a user, a password or a signed query; accepted: an address without; {place}"
+            )
 
 
 def _refuse_unknown(environ: Mapping[str, str]) -> None:

@@ -34,11 +34,21 @@ def printable(text: str, *, keep: str = "") -> str:
     """
     if text.isprintable():
         return text
-    return "".join(sign if sign.isprintable() or sign in keep else sign.encode("unicode_escape").decode() for sign in text)
+    return "".join(
+        sign if sign.isprintable() or sign in keep else sign.encode("unicode_escape").decode()
+        for sign in text
+    )
 
 
 def nearest_words(word: str, known: Iterable[str], *, most: int = 3) -> list[str]:
     """The known words that `word` may be a misspelling of, nearest first; letters that changed places are the smallest mistake."""
     letters = sorted(word)
-    nearness = {each: SequenceMatcher(None, word, each).ratio() + (sorted(each) == letters) for each in known}
-    return [each for each in sorted(nearness, key=nearness.__getitem__, reverse=True) if nearness[each] >= _ALIKE][:most]
+    nearness = {
+        each: SequenceMatcher(None, word, each).ratio() + (sorted(each) == letters)
+        for each in known
+    }
+    return [
+        each
+        for each in sorted(nearness, key=nearness.__getitem__, reverse=True)
+        if nearness[each] >= _ALIKE
+    ][:most]

@@ -27,7 +27,13 @@ from lakehouse.core.scheduling.ranking import Decision, describe
 from lakehouse.core.scheduling.triggers import TableState
 from lakehouse.defs.dagster_records import pools_at_risk, runs_in_flight
 from lakehouse.defs.failures import dagster_words
-from lakehouse.defs.fleet_from_events import COST_TAG, REFUSED, read_cursor, report_ranking, weigh_fleet
+from lakehouse.defs.fleet_from_events import (
+    COST_TAG,
+    REFUSED,
+    read_cursor,
+    report_ranking,
+    weigh_fleet,
+)
 from lakehouse.defs.health import report_checks
 from lakehouse.defs.keys import compaction_key, pool_of, table_key
 from lakehouse.defs.metadata.table import compaction_metadata, table_metadata
@@ -65,21 +71,29 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
         required_resource_keys={resource},
         description=f"Merges the small files of {table.key}. Changes no row, so nothing downstream follows.",
     )
-    def compaction(context: dg.AssetExecutionContext, config: CompactionConfig) -> Iterator[dg.MaterializeResult[Any]]:
+    def compaction(
+        context: dg.AssetExecutionContext, config: CompactionConfig
+    ) -> Iterator[dg.MaterializeResult[Any]]:
         from lakehouse.engine.compaction.run import compact
 
         context.instance.add_run_tags(context.run.run_id, process_tag(context.run.run_id))
         spark: LazyPySparkResource = getattr(context.resources, resource)
         with dagster_words(context):
             _refuse_what_may_not_begin(context, lake, table, anyway=config.anyway)
-            if not isinstance(table.write, Adopted) and not is_table(lake.store, table.key) and lake.facts(table.key) is None:
+            if (
+                not isinstance(table.write, Adopted)
+                and not is_table(lake.store, table.key)
+                and lake.facts(table.key) is None
+            ):
                 context.log.info(f"{table.key}: there is no table yet")
                 return
             session = open_session(context, spark)
             try:
                 outcome = compact(lake, session, table, owner=f"run {context.run.run_id}")
             except Exception:
-                with suppress(Exception):  # what went wrong is the one to tell; the breaker may be open by it
+                with suppress(
+                    Exception
+                ):  # what went wrong is the one to tell; the breaker may be open by it
                     report_checks(context, table, lake, fails=True)
                 raise
         if outcome.facts is not None:
@@ -104,11 +118,17 @@ def refuse_closed_window(table: Table, tags: Mapping[str, str], *, now_ms: int) 
         return
     held = closed_window(policy_for(table.layer, table.compaction), now_ms)
     if held is not None:
-        raise Refused(f"compact {table.key}: {held.sentence}; accepted: to wait for it, or lakehouse compact {table.key}")
+        raise Refused(
+            f"compact {table.key}: {held.sentence}; accepted: to wait for it, or lakehouse compact {table.key}"
+        )
 
 
 def compact_after_write(
-    context: dg.AssetExecutionContext, table: Table, lake: Lake, spark: LazyPySparkResource, written: WriteOutcome
+    context: dg.AssetExecutionContext,
+    table: Table,
+    lake: Lake,
+    spark: LazyPySparkResource,
+    written: WriteOutcome,
 ) -> tuple[TableFacts | None, Exception | None]:
     """Compacts where the strategy says so and the plan finds something; the table after it, and an error to be raised once all is told.
 
@@ -121,7 +141,11 @@ def compact_after_write(
     from lakehouse.engine.compaction.run import compact
 
     # A run that wrote nothing tries, too: the one before may have ended between its write and its compaction.
-    if written.strategy is None or not isinstance(written.strategy.strategy, AfterWrite) or written.facts is None:
+    if (
+        written.strategy is None
+        or not isinstance(written.strategy.strategy, AfterWrite)
+        or written.facts is None
+    ):
         return written.facts, None
     try:
         held = hold_back_now(lake, table, written.facts.history)
@@ -130,31 +154,43 @@ def compact_after_write(
             return written.facts, None
         outcome = compact(lake, spark.spark_session, table, owner=f"run {context.run.run_id}")
     except (Transient, Refused) as error:
-        context.log.warning(f"{table.key} was written, and not compacted: {type(error).__name__}: {error}")
+        context.log.warning(
+            f"{table.key} was written, and not compacted: {type(error).__name__}: {error}"
+        )
         return written.facts, None
     except Exception as error:
         return lake.facts(table.key), error  # the compaction may have been undone
     context.log.info(f"{table.key} after its write: {outcome.plan.sentence}")
     if outcome.version_after is not None:
         outcome = _measured(context, lake, table, spark, outcome, asked=False)
-        context.log_event(dg.AssetMaterialization(compaction_key(table), metadata=compaction_metadata(outcome)))
+        context.log_event(
+            dg.AssetMaterialization(compaction_key(table), metadata=compaction_metadata(outcome))
+        )
     return outcome.facts, None
 
 
-def report_table(context: dg.AssetExecutionContext, table: Table, lake: Lake, facts: TableFacts) -> None:
+def report_table(
+    context: dg.AssetExecutionContext, table: Table, lake: Lake, facts: TableFacts
+) -> None:
     """The table as the compaction left it: an observation and the checks. What is in their way is told, and fails nothing.
 
     A failure would have Dagster try again, and the next compaction, with nothing left to do, would take the place of this one's account.
     """
     try:
         assessed = assess(lake, table, facts)
-        context.log_event(dg.AssetObservation(table_key(table), metadata=table_metadata(table, assessed)))
+        context.log_event(
+            dg.AssetObservation(table_key(table), metadata=table_metadata(table, assessed))
+        )
         report_checks(context, table, lake, assessed)
     except LakehouseError as error:
-        context.log.warning(f"{table.key} was compacted; what it is like now could not be told: {type(error).__name__}: {error}")
+        context.log.warning(
+            f"{table.key} was compacted; what it is like now could not be told: {type(error).__name__}: {error}"
+        )
 
 
-def compaction_sensor(tables: Sequence[Table], lake: Lake, *, name: str = "compaction_sensor") -> dg.SensorDefinition:
+def compaction_sensor(
+    tables: Sequence[Table], lake: Lake, *, name: str = "compaction_sensor"
+) -> dg.SensorDefinition:
     """Requests the compactions that are due, best first, and says of every table, with numbers, why or why not.
 
     It reads the newest event of each table, the runs about them, and what the journal holds against any: one listing, and what is new
@@ -179,11 +215,18 @@ def compaction_sensor(tables: Sequence[Table], lake: Lake, *, name: str = "compa
         fleet = weigh_fleet(context.instance, tables, lake, cursor, records=records, now_ms=now)
         text = describe(fleet.decisions)
         after, events = report_ranking(fleet, cursor, now_ms=now)
-        requests = [_request(decision, fleet.states[decision.table]) for decision in fleet.decisions if decision.request]
+        requests = [
+            _request(decision, fleet.states[decision.table])
+            for decision in fleet.decisions
+            if decision.request
+        ]
         if requests:
             context.log.info(text)
         return dg.SensorResult(
-            run_requests=requests or None, skip_reason=None if requests else text, cursor=after.as_cursor(), asset_events=events
+            run_requests=requests or None,
+            skip_reason=None if requests else text,
+            cursor=after.as_cursor(),
+            asset_events=events,
         )
 
     return weigh
@@ -192,10 +235,16 @@ def compaction_sensor(tables: Sequence[Table], lake: Lake, *, name: str = "compa
 def compaction_schedules(tables: Sequence[Table], lake: Lake) -> list[dg.ScheduleDefinition]:
     """The schedules of those tables that are compacted by the clock. A tick reads the table's log and journal."""
     strategies = [(table, policy_for(table.layer, table.compaction).strategy) for table in tables]
-    return [_schedule(table, strategy, lake) for table, strategy in strategies if isinstance(strategy, Scheduled)]
+    return [
+        _schedule(table, strategy, lake)
+        for table, strategy in strategies
+        if isinstance(strategy, Scheduled)
+    ]
 
 
-def _refuse_what_may_not_begin(context: dg.AssetExecutionContext, lake: Lake, table: Table, *, anyway: bool) -> None:
+def _refuse_what_may_not_begin(
+    context: dg.AssetExecutionContext, lake: Lake, table: Table, *, anyway: bool
+) -> None:
     """A run that is refused before it begins is no try of its table.
 
     Raises:
@@ -208,27 +257,43 @@ def _refuse_what_may_not_begin(context: dg.AssetExecutionContext, lake: Lake, ta
             refuse_held_back(lake, table)
             refuse_closed_window(table, context.run.tags, now_ms=now_ms())
     except Refused:
-        context.instance.add_run_tags(context.run.run_id, {machine_tag(REFUSED): context.run.run_id})
+        context.instance.add_run_tags(
+            context.run.run_id, {machine_tag(REFUSED): context.run.run_id}
+        )
         raise
 
 
 def _measured(
-    context: dg.AssetExecutionContext, lake: Lake, table: Table, spark: LazyPySparkResource, outcome: CompactionOutcome, *, asked: bool
+    context: dg.AssetExecutionContext,
+    lake: Lake,
+    table: Table,
+    spark: LazyPySparkResource,
+    outcome: CompactionOutcome,
+    *,
+    asked: bool,
 ) -> CompactionOutcome:
     """The outcome with the table's account and the probe; whatever is in their way, the compaction is done and is told."""
     from lakehouse.engine.compaction.read_probe import probe_compaction
 
     try:
         outcome = with_account(lake, table, outcome)
-        return replace(outcome, probe=probe_compaction(lake, spark.spark_session, outcome, asked=asked))
+        return replace(
+            outcome, probe=probe_compaction(lake, spark.spark_session, outcome, asked=asked)
+        )
     except Exception as error:
-        context.log.warning(f"{outcome.plan.table} was compacted; what that gained could not be told: {type(error).__name__}: {error}")
+        context.log.warning(
+            f"{outcome.plan.table} was compacted; what that gained could not be told: {type(error).__name__}: {error}"
+        )
         return outcome
 
 
 def _request(decision: Decision, state: TableState) -> dg.RunRequest:
     key = dg.AssetKey(["compaction", *decision.table.split("/")])
-    told = {"table": state.table, "version": state.version, "mergeable_files": state.mergeable_file_count}
+    told = {
+        "table": state.table,
+        "version": state.version,
+        "mergeable_files": state.mergeable_file_count,
+    }
     cost = {} if state.estimate_usd is None else {COST_TAG: f"{state.estimate_usd:.6f}"}
     tags = {f"lakehouse/{name}": str(value) for name, value in told.items()} | cost
     return dg.RunRequest(run_key=decision.run_key, asset_selection=[key], tags=tags)
@@ -250,9 +315,13 @@ def _schedule(table: Table, strategy: Scheduled, lake: Lake) -> dg.ScheduleDefin
         held = hold_back_now(lake, table, None if facts is None else facts.history)
         if held is not None:
             return dg.SkipReason(f"{table.key}: {held.sentence}")
-        under_way = [run.name for run in runs_in_flight(context.instance, [table]) if run.is_compaction]
+        under_way = [
+            run.name for run in runs_in_flight(context.instance, [table]) if run.is_compaction
+        ]
         if under_way:
-            return dg.SkipReason(f"{table.key}: {Reason.RUN_IN_FLIGHT.explain(runs=', '.join(under_way)).sentence}")
+            return dg.SkipReason(
+                f"{table.key}: {Reason.RUN_IN_FLIGHT.explain(runs=', '.join(under_way)).sentence}"
+            )
         # Named once more: a run without a selection is taken for one of every table.
         run_key = f"{table.key} {context.scheduled_execution_time:%Y-%m-%dT%H:%M}"
         return dg.RunRequest(run_key=run_key, asset_selection=[compaction_key(table)])

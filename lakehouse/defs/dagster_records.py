@@ -60,7 +60,9 @@ class RecentRuns:
     gaps: tuple[RunGap, ...] = ()
 
 
-def newest_facts(instance: dg.DagsterInstance, tables: Sequence[Table]) -> Mapping[str, NewestFacts]:
+def newest_facts(
+    instance: dg.DagsterInstance, tables: Sequence[Table]
+) -> Mapping[str, NewestFacts]:
     """The numbers of each table's newest materialization or observation, whichever is newer; a table with neither is left out.
 
     Most of Dagster's helpers read materializations only, and would show the file count from before a compaction.
@@ -69,7 +71,10 @@ def newest_facts(instance: dg.DagsterInstance, tables: Sequence[Table]) -> Mappi
     materialized = _last_materializations(instance, own)
     found: dict[str, NewestFacts] = {}
     for table in tables:
-        records = [*_observations(instance, table), *filter(None, [materialized.get(table_key(table))])]
+        records = [
+            *_observations(instance, table),
+            *filter(None, [materialized.get(table_key(table))]),
+        ]
         if records:
             newest = max(records, key=lambda record: record.storage_id)
             found[table.key] = NewestFacts(storage_id=newest.storage_id, values=_values(newest))
@@ -82,16 +87,24 @@ def last_compactions_ms(instance: dg.DagsterInstance, tables: Sequence[Table]) -
     It is not the time at which it was told of: a probe of it ends between the two.
     """
     found = _last_materializations(instance, [compaction_key(table) for table in tables])
-    told = {table.key: _committed_ms(found[key]) for table in tables if (key := compaction_key(table)) in found}
+    told = {
+        table.key: _committed_ms(found[key])
+        for table in tables
+        if (key := compaction_key(table)) in found
+    }
     return {key: ms for key, ms in told.items() if ms is not None}
 
 
-def runs_in_flight(instance: dg.DagsterInstance, tables: Sequence[Table]) -> tuple[RunInFlight, ...]:
+def runs_in_flight(
+    instance: dg.DagsterInstance, tables: Sequence[Table]
+) -> tuple[RunInFlight, ...]:
     """The queued and running runs that write a table, by the first letters of their ids, one entry per table.
 
     Told by what a run selects and not by its tags: a run that a person starts on the page carries no tag of ours.
     """
-    everything = {compaction_key(table): (table.key, True) for table in tables} | {table_key(table): (table.key, False) for table in tables}
+    everything = {compaction_key(table): (table.key, True) for table in tables} | {
+        table_key(table): (table.key, False) for table in tables
+    }
     return tuple(
         RunInFlight(table=everything[key][0], name=run.run_id[:8], is_compaction=everything[key][1])
         for run in instance.get_runs(RunsFilter(statuses=NOT_FINISHED_STATUSES))
@@ -99,7 +112,9 @@ def runs_in_flight(instance: dg.DagsterInstance, tables: Sequence[Table]) -> tup
     )
 
 
-def _selected(instance: dg.DagsterInstance, run: dg.DagsterRun, everything: AbstractSet[dg.AssetKey]) -> AbstractSet[dg.AssetKey]:
+def _selected(
+    instance: dg.DagsterInstance, run: dg.DagsterRun, everything: AbstractSet[dg.AssetKey]
+) -> AbstractSet[dg.AssetKey]:
     """The assets that a run makes, of `everything`. Where it selects none by itself, its plan tells, or without one what it planned.
 
     All runs of a job share a plan, and its id names its content: it is read once.
@@ -112,7 +127,9 @@ def _selected(instance: dg.DagsterInstance, run: dg.DagsterRun, everything: Abst
     if plan_id is None or (plan := instance.get_execution_plan_snapshot(plan_id)) is None:
         if run.job_name == _EVERYTHING_JOB:
             return everything
-        told = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED)
+        told = instance.all_logs(
+            run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED
+        )
         return {key for entry in told if (key := entry.get_dagster_event().asset_key) is not None}
     if len(_plans) >= _RUNS_LOOKED_AT:
         _plans.clear()
@@ -121,14 +138,22 @@ def _selected(instance: dg.DagsterInstance, run: dg.DagsterRun, everything: Abst
 
 def pools_at_risk(instance: dg.DagsterInstance, tables: Sequence[Table]) -> dict[str, Explanation]:
     """The tables whose writers share a pool with their compactions that lets both commit at once, and why, where that must not be."""
-    pools = {each.key: each.write.pool for each in tables if isinstance(each.write, Adopted) and each.write.writers == "none"}
+    pools = {
+        each.key: each.write.pool
+        for each in tables
+        if isinstance(each.write, Adopted) and each.write.writers == "none"
+    }
     storage, limits, default = instance.event_log_storage, dict[str, int](), None
     if any(pools.values()) and storage.supports_global_concurrency_limits:
-        limits = {each.name: each.limit for each in storage.get_pool_limits() if not each.from_default}
+        limits = {
+            each.name: each.limit for each in storage.get_pool_limits() if not each.from_default
+        }
         default = storage.get_pool_config().default_pool_limit
     found = {key: (pool, limits.get(pool, default)) for key, pool in pools.items() if pool}
     return {
-        key: Reason.POOL_NOT_LIMITED.explain(pool=pool, limit="no limit" if limit is None else f"a limit of {limit}")
+        key: Reason.POOL_NOT_LIMITED.explain(
+            pool=pool, limit="no limit" if limit is None else f"a limit of {limit}"
+        )
         for key, (pool, limit) in found.items()
         if limit != 1
     }
@@ -140,32 +165,56 @@ def keys_in_flight(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[str]:
     return [run.run_id[:8] for run in runs if key in _selected(instance, run, {key})]
 
 
-def ended_runs(instance: dg.DagsterInstance, tags: Mapping[str, str | Sequence[str]], *, limit: int | None = None) -> Sequence[RunRecord]:
+def ended_runs(
+    instance: dg.DagsterInstance,
+    tags: Mapping[str, str | Sequence[str]],
+    *,
+    limit: int | None = None,
+) -> Sequence[RunRecord]:
     """The newest finished runs that carry these tags, each with one of its values, newest first."""
     return instance.get_run_records(RunsFilter(statuses=FINISHED_STATUSES, tags=tags), limit=limit)
 
 
 def recent_runs(instance: dg.DagsterInstance, *, now_ms: int) -> RecentRuns:
     """The runs of the last day, or as many of the newest as are looked at; before it as many of the oldest of two weeks; and the gaps."""
-    day_ago, long_ago = (datetime.fromtimestamp((now_ms - ms) / 1000, tz=UTC) for ms in (DAY_MS, _BASE_MS))
-    earlier = tuple(instance.get_run_records(_succeeded(long_ago, day_ago), limit=_RUNS_LOOKED_AT, ascending=True))
-    records = tuple(instance.get_run_records(RunsFilter(created_after=day_ago), limit=_RUNS_LOOKED_AT))
+    day_ago, long_ago = (
+        datetime.fromtimestamp((now_ms - ms) / 1000, tz=UTC) for ms in (DAY_MS, _BASE_MS)
+    )
+    earlier = tuple(
+        instance.get_run_records(
+            _succeeded(long_ago, day_ago), limit=_RUNS_LOOKED_AT, ascending=True
+        )
+    )
+    records = tuple(
+        instance.get_run_records(RunsFilter(created_after=day_ago), limit=_RUNS_LOOKED_AT)
+    )
     oldest = instance.get_run_records(_succeeded(None, long_ago), limit=1, ascending=True)
     since = records[-1].create_timestamp if len(records) == _RUNS_LOOKED_AT else day_ago
     spans = [(each.create_timestamp, long_ago) for each in oldest]
     if len(earlier) == _RUNS_LOOKED_AT or since != day_ago:
-        spans.append((earlier[-1].create_timestamp if len(earlier) == _RUNS_LOOKED_AT else day_ago, since))
+        spans.append(
+            (earlier[-1].create_timestamp if len(earlier) == _RUNS_LOOKED_AT else day_ago, since)
+        )
     gaps = [
-        RunGap(from_ms=_ms(begin), until_ms=_ms(end), run_count=instance.get_runs_count(_succeeded(begin, end))) for begin, end in spans
+        RunGap(
+            from_ms=_ms(begin),
+            until_ms=_ms(end),
+            run_count=instance.get_runs_count(_succeeded(begin, end)),
+        )
+        for begin, end in spans
     ]
     return RecentRuns(since_ms=_ms(since), records=records, earlier=earlier, gaps=tuple(gaps))
 
 
 def _succeeded(after: datetime | None, before: datetime) -> RunsFilter:
-    return RunsFilter(statuses=[DagsterRunStatus.SUCCESS], created_after=after, created_before=before)
+    return RunsFilter(
+        statuses=[DagsterRunStatus.SUCCESS], created_after=after, created_before=before
+    )
 
 
-def reader_runs(instance: dg.DagsterInstance, runs: RecentRuns, tables: Sequence[Table]) -> tuple[ReaderRun, ...]:
+def reader_runs(
+    instance: dg.DagsterInstance, runs: RecentRuns, tables: Sequence[Table]
+) -> tuple[ReaderRun, ...]:
     """The runs that succeeded, each with its seconds and with the tables that it wrote from inputs that it read, if any."""
     keys = {table_key(table): table.key for table in tables}
     found: list[ReaderRun] = []
@@ -175,7 +224,11 @@ def reader_runs(instance: dg.DagsterInstance, runs: RecentRuns, tables: Sequence
             continue
         made = [keys[key] for key in _selected(instance, run, keys.keys()) if key in keys]
         # Dagster copies tags to a run that repeats another; those of the other say nothing.
-        wrote = frozenset(table for table in made if run.tags.get(machine_tag(f"{_READ_NOTHING}/{table}")) != run.run_id)
+        wrote = frozenset(
+            table
+            for table in made
+            if run.tags.get(machine_tag(f"{_READ_NOTHING}/{table}")) != run.run_id
+        )
         seconds = None if record.start_time is None else record.end_time - record.start_time
         found.append(ReaderRun(tables=wrote, ended_ms=int(record.end_time * 1000), seconds=seconds))
     return tuple(found)
@@ -191,9 +244,14 @@ def _ms(time: datetime) -> int:
     return int(time.timestamp() * 1000)
 
 
-def _last_materializations(instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]) -> dict[dg.AssetKey, dg.EventLogRecord]:
+def _last_materializations(
+    instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]
+) -> dict[dg.AssetKey, dg.EventLogRecord]:
     records = instance.get_asset_records(list(keys)) if keys else ()
-    found = {record.asset_entry.asset_key: record.asset_entry.last_materialization_record for record in records}
+    found = {
+        record.asset_entry.asset_key: record.asset_entry.last_materialization_record
+        for record in records
+    }
     return {key: record for key, record in found.items() if record is not None}
 
 
@@ -220,5 +278,15 @@ def _committed_ms(record: dg.EventLogRecord) -> int | None:
 
 def _values(record: dg.EventLogRecord) -> dict[str, Any]:
     """Numbers, short texts, times in seconds, and documents."""
-    kinds = (dg.IntMetadataValue, dg.FloatMetadataValue, dg.TextMetadataValue, dg.TimestampMetadataValue, dg.JsonMetadataValue)
-    return {name: entry.value for name, entry in _metadata(record).items() if isinstance(entry, kinds) and entry.value is not None}
+    kinds = (
+        dg.IntMetadataValue,
+        dg.FloatMetadataValue,
+        dg.TextMetadataValue,
+        dg.TimestampMetadataValue,
+        dg.JsonMetadataValue,
+    )
+    return {
+        name: entry.value
+        for name, entry in _metadata(record).items()
+        if isinstance(entry, kinds) and entry.value is not None
+    }

@@ -18,7 +18,9 @@ ONCE_TAG = machine_tag("once")
 
 
 @contextmanager
-def dagster_words(context: dg.OpExecutionContext | dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> Iterator[None]:
+def dagster_words(
+    context: dg.OpExecutionContext | dg.AssetExecutionContext | dg.AssetCheckExecutionContext,
+) -> Iterator[None]:
     """Turns the errors that leave its body into Dagster's; any other error is a bug and goes through, untried."""
     try:
         yield
@@ -29,4 +31,8 @@ def dagster_words(context: dg.OpExecutionContext | dg.AssetExecutionContext | dg
             if attempt < MAX_RETRIES and ONCE_TAG not in context.run.tags:
                 seconds = (2 ** (attempt + 1) - 1) * _FIRST_DELAY_SECONDS * random.uniform(1, 1.5)
                 raise dg.RetryRequested(max_retries=MAX_RETRIES, seconds_to_wait=seconds) from error
-        raise dg.Failure(description=str(error), metadata={"lakehouse/error": type(error).__name__}, allow_retries=False) from error
+        raise dg.Failure(
+            description=str(error),
+            metadata={"lakehouse/error": type(error).__name__},
+            allow_retries=False,
+        ) from error

@@ -17,8 +17,22 @@ from dagster import DagsterRunStatus, RunRecord
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.reasons import Explanation
-from lakehouse.core.scheduling.circuit_breaker import TRIES_ALLOWED, CompactionTry, Rewrites, assess_breaker, hold_back
-from lakehouse.core.scheduling.ranking import CYCLE_MS, Bounds, Decision, RunState, Try, choose_compactions, run_key
+from lakehouse.core.scheduling.circuit_breaker import (
+    TRIES_ALLOWED,
+    CompactionTry,
+    Rewrites,
+    assess_breaker,
+    hold_back,
+)
+from lakehouse.core.scheduling.ranking import (
+    CYCLE_MS,
+    Bounds,
+    Decision,
+    RunState,
+    Try,
+    choose_compactions,
+    run_key,
+)
 from lakehouse.core.scheduling.read_rates import count_reads, with_readers
 from lakehouse.core.scheduling.triggers import TableState, net_benefit_cells
 from lakehouse.defs.dagster_records import (
@@ -73,13 +87,21 @@ def read_cursor(cursor: str | None) -> SensorCursor:
     try:
         told = SensorCursor(**json.loads(cursor)) if cursor else SensorCursor()
         due = {str(key): int(since_ms) for key, since_ms in told.due_since_ms.items()}
-        return SensorCursor(due_since_ms=due, ranking=str(told.ranking), reported_ms=int(told.reported_ms))
+        return SensorCursor(
+            due_since_ms=due, ranking=str(told.ranking), reported_ms=int(told.reported_ms)
+        )
     except (ValueError, TypeError, AttributeError):
         return SensorCursor()
 
 
 def weigh_fleet(
-    instance: dg.DagsterInstance, tables: Sequence[Table], lake: Lake, cursor: SensorCursor, *, records: Records, now_ms: int
+    instance: dg.DagsterInstance,
+    tables: Sequence[Table],
+    lake: Lake,
+    cursor: SensorCursor,
+    *,
+    records: Records,
+    now_ms: int,
 ) -> Fleet:
     """Every table's state and the decision about it; `records` is what the journal holds."""
     policies = {table.key: policy_for(table.layer, table.compaction) for table in tables}
@@ -94,7 +116,11 @@ def weigh_fleet(
         state = sensed[key][0].at(now_ms)
         # The table's log remembers its newest commits, Dagster the newest compaction: each may have forgotten what the other knows.
         # One that lies ahead is of a clock that was set back since.
-        known_ms = [ms for ms in (state.last_compaction_ms, compacted_ms.get(key)) if ms is not None and ms <= now_ms]
+        known_ms = [
+            ms
+            for ms in (state.last_compaction_ms, compacted_ms.get(key))
+            if ms is not None and ms <= now_ms
+        ]
         state = replace(
             state,
             last_compaction_ms=max(known_ms, default=None),
@@ -105,15 +131,26 @@ def weigh_fleet(
         )
         states[key] = with_readers(state, readers[key], policies[key], now_ms=now_ms)
     runs = RunState(in_flight=runs_in_flight(instance, tables), tries=_tries(instance, states))
-    asked = [record for record in recent.records if record.create_timestamp.timestamp() * 1000 >= now_ms - CYCLE_MS]
+    asked = [
+        record
+        for record in recent.records
+        if record.create_timestamp.timestamp() * 1000 >= now_ms - CYCLE_MS
+    ]
     bounds = Bounds(
         slots=lake.settings.compaction_slots,
         budget_usd=lake.settings.compaction_budget_usd,
-        spent_usd=sum(float(record.dagster_run.tags.get(COST_TAG, 0)) for record in asked),  # predicted, however the runs ended
+        spent_usd=sum(
+            float(record.dagster_run.tags.get(COST_TAG, 0)) for record in asked
+        ),  # predicted, however the runs ended
     )
     rewrites = {key: found for key, (_, found) in sensed.items()}
-    held = {**_held(Journal(lake.store, records), probed, tables, rewrites, states, now_ms=now_ms), **pools_at_risk(instance, tables)}
-    decisions = choose_compactions(states.values(), policies, runs, bounds=bounds, now_ms=now_ms, hold_back=held)
+    held = {
+        **_held(Journal(lake.store, records), probed, tables, rewrites, states, now_ms=now_ms),
+        **pools_at_risk(instance, tables),
+    }
+    decisions = choose_compactions(
+        states.values(), policies, runs, bounds=bounds, now_ms=now_ms, hold_back=held
+    )
     return Fleet(states=states, decisions=decisions)
 
 
@@ -128,15 +165,23 @@ def maintenance_plan() -> dg.AssetSpec:
     )
 
 
-def report_ranking(fleet: Fleet, cursor: SensorCursor, *, now_ms: int) -> tuple[SensorCursor, list[dg.AssetMaterialization]]:
+def report_ranking(
+    fleet: Fleet, cursor: SensorCursor, *, now_ms: int
+) -> tuple[SensorCursor, list[dg.AssetMaterialization]]:
     """The cursor of the next tick, and the ranking as an event, if it differs from the one that was reported last."""
     order = "\n".join(f"{each.table} {each.reason.name}" for each in fleet.decisions)
     ranking = sha256(order.encode()).hexdigest()[:16]
-    waiting = {each.table: each.due_since_ms for each in fleet.decisions if each.due_since_ms is not None and not each.request}
+    waiting = {
+        each.table: each.due_since_ms
+        for each in fleet.decisions
+        if each.due_since_ms is not None and not each.request
+    }
     after = replace(cursor, due_since_ms=waiting)
     if ranking == cursor.ranking or 0 <= now_ms - cursor.reported_ms < _LEAST_MS:
         return after, []
-    return replace(after, ranking=ranking, reported_ms=now_ms), [dg.AssetMaterialization(PLAN_KEY, metadata=ranking_metadata(fleet))]
+    return replace(after, ranking=ranking, reported_ms=now_ms), [
+        dg.AssetMaterialization(PLAN_KEY, metadata=ranking_metadata(fleet))
+    ]
 
 
 def ranking_metadata(fleet: Fleet) -> dict[str, int | float | dg.MarkdownMetadataValue]:
@@ -147,8 +192,20 @@ def ranking_metadata(fleet: Fleet) -> dict[str, int | float | dg.MarkdownMetadat
     rows = list[list[str]]()
     for place, each in enumerate(fleet.decisions[:_ROWS], start=1):
         state = fleet.states[each.table]
-        counts = ["-" if count is None else f"{count:,}" for count in (state.mergeable_file_count, state.mergeable_bytes)]
-        rows.append([str(place), each.table, each.reason.name, *counts, *net_benefit_cells(each.net_benefit), each.sentence])
+        counts = [
+            "-" if count is None else f"{count:,}"
+            for count in (state.mergeable_file_count, state.mergeable_bytes)
+        ]
+        rows.append(
+            [
+                str(place),
+                each.table,
+                each.reason.name,
+                *counts,
+                *net_benefit_cells(each.net_benefit),
+                each.sentence,
+            ]
+        )
     return {
         "lakehouse/ranking": markdown_value(markdown_table(heads, rows)),
         "lakehouse/tables": len(fleet.decisions),
@@ -156,7 +213,9 @@ def ranking_metadata(fleet: Fleet) -> dict[str, int | float | dg.MarkdownMetadat
         "lakehouse/tables_requested": sum(each.request for each in fleet.decisions),
         "lakehouse/mergeable_bytes": sum(state.mergeable_bytes or 0 for state in due),
         "lakehouse/estimate_usd": sum(state.estimate_usd or 0.0 for state in due),
-        "lakehouse/benefit_usd_per_day": sum(gain.benefit_usd_per_day for each in ranked if (gain := each.net_benefit)),
+        "lakehouse/benefit_usd_per_day": sum(
+            gain.benefit_usd_per_day for each in ranked if (gain := each.net_benefit)
+        ),
     }
 
 
@@ -165,12 +224,21 @@ def _tries(instance: dg.DagsterInstance, states: Mapping[str, TableState]) -> tu
 
     A try's number is one more than the tries before it, so a state with fewer tries than numbers looked for has no others.
     """
-    wanted = [state for state in states.values() if state.version is not None and (state.mergeable_file_count or state.deleted_rows_share)]
+    wanted = [
+        state
+        for state in states.values()
+        if state.version is not None and (state.mergeable_file_count or state.deleted_rows_share)
+    ]
     tries: list[Try] = []
     first, last = 1, TRIES_ALLOWED
     while wanted:
-        asked = {run_key(state, number): state for state in wanted for number in range(first, last + 1)}
-        tries += [_try_of(asked[run.dagster_run.tags[_RUN_KEY]], run) for run in ended_runs(instance, {_RUN_KEY: list(asked)})]
+        asked = {
+            run_key(state, number): state for state in wanted for number in range(first, last + 1)
+        }
+        tries += [
+            _try_of(asked[run.dagster_run.tags[_RUN_KEY]], run)
+            for run in ended_runs(instance, {_RUN_KEY: list(asked)})
+        ]
         found = Counter(each.table for each in tries)
         wanted = [state for state in wanted if found[state.table] >= last]
         first, last = last + 1, 2 * last
@@ -178,11 +246,22 @@ def _tries(instance: dg.DagsterInstance, states: Mapping[str, TableState]) -> tu
 
 
 def _try_of(state: TableState, record: RunRecord) -> Try:
-    run, ended_ms = record.dagster_run, int((record.end_time or record.update_timestamp.timestamp()) * 1000)
-    result: Literal["succeeded", "failed", "refused"] = "refused" if read_tag(run.tags, REFUSED) == run.run_id else "failed"
+    run, ended_ms = (
+        record.dagster_run,
+        int((record.end_time or record.update_timestamp.timestamp()) * 1000),
+    )
+    result: Literal["succeeded", "failed", "refused"] = (
+        "refused" if read_tag(run.tags, REFUSED) == run.run_id else "failed"
+    )
     if run.status is DagsterRunStatus.SUCCESS:
         result = "succeeded"
-    return Try(table=state.table, version=state.version or 0, committed_ms=state.committed_ms, result=result, ended_ms=ended_ms)
+    return Try(
+        table=state.table,
+        version=state.version or 0,
+        committed_ms=state.committed_ms,
+        result=result,
+        ended_ms=ended_ms,
+    )
 
 
 def _held(
@@ -195,15 +274,28 @@ def _held(
     now_ms: int,
 ) -> Mapping[str, Explanation]:
     """The tables to keep hands off, with the explanation."""
-    compacted_ms = {key: state.last_compaction_ms for key, state in states.items() if state.last_compaction_ms is not None}
+    compacted_ms = {
+        key: state.last_compaction_ms
+        for key, state in states.items()
+        if state.last_compaction_ms is not None
+    }
     pauses, failures = journal.pauses(), journal.tries_since(compacted_ms)
     found: dict[str, Explanation] = {}
     for table in tables:
         key, benefit = table.key, probed.get(table.key, NOT_PROBED)
         # The log is not needed: noted failures, the newest success, the scans of probes, the rewrites that the newest event tells of.
-        successes = [CompactionTry(ended_ms=compacted_ms[key], result="succeeded")] if key in compacted_ms else []
-        breaker = assess_breaker([*failures.get(key, ()), *successes], rewrites[key], now_ms, scans=benefit.scans)
+        successes = (
+            [CompactionTry(ended_ms=compacted_ms[key], result="succeeded")]
+            if key in compacted_ms
+            else []
+        )
+        breaker = assess_breaker(
+            [*failures.get(key, ()), *successes], rewrites[key], now_ms, scans=benefit.scans
+        )
         policy = policy_for(table.layer, table.compaction)
-        if held := hold_back(key, policy, pauses.get(key), breaker, now_ms, write=table.write) or benefit.backoff:
+        if (
+            held := hold_back(key, policy, pauses.get(key), breaker, now_ms, write=table.write)
+            or benefit.backoff
+        ):
             found[key] = held
     return found

@@ -35,7 +35,10 @@ def health_check(table: Table, lake: Lake) -> dg.AssetChecksDefinition:
 
     @dg.multi_asset_check(
         name=f"{table.layer}_{table.name}_checks",
-        specs=[dg.AssetCheckSpec(name, asset=key, description=_DESCRIPTIONS[name]) for name in check_names(table)],
+        specs=[
+            dg.AssetCheckSpec(name, asset=key, description=_DESCRIPTIONS[name])
+            for name in check_names(table)
+        ],
         can_subset=True,
     )
     def check(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
@@ -68,14 +71,24 @@ def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple
     except (Broken, Refused) as error:
         return tuple(_unreadable(name, error) for name in check_names(table))
     if assessed is None:
-        return tuple(CheckResult(name=name, ok=True, sentence="there is no table yet") for name in check_names(table))
+        return tuple(
+            CheckResult(name=name, ok=True, sentence="there is no table yet")
+            for name in check_names(table)
+        )
     quarantine = () if table.source is None else (_quarantine(table, lake),)
     health = assessed.health
     (few, small), (short, log) = small_files_ok(health), log_debt_ok(health)
     return (
         _readable(assessed.facts.snapshot, missing),
-        CheckResult(name="small_files", ok=few, sentence=small, numbers={"mergeable_files": health.mergeable_file_count}),
-        CheckResult(name="log_debt", ok=short, sentence=log, numbers={"commits": health.log.commit_count}),
+        CheckResult(
+            name="small_files",
+            ok=few,
+            sentence=small,
+            numbers={"mergeable_files": health.mergeable_file_count},
+        ),
+        CheckResult(
+            name="log_debt", ok=short, sentence=log, numbers={"commits": health.log.commit_count}
+        ),
         _breaker(table, lake, assessed),
         *quarantine,
     )
@@ -89,7 +102,12 @@ def hand_on(run_id: str, table: Table, assessed: Assessment) -> None:
 
 
 def report_checks(
-    context: dg.AssetExecutionContext, table: Table, lake: Lake, assessed: Assessment | None = None, *, fails: bool = False
+    context: dg.AssetExecutionContext,
+    table: Table,
+    lake: Lake,
+    assessed: Assessment | None = None,
+    *,
+    fails: bool = False,
 ) -> None:
     """Writes the results on another asset's table into the events of this run, as if the check had run.
 
@@ -99,9 +117,13 @@ def report_checks(
     the result that was planned last for the newest, and a run plans its checks when it is made. Ours would hide them.
     """
     results = judge(table, lake, assessed)
-    writers = [run.name for run in runs_in_flight(context.instance, [table]) if not run.is_compaction]
+    writers = [
+        run.name for run in runs_in_flight(context.instance, [table]) if not run.is_compaction
+    ]
     if any(name != context.run.run_id[:8] for name in writers):
-        context.log.info(f"{table.key} is checked at the end of the run that writes it next: {', '.join(writers)}")
+        context.log.info(
+            f"{table.key} is checked at the end of the run that writes it next: {', '.join(writers)}"
+        )
         return
     # `log_event` takes evaluations; only its annotation does not say so. Source: dagster 1.13.27, op_execution_context.py
     report: Any = context.instance.report_runless_asset_event if fails else context.log_event
@@ -112,29 +134,50 @@ def report_checks(
 def check_fields(result: CheckResult) -> dict[str, Any]:
     """The fields that Dagster's result of a check and its event have in common."""
     severity = dg.AssetCheckSeverity.ERROR if result.is_error else dg.AssetCheckSeverity.WARN
-    told = {"check_name": result.name, "passed": result.ok, "severity": severity, "description": result.sentence}
+    told = {
+        "check_name": result.name,
+        "passed": result.ok,
+        "severity": severity,
+        "description": result.sentence,
+    }
     return {**told, "metadata": {**result.numbers}}
 
 
 def evaluation_of(table: Table, result: CheckResult) -> dg.AssetCheckEvaluation:
     """A result as an event on the table's asset."""
-    return dg.AssetCheckEvaluation(asset_key=table_key(table), blocking=False, **check_fields(result))
+    return dg.AssetCheckEvaluation(
+        asset_key=table_key(table), blocking=False, **check_fields(result)
+    )
 
 
 def _readable(snapshot: Snapshot, missing: tuple[str, ...]) -> CheckResult:
     sentence = f"version {snapshot.version} folds into {snapshot.file_count} file(s) of {snapshot.size_bytes} bytes, all in storage"
     if missing:
         named = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
-        sentence = f"{len(missing)} of the files of version {snapshot.version} are not in storage: {named}"
-    return CheckResult(name="readable", ok=not missing, sentence=sentence, is_error=True, numbers={"missing_files": len(missing)})
+        sentence = (
+            f"{len(missing)} of the files of version {snapshot.version} are not in storage: {named}"
+        )
+    return CheckResult(
+        name="readable",
+        ok=not missing,
+        sentence=sentence,
+        is_error=True,
+        numbers={"missing_files": len(missing)},
+    )
 
 
 def _breaker(table: Table, lake: Lake, assessed: Assessment) -> CheckResult:
     history, rewrites = assessed.facts.history, assessed.rewrites
     state = breaker_of(lake, table, history, failures=assessed.failures, rewrites=rewrites)
     retry = {} if state.retry_at_ms is None else {"retry_at_ms": state.retry_at_ms}
-    numbers = {"rewrites_in_a_row": rewrites.times, "rewritten_bytes": rewrites.bytes_rewritten, **retry}
-    return CheckResult(name="breaker", ok=state.position == "closed", sentence=state.sentence, numbers={**numbers})
+    numbers = {
+        "rewrites_in_a_row": rewrites.times,
+        "rewritten_bytes": rewrites.bytes_rewritten,
+        **retry,
+    }
+    return CheckResult(
+        name="breaker", ok=state.position == "closed", sentence=state.sentence, numbers={**numbers}
+    )
 
 
 def _quarantine(table: Table, lake: Lake) -> CheckResult:
@@ -145,7 +188,11 @@ def _quarantine(table: Table, lake: Lake) -> CheckResult:
         return _unreadable("quarantine", error)
     rows = 0 if facts is None else facts.snapshot.row_count
     if rows is None:
-        return CheckResult(name="quarantine", ok=False, sentence=f"{key} holds lines, but its log does not say how many")
+        return CheckResult(
+            name="quarantine",
+            ok=False,
+            sentence=f"{key} holds lines, but its log does not say how many",
+        )
     sentence = "no line was refused"
     if rows:
         commands = f"lakehouse quarantine show {table.key}; then retry or settle"

@@ -48,8 +48,13 @@ def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
         description=f"What lies in bucket {lake.store.bucket}, held against the tables' logs, to the byte. Nothing is deleted by it.",
         freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=FRESH_HOURS)),
         automation_condition=daily_and_once_soon(tables),
-        metadata={"dagster/uri": lake.settings.table_uri("/".join(key.path)), "dagster/storage_kind": "deltalake"},
-        check_specs=[dg.AssetCheckSpec(name, asset=key, description=text) for name, text in CHECKS.items()],
+        metadata={
+            "dagster/uri": lake.settings.table_uri("/".join(key.path)),
+            "dagster/storage_kind": "deltalake",
+        },
+        check_specs=[
+            dg.AssetCheckSpec(name, asset=key, description=text) for name, text in CHECKS.items()
+        ],
     )
     def inventory(
         context: dg.AssetExecutionContext, config: InventoryConfig, spark: LazyPySparkResource
@@ -59,10 +64,14 @@ def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
 
         with dagster_words(context):
             try:
-                report = fresh_report(lake, now_ms=now_ms(), configuration=config.configuration or None)
+                report = fresh_report(
+                    lake, now_ms=now_ms(), configuration=config.configuration or None
+                )
                 context.log.info(f"report {report.name}, {report.age_hours(now_ms()):.1f} h old")
                 session, owner = partial(open_session, context, spark), f"run {context.run.run_id}"
-                outcome = load_report(lake, report, tables, spark=session, now_ms=now_ms(), owner=owner)
+                outcome = load_report(
+                    lake, report, tables, spark=session, now_ms=now_ms(), owner=owner
+                )
                 results = judge(lake, outcome, now_ms=now_ms())
             except Refused as error:
                 refused = CheckResult(name="complete", ok=False, sentence=str(error), is_error=True)
@@ -71,8 +80,12 @@ def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
         for result in results:
             if not result.ok:
                 context.log.warning(f"{result.name}: {result.sentence}")
-        yield dg.MaterializeResult(asset_key=key, metadata=inventory_metadata(outcome, now_ms=now_ms()))
-        yield from (dg.AssetCheckResult(asset_key=key, **check_fields(result)) for result in results)
+        yield dg.MaterializeResult(
+            asset_key=key, metadata=inventory_metadata(outcome, now_ms=now_ms())
+        )
+        yield from (
+            dg.AssetCheckResult(asset_key=key, **check_fields(result)) for result in results
+        )
 
     return inventory
 
@@ -81,9 +94,22 @@ def daily_and_once_soon(tables: Sequence[Table]) -> dg.AutomationCondition[Any]:
     """Once a day; and for the first time when a table exists that is made of others and read by none: before, there is little to see."""
     read = {source.key for table in tables for source in table.inputs}
     last = [table for table in tables if table.inputs and table.key not in read] or tables
-    there = reduce(or_, (dg.AutomationCondition.asset_matches(table_key(table), ~dg.AutomationCondition.missing()) for table in last))
+    there = reduce(
+        or_,
+        (
+            dg.AutomationCondition.asset_matches(
+                table_key(table), ~dg.AutomationCondition.missing()
+            )
+            for table in last
+        ),
+    )
     handled = dg.AutomationCondition.newly_requested() | dg.AutomationCondition.newly_updated()
-    first = (dg.AutomationCondition.missing() & there).newly_true().since(handled).with_label("first_tables_are_there")
+    first = (
+        (dg.AutomationCondition.missing() & there)
+        .newly_true()
+        .since(handled)
+        .with_label("first_tables_are_there")
+    )
     return (first | dg.AutomationCondition.on_cron(CRON)) & ~dg.AutomationCondition.in_progress()
 
 
@@ -117,7 +143,10 @@ def inventory_sensor(lake: Lake) -> dg.SensorDefinition:
         if _loaded(context.instance, key) == name:
             return dg.SensorResult(skip_reason=f"report {name} is loaded", cursor=cursor)
         context.log.info(text)
-        return dg.SensorResult(run_requests=[dg.RunRequest(run_key=name, tags={"lakehouse/report": name})], cursor=cursor)
+        return dg.SensorResult(
+            run_requests=[dg.RunRequest(run_key=name, tags={"lakehouse/report": name})],
+            cursor=cursor,
+        )
 
     return look
 
@@ -134,20 +163,31 @@ def _newest(lake: Lake, seen: Mapping[str, str]) -> tuple[tuple[str, str] | None
     if found:
         return None, f"report {'/'.join(found[0])} is not complete yet: it has no manifest.checksum"
     if seen:
-        known = ", ".join(f"{configuration}/{stamp}" for configuration, stamp in sorted(seen.items()))
+        known = ", ".join(
+            f"{configuration}/{stamp}" for configuration, stamp in sorted(seen.items())
+        )
         return None, f"no report of bucket {lake.store.bucket} is newer than {known}"
-    return None, f"nobody has delivered a report of bucket {lake.store.bucket}; the inventory makes its own, once a day"
+    return (
+        None,
+        f"nobody has delivered a report of bucket {lake.store.bucket}; the inventory makes its own, once a day",
+    )
 
 
 def _seen(cursor: str | None) -> dict[str, str]:
     """The newest stamp seen of each configuration; a cursor that cannot be read costs one more look at all."""
     try:
-        return {configuration: str(stamp) for configuration, stamp in json.loads(cursor or "{}").items()}
+        return {
+            configuration: str(stamp) for configuration, stamp in json.loads(cursor or "{}").items()
+        }
     except (ValueError, AttributeError):
         return {}
 
 
 def _loaded(instance: dg.DagsterInstance, key: dg.AssetKey) -> str | None:
     event = instance.get_latest_materialization_event(key)
-    told = event.asset_materialization.metadata.get("lakehouse/report") if event and event.asset_materialization else None
+    told = (
+        event.asset_materialization.metadata.get("lakehouse/report")
+        if event and event.asset_materialization
+        else None
+    )
     return None if told is None else str(told.value)

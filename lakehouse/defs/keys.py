@@ -27,7 +27,9 @@ def vacuum_key(table: Table) -> dg.AssetKey:
 
 def landing_key(landing: Landing) -> dg.AssetKey:
     """The asset key of the files below a landing prefix."""
-    return dg.AssetKey(["landing", *(part for part in landing.prefix.removeprefix("landing/").split("/") if part)])
+    return dg.AssetKey(
+        ["landing", *(part for part in landing.prefix.removeprefix("landing/").split("/") if part)]
+    )
 
 
 def inventory_key(lake: Lake) -> dg.AssetKey:

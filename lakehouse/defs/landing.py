@@ -27,7 +27,9 @@ _TRIES_LOOKED_AT = 100
 
 def landing_assets(tables: Sequence[Table], lake: Lake) -> list[dg.AssetSpec]:
     """One asset from outside per landing prefix, whatever number of tables reads it."""
-    landings = {landing_key(table.source): table.source for table in tables if table.source is not None}
+    landings = {
+        landing_key(table.source): table.source for table in tables if table.source is not None
+    }
     return [
         dg.AssetSpec(
             key=key,
@@ -62,7 +64,9 @@ def landing_sensor(tables: Sequence[Table], lake: Lake) -> dg.SensorDefinition:
             table_states, queues = watch.look(context.instance, now=time.time())
         except Transient as error:
             return dg.SensorResult(skip_reason=f"nothing could be looked at: {error}")
-        text = "; ".join((*(f"{found.table.key}: {found.sentence}" for found in table_states), *queues))
+        text = "; ".join(
+            (*(f"{found.table.key}: {found.sentence}" for found in table_states), *queues)
+        )
         due = [found for found in table_states if found.batch is not None]
         if not due:
             return dg.SensorResult(skip_reason=text)
@@ -95,24 +99,44 @@ class _Watch:
     def __init__(self, lake: Lake, tables: Sequence[Table]) -> None:
         self._lake, self._tables, self._discovery = lake, tables, Discovery(lake, tables)
         self._ledgers: dict[str, tuple[int, Ledger, Batch | None]] = {}
-        self._one_tick = threading.Lock()  # a person may evaluate a tick on the page while the daemon does
+        self._one_tick = (
+            threading.Lock()
+        )  # a person may evaluate a tick on the page while the daemon does
 
-    def look(self, instance: dg.DagsterInstance, *, now: float) -> tuple[list[_Look], Sequence[str]]:
+    def look(
+        self, instance: dg.DagsterInstance, *, now: float
+    ) -> tuple[list[_Look], Sequence[str]]:
         """The look at each table, and a sentence of each queue."""
         with self._one_tick:
             self._discovery.receive()
             in_flight = runs_in_flight(instance, self._tables)
-            running = {table.key: [run.name for run in in_flight if run.table == table.key] for table in self._tables}
-            facts = newest_facts(instance, [table for table in self._tables if not running[table.key]])
-            found = [self._look_at(instance, table, facts.get(table.key), running[table.key], now=now) for table in self._tables]
+            running = {
+                table.key: [run.name for run in in_flight if run.table == table.key]
+                for table in self._tables
+            }
+            facts = newest_facts(
+                instance, [table for table in self._tables if not running[table.key]]
+            )
+            found = [
+                self._look_at(instance, table, facts.get(table.key), running[table.key], now=now)
+                for table in self._tables
+            ]
             return found, self._discovery.settle()
 
     def _look_at(
-        self, instance: dg.DagsterInstance, table: Table, facts: NewestFacts | None, running: Sequence[str], *, now: float
+        self,
+        instance: dg.DagsterInstance,
+        table: Table,
+        facts: NewestFacts | None,
+        running: Sequence[str],
+        *,
+        now: float,
     ) -> _Look:
         if running:
             self._ledgers.pop(table.key, None)
-            return _Look(table=table, sentence=Reason.RUN_IN_FLIGHT.explain(runs=", ".join(running)).sentence)
+            return _Look(
+                table=table, sentence=Reason.RUN_IN_FLIGHT.explain(runs=", ".join(running)).sentence
+            )
         try:
             plan = self._plan(table, facts, now=now)
         except Transient:
@@ -122,13 +146,22 @@ class _Watch:
         if plan.batch is None:
             return _Look(table=table, sentence=plan.sentence)
         number = plan.batch.number
-        tries = tuple(ended_runs(instance, {_batch_tag(table): str(number)}, limit=_TRIES_LOOKED_AT))
+        tries = tuple(
+            ended_runs(instance, {_batch_tag(table): str(number)}, limit=_TRIES_LOOKED_AT)
+        )
         pause = _seconds_left(tries, now=now)
         if pause > 0:
-            return _Look(table=table, sentence=Reason.TRIED_BEFORE.explain(batch=number, tries=len(tries), seconds=round(pause)).sentence)
+            return _Look(
+                table=table,
+                sentence=Reason.TRIED_BEFORE.explain(
+                    batch=number, tries=len(tries), seconds=round(pause)
+                ).sentence,
+            )
         self._ledgers.pop(table.key, None)
         handed = self._discovery.hand_over(table, plan)
-        return _Look(table=table, sentence=plan.sentence, batch=number, tries=tries, is_handed_over=handed)
+        return _Look(
+            table=table, sentence=plan.sentence, batch=number, tries=tries, is_handed_over=handed
+        )
 
     def _plan(self, table: Table, facts: NewestFacts | None, *, now: float) -> BatchPlan:
         event = facts.storage_id if facts else 0
@@ -136,14 +169,28 @@ class _Watch:
         is_anew = known is None or known[0] != event
         if known is None or is_anew:
             batches = LandedBatches(self._lake.store, table.key, prefix=table.landing.prefix)
-            ledger, told = batches.ledger(), facts.values.get("lakehouse/landed_batch") if facts else None
+            ledger, told = (
+                batches.ledger(),
+                facts.values.get("lakehouse/landed_batch") if facts else None,
+            )
             # The table's log is asked where no event tells of it.
-            arrived = told if isinstance(told, int) else arrived_batch(table, self._lake.facts(table.key), ledger)
+            arrived = (
+                told
+                if isinstance(told, int)
+                else arrived_batch(table, self._lake.facts(table.key), ledger)
+            )
             unfinished = unfinished_batch(self._lake, table, arrived, ledger, batches)
             known = self._ledgers[table.key] = (event, ledger, unfinished)
         _, ledger, unfinished = known
         listing = self._discovery.look(table, ledger, unfinished, anew=is_anew, now=now)
-        return choose_batch(listing, ledger, table.landing, table.write, unfinished=unfinished, now_ms=round(now * 1_000))
+        return choose_batch(
+            listing,
+            ledger,
+            table.landing,
+            table.write,
+            unfinished=unfinished,
+            now_ms=round(now * 1_000),
+        )
 
 
 def _seconds_left(tries: Sequence[dg.RunRecord], *, now: float) -> float:
@@ -152,13 +199,18 @@ def _seconds_left(tries: Sequence[dg.RunRecord], *, now: float) -> float:
         return 0.0
     pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (len(tries) - 1))
     left = (tries[0].end_time or now) + pause - now
-    return left if left <= 2 * pause else 0.0  # the clock of the machine that ran it may be a little ahead for good
+    return (
+        left if left <= 2 * pause else 0.0
+    )  # the clock of the machine that ran it may be a little ahead for good
 
 
 def _request(due: Sequence[_Look]) -> dg.RunRequest:
     # The last try is part of the key: Dagster remembers a key for ever, also that of a run which failed.
     return dg.RunRequest(
-        run_key=" ".join(f"{look.table.key}:{look.batch}:{look.tries[0].dagster_run.run_id if look.tries else 'first'}" for look in due),
+        run_key=" ".join(
+            f"{look.table.key}:{look.batch}:{look.tries[0].dagster_run.run_id if look.tries else 'first'}"
+            for look in due
+        ),
         asset_selection=[table_key(look.table) for look in due],
         tags={
             **{_batch_tag(look.table): str(look.batch) for look in due},

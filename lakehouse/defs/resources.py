@@ -28,7 +28,9 @@ def tables_of(settings: Settings) -> tuple[Table, ...]:
 
 def lake_of(settings: Settings, resources: Mapping[str, Any], tables: Sequence[Table] = ()) -> Lake:
     """The lake that every factory is given; it touches nothing until it is asked, and reaches S3 by the resource `s3`."""
-    return open_lake(settings, resources["s3"].get_client if "s3" in resources else None, tables=tables)
+    return open_lake(
+        settings, resources["s3"].get_client if "s3" in resources else None, tables=tables
+    )
 
 
 def lake_resources(settings: Settings) -> dict[str, Any]:

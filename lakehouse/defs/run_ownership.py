@@ -16,7 +16,12 @@ from lakehouse.runtime.processes import Process, identify, process_space
 # The page shows no tag that begins so. Source: dagster 1.13, dagster/_core/storage/tags.py, HIDDEN_TAG_PREFIX
 _HIDDEN = ".dagster/lakehouse_"
 # Queued runs are not among them: they wait for the next daemon, and it starts them.
-_CARRIED = [DagsterRunStatus.NOT_STARTED, DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
+_CARRIED = [
+    DagsterRunStatus.NOT_STARTED,
+    DagsterRunStatus.STARTING,
+    DagsterRunStatus.STARTED,
+    DagsterRunStatus.CANCELING,
+]
 
 # A step is tried again after a minute at most, and then needs a while for its process and a Spark session.
 _SILENT_MS = 600_000
@@ -35,7 +40,11 @@ def read_tag(tags: Mapping[str, str], name: str) -> str | None:
 def process_tag(run_id: str) -> dict[str, str]:
     """The tags that say: this process carries that run. They name the run, since Dagster copies tags to a run that repeats another."""
     process, space = identify(os.getpid()), process_space()
-    tags = {} if process is None else {machine_tag("process"): f"{run_id} {process.pid} {process.born}"}
+    tags = (
+        {}
+        if process is None
+        else {machine_tag("process"): f"{run_id} {process.pid} {process.born}"}
+    )
     return tags if space is None else {**tags, machine_tag("process_space"): f"{run_id} {space}"}
 
 
@@ -51,10 +60,14 @@ def close_dead_runs(instance: dg.DagsterInstance, *, nothing_is_up: bool) -> lis
 
     A run that no process has claimed yet is dead only where nothing is up that could be starting it.
     """
-    return _close(instance, lambda _, process: nothing_is_up if process is None else not process.is_alive)
+    return _close(
+        instance, lambda _, process: nothing_is_up if process is None else not process.is_alive
+    )
 
 
-def close_lost_runs(instance: dg.DagsterInstance, keys: Set[dg.AssetKey], *, now_ms: int) -> list[str]:
+def close_lost_runs(
+    instance: dg.DagsterInstance, keys: Set[dg.AssetKey], *, now_ms: int
+) -> list[str]:
     """Ends the runs that make one of these assets alone and whose process was one of this machine and is gone, and gives their ids.
 
     A process elsewhere is never taken for dead, nor one that did not tell where it is. A step that is to be tried again has no process
@@ -63,7 +76,13 @@ def close_lost_runs(instance: dg.DagsterInstance, keys: Set[dg.AssetKey], *, now
 
     def is_lost(run: dg.DagsterRun, process: Process | None) -> bool:
         selected = run.asset_selection or frozenset()
-        if len(selected) != 1 or not selected <= keys or process is None or not _was_here(run) or process.is_alive:
+        if (
+            len(selected) != 1
+            or not selected <= keys
+            or process is None
+            or not _was_here(run)
+            or process.is_alive
+        ):
             return False
         newest = instance.get_records_for_run(run.run_id, limit=1, ascending=False).records
         return not newest or not 0 <= now_ms - newest[0].timestamp * 1000 < _SILENT_MS
@@ -76,17 +95,25 @@ def _was_here(run: dg.DagsterRun) -> bool:
     return space is not None and read_tag(run.tags, "process_space") == f"{run.run_id} {space}"
 
 
-def _close(instance: dg.DagsterInstance, is_dead: Callable[[dg.DagsterRun, Process | None], bool]) -> list[str]:
+def _close(
+    instance: dg.DagsterInstance, is_dead: Callable[[dg.DagsterRun, Process | None], bool]
+) -> list[str]:
     closed: list[str] = []
     for run in instance.get_runs(RunsFilter(statuses=_CARRIED)):
         process = carrier(run)
         if not is_dead(run, process):
             continue
-        who = "no process had begun with it" if process is None else f"process {process.pid}, which ran it, is gone"
+        who = (
+            "no process had begun with it"
+            if process is None
+            else f"process {process.pid}, which ran it, is gone"
+        )
         if run.status is DagsterRunStatus.CANCELING:
             instance.report_run_canceled(run, f"{who}; the run was being canceled")
         else:
-            instance.report_run_failed(run, f"{who}; what it had committed stays, the rest is done by the next run")
+            instance.report_run_failed(
+                run, f"{who}; what it had committed stays, the rest is done by the next run"
+            )
         instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
         closed.append(run.run_id)
     return closed

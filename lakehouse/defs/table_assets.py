@@ -38,17 +38,23 @@ def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=table_key(table),
-        deps=[landing_key(table.source)] if table.source else [table_key(source) for source in table.inputs],
+        deps=[landing_key(table.source)]
+        if table.source
+        else [table_key(source) for source in table.inputs],
         group_name=table.layer,
         kinds={"deltalake", "pyspark", table.layer},
         pool=pool_of(table),
         description=table.description or None,
-        freshness_policy=None if hours is None else dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=hours)),
+        freshness_policy=None
+        if hours is None
+        else dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=hours)),
         automation_condition=follows_rows() if table.inputs else None,
         metadata=declared_metadata(table, lake),
         output_required=False,
     )
-    def write(context: dg.AssetExecutionContext, spark: LazyPySparkResource) -> Iterator[dg.MaterializeResult[Any]]:
+    def write(
+        context: dg.AssetExecutionContext, spark: LazyPySparkResource
+    ) -> Iterator[dg.MaterializeResult[Any]]:
         from lakehouse.engine.ingest.write import write_table
 
         with dagster_words(context):
@@ -64,7 +70,9 @@ def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
             assessed = assess(lake, table, facts)
             hand_on(context.run.run_id, table, assessed)
             metadata = {**table_metadata(table, assessed), **write_metadata(outcome)}
-            yield dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(data_version(facts)))
+            yield dg.MaterializeResult(
+                metadata=metadata, data_version=dg.DataVersion(data_version(facts))
+            )
         if problem is not None:
             with dagster_words(context):
                 raise problem
@@ -72,7 +80,9 @@ def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
     return write
 
 
-def automation_sensor(keys: Sequence[dg.AssetKey], *, name: str = "automation_sensor") -> dg.AutomationConditionSensorDefinition:
+def automation_sensor(
+    keys: Sequence[dg.AssetKey], *, name: str = "automation_sensor"
+) -> dg.AutomationConditionSensorDefinition:
     """Has these assets follow their conditions; without it, Dagster's own stands still until a person turns it on."""
     return dg.AutomationConditionSensorDefinition(
         name=name,
@@ -90,13 +100,23 @@ def follows_rows() -> dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey]:
     Source: dagster 1.13, automation_condition.py, `eager` and `since_last_handled`
     """
     condition = dg.AutomationCondition
-    changed = condition.newly_updated() & condition.data_version_changed() & ~condition.executed_with_root_target()
+    changed = (
+        condition.newly_updated()
+        & condition.data_version_changed()
+        & ~condition.executed_with_root_target()
+    )
     any_rows_changed = condition.any_deps_match(changed | condition.will_be_requested())
     failed = condition.cron_tick_passed(_AGAIN_CRON) & condition.execution_failed()
-    trigger = condition.newly_missing() | any_rows_changed | (~any_rows_changed).newly_true() | failed
-    is_free = ~condition.any_deps_missing() & ~condition.any_deps_in_progress() & ~condition.in_progress()
+    trigger = (
+        condition.newly_missing() | any_rows_changed | (~any_rows_changed).newly_true() | failed
+    )
+    is_free = (
+        ~condition.any_deps_missing() & ~condition.any_deps_in_progress() & ~condition.in_progress()
+    )
     handled = condition.newly_requested() | condition.initial_evaluation()
-    return (condition.in_latest_time_window() & trigger.since(handled) & is_free).with_label("follows_rows")
+    return (condition.in_latest_time_window() & trigger.since(handled) & is_free).with_label(
+        "follows_rows"
+    )
 
 
 def data_version(facts: TableFacts) -> str:
@@ -107,13 +127,26 @@ def data_version(facts: TableFacts) -> str:
     """
     commits = facts.history.commits
     changes = [commit for commit in commits if commit.changed_data] or commits[:1]
-    return f"{changes[-1].version}@{changes[-1].committed_ms}" if changes else str(facts.snapshot.version)
+    return (
+        f"{changes[-1].version}@{changes[-1].committed_ms}"
+        if changes
+        else str(facts.snapshot.version)
+    )
 
 
 def set_aside_text(table: Table, files: Sequence[SetAside]) -> str:
     """The landed files that were not read, by name and with the reason: all, or the first of very many."""
-    named = [printable(f"{aside.name} ({aside.size_bytes} bytes): {aside.why}") for aside in files[:_NAMED]]
-    more = [f"and {len(files) - _NAMED} more; the manifests below _lakehouse/ingest/{table.key} name all"] if len(files) > _NAMED else []
+    named = [
+        printable(f"{aside.name} ({aside.size_bytes} bytes): {aside.why}")
+        for aside in files[:_NAMED]
+    ]
+    more = (
+        [
+            f"and {len(files) - _NAMED} more; the manifests below _lakehouse/ingest/{table.key} name all"
+        ]
+        if len(files) > _NAMED
+        else []
+    )
     return "\n".join([f"{table.key}: {len(files)} landed file(s) were set aside", *named, *more])
 
 
@@ -122,5 +155,9 @@ def _tell(context: dg.AssetExecutionContext, table: Table, outcome: WriteOutcome
     if outcome.set_aside:
         context.log.warning(set_aside_text(table, outcome.set_aside))
     if outcome.properties_left:
-        left = ", ".join(f"{name}={value}" for name, value in sorted(outcome.properties_left.items()))
-        context.log.warning(f"{table.key}: its strategy would set it otherwise, but a person set {left}, which stays")
+        left = ", ".join(
+            f"{name}={value}" for name, value in sorted(outcome.properties_left.items())
+        )
+        context.log.warning(
+            f"{table.key}: its strategy would set it otherwise, but a person set {left}, which stays"
+        )

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 DELETED = "deleted"
 # On runs that an automation condition asked for. Source: dagster 1.13, dagster/_core/storage/tags.py
 _BY_ITSELF = "dagster/from_automation_condition"
-_FACTS: dict[tuple[str, str], "LakeFacts"] = {}  # by the run that is under way, and no other, and the root of its lake
+_FACTS: dict[
+    tuple[str, str], "LakeFacts"
+] = {}  # by the run that is under way, and no other, and the root of its lake
 
 
 class VacuumConfig(dg.Config):
@@ -38,20 +40,30 @@ class VacuumConfig(dg.Config):
 
 
 def vacuum_asset(
-    table: Table, lake: Lake, everything: Callable[[], tuple[Lake, Sequence[Table]]], *, cron: str = "", resource: str = "spark"
+    table: Table,
+    lake: Lake,
+    everything: Callable[[], tuple[Lake, Sequence[Table]]],
+    *,
+    cron: str = "",
+    resource: str = "spark",
 ) -> dg.AssetsDefinition:
     """The vacuum of a table: a fresh plan under the table's guard, the deletion, and the account of both.
 
     It follows the inventory; with `cron`, where there is none, it runs at these times (UTC). `resource` gives its session. A run asks
     for `everything`: all tables that may borrow files of this one, and the lake that finds them.
     """
-    triggers = [*([] if cron else [inventory_key(lake)]), *([compaction_key(table)] if table.vacuum.after_compaction else [])]
+    triggers = [
+        *([] if cron else [inventory_key(lake)]),
+        *([compaction_key(table)] if table.vacuum.after_compaction else []),
+    ]
 
     @dg.asset(
         key=vacuum_key(table),
         deps=triggers,
         metadata={"lakehouse/table": dg.MetadataValue.asset(table_key(table))},
-        op_tags={"dagster/priority": "-2"},  # in a run that writes and compacts tables, too, after them
+        op_tags={
+            "dagster/priority": "-2"
+        },  # in a run that writes and compacts tables, too, after them
         group_name="vacuum",
         kinds={"deltalake", "pyspark"},
         pool=pool_of(table),
@@ -59,9 +71,17 @@ def vacuum_asset(
         required_resource_keys={resource},
         automation_condition=_when(triggers, cron) if table.vacuum.mode == "automatic" else None,
         description=f"Deletes the files that no version of {table.key} within its retention needs. Changes no row.",
-        check_specs=[dg.AssetCheckSpec(DELETED, asset=vacuum_key(table), description="The last vacuum deleted every file of its plan.")],
+        check_specs=[
+            dg.AssetCheckSpec(
+                DELETED,
+                asset=vacuum_key(table),
+                description="The last vacuum deleted every file of its plan.",
+            )
+        ],
     )
-    def vacuum(context: dg.AssetExecutionContext, config: VacuumConfig) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+    def vacuum(
+        context: dg.AssetExecutionContext, config: VacuumConfig
+    ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
         from lakehouse.engine.vacuum.run import vacuum as vacuum_table
 
         session = partial(open_session, context, getattr(context.resources, resource))
@@ -71,7 +91,9 @@ def vacuum_asset(
                 context.log.info(why)
                 yield _deleted(table, next(reversed(Journal(lake.store).vacuums(table.key)), None))
                 return
-            outcome = vacuum_table(facts, session, table, mode=mode, owner=f"run {context.run.run_id}")  # type: ignore[arg-type]
+            outcome = vacuum_table(
+                facts, session, table, mode=mode, owner=f"run {context.run.run_id}"
+            )  # type: ignore[arg-type]
         context.log.info(f"{table.key}: {outcome.plan.sentence}")
         yield dg.MaterializeResult(metadata=vacuum_metadata(outcome, table.prices))
         yield _deleted(table, outcome.record)
@@ -79,7 +101,11 @@ def vacuum_asset(
     return vacuum
 
 
-def _facts_of_run(context: dg.AssetExecutionContext, lake: Lake, everything: Callable[[], tuple[Lake, Sequence[Table]]]) -> "LakeFacts":
+def _facts_of_run(
+    context: dg.AssetExecutionContext,
+    lake: Lake,
+    everything: Callable[[], tuple[Lake, Sequence[Table]]],
+) -> "LakeFacts":
     """The facts read once for all tables of a run, whose steps share this process; those of a run before are let go."""
     from lakehouse.engine.vacuum.lake_facts import LakeFacts
 
@@ -88,11 +114,19 @@ def _facts_of_run(context: dg.AssetExecutionContext, lake: Lake, everything: Cal
         (opened, declared), chosen = everything(), context.run.asset_selection
         for earlier in [each for each in _FACTS if each[0] != context.run.run_id]:
             del _FACTS[earlier]
-        _FACTS[key] = LakeFacts(opened, declared, wanted={table.key for table in declared if chosen is None or vacuum_key(table) in chosen})
+        _FACTS[key] = LakeFacts(
+            opened,
+            declared,
+            wanted={
+                table.key for table in declared if chosen is None or vacuum_key(table) in chosen
+            },
+        )
     return _FACTS[key]
 
 
-def _left_alone(context: dg.AssetExecutionContext, table: Table, facts: "LakeFacts", config: VacuumConfig) -> str:
+def _left_alone(
+    context: dg.AssetExecutionContext, table: Table, facts: "LakeFacts", config: VacuumConfig
+) -> str:
     """Why nothing is done, empty if something is; a table that is paused is no failure of the run of all, but of one that a person made."""
     if facts.log(table.key) is None:
         return f"{table.key}: there is no table yet"
@@ -129,6 +163,8 @@ def _deleted(table: Table, record: VacuumRecord | None) -> dg.AssetCheckResult:
         asset_key=vacuum_key(table),
         check_name=DELETED,
         passed=not failed,
-        description=f"{len(failed)}{more} file(s) could not be deleted, like {failed[0]}" if failed else "no deletion failed",
+        description=f"{len(failed)}{more} file(s) could not be deleted, like {failed[0]}"
+        if failed
+        else "no deletion failed",
         metadata={"failed": len(failed)},
     )

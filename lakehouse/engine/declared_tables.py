@@ -22,11 +22,15 @@ def declared_tables(settings: Settings) -> dict[str, Table]:
     """
     declared, adopted = find_tables(table_modules(settings.tables)), adopted_tables(settings)
     if both := [key for key in adopted if key in declared]:
-        raise Refused(f"{settings.adopted}: {both[0]} is declared in {settings.tables}, too; accepted: another key")
+        raise Refused(
+            f"{settings.adopted}: {both[0]} is declared in {settings.tables}, too; accepted: another key"
+        )
     try:
         return checked({**declared, **adopted}, settings)
     except Refused as error:
-        raise Refused(f"{error} (adopted tables stand in {settings.adopted} or {settings.tables})") from error
+        raise Refused(
+            f"{error} (adopted tables stand in {settings.adopted} or {settings.tables})"
+        ) from error
 
 
 def address_of(table: Table, settings: Settings) -> str:
@@ -40,21 +44,33 @@ def checked(tables: dict[str, Table], settings: Settings) -> dict[str, Table]:
     Raises:
         Refused: one does: what is one table's to delete would be another's.
     """
-    places = {key: real_address(table.write.uri) for key, table in tables.items() if isinstance(table.write, Adopted)}
+    places = {
+        key: real_address(table.write.uri)
+        for key, table in tables.items()
+        if isinstance(table.write, Adopted)
+    }
     if not places:
         return tables
     root = real_address(settings.root)
     for key, place in places.items():
-        if place != f"{root}/{key}" and (place == root or is_inside(place, root) or is_inside(root, place)):
+        if place != f"{root}/{key}" and (
+            place == root or is_inside(place, root) or is_inside(root, place)
+        ):
             raise Refused(
                 f"adopted table {key} lies at {place}, in the lake {root}; accepted: a table outside, or its own place as its key"
             )
     by_place = {place: key for key, place in places.items()}
     for key, place in places.items():
         if by_place[place] != key:
-            raise Refused(f"adopted tables {key} and {by_place[place]} are both {place}; accepted: one key for a table")
-        if outer := next((by_place[above] for above in folders_above(place) if above in by_place), None):
-            raise Refused(f"adopted table {key} lies at {place}, in the folder of {outer}; accepted: tables that lie in no other")
+            raise Refused(
+                f"adopted tables {key} and {by_place[place]} are both {place}; accepted: one key for a table"
+            )
+        if outer := next(
+            (by_place[above] for above in folders_above(place) if above in by_place), None
+        ):
+            raise Refused(
+                f"adopted table {key} lies at {place}, in the folder of {outer}; accepted: tables that lie in no other"
+            )
     return tables
 
 
@@ -65,7 +81,9 @@ def adopted_tables(settings: Settings) -> dict[str, Table]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise Refused(f"{settings.adopted} cannot be read ({error}); accepted: a file in UTF-8 (LAKEHOUSE_ADOPTED names it)") from error
+        raise Refused(
+            f"{settings.adopted} cannot be read ({error}); accepted: a file in UTF-8 (LAKEHOUSE_ADOPTED names it)"
+        ) from error
     return parse_adopted(text, name=str(settings.adopted))
 
 

@@ -13,7 +13,15 @@ from lakehouse.core.delta.table_facts import LogFile
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.settings import Settings
 from lakehouse.engine.delta_log import TableFacts, read_facts
-from lakehouse.engine.store import DiskStore, Mount, MountedStore, S3Store, Store, real_address, store_at
+from lakehouse.engine.store import (
+    DiskStore,
+    Mount,
+    MountedStore,
+    S3Store,
+    Store,
+    real_address,
+    store_at,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +46,11 @@ class Lake:
     def clock_ms(self, key: str) -> int | None:
         """The time by the storage of a table that lies in a bucket elsewhere; `None` for all others, whose storage is asked by a file."""
         mount = self.store.mounts.get(key) if isinstance(self.store, MountedStore) else None
-        return mount.store.clock_ms() if mount is not None and isinstance(mount.store, S3Store) else None
+        return (
+            mount.store.clock_ms()
+            if mount is not None and isinstance(mount.store, S3Store)
+            else None
+        )
 
     def holds_files(self, key: str) -> bool:
         """Whether files lie in the lake at the place of a key, even if the table of that key lies elsewhere."""
@@ -67,7 +79,9 @@ class Lake:
         except (Broken, Refused) as error:
             if key not in self.elsewhere:
                 raise
-            raise type(error)(f"{error} ({key} is {self.elsewhere[key].replace('s3a://', 's3://', 1)})") from error
+            raise type(error)(
+                f"{error} ({key} is {self.elsewhere[key].replace('s3a://', 's3://', 1)})"
+            ) from error
 
     def has_moved_on(self, key: str, newest: LogFile | None) -> bool:
         """Whether a log ends otherwise than it did (`None`: there was none): a version follows, or it was made anew, or put back."""
@@ -80,7 +94,9 @@ class Lake:
         now = self.store.stat(known.name)
         if now is None:
             return "is gone"
-        if now.size_bytes != known.size_bytes or abs(now.modified_ms - known.modified_ms) > self.times_apart_ms(key):
+        if now.size_bytes != known.size_bytes or abs(
+            now.modified_ms - known.modified_ms
+        ) > self.times_apart_ms(key):
             return f"has {now.size_bytes} bytes for {known.size_bytes}, or was written again"
         return ""
 
@@ -93,14 +109,23 @@ class Lake:
         return 1_000 if self.on_s3(key) else 0
 
 
-def open_lake(settings: Settings, make_client: Callable[[], Any] | None = None, *, tables: Iterable[Table] = ()) -> Lake:
+def open_lake(
+    settings: Settings,
+    make_client: Callable[[], Any] | None = None,
+    *,
+    tables: Iterable[Table] = (),
+) -> Lake:
     """The lake that the settings name; nothing is created and, on S3, nothing is asked yet. `make_client` is as for `store_at`.
 
     Those of the `tables` that others write are found where they lie.
     """
     store = store_at(settings.root, make_client)
     adopted = {table.key: table.write.uri for table in tables if isinstance(table.write, Adopted)}
-    elsewhere = {key: uri for key, uri in adopted.items() if real_address(uri) != real_address(f"{settings.root}/{key}")}
+    elsewhere = {
+        key: uri
+        for key, uri in adopted.items()
+        if real_address(uri) != real_address(f"{settings.root}/{key}")
+    }
     if not elsewhere:
         return Lake(settings=settings, store=store)
     bucket_of = cache(lambda bucket: S3Store(bucket, "", make_client=make_client))

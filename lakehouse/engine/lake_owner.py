@@ -102,7 +102,12 @@ def take_over(lake: Lake) -> tuple[Owner, Owner | None]:
     except Broken:
         before = None
     mine = _this(lake.settings)
-    if before is not None and before.driver != mine.driver and before.machine == mine.machine and before.home != mine.home:
+    if (
+        before is not None
+        and before.driver != mine.driver
+        and before.machine == mine.machine
+        and before.home != mine.home
+    ):
         state = status(replace(lake.settings, home=Path(before.home)))
         if state.pid is not None:
             raise Refused(
@@ -117,14 +122,22 @@ def _this(settings: Settings) -> Owner:
     """The driver that these settings name, as it would be written down now."""
     home = os.path.realpath(settings.home)
     machine_id = _MACHINE_ID.read_bytes().strip() if _MACHINE_ID.is_file() else b""
-    machine = hashlib.sha256(b"lakehouse" + machine_id).hexdigest()[:12] if machine_id else "unknown"
+    machine = (
+        hashlib.sha256(b"lakehouse" + machine_id).hexdigest()[:12] if machine_id else "unknown"
+    )
     if settings.spark.startswith("sc://"):
         url = urlsplit(settings.spark)
-        where = f" of machine {machine}" if url.hostname in _LOOPBACK or (url.hostname or "").startswith("127.") else ""
+        where = (
+            f" of machine {machine}"
+            if url.hostname in _LOOPBACK or (url.hostname or "").startswith("127.")
+            else ""
+        )
         driver = f"the Connect server sc://{url.hostname}:{url.port or CONNECT_PORT}{where}"
     else:
         driver = f"the home {home} (id {_identity(settings)}, machine {machine})"
-    return Owner(driver=driver, home=home, machine=machine, host=socket.gethostname(), since_ms=now_ms())
+    return Owner(
+        driver=driver, home=home, machine=machine, host=socket.gethostname(), since_ms=now_ms()
+    )
 
 
 def _identity(settings: Settings) -> str:

@@ -11,7 +11,12 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.errors import LakehouseError
-from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Rewrites, find_rewrites, tries_of
+from lakehouse.core.scheduling.circuit_breaker import (
+    CompactionTry,
+    Rewrites,
+    find_rewrites,
+    tries_of,
+)
 from lakehouse.core.scheduling.health import Health, assess_health
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import Journal
@@ -30,7 +35,9 @@ class Assessment:
 
 def health_of(table: Table, facts: TableFacts) -> Health:
     """The table's health under the policy in force, held against what a compaction would do now, or why none can be planned."""
-    return assess_health(facts.snapshot, plan_or_refusal(table, facts.snapshot, facts.history, now_ms=now_ms()))
+    return assess_health(
+        facts.snapshot, plan_or_refusal(table, facts.snapshot, facts.history, now_ms=now_ms())
+    )
 
 
 def last_compaction_ms(history: Commits, failures: Iterable[CompactionTry] | None) -> int | None:
@@ -42,14 +49,25 @@ def last_compaction_ms(history: Commits, failures: Iterable[CompactionTry] | Non
 def assess(lake: Lake, table: Table, facts: TableFacts) -> Assessment:
     """The table as these facts and the journal tell it."""
     failures = None
-    with contextlib.suppress(LakehouseError):  # a journal that does not answer must not hide what the log tells
+    with contextlib.suppress(
+        LakehouseError
+    ):  # a journal that does not answer must not hide what the log tells
         failures = Journal(lake.store).tries(table.key)
-    return Assessment(facts=facts, health=health_of(table, facts), rewrites=find_rewrites(facts.history), failures=failures)
+    return Assessment(
+        facts=facts,
+        health=health_of(table, facts),
+        rewrites=find_rewrites(facts.history),
+        failures=failures,
+    )
 
 
 def account_of(lake: Lake, table: Table, facts: TableFacts) -> Account:
     """The account of a table up to the version of these facts; of tries that failed, those still on record."""
-    failed = [each for each in Journal(lake.store).tries(table.key, newest=RUNS_KEPT) if each.result != "succeeded"]
+    failed = [
+        each
+        for each in Journal(lake.store).tries(table.key, newest=RUNS_KEPT)
+        if each.result != "succeeded"
+    ]
     return account_for(facts.history, failed, prices=table.prices, on_s3=facts.snapshot.on_s3)
 
 
@@ -58,5 +76,8 @@ def with_account(lake: Lake, table: Table, outcome: CompactionOutcome) -> Compac
     newest, facts = outcome.version_after, outcome.facts
     if newest is None or facts is None:
         return outcome
-    history = replace(facts.history, commits=tuple(commit for commit in facts.history.commits if commit.version <= newest))
+    history = replace(
+        facts.history,
+        commits=tuple(commit for commit in facts.history.commits if commit.version <= newest),
+    )
     return replace(outcome, account=account_of(lake, table, replace(facts, history=history)))

@@ -26,7 +26,14 @@ from lakehouse.engine.clock import pause_about
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.lake_owner import claim
-from lakehouse.engine.spark.sessions import adopt, interrupt_session, is_conflict, is_lost, over_connect, session_id
+from lakehouse.engine.spark.sessions import (
+    adopt,
+    interrupt_session,
+    is_conflict,
+    is_lost,
+    over_connect,
+    session_id,
+)
 from lakehouse.runtime.processes import hold_lock
 from lakehouse.runtime.server_state import status
 
@@ -40,7 +47,14 @@ T = TypeVar("T")
 
 
 @contextlib.contextmanager
-def hold(lake: Lake, spark: "SparkSession", table_key: str, *, owner: str, wait_seconds: float = WAIT_SECONDS) -> Iterator[None]:
+def hold(
+    lake: Lake,
+    spark: "SparkSession",
+    table_key: str,
+    *,
+    owner: str,
+    wait_seconds: float = WAIT_SECONDS,
+) -> Iterator[None]:
     """The table is ours inside the `with`; `owner` says for what.
 
     Raises:
@@ -89,7 +103,9 @@ def retry_conflicts(work: Callable[[], T]) -> T:
         except Exception as error:
             if not is_conflict(error):
                 raise
-        pause_about(seconds)  # lets the winner of the race finish; the work then starts from fresh facts
+        pause_about(
+            seconds
+        )  # lets the winner of the race finish; the work then starts from fresh facts
     return work()
 
 

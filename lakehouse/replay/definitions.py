@@ -14,7 +14,9 @@ from lakehouse.replay.play import play
 
 # More unfinished runs than this: the lake is behind the world, and the world waits.
 _MOST_RUNS = 8
-_UNFINISHED = [dg.DagsterRunStatus[name] for name in ("QUEUED", "NOT_STARTED", "STARTING", "STARTED")]
+_UNFINISHED = [
+    dg.DagsterRunStatus[name] for name in ("QUEUED", "NOT_STARTED", "STARTING", "STARTED")
+]
 
 
 def replay_sensor(settings: Settings) -> dg.SensorDefinition:
@@ -30,9 +32,17 @@ def replay_sensor(settings: Settings) -> dg.SensorDefinition:
     def replay(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         runs = context.instance.get_runs_count(dg.RunsFilter(statuses=_UNFINISHED))
         if runs > _MOST_RUNS:
-            return dg.SkipReason(f"landed nothing: {runs} runs are unfinished, more than {_MOST_RUNS}; the world waits for the lake")
+            return dg.SkipReason(
+                f"landed nothing: {runs} runs are unfinished, more than {_MOST_RUNS}; the world waits for the lake"
+            )
         try:
-            played = play(store, settings.home, start=settings.replay_start, hours=settings.replay_hours, changes=settings.replay_cdc)
+            played = play(
+                store,
+                settings.home,
+                start=settings.replay_start,
+                hours=settings.replay_hours,
+                changes=settings.replay_cdc,
+            )
         except Transient as error:
             return dg.SkipReason(f"landed nothing: {error}")
         context.update_cursor(hour_text(played.until))

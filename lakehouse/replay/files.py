@@ -32,19 +32,30 @@ def event_files(rows: Iterable[Mapping[str, Any]]) -> Iterator[LandingFile]:
     """A file per hour and origin; `rows` are sorted by these, and tell an event each, beside the `hour` in which it is delivered."""
     for (hour, origin), group in groupby(rows, key=by_file):
         lines = [_line(row) for row in group]
-        yield LandingFile(hour=hour, name=_name("flight_events", hour, origin), content=b"".join(lines), event_count=len(lines))
+        yield LandingFile(
+            hour=hour,
+            name=_name("flight_events", hour, origin),
+            content=b"".join(lines),
+            event_count=len(lines),
+        )
 
 
 def weather_files(rows: Iterable[Mapping[str, Any]]) -> Iterator[LandingFile]:
     """A file per observation, which is the row without its `hour`."""
     for row in rows:
-        yield LandingFile(hour=row["hour"], name=_name("weather", row["hour"], row["origin"]), content=_line(row))
+        yield LandingFile(
+            hour=row["hour"], name=_name("weather", row["hour"], row["origin"]), content=_line(row)
+        )
 
 
 def reference_files(hour: datetime) -> Iterator[LandingFile]:
     """The files that land once, with a replay that starts at `hour`."""
     for name in REFERENCES:
-        yield LandingFile(hour=hour, name=f"landing/reference/{name}/{hour_text(hour)}.csv", content=read_reference(name))
+        yield LandingFile(
+            hour=hour,
+            name=f"landing/reference/{name}/{hour_text(hour)}.csv",
+            content=read_reference(name),
+        )
 
 
 def hour_text(hour: datetime) -> str:

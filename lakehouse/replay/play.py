@@ -87,12 +87,22 @@ def play(
         Transient: another replay is at work for this lake.
     """
     lock = home / "replay" / "lock"
-    at_work = Transient(f"another replay lands files for this lake (it holds {lock}); try again when it has ended")
+    at_work = Transient(
+        f"another replay lands files for this lake (it holds {lock}); try again when it has ended"
+    )
     with hold_lock(lock, seconds=0, refusal=at_work):
         world = prepare(home)
         stand = _stand(store, start)
-        end = min(world.end, until or world.end, world.end if hours is None else stand.next + hours * HOUR)
-        played = Played(since=stand.next, until=stand.next, files=0, events=0, share=_share(stand, stand.next, world))
+        end = min(
+            world.end, until or world.end, world.end if hours is None else stand.next + hours * HOUR
+        )
+        played = Played(
+            since=stand.next,
+            until=stand.next,
+            files=0,
+            events=0,
+            share=_share(stand, stand.next, world),
+        )
         for hour, landing in _hours(world, stand, end, changes):
             played = Played(
                 since=stand.next,
@@ -117,7 +127,9 @@ def _share(stand: ReplayPosition, hour: datetime, world: World) -> float:
     return (hour - stand.start) / (world.end - stand.start)
 
 
-def _hours(world: World, stand: ReplayPosition, end: datetime, changes: str) -> Iterator[tuple[datetime, list[LandingFile]]]:
+def _hours(
+    world: World, stand: ReplayPosition, end: datetime, changes: str
+) -> Iterator[tuple[datetime, list[LandingFile]]]:
     """Every hour to land, also one without files."""
     hour = stand.next
     while hour < end:
@@ -149,12 +161,18 @@ def _stand(store: Store, start: datetime) -> ReplayPosition:
 def _read_stand(store: Store) -> ReplayPosition | None:
     try:
         known = json.loads(store.read(STATE))
-        return ReplayPosition(start=datetime.fromisoformat(known["start"]), next=datetime.fromisoformat(known["next"]))
+        return ReplayPosition(
+            start=datetime.fromisoformat(known["start"]), next=datetime.fromisoformat(known["next"])
+        )
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
-        raise Broken(f"{STATE} does not say where the replay is ({error!r}); delete it to have the year landed from its start") from error
+        raise Broken(
+            f"{STATE} does not say where the replay is ({error!r}); delete it to have the year landed from its start"
+        ) from error
 
 
 def _record(store: Store, stand: ReplayPosition) -> None:
-    store.put(STATE, json.dumps({"start": hour_text(stand.start), "next": hour_text(stand.next)}).encode())
+    store.put(
+        STATE, json.dumps({"start": hour_text(stand.start), "next": hour_text(stand.next)}).encode()
+    )

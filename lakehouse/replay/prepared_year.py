@@ -31,13 +31,19 @@ class World:
 
     folder: Path
 
-    def files(self, start: datetime, end: datetime, *, changes: str = "off", first: datetime | None = None) -> Iterator[LandingFile]:
+    def files(
+        self, start: datetime, end: datetime, *, changes: str = "off", first: datetime | None = None
+    ) -> Iterator[LandingFile]:
         """The files of the hours from `start` to before `end`, by hour and name; `changes` is the shape of change data that flights have.
 
         `first` is the hour of the full load.
         """
         events, weather = (self._rows(name, start, end) for name in ("events", "weather"))
-        flights = event_files(events) if changes == "off" else sorted_changes(events, shape=changes, first=first or start)
+        flights = (
+            event_files(events)
+            if changes == "off"
+            else sorted_changes(events, shape=changes, first=first or start)
+        )
         return merge(flights, weather_files(weather), key=attrgetter("hour", "name"))
 
     @cached_property
@@ -53,7 +59,9 @@ class World:
         from pyarrow import parquet
 
         first, last = (pyarrow.scalar(bound, pyarrow.timestamp("s")) for bound in (start, end))
-        return parquet.read_table(self.folder / f"{name}.parquet", filters=[("hour", ">=", first), ("hour", "<", last)]).to_pylist()
+        return parquet.read_table(
+            self.folder / f"{name}.parquet", filters=[("hour", ">=", first), ("hour", "<", last)]
+        ).to_pylist()
 
 
 def prepare(home: Path) -> World:
@@ -70,7 +78,12 @@ def prepare(home: Path) -> World:
 
 def _write_year(folder: Path) -> None:
     """In a process of its own, which takes half a gigabyte and gives all of it back; the one that asks may live for days."""
-    done = subprocess.run([sys.executable, "-m", "lakehouse.replay.year", str(folder)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "lakehouse.replay.year", str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         said = done.stderr.strip().splitlines() or [f"exit {done.returncode}"]
         raise Broken(f"the replay's year could not be prepared in {folder.parent}: {said[-1]}")

@@ -11,14 +11,19 @@ if TYPE_CHECKING:
 SEED = 2013
 _WIDTH = 40
 # Constants of splitmix64 (S. Vigna, public domain).
-_STEP, _FIRST, _SECOND = (numpy.uint64(constant) for constant in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+_STEP, _FIRST, _SECOND = (
+    numpy.uint64(constant)
+    for constant in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+)
 
 
 def draw(names: "NDArray[Any]", purpose: str) -> "NDArray[numpy.int64]":
     """A number from 0 to 2^62 - 1 per name (ASCII bytes, at most 40 of them); purposes are independent of each other."""
     padded = numpy.ascontiguousarray(names, dtype=f"S{_WIDTH}")
     if names.dtype.itemsize > _WIDTH:
-        raise ValueError(f"names have up to {names.dtype.itemsize} bytes, at most {_WIDTH} are told apart")
+        raise ValueError(
+            f"names have up to {names.dtype.itemsize} bytes, at most {_WIDTH} are told apart"
+        )
     state = numpy.full(len(names), crc32(f"{SEED} {purpose}".encode()), dtype=numpy.uint64)
     for word in padded.view("<u8").reshape(len(names), _WIDTH // 8).T:
         state = _mixed(state ^ word)

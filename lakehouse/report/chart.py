@@ -37,7 +37,13 @@ class Series:
 
 
 def line_chart(
-    title: str, series: Sequence[Series], marks: Sequence[float] = (), *, x_name: str, y_name: str, file_format: Literal["png", "svg"]
+    title: str,
+    series: Sequence[Series],
+    marks: Sequence[float] = (),
+    *,
+    x_name: str,
+    y_name: str,
+    file_format: Literal["png", "svg"],
 ) -> bytes:
     """The picture's file: one line per series, from 0 upwards, and a tick on the x axis at every x of `marks`."""
     figure, axes = _canvas(9.6, 4.2, facecolor="white")
@@ -45,8 +51,22 @@ def line_chart(
         # The lines behind are wider, so that a line that falls together with another is still seen.
         width = 1.5 + min(1.5, 4.5 / len(series)) * (len(series) - 1 - place)
         xs, ys = [x for x, _ in each.points], [y for _, y in each.points]
-        axes.plot(xs, ys, color=_COLOURS[place % len(_COLOURS)], linewidth=width, label=_literal(each.name))
-    axes.plot(marks, [0] * len(marks), "|", color=_INK, markersize=10, clip_on=False, transform=axes.get_xaxis_transform())
+        axes.plot(
+            xs,
+            ys,
+            color=_COLOURS[place % len(_COLOURS)],
+            linewidth=width,
+            label=_literal(each.name),
+        )
+    axes.plot(
+        marks,
+        [0] * len(marks),
+        "|",
+        color=_INK,
+        markersize=10,
+        clip_on=False,
+        transform=axes.get_xaxis_transform(),
+    )
     axes.set_title(_literal(title), loc="left", pad=24, color=_INK)
     axes.set_xlabel(x_name, color=_INK)
     axes.set_ylabel(y_name, color=_INK)
@@ -57,7 +77,13 @@ def line_chart(
     axes.tick_params(colors=_INK)
     axes.tick_params(axis="x", pad=8)
     if series:
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(series), frameon=False, labelcolor=_INK)
+        axes.legend(
+            loc="lower left",
+            bbox_to_anchor=(0, 1),
+            ncols=len(series),
+            frameon=False,
+            labelcolor=_INK,
+        )
     return _file_of(figure, file_format, dots_per_inch=200)
 
 
@@ -72,29 +98,48 @@ def bar_chart(bars: Sequence[tuple[str, int, bool]]) -> bytes:
     return _file_of(figure, "png")
 
 
-def stacked_bar_chart(kinds: Sequence[str], rows: Sequence[tuple[str, Mapping[str, int], str]]) -> bytes:
+def stacked_bar_chart(
+    kinds: Sequence[str], rows: Sequence[tuple[str, Mapping[str, int], str]]
+) -> bytes:
     """A small PNG with one line per row: its name, its numbers by kind end to end, and a text behind them; the kinds are named above."""
     figure, axes = _canvas(7.0, 0.5 + 0.22 * len(rows))
     places, ends = range(len(rows)), [0] * len(rows)
     for place, kind in enumerate(kinds):
         widths = [numbers.get(kind, 0) for _, numbers, _ in rows]
-        drawn = axes.barh(places, widths, left=ends, color=_COLOURS[place % len(_COLOURS)], label=_literal(kind))
+        drawn = axes.barh(
+            places, widths, left=ends, color=_COLOURS[place % len(_COLOURS)], label=_literal(kind)
+        )
         ends = [end + width for end, width in zip(ends, widths, strict=True)]
         if place == len(kinds) - 1:
-            axes.bar_label(drawn, [_literal(text) for _, _, text in rows], padding=3, color=_PAGE_INK, fontsize=8)
+            axes.bar_label(
+                drawn,
+                [_literal(text) for _, _, text in rows],
+                padding=3,
+                color=_PAGE_INK,
+                fontsize=8,
+            )
     axes.set_yticks(places, [_literal(name[-30:]) for name, _, _ in rows])
     axes.set_xticks([])
     axes.set_xmargin(0.15)
     axes.invert_yaxis()
     if rows:
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(kinds), frameon=False, labelcolor=_PAGE_INK, fontsize=8)
+        axes.legend(
+            loc="lower left",
+            bbox_to_anchor=(0, 1),
+            ncols=len(kinds),
+            frameon=False,
+            labelcolor=_PAGE_INK,
+            fontsize=8,
+        )
     return _file_of(figure, "png")
 
 
 def _canvas(width: float, height: float, *, facecolor: str = "none") -> "tuple[Figure, Axes]":
     """An empty figure of so many inches, without a frame around its only axes."""
     os.environ.setdefault("MPLCONFIGDIR", str(_FONT_CACHE))
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # a font cache that is built, or cannot be kept, concerns nobody
+    logging.getLogger("matplotlib").setLevel(
+        logging.ERROR
+    )  # a font cache that is built, or cannot be kept, concerns nobody
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained", facecolor=facecolor)
@@ -108,13 +153,20 @@ def _literal(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def _file_of(figure: "Figure", file_format: Literal["png", "svg"], *, dots_per_inch: int = 100) -> bytes:
+def _file_of(
+    figure: "Figure", file_format: Literal["png", "svg"], *, dots_per_inch: int = 100
+) -> bytes:
     import warnings
 
     from matplotlib import rc_context
     from PIL import Image
 
-    with BytesIO() as drawn, BytesIO() as packed, warnings.catch_warnings(), rc_context({"svg.fonttype": "none"}):
+    with (
+        BytesIO() as drawn,
+        BytesIO() as packed,
+        warnings.catch_warnings(),
+        rc_context({"svg.fonttype": "none"}),
+    ):
         warnings.simplefilter("ignore")  # a sign that the font does not have is shown as a box
         figure.savefig(drawn, format=file_format, dpi=dots_per_inch)
         if file_format == "svg":
@@ -123,7 +175,14 @@ def _file_of(figure: "Figure", file_format: Literal["png", "svg"], *, dots_per_i
         return packed.getvalue()
 
 
-def text_chart(series: Sequence[Series], marks: Iterable[float] = (), *, marked: str = "", width: int = 72, height: int = 12) -> list[str]:
+def text_chart(
+    series: Sequence[Series],
+    marks: Iterable[float] = (),
+    *,
+    marked: str = "",
+    width: int = 72,
+    height: int = 12,
+) -> list[str]:
     """The same lines in letters, one sign per series, those named first on top; a column shows the mean of what falls into it.
 
     Below it is a `^` at every x of `marks`, and `marked` says what they are.
@@ -149,13 +208,21 @@ def text_chart(series: Sequence[Series], marks: Iterable[float] = (), *, marked:
                 cells[height - 1 - level][place] = sign
     margin = len(f"{most:,.0f}")
     heads = [f"{most:,.0f}", *[""] * (height - 2), "0"]
-    rows = [f"{head:>{margin}} |{''.join(row).rstrip()}" for head, row in zip(heads, cells, strict=True)]
+    rows = [
+        f"{head:>{margin}} |{''.join(row).rstrip()}" for head, row in zip(heads, cells, strict=True)
+    ]
     feet = f"{low:,.10g}", f"{high:,.10g}"
     rows.append(f"{'':>{margin}} +{'-' * width}")
     places = {column(mark) for mark in marks}
     if places:
-        rows.append(f"{'':>{margin}}  {''.join('^' if place in places else ' ' for place in range(width)).rstrip()}")
-    rows.append(f"{'':>{margin}}  {feet[0]}{feet[1]:>{max(len(feet[1]) + 1, width - len(feet[0]))}}")
-    legend = [f"{sign} {each.name}" for each, sign in zip(series, _SIGNS, strict=False)] + ([f"^ {marked}"] if places else [])
+        rows.append(
+            f"{'':>{margin}}  {''.join('^' if place in places else ' ' for place in range(width)).rstrip()}"
+        )
+    rows.append(
+        f"{'':>{margin}}  {feet[0]}{feet[1]:>{max(len(feet[1]) + 1, width - len(feet[0]))}}"
+    )
+    legend = [f"{sign} {each.name}" for each, sign in zip(series, _SIGNS, strict=False)] + (
+        [f"^ {marked}"] if places else []
+    )
     rows.append(f"{'':>{margin}}  {'   '.join(legend)}")
     return rows

@@ -51,10 +51,14 @@ def run_all(
         Refused: a port is taken, this lake is up already, or `check` refuses; nothing was started.
         Broken, Transient: the server or the page did not come up; nothing is left running.
     """
-    is_up = Refused(f"this lake is up already: its home is {settings.home}; another lake wants another LAKEHOUSE_HOME")
+    is_up = Refused(
+        f"this lake is up already: its home is {settings.home}; another lake wants another LAKEHOUSE_HOME"
+    )
     with hold_lock(settings.home / "up.lock", seconds=0, refusal=is_up):
         if not port_is_free(settings.port):
-            raise Refused(f"port {settings.port} is taken by another program; set LAKEHOUSE_PORT to a free one for the page")
+            raise Refused(
+                f"port {settings.port} is taken by another program; set LAKEHOUSE_PORT to a free one for the page"
+            )
         if settings.spark == "server" and server.status(settings).pid is None:
             server.check_port_is_free(settings)
         check()
@@ -110,7 +114,9 @@ def _spark(settings: Settings, say: Callable[[str], None]) -> Iterator[threading
     say("starting the Spark Connect server ...")
     since = time.monotonic()
     with server.supervised(settings, say) as spark:
-        say(f"Spark Connect server up at localhost:{settings.spark_port} after {time.monotonic() - since:.1f} s")
+        say(
+            f"Spark Connect server up at localhost:{settings.spark_port} after {time.monotonic() - since:.1f} s"
+        )
         yield spark
 
 
@@ -122,31 +128,48 @@ def _dagster(settings: Settings, home: Path) -> Iterator[Supervised]:
     command = [sys.executable, "-m", "dagster", "dev", "-h", "127.0.0.1", "-p", str(settings.port)]
     environment = {**os.environ, **settings.as_environ(), "DAGSTER_HOME": str(home)}
     with log.open("ab") as output:
-        page = supervise(command, cwd=ROOT, env=environment, output=output)  # at the root pyproject.toml tells Dagster what to load
+        page = supervise(
+            command, cwd=ROOT, env=environment, output=output
+        )  # at the root pyproject.toml tells Dagster what to load
     try:
         yield page
     finally:
         page.end()
 
 
-def _wait_for_page(settings: Settings, page: Supervised, log: Path, check_stop: Callable[[], None]) -> None:
+def _wait_for_page(
+    settings: Settings, page: Supervised, log: Path, check_stop: Callable[[], None]
+) -> None:
     deadline = time.monotonic() + _PAGE_SECONDS
     while not _answers(settings.port):
         check_stop()
         if not page.is_alive:
             raise Broken(f"Dagster ended while it started; the end of {log}:\n{_tail(log)}")
         if time.monotonic() > deadline:
-            raise Broken(f"Dagster's page did not answer at port {settings.port} within {_PAGE_SECONDS} s; the end of {log}:\n{_tail(log)}")
-        time.sleep(0.2)  # between two questions to another process; nothing is assumed of the time that passes
+            raise Broken(
+                f"Dagster's page did not answer at port {settings.port} within {_PAGE_SECONDS} s; the end of {log}:\n{_tail(log)}"
+            )
+        time.sleep(
+            0.2
+        )  # between two questions to another process; nothing is assumed of the time that passes
 
 
 def _answers(port: int) -> bool:
-    with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/server_info", timeout=5):
+    with (
+        contextlib.suppress(OSError),
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/server_info", timeout=5),
+    ):
         return True
     return False
 
 
-def _watch(page: Supervised, spark: threading.Thread | None, log: Path, say: Callable[[str], None], check_stop: Callable[[], None]) -> None:
+def _watch(
+    page: Supervised,
+    spark: threading.Thread | None,
+    log: Path,
+    say: Callable[[str], None],
+    check_stop: Callable[[], None],
+) -> None:
     """Shows Dagster's errors, one line each, until a part of the whole ends by itself."""
     with log.open(errors="replace") as lines:
         while True:
@@ -158,9 +181,13 @@ def _watch(page: Supervised, spark: threading.Thread | None, log: Path, say: Cal
                 say(f"Dagster ended by itself; the end of {log}:\n{_tail(log)}")
                 return
             if spark is not None and not spark.is_alive():
-                say("the Spark Connect server would not be started again: what watches it has ended")
+                say(
+                    "the Spark Connect server would not be started again: what watches it has ended"
+                )
                 return
-            time.sleep(0.5)  # between two looks at the log and the processes; nothing is assumed of the time that passes
+            time.sleep(
+                0.5
+            )  # between two looks at the log and the processes; nothing is assumed of the time that passes
 
 
 def _tail(log: Path) -> str:

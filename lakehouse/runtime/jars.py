@@ -79,7 +79,9 @@ def _replace(wrong: tuple[str, ...], folder: Path) -> None:
             )
         bad = set(wrong_jars(fresh)).intersection(wrong)
         if bad:
-            raise Broken(f"fetched jars do not match jars.sha256, nothing was put in place: {', '.join(sorted(bad))}")
+            raise Broken(
+                f"fetched jars do not match jars.sha256, nothing was put in place: {', '.join(sorted(bad))}"
+            )
         for jar in wrong:
             (fresh / jar).replace(folder / jar)
 
@@ -87,11 +89,16 @@ def _replace(wrong: tuple[str, ...], folder: Path) -> None:
 def _run_ivy(work: Path, into: Path) -> str:
     """Ivy's own command line, with all of its state in `work`; its last lines."""
     ivy = next((spark_home() / "jars").glob("ivy-*.jar"))
-    command: list[str | Path] = [find_java() / "bin" / "java", f"-Divy.default.ivy.user.dir={work / 'ivy'}"]
+    command: list[str | Path] = [
+        find_java() / "bin" / "java",
+        f"-Divy.default.ivy.user.dir={work / 'ivy'}",
+    ]
     command += ["-cp", ivy, "org.apache.ivy.Main", "-warn", "-cache", work / "cache"]
     command += ["-settings", _HERE / "ivysettings.xml", "-ivy", _HERE / "ivy.xml"]
     command += ["-retrieve", f"{into}/[artifact]-[revision].[ext]"]
-    ended = subprocess.run(command, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    ended = subprocess.run(
+        command, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
     return "\n".join(ended.stdout.splitlines()[-8:])
 
 

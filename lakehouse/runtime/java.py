@@ -32,13 +32,24 @@ def find_java() -> Path:
     """The home folder of a Java 17 or 21, with `bin/java` in it; where there is none, a refusal says what was found and what to install."""
     seen: list[str] = []
     home = os.environ.get("JAVA_HOME")
-    for origin, java in (("JAVA_HOME", home and f"{home}/bin/java"), ("PATH", shutil.which("java"))):
+    for origin, java in (
+        ("JAVA_HOME", home and f"{home}/bin/java"),
+        ("PATH", shutil.which("java")),
+    ):
         if not java:
             continue
         told = dict[str, str]()
-        with contextlib.suppress(OSError):  # Java itself tells its true home: `java` on PATH is often a link or a stub
+        with contextlib.suppress(
+            OSError
+        ):  # Java itself tells its true home: `java` on PATH is often a link or a stub
             command = [java, "-XshowSettings:properties", "-version"]
-            told = dict(_PROPERTY.findall(subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stderr))
+            told = dict(
+                _PROPERTY.findall(
+                    subprocess.run(
+                        command, capture_output=True, text=True, timeout=60, check=False
+                    ).stderr
+                )
+            )
         version = told.get("java.specification.version")
         if version in _VERSIONS and "java.home" in told:
             return Path(told["java.home"])
@@ -62,7 +73,10 @@ def java_from_wheel() -> Path | None:
         return None
     real = Path(spec.origin).parent / "java-runtime" / "bin" / "java"
     home = STATE / "java"
-    trust = next((f"-Djavax.net.ssl.trustStore={store} " for store in _TRUST_STORES if Path(store).exists()), "")
+    trust = next(
+        (f"-Djavax.net.ssl.trustStore={store} " for store in _TRUST_STORES if Path(store).exists()),
+        "",
+    )
     script = _SCRIPT.format(java=shlex.quote(str(real)), trust=trust)
     wrapper = home / "bin" / "java"
     if not wrapper.exists() or wrapper.read_text() != script:

@@ -49,7 +49,9 @@ def wait_until(holds: Callable[[], bool], seconds: float) -> None:
     """Returns when this holds, or after so many seconds."""
     deadline = time.monotonic() + seconds
     while not holds() and time.monotonic() < deadline:
-        time.sleep(0.05)  # between two looks at another process; nothing is assumed of the time that passes
+        time.sleep(
+            0.05
+        )  # between two looks at another process; nothing is assumed of the time that passes
 
 
 def identify(pid: int) -> Process | None:
@@ -61,7 +63,10 @@ def identify(pid: int) -> Process | None:
 def process_space() -> str | None:
     """The place in which a pid names one process: the machine's boot, its pid namespace and the user. Linux only."""
     try:
-        boot, namespace = Path("/proc/sys/kernel/random/boot_id").read_text().strip(), Path("/proc/self/ns/pid").readlink()
+        boot, namespace = (
+            Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+            Path("/proc/self/ns/pid").readlink(),
+        )
     except OSError:
         return None
     return f"{boot} {namespace} {os.getuid()}"
@@ -114,7 +119,13 @@ def port_is_free(port: int) -> bool:
 
 
 @contextlib.contextmanager
-def hold_lock(path: Path, *, shared: bool = False, seconds: float = math.inf, refusal: LakehouseError | None = None) -> Iterator[IO[str]]:
+def hold_lock(
+    path: Path,
+    *,
+    shared: bool = False,
+    seconds: float = math.inf,
+    refusal: LakehouseError | None = None,
+) -> Iterator[IO[str]]:
     """Holds a lock, alone or together with all others who share it; the kernel frees it when this process dies.
 
     Raises:
@@ -144,4 +155,6 @@ def take_lock(file: IO[str], *, shared: bool = False, seconds: float = math.inf)
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 raise
-        time.sleep(0.05)  # between two tries of a lock whose wait must be bounded, which flock itself cannot
+        time.sleep(
+            0.05
+        )  # between two tries of a lock whose wait must be bounded, which flock itself cannot

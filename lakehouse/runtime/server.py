@@ -31,7 +31,9 @@ from lakehouse.runtime.spark_settings import scratch_folder, server_conf, write_
 from lakehouse.runtime.supervisor import Supervised, supervise
 
 TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
-_START_SECONDS = 120  # it takes 5 s on 2 free cores; CI machines under load were seen to need ten times that
+_START_SECONDS = (
+    120  # it takes 5 s on 2 free cores; CI machines under load were seen to need ten times that
+)
 _END_SECONDS = 15
 _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 30.0
@@ -67,7 +69,9 @@ def stop(settings: Settings) -> bool:
 
 
 @contextlib.contextmanager
-def supervised(settings: Settings, tell: Callable[[str], None] = lambda _line: None) -> Iterator[threading.Thread]:
+def supervised(
+    settings: Settings, tell: Callable[[str], None] = lambda _line: None
+) -> Iterator[threading.Thread]:
     """A running server for as long as the block lasts: brought back with the same token when it dies, ended at the end.
 
     A server that `start` brought up before is used, and left as it was found. `tell` gets a sentence for each thing that
@@ -122,7 +126,9 @@ class _SupervisedServer:
             if time.monotonic() - since > _STEADY_SECONDS:
                 pause = _FIRST_PAUSE_SECONDS
             log = folder(self._settings) / "server.log"
-            self._tell(f"Spark Connect server died; starting it again in {pause:.0f} s (log: {log})")
+            self._tell(
+                f"Spark Connect server died; starting it again in {pause:.0f} s (log: {log})"
+            )
             if self.ended.wait(pause):
                 return
             pause, since = min(2 * pause, _LONGEST_PAUSE_SECONDS), time.monotonic()
@@ -132,7 +138,9 @@ class _SupervisedServer:
             except LakehouseError as error:
                 self._tell(str(error))
             else:
-                self._tell(f"Spark Connect server up again at localhost:{self._settings.spark_port}")
+                self._tell(
+                    f"Spark Connect server up again at localhost:{self._settings.spark_port}"
+                )
 
     def launch(self, token: str | None = None) -> None:
         """A new server, in the place of one that was launched here before."""
@@ -142,7 +150,9 @@ class _SupervisedServer:
         self.process = wait_until_running(self._settings, abandoned=self.ended.is_set).process
 
 
-def wait_until_running(settings: Settings, *, abandoned: Callable[[], bool] = lambda: False) -> ServerState:
+def wait_until_running(
+    settings: Settings, *, abandoned: Callable[[], bool] = lambda: False
+) -> ServerState:
     """The state of the server just launched, once its port answers.
 
     Raises:
@@ -153,9 +163,17 @@ def wait_until_running(settings: Settings, *, abandoned: Callable[[], bool] = la
         late = time.monotonic() > deadline
         if late or state.condition in ("died", "stopped") or abandoned():
             clear(settings)
-            what = f"did not answer at port {settings.spark_port} within {_START_SECONDS} s" if late else "ended while it started"
-            raise Broken(f"the Spark Connect server {what}; the end of {state.log}:\n{tail(state.log)}")
-        time.sleep(0.1)  # between two looks at another process; nothing is assumed of the time that passes
+            what = (
+                f"did not answer at port {settings.spark_port} within {_START_SECONDS} s"
+                if late
+                else "ended while it started"
+            )
+            raise Broken(
+                f"the Spark Connect server {what}; the end of {state.log}:\n{tail(state.log)}"
+            )
+        time.sleep(
+            0.1
+        )  # between two looks at another process; nothing is assumed of the time that passes
     return state
 
 
@@ -176,7 +194,9 @@ def read_token(settings: Settings) -> str | None:
     return None
 
 
-def launch(settings: Settings, *, is_supervised: bool, token: str | None = None) -> Supervised | None:
+def launch(
+    settings: Settings, *, is_supervised: bool, token: str | None = None
+) -> Supervised | None:
     """A JVM on its way to serve, its token in a file for the owner of the lake; the caller waits with `wait_until_running`.
 
     If it is supervised, it ends with this process, and is given back; else it stays. Without a token it gets a fresh one, and the log
@@ -194,7 +214,11 @@ def launch(settings: Settings, *, is_supervised: bool, token: str | None = None)
     write_conf(here / "conf", server_conf(settings, jars.fetch()))
     spark_home = jars.spark_home()
     environment = {
-        **{name: value for name, value in os.environ.items() if name not in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")},
+        **{
+            name: value
+            for name, value in os.environ.items()
+            if name not in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
+        },
         "JAVA_HOME": str(find_java()),
         "SPARK_HOME": str(spark_home),
         "SPARK_CONF_DIR": str(here / "conf"),
@@ -209,12 +233,20 @@ def launch(settings: Settings, *, is_supervised: bool, token: str | None = None)
             launched = supervise(command, cwd=here, env=environment, output=log)
         else:
             launched = subprocess.Popen(
-                command, cwd=here, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                command,
+                cwd=here,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
     write_private(here / "token", token)
     process = identify(launched.pid)
     if process is None:
-        raise Broken(f"the Spark Connect server ended at once; the end of its log:\n{tail(log_path)}")
+        raise Broken(
+            f"the Spark Connect server ended at once; the end of its log:\n{tail(log_path)}"
+        )
     remember(settings, process, supervisor=identify(os.getpid()) if is_supervised else None)
     return launched if isinstance(launched, Supervised) else None
 
@@ -222,7 +254,9 @@ def launch(settings: Settings, *, is_supervised: bool, token: str | None = None)
 def check_port_is_free(settings: Settings) -> None:
     """Refuses a Spark port that somebody else listens on."""
     if not port_is_free(settings.spark_port):
-        raise Refused(f"port {settings.spark_port}, the Spark Connect server's, is taken; set LAKEHOUSE_SPARK_PORT to a free one")
+        raise Refused(
+            f"port {settings.spark_port}, the Spark Connect server's, is taken; set LAKEHOUSE_SPARK_PORT to a free one"
+        )
 
 
 def tail(log: Path) -> str:

@@ -36,7 +36,9 @@ class ServerState:
     @property
     def pid(self) -> int | None:
         """The JVM's process id, if it lives."""
-        return self.process.pid if self.process and self.condition in ("running", "starting") else None
+        return (
+            self.process.pid if self.process and self.condition in ("running", "starting") else None
+        )
 
 
 def folder(settings: Settings) -> Path:
@@ -58,9 +60,18 @@ def status(settings: Settings) -> ServerState:
     if process.is_alive:
         condition: Condition = "running" if port_answers(port) else "starting"
     else:
-        condition = "stopped" if kept["keeper"] and supervisor is None else "died"  # its supervisor was killed
+        condition = (
+            "stopped" if kept["keeper"] and supervisor is None else "died"
+        )  # its supervisor was killed
     told = kept.get("storage")
-    return ServerState(condition=condition, port=port, log=log, storage=told, process=process, supervisor=supervisor)
+    return ServerState(
+        condition=condition,
+        port=port,
+        log=log,
+        storage=told,
+        process=process,
+        supervisor=supervisor,
+    )
 
 
 def check_serves(settings: Settings, state: ServerState) -> None:
@@ -80,4 +91,7 @@ def check_serves(settings: Settings, state: ServerState) -> None:
 def remember(settings: Settings, process: Process, supervisor: Process | None) -> None:
     """Writes down the server just launched, for `status`."""
     known = {"process": asdict(process), "keeper": asdict(supervisor) if supervisor else None}
-    write_private(folder(settings) / "pid", json.dumps({**known, "port": settings.spark_port, "storage": storage_of(settings)}))
+    write_private(
+        folder(settings) / "pid",
+        json.dumps({**known, "port": settings.spark_port, "storage": storage_of(settings)}),
+    )

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from lakehouse.core.settings import Settings, s3_endpoint, s3_region
 
-CONNECT_PORT = 15002  # of an sc:// address without one. Source: Spark's client connection string, "port"
+CONNECT_PORT = (
+    15002  # of an sc:// address without one. Source: Spark's client connection string, "port"
+)
 _DEFAULT_REGION = "us-east-1"
 _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
@@ -28,9 +30,15 @@ def server_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
 
 def session_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
     """Confs of a session with a driver of its own, for `local[N]` and `spark://…`."""
-    conf = {"spark.master": settings.spark, **_driver_conf(settings, jars), "spark.driver.extraJavaOptions": "-Duser.timezone=UTC"}
+    conf = {
+        "spark.master": settings.spark,
+        **_driver_conf(settings, jars),
+        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
+    }
     if settings.spark.startswith("spark://"):
-        conf["spark.jars"] = ",".join(str(jar) for jar in jars)  # executors have none of the driver's class path
+        conf["spark.jars"] = ",".join(
+            str(jar) for jar in jars
+        )  # executors have none of the driver's class path
     else:
         conf |= {"spark.local.dir": str(scratch_folder(settings)), **_LOOPBACK}
     return conf
@@ -61,7 +69,10 @@ def storage_of(settings: Settings) -> str:
 def write_conf(folder: Path, conf: Mapping[str, str]) -> None:
     """A folder for SPARK_CONF_DIR with these confs, for their owner only, and logging of warnings only."""
     folder.mkdir(exist_ok=True)
-    write_private(folder / "spark-defaults.conf", "".join(f"{name} {value}\n" for name, value in conf.items()).replace("\\", "\\\\"))
+    write_private(
+        folder / "spark-defaults.conf",
+        "".join(f"{name} {value}\n" for name, value in conf.items()).replace("\\", "\\\\"),
+    )
     shutil.copyfile(Path(__file__).with_name("log4j2.properties"), folder / "log4j2.properties")
 
 

@@ -49,17 +49,25 @@ class Supervised:
                 os.killpg(supervisor.pid, signal.SIGKILL)
 
 
-def supervise(command: Sequence[str | Path], *, cwd: Path, env: Mapping[str, str], output: IO[bytes]) -> Supervised:
+def supervise(
+    command: Sequence[str | Path], *, cwd: Path, env: Mapping[str, str], output: IO[bytes]
+) -> Supervised:
     """The command, started under a supervisor; it ends with `Supervised.end`, or with this process."""
     words, pipe = [sys.executable, "-m", "lakehouse.runtime.supervisor", *command], subprocess.PIPE
-    return Supervised(subprocess.Popen(words, cwd=cwd, env=env, stdin=pipe, stdout=pipe, stderr=output, start_new_session=True))
+    return Supervised(
+        subprocess.Popen(
+            words, cwd=cwd, env=env, stdin=pipe, stdout=pipe, stderr=output, start_new_session=True
+        )
+    )
 
 
 def main(command: list[str]) -> int:
     """The command's own exit code if it ended by itself, 0 if it was ended. Must be called as the leader of a process group."""
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, preexec_fn=_as_child)
+    child = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=sys.stderr, preexec_fn=_as_child
+    )
     print(child.pid, flush=True)
     while (code := child.poll()) is None:
         readable, _, _ = select.select([0], [], [], 0.2)
@@ -71,7 +79,10 @@ def main(command: list[str]) -> int:
             code = 0
             break
     else:
-        _log(f"the command ended by itself with exit code {code}" + (f" (signal {signal.Signals(-code).name})" if code < 0 else ""))
+        _log(
+            f"the command ended by itself with exit code {code}"
+            + (f" (signal {signal.Signals(-code).name})" if code < 0 else "")
+        )
     for pid in group_members(os.getpgrp()):
         if pid != os.getpid():
             with contextlib.suppress(ProcessLookupError):

@@ -74,14 +74,24 @@ weather = Table(
 def _reference(name: str, schema: str, **words: Any) -> Table:
     """A table that each landed file replaces as a whole; its first column is its key."""
     required = (schema.partition(" ")[0],)
-    source = Landing(prefix=f"landing/reference/{name}/", format="csv", schema=schema, required=required, null_value="NA")
+    source = Landing(
+        prefix=f"landing/reference/{name}/",
+        format="csv",
+        schema=schema,
+        required=required,
+        null_value="NA",
+    )
     return Table(key=f"bronze/{name}", source=source, write=Overwrite(), **words)
 
 
 planes = _reference(
     "planes",
     "tailnum STRING, year INT, type STRING, manufacturer STRING, model STRING, engines INT, seats INT, speed INT, engine STRING",
-    column_descriptions={"year": "year of manufacture", "speed": "average cruising speed in miles per hour", "seats": "seats at most"},
+    column_descriptions={
+        "year": "year of manufacture",
+        "speed": "average cruising speed in miles per hour",
+        "seats": "seats at most",
+    },
     description="Planes by tail number, as in the newest file; a fifth of the tail numbers that flew are not among them.",
 )
 airports = _reference(
@@ -95,4 +105,8 @@ airports = _reference(
     },
     description="Airports by FAA code, as in the newest file; altitude in feet, time zone in hours from UTC.",
 )
-airlines = _reference("airlines", "carrier STRING, name STRING", description="Airlines by carrier code, as in the newest file.")
+airlines = _reference(
+    "airlines",
+    "carrier STRING, name STRING",
+    description="Airlines by carrier code, as in the newest file.",
+)

@@ -65,7 +65,14 @@ def route_delays(flights: DataFrame, weather: DataFrame) -> DataFrame:
     Weather is that of the flights that departed: `observed_count` of them have an observation, `wet_count` of these with precipitation.
     Delays are minutes, early ones negative; wind is in miles per hour, visibility in miles.
     """
-    seen = weather.select("origin", F.col("observed_at").alias("departure_hour"), "observed_at", "precip", "wind_speed", "visib")
+    seen = weather.select(
+        "origin",
+        F.col("observed_at").alias("departure_hour"),
+        "observed_at",
+        "precip",
+        "wind_speed",
+        "visib",
+    )
     departures = flights.withColumn("departure_hour", F.date_trunc("hour", "departed_at"))
     return (
         departures.join(seen, ["origin", "departure_hour"], "left")
@@ -89,5 +96,8 @@ def route_delays(flights: DataFrame, weather: DataFrame) -> DataFrame:
 
 def _average(name: str) -> Column:
     """Null where there is nothing to average. Decimals, so that no order of adding changes a digit."""
-    total, count = F.sum(name).cast("DECIMAL(18,5)"), F.nullif(F.count(name), F.lit(0)).cast("DECIMAL(10,0)")
+    total, count = (
+        F.sum(name).cast("DECIMAL(18,5)"),
+        F.nullif(F.count(name), F.lit(0)).cast("DECIMAL(10,0)"),
+    )
     return (total / count).cast("DECIMAL(10,2)")

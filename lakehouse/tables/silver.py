@@ -25,7 +25,11 @@ _MEASURES = {
     write=Merge(keys=("flight_id",), order_by=("event_time", "event_rank")),
     compaction=Compaction(min_small_files=12),
     fresh_within_hours=24,
-    column_descriptions={**bronze.flight_events.column_descriptions, "status": "the last thing that happened", "event_time": "when (UTC)"},
+    column_descriptions={
+        **bronze.flight_events.column_descriptions,
+        "status": "the last thing that happened",
+        "event_time": "when (UTC)",
+    },
 )
 def flights(flight_events: DataFrame) -> DataFrame:
     """One row per flight, its latest known state: right under late, repeated and out-of-order events.
@@ -35,7 +39,15 @@ def flights(flight_events: DataFrame) -> DataFrame:
     return flight_events.select(
         *("flight_id", "flight_date", "carrier", "flight", "tailnum", "origin", "dest", "distance"),
         F.col("event_type").alias("status"),
-        *("cancelled", "scheduled_departure", "departed_at", "arrived_at", "dep_delay", "arr_delay", "air_time"),
+        *(
+            "cancelled",
+            "scheduled_departure",
+            "departed_at",
+            "arrived_at",
+            "dep_delay",
+            "arr_delay",
+            "air_time",
+        ),
         *("event_time", "event_rank"),
     )
 
@@ -46,7 +58,10 @@ def flights(flight_events: DataFrame) -> DataFrame:
     write=Merge(keys=("origin", "observed_at"), order_by=("source_file", "source_line")),
     compaction=Compaction(min_small_files=6),
     fresh_within_hours=24,
-    column_descriptions={**bronze.weather.column_descriptions, "observed_at": "the hour of the observation (UTC)"},
+    column_descriptions={
+        **bronze.weather.column_descriptions,
+        "observed_at": "the hour of the observation (UTC)",
+    },
 )
 def weather(weather: DataFrame) -> DataFrame:
     """One row per airport and hour (UTC), in numbers, null where a value is missing; the last one sent counts.
@@ -56,7 +71,10 @@ def weather(weather: DataFrame) -> DataFrame:
     return weather.select(
         "origin",
         F.col("time_hour").alias("observed_at"),
-        *[F.expr(f"try_cast({name} AS {type_name})").alias(name) for name, type_name in _MEASURES.items()],
+        *[
+            F.expr(f"try_cast({name} AS {type_name})").alias(name)
+            for name, type_name in _MEASURES.items()
+        ],
         F.col("_source_file").alias("source_file"),
         F.col("_source_line").alias("source_line"),
     )

@@ -87,27 +87,40 @@ def corpus() -> Iterator[Landed]:
     for name, (line, row) in CSV_LINES.items():
         last = 4 + len(line.replace(b"\r\n", b"\n").replace(b"\r", b"\n").splitlines()) - 1
         rows = {2: good, last: good} | ({} if row is None else {3: row})
-        yield csv_file(name, HEADER + b"\nZ,7,z\n" + line + b"\nZ,7,z\n", rows, *([] if row else [3]))
+        yield csv_file(
+            name, HEADER + b"\nZ,7,z\n" + line + b"\nZ,7,z\n", rows, *([] if row else [3])
+        )
     yield from _whole_files()
     yield from _of_rows()
 
 
 def _whole_files() -> list[Landed]:
     line, row = b'{"id":1}\n', {1: (1, None, None, None)}
-    one, two = json_file("one", line, row), json_file("several members", b"", {**row, 2: (1, None, None, None)})
+    one, two = (
+        json_file("one", line, row),
+        json_file("several members", b"", {**row, 2: (1, None, None, None)}),
+    )
     packed = gzip.compress(line, mtime=0)
     record = b"A,1,x\n"
     return [
         one,
         one.packed(),
         json_file("marked", b"\xef\xbb\xbf" + line, row),
-        json_file("carriage returns", b'{"id":1}\r\r{"id":2}', {1: (1, None, None, None), 3: (2, None, None, None)}),
+        json_file(
+            "carriage returns",
+            b'{"id":1}\r\r{"id":2}',
+            {1: (1, None, None, None), 3: (2, None, None, None)},
+        ),
         json_file("empty", b"", {}).unread("it holds no record"),
         json_file("blank", b"\n \r\n\t", {}).unread("it holds no record"),
-        json_file("UTF-16 with its mark", '{"id":1}'.encode("utf-16"), {}).unread("byte order mark of UTF-16"),
+        json_file("UTF-16 with its mark", '{"id":1}'.encode("utf-16"), {}).unread(
+            "byte order mark of UTF-16"
+        ),
         two.packed(packed + packed),
         json_file("padded", b"", row).packed(packed + b"\0" * 20),
-        json_file("damaged", b"", {}).unread("gzip is damaged").packed(packed[:-5] + b"\0" + packed[-4:]),
+        json_file("damaged", b"", {})
+        .unread("gzip is damaged")
+        .packed(packed[:-5] + b"\0" + packed[-4:]),
         json_file("cut gzip", b"", {}).unread("gzip is damaged").packed(packed[:-1]),
         json_file("empty gzip", b"", {}).unread("it is empty").packed(b""),
         json_file("no gzip", b"", {}).unread("gzip is damaged").packed(line),
@@ -119,14 +132,24 @@ def _whole_files() -> list[Landed]:
         csv_file("no header", record, {}).unread("its header is 'A,1,x'"),
         csv_file("another order", b"code,name,n\n" + record, {}).unread("its header is"),
         csv_file("empty", b"", {}).unread("it has no header"),
-        csv_file("open quote", HEADER + b'\nA,1,x\nB,2,"y\nC,3,z\n', {}).unread("the quote that opens in line 3 is never closed"),
-        csv_file("single quote inside", HEADER + b'\nA,1,x\nB,2,"y"z\nC,3,z\n', {}).unread("opens in line 3 is closed in line 3 before"),
-        csv_file("open quote closed by another", HEADER + b'\nA,1,x\nB,2,"y\nC,3,"z"\n', {}).unread("opens in line 3 is closed in line 4"),
+        csv_file("open quote", HEADER + b'\nA,1,x\nB,2,"y\nC,3,z\n', {}).unread(
+            "the quote that opens in line 3 is never closed"
+        ),
+        csv_file("single quote inside", HEADER + b'\nA,1,x\nB,2,"y"z\nC,3,z\n', {}).unread(
+            "opens in line 3 is closed in line 3 before"
+        ),
+        csv_file("open quote closed by another", HEADER + b'\nA,1,x\nB,2,"y\nC,3,"z"\n', {}).unread(
+            "opens in line 3 is closed in line 4"
+        ),
     ]
 
 
 def _of_rows() -> list[Landed]:
-    rows: list[dict[str, object]] = [{"id": 1, "state": "x"}, {"id": None, "state": "y"}, {"id": 3, "state": None}]
+    rows: list[dict[str, object]] = [
+        {"id": 1, "state": "x"},
+        {"id": None, "state": "y"},
+        {"id": 3, "state": None},
+    ]
     loaded, bomb = {1: (1, "x"), 3: (3, None)}, [{"id": 1, "state": "x" * 10_000}] * 300
     files: list[Landed] = []
     for format, write in {"parquet": _parquet, "avro": _avro}.items():
@@ -139,8 +162,15 @@ def _of_rows() -> list[Landed]:
             rows_file(format, "bomb", write(bomb), {}).unread(unpacked),
             rows_file(format, "bomb in parts", write(bomb, "snappy"), {}).unread(unpacked),
         ]
-    by_differences = _parquet(bomb, use_dictionary=False, column_encoding={"state": "DELTA_BYTE_ARRAY"})
-    return [*files, rows_file("parquet", "bomb of differences", by_differences, {}).unread("it unpacks to more than")]
+    by_differences = _parquet(
+        bomb, use_dictionary=False, column_encoding={"state": "DELTA_BYTE_ARRAY"}
+    )
+    return [
+        *files,
+        rows_file("parquet", "bomb of differences", by_differences, {}).unread(
+            "it unpacks to more than"
+        ),
+    ]
 
 
 def _parquet(rows: Sequence[Mapping[str, object]], codec: str = "zstd", **options: Any) -> bytes:
@@ -150,6 +180,9 @@ def _parquet(rows: Sequence[Mapping[str, object]], codec: str = "zstd", **option
 
 
 def _avro(rows: Sequence[Mapping[str, object]], codec: str = "deflate") -> bytes:
-    file, fields = BytesIO(), [{"name": "id", "type": ["null", "long"]}, {"name": "state", "type": ["null", "string"]}]
+    file, fields = (
+        BytesIO(),
+        [{"name": "id", "type": ["null", "long"]}, {"name": "state", "type": ["null", "string"]}],
+    )
     fastavro.writer(file, {"type": "record", "name": "row", "fields": fields}, rows, codec=codec)
     return file.getvalue()

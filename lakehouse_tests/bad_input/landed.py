@@ -18,18 +18,39 @@ if TYPE_CHECKING:
 
 JSON = Table(
     key="bronze/json",
-    source=Landing(prefix="landing/json/", format="json", schema="id BIGINT, at TIMESTAMP, state STRING, x DOUBLE", required=("id",)),
+    source=Landing(
+        prefix="landing/json/",
+        format="json",
+        schema="id BIGINT, at TIMESTAMP, state STRING, x DOUBLE",
+        required=("id",),
+    ),
     write=Append(),
 )
 CSV = Table(
     key="bronze/csv",
-    source=Landing(prefix="landing/csv/", format="csv", schema="code STRING, n INT, name STRING", null_value="NA", required=("code",)),
+    source=Landing(
+        prefix="landing/csv/",
+        format="csv",
+        schema="code STRING, n INT, name STRING",
+        null_value="NA",
+        required=("code",),
+    ),
     write=Append(),
 )
 # A file of these may unpack to 1 MB.
-_ROWS = Landing(prefix="landing/x/", format="avro", schema="id BIGINT, state STRING", required=("id",), max_file_bytes=250_000)
+_ROWS = Landing(
+    prefix="landing/x/",
+    format="avro",
+    schema="id BIGINT, state STRING",
+    required=("id",),
+    max_file_bytes=250_000,
+)
 ROWS = {
-    format: Table(key=f"bronze/{format}", source=replace(_ROWS, prefix=f"landing/{format}/", format=format), write=Append())
+    format: Table(
+        key=f"bronze/{format}",
+        source=replace(_ROWS, prefix=f"landing/{format}/", format=format),
+        write=Append(),
+    )
     for format in ("parquet", "avro")
 }
 HEADER = b"code,n,name"
@@ -53,7 +74,11 @@ class Landed:
 
     def packed(self, data: bytes | None = None) -> "Landed":
         """The same file as gzip, or as these bytes."""
-        return replace(self, name=f"{self.name}.gz", data=gzip.compress(self.data, mtime=0) if data is None else data)
+        return replace(
+            self,
+            name=f"{self.name}.gz",
+            data=gzip.compress(self.data, mtime=0) if data is None else data,
+        )
 
     def unread(self, problem: str) -> "Landed":
         """The same file, of which nothing can be read."""
@@ -62,17 +87,29 @@ class Landed:
 
 def json_file(name: str, data: bytes, rows: dict[int, type_of_row], *bad_lines: int) -> Landed:
     """A file of JSON lines."""
-    return Landed(table=JSON, name=f"{name}.json", data=data, rows=rows, bad_lines=frozenset(bad_lines))
+    return Landed(
+        table=JSON, name=f"{name}.json", data=data, rows=rows, bad_lines=frozenset(bad_lines)
+    )
 
 
 def csv_file(name: str, data: bytes, rows: dict[int, type_of_row], *bad_lines: int) -> Landed:
     """A file of CSV, its header in its data."""
-    return Landed(table=CSV, name=f"{name}.csv", data=data, rows=rows, bad_lines=frozenset(bad_lines))
+    return Landed(
+        table=CSV, name=f"{name}.csv", data=data, rows=rows, bad_lines=frozenset(bad_lines)
+    )
 
 
-def rows_file(format: str, name: str, data: bytes, rows: dict[int, type_of_row], *bad_lines: int) -> Landed:
+def rows_file(
+    format: str, name: str, data: bytes, rows: dict[int, type_of_row], *bad_lines: int
+) -> Landed:
     """A file of Parquet or Avro, whose rows are numbered from 1."""
-    return Landed(table=ROWS[format], name=f"{name}.{format}", data=data, rows=rows, bad_lines=frozenset(bad_lines))
+    return Landed(
+        table=ROWS[format],
+        name=f"{name}.{format}",
+        data=data,
+        rows=rows,
+        bad_lines=frozenset(bad_lines),
+    )
 
 
 def differences(lake: Lake, spark: "SparkSession", files: Sequence[Landed]) -> list[str]:
@@ -84,19 +121,28 @@ def differences(lake: Lake, spark: "SparkSession", files: Sequence[Landed]) -> l
         for place, file in enumerate(own):
             lake.store.put(name := f"{table.source.prefix}{file.name}", file.data)
             # Of one time, a file and the same one packed would be one that a person packed.
-            os.utime(Path(lake.settings.root, name), ns=(0, (1_600_000_000_000 + place) * 1_000_000))
+            os.utime(
+                Path(lake.settings.root, name), ns=(0, (1_600_000_000_000 + place) * 1_000_000)
+            )
         outcome = write_table(lake, spark, table)
         aside = {each.name: each.why for each in outcome.set_aside}
         rows = _by_file(lake, table.key, "_source_file", "_source_line", *table.source.column_names)
         lines = _by_file(lake, f"quarantine/{table.key}", "source_file", "line")
         for file in own:
             path = f"{table.source.prefix}{file.name}"
-            found += _differences(file, rows.pop(path, []), lines.pop(path, []), aside.pop(file.name, ""))
-        found += [f"{name}: in the table or in quarantine, and never landed" for name in (*rows, *lines, *aside)]
+            found += _differences(
+                file, rows.pop(path, []), lines.pop(path, []), aside.pop(file.name, "")
+            )
+        found += [
+            f"{name}: in the table or in quarantine, and never landed"
+            for name in (*rows, *lines, *aside)
+        ]
     return found
 
 
-def _differences(file: Landed, rows: list[type_of_row], lines: list[type_of_row], why: str) -> Iterable[str]:
+def _differences(
+    file: Landed, rows: list[type_of_row], lines: list[type_of_row], why: str
+) -> Iterable[str]:
     loaded = {row[0]: row[1:] for row in rows}
     bad = sorted(line for (line,) in lines if line is not None)
     if len(loaded) != len(rows):
@@ -115,6 +161,9 @@ def _by_file(lake: Lake, key: str, *columns: str) -> dict[str, list[type_of_row]
     if lake.facts(key) is None:
         return found
     table = DeltaTable(lake.settings.table_uri(key)).to_pyarrow_table(columns=[*columns])
-    for row in sorted(zip(*(column.to_pylist() for column in table.columns), strict=True), key=lambda row: (row[0], row[1] or 0)):
+    for row in sorted(
+        zip(*(column.to_pylist() for column in table.columns), strict=True),
+        key=lambda row: (row[0], row[1] or 0),
+    ):
         found.setdefault(row[0], []).append(row[1:])
     return found

@@ -26,17 +26,30 @@ FIGURES = (
     growth("scan", [(10, 1.0), (100, 100.0), (1_000, 10_000.0)], size_of="files"),
     Figure(name="rows lost", value=1, at_most=0, holds_at_any_size=True),
 )
-RECORD = Record(benchmark="throughput", command="make bench ONLY=throughput", figures=FIGURES, seconds=61.5, busy=0.5)
+RECORD = Record(
+    benchmark="throughput",
+    command="make bench ONLY=throughput",
+    figures=FIGURES,
+    seconds=61.5,
+    busy=0.5,
+)
 
 
 def test_whatever_a_record_misses_stands_under_a_promise_with_its_reason() -> None:
     reasons = {row.name: row.shortfall for row in ROWS}
-    missed = [(name, figure) for name, record in recorded().items() for figure in record.figures if figure.met is False]
+    missed = [
+        (name, figure)
+        for name, record in recorded().items()
+        for figure in record.figures
+        if figure.met is False
+    ]
     assert [(name, figure.name) for name, figure in missed if not reasons.get(figure.row)] == []
 
 
 @pytest.mark.parametrize("benchmark", WITHOUT_SPARK, ids=lambda benchmark: benchmark.name)
-def test_a_benchmark_without_spark_runs_in_a_second(benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_benchmark_without_spark_runs_in_a_second(
+    benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Benchmarks with Spark: `test_with_spark.py`."""
     monkeypatch.setattr(os, "environ", os.environ.copy())
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
@@ -48,7 +61,10 @@ def test_a_benchmark_without_spark_runs_in_a_second(benchmark: Benchmark, monkey
 def test_every_benchmark_measures_for_a_row_that_is_there_and_every_row_has_a_benchmark() -> None:
     named = {name for row in ROWS for name in row.benchmark.split(",")}
     assert named - set(NAMES) == {"study"}
-    assert {figure.row for record in recorded().values() for figure in record.figures} <= {"", *(row.name for row in ROWS)}
+    assert {figure.row for record in recorded().values() for figure in record.figures} <= {
+        "",
+        *(row.name for row in ROWS),
+    }
 
 
 def test_a_function_in_a_process_of_its_own_gives_its_value() -> None:
@@ -67,10 +83,18 @@ def test_the_interval_of_a_median_leaves_out_what_chance_explains() -> None:
     assert [interval(range(1, count + 1)) for count in (1, 5, 11)] == [(1, 1), (1, 5), (2, 10)]
 
 
-def test_a_missed_goal_is_an_exit_code_and_in_a_smoke_run_only_where_size_does_not_matter(capsys: pytest.CaptureFixture[str]) -> None:
-    exits = [(tell(figures), tell(figures, smoke=True)) for figures in (FIGURES[:3], FIGURES[3:], FIGURES[:2])]
+def test_a_missed_goal_is_an_exit_code_and_in_a_smoke_run_only_where_size_does_not_matter(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    exits = [
+        (tell(figures), tell(figures, smoke=True))
+        for figures in (FIGURES[:3], FIGURES[3:], FIGURES[:2])
+    ]
     assert exits == [(1, 0), (1, 1), (0, 0)]
-    assert "P5  throughput: 2 times (0.500 times to 3 times, 3 runs; goal at least 1 times: met)" in capsys.readouterr().out
+    assert (
+        "P5  throughput: 2 times (0.500 times to 3 times, 3 runs; goal at least 1 times: met)"
+        in capsys.readouterr().out
+    )
 
 
 def test_the_page_is_written_from_records_alone(tmp_path: Path) -> None:
@@ -78,13 +102,29 @@ def test_the_page_is_written_from_records_alone(tmp_path: Path) -> None:
     save(recorded(folder)["throughput"], folder)  # what was read is what was written
     write_page(tmp_path)
     written = (tmp_path / "docs" / "benchmarks.md").read_text()
-    assert "| a compaction | 2 s |  | bare OPTIMIZE 2.50 s | 1 s to 3 s, 3 runs | [throughput](#runs) |" in written
+    assert (
+        "| a compaction | 2 s |  | bare OPTIMIZE 2.50 s | 1 s to 3 s, 3 runs | [throughput](#runs) |"
+        in written
+    )
     assert "| throughput | 2 times | at least 1 times: met |" in written
-    assert "| scan | 2 | at most 1.10: **missed** | 10 files: 1 s; 100 files: 100 s; 1,000 files: 10,000 s |" in written
-    assert "Not run: `make bench ONLY=read_slowdown` measures it." in written and "| not run |" in written
-    assert "| rows lost | 1 | at most 0: **missed** |" in written.partition("## Other measurements")[2]
-    assert f"| `make bench ONLY=throughput` | {RECORD.began} | 62 s |" in written and "others kept 50% of it busy" in written
-    assert (folder / "throughput.png").read_bytes().startswith(b"\x89PNG") and "(benchmarks/throughput.png)" in written
+    assert (
+        "| scan | 2 | at most 1.10: **missed** | 10 files: 1 s; 100 files: 100 s; 1,000 files: 10,000 s |"
+        in written
+    )
+    assert (
+        "Not run: `make bench ONLY=read_slowdown` measures it." in written
+        and "| not run |" in written
+    )
+    assert (
+        "| rows lost | 1 | at most 0: **missed** |" in written.partition("## Other measurements")[2]
+    )
+    assert (
+        f"| `make bench ONLY=throughput` | {RECORD.began} | 62 s |" in written
+        and "others kept 50% of it busy" in written
+    )
+    assert (folder / "throughput.png").read_bytes().startswith(
+        b"\x89PNG"
+    ) and "(benchmarks/throughput.png)" in written
 
 
 def test_the_page_in_the_docs_is_what_the_records_say() -> None:
@@ -92,20 +132,28 @@ def test_the_page_in_the_docs_is_what_the_records_say() -> None:
     assert (ROOT / "docs" / "benchmarks.md").read_text() == page(recorded(FOLDER))
 
 
-def test_a_name_that_is_not_known_is_refused_with_those_that_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_that_is_not_known_is_refused_with_those_that_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert runner.main(["throughput,thruput"]) == 2
-    assert f"benchmark 'thruput' is not known; accepted: {', '.join(NAMES)}" in capsys.readouterr().err
+    assert (
+        f"benchmark 'thruput' is not known; accepted: {', '.join(NAMES)}" in capsys.readouterr().err
+    )
 
 
 def test_the_time_left_is_that_of_the_runs_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "recorded", lambda: {"throughput": replace(RECORD, seconds=3_600)})
-    chosen = [benchmark for benchmark in BENCHMARKS if benchmark.name in ("throughput", "inventory")]
+    chosen = [
+        benchmark for benchmark in BENCHMARKS if benchmark.name in ("throughput", "inventory")
+    ]
     assert runner._left(chosen).startswith("about 61 min left, until ")
 
 
 def test_ctrl_c_stops_the_benchmark_and_its_servers_and_names_the_rest() -> None:
     command = [sys.executable, "-m", "benchmarks", "--smoke", "vacuum_lake,vacuum"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
         assert process.stdout is not None
         assert next(line for line in process.stdout if "1 of 2" in line)
         process.send_signal(signal.SIGINT)

@@ -23,7 +23,11 @@ def test_two_iterations_of_three_arms_leave_the_same_rows_and_a_page(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A merge of ours adds one file. So many readers lose what a compaction takes within two iterations."""
-    monkeypatch.setitem(cast("dict[str, Arm]", ARMS), "ours", replace(ARMS["ours"], policy=Compaction(reads_per_day=1e9)))
+    monkeypatch.setitem(
+        cast("dict[str, Arm]", ARMS),
+        "ours",
+        replace(ARMS["ours"], policy=Compaction(reads_per_day=1e9)),
+    )
     lake, spark, told = open_lake(settings), new_session(settings), list[str]()
 
     def tell(sentence: str) -> None:
@@ -38,7 +42,13 @@ def test_two_iterations_of_three_arms_leave_the_same_rows_and_a_page(
         except KeyboardInterrupt:
             assert [each.arm for each in run.iterations] == ["none"] * 2
     assert run.is_complete
-    assert [[arm for arm in PLAN.arms if f", {arm}:" in sentence] for sentence in told] == [[], ["none"], [], ["auto"], ["ours"]]
+    assert [[arm for arm in PLAN.arms if f", {arm}:" in sentence] for sentence in told] == [
+        [],
+        ["none"],
+        [],
+        ["auto"],
+        ["ours"],
+    ]
     of = {arm: [each for each in run.iterations if each.arm == arm] for arm in PLAN.arms}
     counts = [each.files for each in of["none"]]
     assert counts[0] < counts[1]
@@ -46,10 +56,14 @@ def test_two_iterations_of_three_arms_leave_the_same_rows_and_a_page(
     assert of["ours"][-1].files < counts[1]
     assert all(each.bytes_compacted == 0 for each in of["none"])
     rows = {
-        arm: spark.sql(f"SELECT count(*), sum(xxhash64(*) % 1000) FROM {path_table(settings.table_uri(f'silver/{arm}_1'))}").collect()
+        arm: spark.sql(
+            f"SELECT count(*), sum(xxhash64(*) % 1000) FROM {path_table(settings.table_uri(f'silver/{arm}_1'))}"
+        ).collect()
         for arm in PLAN.arms
     }
     assert rows["none"] == rows["auto"] == rows["ours"]
-    assert write_report(tmp_path / "study", page := tmp_path / "study.md") == ["50 rows a batch, on disk: 2 iterations, repetitions: 1"]
+    assert write_report(tmp_path / "study", page := tmp_path / "study.md") == [
+        "50 rows a batch, on disk: 2 iterations, repetitions: 1"
+    ]
     assert "| `ours`" in page.read_text()
     spark.stop()

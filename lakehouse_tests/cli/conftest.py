@@ -35,15 +35,23 @@ class Terminal:
 
     def run(self, *arguments: str, **environ: str) -> Result:
         """One command line, to its end."""
-        ours: dict[str, str | None] = {name: None for name in os.environ if name.startswith(("LAKEHOUSE_", "AWS_", "SPARK_"))}
+        ours: dict[str, str | None] = {
+            name: None for name in os.environ if name.startswith(("LAKEHOUSE_", "AWS_", "SPARK_"))
+        }
         # PySpark notes by this variable that its sessions are Connect's; one command may use the session that another opened.
         connect = {"SPARK_CONNECT_MODE_ENABLED": "1"}
-        return CliRunner(env={**ours, **connect, **self.environ, **environ}).invoke(commands, arguments, prog_name="lakehouse")
+        return CliRunner(env={**ours, **connect, **self.environ, **environ}).invoke(
+            commands, arguments, prog_name="lakehouse"
+        )
 
     def refused(self, *arguments: str, **environ: str) -> str:
         """The sentence of a command that is refused and shows nothing else."""
         result = self.run(*arguments, **environ)
-        assert (result.exit_code, result.stdout) == (2, ""), (arguments, result.stdout, result.stderr)
+        assert (result.exit_code, result.stdout) == (2, ""), (
+            arguments,
+            result.stdout,
+            result.stderr,
+        )
         return result.stderr
 
     def json(self, *arguments: str, exit_code: int = 0, **environ: str) -> Any:
@@ -69,7 +77,9 @@ def story(terminal: Terminal) -> type_of_story:
 def told(terminal: Terminal, story: type_of_story) -> Terminal:
     """The same lake with a table full of small files, one that was compacted, and one that is declared only."""
     small = [(f"d=1/small-{number}", 100 + number, 10) for number in range(3)]
-    story("bronze/orders").create(partition_by=["d"]).append(small).append([("d=2/alone", 500, 50), ("d=2/large", 4000, 400)])
+    story("bronze/orders").create(partition_by=["d"]).append(small).append(
+        [("d=2/alone", 500, 50), ("d=2/large", 4000, 400)]
+    )
     silver = story("silver/orders").create().append([("a", 100, 1)]).append([("b", 200, 2)])
     silver.optimize(["a", "b"], into=("c", 280, 3), user_metadata=json.dumps(PREDICTION))
     return terminal
@@ -87,5 +97,11 @@ def warehouse(tmp_path: Path) -> Path:
 
 PREDICTION: dict[str, Any] = {
     "compaction": "a mark of its own",
-    "plan": {"reason": "MERGEABLE_FILES", "sentence": "why it ran", "files_removed": 2, "files_added": 1, "bytes_removed": 300},
+    "plan": {
+        "reason": "MERGEABLE_FILES",
+        "sentence": "why it ran",
+        "files_removed": 2,
+        "files_added": 1,
+        "bytes_removed": 300,
+    },
 }

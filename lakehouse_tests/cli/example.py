@@ -2,11 +2,27 @@
 
 from typing import Any
 
-from lakehouse import SHORT_RETENTION_RISK, Append, Compaction, Landing, Merge, Overwrite, Prices, Table, Vacuum, table
+from lakehouse import (
+    SHORT_RETENTION_RISK,
+    Append,
+    Compaction,
+    Landing,
+    Merge,
+    Overwrite,
+    Prices,
+    Table,
+    Vacuum,
+    table,
+)
 
 orders = Table(
     key="bronze/orders",
-    source=Landing(prefix="landing/orders/", format="json", schema="id STRING, amount BIGINT, d STRING", required=("id",)),
+    source=Landing(
+        prefix="landing/orders/",
+        format="json",
+        schema="id STRING, amount BIGINT, d STRING",
+        required=("id",),
+    ),
     write=Append(partition_by=("d",)),
     compaction=Compaction(min_small_files=4, target_file_bytes=4096),
     prices=Prices(usd_per_vcpu_hour=1.1),
@@ -14,7 +30,12 @@ orders = Table(
 )
 
 
-@table(key="silver/orders", inputs=[orders], write=Merge(keys=("id",), order_by=("amount",)), compaction=Compaction(min_small_files=2))
+@table(
+    key="silver/orders",
+    inputs=[orders],
+    write=Merge(keys=("id",), order_by=("amount",)),
+    compaction=Compaction(min_small_files=2),
+)
 def latest_orders(orders: Any) -> Any:
     """One row per order."""
     return orders.select("id", "amount")

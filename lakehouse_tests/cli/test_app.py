@@ -25,7 +25,9 @@ EVERY = sorted(commands.commands)
         (ZeroDivisionError("oops"), "Broken", 1),
     ],
 )
-def test_each_error_has_its_exit_code_and_its_json(error: Exception, kind: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_error_has_its_exit_code_and_its_json(
+    error: Exception, kind: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     def fail() -> int:
         raise error
 
@@ -33,10 +35,16 @@ def test_each_error_has_its_exit_code_and_its_json(error: Exception, kind: str, 
     assert exit_code_of(fail, as_json=True) == code
     out, err = capsys.readouterr()
     told = json.loads(out)["error"]
-    assert (told["kind"], told["exit_code"], f"{kind}: {told['message']}" in err) == (kind, code, True)
+    assert (told["kind"], told["exit_code"], f"{kind}: {told['message']}" in err) == (
+        kind,
+        code,
+        True,
+    )
 
 
-def test_an_interrupted_command_exits_as_shells_expect(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_command_exits_as_shells_expect(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -45,7 +53,9 @@ def test_an_interrupted_command_exits_as_shells_expect(terminal: Terminal, monke
 
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, dg.DagsterExecutionInterruptedError])
-def test_an_interrupt_that_python_drops_comes_again(raised: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_that_python_drops_comes_again(
+    raised: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Collected:
         def __del__(self) -> None:
             raise raised
@@ -57,7 +67,9 @@ def test_an_interrupt_that_python_drops_comes_again(raised: type[BaseException],
             time.sleep(0.01)  # where an interrupt is raised
 
     monkeypatch.setattr(sys, "unraisablehook", interrupt_again)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a worker of a parallel run ignores it
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a worker of a parallel run ignores it
     try:
         with pytest.raises(KeyboardInterrupt):
             until_interrupted()
@@ -65,8 +77,13 @@ def test_an_interrupt_that_python_drops_comes_again(raised: type[BaseException],
         signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.parametrize("arguments", [("bogus",), ("plan", "--bogus"), ("compact",), ("history", "bronze/orders", "--limit", "0")])
-def test_misuse_is_refused_on_one_line_that_says_where_to_look(terminal: Terminal, arguments: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [("bogus",), ("plan", "--bogus"), ("compact",), ("history", "bronze/orders", "--limit", "0")],
+)
+def test_misuse_is_refused_on_one_line_that_says_where_to_look(
+    terminal: Terminal, arguments: tuple[str, ...]
+) -> None:
     result = terminal.refused(*arguments)
     assert result.startswith("Refused: ") and result.count("\n") == 1 and " -h" in result
     assert terminal.json(*arguments, exit_code=2)["error"]["exit_code"] == 2
@@ -81,16 +98,32 @@ def test_every_command_explains_itself_with_an_example(terminal: Terminal, name:
     assert name in terminal.run("-h").stdout
 
 
-def test_a_setting_that_is_not_accepted_stops_every_command_that_reads_settings(terminal: Terminal) -> None:
-    for arguments in (["tables"], ["health"], ["config"], ["server", "status"], ["up"], ["replay"], ["materialize"]):
-        assert "Refused: LAKEHOUSE_PORT is 'many'" in terminal.refused(*arguments, LAKEHOUSE_PORT="many")
+def test_a_setting_that_is_not_accepted_stops_every_command_that_reads_settings(
+    terminal: Terminal,
+) -> None:
+    for arguments in (
+        ["tables"],
+        ["health"],
+        ["config"],
+        ["server", "status"],
+        ["up"],
+        ["replay"],
+        ["materialize"],
+    ):
+        assert "Refused: LAKEHOUSE_PORT is 'many'" in terminal.refused(
+            *arguments, LAKEHOUSE_PORT="many"
+        )
     refused = terminal.run("tables", LAKEHOUSE_TABLES="no.such.package").stderr
-    assert refused.startswith("Refused: tables module no.such.package cannot be imported: ModuleNotFoundError")
+    assert refused.startswith(
+        "Refused: tables module no.such.package cannot be imported: ModuleNotFoundError"
+    )
     assert "LAKEHOUSE_TABLES" in refused
 
 
 def test_config_tells_where_each_value_comes_from_and_no_secret(terminal: Terminal) -> None:
-    secrets = dict.fromkeys(("AWS_SECRET_ACCESS_KEY", "AWS_SOMETHING_NEW", "SPARK_CONNECT_AUTHENTICATE_TOKEN"), "hush")
+    secrets = dict.fromkeys(
+        ("AWS_SECRET_ACCESS_KEY", "AWS_SOMETHING_NEW", "SPARK_CONNECT_AUTHENTICATE_TOKEN"), "hush"
+    )
     addresses = {
         "AWS_ENDPOINT_URL": "http://127.0.0.1:9000",
         "LAKEHOUSE_SPARK": "sc://cluster:15002/;user_id=x;x-api-key=hush;use_ssl=true",
@@ -101,21 +134,45 @@ def test_config_tells_where_each_value_comes_from_and_no_secret(terminal: Termin
         assert "hush" not in result.stdout + result.stderr
     document = terminal.json("config", **secrets, **addresses)
     by_name = {each["name"]: each for each in document["settings"]}
-    assert by_name["LAKEHOUSE_SPARK"]["value"] == "sc://cluster:15002/;user_id=x;x-api-key=***;use_ssl=true"
+    assert (
+        by_name["LAKEHOUSE_SPARK"]["value"]
+        == "sc://cluster:15002/;user_id=x;x-api-key=***;use_ssl=true"
+    )
     assert by_name["LAKEHOUSE_HOME"]["source"] == "environment"
-    port = {"name": "LAKEHOUSE_PORT", "value": "3000", "default": "3000", "accepted": "a TCP port, 1 to 65535, for the page"}
+    port = {
+        "name": "LAKEHOUSE_PORT",
+        "value": "3000",
+        "default": "3000",
+        "accepted": "a TCP port, 1 to 65535, for the page",
+    }
     assert by_name["LAKEHOUSE_PORT"] == {**port, "source": "default"}
     others = {each["name"]: (each["set"], each["value"]) for each in document["others"]}
     assert others["AWS_SECRET_ACCESS_KEY"] == others["AWS_SOMETHING_NEW"] == (True, None)
-    assert (others["AWS_ACCESS_KEY_ID"], others["AWS_ENDPOINT_URL"]) == ((False, None), (True, "http://127.0.0.1:9000"))
+    assert (others["AWS_ACCESS_KEY_ID"], others["AWS_ENDPOINT_URL"]) == (
+        (False, None),
+        (True, "http://127.0.0.1:9000"),
+    )
 
 
-def test_a_server_that_was_never_started_is_stopped_and_stopping_it_again_is_fine(terminal: Terminal) -> None:
-    status = {"condition": "stopped", "pid": None, "port": 1, "uptime_seconds": None, "keeper_pid": None}
+def test_a_server_that_was_never_started_is_stopped_and_stopping_it_again_is_fine(
+    terminal: Terminal,
+) -> None:
+    status = {
+        "condition": "stopped",
+        "pid": None,
+        "port": 1,
+        "uptime_seconds": None,
+        "keeper_pid": None,
+    }
     for action in ("status", "stop"):
-        assert terminal.json("server", action) == {**status, "log": str(terminal.home / "server" / "server.log")}
+        assert terminal.json("server", action) == {
+            **status,
+            "log": str(terminal.home / "server" / "server.log"),
+        }
     assert "lakehouse server start" in terminal.run("server", "status").stdout
-    assert "LAKEHOUSE_SPARK" in terminal.refused("server", "start", LAKEHOUSE_SPARK="local[1]")  # nobody would use it
+    assert "LAKEHOUSE_SPARK" in terminal.refused(
+        "server", "start", LAKEHOUSE_SPARK="local[1]"
+    )  # nobody would use it
 
 
 def test_a_lake_that_belongs_to_another_home_is_read_by_every_command_and_written_after_it_was_taken_over(
@@ -123,8 +180,21 @@ def test_a_lake_that_belongs_to_another_home_is_read_by_every_command_and_writte
 ) -> None:
     assert told.json("server", "take-over")["before"] is None
     other = Terminal(tmp_path / "other", LAKEHOUSE_ROOT=str(told.root))
-    for arguments in (["tables"], ["health"], ["plan"], ["history", "silver/orders"], ["inventory", "scan"], ["server", "status"]):
+    for arguments in (
+        ["tables"],
+        ["health"],
+        ["plan"],
+        ["history", "silver/orders"],
+        ["inventory", "scan"],
+        ["server", "status"],
+    ):
         assert other.run(*arguments).exit_code == 0, arguments
     taken = other.json("server", "take-over")
-    assert f"the home {tmp_path / 'other'} " in taken["owner"] and f"the home {told.home} " in taken["before"]
-    assert f"before it belonged to the home {tmp_path / 'other'} " in told.run("server", "take-over").stdout
+    assert (
+        f"the home {tmp_path / 'other'} " in taken["owner"]
+        and f"the home {told.home} " in taken["before"]
+    )
+    assert (
+        f"before it belonged to the home {tmp_path / 'other'} "
+        in told.run("server", "take-over").stdout
+    )

@@ -16,5 +16,7 @@ from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
         ((Transient, Transient), 75),
     ],
 )
-def test_what_a_person_must_look_at_is_not_hidden_by_what_may_be_tried_again(errors: tuple[type[LakehouseError], ...], worst: int) -> None:
+def test_what_a_person_must_look_at_is_not_hidden_by_what_may_be_tried_again(
+    errors: tuple[type[LakehouseError], ...], worst: int
+) -> None:
     assert worst_code(each.exit_code for each in errors) == worst

@@ -11,14 +11,23 @@ from lakehouse.defs.failures import dagster_words
 from lakehouse_tests.cli.conftest import Terminal
 
 
-def run_of(*assets: dg.AssetsDefinition, config: dict[str, bool] | None = None) -> dict[str, AssetRun]:
+def run_of(
+    *assets: dg.AssetsDefinition, config: dict[str, bool] | None = None
+) -> dict[str, AssetRun]:
     """What a run of the assets is told to have done."""
     keys = ["/".join(asset.key.path) for asset in assets]
     with dg.DagsterInstance.ephemeral() as instance:
-        return {run.key: run for run in Recorder(instance, dg.Definitions(assets=list(assets))).materialize(keys, config=config)}
+        return {
+            run.key: run
+            for run in Recorder(instance, dg.Definitions(assets=list(assets))).materialize(
+                keys, config=config
+            )
+        }
 
 
-@pytest.mark.parametrize("error", [Refused("ask otherwise: why"), Transient("the table is held"), Broken("look at it")])
+@pytest.mark.parametrize(
+    "error", [Refused("ask otherwise: why"), Transient("the table is held"), Broken("look at it")]
+)
 def test_an_error_in_a_run_comes_out_as_it_was_raised_at_once(error: LakehouseError) -> None:
     tries: list[int] = []
 
@@ -29,7 +38,12 @@ def test_an_error_in_a_run_comes_out_as_it_was_raised_at_once(error: LakehouseEr
             raise error
 
     run = run_of(failing)["bronze/failing"]
-    assert (run.state, type(run.error), str(run.error), len(tries)) == ("failed", type(error), str(error), 1)
+    assert (run.state, type(run.error), str(run.error), len(tries)) == (
+        "failed",
+        type(error),
+        str(error),
+        1,
+    )
     with pytest.raises(type(error)):
         run.outcome()
 
@@ -40,15 +54,22 @@ class Said(dg.Config):
     anyway: bool = False
 
 
-@pytest.mark.parametrize(("config", "said"), [(None, False), ({"anyway": False}, False), ({"anyway": True}, True)])
-def test_what_a_person_says_of_a_run_reaches_the_asset(config: dict[str, bool] | None, said: bool) -> None:
+@pytest.mark.parametrize(
+    ("config", "said"), [(None, False), ({"anyway": False}, False), ({"anyway": True}, True)]
+)
+def test_what_a_person_says_of_a_run_reaches_the_asset(
+    config: dict[str, bool] | None, said: bool
+) -> None:
     heard: list[bool] = []
 
     @dg.asset(key=["compaction", "bronze", "paused"])
     def compaction(config: Said) -> None:
         heard.append(config.anyway)
 
-    assert (run_of(compaction, config=config)["compaction/bronze/paused"].state, heard) == ("done", [said])
+    assert (run_of(compaction, config=config)["compaction/bronze/paused"].state, heard) == (
+        "done",
+        [said],
+    )
 
 
 def test_a_defect_in_a_run_is_broken_and_named() -> None:
@@ -74,31 +95,45 @@ def test_what_follows_a_failure_is_skipped_and_what_does_not_is_done() -> None:
         return dg.MaterializeResult(metadata={"lakehouse/plan": "a sentence"})
 
     runs = run_of(failing, after, other)
-    assert {key: run.state for key, run in runs.items()} == {"bronze/failing": "failed", "silver/after": "skipped", "silver/other": "done"}
+    assert {key: run.state for key, run in runs.items()} == {
+        "bronze/failing": "failed",
+        "silver/after": "skipped",
+        "silver/other": "done",
+    }
     assert runs["silver/other"].outcome() == {"lakehouse/plan": "a sentence"}
     with pytest.raises(Broken, match="ended without an outcome"):
         runs["silver/after"].outcome()
 
 
-def test_what_a_run_tells_of_an_asset_that_was_not_asked_for_is_said_and_is_no_run_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_run_tells_of_an_asset_that_was_not_asked_for_is_said_and_is_no_run_of_its_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     @dg.asset(key=["bronze", "written"])
     def written(context: dg.AssetExecutionContext) -> None:
         told = {"lakehouse/plan": "2 files merge"}
-        context.log_event(dg.AssetMaterialization(dg.AssetKey(["compaction", "bronze", "written"]), metadata=told))
+        context.log_event(
+            dg.AssetMaterialization(dg.AssetKey(["compaction", "bronze", "written"]), metadata=told)
+        )
 
     assert {key: run.state for key, run in run_of(written).items()} == {"bronze/written": "done"}
     assert "compaction/bronze/written: 2 files merge" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [("materialize",), ("compact", "bronze/orders")])
-def test_a_server_that_died_is_not_hidden_by_another_one(told: Terminal, arguments: tuple[str, ...]) -> None:
+def test_a_server_that_died_is_not_hidden_by_another_one(
+    told: Terminal, arguments: tuple[str, ...]
+) -> None:
     folder = told.home / "server"
     folder.mkdir()
-    (folder / "pid").write_text(json.dumps({"process": {"pid": 2**22 - 1, "born": "1"}, "keeper": None, "port": 1}))
+    (folder / "pid").write_text(
+        json.dumps({"process": {"pid": 2**22 - 1, "born": "1"}, "keeper": None, "port": 1})
+    )
     assert "lakehouse server start" in told.json(*arguments, exit_code=75)["error"]["message"]
 
 
 def test_a_selection_without_tables_is_refused_with_what_is_near(told: Terminal) -> None:
     for selection in ("silver/order", "compaction/silver/orders", "(("):
-        assert told.refused("materialize", selection).startswith(f"Refused: materialize {selection!r}: ")
+        assert told.refused("materialize", selection).startswith(
+            f"Refused: materialize {selection!r}: "
+        )
     assert "silver/orders" in told.run("materialize", "silver/order").stderr

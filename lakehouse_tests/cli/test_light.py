@@ -46,15 +46,30 @@ LOOKS = (
 )
 
 
-def test_commands_that_only_look_load_neither_spark_nor_dagster_and_start_no_process(told: Terminal) -> None:
+def test_commands_that_only_look_load_neither_spark_nor_dagster_and_start_no_process(
+    told: Terminal,
+) -> None:
     DeltaTable(str(told.root / "bronze/orders")).create_checkpoint()
-    environ = {**{name: value for name, value in os.environ.items() if not name.startswith("LAKEHOUSE_")}, **told.environ, "PATH": ""}
+    environ = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("LAKEHOUSE_")},
+        **told.environ,
+        "PATH": "",
+    }
     environ.pop("JAVA_HOME", None)
-    command = [sys.executable, "-c", PROBE, json.dumps([[*arguments, "--json"] for arguments in LOOKS])]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
+    command = [
+        sys.executable,
+        "-c",
+        PROBE,
+        json.dumps([[*arguments, "--json"] for arguments in LOOKS]),
+    ]
+    done = subprocess.run(
+        command, env=environ, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
     seen = [json.loads(line) for line in done.stderr.splitlines() if line.startswith('{"code"')]
-    told_of = [(each["code"] or 0, HEAVY.intersection(each["loaded"]), each["started"]) for each in seen]
+    told_of = [
+        (each["code"] or 0, HEAVY.intersection(each["loaded"]), each["started"]) for each in seen
+    ]
     assert dict(zip(LOOKS, told_of, strict=True)) == dict.fromkeys(LOOKS, (0, set(), []))
     documents, text = 0, done.stdout.strip()
     while text:
@@ -67,7 +82,12 @@ def test_the_module_and_the_command_are_the_same_and_give_their_exit_code(told: 
     environ = {**os.environ, **told.environ}
     for arguments, code in ((["plan", "bronze/orders"], 0), (["plan", "nothing/here"], 2)):
         done = subprocess.run(
-            [sys.executable, "-m", "lakehouse", *arguments], env=environ, capture_output=True, text=True, timeout=60, check=False
+            [sys.executable, "-m", "lakehouse", *arguments],
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
         assert done.returncode == code, done.stderr
 
@@ -75,6 +95,11 @@ def test_the_module_and_the_command_are_the_same_and_give_their_exit_code(told: 
 def test_a_reader_that_stops_reading_is_no_defect(told: Terminal) -> None:
     command = f"{sys.executable} -m lakehouse plan --verbose | head -n 1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(
-        ["bash", "-c", command], env={**os.environ, **told.environ}, capture_output=True, text=True, timeout=60, check=False
+        ["bash", "-c", command],
+        env={**os.environ, **told.environ},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert "Traceback" not in done.stderr, done.stderr

@@ -13,7 +13,11 @@ ACTS = "\x1b[2J\x1b]0;title\x07\x9b31m\r\u202e\x7f"
 
 def acting(text: str) -> set[str]:
     """The names of the characters of a terminal's text that act on it; line breaks are meant."""
-    return {unicodedata.name(sign, f"{ord(sign):#x}") for sign in text if not sign.isprintable() and sign != "\n"}
+    return {
+        unicodedata.name(sign, f"{ord(sign):#x}")
+        for sign in text
+        if not sign.isprintable() and sign != "\n"
+    }
 
 
 @pytest.fixture
@@ -22,7 +26,9 @@ def hostile(terminal: Terminal, story: type_of_story) -> Terminal:
     day = f"d={ACTS}"
     orders = story("bronze/orders").create(partition_by=["d"])
     orders.append([(f"{day}/{ACTS}{number}", 100 + number, 10) for number in range(6)])
-    story("silver/orders").create().append([("a", 100, 1)]).commit(f"UPDATE{ACTS}", user_metadata=ACTS)
+    story("silver/orders").create().append([("a", 100, 1)]).commit(
+        f"UPDATE{ACTS}", user_metadata=ACTS
+    )
     story("foreign/a\x1b[2J").create().append([(ACTS, 10, 1)])
     assert terminal.run("pause", "silver/orders", "--why", f"why{ACTS}").exit_code == 0
     assert terminal.run("inventory", "scan").exit_code == 0
@@ -46,14 +52,18 @@ def hostile(terminal: Terminal, story: type_of_story) -> Terminal:
         ("plan", "gold/totals", "--until", ACTS),
     ],
 )
-def test_nothing_that_a_command_shows_acts_on_the_terminal(hostile: Terminal, arguments: tuple[str, ...]) -> None:
+def test_nothing_that_a_command_shows_acts_on_the_terminal(
+    hostile: Terminal, arguments: tuple[str, ...]
+) -> None:
     result = hostile.run(*arguments)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     assert result.stdout + result.stderr != ""
     assert acting(result.stdout + result.stderr) == set()
 
 
-def test_what_was_hidden_is_shown_and_a_program_gets_every_character_as_it_is(hostile: Terminal) -> None:
+def test_what_was_hidden_is_shown_and_a_program_gets_every_character_as_it_is(
+    hostile: Terminal,
+) -> None:
     shown = hostile.run("plan", "bronze/orders", "--verbose").stdout
     assert r"\x1b[2J\x1b]0;title\x07\x9b31m\r\u202e\x7f5" in shown
     assert r"UPDATE\x1b[2J" in hostile.run("history", "silver/orders").stdout

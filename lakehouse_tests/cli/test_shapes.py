@@ -26,7 +26,10 @@ from lakehouse_tests.core.example_snapshots import plan_of
 from lakehouse_tests.log_builder import LogBuilder
 
 PAGE = (Path(__file__).parents[2] / "docs" / "shapes.md").read_text()
-SHOWN: dict[str, Any] = {name: json.loads(text) for name, text in re.findall(r"```json (\w+)\n(.*?)```", PAGE, flags=re.DOTALL)}
+SHOWN: dict[str, Any] = {
+    name: json.loads(text)
+    for name, text in re.findall(r"```json (\w+)\n(.*?)```", PAGE, flags=re.DOTALL)
+}
 # Their names are data: what was predicted, the parts of a score, the sizes of a histogram, requests by kind, files.
 OPEN = {"figures", "left", "parts", "histogram", "requests", "actual_requests", "spared", "failed"}
 
@@ -35,7 +38,9 @@ def shape(document: Any) -> Any:
     """The names of a document, at every level; of a list of documents, those of the first."""
     match document:
         case dict():
-            return {name: None if name in OPEN else shape(value) for name, value in document.items()}
+            return {
+                name: None if name in OPEN else shape(value) for name, value in document.items()
+            }
         case [dict() | list() as first, *_]:
             return [shape(first)]
         case _:
@@ -51,29 +56,54 @@ def shape(document: Any) -> Any:
         ("health", ("health",)),
         ("plan", ("plan",)),
         ("history", ("history", "silver/orders", "--compactions", "--reads-per-day", "24")),
-        ("backtest", ("backtest", "bronze/orders", "--policy", "min_small_files=2", "--reads-per-day", "1e9")),
+        (
+            "backtest",
+            (
+                "backtest",
+                "bronze/orders",
+                "--policy",
+                "min_small_files=2",
+                "--reads-per-day",
+                "1e9",
+            ),
+        ),
         ("server", ("server", "status")),
         ("take_over", ("server", "take-over")),
         ("config", ("config",)),
     ],
 )
-def test_the_page_shows_what_the_command_gives(told: Terminal, name: str, arguments: tuple[str, ...]) -> None:
+def test_the_page_shows_what_the_command_gives(
+    told: Terminal, name: str, arguments: tuple[str, ...]
+) -> None:
     assert shape(told.json(*arguments)) == shape(SHOWN[name])
 
 
 def test_the_page_shows_a_schema(told: Terminal) -> None:
-    hail = AddedColumn(name="hail", type="BIGINT", file="landing/orders/8.json", policy="add", at_ms=0)
-    LandedBatches(DiskStore(told.root), "bronze/orders", prefix="").plan(Batch(number=1, files=(), columns=(hail,)))
+    hail = AddedColumn(
+        name="hail", type="BIGINT", file="landing/orders/8.json", policy="add", at_ms=0
+    )
+    LandedBatches(DiskStore(told.root), "bronze/orders", prefix="").plan(
+        Batch(number=1, files=(), columns=(hail,))
+    )
     assert shape(told.json("schema", "bronze/orders")) == shape(SHOWN["schema"])
 
 
 def test_the_page_shows_a_vacuum(tmp_path: Path) -> None:
     lake = open_lake(own_settings(tmp_path))
-    LogBuilder(lake.store, "bronze/orders").create().append([("a", 1), ("b", 1)]).delete(["a"]).store_data()
-    orders = Table(key="bronze/orders", source=Landing(prefix="landing/o/", format="json", schema="id BIGINT"), write=Append())
+    LogBuilder(lake.store, "bronze/orders").create().append([("a", 1), ("b", 1)]).delete(
+        ["a"]
+    ).store_data()
+    orders = Table(
+        key="bronze/orders",
+        source=Landing(prefix="landing/o/", format="json", schema="id BIGINT"),
+        write=Append(),
+    )
     planned = plan(LakeFacts(lake, [orders]), orders, mode="LITE")
     assert planned is not None
-    record = VacuumRecord(**dict.fromkeys((field.name for field in fields(VacuumRecord)), 0) | {"requests": {}, "failed": {}})  # type: ignore[arg-type]
+    record = VacuumRecord(
+        **dict.fromkeys((field.name for field in fields(VacuumRecord)), 0)
+        | {"requests": {}, "failed": {}}
+    )  # type: ignore[arg-type]
     assert shape([VacuumOutcome(plan=planned, record=record).as_json()]) == shape(SHOWN["vacuum"])
 
 
@@ -93,4 +123,6 @@ def test_the_page_shows_errors_and_a_table_that_is_left_alone(told: Terminal) ->
 def test_the_page_shows_the_account_of_a_compaction(story: type_of_story) -> None:
     snapshot = story("bronze/t").create().append([("a", 1), ("b", 1)]).snapshot()
     plan = plan_of(snapshot, policy_for("bronze", Compaction()))
-    assert shape(CompactionOutcome(plan=plan, version_after=None).as_json()) == shape(SHOWN["compact"])
+    assert shape(CompactionOutcome(plan=plan, version_after=None).as_json()) == shape(
+        SHOWN["compact"]
+    )

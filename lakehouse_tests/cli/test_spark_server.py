@@ -19,7 +19,9 @@ with hold_lock(Path(sys.argv[1]), shared=True):
 """
 
 
-def test_a_server_is_stopped_after_the_last_command_that_uses_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_is_stopped_after_the_last_command_that_uses_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "users.lock"
     with hold_lock(path, shared=True) as users:
         wait_for_other_users(users)  # nobody else
@@ -27,7 +29,9 @@ def test_a_server_is_stopped_after_the_last_command_that_uses_it(tmp_path: Path,
     command = [sys.executable, "-c", USER, str(path)]
     with (
         hold_lock(path, shared=True) as users,
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other,
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as other,
     ):
         assert other.stdout is not None and other.stdin is not None
         assert other.stdout.readline() == "in use\n"
@@ -38,7 +42,10 @@ def test_a_server_is_stopped_after_the_last_command_that_uses_it(tmp_path: Path,
         other.stdin.close()
         wait_for_other_users(users)
         assert "still" not in capsys.readouterr().err
-        with pytest.raises(BlockingIOError), hold_lock(path, shared=True, seconds=0):  # nobody begins to use a server that is being stopped
+        with (
+            pytest.raises(BlockingIOError),
+            hold_lock(path, shared=True, seconds=0),
+        ):  # nobody begins to use a server that is being stopped
             pass
     with hold_lock(path, seconds=0):
         pass

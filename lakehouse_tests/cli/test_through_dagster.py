@@ -35,7 +35,9 @@ def settings(settings: Settings, spark: "SparkSession", tmp_path: Path) -> Setti
     own = replace(settings, home=home, tables="lakehouse_tests.cli.example")
     dagster_home(own)
     with records(own) as instance:
-        assert instance.get_runs() == []  # made here, since Dagster cannot make its files in two processes at once
+        assert (
+            instance.get_runs() == []
+        )  # made here, since Dagster cannot make its files in two processes at once
     return own
 
 
@@ -59,10 +61,21 @@ def records(settings: Settings) -> Iterator[dg.DagsterInstance]:
 
 
 def test_landing_to_gold_and_compaction_as_planned(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, log_reads: Counter[str], plans_made: Counter[str]
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    log_reads: Counter[str],
+    plans_made: Counter[str],
 ) -> None:
-    monkeypatch.setattr(read_probe, "_MOST_PAIRS", 3)  # what a probe asks for is its own tests' matter
-    land(settings, "1.json", {"id": "a", "amount": 1, "d": "1"}, {"id": "b", "amount": 2, "d": "2"}, {"amount": 3})
+    monkeypatch.setattr(
+        read_probe, "_MOST_PAIRS", 3
+    )  # what a probe asks for is its own tests' matter
+    land(
+        settings,
+        "1.json",
+        {"id": "a", "amount": 1, "d": "1"},
+        {"id": "b", "amount": 2, "d": "2"},
+        {"amount": 3},
+    )
     documents = run(settings, "materialize")
     assert shape(documents) == shape(SHOWN["materialize"])
     first = {each["table"]: each for each in documents}
@@ -71,11 +84,18 @@ def test_landing_to_gold_and_compaction_as_planned(
         (LATEST, "done", 0),
         (TOTALS, "done", 0),
     ]
-    assert (first[ORDERS]["rows_written"], first[ORDERS]["rows_quarantined"], first[ORDERS]["files_read"]) == (2, 1, 1)
+    assert (
+        first[ORDERS]["rows_written"],
+        first[ORDERS]["rows_quarantined"],
+        first[ORDERS]["files_read"],
+    ) == (2, 1, 1)
     land(settings, "2.json", {"id": "c", "amount": 1, "d": "1"})
     log_reads.clear()
     plans_made.clear()
-    again = {each["table"]: (each["rows_written"], each["version"]) for each in run(settings, "materialize")}
+    again = {
+        each["table"]: (each["rows_written"], each["version"])
+        for each in run(settings, "materialize")
+    }
     # Each table before and after its own commit, and once more as the input of the next one; the checks are handed what the write read.
     assert log_reads == {ORDERS: 3, LATEST: 3, TOTALS: 2, f"quarantine/{ORDERS}": 1}
     assert plans_made == {ORDERS: 1, LATEST: 1, TOTALS: 1}  # of each table as the write left it
@@ -86,28 +106,46 @@ def test_landing_to_gold_and_compaction_as_planned(
     log_reads.clear()
     plans_made.clear()
     done = run(settings, "compact", ORDERS, "--probe")
-    assert log_reads == {ORDERS: 3, f"quarantine/{ORDERS}": 1}  # the terminal, before Spark is asked for; then before and after the commit
+    assert log_reads == {
+        ORDERS: 3,
+        f"quarantine/{ORDERS}": 1,
+    }  # the terminal, before Spark is asked for; then before and after the commit
     assert plans_made == {ORDERS: 3}  # the terminal's, the run's, and of the table as it is then
     assert {name: done[name] for name in plan} == plan
     for name in ("files_removed", "files_added", "bytes_removed"):
         assert done[f"actual_{name}"] == plan[name]
     assert shape({**done, "probe": None}) == shape(SHOWN["compact"])
-    assert done["probe"]["version_after"] == done["version_after"] and len(done["probe"]["before"]) == 3
+    assert (
+        done["probe"]["version_after"] == done["version_after"]
+        and len(done["probe"]["before"]) == 3
+    )
     assert done["actual_seconds"] > 0 and done["mean_error_files"] == 0
     assert done["version_after"] == plan["version"] + 1
     assert done["rows_verified"] == 2
 
     again = run(settings, "compact", ORDERS)
-    assert (again["version_after"], again["actual_files_removed"], again["files_removed"]) == (None, 0, 0)
+    assert (again["version_after"], again["actual_files_removed"], again["files_removed"]) == (
+        None,
+        0,
+        0,
+    )
     newest = run(settings, "history", ORDERS, "--limit", "1")["commits"][0]
-    assert newest["compaction"]["predicted_files_removed"] == newest["compaction"]["actual_files_removed"] == 2
+    assert (
+        newest["compaction"]["predicted_files_removed"]
+        == newest["compaction"]["actual_files_removed"]
+        == 2
+    )
     assert newest["compaction"]["sentence"] == plan["sentence"]
     assert_dagster_knows(settings)
     [named] = run(settings, "vacuum", TOTALS, "--dry-run")
     assert (named["reason"], named["parts"]["tombstoned_past"]) == ("VACUUM_DUE", 1)
     [latest, gone] = run(settings, "vacuum", LATEST, TOTALS)
     assert shape(gone) == shape(SHOWN["vacuum"][0])
-    assert (gone["paths"], gone["actual_files"], gone["actual_bytes"]) == (named["paths"], named["files"], named["bytes"])
+    assert (gone["paths"], gone["actual_files"], gone["actual_bytes"]) == (
+        named["paths"],
+        named["files"],
+        named["bytes"],
+    )
     assert (latest["reason"], latest["actual_files"]) == ("NOTHING_PAST", 0)
     assert_the_refused_line_is_shown_read_again_and_settled(settings)
 
@@ -118,17 +156,27 @@ def assert_the_refused_line_is_shown_read_again_and_settled(settings: Settings) 
     with records(settings) as instance:
         runs = instance.get_runs_count()
     retried = run(settings, "quarantine", "retry", ORDERS)
-    assert shape(retried) == shape(SHOWN["quarantine_review"]) and retried["left"] == {"required field id is missing": 1}
-    with records(settings) as instance:  # a retry before this one may have been killed before what follows heard of its rows
+    assert shape(retried) == shape(SHOWN["quarantine_review"]) and retried["left"] == {
+        "required field id is missing": 1
+    }
+    with (
+        records(settings) as instance
+    ):  # a retry before this one may have been killed before what follows heard of its rows
         assert instance.get_runs_count() == runs + 1
     planned = run(settings, "quarantine", "settle", ORDERS, "--why", "it was a test", "--dry-run")
     assert shape(planned) == shape(SHOWN["quarantine_review"])
     assert planned["sentence"] == "1 line(s) and 0 file(s) would be settled"
     assert [each["rows"] for each in run(settings, "quarantine", "list")] == [1]
     run(settings, "quarantine", "settle", ORDERS, "--why", "it was a test")
-    assert run(settings, "quarantine", "list", ORDERS) == [{"table": ORDERS, "rows": 0, "retried": 0, "settled": 1}]
+    assert run(settings, "quarantine", "list", ORDERS) == [
+        {"table": ORDERS, "rows": 0, "retried": 0, "settled": 1}
+    ]
     result = Terminal(settings.home, **settings.as_environ()).run("quarantine", "list", LATEST)
-    assert result.exit_code == 2 and "is made from other tables; accepted: a table that is loaded from landed files" in result.stderr
+    assert (
+        result.exit_code == 2
+        and "is made from other tables; accepted: a table that is loaded from landed files"
+        in result.stderr
+    )
 
 
 def assert_dagster_knows(settings: Settings) -> None:
@@ -136,11 +184,21 @@ def assert_dagster_knows(settings: Settings) -> None:
     with records(settings) as instance:
         runs = instance.get_runs()
         assert [each.status for each in runs] == [DagsterRunStatus.SUCCESS] * 3
-        observed = instance.fetch_observations(dg.AssetKey(ORDERS.split("/")), limit=1).records[0].asset_observation
+        observed = (
+            instance.fetch_observations(dg.AssetKey(ORDERS.split("/")), limit=1)
+            .records[0]
+            .asset_observation
+        )
         assert observed is not None
         assert observed.metadata["lakehouse/file_count"].value == 2
-        evaluated = instance.all_logs(runs[-1].run_id, of_type=DagsterEventType.ASSET_CHECK_EVALUATION)
-        checked = {entry.dagster_event.asset_check_evaluation_data.asset_key for entry in evaluated if entry.dagster_event}
+        evaluated = instance.all_logs(
+            runs[-1].run_id, of_type=DagsterEventType.ASSET_CHECK_EVALUATION
+        )
+        checked = {
+            entry.dagster_event.asset_check_evaluation_data.asset_key
+            for entry in evaluated
+            if entry.dagster_event
+        }
         assert checked == {dg.AssetKey(key.split("/")) for key in (ORDERS, LATEST, TOTALS)}
 
 
@@ -149,4 +207,9 @@ def test_an_inventory_is_loaded_and_told(settings: Settings) -> None:
     (Path(settings.root) / "landing" / "x").write_bytes(b"12345")
     told = run(settings, "inventory", "load")
     assert shape(told) == shape(SHOWN["inventory_load"])
-    assert (told["object_count"], told["size_bytes"], told["rows_loaded"], told["version"]) == (1, 5, 1, 0)
+    assert (told["object_count"], told["size_bytes"], told["rows_loaded"], told["version"]) == (
+        1,
+        5,
+        1,
+        0,
+    )

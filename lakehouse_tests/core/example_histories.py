@@ -31,7 +31,12 @@ def compaction(
         "verify": verify,
     }
     if predicted_seconds is not None:
-        plan["estimate"] = {"seconds": predicted_seconds, "usd": predicted_usd, "bytes_written": size_bytes, "source": "defaults"}
+        plan["estimate"] = {
+            "seconds": predicted_seconds,
+            "usd": predicted_usd,
+            "bytes_written": size_bytes,
+            "source": "defaults",
+        }
     written: dict[str, object] = {"compaction": mark or f"mark {version}", "plan": plan}
     if seconds is not None:
         written["started_ms"] = committed_ms - round(seconds * SECOND_MS)
@@ -51,7 +56,12 @@ def compaction(
 def write(version: int, size_bytes: int) -> Commit:
     """A commit that adds rows."""
     return Commit(
-        version=version, committed_ms=version * HOUR_MS, operation="WRITE", changed_data=True, added_paths=("w",), added_bytes=size_bytes
+        version=version,
+        committed_ms=version * HOUR_MS,
+        operation="WRITE",
+        changed_data=True,
+        added_paths=("w",),
+        added_bytes=size_bytes,
     )
 
 

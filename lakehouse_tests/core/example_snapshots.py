@@ -7,11 +7,23 @@ from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
 from lakehouse.core.costs.estimate import DEFAULT_RATES
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.delta.commits import Commit, Commits
-from lakehouse.core.delta.snapshot import Column, DataFile, LogTail, Snapshot, Tombstone, type_of_partition
+from lakehouse.core.delta.snapshot import (
+    Column,
+    DataFile,
+    LogTail,
+    Snapshot,
+    Tombstone,
+    type_of_partition,
+)
 
 TARGET = 8_000
 # Whatever a time or a share would set off is off.
-QUIET: dict[str, Any] = {"max_small_file_age_hours": 0, "purge_deleted_rows_share": 0, "cooldown_minutes": 0, "max_bytes_per_run": 0}
+QUIET: dict[str, Any] = {
+    "max_small_file_age_hours": 0,
+    "purge_deleted_rows_share": 0,
+    "cooldown_minutes": 0,
+    "max_bytes_per_run": 0,
+}
 NO_PAST = Commits(table="bronze/t", commits=())
 POLICY = Compaction(target_file_bytes=TARGET, min_small_files=4, **QUIET)
 
@@ -52,8 +64,15 @@ def snapshot(
     clustering_columns: Sequence[str] = (),
 ) -> Snapshot:
     """A table of these files at version 7; a bare number is an unpartitioned file of that size, named by its place."""
-    made = tuple(data_file(file, f"part-{place}") if isinstance(file, int) else file for place, file in enumerate(files))
-    named = tuple(name for name, _ in made[0].partition) if made and partition_columns is None else tuple(partition_columns or ())
+    made = tuple(
+        data_file(file, f"part-{place}") if isinstance(file, int) else file
+        for place, file in enumerate(files)
+    )
+    named = (
+        tuple(name for name, _ in made[0].partition)
+        if made and partition_columns is None
+        else tuple(partition_columns or ())
+    )
     return Snapshot(
         table="bronze/t",
         uri="/lake/bronze/t",
@@ -61,7 +80,11 @@ def snapshot(
         committed_ms=0,
         files=made,
         tombstones=tuple(tombstones),
-        log=LogTail(checkpoint_version=checkpoint_version, commit_count=commit_count, commit_bytes=1_000 * commit_count),
+        log=LogTail(
+            checkpoint_version=checkpoint_version,
+            commit_count=commit_count,
+            commit_bytes=1_000 * commit_count,
+        ),
         columns=tuple(columns),
         partition_columns=named,
         properties=properties or {},
@@ -70,7 +93,9 @@ def snapshot(
     )
 
 
-def plan_of(table: Snapshot, policy: Compaction = POLICY, *, now_ms: int = 0, past: Commits = NO_PAST) -> CompactionPlan:
+def plan_of(
+    table: Snapshot, policy: Compaction = POLICY, *, now_ms: int = 0, past: Commits = NO_PAST
+) -> CompactionPlan:
     """The plan of a layout under a policy, at the default rates."""
     return plan_compaction(table, policy, rates=DEFAULT_RATES, now_ms=now_ms, history=past)
 
@@ -83,6 +108,7 @@ def plan(files: Sequence[DataFile | int], **more: object) -> CompactionPlan:
 def history(*changed: bool, first: int = 0) -> Commits:
     """Commits in a row from version `first`, each with or without changed rows."""
     commits = [
-        Commit(version=first + place, committed_ms=place, operation="WRITE", changed_data=data) for place, data in enumerate(changed)
+        Commit(version=first + place, committed_ms=place, operation="WRITE", changed_data=data)
+        for place, data in enumerate(changed)
     ]
     return Commits(table="bronze/t", commits=tuple(commits))

@@ -17,30 +17,47 @@ def day_of(file: DataFile) -> int | None:
     return None if value is None else int(value)
 
 
-def delta_bins(table: Snapshot, done: CompactionPlan, *, ties: Callable[[DataFile], int] = lambda _: 0) -> list[list[DataFile]]:
+def delta_bins(
+    table: Snapshot, done: CompactionPlan, *, ties: Callable[[DataFile], int] = lambda _: 0
+) -> list[list[DataFile]]:
     """The bins that Delta makes in the plan's partitions; it knows no order among files of one size, so `ties` gives one."""
     by_day: defaultdict[int | None, list[DataFile]] = defaultdict(list)
-    wanted = None if done.partitions is None else {None if value is None else int(value) for ((_, value),) in done.partitions}
+    wanted = (
+        None
+        if done.partitions is None
+        else {None if value is None else int(value) for ((_, value),) in done.partitions}
+    )
     for file in table.files:
         if (wanted is None or day_of(file) in wanted) and selects(done, file):
             by_day[day_of(file)].append(file)
-    return [bin_ for files in by_day.values() for bin_ in bins_of(done, sorted(files, key=lambda file: (file.size_bytes, ties(file))))]
+    return [
+        bin_
+        for files in by_day.values()
+        for bin_ in bins_of(done, sorted(files, key=lambda file: (file.size_bytes, ties(file))))
+    ]
 
 
 def selects(done: CompactionPlan, file: DataFile) -> bool:
     """filterCandidateFileList, and DeltaPurgeOperation.filterFilesToReorg."""
     match done.statement:
         case Packing(smaller_than_bytes=limit, max_deleted_rows_ratio=ratio):
-            return file.size_bytes < limit or (file.deletion_vector is not None and too_many(file, ratio))
+            return file.size_bytes < limit or (
+                file.deletion_vector is not None and too_many(file, ratio)
+            )
         case Purge():
-            return file.deletion_vector is not None and (file.row_count is None or file.deleted_row_count > 0)
+            return file.deletion_vector is not None and (
+                file.row_count is None or file.deleted_row_count > 0
+            )
         case ZOrdering() | Clustering():
             return True
 
 
 def too_many(file: DataFile, ratio: float) -> bool:
     """shouldCompactBecauseOfDeletedRows, of a file with a deletion vector."""
-    return file.row_count is None or 1.0 - float(file.row_count - file.deleted_row_count) / file.row_count > ratio
+    return (
+        file.row_count is None
+        or 1.0 - float(file.row_count - file.deleted_row_count) / file.row_count > ratio
+    )
 
 
 def bins_of(done: CompactionPlan, files: Sequence[DataFile]) -> list[list[DataFile]]:
@@ -56,7 +73,11 @@ def bins_of(done: CompactionPlan, files: Sequence[DataFile]) -> list[list[DataFi
 
 
 def after(
-    table: Snapshot, past: Commits, done: CompactionPlan, bins: Sequence[Sequence[DataFile]], outputs: Sequence[int]
+    table: Snapshot,
+    past: Commits,
+    done: CompactionPlan,
+    bins: Sequence[Sequence[DataFile]],
+    outputs: Sequence[int],
 ) -> tuple[Snapshot, Commits]:
     """The table and its history once these bins were rewritten into one file each, of these sizes and without deletion vectors."""
     version = table.version + 1
@@ -85,7 +106,9 @@ def after(
         parameters={"zOrderBy": json.dumps(columns)},
     )
     files = (*(file for file in table.files if file.path not in removed), *added)
-    return replace(table, files=files, version=version), replace(past, commits=(*past.commits, commit))
+    return replace(table, files=files, version=version), replace(
+        past, commits=(*past.commits, commit)
+    )
 
 
 def written(table: Snapshot, past: Commits, files: Sequence[DataFile]) -> tuple[Snapshot, Commits]:
@@ -98,4 +121,6 @@ def written(table: Snapshot, past: Commits, files: Sequence[DataFile]) -> tuple[
         changed_data=True,
         added_paths=tuple(file.path for file in files),
     )
-    return replace(table, files=(*table.files, *files), version=version), replace(past, commits=(*past.commits, commit))
+    return replace(table, files=(*table.files, *files), version=version), replace(
+        past, commits=(*past.commits, commit)
+    )

@@ -53,15 +53,28 @@ ROOTS = {
     "/a b/ä": ("/a b/ä", "/a b/ä"),
     "s3://bucket": ("s3://bucket", "s3a://bucket"),
     "s3://bucket/": ("s3://bucket", "s3a://bucket"),
-    "s3://my.bucket-1/a/b=1/c_d.e/": ("s3://my.bucket-1/a/b=1/c_d.e", "s3a://my.bucket-1/a/b=1/c_d.e"),
+    "s3://my.bucket-1/a/b=1/c_d.e/": (
+        "s3://my.bucket-1/a/b=1/c_d.e",
+        "s3a://my.bucket-1/a/b=1/c_d.e",
+    ),
 }
 
 
-@pytest.mark.parametrize(("value", "root", "spark_root"), [(value, *wanted) for value, wanted in ROOTS.items()])
-def test_a_root_has_one_spelling_for_spark_and_one_for_everyone_else(value: str, root: str, spark_root: str) -> None:
+@pytest.mark.parametrize(
+    ("value", "root", "spark_root"), [(value, *wanted) for value, wanted in ROOTS.items()]
+)
+def test_a_root_has_one_spelling_for_spark_and_one_for_everyone_else(
+    value: str, root: str, spark_root: str
+) -> None:
     found = parse(LAKEHOUSE_ROOT=value)
-    assert (found.root, found.spark_root, found.table_uri("bronze/t")) == (root, spark_root, f"{spark_root}/bronze/t")
-    assert found.on_s3 is value.startswith("s3:") and found.compaction_tick_seconds == (30 if found.on_s3 else 10)
+    assert (found.root, found.spark_root, found.table_uri("bronze/t")) == (
+        root,
+        spark_root,
+        f"{spark_root}/bronze/t",
+    )
+    assert found.on_s3 is value.startswith("s3:") and found.compaction_tick_seconds == (
+        30 if found.on_s3 else 10
+    )
 
 
 def test_the_root_lies_in_the_home_unless_it_is_said() -> None:
@@ -96,8 +109,12 @@ REFUSED_ROOTS = {
 
 
 @pytest.mark.parametrize(("value", "near"), REFUSED_ROOTS.items())
-def test_a_root_that_cannot_be_meant_is_refused_with_the_nearest_that_can(value: str, near: str | None) -> None:
-    with pytest.raises(Refused, match=r"^LAKEHOUSE_ROOT is .*accepted: a folder, or s3://bucket/prefix") as refusal:
+def test_a_root_that_cannot_be_meant_is_refused_with_the_nearest_that_can(
+    value: str, near: str | None
+) -> None:
+    with pytest.raises(
+        Refused, match=r"^LAKEHOUSE_ROOT is .*accepted: a folder, or s3://bucket/prefix"
+    ) as refusal:
         parse(LAKEHOUSE_ROOT=value)
     meant = re.search(r"did you mean (.*)\?$", str(refusal.value))
     assert (meant and meant[1]) == near
@@ -106,7 +123,12 @@ def test_a_root_that_cannot_be_meant_is_refused_with_the_nearest_that_can(value:
 
 
 ACCEPTED_VALUES = {
-    "LAKEHOUSE_SPARK": ["local[1]", "local[*]", "spark://a:7077,b:7077", "sc://host:15002/;use_ssl=true"],
+    "LAKEHOUSE_SPARK": [
+        "local[1]",
+        "local[*]",
+        "spark://a:7077,b:7077",
+        "sc://host:15002/;use_ssl=true",
+    ],
     "LAKEHOUSE_PORT": ["1", "65535"],
     "LAKEHOUSE_SPARK_MEMORY": ["512m", "1g"],
     "LAKEHOUSE_COMPACTION_BUDGET_USD": ["0.25", "10"],
@@ -141,20 +163,34 @@ REFUSED_VALUES = {
 }
 
 
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in ACCEPTED_VALUES.items() for value in values])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(name, value) for name, values in ACCEPTED_VALUES.items() for value in values],
+)
 def test_a_value_is_taken_and_handed_on_as_it_was_said(name: str, value: str) -> None:
     assert parse(**{name: value}).as_environ()[name] == value
 
 
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in REFUSED_VALUES.items() for value in values])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(name, value) for name, values in REFUSED_VALUES.items() for value in values],
+)
 def test_a_value_is_refused_with_its_name_and_what_is_accepted(name: str, value: str) -> None:
-    with pytest.raises(Refused, match=f"^{name} is {re.escape(repr(value))}; accepted: {re.escape(ACCEPTED[name][1])}"):
+    with pytest.raises(
+        Refused,
+        match=f"^{name} is {re.escape(repr(value))}; accepted: {re.escape(ACCEPTED[name][1])}",
+    ):
         parse(**{name: value})
 
 
-@pytest.mark.parametrize("secret", ["token=hush", ";TOKEN=hush", "/;session_id=hush", "/;token=hu sh", ";x=1;token =hush"])
+@pytest.mark.parametrize(
+    "secret",
+    ["token=hush", ";TOKEN=hush", "/;session_id=hush", "/;token=hu sh", ";x=1;token =hush"],
+)
 def test_a_token_or_a_session_for_spark_is_refused_and_not_repeated(secret: str) -> None:
-    with pytest.raises(Refused, match=r"^LAKEHOUSE_SPARK names a (token|session_id); accepted: ") as refusal:
+    with pytest.raises(
+        Refused, match=r"^LAKEHOUSE_SPARK names a (token|session_id); accepted: "
+    ) as refusal:
         parse(LAKEHOUSE_SPARK=f"sc://host{secret}")
     assert "hu" not in str(refusal.value).replace("AUTHENTICATE", "")
 
@@ -180,8 +216,12 @@ def test_a_header_for_spark_is_taken_and_never_repeated() -> None:
         ("AWS_ENDPOINT_URL_SQS", "http://me:hush@127.0.0.1:9324"),
     ],
 )
-def test_credentials_in_an_address_are_refused_with_their_place_and_not_repeated(name: str, value: str) -> None:
-    with pytest.raises(Refused, match=rf"^{name} holds .*; accepted: an address without; .* belongs? into ") as refusal:
+def test_credentials_in_an_address_are_refused_with_their_place_and_not_repeated(
+    name: str, value: str
+) -> None:
+    with pytest.raises(
+        Refused, match=rf"^{name} holds .*; accepted: an address without; .* belongs? into "
+    ) as refusal:
         parse(**{name: value})
     assert "hush" not in str(refusal.value) and "hu/sh" not in str(refusal.value)
 
@@ -192,7 +232,10 @@ def test_a_sign_that_users_have_in_addresses_may_stand_where_no_user_can() -> No
 
 
 def test_two_servers_cannot_share_a_port() -> None:
-    with pytest.raises(Refused, match="LAKEHOUSE_SPARK_PORT is 4000, as is LAKEHOUSE_PORT; accepted: two different ports"):
+    with pytest.raises(
+        Refused,
+        match="LAKEHOUSE_SPARK_PORT is 4000, as is LAKEHOUSE_PORT; accepted: two different ports",
+    ):
         parse(LAKEHOUSE_PORT="4000", LAKEHOUSE_SPARK_PORT="4000")
 
 
@@ -211,7 +254,13 @@ def test_an_unknown_name_is_refused_with_the_nearest_known(name: str, hint: str)
 
 @pytest.mark.parametrize("root", ["", "lake", "s3://bucket/p"])
 def test_another_process_gets_the_same_settings_wherever_it_starts(root: str) -> None:
-    found = parse(LAKEHOUSE_ROOT=root, LAKEHOUSE_HOME="h", LAKEHOUSE_PORT="4000", LAKEHOUSE_REPLAY="off", LAKEHOUSE_SPARK="local[2]")
+    found = parse(
+        LAKEHOUSE_ROOT=root,
+        LAKEHOUSE_HOME="h",
+        LAKEHOUSE_PORT="4000",
+        LAKEHOUSE_REPLAY="off",
+        LAKEHOUSE_SPARK="local[2]",
+    )
     assert set(found.as_environ()) == set(ACCEPTED)
     assert parse_settings(found.as_environ(), base=Path("/elsewhere")) == found
 

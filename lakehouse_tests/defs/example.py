@@ -12,7 +12,9 @@ from lakehouse_tests.memory_store import MemoryStore
 
 orders = Table(
     key="bronze/orders",
-    source=Landing(prefix="landing/orders/", format="json", schema="id STRING, amount BIGINT", required=("id",)),
+    source=Landing(
+        prefix="landing/orders/", format="json", schema="id STRING, amount BIGINT", required=("id",)
+    ),
     write=Append(),
     compaction=Compaction(min_small_files=4),
     fresh_within_hours=2,
@@ -20,13 +22,23 @@ orders = Table(
 )
 
 
-@table(key="silver/orders", inputs=[orders], write=Merge(keys=("id",), order_by=("amount",)), compaction=Compaction(min_small_files=2))
+@table(
+    key="silver/orders",
+    inputs=[orders],
+    write=Merge(keys=("id",), order_by=("amount",)),
+    compaction=Compaction(min_small_files=2),
+)
 def latest_orders(orders: Any) -> Any:
     """One row per order."""
     return orders.select("id", "amount")
 
 
-@table(key="gold/totals", inputs=[latest_orders], write=Overwrite(), compaction=Compaction(min_small_files=2))
+@table(
+    key="gold/totals",
+    inputs=[latest_orders],
+    write=Overwrite(),
+    compaction=Compaction(min_small_files=2),
+)
 def totals(orders: Any) -> Any:
     """One row for all."""
     return orders.groupBy().count()
@@ -37,7 +49,15 @@ TABLES = (orders, latest_orders, totals)
 
 def example_settings(home: Path, **values: str) -> Settings:
     """Settings of a lake in `home` that nobody serves."""
-    return parse_settings({"LAKEHOUSE_HOME": str(home), "LAKEHOUSE_SPARK_PORT": "1", "LAKEHOUSE_REPLAY": "off", **values}, base=home)
+    return parse_settings(
+        {
+            "LAKEHOUSE_HOME": str(home),
+            "LAKEHOUSE_SPARK_PORT": "1",
+            "LAKEHOUSE_REPLAY": "off",
+            **values,
+        },
+        base=home,
+    )
 
 
 def example_lake(home: Path, store: MemoryStore | None = None, **values: str) -> Lake:

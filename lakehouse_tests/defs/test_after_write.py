@@ -27,17 +27,28 @@ def run_of(lake: Lake, instance: dg.DagsterInstance, log: LogBuilder) -> dg.Exec
     return dg.materialize([upkeep], instance=instance, raise_on_error=False)
 
 
-def test_storage_that_does_not_answer_after_a_compaction_is_a_warning(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+def test_storage_that_does_not_answer_after_a_compaction_is_a_warning(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
     log = LogBuilder(key=orders.key).create().append([("f", 100, 1)])
     done = run_of(example_lake(tmp_path, AwayStore()), instance, log)
     assert done.success
     told = [entry.user_message for entry in instance.all_logs(done.run_id)]
-    assert any("bronze/orders was compacted; what it is like now could not be told: Transient: " in each for each in told)
+    assert any(
+        "bronze/orders was compacted; what it is like now could not be told: Transient: " in each
+        for each in told
+    )
     assert newest_facts(instance, [orders])[orders.key].values["lakehouse/file_count"] == 1
 
 
-def test_the_table_is_observed_and_checked_after_a_compaction(lake: Lake, instance: dg.DagsterInstance) -> None:
-    done = run_of(lake, instance, LogBuilder(lake.store, orders.key).create().append([("f", 100, 1)]).store_data())
+def test_the_table_is_observed_and_checked_after_a_compaction(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    done = run_of(
+        lake,
+        instance,
+        LogBuilder(lake.store, orders.key).create().append([("f", 100, 1)]).store_data(),
+    )
     assert newest_facts(instance, [orders])[orders.key].values["lakehouse/file_count"] == 1
     assert len(done.get_asset_check_evaluations()) == 5
 
@@ -56,18 +67,29 @@ def test_the_event_tells_when_the_table_was_last_compacted_so_that_other_records
     stayed_ms, undone_ms = START_MS + 2 * MINUTE_MS, START_MS + 3 * MINUTE_MS
     for told_ms in (undone_ms, stayed_ms):
         run_of(lake, instance, log)
-        assert newest_facts(instance, [orders])[orders.key].values["lakehouse/state"]["last_compaction_ms"] == told_ms
-        undone = CompactionTry(ended_ms=undone_ms + 500, result="failed", seconds=1.0, why="rows differ")
+        assert (
+            newest_facts(instance, [orders])[orders.key].values["lakehouse/state"][
+                "last_compaction_ms"
+            ]
+            == told_ms
+        )
+        undone = CompactionTry(
+            ended_ms=undone_ms + 500, result="failed", seconds=1.0, why="rows differ"
+        )
         Journal(lake.store).record_try(orders.key, undone)
 
 
-def test_the_checks_are_left_to_a_run_that_already_waits_to_write_the_table(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_the_checks_are_left_to_a_run_that_already_waits_to_write_the_table(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
     log = LogBuilder(lake.store, orders.key).create().append([("f", 100, 1)]).store_data()
     definitions = dg.Definitions(
-        assets=[table_asset(orders, lake), health_check(orders, lake)], resources={"spark": spark_resource(lake.settings)}
+        assets=[table_asset(orders, lake), health_check(orders, lake)],
+        resources={"spark": spark_resource(lake.settings)},
     )
     waiting = instance.create_run_for_job(
-        definitions.resolve_implicit_global_asset_job_def(), asset_selection=frozenset({table_key(orders)})
+        definitions.resolve_implicit_global_asset_job_def(),
+        asset_selection=frozenset({table_key(orders)}),
     )
     done = run_of(lake, instance, log)
     assert newest_facts(instance, [orders]).get(orders.key) is not None
@@ -78,6 +100,8 @@ def test_the_checks_are_left_to_a_run_that_already_waits_to_write_the_table(lake
 
 @pytest.mark.parametrize(("count", "lines"), [(1, 2), (100, 101), (101, 102), (5000, 102)])
 def test_very_many_foreign_files_are_named_up_to_a_limit(count: int, lines: int) -> None:
-    text = set_aside_text(orders, [SetAside(name=f"{number}.txt", size_bytes=1, why="no") for number in range(count)])
+    text = set_aside_text(
+        orders, [SetAside(name=f"{number}.txt", size_bytes=1, why="no") for number in range(count)]
+    )
     assert f"{count} landed file(s) were set aside\n0.txt (1 bytes): no" in text
     assert len(text.splitlines()) == lines

@@ -17,7 +17,15 @@ from lakehouse.defs.keys import compaction_key, table_key
 from lakehouse.defs.resources import spark_resource
 from lakehouse.defs.run_ownership import carrier
 from lakehouse.runtime.processes import identify
-from lakehouse_tests.defs.dagster_events import begun, ended, materialized, observed, requested, skip_text, tick_of
+from lakehouse_tests.defs.dagster_events import (
+    begun,
+    ended,
+    materialized,
+    observed,
+    requested,
+    skip_text,
+    tick_of,
+)
 from lakehouse_tests.defs.example import TABLES, example_lake, latest_orders, orders, totals
 
 LAKE = example_lake(Path("/lake"))
@@ -29,7 +37,11 @@ def tick(instance: dg.DagsterInstance) -> SensorResult:
 
 
 def asked(instance: dg.DagsterInstance) -> list[str]:
-    return [key.to_user_string() for request in tick(instance).run_requests or [] for key in request.asset_selection or []]
+    return [
+        key.to_user_string()
+        for request in tick(instance).run_requests or []
+        for key in request.asset_selection or []
+    ]
 
 
 def test_it_says_of_every_table_why_it_waits(instance: dg.DagsterInstance) -> None:
@@ -48,27 +60,49 @@ def test_it_asks_when_the_threshold_is_reached(instance: dg.DagsterInstance) -> 
     assert [(request.asset_selection, request.run_key) for request in requests] == [
         ([compaction_key(orders)], "compaction/bronze/orders/version=7/try=1")
     ]
-    assert requests[0].tags == {"lakehouse/table": "bronze/orders", "lakehouse/version": "7", "lakehouse/mergeable_files": "4"}
+    assert requests[0].tags == {
+        "lakehouse/table": "bronze/orders",
+        "lakehouse/version": "7",
+        "lakehouse/mergeable_files": "4",
+    }
 
 
 @pytest.mark.parametrize(
-    "cursor", ["", "odd", "[]", '{"due_since_ms": null}', '{"due_since_ms": {"a": []}}', '{"reported_ms": "x"}', '{"other": 1}']
+    "cursor",
+    [
+        "",
+        "odd",
+        "[]",
+        '{"due_since_ms": null}',
+        '{"due_since_ms": {"a": []}}',
+        '{"reported_ms": "x"}',
+        '{"other": 1}',
+    ],
 )
-def test_a_cursor_that_a_person_wrote_wrongly_costs_places_alone(cursor: str, instance: dg.DagsterInstance) -> None:
+def test_a_cursor_that_a_person_wrote_wrongly_costs_places_alone(
+    cursor: str, instance: dg.DagsterInstance
+) -> None:
     materialized(instance, orders, version=7, mergeable_file_count=4)
     assert read_cursor(cursor) == SensorCursor()
-    assert len(tick_of(compaction_sensor(TABLES, LAKE), instance, cursor=cursor).run_requests or []) == 1
+    assert (
+        len(tick_of(compaction_sensor(TABLES, LAKE), instance, cursor=cursor).run_requests or [])
+        == 1
+    )
 
 
 @pytest.mark.parametrize("asks", [True, False])
-def test_the_newer_of_observation_and_materialization_is_believed(instance: dg.DagsterInstance, asks: bool) -> None:
+def test_the_newer_of_observation_and_materialization_is_believed(
+    instance: dg.DagsterInstance, asks: bool
+) -> None:
     first, newer = (observed, materialized) if asks else (materialized, observed)
     first(instance, orders, version=7, mergeable_file_count=0 if asks else 40)
     newer(instance, orders, version=8, mergeable_file_count=40 if asks else 0)
     assert asked(instance) == ["compaction/bronze/orders"] * asks
 
 
-def test_the_table_with_the_most_to_merge_goes_first_and_the_other_waits_for_the_slot(instance: dg.DagsterInstance) -> None:
+def test_the_table_with_the_most_to_merge_goes_first_and_the_other_waits_for_the_slot(
+    instance: dg.DagsterInstance,
+) -> None:
     materialized(instance, orders, version=7, mergeable_file_count=5)
     materialized(instance, totals, version=7, mergeable_file_count=50)
     assert asked(instance) == ["compaction/gold/totals"]
@@ -104,33 +138,53 @@ def test_a_table_that_was_made_anew_is_asked_for_though_the_same_version_of_the_
     keys: list[str | None] = []
     for committed_ms in (1_700_000_000_000, 1_700_000_060_000):
         state = {"version": 7, "committed_ms": committed_ms, "mergeable_file_count": 4}
-        event = dg.AssetMaterialization(table_key(orders), metadata={"lakehouse/state": dg.MetadataValue.json(state)})
+        event = dg.AssetMaterialization(
+            table_key(orders), metadata={"lakehouse/state": dg.MetadataValue.json(state)}
+        )
         instance.report_runless_asset_event(event)
         while requests := tick(instance).run_requests:
             keys.append(requests[0].run_key)
             ended(instance, requested(instance, requests[0]), how)
     tries = (1,) if how is DagsterEventType.RUN_SUCCESS else (1, 2, 3)
     assert keys == [
-        f"compaction/bronze/orders/version=7/committed_ms={ms}/try={number}" for ms in (1700000000000, 1700000060000) for number in tries
+        f"compaction/bronze/orders/version=7/committed_ms={ms}/try={number}"
+        for ms in (1700000000000, 1700000060000)
+        for number in tries
     ]
 
 
-def test_a_table_that_nobody_writes_is_asked_for_again_hours_after_its_tries_failed(instance: dg.DagsterInstance) -> None:
+def test_a_table_that_nobody_writes_is_asked_for_again_hours_after_its_tries_failed(
+    instance: dg.DagsterInstance,
+) -> None:
     materialized(instance, orders, version=7, mergeable_file_count=4)
     for number in range(1, 4):
         [request] = tick(instance).run_requests or []
         assert request.run_key == f"compaction/bronze/orders/version=7/try={number}"
-        ended(instance, requested(instance, request), DagsterEventType.RUN_FAILURE, seconds_ago=6 * 3600 + 60 * number)
+        ended(
+            instance,
+            requested(instance, request),
+            DagsterEventType.RUN_FAILURE,
+            seconds_ago=6 * 3600 + 60 * number,
+        )
     [request] = tick(instance).run_requests or []
     assert request.run_key == "compaction/bronze/orders/version=7/try=4"
-    ended(instance, requested(instance, request), DagsterEventType.RUN_FAILURE, seconds_ago=11 * 3600)
-    assert "failed 4 times; 4 mergeable files wait for the next write, or for 20" in skip_text(tick(instance))
+    ended(
+        instance, requested(instance, request), DagsterEventType.RUN_FAILURE, seconds_ago=11 * 3600
+    )
+    assert "failed 4 times; 4 mergeable files wait for the next write, or for 20" in skip_text(
+        tick(instance)
+    )
 
 
-def test_runs_that_were_refused_since_their_window_had_closed_never_use_up_the_tries(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+def test_runs_that_were_refused_since_their_window_had_closed_never_use_up_the_tries(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
     materialized(instance, orders, version=7, mergeable_file_count=4)
     lake, in_two_days = example_lake(tmp_path), DAYS[(datetime.now(tz=UTC).weekday() + 2) % 7]
-    closed = replace(orders, compaction=Compaction(windows=(Window(start="12:00", end="13:00", days=(in_two_days,)),)))
+    closed = replace(
+        orders,
+        compaction=Compaction(windows=(Window(start="12:00", end="13:00", days=(in_two_days,)),)),
+    )
     keys: list[str | None] = []
     for _ in range(8):
         [request] = tick(instance).run_requests or []
@@ -139,26 +193,42 @@ def test_runs_that_were_refused_since_their_window_had_closed_never_use_up_the_t
             [compaction_asset(closed, lake)],
             instance=instance,
             resources={"spark": spark_resource(lake.settings)},
-            tags={**request.tags, "dagster/sensor_name": "compaction_sensor", "dagster/run_key": request.run_key or ""},
+            tags={
+                **request.tags,
+                "dagster/sensor_name": "compaction_sensor",
+                "dagster/run_key": request.run_key or "",
+            },
             raise_on_error=False,
         )
         assert not refused.success
     assert keys == [f"compaction/bronze/orders/version=7/try={number}" for number in range(1, 9)]
     copied = refused.dagster_run.tags
     begun_run = instance.get_run_by_id(refused.run_id)
-    assert carrier(begun_run) == identify(os.getpid())  # before it asks for a session, which takes a while
+    assert carrier(begun_run) == identify(
+        os.getpid()
+    )  # before it asks for a session, which takes a while
     while requests := tick(instance).run_requests:
         keys.append(requests[0].run_key)
-        again = begun(instance, compaction_key(orders), tags={**copied, "dagster/run_key": requests[0].run_key or ""})
+        again = begun(
+            instance,
+            compaction_key(orders),
+            tags={**copied, "dagster/run_key": requests[0].run_key or ""},
+        )
         ended(instance, again, DagsterEventType.RUN_FAILURE)
-    assert keys[8:] == [f"compaction/bronze/orders/version=7/try={number}" for number in (9, 10, 11)]
+    assert keys[8:] == [
+        f"compaction/bronze/orders/version=7/try={number}" for number in (9, 10, 11)
+    ]
 
 
 @pytest.mark.parametrize("key", [table_key(orders), compaction_key(orders)])
-def test_a_run_that_a_person_started_is_waited_for(instance: dg.DagsterInstance, key: dg.AssetKey) -> None:
+def test_a_run_that_a_person_started_is_waited_for(
+    instance: dg.DagsterInstance, key: dg.AssetKey
+) -> None:
     materialized(instance, orders, version=7, mergeable_file_count=4)
     run = begun(instance, key)
-    assert f"bronze/orders: a run of it is under way ({run.run_id[:8]})" in skip_text(tick(instance))
+    assert f"bronze/orders: a run of it is under way ({run.run_id[:8]})" in skip_text(
+        tick(instance)
+    )
 
 
 def test_a_run_of_another_table_does_not_hold_it_up(instance: dg.DagsterInstance) -> None:

@@ -59,7 +59,10 @@ def listed(definitions: dg.Definitions) -> tuple[set[str], set[str], dict[str, s
     graph = definitions.resolve_asset_graph()
     repository = definitions.get_repository_def()
     sensors = {
-        sensor.name: {key.to_user_string() for key in (sensor.asset_selection or sensor.job.selection).resolve(graph)}
+        sensor.name: {
+            key.to_user_string()
+            for key in (sensor.asset_selection or sensor.job.selection).resolve(graph)
+        }
         for sensor in repository.sensor_defs
     }
     return (
@@ -69,10 +72,22 @@ def listed(definitions: dg.Definitions) -> tuple[set[str], set[str], dict[str, s
     )
 
 
-def test_a_declaration_gives_asset_checks_compaction_and_its_place_in_the_sensors(package: str, tmp_path: Path) -> None:
+def test_a_declaration_gives_asset_checks_compaction_and_its_place_in_the_sensors(
+    package: str, tmp_path: Path
+) -> None:
     assets, checks, sensors = listed(define(settings_of(package, tmp_path)))
-    assert assets == {"bronze/events", "compaction/bronze/events", "vacuum/bronze/events", "inventory/local"}
-    assert checks == {f"bronze/events:{name}" for name in (*CHECKS, "quarantine")} | {"vacuum/bronze/events:deleted"} | INVENTORY
+    assert assets == {
+        "bronze/events",
+        "compaction/bronze/events",
+        "vacuum/bronze/events",
+        "inventory/local",
+    }
+    assert (
+        checks
+        == {f"bronze/events:{name}" for name in (*CHECKS, "quarantine")}
+        | {"vacuum/bronze/events:deleted"}
+        | INVENTORY
+    )
     assert sensors == {
         "landing_sensor": {"bronze/events"},
         "automation_sensor": {"bronze/events", "vacuum/bronze/events", "inventory/local"},
@@ -84,7 +99,10 @@ def test_a_declaration_gives_asset_checks_compaction_and_its_place_in_the_sensor
 def test_one_more_table_needs_no_other_line(package: str, tmp_path: Path) -> None:
     write(tmp_path / package / "silver.py", SILVER.format(package=package))
     assets, checks, sensors = listed(define(settings_of(package, tmp_path)))
-    tables, vacuums, compactions = ({f"{kind}{layer}/events" for layer in ("bronze", "silver")} for kind in ("", "vacuum/", "compaction/"))
+    tables, vacuums, compactions = (
+        {f"{kind}{layer}/events" for layer in ("bronze", "silver")}
+        for kind in ("", "vacuum/", "compaction/")
+    )
     assert assets == {"inventory/local"} | tables | vacuums | compactions
     assert {f"silver/events:{name}" for name in CHECKS} < checks
     assert "silver/events:quarantine" not in checks
@@ -96,14 +114,18 @@ def test_one_more_table_needs_no_other_line(package: str, tmp_path: Path) -> Non
     }
 
 
-def test_every_sensor_is_on_from_the_start_and_ticks_without_java(package: str, tmp_path: Path, no_java: None) -> None:
+def test_every_sensor_is_on_from_the_start_and_ticks_without_java(
+    package: str, tmp_path: Path, no_java: None
+) -> None:
     definitions = define(settings_of(package, tmp_path))
     repository = definitions.get_repository_def()
     with dg.instance_for_test() as instance:
         for sensor in repository.sensor_defs:
             assert sensor.default_status is dg.DefaultSensorStatus.RUNNING
             if not isinstance(sensor, dg.AutomationConditionSensorDefinition):
-                with dg.build_sensor_context(instance=instance, repository_def=repository) as context:
+                with dg.build_sensor_context(
+                    instance=instance, repository_def=repository
+                ) as context:
                     assert sensor.evaluate_tick(context).skip_message
 
 
@@ -121,11 +143,17 @@ def test_a_lake_without_tables_loads(package: str, tmp_path: Path) -> None:
     assert (assets, checks, sensors) == (set(), set(), {})
 
 
-def test_opening_the_door_starts_nothing_and_loads_nothing_heavy(package: str, tmp_path: Path) -> None:
+def test_opening_the_door_starts_nothing_and_loads_nothing_heavy(
+    package: str, tmp_path: Path
+) -> None:
     heavy = ["boto3", "deltalake", "grpc", "matplotlib", "pandas", "pyspark.sql.connect.session"]
     code = f"import sys, lakehouse.definitions; print([name for name in {heavy} if name in sys.modules])"
     environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("LAKEHOUSE_", "JAVA_"))},
+        **{
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("LAKEHOUSE_", "JAVA_"))
+        },
         "PATH": "",
         "PYTHONPATH": f"{tmp_path}{os.pathsep}{PROJECT}",
         "LAKEHOUSE_TABLES": package,
@@ -133,7 +161,13 @@ def test_opening_the_door_starts_nothing_and_loads_nothing_heavy(package: str, t
         "LAKEHOUSE_REPLAY": "off",
     }
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", code],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
     assert not (tmp_path / "home").exists()
@@ -143,4 +177,9 @@ def test_both_files_that_name_the_code_location_agree() -> None:
     of_project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["dagster"]
     [of_workspace] = yaml.safe_load((PROJECT / "workspace.yaml").read_text())["load_from"]
     assert of_project == {"module_name": "lakehouse.definitions", "code_location_name": "lakehouse"}
-    assert of_workspace == {"python_module": {"module_name": of_project["module_name"], "location_name": of_project["code_location_name"]}}
+    assert of_workspace == {
+        "python_module": {
+            "module_name": of_project["module_name"],
+            "location_name": of_project["code_location_name"],
+        }
+    }

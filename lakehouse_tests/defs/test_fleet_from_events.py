@@ -15,7 +15,12 @@ from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause
 from lakehouse.core.units import DAY_MS
 from lakehouse.defs import dagster_records
 from lakehouse.defs.compaction import compaction_sensor
-from lakehouse.defs.dagster_records import keys_in_flight, reader_runs, recent_runs, tell_read_nothing
+from lakehouse.defs.dagster_records import (
+    keys_in_flight,
+    reader_runs,
+    recent_runs,
+    tell_read_nothing,
+)
 from lakehouse.defs.fleet_from_events import COST_TAG, PLAN_KEY, SensorCursor, read_cursor
 from lakehouse.defs.keys import compaction_key, table_key
 from lakehouse.engine.clock import now_ms
@@ -23,45 +28,80 @@ from lakehouse.engine.compaction.read_probe import record_probe
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.counting_store import CountingStore
-from lakehouse_tests.defs.dagster_events import begun, ended, materialized, requested, skip_text, tick_of
+from lakehouse_tests.defs.dagster_events import (
+    begun,
+    ended,
+    materialized,
+    requested,
+    skip_text,
+    tick_of,
+)
 from lakehouse_tests.defs.example import TABLES, example_lake, latest_orders, orders, totals
 
 pytestmark = pytest.mark.usefixtures("no_java")
 # A reader of all of bronze/orders: silver/orders reads its changes only.
 DAILY = replace(totals, key="gold/daily", inputs=(orders,))
-FACTS = {"file_count": 20, "mergeable_file_count": 10, "files_after": 11, "mergeable_bytes": 1_000, "estimate_usd": 0.01}
+FACTS = {
+    "file_count": 20,
+    "mergeable_file_count": 10,
+    "files_after": 11,
+    "mergeable_bytes": 1_000,
+    "estimate_usd": 0.01,
+}
 
 
-def tick(instance: dg.DagsterInstance, lake: Lake, tables: Sequence[Table] = TABLES, cursor: str | None = None) -> SensorResult:
+def tick(
+    instance: dg.DagsterInstance,
+    lake: Lake,
+    tables: Sequence[Table] = TABLES,
+    cursor: str | None = None,
+) -> SensorResult:
     return tick_of(compaction_sensor(tables, lake), instance, cursor=cursor)
 
 
 def asked(result: SensorResult) -> list[str]:
-    return [key.to_user_string() for request in result.run_requests or [] for key in request.asset_selection or []]
+    return [
+        key.to_user_string()
+        for request in result.run_requests or []
+        for key in request.asset_selection or []
+    ]
 
 
 def told_state(instance: dg.DagsterInstance, table: Table, **state: object) -> None:
     """An event of the instance: the table was materialized, with a state for the sensor."""
-    event = dg.AssetMaterialization(table_key(table), metadata={"lakehouse/state": dg.MetadataValue.json(state)})
+    event = dg.AssetMaterialization(
+        table_key(table), metadata={"lakehouse/state": dg.MetadataValue.json(state)}
+    )
     instance.report_runless_asset_event(event)
 
 
 def told_compaction(instance: dg.DagsterInstance, table: Table, **metadata: object) -> None:
     named = {f"lakehouse/{name}": value for name, value in metadata.items()}
-    instance.report_runless_asset_event(dg.AssetMaterialization(compaction_key(table), metadata=named))
+    instance.report_runless_asset_event(
+        dg.AssetMaterialization(compaction_key(table), metadata=named)
+    )
 
 
 def three_failed(lake: Lake, key: str, newest_ms: int, *, apart_ms: int = 1) -> None:
     """Three compactions of a table that failed."""
     for number in range(3):
-        Journal(lake.store).record_try(key, CompactionTry(ended_ms=newest_ms - number * apart_ms, result="failed", why="full"))
+        Journal(lake.store).record_try(
+            key, CompactionTry(ended_ms=newest_ms - number * apart_ms, result="failed", why="full")
+        )
 
 
 def probed(lake: Lake, number: int, *, measured_ms: int, **scans: Any) -> None:
     """A probe of the compaction of bronze/orders that made that version."""
-    same = {"before": (1.0, 1.01, 0.99), "after": (1.0, 1.01, 0.99), "spent_seconds": 6.0, "budget_seconds": 6.0}
+    same = {
+        "before": (1.0, 1.01, 0.99),
+        "after": (1.0, 1.01, 0.99),
+        "spent_seconds": 6.0,
+        "budget_seconds": 6.0,
+    }
     versions = {"version_before": number, "version_after": number + 1}
-    record_probe(lake, Probe(table=orders.key, measured_ms=measured_ms, **versions, **(same | scans)))
+    record_probe(
+        lake, Probe(table=orders.key, measured_ms=measured_ms, **versions, **(same | scans))
+    )
 
 
 def read_by(instance: dg.DagsterInstance, reader: Table, times: int) -> None:
@@ -69,7 +109,9 @@ def read_by(instance: dg.DagsterInstance, reader: Table, times: int) -> None:
         ended(instance, begun(instance, table_key(reader)), DagsterEventType.RUN_SUCCESS)
 
 
-def test_the_table_whose_readers_gain_most_for_the_cost_goes_first(instance: dg.DagsterInstance, lake: Lake) -> None:
+def test_the_table_whose_readers_gain_most_for_the_cost_goes_first(
+    instance: dg.DagsterInstance, lake: Lake
+) -> None:
     materialized(instance, orders, version=7, **FACTS)
     materialized(instance, latest_orders, version=7, **(FACTS | {"mergeable_file_count": 90}))
     tables = (*TABLES, DAILY)
@@ -80,16 +122,24 @@ def test_the_table_whose_readers_gain_most_for_the_cost_goes_first(instance: dg.
     assert asked(tick(instance, lake, tables)) == ["compaction/bronze/orders"]
 
 
-def test_a_table_with_prices_of_its_own_is_ranked_by_them_on_both_sides(instance: dg.DagsterInstance, lake: Lake) -> None:
-    dear = replace(orders, prices=Prices(usd_per_vcpu_hour=11))  # a hundred times the default, and so is its cost
+def test_a_table_with_prices_of_its_own_is_ranked_by_them_on_both_sides(
+    instance: dg.DagsterInstance, lake: Lake
+) -> None:
+    dear = replace(
+        orders, prices=Prices(usd_per_vcpu_hour=11)
+    )  # a hundred times the default, and so is its cost
     materialized(instance, dear, version=7, **(FACTS | {"estimate_usd": 1.0}))
     materialized(instance, latest_orders, version=7, **FACTS)
     read_by(instance, totals, 2)
     read_by(instance, DAILY, 3)
-    assert asked(tick(instance, lake, (dear, latest_orders, totals, DAILY))) == ["compaction/bronze/orders"]
+    assert asked(tick(instance, lake, (dear, latest_orders, totals, DAILY))) == [
+        "compaction/bronze/orders"
+    ]
 
 
-def test_readers_outside_are_those_that_the_declaration_tells_of(instance: dg.DagsterInstance, lake: Lake) -> None:
+def test_readers_outside_are_those_that_the_declaration_tells_of(
+    instance: dg.DagsterInstance, lake: Lake
+) -> None:
     read_often = replace(totals, compaction=Compaction(min_small_files=2, reads_per_day=100))
     tables = (orders, latest_orders, read_often)
     for each in tables:
@@ -115,39 +165,65 @@ def test_runs_of_two_weeks_tell_what_readers_used_to_take(instance: dg.DagsterIn
         found = recent_runs(instance, now_ms=at_ms)
         assert (len(found.records), len(found.earlier)) == (recent, earlier)
         assert len(reader_runs(instance, found, TABLES)) == (3 if days < 15 else 0)
-        gaps = [(gap.from_ms < gap.until_ms == at_ms - 14 * DAY_MS, gap.run_count) for gap in found.gaps]
+        gaps = [
+            (gap.from_ms < gap.until_ms == at_ms - 14 * DAY_MS, gap.run_count) for gap in found.gaps
+        ]
         assert gaps == [(True, 2)] * (days == 15)  # the first one is where the instance begins
 
 
-def test_runs_that_were_not_looked_at_are_told_as_gaps(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_that_were_not_looked_at_are_told_as_gaps(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dagster_records, "_RUNS_LOOKED_AT", 3)
     read_by(instance, latest_orders, 4)
     now = now_ms()
-    today, later = recent_runs(instance, now_ms=now + 1), recent_runs(instance, now_ms=now + 2 * DAY_MS)
+    today, later = (
+        recent_runs(instance, now_ms=now + 1),
+        recent_runs(instance, now_ms=now + 2 * DAY_MS),
+    )
     # Of today the oldest of the three that are looked at bounds what is known; of two days ago the newest of them does.
-    assert [(gap.from_ms, gap.until_ms == today.since_ms, gap.run_count) for gap in today.gaps] == [(now + 1 - DAY_MS, True, 1)]
-    assert [(gap.from_ms <= now, gap.until_ms, gap.run_count) for gap in later.gaps] == [(True, now + DAY_MS, 1)]
+    assert [(gap.from_ms, gap.until_ms == today.since_ms, gap.run_count) for gap in today.gaps] == [
+        (now + 1 - DAY_MS, True, 1)
+    ]
+    assert [(gap.from_ms <= now, gap.until_ms, gap.run_count) for gap in later.gaps] == [
+        (True, now + DAY_MS, 1)
+    ]
 
 
-def test_runs_that_read_nothing_and_runs_of_other_jobs_are_no_reads(instance: dg.DagsterInstance) -> None:
+def test_runs_that_read_nothing_and_runs_of_other_jobs_are_no_reads(
+    instance: dg.DagsterInstance,
+) -> None:
     in_vain = begun(instance, table_key(latest_orders), table_key(totals))
     tell_read_nothing(instance, in_vain.run_id, totals)
-    of_others = instance.add_run(dg.DagsterRun(job_name="rotate_keys", run_id="2f6b1a34-0000-4000-8000-000000000000"))
-    again = begun(instance, table_key(totals), tags=(instance.get_run_by_id(in_vain.run_id) or in_vain).tags)
+    of_others = instance.add_run(
+        dg.DagsterRun(job_name="rotate_keys", run_id="2f6b1a34-0000-4000-8000-000000000000")
+    )
+    again = begun(
+        instance, table_key(totals), tags=(instance.get_run_by_id(in_vain.run_id) or in_vain).tags
+    )
     for each in (in_vain, of_others, again):
         ended(instance, each, DagsterEventType.RUN_SUCCESS)
     found = reader_runs(instance, recent_runs(instance, now_ms=now_ms() + 1), TABLES)
     assert [sorted(each.tables) for each in found] == [["gold/totals"], [], ["silver/orders"]]
     tell_read_nothing(instance, in_vain.run_id, latest_orders)
-    assert [len(each.tables) for each in reader_runs(instance, recent_runs(instance, now_ms=now_ms() + 1), TABLES)] == [1, 0, 0]
+    assert [
+        len(each.tables)
+        for each in reader_runs(instance, recent_runs(instance, now_ms=now_ms() + 1), TABLES)
+    ] == [1, 0, 0]
     assert keys_in_flight(instance, table_key(totals)) == []
     instance.add_run(
-        dg.DagsterRun(job_name="rotate_keys", run_id="2f6b1a34-0000-4000-8000-000000000001", status=dg.DagsterRunStatus.STARTED)
+        dg.DagsterRun(
+            job_name="rotate_keys",
+            run_id="2f6b1a34-0000-4000-8000-000000000001",
+            status=dg.DagsterRunStatus.STARTED,
+        )
     )
     assert keys_in_flight(instance, table_key(totals)) == []
 
 
-def test_waiting_outlasts_a_tick_and_ends_with_the_request(instance: dg.DagsterInstance, lake: Lake) -> None:
+def test_waiting_outlasts_a_tick_and_ends_with_the_request(
+    instance: dg.DagsterInstance, lake: Lake
+) -> None:
     materialized(instance, orders, version=7, **FACTS)
     materialized(instance, totals, version=7, **FACTS)
     first = tick(instance, lake)
@@ -157,21 +233,30 @@ def test_waiting_outlasts_a_tick_and_ends_with_the_request(instance: dg.DagsterI
     read_by(instance, latest_orders, 3)
     long_ago = SensorCursor(due_since_ms={"gold/totals": now_ms() - 3_600_001}).as_cursor()
     assert asked(tick(instance, lake, cursor=first.cursor)) == ["compaction/bronze/orders"]
-    assert read_cursor(tick(instance, lake, cursor=first.cursor).cursor).due_since_ms["gold/totals"] == waiting["gold/totals"]
+    assert (
+        read_cursor(tick(instance, lake, cursor=first.cursor).cursor).due_since_ms["gold/totals"]
+        == waiting["gold/totals"]
+    )
     assert asked(tick(instance, lake, cursor=long_ago)) == ["compaction/gold/totals"]
 
 
-def test_what_was_asked_for_within_the_hour_is_taken_off_the_budget(instance: dg.DagsterInstance, tmp_path: Path) -> None:
+def test_what_was_asked_for_within_the_hour_is_taken_off_the_budget(
+    instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
     lake = example_lake(tmp_path, LAKEHOUSE_COMPACTION_BUDGET_USD="0.015")
     materialized(instance, orders, version=7, **FACTS)
     [request] = tick(instance, lake).run_requests or []
     assert request.tags[COST_TAG] == "0.010000"
     run = begun(instance, compaction_key(latest_orders), tags=request.tags)
     ended(instance, run, DagsterEventType.RUN_SUCCESS)
-    assert "it costs 0.01 USD, and 0.005 of the 0.015 USD an hour are left" in skip_text(tick(instance, lake))
+    assert "it costs 0.01 USD, and 0.005 of the 0.015 USD an hour are left" in skip_text(
+        tick(instance, lake)
+    )
 
 
-@pytest.mark.parametrize(("slots", "wanted"), [("1", ["bronze/orders"]), ("2", ["bronze/orders", "gold/totals"])])
+@pytest.mark.parametrize(
+    ("slots", "wanted"), [("1", ["bronze/orders"]), ("2", ["bronze/orders", "gold/totals"])]
+)
 def test_so_many_compactions_are_under_way_at_once_as_the_setting_says(
     instance: dg.DagsterInstance, tmp_path: Path, slots: str, wanted: list[str]
 ) -> None:
@@ -187,13 +272,19 @@ def test_so_many_compactions_are_under_way_at_once_as_the_setting_says(
     assert f"but at most {slots} compaction" in skip_text(tick(instance, lake, [*TABLES, late]))
 
 
-def test_a_table_that_was_just_compacted_cools_down(instance: dg.DagsterInstance, lake: Lake) -> None:
+def test_a_table_that_was_just_compacted_cools_down(
+    instance: dg.DagsterInstance, lake: Lake
+) -> None:
     materialized(instance, orders, version=7, **FACTS)
     told_compaction(instance, orders, committed=dg.MetadataValue.timestamp(now_ms() / 1000))
-    assert "but it was compacted 0.0 min ago, at most once in 2 min" in skip_text(tick(instance, lake))
+    assert "but it was compacted 0.0 min ago, at most once in 2 min" in skip_text(
+        tick(instance, lake)
+    )
 
 
-def test_tables_that_are_to_be_left_alone_say_why_and_the_others_are_served(instance: dg.DagsterInstance, lake: Lake) -> None:
+def test_tables_that_are_to_be_left_alone_say_why_and_the_others_are_served(
+    instance: dg.DagsterInstance, lake: Lake
+) -> None:
     recommend = replace(orders, compaction=Compaction(mode="recommend"))
     after_write = replace(latest_orders, compaction=Compaction(strategy=AfterWrite()))
     looping = replace(totals, key="gold/looping")
@@ -201,48 +292,89 @@ def test_tables_that_are_to_be_left_alone_say_why_and_the_others_are_served(inst
     tables = (recommend, after_write, looping, paused, sick, totals)
     Journal(lake.store).pause(Pause(table="gold/paused", since_ms=0, why="an audit"))
     three_failed(lake, "gold/sick", now_ms())
-    loop = {"rewrites_times": 3, "rewrites_bytes_rewritten": 900, "rewrites_version": 6, "rewrites_last_ms": now_ms()}
+    loop = {
+        "rewrites_times": 3,
+        "rewrites_bytes_rewritten": 900,
+        "rewrites_version": 6,
+        "rewrites_last_ms": now_ms(),
+    }
     for each in tables:
         materialized(instance, each, version=7, **FACTS, **(loop if each is looping else {}))
     assert asked(tick(instance, lake, tables)) == ["compaction/gold/totals"]
     text = skip_text(tick(instance, lake, tables[:-1]))
     strategy = "silver/orders: its strategy is AfterWrite"
-    loops, failed = "gold/looping: the same bytes were rewritten 3 times", "gold/sick: 3 compactions in a row did not succeed"
-    for line in ("bronze/orders: its declaration says mode recommend", strategy, loops, failed, "gold/paused: paused since 1970-01-01"):
+    loops, failed = (
+        "gold/looping: the same bytes were rewritten 3 times",
+        "gold/sick: 3 compactions in a row did not succeed",
+    )
+    for line in (
+        "bronze/orders: its declaration says mode recommend",
+        strategy,
+        loops,
+        failed,
+        "gold/paused: paused since 1970-01-01",
+    ):
         assert line in text
 
 
-def test_a_table_that_was_warm_at_its_last_write_is_asked_for_when_it_has_turned_cold(instance: dg.DagsterInstance, lake: Lake) -> None:
-    warm = {"file_count": 20, "mergeable_file_count": 0, "files_after": 20, "mergeable_bytes": 0, "estimate_usd": 0.0}
+def test_a_table_that_was_warm_at_its_last_write_is_asked_for_when_it_has_turned_cold(
+    instance: dg.DagsterInstance, lake: Lake
+) -> None:
+    warm = {
+        "file_count": 20,
+        "mergeable_file_count": 0,
+        "files_after": 20,
+        "mergeable_bytes": 0,
+        "estimate_usd": 0.0,
+    }
     later = {f"once_cold_{name}": number for name, number in FACTS.items() if name != "file_count"}
     later |= {"once_cold_estimate_seconds": 1.0, "once_cold_purged_row_count": 0}
     materialized(instance, orders, version=7, **warm, **later, once_cold_at_ms=now_ms() + 60_000)
-    assert "bronze/orders: 0 mergeable files, 4 wanted; 10 once all of it is cold" in skip_text(tick(instance, lake))
+    assert "bronze/orders: 0 mergeable files, 4 wanted; 10 once all of it is cold" in skip_text(
+        tick(instance, lake)
+    )
     materialized(instance, orders, version=7, **warm, **later, once_cold_at_ms=now_ms() - 1)
     [request] = tick(instance, lake).run_requests or []
-    assert (request.run_key, request.tags["lakehouse/mergeable_files"]) == ("compaction/bronze/orders/version=7/try=1", "10")
+    assert (request.run_key, request.tags["lakehouse/mergeable_files"]) == (
+        "compaction/bronze/orders/version=7/try=1",
+        "10",
+    )
 
 
-def test_what_was_chosen_is_named_where_it_is_not_the_sensor(instance: dg.DagsterInstance, lake: Lake) -> None:
+def test_what_was_chosen_is_named_where_it_is_not_the_sensor(
+    instance: dg.DagsterInstance, lake: Lake
+) -> None:
     open_to_choice = replace(orders, compaction=Compaction(strategy=Chosen(latency_seconds=60)))
-    metadata = {"lakehouse/version": 7, "lakehouse/mergeable_file_count": 90, "lakehouse/sensor_driven": 0}
-    event = dg.AssetMaterialization(table_key(orders), metadata={**metadata, "lakehouse/strategy_in_force": "OptimizedWrite"})
+    metadata = {
+        "lakehouse/version": 7,
+        "lakehouse/mergeable_file_count": 90,
+        "lakehouse/sensor_driven": 0,
+    }
+    event = dg.AssetMaterialization(
+        table_key(orders), metadata={**metadata, "lakehouse/strategy_in_force": "OptimizedWrite"}
+    )
     instance.report_runless_asset_event(event)
     assert skip_text(tick(instance, lake, [open_to_choice])).startswith(
         "bronze/orders: its strategy is OptimizedWrite, which Chosen has chosen,"
     )
 
 
-def test_a_breaker_knows_the_last_success_also_where_dagster_lost_its_record(instance: dg.DagsterInstance, lake: Lake) -> None:
+def test_a_breaker_knows_the_last_success_also_where_dagster_lost_its_record(
+    instance: dg.DagsterInstance, lake: Lake
+) -> None:
     minute = 60_000
     three_failed(lake, orders.key, now_ms() - 11 * minute, apart_ms=minute)
     materialized(instance, orders, version=7, **FACTS)
-    assert "bronze/orders: 3 compactions in a row did not succeed" in skip_text(tick(instance, lake))
+    assert "bronze/orders: 3 compactions in a row did not succeed" in skip_text(
+        tick(instance, lake)
+    )
     materialized(instance, orders, version=8, **FACTS, last_compaction_ms=now_ms() - 10 * minute)
     assert asked(tick(instance, lake)) == ["compaction/bronze/orders"]
 
 
-def test_a_compaction_that_found_nothing_to_do_is_no_success_and_starts_no_cooldown(instance: dg.DagsterInstance, lake: Lake) -> None:
+def test_a_compaction_that_found_nothing_to_do_is_no_success_and_starts_no_cooldown(
+    instance: dg.DagsterInstance, lake: Lake
+) -> None:
     three_failed(lake, orders.key, now_ms())
     materialized(instance, orders, version=7, **FACTS)
     materialized(instance, totals, version=7, **FACTS)
@@ -260,12 +392,18 @@ def test_scans_that_got_slower_hold_a_table_although_each_compaction_is_told_of_
         probed(lake, number, measured_ms=committed_ms + 5_000, after=(1.5, 1.5, 1.5))
         told_compaction(instance, orders, committed_ms=committed_ms)  # as an older program told it
     materialized(instance, orders, version=7, **FACTS)
-    assert "bronze/orders: each of the last 3 compactions made a scan slower" in skip_text(tick(instance, lake))
-    materialized(instance, orders, version=8, **FACTS, last_compaction_ms=committed_ms + 10 * 60_000)
+    assert "bronze/orders: each of the last 3 compactions made a scan slower" in skip_text(
+        tick(instance, lake)
+    )
+    materialized(
+        instance, orders, version=8, **FACTS, last_compaction_ms=committed_ms + 10 * 60_000
+    )
     assert "a scan took longer" not in skip_text(tick(instance, lake))
 
 
-@pytest.mark.parametrize(("probes", "hours_ago", "hours"), [(3, 0, "6.0"), (3, 7, None), (4, 7, "5.0"), (4, 13, None)])
+@pytest.mark.parametrize(
+    ("probes", "hours_ago", "hours"), [(3, 0, "6.0"), (3, 7, None), (4, 7, "5.0"), (4, 13, None)]
+)
 def test_a_table_whose_compaction_does_not_pay_is_left_alone_for_a_while_and_for_twice_as_long_after_the_next_try(
     instance: dg.DagsterInstance, lake: Lake, probes: int, hours_ago: int, hours: str | None
 ) -> None:
@@ -276,21 +414,33 @@ def test_a_table_whose_compaction_does_not_pay_is_left_alone_for_a_while_and_for
     if hours is None:
         assert asked(result) == ["compaction/bronze/orders"]
     else:
-        assert f"bronze/orders: compaction is tried again in {hours} h, since it does not pay: {probes} probes" in skip_text(result)
+        assert (
+            f"bronze/orders: compaction is tried again in {hours} h, since it does not pay: {probes} probes"
+            in skip_text(result)
+        )
 
 
-def test_the_ranking_is_reported_when_it_changes_and_not_more_than_once_a_minute(instance: dg.DagsterInstance, lake: Lake) -> None:
+def test_the_ranking_is_reported_when_it_changes_and_not_more_than_once_a_minute(
+    instance: dg.DagsterInstance, lake: Lake
+) -> None:
     materialized(instance, orders, version=7, **FACTS)
     first = tick(instance, lake)
     [event] = first.asset_events
     assert event.asset_key == PLAN_KEY
-    assert {name: event.metadata[f"lakehouse/{name}"].value for name in ("tables", "tables_due", "mergeable_bytes", "estimate_usd")} == {
+    assert {
+        name: event.metadata[f"lakehouse/{name}"].value
+        for name in ("tables", "tables_due", "mergeable_bytes", "estimate_usd")
+    } == {
         "tables": 3,
         "tables_due": 1,
         "mergeable_bytes": 1_000,
         "estimate_usd": 0.01,
     }
-    assert str(event.metadata["lakehouse/ranking"].value).splitlines()[2].startswith("| 1 | bronze/orders | DUE | 10 | 1,000 |")
+    assert (
+        str(event.metadata["lakehouse/ranking"].value)
+        .splitlines()[2]
+        .startswith("| 1 | bronze/orders | DUE | 10 | 1,000 |")
+    )
     cursor = read_cursor(first.cursor)
     later = replace(cursor, reported_ms=cursor.reported_ms - 61_000).as_cursor()
     assert tick(instance, lake, cursor=later).asset_events == []
@@ -299,35 +449,54 @@ def test_the_ranking_is_reported_when_it_changes_and_not_more_than_once_a_minute
     assert len(tick(instance, lake, cursor=later).asset_events) == 1
 
 
-def test_a_clock_that_is_set_back_stops_no_report_and_no_compaction(instance: dg.DagsterInstance, lake: Lake) -> None:
+def test_a_clock_that_is_set_back_stops_no_report_and_no_compaction(
+    instance: dg.DagsterInstance, lake: Lake
+) -> None:
     ahead_ms = now_ms() + 90 * 86_400_000
     three_failed(lake, orders.key, ahead_ms + 2)
     told_compaction(instance, orders, committed=dg.MetadataValue.timestamp(ahead_ms / 1000))
     materialized(instance, orders, version=7, **FACTS)
-    result = tick(instance, lake, cursor=SensorCursor(reported_ms=ahead_ms, due_since_ms={orders.key: ahead_ms}).as_cursor())
+    result = tick(
+        instance,
+        lake,
+        cursor=SensorCursor(reported_ms=ahead_ms, due_since_ms={orders.key: ahead_ms}).as_cursor(),
+    )
     assert asked(result) == ["compaction/bronze/orders"]
     assert len(result.asset_events) == 1 and read_cursor(result.cursor).reported_ms <= now_ms()
 
 
-def test_failures_are_seen_though_a_success_lies_ahead_of_the_clock(instance: dg.DagsterInstance, lake: Lake) -> None:
+def test_failures_are_seen_though_a_success_lies_ahead_of_the_clock(
+    instance: dg.DagsterInstance, lake: Lake
+) -> None:
     three_failed(lake, orders.key, now_ms())
     materialized(instance, orders, version=7, **FACTS, last_compaction_ms=now_ms() + 86_400_000)
-    assert "bronze/orders: 3 compactions in a row did not succeed" in skip_text(tick(instance, lake))
+    assert "bronze/orders: 3 compactions in a row did not succeed" in skip_text(
+        tick(instance, lake)
+    )
 
 
 @pytest.mark.parametrize(
-    ("elsewhere", "told"), [({}, "lost 0.0 s of"), ({"bronze/orders": "s3a://bucket/orders"}, "lost 0.0 s (0 USD) of")]
+    ("elsewhere", "told"),
+    [({}, "lost 0.0 s of"), ({"bronze/orders": "s3a://bucket/orders"}, "lost 0.0 s (0 USD) of")],
 )
 def test_openings_cost_requests_where_the_table_lies_and_not_where_the_journal_does(
     instance: dg.DagsterInstance, lake: Lake, elsewhere: dict[str, str], told: str
 ) -> None:
     unread = replace(orders, compaction=Compaction(min_small_files=4, reads_per_day=0))
-    state = {"version": 7, "mergeable_file_count": 9, "estimate_seconds": 0.1, "estimate_usd": 6e-6, "openings": [[now_ms() - 60_000, 10]]}
+    state = {
+        "version": 7,
+        "mergeable_file_count": 9,
+        "estimate_seconds": 0.1,
+        "estimate_usd": 6e-6,
+        "openings": [[now_ms() - 60_000, 10]],
+    }
     told_state(instance, orders, **state)
     assert told in skip_text(tick(instance, replace(lake, elsewhere=elsewhere), [unread]))
 
 
-def test_a_tick_asks_storage_on_s3_for_one_listing_and_for_what_is_new(instance: dg.DagsterInstance, tmp_path: Path) -> None:
+def test_a_tick_asks_storage_on_s3_for_one_listing_and_for_what_is_new(
+    instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
     store = CountingStore()
     lake = example_lake(tmp_path, store, LAKEHOUSE_ROOT="s3://bucket")
     for number in range(8):
@@ -351,27 +520,50 @@ def test_a_tick_asks_storage_on_s3_for_one_listing_and_for_what_is_new(instance:
 def test_readers_that_lost_what_a_compaction_takes_make_it_due_and_a_lost_cursor_forgets_none(
     instance: dg.DagsterInstance, lake: Lake
 ) -> None:
-    cost = {"estimate_seconds": 0.025, "estimate_usd": 0.025 * 2 / 3600 * 0.11, "comparison_seconds": 0.005}
-    state = {"version": 7, "mergeable_file_count": 3, "file_count": 12, "files_after": 2, **cost, "openings": [[now_ms() - 60_000, 10]]}
+    cost = {
+        "estimate_seconds": 0.025,
+        "estimate_usd": 0.025 * 2 / 3600 * 0.11,
+        "comparison_seconds": 0.005,
+    }
+    state = {
+        "version": 7,
+        "mergeable_file_count": 3,
+        "file_count": 12,
+        "files_after": 2,
+        **cost,
+        "openings": [[now_ms() - 60_000, 10]],
+    }
     told_state(instance, orders, **state)
     tables = (*TABLES, DAILY)
     read_by(instance, latest_orders, 9)
     read_by(instance, DAILY, 2)
-    assert "bronze/orders: 3 mergeable files, 4 wanted (its readers are unknown)" in skip_text(tick(instance, lake, tables))
+    assert "bronze/orders: 3 mergeable files, 4 wanted (its readers are unknown)" in skip_text(
+        tick(instance, lake, tables)
+    )
     read_by(instance, DAILY, 1)
     assert asked(tick(instance, lake, tables, cursor="lost")) == ["compaction/bronze/orders"]
 
 
-def test_a_declared_number_of_readers_takes_the_place_of_the_threshold(instance: dg.DagsterInstance, lake: Lake) -> None:
-    state = {"version": 7, "mergeable_file_count": 9, "file_count": 12, "files_after": 2, "estimate_seconds": 0.1, "estimate_usd": 6e-6}
+def test_a_declared_number_of_readers_takes_the_place_of_the_threshold(
+    instance: dg.DagsterInstance, lake: Lake
+) -> None:
+    state = {
+        "version": 7,
+        "mergeable_file_count": 9,
+        "file_count": 12,
+        "files_after": 2,
+        "estimate_seconds": 0.1,
+        "estimate_usd": 6e-6,
+    }
     unread = replace(orders, compaction=Compaction(min_small_files=4, reads_per_day=0))
 
     def written(**more: object) -> SensorResult:
         told_state(instance, orders, **state, **more)
         return tick(instance, lake, [unread])
 
-    assert "lost 0.0 s of the 0.1 s that a compaction takes; 9 mergeable files, 160 make" in skip_text(
-        written(openings=[[now_ms() - 60_000, 10]])
+    assert (
+        "lost 0.0 s of the 0.1 s that a compaction takes; 9 mergeable files, 160 make"
+        in skip_text(written(openings=[[now_ms() - 60_000, 10]]))
     )
     # An event of an older program does not tell what readers could have been spared.
     assert asked(written()) == ["compaction/bronze/orders"]

@@ -57,7 +57,9 @@ def test_a_table_that_does_not_exist_yet_passes_and_says_so(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize(("count", "passes"), [(4, True), (7, True), (8, False)])
-def test_small_files_pass_until_twice_the_threshold_of_a_compaction(lake: Lake, story: LogBuilder, count: int, passes: bool) -> None:
+def test_small_files_pass_until_twice_the_threshold_of_a_compaction(
+    lake: Lake, story: LogBuilder, count: int, passes: bool
+) -> None:
     story.append(small_files(count)).store_data()
     found = results(lake)["small_files"]
     assert found.ok is passes
@@ -72,20 +74,27 @@ def test_a_file_that_is_gone_is_an_error_that_names_it(lake: Lake, story: LogBui
     assert readable.sentence == "1 of the files of version 1 are not in storage: f1"
 
 
-def test_a_log_that_cannot_be_read_fails_every_check_with_the_reason(lake: Lake, story: LogBuilder) -> None:
+def test_a_log_that_cannot_be_read_fails_every_check_with_the_reason(
+    lake: Lake, story: LogBuilder
+) -> None:
     story.append(small_files(3)).append([("g", 1)]).append([("h", 1)]).lose(2)
     found = judge(orders, lake)
     assert [result.ok for result in found] == [False] * 5
     assert len({result.sentence for result in found}) == 1
 
 
-def test_an_open_breaker_is_a_warning_with_its_sentence_and_numbers(lake: Lake, story: LogBuilder) -> None:
+def test_an_open_breaker_is_a_warning_with_its_sentence_and_numbers(
+    lake: Lake, story: LogBuilder
+) -> None:
     story.append(small_files(2)).store_data()
     journal = Journal(lake.store)
     for minutes in (3, 2, 1):
         assert results(lake)["breaker"].ok
         ended_ms = now_ms() - minutes * 60_000
-        journal.record_try(orders.key, CompactionTry(ended_ms=ended_ms, result="failed", why="f1 is not a Parquet file"))
+        journal.record_try(
+            orders.key,
+            CompactionTry(ended_ms=ended_ms, result="failed", why="f1 is not a Parquet file"),
+        )
     found = results(lake)["breaker"]
     assert (found.ok, found.is_error) == (False, False)
     assert "3 compactions in a row did not succeed" in found.sentence and found.sentence.endswith(
@@ -100,17 +109,33 @@ def test_a_rewrite_loop_opens_the_breaker(lake: Lake, story: LogBuilder) -> None
         assert results(lake)["breaker"].ok
         story.optimize([f"c{number}"], into=(f"c{number + 1}", 190, 2)).store_data()
     found = results(lake)["breaker"]
-    assert not found.ok and found.numbers["rewrites_in_a_row"] == 3 and found.numbers["rewritten_bytes"] == 570
+    assert (
+        not found.ok
+        and found.numbers["rewrites_in_a_row"] == 3
+        and found.numbers["rewritten_bytes"] == 570
+    )
 
 
-CLUSTERED = {"domain": "delta.clustering", "configuration": '{"clusteringColumns": [["id"]]}', "removed": False}
+CLUSTERED = {
+    "domain": "delta.clustering",
+    "configuration": '{"clusteringColumns": [["id"]]}',
+    "removed": False,
+}
 
 
 @pytest.mark.parametrize(
     ("features", "data_layout", "why"),
     [
-        (("domainMetadata", "clustering"), BinPacking(), "table feature clustering is not planned by BinPacking"),
-        ((), ZOrder(columns=("amount",)), "ZOrder.columns holds 'amount', which is no column of it"),
+        (
+            ("domainMetadata", "clustering"),
+            BinPacking(),
+            "table feature clustering is not planned by BinPacking",
+        ),
+        (
+            (),
+            ZOrder(columns=("amount",)),
+            "ZOrder.columns holds 'amount', which is no column of it",
+        ),
     ],
 )
 def test_a_plan_that_is_refused_is_told_and_stops_neither_a_write_nor_the_checks(
@@ -124,7 +149,9 @@ def test_a_plan_that_is_refused_is_told_and_stops_neither_a_write_nor_the_checks
     facts = story.facts()
     metadata = table_metadata(table, assess(lake, table, facts))
     assert (metadata["lakehouse/file_count"], metadata["lakehouse/mergeable_file_count"]) == (9, 0)
-    assert metadata["lakehouse/plan"].startswith(f"nothing can be planned: plan of bronze/orders: {why}")
+    assert metadata["lakehouse/plan"].startswith(
+        f"nothing can be planned: plan of bronze/orders: {why}"
+    )
     found = {result.name: result for result in judge(table, lake)}
     assert [name for name, result in found.items() if not result.ok] == ["small_files"]
     assert why in found["small_files"].sentence and not found["small_files"].is_error
@@ -143,27 +170,42 @@ def test_quarantined_lines_are_counted(lake: Lake, story: LogBuilder) -> None:
     )
 
 
-def test_each_check_can_be_run_alone(lake: Lake, story: LogBuilder, instance: dg.DagsterInstance) -> None:
+def test_each_check_can_be_run_alone(
+    lake: Lake, story: LogBuilder, instance: dg.DagsterInstance
+) -> None:
     story.append(small_files(3)).store_data()
     only = dg.AssetSelection.checks(dg.AssetCheckKey(table_key(orders), "log_debt"))
     result = dg.materialize([health_check(orders, lake)], selection=only, instance=instance)
-    assert [evaluation.check_name for evaluation in result.get_asset_check_evaluations()] == ["log_debt"]
+    assert [evaluation.check_name for evaluation in result.get_asset_check_evaluations()] == [
+        "log_debt"
+    ]
 
 
-def test_another_run_reports_the_very_verdicts_of_the_checks(lake: Lake, story: LogBuilder, instance: dg.DagsterInstance) -> None:
+def test_another_run_reports_the_very_verdicts_of_the_checks(
+    lake: Lake, story: LogBuilder, instance: dg.DagsterInstance
+) -> None:
     story.append(small_files(8)).store_data()
 
     @dg.asset
     def upkeep(context: dg.AssetExecutionContext) -> None:
         report_checks(context, orders, lake)
 
-    dg.materialize([health_check(orders, lake)], selection=dg.AssetSelection.all_asset_checks(), instance=instance)
+    dg.materialize(
+        [health_check(orders, lake)],
+        selection=dg.AssetSelection.all_asset_checks(),
+        instance=instance,
+    )
     first = latest(instance)
     error, warn = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
-    assert {name: found[2] for name, found in first.items()} == {**dict.fromkeys(check_names(orders), warn), "readable": error}
+    assert {name: found[2] for name, found in first.items()} == {
+        **dict.fromkeys(check_names(orders), warn),
+        "readable": error,
+    }
     run = dg.materialize([upkeep], instance=instance).run_id
     second = latest(instance)
-    assert {name: found[1:] for name, found in second.items()} == {name: found[1:] for name, found in first.items()}
+    assert {name: found[1:] for name, found in second.items()} == {
+        name: found[1:] for name, found in first.items()
+    }
     assert {found[0] for found in second.values()} == {run}
 
 
@@ -172,7 +214,12 @@ def latest(instance: dg.DagsterInstance) -> dict[str, tuple[Any, ...]]:
     records = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
     evaluations = {key.name: record.evaluation for key, record in records.items()}
     return {
-        name: (records[dg.AssetCheckKey(table_key(orders), name)].run_id, found.passed, found.severity, found.description)
+        name: (
+            records[dg.AssetCheckKey(table_key(orders), name)].run_id,
+            found.passed,
+            found.severity,
+            found.description,
+        )
         for name, found in evaluations.items()
         if found is not None
     }

@@ -17,7 +17,14 @@ from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.inventory.stored_reports import REPORTS
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.defs.dagster_events import begun, materialized, skip_text, tick_of
-from lakehouse_tests.defs.example import TABLES, AwayStore, example_lake, latest_orders, orders, totals
+from lakehouse_tests.defs.example import (
+    TABLES,
+    AwayStore,
+    example_lake,
+    latest_orders,
+    orders,
+    totals,
+)
 from lakehouse_tests.log_builder import LogBuilder
 
 HOUR = 3_600_000
@@ -55,10 +62,15 @@ def asked(result: SensorResult) -> list[str | None]:
 
 
 @pytest.mark.usefixtures("no_java")
-def test_a_report_is_waited_for_until_it_is_complete_and_asked_for_once(lake: Lake, tick: type_of_tick) -> None:
+def test_a_report_is_waited_for_until_it_is_complete_and_asked_for_once(
+    lake: Lake, tick: type_of_tick
+) -> None:
     assert "nobody has delivered a report of bucket local" in said(tick())
     deliver(lake, "2026-11-19T01-00Z", complete=False)
-    assert said(tick()) == "report daily/2026-11-19T01-00Z is not complete yet: it has no manifest.checksum"
+    assert (
+        said(tick())
+        == "report daily/2026-11-19T01-00Z is not complete yet: it has no manifest.checksum"
+    )
     deliver(lake, "2026-11-19T01-00Z")
     assert asked(tick()) == ["daily/2026-11-19T01-00Z"]
     assert said(tick()) == "no report of bucket local is newer than daily/2026-11-19T01-00Z"
@@ -80,19 +92,28 @@ def test_a_run_under_way_a_report_that_is_loaded_and_our_own_scans_ask_for_nothi
     assert f"a run of the inventory is under way: {run.run_id[:8]}" in said(tick())
     instance.delete_run(run.run_id)
     metadata = {"lakehouse/report": "daily/2026-11-19T01-00Z"}
-    instance.report_runless_asset_event(dg.AssetMaterialization(inventory_key(lake), metadata=metadata))
+    instance.report_runless_asset_event(
+        dg.AssetMaterialization(inventory_key(lake), metadata=metadata)
+    )
     assert said(tick()) == "report daily/2026-11-19T01-00Z is loaded"
 
 
 @pytest.mark.usefixtures("no_java")
-def test_storage_that_does_not_answer_is_waited_for(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+def test_storage_that_does_not_answer_is_waited_for(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
     sensor = inventory_sensor(example_lake(tmp_path, AwayStore()))
     result = tick_of(sensor, instance, cursor='{"daily": "2026-11-19T01-00Z"}')
-    assert said(result).startswith("nothing could be looked at: ") and result.cursor == '{"daily": "2026-11-19T01-00Z"}'
+    assert (
+        said(result).startswith("nothing could be looked at: ")
+        and result.cursor == '{"daily": "2026-11-19T01-00Z"}'
+    )
 
 
 @pytest.mark.usefixtures("no_java")
-def test_the_first_inventory_waits_for_the_last_tables_and_the_next_for_the_day(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_the_first_inventory_waits_for_the_last_tables_and_the_next_for_the_day(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
     definitions = dg.Definitions(
         assets=[inventory_asset(TABLES, lake), *map(spec, TABLES)],
         resources={"spark": spark_resource(lake.settings)},
@@ -119,7 +140,11 @@ def test_the_first_inventory_waits_for_the_last_tables_and_the_next_for_the_day(
     materialized(instance, totals)
     assert requests(timedelta(minutes=2)) == 1
     instance.report_runless_asset_event(dg.AssetMaterialization(inventory_key(lake)))
-    assert [requests(timedelta(minutes=3)), requests(timedelta(hours=10)), requests(timedelta(hours=20))] == [0, 0, 1]
+    assert [
+        requests(timedelta(minutes=3)),
+        requests(timedelta(hours=10)),
+        requests(timedelta(hours=20)),
+    ] == [0, 0, 1]
     assert requests(timedelta(hours=21)) == 0
 
 
@@ -132,10 +157,17 @@ class TestRuns:
     """Runs of the asset on a lake with a server."""
 
     @pytest.fixture
-    def run(self, settings: Any, instance: dg.DagsterInstance) -> Callable[[Lake], dg.ExecuteInProcessResult]:
+    def run(
+        self, settings: Any, instance: dg.DagsterInstance
+    ) -> Callable[[Lake], dg.ExecuteInProcessResult]:
         def one(lake: Lake) -> dg.ExecuteInProcessResult:
             asset = inventory_asset(TABLES, lake)
-            return dg.materialize([asset], resources={"spark": spark_resource(settings)}, instance=instance, raise_on_error=False)
+            return dg.materialize(
+                [asset],
+                resources={"spark": spark_resource(settings)},
+                instance=instance,
+                raise_on_error=False,
+            )
 
         return one
 
@@ -149,10 +181,22 @@ class TestRuns:
         LogBuilder(lake.store, "bronze/orders[x]").create().append([("a", 5)]).store_data()
         lake.store.put("landing/orders/1.json", b"x" * 9)
         first = run(lake)
-        assert first.success and results(first) == {"complete": True, "fresh": True, "plausible": True, "missing": True}
+        assert first.success and results(first) == {
+            "complete": True,
+            "fresh": True,
+            "plausible": True,
+            "missing": True,
+        }
         told = metadata(first)
-        assert told["bytes_live"] == 16 and told["bytes_unclaimed"] == 9 and told["objects"] == told["rows_loaded"] > 4
-        assert "![bytes: bronze/orders: 956 B" in told["where"] and "[x]" not in told["where"].partition("](data")[0]
+        assert (
+            told["bytes_live"] == 16
+            and told["bytes_unclaimed"] == 9
+            and told["objects"] == told["rows_loaded"] > 4
+        )
+        assert (
+            "![bytes: bronze/orders: 956 B" in told["where"]
+            and "[x]" not in told["where"].partition("](data")[0]
+        )
         assert told["storage_classes"].startswith("![bytes by storage class: none: ")
         again = run(lake)
         assert metadata(again)["rows_loaded"] == 0 and metadata(again)["report"] == told["report"]
@@ -160,7 +204,12 @@ class TestRuns:
         lake.store.delete(["bronze/orders/a"])
         scan(lake.store, now_ms=now_ms() + 120_000)
         second = run(lake)
-        assert second.success and results(second) == {"complete": True, "fresh": True, "plausible": True, "missing": False}
+        assert second.success and results(second) == {
+            "complete": True,
+            "fresh": True,
+            "plausible": True,
+            "missing": False,
+        }
         assert metadata(second)["missing_files"] == 1
 
         scanned = scan(lake.store, now_ms=now_ms() + 240_000)
@@ -172,9 +221,15 @@ class TestRuns:
 
 
 def results(result: dg.ExecuteInProcessResult) -> dict[str, bool]:
-    return {evaluation.check_name: evaluation.passed for evaluation in result.get_asset_check_evaluations()}
+    return {
+        evaluation.check_name: evaluation.passed
+        for evaluation in result.get_asset_check_evaluations()
+    }
 
 
 def metadata(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
     [event] = result.get_asset_materialization_events()
-    return {name.removeprefix("lakehouse/"): entry.value for name, entry in event.materialization.metadata.items()}
+    return {
+        name.removeprefix("lakehouse/"): entry.value
+        for name, entry in event.materialization.metadata.items()
+    }

@@ -41,17 +41,30 @@ KEY, FILES, HOUR_MS = "bronze/events", 3, 3_600_000
 
 def table_with(**knobs: Any) -> Table:
     """The table as declared: nothing but these knobs makes it due, or holds it back."""
-    quiet = {"min_small_files": 1_000, "max_small_file_age_hours": 0, "purge_deleted_rows_share": 0, "cooldown_minutes": 0}
+    quiet = {
+        "min_small_files": 1_000,
+        "max_small_file_age_hours": 0,
+        "purge_deleted_rows_share": 0,
+        "cooldown_minutes": 0,
+    }
     source = Landing(prefix="landing/events/", format="json", schema="id BIGINT")
-    return Table(key=KEY, source=source, write=Append(), compaction=Compaction(**{**quiet, **knobs}))
+    return Table(
+        key=KEY, source=source, write=Append(), compaction=Compaction(**{**quiet, **knobs})
+    )
 
 
 @pytest.fixture(scope="module")
-def made(shared_settings: Settings, spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(
+    shared_settings: Settings, spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """A lake of one table: a file that lost a tenth of its rows to a deletion vector, and two smaller ones."""
     lake = open_lake(replace(shared_settings, root=str(tmp_path_factory.mktemp("knobs") / "lake")))
     uri = lake.settings.table_uri(KEY)
-    large = spark.range(0, 10_000, numPartitions=1).write.format("delta").option("delta.enableDeletionVectors", "true")
+    large = (
+        spark.range(0, 10_000, numPartitions=1)
+        .write.format("delta")
+        .option("delta.enableDeletionVectors", "true")
+    )
     large.save(uri)
     spark.sql(f"DELETE FROM delta.`{uri}` WHERE id % 10 = 0")
     spark.range(10_000, 10_020, numPartitions=2).write.format("delta").mode("append").save(uri)
@@ -89,7 +102,10 @@ def check_left_alone(lake: Lake, instance: dg.DagsterInstance, why: str, table: 
 def window_from(hours: int) -> dict[str, Any]:
     """A window of two hours that opens so many hours from now."""
     start = datetime.now(tz=UTC) + timedelta(hours=hours)
-    return {"windows": (Window(start=f"{start:%H:%M}", end=f"{start + timedelta(hours=2):%H:%M}"),), "min_small_files": FILES}
+    return {
+        "windows": (Window(start=f"{start:%H:%M}", end=f"{start + timedelta(hours=2):%H:%M}"),),
+        "min_small_files": FILES,
+    }
 
 
 # The knob as it holds back, what the sensor then says, and the knob as it lets through.
@@ -106,19 +122,28 @@ KNOBS = {
 @pytest.mark.spark
 @pytest.mark.parametrize(("held", "why", "let"), KNOBS.values(), ids=KNOBS)
 def test_the_sensor_leaves_a_table_alone_by_the_knob_and_asks_for_it_by_the_knob(
-    lake: Lake, instance: dg.DagsterInstance, held: Callable[[], dict[str, Any]], why: str, let: Callable[[], dict[str, Any]]
+    lake: Lake,
+    instance: dg.DagsterInstance,
+    held: Callable[[], dict[str, Any]],
+    why: str,
+    let: Callable[[], dict[str, Any]],
 ) -> None:
     check_left_alone(lake, instance, why, table_with(**held()))
     check_asked_for(lake, instance, table_with(**let()))
 
 
 @pytest.mark.spark
-def test_the_breaker_holds_a_sick_table_for_its_hours_and_then_lets_a_try_through(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_the_breaker_holds_a_sick_table_for_its_hours_and_then_lets_a_try_through(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
     table, journal = table_with(min_small_files=FILES), Journal(lake.store)
     for hours in (9, 8, 7, 2):
         if hours == 2:
             check_asked_for(lake, instance, table)
-        journal.record_try(KEY, CompactionTry(ended_ms=now_ms() - hours * HOUR_MS, result="failed", why="disk full"))
+        journal.record_try(
+            KEY,
+            CompactionTry(ended_ms=now_ms() - hours * HOUR_MS, result="failed", why="disk full"),
+        )
     check_left_alone(lake, instance, "4 compactions in a row did not succeed", table)
 
 
@@ -128,7 +153,11 @@ def test_a_large_file_stays_or_is_rewritten_by_the_ratio_of_its_deleted_rows(
     lake: Lake, spark: "SparkSession", ratio: float, left: set[int]
 ) -> None:
     large = max(layout_of(lake).files, key=lambda file: file.size_bytes)
-    outcome = compact(lake, spark, table_with(max_deleted_rows_ratio=ratio, target_file_bytes=large.size_bytes * 5 // 4))
+    outcome = compact(
+        lake,
+        spark,
+        table_with(max_deleted_rows_ratio=ratio, target_file_bytes=large.size_bytes * 5 // 4),
+    )
     files = layout_of(lake).files
     assert {(file.row_count or 0) - file.deleted_row_count for file in files} == left
     assert (large in files) == (outcome.plan.files_removed == 2)
@@ -144,7 +173,9 @@ def aged(tmp_path: Path) -> Lake:
 
 
 @pytest.mark.parametrize(("hours", "mode"), [(29, "FULL"), (31, "INVENTORY")])
-def test_a_report_of_thirty_hours_is_used_or_storage_listed_by_the_hours_it_may_be_old(aged: Lake, hours: int, mode: str) -> None:
+def test_a_report_of_thirty_hours_is_used_or_storage_listed_by_the_hours_it_may_be_old(
+    aged: Lake, hours: int, mode: str
+) -> None:
     faults.report(aged, created_ms=now_ms() - 30 * HOUR_MS)
     table = table_of(faults.KEY, max_report_hours=hours)
     found = plan(LakeFacts(aged, [table]), table)
@@ -154,7 +185,9 @@ def test_a_report_of_thirty_hours_is_used_or_storage_listed_by_the_hours_it_may_
 
 
 @pytest.mark.parametrize(("least", "goes"), [(34, set[str]()), (33, {*faults.PAST})])
-def test_two_files_of_33_bytes_stay_or_go_by_the_bytes_that_are_worth_it(aged: Lake, least: int, goes: set[str]) -> None:
+def test_two_files_of_33_bytes_stay_or_go_by_the_bytes_that_are_worth_it(
+    aged: Lake, least: int, goes: set[str]
+) -> None:
     table = table_of(faults.KEY, min_reclaimable_bytes=least)
     found = plan(LakeFacts(aged, [table]), table)
     assert faults.carried_out(aged, found)[0] == goes

@@ -32,19 +32,35 @@ class Runs:
     def __init__(self, lake: Lake, instance: dg.DagsterInstance) -> None:
         self.lake, self.instance = lake, instance
         self.resources = {"spark": spark_resource(lake.settings)}
-        self.assets = [make(table, lake) for table in TABLES for make in (table_asset, compaction_asset, health_check)]
+        self.assets = [
+            make(table, lake)
+            for table in TABLES
+            for make in (table_asset, compaction_asset, health_check)
+        ]
 
     def land(self, name: str, *ids: str) -> None:
         """A landed file with one order per id."""
         lines = "".join(json.dumps({"id": each, "amount": len(each)}) + "\n" for each in ids)
         self.lake.store.put(f"landing/orders/{name}", lines.encode())
 
-    def of(self, *keys: dg.AssetKey, tags: Mapping[str, str] | None = None) -> dg.ExecuteInProcessResult:
+    def of(
+        self, *keys: dg.AssetKey, tags: Mapping[str, str] | None = None
+    ) -> dg.ExecuteInProcessResult:
         """One run of these assets, with the checks that come with them."""
-        return dg.materialize(self.assets, selection=list(keys), resources=self.resources, instance=self.instance, tags=tags)
+        return dg.materialize(
+            self.assets,
+            selection=list(keys),
+            resources=self.resources,
+            instance=self.instance,
+            tags=tags,
+        )
 
     def warnings(self, run: dg.ExecuteInProcessResult) -> str:
-        return "\n".join(entry.user_message for entry in self.instance.all_logs(run.run_id) if entry.level == logging.WARNING)
+        return "\n".join(
+            entry.user_message
+            for entry in self.instance.all_logs(run.run_id)
+            if entry.level == logging.WARNING
+        )
 
     def definitions(self) -> dg.Definitions:
         return dg.Definitions(assets=self.assets, resources=self.resources)
@@ -70,7 +86,10 @@ def runs(lake: Lake, instance: dg.DagsterInstance) -> Runs:
 
 
 def passed(result: dg.ExecuteInProcessResult) -> dict[str, bool]:
-    return {evaluation.check_name: evaluation.passed for evaluation in result.get_asset_check_evaluations()}
+    return {
+        evaluation.check_name: evaluation.passed
+        for evaluation in result.get_asset_check_evaluations()
+    }
 
 
 def ask(sensor: dg.SensorDefinition, instance: dg.DagsterInstance) -> Sequence[dg.RunRequest]:
@@ -83,22 +102,44 @@ def test_a_table_without_any_landed_file_records_nothing_and_fails_nothing(runs:
     assert newest_facts(runs.instance, [orders]) == {}
 
 
-def test_files_that_are_not_read_are_named_in_the_log_also_where_there_is_no_table_yet(runs: Runs) -> None:
+def test_files_that_are_not_read_are_named_in_the_log_also_where_there_is_no_table_yet(
+    runs: Runs,
+) -> None:
     runs.lake.store.put("landing/orders/readme.txt", b"x")
     runs.lake.store.put("landing/orders/handed over.txt", b"x")
-    hand_over(runs.lake.store, orders.key, orders.source, 1, landed_files(runs.lake.store, orders.source)[:1])
+    hand_over(
+        runs.lake.store,
+        orders.key,
+        orders.source,
+        1,
+        landed_files(runs.lake.store, orders.source)[:1],
+    )
     told = runs.warnings(runs.of(table_key(orders), tags={handed_over_tag(orders): "1"}))
-    assert "handed over.txt (1 bytes): its name ends in none of" in told and "readme.txt" not in told
-    assert "readme.txt (1 bytes): its name ends in none of" in runs.warnings(runs.of(table_key(orders)))
+    assert (
+        "handed over.txt (1 bytes): its name ends in none of" in told and "readme.txt" not in told
+    )
+    assert "readme.txt (1 bytes): its name ends in none of" in runs.warnings(
+        runs.of(table_key(orders))
+    )
 
 
 def test_landed_files_become_rows_and_checked_events(runs: Runs) -> None:
     runs.land("1.json", "a", "bb")
     result = runs.all_tables()
-    [event] = [event for event in result.get_asset_materialization_events() if event.asset_key == table_key(orders)]
+    [event] = [
+        event
+        for event in result.get_asset_materialization_events()
+        if event.asset_key == table_key(orders)
+    ]
     metadata = event.materialization.metadata
     assert (metadata["dagster/row_count"].value, metadata["lakehouse/landed_batch"].value) == (2, 1)
-    assert passed(result) == {"readable": True, "small_files": True, "log_debt": True, "breaker": True, "quarantine": True}
+    assert passed(result) == {
+        "readable": True,
+        "small_files": True,
+        "log_debt": True,
+        "breaker": True,
+        "quarantine": True,
+    }
     assert all(map(runs.file_count, TABLES))
 
 
@@ -116,9 +157,14 @@ def test_a_second_run_with_nothing_new_keeps_the_data_version(runs: Runs) -> Non
     assert runs.data_versions() == before
     reads = reader_runs(runs.instance, recent_runs(runs.instance, now_ms=now_ms() + 1), TABLES)
     # The second run read no input, and loaded nothing that had landed.
-    assert (again.success, [sorted(each.tables) for each in reads]) == (True, [["bronze/orders"], sorted(table.key for table in TABLES)])
+    assert (again.success, [sorted(each.tables) for each in reads]) == (
+        True,
+        [["bronze/orders"], sorted(table.key for table in TABLES)],
+    )
     checks = dg.AssetSelection.checks_for_assets(table_key(orders))
-    assert dg.materialize(runs.assets, selection=checks, resources=runs.resources, instance=runs.instance).success
+    assert dg.materialize(
+        runs.assets, selection=checks, resources=runs.resources, instance=runs.instance
+    ).success
     reads = reader_runs(runs.instance, recent_runs(runs.instance, now_ms=now_ms() + 1), TABLES)
     assert len(reads) == 3 and not reads[0].tables  # it made no table
 
@@ -136,14 +182,28 @@ def test_a_compaction_is_asked_for_runs_as_predicted_and_sets_off_nothing(runs: 
     result = runs.of(compaction_key(orders))
 
     [event] = result.get_asset_materialization_events()
-    shown = {name.removeprefix("lakehouse/"): entry.value for name, entry in event.materialization.metadata.items()}
+    shown = {
+        name.removeprefix("lakehouse/"): entry.value
+        for name, entry in event.materialization.metadata.items()
+    }
     assert shown["predicted_files_removed"] == shown["actual_files_removed"] == 4
     assert shown["predicted_files_added"] == shown["actual_files_added"] == 1
     assert shown["predicted_bytes_removed"] == shown["actual_bytes_removed"] > 0
     assert runs.file_count(orders) == 1
-    assert passed(result) == {"readable": True, "small_files": True, "log_debt": True, "breaker": True, "quarantine": True}
+    assert passed(result) == {
+        "readable": True,
+        "small_files": True,
+        "log_debt": True,
+        "breaker": True,
+        "quarantine": True,
+    }
     assert ask(compaction_sensor(TABLES, runs.lake), runs.instance) == []
-    assert dg.evaluate_automation_conditions(runs.definitions(), runs.instance, cursor=cursor).total_requested == 0
+    assert (
+        dg.evaluate_automation_conditions(
+            runs.definitions(), runs.instance, cursor=cursor
+        ).total_requested
+        == 0
+    )
     runs.all_tables()
     assert runs.data_versions() == versions
 

@@ -16,13 +16,24 @@ from lakehouse.defs.keys import table_key
 from lakehouse.defs.landing import landing_assets, landing_sensor
 from lakehouse.engine.journal.landed_batches import FOLD_EVERY, LandedBatches
 from lakehouse.engine.lake import Lake
-from lakehouse_tests.defs.dagster_events import begun, ended, materialized, requested, skip_text, tick_of
+from lakehouse_tests.defs.dagster_events import (
+    begun,
+    ended,
+    materialized,
+    requested,
+    skip_text,
+    tick_of,
+)
 from lakehouse_tests.defs.example import TABLES, AwayStore, example_lake, latest_orders, orders
 from lakehouse_tests.log_builder import LogBuilder
 
 pytestmark = pytest.mark.usefixtures("no_java")
 
-shops = Table(key="bronze/shops", source=Landing(prefix="landing/shops/", format="csv", schema="shop STRING"), write=Overwrite())
+shops = Table(
+    key="bronze/shops",
+    source=Landing(prefix="landing/shops/", format="csv", schema="shop STRING"),
+    write=Overwrite(),
+)
 type_of_tick = Callable[[], SensorResult]
 
 
@@ -65,15 +76,25 @@ def test_an_empty_landing_area_is_waited_for_in_words(tick: type_of_tick) -> Non
     )
 
 
-def test_files_wait_until_the_policy_releases_them_and_the_sensor_says_for_what(lake: Lake, instance: dg.DagsterInstance) -> None:
-    source = Landing(prefix="landing/shops/", format="csv", schema="shop STRING", release_files=2, release_minutes=60)
+def test_files_wait_until_the_policy_releases_them_and_the_sensor_says_for_what(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    source = Landing(
+        prefix="landing/shops/",
+        format="csv",
+        schema="shop STRING",
+        release_files=2,
+        release_minutes=60,
+    )
     sensor = landing_sensor([Table(key="bronze/shops", source=source, write=Append())], lake)
 
     def tick() -> SensorResult:
         return tick_of(sensor, instance)
 
     land(lake, "shops/1.csv")
-    assert "1 landed file (2 B) wait for more: a batch is released at 2 files, or " in skip_text(tick())
+    assert "1 landed file (2 B) wait for more: a batch is released at 2 files, or " in skip_text(
+        tick()
+    )
     land(lake, "shops/2.csv")
     [request] = tick().run_requests or []
     assert request.asset_selection == [table_key(shops)]
@@ -86,7 +107,9 @@ def test_one_run_is_asked_for_all_tables_with_new_files(lake: Lake, tick: type_o
     assert request.asset_selection == [table_key(orders), table_key(shops)]
 
 
-def test_dagster_is_asked_once_a_tick_for_the_events_of_all_tables(tick: type_of_tick, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dagster_is_asked_once_a_tick_for_the_events_of_all_tables(
+    tick: type_of_tick, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked, real = list[list[str]](), landing.newest_facts
 
     def newest(instance: dg.DagsterInstance, tables: Sequence[Table]) -> Mapping[str, NewestFacts]:
@@ -98,7 +121,9 @@ def test_dagster_is_asked_once_a_tick_for_the_events_of_all_tables(tick: type_of
     assert asked == [["bronze/orders", "bronze/shops"]]
 
 
-def test_files_that_are_in_the_table_are_not_asked_for(lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick) -> None:
+def test_files_that_are_in_the_table_are_not_asked_for(
+    lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick
+) -> None:
     land(lake, "orders/1.json")
     loaded(lake, instance, 1, "1.json")
     assert "bronze/orders: nothing new has landed; the table holds 1 file" in skip_text(tick())
@@ -123,7 +148,9 @@ def test_the_tables_log_tells_what_arrived_where_no_event_does(
     lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick, is_reported_by_hand: bool
 ) -> None:
     folded(lake, count=FOLD_EVERY)
-    LogBuilder(lake.store, "bronze/orders").create().append([("f", 1)], transaction=(ingest_app_id("bronze/orders"), FOLD_EVERY))
+    LogBuilder(lake.store, "bronze/orders").create().append(
+        [("f", 1)], transaction=(ingest_app_id("bronze/orders"), FOLD_EVERY)
+    )
     if is_reported_by_hand:
         materialized(instance, orders)
     assert "bronze/orders: nothing new has landed" in skip_text(tick())
@@ -143,10 +170,16 @@ def test_a_table_made_elsewhere_whose_batches_nothing_tells_is_told_of_in_the_wo
         log.append([("a", 1)])
     land(lake, "orders/1.json")
     text = skip_text(tick())
-    assert "its log has no transaction id of a landed batch" in text and "lakehouse landing bronze/orders --arrived N" in text
+    assert (
+        "its log has no transaction id of a landed batch" in text
+        and "lakehouse landing bronze/orders --arrived N" in text
+    )
 
 
-@pytest.mark.parametrize("key", [table_key(orders), dg.AssetKey(["compaction", "bronze", "orders"]), table_key(latest_orders)])
+@pytest.mark.parametrize(
+    "key",
+    [table_key(orders), dg.AssetKey(["compaction", "bronze", "orders"]), table_key(latest_orders)],
+)
 def test_nothing_is_asked_for_while_a_run_writes_the_table_and_not_one_downstream(
     lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick, key: dg.AssetKey
 ) -> None:
@@ -166,10 +199,20 @@ def test_a_batch_that_failed_is_asked_for_again_later_under_another_key(
     for pause in (30, 60, 120, 240):
         [request] = tick().run_requests or []
         keys.append(request.run_key)
-        run = ended(instance, requested(instance, request), DagsterEventType.RUN_FAILURE, seconds_ago=pause - 5)
+        run = ended(
+            instance,
+            requested(instance, request),
+            DagsterEventType.RUN_FAILURE,
+            seconds_ago=pause - 5,
+        )
         assert f"batch 1 was tried {len(keys)} times and did not arrive" in skip_text(tick())
         instance.delete_run(run.run_id)
-        ended(instance, requested(instance, request), DagsterEventType.RUN_FAILURE, seconds_ago=pause + 5)
+        ended(
+            instance,
+            requested(instance, request),
+            DagsterEventType.RUN_FAILURE,
+            seconds_ago=pause + 5,
+        )
     assert len(set(keys)) == 4
 
 
@@ -183,7 +226,9 @@ def test_a_clock_that_was_ahead_and_is_set_back_silences_no_table(
     assert bool(tick().run_requests) is is_asked_for
 
 
-def test_a_batch_after_one_that_failed_often_starts_without_a_pause(lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick) -> None:
+def test_a_batch_after_one_that_failed_often_starts_without_a_pause(
+    lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick
+) -> None:
     land(lake, "orders/1.json")
     [request] = tick().run_requests or []
     ended(instance, requested(instance, request), DagsterEventType.RUN_FAILURE)
@@ -192,12 +237,16 @@ def test_a_batch_after_one_that_failed_often_starts_without_a_pause(lake: Lake, 
     assert tick().run_requests
 
 
-def test_storage_that_does_not_answer_is_waited_for(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+def test_storage_that_does_not_answer_is_waited_for(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
     sensor = landing_sensor(TABLES, example_lake(tmp_path, AwayStore()))
     assert skip_text(tick_of(sensor, instance)).startswith("nothing could be looked at: ")
 
 
-def test_a_table_that_a_person_must_mend_is_told_of_and_holds_up_no_other(lake: Lake, tick: type_of_tick) -> None:
+def test_a_table_that_a_person_must_mend_is_told_of_and_holds_up_no_other(
+    lake: Lake, tick: type_of_tick
+) -> None:
     lake.store.put(f"_lakehouse/ingest/bronze/orders/{1:020}.json", b"no manifest")
     text = skip_text(tick())
     assert f"{1:020}.json" in text and "bronze/shops: nothing new has landed" in text
@@ -218,9 +267,15 @@ def test_a_batch_of_refused_files_alone_whose_run_was_killed_is_asked_for_again(
     """No file of it is to arrive in the table; its quarantine is still to be written, of which no event tells."""
     loaded(lake, instance, 1, "1.json")
     land(lake, "orders/1.json")
-    LogBuilder(lake.store, "bronze/orders").create().append([("a", 1)], transaction=(ingest_app_id("bronze/orders"), 1))
+    LogBuilder(lake.store, "bronze/orders").create().append(
+        [("a", 1)], transaction=(ingest_app_id("bronze/orders"), 1)
+    )
     land(lake, "orders/bad.json.gz")
-    refused = SetAside(name="bad.json.gz", size_bytes=2, modified_ms=1, why="no gzip", is_quarantined=True)
-    LandedBatches(lake.store, "bronze/orders", prefix="landing/orders/").plan(Batch(number=2, files=(), set_aside=(refused,)))
+    refused = SetAside(
+        name="bad.json.gz", size_bytes=2, modified_ms=1, why="no gzip", is_quarantined=True
+    )
+    LandedBatches(lake.store, "bronze/orders", prefix="landing/orders/").plan(
+        Batch(number=2, files=(), set_aside=(refused,))
+    )
     [request] = tick().run_requests or []
     assert "2" in request.tags.values()

@@ -20,7 +20,9 @@ from lakehouse_tests.defs.dagster_events import materialized, skip_text, tick_of
 from lakehouse_tests.defs.example import example_settings
 from lakehouse_tests.engine.conftest import aws, bucket, endpoint  # noqa: F401  # fixtures
 
-LANDING = Landing(prefix="landing/orders/", format="json", schema="id STRING", queue="landing", max_batch_files=2)
+LANDING = Landing(
+    prefix="landing/orders/", format="json", schema="id STRING", queue="landing", max_batch_files=2
+)
 orders = Table(key="bronze/orders", source=LANDING, write=Append())
 type_of_tick = Callable[[], SensorResult]
 
@@ -31,10 +33,18 @@ def lake(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     monkeypatch.setattr(queue, "_WAIT_SECONDS", 0)
     sqs = boto3.client("sqs")
     url = sqs.create_queue(QueueName="landing")["QueueUrl"]
-    arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"][
+        "QueueArn"
+    ]
     prefix = {"Key": {"FilterRules": [{"Name": "prefix", "Value": "lake/landing/"}]}}
-    told = {"QueueConfigurations": [{"QueueArn": arn, "Events": ["s3:ObjectCreated:*"], "Filter": prefix}]}
-    boto3.client("s3").put_bucket_notification_configuration(Bucket=bucket, NotificationConfiguration=told)
+    told = {
+        "QueueConfigurations": [
+            {"QueueArn": arn, "Events": ["s3:ObjectCreated:*"], "Filter": prefix}
+        ]
+    }
+    boto3.client("s3").put_bucket_notification_configuration(
+        Bucket=bucket, NotificationConfiguration=told
+    )
     yield open_lake(example_settings(tmp_path, LAKEHOUSE_ROOT=f"s3://{bucket}/lake"))
     sqs.delete_queue(QueueUrl=url)
 
@@ -49,20 +59,32 @@ def tick(lake: Lake, instance: dg.DagsterInstance) -> type_of_tick:
 def loaded(lake: Lake, instance: dg.DagsterInstance, number: int, *names: str) -> None:
     """A batch that was planned and arrived."""
     files = tuple(file for file in landed_files(lake.store, LANDING) if file.name in names)
-    LandedBatches(lake.store, orders.key, prefix=LANDING.prefix).plan(Batch(number=number, files=files, prefix=LANDING.prefix))
+    LandedBatches(lake.store, orders.key, prefix=LANDING.prefix).plan(
+        Batch(number=number, files=files, prefix=LANDING.prefix)
+    )
     materialized(instance, orders, landed_batch=number)
 
 
-def test_a_tick_at_rest_lists_nothing_and_says_what_the_queue_gave(lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick) -> None:
+def test_a_tick_at_rest_lists_nothing_and_says_what_the_queue_gave(
+    lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick
+) -> None:
     tick()
     lake.store.put("landing/orders/1.json", b"{}")
     [request] = tick().run_requests or []
     assert request.tags[handed_over_tag(orders)] == "1"
-    assert [file.name for file in handed_over(lake.store, orders.key, LANDING, 1, None)] == ["1.json"]
+    assert [file.name for file in handed_over(lake.store, orders.key, LANDING, 1, None)] == [
+        "1.json"
+    ]
     loaded(lake, instance, 1, "1.json")
-    assert skip_text(tick()) == "bronze/orders: nothing new has landed; the table holds 1 file; queue landing: 0 messages, 1 deleted"
+    assert (
+        skip_text(tick())
+        == "bronze/orders: nothing new has landed; the table holds 1 file; queue landing: 0 messages, 1 deleted"
+    )
     lake.store.requests.clear()
-    assert skip_text(tick()) == "bronze/orders: nothing new has landed; the table holds 1 file; queue landing: 0 messages"
+    assert (
+        skip_text(tick())
+        == "bronze/orders: nothing new has landed; the table holds 1 file; queue landing: 0 messages"
+    )
     assert not lake.store.requests
 
 
@@ -75,7 +97,12 @@ def test_a_run_lists_where_more_waits_than_a_batch_takes_and_for_every_so_many_b
     assert handed_over_tag(orders) not in request.tags
     lake.store.delete(["landing/orders/0.json"])
     for number in range(1, FOLD_EVERY):
-        LandedBatches(lake.store, orders.key, prefix=LANDING.prefix).plan(Batch(number=number, files=()))
+        LandedBatches(lake.store, orders.key, prefix=LANDING.prefix).plan(
+            Batch(number=number, files=())
+        )
     materialized(instance, orders, landed_batch=FOLD_EVERY - 1)
     [request] = tick().run_requests or []
-    assert request.tags["lakehouse/batch.bronze.orders"] == str(FOLD_EVERY) and handed_over_tag(orders) not in request.tags
+    assert (
+        request.tags["lakehouse/batch.bronze.orders"] == str(FOLD_EVERY)
+        and handed_over_tag(orders) not in request.tags
+    )

@@ -47,13 +47,23 @@ def test_a_lake_on_s3_is_reached_by_dagsters_resource_and_keeps_there_what_its_r
     with s3_server("moto", tmp_path, region="eu-west-3") as told:
         for name, value in told.items():
             monkeypatch.setenv(name, value)
-        settings = example_settings(tmp_path, LAKEHOUSE_ROOT=f"s3://{BUCKET}/some/where", LAKEHOUSE_COMPUTE_LOGS="lake")
+        settings = example_settings(
+            tmp_path, LAKEHOUSE_ROOT=f"s3://{BUCKET}/some/where", LAKEHOUSE_COMPUTE_LOGS="lake"
+        )
         resources = lake_resources(settings)
         s3, store = resources["s3"], lake_of(settings, resources).store
         assert isinstance(s3, S3Resource)
-        assert (s3.endpoint_url, s3.region_name, s3.aws_secret_access_key) == (told["AWS_ENDPOINT_URL"], "eu-west-3", None)
+        assert (s3.endpoint_url, s3.region_name, s3.aws_secret_access_key) == (
+            told["AWS_ENDPOINT_URL"],
+            "eu-west-3",
+            None,
+        )
         assert store.put_if_absent("x", b"1") and not store.put_if_absent("x", b"2")
         with dg.DagsterInstance.from_config(str(dagster_home(settings))) as instance:
             assert dg.materialize([spoken], resources={"s3": s3}, instance=instance).success
-        [printed] = [file.name for file in store.list("_lakehouse/compute_logs") if file.name.endswith(".out")]
+        [printed] = [
+            file.name
+            for file in store.list("_lakehouse/compute_logs")
+            if file.name.endswith(".out")
+        ]
         assert store.read(printed) == b"in region eu-west-3\n"

@@ -10,12 +10,22 @@ from uuid import uuid4
 import dagster as dg
 import pytest
 from dagster import DagsterEventType, DagsterRunStatus
-from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
+from dagster._core.remote_origin import (
+    RegisteredCodeLocationOrigin,
+    RemoteJobOrigin,
+    RemoteRepositoryOrigin,
+)
 
 from lakehouse.cli.commands.up import close_dead_runs as close_before_up
 from lakehouse.defs.compaction import compaction_sensor
 from lakehouse.defs.keys import compaction_key, table_key
-from lakehouse.defs.run_ownership import carrier, close_dead_runs, close_lost_runs, machine_tag, process_tag
+from lakehouse.defs.run_ownership import (
+    carrier,
+    close_dead_runs,
+    close_lost_runs,
+    machine_tag,
+    process_tag,
+)
 from lakehouse.engine.clock import now_ms
 from lakehouse.runtime.dagster_home import dagster_home
 from lakehouse.runtime.processes import identify, process_space
@@ -47,7 +57,10 @@ def gone() -> tuple[int, str]:
 
 
 def under_way(
-    records: dg.DagsterInstance, *, by: tuple[int, str] | None = None, status: DagsterRunStatus = DagsterRunStatus.STARTED
+    records: dg.DagsterInstance,
+    *,
+    by: tuple[int, str] | None = None,
+    status: DagsterRunStatus = DagsterRunStatus.STARTED,
 ) -> str:
     run_id = str(uuid4())
     tags = {} if by is None else {"lakehouse/process": f"{run_id} {by[0]} {by[1]}"}
@@ -60,10 +73,14 @@ def status_of(records: dg.DagsterInstance, run_id: str) -> DagsterRunStatus:
 
 
 def holders(records: dg.DagsterInstance) -> set[str]:
-    return {slot.run_id for slot in records.event_log_storage.get_concurrency_info(POOL).claimed_slots}
+    return {
+        slot.run_id for slot in records.event_log_storage.get_concurrency_info(POOL).claimed_slots
+    }
 
 
-def test_a_run_whose_process_is_gone_fails_with_a_sentence_and_frees_its_pool(records: dg.DagsterInstance, gone: tuple[int, str]) -> None:
+def test_a_run_whose_process_is_gone_fails_with_a_sentence_and_frees_its_pool(
+    records: dg.DagsterInstance, gone: tuple[int, str]
+) -> None:
     run_id = under_way(records, by=gone)
     records.event_log_storage.initialize_concurrency_limit_to_default(POOL)
     assert records.event_log_storage.claim_concurrency_slot(POOL, run_id, "write").is_claimed
@@ -71,19 +88,36 @@ def test_a_run_whose_process_is_gone_fails_with_a_sentence_and_frees_its_pool(re
     assert close_dead_runs(records, nothing_is_up=False) == [run_id]
     assert status_of(records, run_id) is DagsterRunStatus.FAILURE
     assert holders(records) == set()
-    assert any(f"process {gone[0]}, which ran it, is gone" in entry.message for entry in records.all_logs(run_id))
+    assert any(
+        f"process {gone[0]}, which ran it, is gone" in entry.message
+        for entry in records.all_logs(run_id)
+    )
 
 
 @pytest.mark.parametrize("nothing_is_up", [True, False])
-def test_a_run_of_a_living_process_is_let_alone(records: dg.DagsterInstance, nothing_is_up: bool) -> None:
+def test_a_run_of_a_living_process_is_let_alone(
+    records: dg.DagsterInstance, nothing_is_up: bool
+) -> None:
     run_id = str(uuid4())
-    records.add_run(dg.DagsterRun(job_name="__ASSET_JOB", run_id=run_id, status=DagsterRunStatus.STARTED, tags=process_tag(run_id)))
+    records.add_run(
+        dg.DagsterRun(
+            job_name="__ASSET_JOB",
+            run_id=run_id,
+            status=DagsterRunStatus.STARTED,
+            tags=process_tag(run_id),
+        )
+    )
     assert close_dead_runs(records, nothing_is_up=nothing_is_up) == []
     assert status_of(records, run_id) is DagsterRunStatus.STARTED
 
 
-def test_a_run_that_nobody_claimed_is_dead_only_where_nothing_is_up(records: dg.DagsterInstance) -> None:
-    run_ids = {under_way(records, status=status) for status in (DagsterRunStatus.STARTING, DagsterRunStatus.STARTED)}
+def test_a_run_that_nobody_claimed_is_dead_only_where_nothing_is_up(
+    records: dg.DagsterInstance,
+) -> None:
+    run_ids = {
+        under_way(records, status=status)
+        for status in (DagsterRunStatus.STARTING, DagsterRunStatus.STARTED)
+    }
     assert close_dead_runs(records, nothing_is_up=False) == []
     assert set(close_dead_runs(records, nothing_is_up=True)) == run_ids
 
@@ -91,24 +125,43 @@ def test_a_run_that_nobody_claimed_is_dead_only_where_nothing_is_up(records: dg.
 def test_a_queued_run_waits_for_the_next_daemon(records: dg.DagsterInstance) -> None:
     place = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("lakehouse"), "__repository__")
     origin, run_id = RemoteJobOrigin(place, "__ASSET_JOB"), str(uuid4())
-    records.add_run(dg.DagsterRun(job_name="__ASSET_JOB", run_id=run_id, status=DagsterRunStatus.QUEUED, remote_job_origin=origin))
+    records.add_run(
+        dg.DagsterRun(
+            job_name="__ASSET_JOB",
+            run_id=run_id,
+            status=DagsterRunStatus.QUEUED,
+            remote_job_origin=origin,
+        )
+    )
     assert close_dead_runs(records, nothing_is_up=True) == []
     assert status_of(records, run_id) is DagsterRunStatus.QUEUED
 
 
-def test_a_run_that_was_being_canceled_is_canceled(records: dg.DagsterInstance, gone: tuple[int, str]) -> None:
+def test_a_run_that_was_being_canceled_is_canceled(
+    records: dg.DagsterInstance, gone: tuple[int, str]
+) -> None:
     run_id = under_way(records, by=gone, status=DagsterRunStatus.CANCELING)
     close_dead_runs(records, nothing_is_up=True)
     assert status_of(records, run_id) is DagsterRunStatus.CANCELED
 
 
-def of_assets(records: dg.DagsterInstance, *keys: dg.AssetKey, by: tuple[int, str], **tags: str) -> str:
+def of_assets(
+    records: dg.DagsterInstance, *keys: dg.AssetKey, by: tuple[int, str], **tags: str
+) -> str:
     """A run of these assets whose process was on this machine, unless `tags` say otherwise; `{run_id}` in them is its id."""
     run_id = str(uuid4())
     here = {**process_tag(run_id), machine_tag("process"): f"{run_id} {by[0]} {by[1]}"}
     told = {machine_tag(name): value.format(run_id=run_id) for name, value in tags.items()}
     selected, status = frozenset(keys), DagsterRunStatus.STARTED
-    records.add_run(dg.DagsterRun(job_name="__ASSET_JOB", run_id=run_id, status=status, tags=here | told, asset_selection=selected))
+    records.add_run(
+        dg.DagsterRun(
+            job_name="__ASSET_JOB",
+            run_id=run_id,
+            status=status,
+            tags=here | told,
+            asset_selection=selected,
+        )
+    )
     return run_id
 
 
@@ -118,7 +171,9 @@ def lost(records: dg.DagsterInstance, *, minutes: float = 0) -> list[str]:
 
 
 COMPACTIONS = [compaction_key(table) for table in TABLES]
-linux_only = pytest.mark.skipif(process_space() is None, reason="only Linux tells where a pid names one process")
+linux_only = pytest.mark.skipif(
+    process_space() is None, reason="only Linux tells where a pid names one process"
+)
 
 
 @linux_only
@@ -130,16 +185,25 @@ def test_a_compaction_whose_process_is_gone_blocks_no_other_and_fails_with_a_sen
     assert records.event_log_storage.claim_concurrency_slot(POOL, run_id, "compaction").is_claimed
     materialized(records, totals, version=7, mergeable_file_count=4)
     result = tick_of(compaction_sensor(TABLES, example_lake(tmp_path)), records)
-    assert [request.asset_selection for request in result.run_requests or []] == [[compaction_key(totals)]]
+    assert [request.asset_selection for request in result.run_requests or []] == [
+        [compaction_key(totals)]
+    ]
     assert (status_of(records, run_id), holders(records)) == (DagsterRunStatus.FAILURE, set())
-    assert any(f"process {gone[0]}, which ran it, is gone" in entry.message for entry in records.all_logs(run_id))
+    assert any(
+        f"process {gone[0]}, which ran it, is gone" in entry.message
+        for entry in records.all_logs(run_id)
+    )
 
 
 @linux_only
-def test_only_a_compaction_whose_process_was_here_is_taken_for_lost(records: dg.DagsterInstance, gone: tuple[int, str]) -> None:
+def test_only_a_compaction_whose_process_was_here_is_taken_for_lost(
+    records: dg.DagsterInstance, gone: tuple[int, str]
+) -> None:
     here, me = process_space(), identify(os.getpid())
     of_assets(records, COMPACTIONS[0], by=gone, process_space=f"{{run_id}} another boot {here}")
-    of_assets(records, COMPACTIONS[0], by=gone, process_space=here)  # copied from the run that it repeats
+    of_assets(
+        records, COMPACTIONS[0], by=gone, process_space=here
+    )  # copied from the run that it repeats
     of_assets(records, COMPACTIONS[0], by=gone, process_space="")
     of_assets(records, COMPACTIONS[0], by=(me.pid, me.born))
     of_assets(records, COMPACTIONS[0], COMPACTIONS[1], by=gone)
@@ -151,22 +215,36 @@ def test_only_a_compaction_whose_process_was_here_is_taken_for_lost(records: dg.
 
 
 @linux_only
-def test_a_run_that_waits_for_its_next_try_is_not_lost(records: dg.DagsterInstance, gone: tuple[int, str]) -> None:
+def test_a_run_that_waits_for_its_next_try_is_not_lost(
+    records: dg.DagsterInstance, gone: tuple[int, str]
+) -> None:
     run_id = of_assets(records, COMPACTIONS[0], by=gone)
-    event = dg.DagsterEvent(event_type_value=DagsterEventType.STEP_UP_FOR_RETRY.value, job_name="__ASSET_JOB", step_key="x")
+    event = dg.DagsterEvent(
+        event_type_value=DagsterEventType.STEP_UP_FOR_RETRY.value,
+        job_name="__ASSET_JOB",
+        step_key="x",
+    )
     records.report_dagster_event(event, run_id=run_id)
     assert lost(records, minutes=9) == []
     assert lost(records, minutes=10) == [run_id]
 
 
-def test_a_repeated_run_does_not_inherit_the_process_of_the_first(records: dg.DagsterInstance, gone: tuple[int, str]) -> None:
+def test_a_repeated_run_does_not_inherit_the_process_of_the_first(
+    records: dg.DagsterInstance, gone: tuple[int, str]
+) -> None:
     first = records.get_run_by_id(under_way(records, by=gone))
     assert carrier(first) is not None
-    assert carrier(dg.DagsterRun(job_name=first.job_name, run_id=str(uuid4()), tags=first.tags)) is None
+    assert (
+        carrier(dg.DagsterRun(job_name=first.job_name, run_id=str(uuid4()), tags=first.tags))
+        is None
+    )
 
 
 def test_up_closes_them_in_a_process_of_its_own(
-    home: Path, records: dg.DagsterInstance, gone: tuple[int, str], capfd: pytest.CaptureFixture[str]
+    home: Path,
+    records: dg.DagsterInstance,
+    gone: tuple[int, str],
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     run_id = under_way(records, by=gone)
     close_before_up(home)
@@ -174,6 +252,8 @@ def test_up_closes_them_in_a_process_of_its_own(
     assert f"run {run_id[:8]} was closed" in capfd.readouterr().out
 
 
-def test_a_lake_without_records_has_nothing_to_close(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_lake_without_records_has_nothing_to_close(
+    home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     close_before_up(home)
     assert capfd.readouterr().out == ""

@@ -43,7 +43,11 @@ def compacted(lake: Lake, instance: dg.DagsterInstance) -> type_of_compaction:
     """The compaction of a table as a person starts it on the page, with or without `anyway` in its config."""
 
     def run(table: Table, *, anyway: bool = False) -> dg.ExecuteInProcessResult:
-        config = {"ops": {f"compaction__{table.layer}__{table.name}": {"config": {"anyway": anyway}}}} if anyway else None
+        config = (
+            {"ops": {f"compaction__{table.layer}__{table.name}": {"config": {"anyway": anyway}}}}
+            if anyway
+            else None
+        )
         return dg.materialize(
             [compaction_asset(table, lake), health_check(table, lake)],
             selection=[compaction_key(table)],
@@ -58,12 +62,18 @@ def compacted(lake: Lake, instance: dg.DagsterInstance) -> type_of_compaction:
 
 def append_two_files(lake: Lake, table: Table) -> None:
     for start in (0, 50):
-        write_deltalake(lake.settings.table_uri(table.key), pa.table({"id": range(start, start + 50)}), mode="append")
+        write_deltalake(
+            lake.settings.table_uri(table.key),
+            pa.table({"id": range(start, start + 50)}),
+            mode="append",
+        )
 
 
 def held(lake: Lake) -> dict[str, str]:
     """Who is left alone, and why, as the lake itself tells it."""
-    found = {table.key: hold_back_now(lake, table, lake.facts(table.key).history) for table in FLEET}
+    found = {
+        table.key: hold_back_now(lake, table, lake.facts(table.key).history) for table in FLEET
+    }
     return {key: off.reason.name for key, off in found.items() if off is not None}
 
 
@@ -81,10 +91,17 @@ def test_each_is_left_alone_for_its_reason_and_the_others_are_served(
         [newest] = instance.event_log_storage.get_asset_check_execution_history(breaker, limit=1)
         assert newest.status.value == told
     Journal(lake.store).pause(Pause(table=paused.key, since_ms=now_ms(), why="a backfill"))
-    for _ in range(4):  # another hand: the first of them gathers the files, the others move the same bytes again
+    for _ in range(
+        4
+    ):  # another hand: the first of them gathers the files, the others move the same bytes again
         DeltaTable(lake.settings.table_uri(looped.key)).optimize.z_order(["id"])
     append_two_files(lake, looped)
-    reasons = {advised.key: "RECOMMEND_ONLY", sick.key: "BREAKER_OPEN", paused.key: "PAUSED", looped.key: "REWRITE_LOOP"}
+    reasons = {
+        advised.key: "RECOMMEND_ONLY",
+        sick.key: "BREAKER_OPEN",
+        paused.key: "PAUSED",
+        looped.key: "REWRITE_LOOP",
+    }
     assert held(lake) == reasons
     check_the_terminal(lake, reasons)
     for table in FLEET:
@@ -95,7 +112,10 @@ def test_each_is_left_alone_for_its_reason_and_the_others_are_served(
     check_the_sensors_text(skip_text(tick(lake, instance)))
 
     assert breaker_check(lake, instance, sick) == (False, "3 compactions in a row did not succeed")
-    assert breaker_check(lake, instance, looped) == (False, "the same bytes were rewritten 3 times in a row for nothing")
+    assert breaker_check(lake, instance, looped) == (
+        False,
+        "the same bytes were rewritten 3 times in a row for nothing",
+    )
     assert breaker_check(lake, instance, healthy) == (True, "the breaker is closed")
 
     refused = compacted(paused)

@@ -55,10 +55,16 @@ def under(strategy: type_of_strategy, **more: Any) -> Table:
     return replace(orders, compaction=Compaction(strategy=strategy, min_small_files=2, **more))
 
 
-def tick(schedule: dg.ScheduleDefinition, instance: dg.DagsterInstance, lake: Lake, table: Table) -> Any:
+def tick(
+    schedule: dg.ScheduleDefinition, instance: dg.DagsterInstance, lake: Lake, table: Table
+) -> Any:
     resources = {"spark": spark_resource(lake.settings)}
-    repository = dg.Definitions(assets=assets_of(lake, table), schedules=[schedule], resources=resources).get_repository_def()
-    context = dg.build_schedule_context(instance=instance, scheduled_execution_time=THREE, repository_def=repository)
+    repository = dg.Definitions(
+        assets=assets_of(lake, table), schedules=[schedule], resources=resources
+    ).get_repository_def()
+    context = dg.build_schedule_context(
+        instance=instance, scheduled_execution_time=THREE, repository_def=repository
+    )
     return schedule.evaluate_tick(context)
 
 
@@ -66,19 +72,34 @@ def assets_of(lake: Lake, table: Table) -> list[Any]:
     return [table_asset(table, lake), compaction_asset(table, lake)]
 
 
-def run_of(lake: Lake, instance: dg.DagsterInstance, table: Table, key: dg.AssetKey, **more: Any) -> dg.ExecuteInProcessResult:
+def run_of(
+    lake: Lake, instance: dg.DagsterInstance, table: Table, key: dg.AssetKey, **more: Any
+) -> dg.ExecuteInProcessResult:
     resources = {"spark": spark_resource(lake.settings)}
-    return dg.materialize(assets_of(lake, table), selection=[key], resources=resources, instance=instance, raise_on_error=False, **more)
+    return dg.materialize(
+        assets_of(lake, table),
+        selection=[key],
+        resources=resources,
+        instance=instance,
+        raise_on_error=False,
+        **more,
+    )
 
 
 def test_only_a_scheduled_table_has_a_schedule_which_is_on_and_in_utc(lake: Lake) -> None:
     [schedule] = compaction_schedules([under(NIGHTLY), latest_orders], lake)
-    assert (schedule.name, schedule.cron_schedule, schedule.execution_timezone) == (f"compaction_of_{pool_of(orders)}", "0 3 * * *", "UTC")
+    assert (schedule.name, schedule.cron_schedule, schedule.execution_timezone) == (
+        f"compaction_of_{pool_of(orders)}",
+        "0 3 * * *",
+        "UTC",
+    )
     assert schedule.default_status is dg.DefaultScheduleStatus.RUNNING
     assert compaction_schedules(TABLES, lake) == []
 
 
-def test_a_tick_asks_for_the_compaction_once_unless_one_is_under_way_or_hands_are_off(tmp_path: Path, kept: dg.DagsterInstance) -> None:
+def test_a_tick_asks_for_the_compaction_once_unless_one_is_under_way_or_hands_are_off(
+    tmp_path: Path, kept: dg.DagsterInstance
+) -> None:
     table, lake = under(NIGHTLY), example_lake(tmp_path)
     [schedule] = compaction_schedules([table], lake)
     [request] = tick(schedule, kept, lake, table).run_requests
@@ -88,13 +109,18 @@ def test_a_tick_asks_for_the_compaction_once_unless_one_is_under_way_or_hands_ar
     assert tick(schedule, kept, lake, table).run_requests
     run = begun(kept, compaction_key(table))
     found = tick(schedule, kept, lake, table)
-    assert not found.run_requests and found.skip_message == f"bronze/orders: a run of it is under way ({run.run_id[:8]})"
+    assert (
+        not found.run_requests
+        and found.skip_message == f"bronze/orders: a run of it is under way ({run.run_id[:8]})"
+    )
     advised = under(NIGHTLY, mode="recommend")
     found = tick(compaction_schedules([advised], lake)[0], kept, lake, advised)
     assert not found.run_requests and "its declaration says mode recommend" in found.skip_message
 
 
-def test_a_tick_asks_where_the_log_cannot_be_read_so_that_a_run_tells_why(tmp_path: Path, kept: dg.DagsterInstance) -> None:
+def test_a_tick_asks_where_the_log_cannot_be_read_so_that_a_run_tells_why(
+    tmp_path: Path, kept: dg.DagsterInstance
+) -> None:
     table, lake = under(NIGHTLY), example_lake(tmp_path)
     LogBuilder(lake.store, table.key).create()
     lake.store.put(f"{table.key}/_delta_log/{1:020}.json", b"no JSON")
@@ -103,15 +129,21 @@ def test_a_tick_asks_where_the_log_cannot_be_read_so_that_a_run_tells_why(tmp_pa
     assert tick(compaction_schedules([table], lake)[0], kept, lake, table).run_requests
 
 
-@pytest.mark.parametrize(("failed_minutes_ago", "asks"), [((9, 8, 7), True), ((9, 2, 1), True), ((3, 2, 1), False)])
+@pytest.mark.parametrize(
+    ("failed_minutes_ago", "asks"), [((9, 8, 7), True), ((9, 2, 1), True), ((3, 2, 1), False)]
+)
 def test_a_tick_knows_the_success_after_which_failures_no_longer_count(
     tmp_path: Path, kept: dg.DagsterInstance, failed_minutes_ago: tuple[int, ...], asks: bool
 ) -> None:
     table, lake = under(NIGHTLY), example_lake(tmp_path)
     committed_ms = now_ms() - 5 * 60_000
-    LogBuilder(lake.store, table.key).create().commit("OPTIMIZE", user_metadata='{"compaction": "1"}', committed_ms=committed_ms)
+    LogBuilder(lake.store, table.key).create().commit(
+        "OPTIMIZE", user_metadata='{"compaction": "1"}', committed_ms=committed_ms
+    )
     for minutes in failed_minutes_ago:
-        ended = CompactionTry(ended_ms=now_ms() - minutes * 60_000, result="failed", why="disk full")
+        ended = CompactionTry(
+            ended_ms=now_ms() - minutes * 60_000, result="failed", why="disk full"
+        )
         Journal(lake.store).record_try(table.key, ended)
     found = tick(compaction_schedules([table], lake)[0], kept, lake, table)
     assert bool(found.run_requests) is asks
@@ -126,27 +158,58 @@ def test_a_tick_knows_the_success_after_which_failures_no_longer_count(
         ({"dagster/sensor_name": "compaction_sensor"}, 3, False),
         ({}, 5, False),
         ({"dagster/sensor_name": "compaction_sensor", "dagster/parent_run_id": "0f"}, 5, False),
-        ({"dagster/sensor_name": "compaction_sensor", "dagster/parent_run_id": "0f", "dagster/retry_number": "1"}, 5, True),
+        (
+            {
+                "dagster/sensor_name": "compaction_sensor",
+                "dagster/parent_run_id": "0f",
+                "dagster/retry_number": "1",
+            },
+            5,
+            True,
+        ),
     ],
 )
-def test_a_run_that_no_person_asked_for_does_not_begin_after_its_window(tags: dict[str, str], hour: int, held: bool) -> None:
+def test_a_run_that_no_person_asked_for_does_not_begin_after_its_window(
+    tags: dict[str, str], hour: int, held: bool
+) -> None:
     table = under(BySensor(), windows=(Window(start="02:00", end="04:00"),))
     now = int(datetime(2026, 11, 21, hour, tzinfo=UTC).timestamp() * 1000)
-    with pytest.raises(Refused, match="no window is open at 2026-11-21 05:00 UTC") if held else nullcontext():
+    with (
+        pytest.raises(Refused, match="no window is open at 2026-11-21 05:00 UTC")
+        if held
+        else nullcontext()
+    ):
         refuse_closed_window(table, tags, now_ms=now)
 
 
 @pytest.mark.usefixtures("no_java")
-def test_a_queued_run_asks_for_its_window_when_it_begins(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+def test_a_queued_run_asks_for_its_window_when_it_begins(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
     lake, now = example_lake(tmp_path), datetime.now(tz=UTC)
-    table = under(BySensor(), windows=(Window(start=f"{now + timedelta(hours=2):%H:%M}", end=f"{now + timedelta(hours=3):%H:%M}"),))
-    result = run_of(lake, instance, table, compaction_key(table), tags={"dagster/sensor_name": "compaction_sensor"})
+    table = under(
+        BySensor(),
+        windows=(
+            Window(
+                start=f"{now + timedelta(hours=2):%H:%M}", end=f"{now + timedelta(hours=3):%H:%M}"
+            ),
+        ),
+    )
+    result = run_of(
+        lake,
+        instance,
+        table,
+        compaction_key(table),
+        tags={"dagster/sensor_name": "compaction_sensor"},
+    )
     [failed] = result.get_step_failure_events()
     assert "compact bronze/orders: no window is open" in str(failed.event_specific_data)
     assert Journal(lake.store).tries(table.key) == ()
 
 
-def load(lake: Lake, instance: dg.DagsterInstance, table: Table, name: str) -> dg.ExecuteInProcessResult:
+def load(
+    lake: Lake, instance: dg.DagsterInstance, table: Table, name: str
+) -> dg.ExecuteInProcessResult:
     """A run of the table after one more file has landed."""
     lake.store.put(f"landing/orders/{name}.json", b'{"id": "a", "amount": 1}\n')
     return run_of(lake, instance, table, table_key(table))
@@ -161,28 +224,64 @@ def files_after(lake: Lake, instance: dg.DagsterInstance, table: Table, name: st
 
 
 @pytest.mark.spark
-def test_after_each_write_the_files_fall_in_the_same_run(lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_probe, "_MOST_PAIRS", 3)  # what a probe asks for is its own tests' matter
+def test_after_each_write_the_files_fall_in_the_same_run(
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        read_probe, "_MOST_PAIRS", 3
+    )  # what a probe asks for is its own tests' matter
     assert files_after(lake, instance, under(BySensor(), mode="off"), "a") == 1
     assert files_after(lake, instance, under(AfterWrite(), mode="recommend"), "b") == 2
     for hour in range(3):  # long ago nothing was gained, so each compaction is probed
-        same = {"before": (1.0, 1.01, 0.99), "after": (1.0, 1.01, 0.99), "spent_seconds": 6.0, "budget_seconds": 6.0}
-        record_probe(lake, Probe(table=orders.key, version_before=hour, version_after=hour + 1, measured_ms=hour, **same))
+        same = {
+            "before": (1.0, 1.01, 0.99),
+            "after": (1.0, 1.01, 0.99),
+            "spent_seconds": 6.0,
+            "budget_seconds": 6.0,
+        }
+        record_probe(
+            lake,
+            Probe(
+                table=orders.key,
+                version_before=hour,
+                version_after=hour + 1,
+                measured_ms=hour,
+                **same,
+            ),
+        )
     assert files_after(lake, instance, under(AfterWrite()), "c") == 1
     assert len(probes(lake, orders.key)) == 4
     [event] = instance.fetch_materializations(compaction_key(orders), limit=9).records
-    told = {name.removeprefix("lakehouse/"): entry.value for name, entry in event.asset_materialization.metadata.items()}
-    assert (told["predicted_files_removed"], told["actual_files_removed"], told["rows_verified"]) == (3, 3, 3)
-    assert newest_facts(instance, [orders])[orders.key].values["lakehouse/state"]["last_compaction_ms"] == round(told["committed"] * 1000)
+    told = {
+        name.removeprefix("lakehouse/"): entry.value
+        for name, entry in event.asset_materialization.metadata.items()
+    }
+    assert (
+        told["predicted_files_removed"],
+        told["actual_files_removed"],
+        told["rows_verified"],
+    ) == (3, 3, 3)
+    assert newest_facts(instance, [orders])[orders.key].values["lakehouse/state"][
+        "last_compaction_ms"
+    ] == round(told["committed"] * 1000)
     [record] = instance.fetch_materializations(table_key(orders), limit=1).records
-    assert record.asset_materialization.metadata["lakehouse/strategy"].value == "its declaration says AfterWrite"
+    assert (
+        record.asset_materialization.metadata["lakehouse/strategy"].value
+        == "its declaration says AfterWrite"
+    )
     assert files_after(lake, instance, under(BySensor()), "d") == 2
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("error", "succeeds"), [(Transient("held by another"), True), (Broken("5 rows were 6"), False)])
+@pytest.mark.parametrize(
+    ("error", "succeeds"), [(Transient("held by another"), True), (Broken("5 rows were 6"), False)]
+)
 def test_what_was_written_stays_and_is_told_also_where_the_compaction_fails(
-    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, error: LakehouseError, succeeds: bool
+    lake: Lake,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+    error: LakehouseError,
+    succeeds: bool,
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise error
@@ -192,7 +291,9 @@ def test_what_was_written_stays_and_is_told_also_where_the_compaction_fails(
     assert result.success is succeeds
     assert newest_facts(instance, [orders])[orders.key].values["lakehouse/landed_batch"] == 1
     told = " ".join(entry.user_message for entry in instance.all_logs(result.run_id))
-    assert ("bronze/orders was written, and not compacted: Transient: held by another" in told) is succeeds
+    assert (
+        "bronze/orders was written, and not compacted: Transient: held by another" in told
+    ) is succeeds
 
 
 @pytest.mark.spark

@@ -15,7 +15,13 @@ from lakehouse.defs.landing import landing_assets
 from lakehouse.defs.resources import spark_resource
 from lakehouse.defs.table_assets import data_version, table_asset
 from lakehouse.engine.lake import Lake
-from lakehouse_tests.defs.dagster_events import begun, ended, materialized, materialized_by, observed
+from lakehouse_tests.defs.dagster_events import (
+    begun,
+    ended,
+    materialized,
+    materialized_by,
+    observed,
+)
 from lakehouse_tests.defs.example import TABLES, latest_orders, orders, totals
 from lakehouse_tests.log_builder import LogBuilder
 
@@ -30,13 +36,20 @@ class Automation:
     """The automation sensor's evaluations, one after the other."""
 
     def __init__(self, definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
-        self.definitions, self.instance, self.cursor, self.ahead = definitions, instance, None, timedelta()
+        self.definitions, self.instance, self.cursor, self.ahead = (
+            definitions,
+            instance,
+            None,
+            timedelta(),
+        )
         self.tick()
 
     def tick(self) -> set[str]:
         """The tables that this evaluation asks for."""
         now = datetime.now(UTC) + self.ahead
-        result = dg.evaluate_automation_conditions(self.definitions, self.instance, cursor=self.cursor, evaluation_time=now)
+        result = dg.evaluate_automation_conditions(
+            self.definitions, self.instance, cursor=self.cursor, evaluation_time=now
+        )
         self.cursor = result.cursor
         return {key.to_user_string() for key in table_keys() if result.get_num_requested(key)}
 
@@ -64,21 +77,27 @@ def succeeded(instance: dg.DagsterInstance, run: dg.DagsterRun, data_version: st
     ended(instance, run, DagsterEventType.RUN_SUCCESS)
 
 
-def test_new_rows_set_off_what_is_downstream(automation: Automation, instance: dg.DagsterInstance) -> None:
+def test_new_rows_set_off_what_is_downstream(
+    automation: Automation, instance: dg.DagsterInstance
+) -> None:
     assert automation.tick() == set()
     materialized(instance, orders, data_version="1")
     assert "silver/orders" in automation.tick()
     assert automation.tick() == set()
 
 
-def test_a_run_that_changed_no_row_sets_off_nothing(automation: Automation, instance: dg.DagsterInstance) -> None:
+def test_a_run_that_changed_no_row_sets_off_nothing(
+    automation: Automation, instance: dg.DagsterInstance
+) -> None:
     materialized(instance, orders, data_version="0")
     assert automation.tick() == set()
     materialized(instance, orders, data_version="7")
     assert "silver/orders" in automation.tick()
 
 
-def test_a_compaction_sets_off_nothing(automation: Automation, instance: dg.DagsterInstance) -> None:
+def test_a_compaction_sets_off_nothing(
+    automation: Automation, instance: dg.DagsterInstance
+) -> None:
     for table in (orders, latest_orders):
         observed(instance, table, file_count=1)
     assert automation.tick() == set()
@@ -94,14 +113,19 @@ def test_rows_written_while_nobody_looked_are_not_lost_behind_an_unchanged_run(
     assert "silver/orders" in automation.tick()
 
 
-def test_the_first_rows_set_off_a_table_that_does_not_exist_yet(definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
+def test_the_first_rows_set_off_a_table_that_does_not_exist_yet(
+    definitions: dg.Definitions, instance: dg.DagsterInstance
+) -> None:
     automation = Automation(definitions, instance)
     assert automation.tick() == set()
     materialized(instance, orders, data_version="1")
     assert automation.tick() == {"silver/orders", "gold/totals"}
 
 
-@pytest.mark.parametrize("when", ["in the tick after the request", "while the follower runs", "after it, before the next tick"])
+@pytest.mark.parametrize(
+    "when",
+    ["in the tick after the request", "while the follower runs", "after it, before the next tick"],
+)
 def test_rows_that_come_while_a_follower_is_asked_for_or_runs_set_it_off_once_more(
     automation: Automation, instance: dg.DagsterInstance, when: str
 ) -> None:
@@ -129,7 +153,9 @@ def test_rows_that_come_while_a_follower_is_asked_for_or_runs_set_it_off_once_mo
     assert [automation.tick() for _ in range(4)] == [set()] * 4
 
 
-def test_a_follower_whose_run_failed_is_asked_for_again_after_a_while(automation: Automation, instance: dg.DagsterInstance) -> None:
+def test_a_follower_whose_run_failed_is_asked_for_again_after_a_while(
+    automation: Automation, instance: dg.DagsterInstance
+) -> None:
     materialized(instance, orders, data_version="5")
     assert "silver/orders" in automation.tick()
     run = begun(instance, *table_keys())
@@ -151,29 +177,52 @@ def test_a_compaction_leaves_the_data_version_as_it_is() -> None:
 
 def test_a_table_that_was_made_anew_by_as_many_commits_has_another_data_version() -> None:
     facts = LogBuilder().create().append([("a", 1)]).facts()
-    later = tuple(replace(commit, committed_ms=commit.committed_ms + 60_000) for commit in facts.history.commits)
-    assert data_version(facts) != data_version(replace(facts, history=replace(facts.history, commits=later)))
+    later = tuple(
+        replace(commit, committed_ms=commit.committed_ms + 60_000)
+        for commit in facts.history.commits
+    )
+    assert data_version(facts) != data_version(
+        replace(facts, history=replace(facts.history, commits=later))
+    )
 
 
 @pytest.mark.parametrize("table", TABLES)
 def test_a_table_and_its_compaction_share_one_pool(lake: Lake, table: Table) -> None:
-    assert table_asset(table, lake).op.pool == compaction_asset(table, lake).op.pool == pool_of(table)
+    assert (
+        table_asset(table, lake).op.pool == compaction_asset(table, lake).op.pool == pool_of(table)
+    )
     assert len({pool_of(each) for each in TABLES}) == len(TABLES)
 
 
 @pytest.mark.parametrize(("table", "hours"), [(orders, 2), (totals, None)])
-def test_freshness_is_what_the_declaration_says(definitions: dg.Definitions, table: Table, hours: int | None) -> None:
-    policy = definitions.resolve_asset_graph().get(table_key(table)).freshness_policy_or_from_metadata
+def test_freshness_is_what_the_declaration_says(
+    definitions: dg.Definitions, table: Table, hours: int | None
+) -> None:
+    policy = (
+        definitions.resolve_asset_graph().get(table_key(table)).freshness_policy_or_from_metadata
+    )
     assert (policy.fail_window.to_timedelta().total_seconds() / 3600 if policy else None) == hours
 
 
-def test_a_landed_table_hangs_on_its_landing_area_and_a_derived_one_on_its_inputs(definitions: dg.Definitions) -> None:
+def test_a_landed_table_hangs_on_its_landing_area_and_a_derived_one_on_its_inputs(
+    definitions: dg.Definitions,
+) -> None:
     graph = definitions.resolve_asset_graph()
-    parents = {table.key: {key.to_user_string() for key in graph.get(table_key(table)).parent_keys} for table in TABLES}
-    assert parents == {"bronze/orders": {"landing/orders"}, "silver/orders": {"bronze/orders"}, "gold/totals": {"silver/orders"}}
+    parents = {
+        table.key: {key.to_user_string() for key in graph.get(table_key(table)).parent_keys}
+        for table in TABLES
+    }
+    assert parents == {
+        "bronze/orders": {"landing/orders"},
+        "silver/orders": {"bronze/orders"},
+        "gold/totals": {"silver/orders"},
+    }
 
 
 def test_without_a_commit_that_changed_rows_the_oldest_known_one_stands_for_it() -> None:
     facts = LogBuilder().create().append([("a", 1)]).facts()
-    history = Commits(table="bronze/t", commits=(Commit(version=9, committed_ms=0, operation="OPTIMIZE", changed_data=False),))
+    history = Commits(
+        table="bronze/t",
+        commits=(Commit(version=9, committed_ms=0, operation="OPTIMIZE", changed_data=False),),
+    )
     assert data_version(replace(facts, history=history)) == "9@0"

@@ -22,7 +22,9 @@ from lakehouse_tests.defs.dagster_events import materialized, observed
 from lakehouse_tests.defs.example import orders
 
 
-@table(key="silver/counts", inputs=[orders], write=Overwrite(), vacuum=Vacuum(after_compaction=True))
+@table(
+    key="silver/counts", inputs=[orders], write=Overwrite(), vacuum=Vacuum(after_compaction=True)
+)
 def counts(orders: Any) -> Any:
     """One row for all."""
     return orders.groupBy().count()
@@ -47,15 +49,22 @@ def definitions(lake: Lake) -> dg.Definitions:
     return dg.Definitions(assets=assets, resources={"spark": spark_resource(lake.settings)})
 
 
-def status_of(definitions: dg.Definitions, instance: dg.DagsterInstance, key: dg.AssetKey) -> StaleStatus:
+def status_of(
+    definitions: dg.Definitions, instance: dg.DagsterInstance, key: dg.AssetKey
+) -> StaleStatus:
     """The word of the page for an asset, by the resolver that it asks."""
-    resolver = CachingStaleStatusResolver(instance, definitions.resolve_asset_graph(), LoadingContextForTest(instance))
+    resolver = CachingStaleStatusResolver(
+        instance, definitions.resolve_asset_graph(), LoadingContextForTest(instance)
+    )
     return resolver.get_status(key)
 
 
 @pytest.mark.parametrize("key_of", [compaction_key, vacuum_key])
 def test_a_write_makes_no_upkeep_unsynced(
-    definitions: dg.Definitions, instance: dg.DagsterInstance, lake: Lake, key_of: Callable[[Table], dg.AssetKey]
+    definitions: dg.Definitions,
+    instance: dg.DagsterInstance,
+    lake: Lake,
+    key_of: Callable[[Table], dg.AssetKey],
 ) -> None:
     for each in TABLES:
         materialized(instance, each, data_version="1")
@@ -108,9 +117,21 @@ def test_in_a_run_of_everything_upkeep_comes_last_and_a_table_that_is_not_made_y
     def write_counts() -> None: ...
 
     result = dg.materialize(
-        [*upkeep_of(lake), write_orders, write_counts], resources={"spark": spark_resource(lake.settings)}, instance=instance
+        [*upkeep_of(lake), write_orders, write_counts],
+        resources={"spark": spark_resource(lake.settings)},
+        instance=instance,
     )
-    begun = [each.step_key for each in instance.all_logs(result.run_id, of_type=dg.DagsterEventType.STEP_START)]
+    begun = [
+        each.step_key
+        for each in instance.all_logs(result.run_id, of_type=dg.DagsterEventType.STEP_START)
+    ]
     upkeep = ["compaction__bronze__orders", "compaction__silver__counts", "vacuum__bronze__orders"]
-    assert begun == ["bronze__orders", "silver__counts", *upkeep]  # a vacuum that follows its compaction is passed over with it
-    assert [instance.get_latest_materialization_event(key_of(orders)) for key_of in (compaction_key, vacuum_key)] == [None, None]
+    assert begun == [
+        "bronze__orders",
+        "silver__counts",
+        *upkeep,
+    ]  # a vacuum that follows its compaction is passed over with it
+    assert [
+        instance.get_latest_materialization_event(key_of(orders))
+        for key_of in (compaction_key, vacuum_key)
+    ] == [None, None]

@@ -34,7 +34,9 @@ def written(lake: Lake) -> None:
     LogBuilder(lake.store, orders.key).create().append([("f", 100, 1)]).store_data()
 
 
-def vacuumed(lake: Lake, instance: dg.DagsterInstance, *, by_itself: bool = False) -> dg.ExecuteInProcessResult:
+def vacuumed(
+    lake: Lake, instance: dg.DagsterInstance, *, by_itself: bool = False
+) -> dg.ExecuteInProcessResult:
     """A run of the table's vacuum."""
     return dg.materialize(
         [vacuum_asset(orders, lake, lambda: (lake, [orders]))],
@@ -50,9 +52,12 @@ def told_by(done: dg.ExecuteInProcessResult) -> list[dg.AssetMaterialization]:
 
 
 def definitions(table: Table, lake: Lake) -> dg.Definitions:
-    others = [dg.AssetSpec(key) for key in (table_key(table), compaction_key(table), inventory_key(lake))]
+    others = [
+        dg.AssetSpec(key) for key in (table_key(table), compaction_key(table), inventory_key(lake))
+    ]
     return dg.Definitions(
-        assets=[vacuum_asset(table, lake, lambda: (lake, [table])), *others], resources={"spark": spark_resource(lake.settings)}
+        assets=[vacuum_asset(table, lake, lambda: (lake, [table])), *others],
+        resources={"spark": spark_resource(lake.settings)},
     )
 
 
@@ -61,14 +66,20 @@ def reported(instance: dg.DagsterInstance, key: dg.AssetKey) -> None:
 
 
 @pytest.mark.parametrize(("table", "after_compaction"), [(orders, 0), (HELD, 1)])
-def test_it_follows_a_new_inventory_and_no_write(lake: Lake, instance: dg.DagsterInstance, table: Table, after_compaction: int) -> None:
+def test_it_follows_a_new_inventory_and_no_write(
+    lake: Lake, instance: dg.DagsterInstance, table: Table, after_compaction: int
+) -> None:
     defs, triggers = definitions(table, lake), [inventory_key(lake), compaction_key(table)]
     seen = dg.evaluate_automation_conditions(defs, instance)
     assert seen.total_requested == 0
     for key in (*triggers, vacuum_key(table)):
         reported(instance, key)
     seen = dg.evaluate_automation_conditions(defs, instance, cursor=seen.cursor)
-    for key, asked in ((table_key(table), 0), (compaction_key(table), after_compaction), (inventory_key(lake), 1)):
+    for key, asked in (
+        (table_key(table), 0),
+        (compaction_key(table), after_compaction),
+        (inventory_key(lake), 1),
+    ):
         reported(instance, key)
         seen = dg.evaluate_automation_conditions(defs, instance, cursor=seen.cursor)
         assert seen.get_num_requested(vacuum_key(table)) == asked, key
@@ -76,7 +87,9 @@ def test_it_follows_a_new_inventory_and_no_write(lake: Lake, instance: dg.Dagste
         seen = dg.evaluate_automation_conditions(defs, instance, cursor=seen.cursor)
 
 
-def test_a_table_that_was_never_compacted_is_vacuumed_all_the_same(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_table_that_was_never_compacted_is_vacuumed_all_the_same(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
     defs = definitions(HELD, lake)
     seen = dg.evaluate_automation_conditions(defs, instance)
     for _ in range(2):
@@ -97,8 +110,13 @@ def test_a_paused_table_is_left_alone_keeps_what_its_last_vacuum_could_not_delet
     journal.record_vacuum(orders.key, past(failed=failed))
     journal.pause(Pause(table=orders.key, since_ms=now_ms(), why="a backfill"))
     done = vacuumed(lake, instance, by_itself=by_itself)
-    checks = [(check.check_name, check.passed, check.description) for check in done.get_asset_check_evaluations()]
-    said = "2 file(s) could not be deleted, like f: AccessDenied" if failed else "no deletion failed"
+    checks = [
+        (check.check_name, check.passed, check.description)
+        for check in done.get_asset_check_evaluations()
+    ]
+    said = (
+        "2 file(s) could not be deleted, like f: AccessDenied" if failed else "no deletion failed"
+    )
     assert checks == ([(DELETED, not failed, said)] if by_itself else [])
     assert done.success == by_itself and len(journal.vacuums(orders.key)) == 1
 
@@ -122,20 +140,50 @@ def test_a_vacuum_that_may_not_delete_fails_its_check_and_the_command(
     document = told.metadata["lakehouse/vacuum"].value
     [noted] = Journal(lake.store).vacuums(orders.key)
     assert check.passed == noted.is_complete == deleted
-    assert told.metadata["lakehouse/failed"].value == document["failed_files"] == document["spared_files"] == len(failed)
-    assert len(noted.failed) == len(document["failed"]) == len(document["spared"]) == min(len(failed), 1_000)
-    monkeypatch.setattr(command, "open_declared", lambda: SimpleNamespace(choose=lambda _: [orders]))
+    assert (
+        told.metadata["lakehouse/failed"].value
+        == document["failed_files"]
+        == document["spared_files"]
+        == len(failed)
+    )
+    assert (
+        len(noted.failed)
+        == len(document["failed"])
+        == len(document["spared"])
+        == min(len(failed), 1_000)
+    )
+    monkeypatch.setattr(
+        command, "open_declared", lambda: SimpleNamespace(choose=lambda _: [orders])
+    )
     monkeypatch.setattr(command, "_vacuum", lambda *_, **__: [document])
-    ended = CliRunner().invoke(commands, ["vacuum", "--json"])  # click keeps what a command learns when it is called by itself
+    ended = CliRunner().invoke(
+        commands, ["vacuum", "--json"]
+    )  # click keeps what a command learns when it is called by itself
     assert ended.exit_code == (0 if deleted else 1)
-    assert ("1,001 file(s) could not be deleted, like f0000: AccessDenied" in ended.stderr) != deleted
+    assert (
+        "1,001 file(s) could not be deleted, like f0000: AccessDenied" in ended.stderr
+    ) != deleted
 
 
-@pytest.mark.parametrize(("is_at_most", "said"), [(True, "LITE 12 34 B at most 12 at most 34 B"), (False, "LITE 12 34 B 12 34 B")])
-def test_what_storage_does_not_tell_is_told_as_at_most(monkeypatch: pytest.MonkeyPatch, is_at_most: bool, said: str) -> None:
-    nothing = {"table": orders.key, "mode": "LITE", "files": 12, "bytes": 34, "sentence": "", "paths": []}
+@pytest.mark.parametrize(
+    ("is_at_most", "said"),
+    [(True, "LITE 12 34 B at most 12 at most 34 B"), (False, "LITE 12 34 B 12 34 B")],
+)
+def test_what_storage_does_not_tell_is_told_as_at_most(
+    monkeypatch: pytest.MonkeyPatch, is_at_most: bool, said: str
+) -> None:
+    nothing = {
+        "table": orders.key,
+        "mode": "LITE",
+        "files": 12,
+        "bytes": 34,
+        "sentence": "",
+        "paths": [],
+    }
     document = {**nothing, "actual_files": 12, "actual_bytes": 34, "actual_is_at_most": is_at_most}
-    monkeypatch.setattr(command, "open_declared", lambda: SimpleNamespace(choose=lambda _: [orders]))
+    monkeypatch.setattr(
+        command, "open_declared", lambda: SimpleNamespace(choose=lambda _: [orders])
+    )
     monkeypatch.setattr(command, "_vacuum", lambda *_, **__: [document])
     printed = CliRunner().invoke(command.vacuum_command, [], standalone_mode=False).stdout
     assert f"{orders.key} {said} {orders.key}:" in " ".join(printed.split())
@@ -150,11 +198,16 @@ def test_nothing_runs_by_itself_unless_the_declaration_says_so(lake: Lake, mode:
 @pytest.mark.usefixtures("no_java", "written")
 def test_nothing_to_delete_takes_no_spark(lake: Lake, instance: dg.DagsterInstance) -> None:
     [told] = told_by(vacuumed(lake, instance))
-    assert (told.metadata["lakehouse/files"].value, told.metadata["lakehouse/actual_files"].value) == (0, 0)
+    assert (
+        told.metadata["lakehouse/files"].value,
+        told.metadata["lakehouse/actual_files"].value,
+    ) == (0, 0)
     [past] = Journal(lake.store).vacuums(orders.key)
     assert (past.mode, past.is_complete, past.deleted_files) == ("FULL", True, 0)
 
 
-def test_a_table_that_is_not_there_yet_is_told_and_no_failure(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_table_that_is_not_there_yet_is_told_and_no_failure(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
     done = vacuumed(lake, instance)
     assert done.success and told_by(done) == []

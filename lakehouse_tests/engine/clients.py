@@ -68,7 +68,9 @@ def append_slowly(milliseconds: int) -> None:
     spark, copies = connect(settings), slow_copies(milliseconds)
     assert copies.transform is not None
     with hold(lake, spark, copies.key, owner="append"):
-        copies.transform(spark.range(100, 104)).write.format("delta").mode("append").save(settings.table_uri(copies.key))
+        copies.transform(spark.range(100, 104)).write.format("delta").mode("append").save(
+            settings.table_uri(copies.key)
+        )
 
 
 def slow_copies(milliseconds: int) -> Table:
@@ -127,19 +129,30 @@ def load_and_die(step: int) -> None:
             super().put(name, data) if not name.endswith(SCANNED[step]) else die()
 
         def put_if_absent(self, name: str, data: bytes) -> bool:
-            return super().put_if_absent(name, data) if not name.endswith(SCANNED[step]) else bool(die())
+            return (
+                super().put_if_absent(name, data)
+                if not name.endswith(SCANNED[step])
+                else bool(die())
+            )
 
     if step < len(SCANNED):
         lake = replace(lake, store=Dying(Path(settings.root)))
     else:
         inventory._overwrite = die if step == len(SCANNED) else commit_and_die
     report = fresh_report(lake, now_ms=now_ms())
-    inventory.load_report(lake, report, [], spark=lambda: connect(settings), now_ms=now_ms(), owner="killed")
+    inventory.load_report(
+        lake, report, [], spark=lambda: connect(settings), now_ms=now_ms(), owner="killed"
+    )
 
 
 def small_events() -> Table:
     """The events' table, unpartitioned by declaration; only its upkeep and its rows matter here."""
-    return Table(key=events.key, source=events.source, write=Append(), compaction=Compaction(min_small_files=2))
+    return Table(
+        key=events.key,
+        source=events.source,
+        write=Append(),
+        compaction=Compaction(min_small_files=2),
+    )
 
 
 def new_session(settings: Settings) -> "SparkSession":

@@ -38,7 +38,11 @@ def aws(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """The same, with an environment that leads boto3 there; between two tries nobody waits."""
     monkeypatch.setattr(s3, "_PAUSES_SECONDS", (0.0,) * 5)
     key = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
-    place = {"AWS_ENDPOINT_URL": endpoint, "AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"}
+    place = {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
     for name, value in {**key, **place}.items():
         monkeypatch.setenv(name, value)
     return endpoint

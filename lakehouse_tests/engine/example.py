@@ -49,7 +49,9 @@ def event(id_: int, hour: int, state: str, day: int = 1) -> dict[str, Any]:
     return {"id": id_, "at": f"2013-01-{day:02}T{hour:02}:00:00Z", "state": state}
 
 
-def land(lake: Lake, name: str, lines: Sequence[object], *, prefix: str = "landing/events/") -> None:
+def land(
+    lake: Lake, name: str, lines: Sequence[object], *, prefix: str = "landing/events/"
+) -> None:
     """A file in the landing area; a line that is text is taken as it is."""
     texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
     lake.store.put(prefix + name, "\n".join(texts).encode())
@@ -58,9 +60,18 @@ def land(lake: Lake, name: str, lines: Sequence[object], *, prefix: str = "landi
 def add_events(lake: Lake, *lines: Mapping[str, Any]) -> None:
     """One commit of rows in the table of events, without a load and without Spark: for those who follow it."""
     times = [datetime.fromisoformat(line["at"]) if "at" in line else None for line in lines]
-    rows = [{"id": line["id"], "at": at, "state": line["state"], "day": at and at.date()} for line, at in zip(lines, times, strict=True)]
+    rows = [
+        {"id": line["id"], "at": at, "state": line["state"], "day": at and at.date()}
+        for line, at in zip(lines, times, strict=True)
+    ]
     place, recorded = lake.settings.table_uri(events.key), {"delta.enableChangeDataFeed": "true"}
-    write_deltalake(place, pa.Table.from_pylist(rows), mode="append", partition_by=["day"], configuration=recorded)
+    write_deltalake(
+        place,
+        pa.Table.from_pylist(rows),
+        mode="append",
+        partition_by=["day"],
+        configuration=recorded,
+    )
 
 
 def rows_of(spark: Any, lake: Lake, key: str, *columns: str) -> list[tuple[Any, ...]]:
@@ -97,5 +108,9 @@ def version_of(lake: Lake, key: str) -> int | None:
 
 def session_settings(spark: Any) -> dict[str, str]:
     """The settings of a session that its user made. Delta makes some of its own: its last commit's number, and columns by id."""
-    own = (".lastCommitVersionInSession", ".parquet.fieldId.read.enabled", ".parquet.fieldId.write.enabled")
+    own = (
+        ".lastCommitVersionInSession",
+        ".parquet.fieldId.read.enabled",
+        ".parquet.fieldId.write.enabled",
+    )
     return {name: value for name, value in spark.conf.getAll.items() if not name.endswith(own)}

@@ -30,7 +30,11 @@ type_of_row = dict[str, Any]
 
 def story_of(lake: Lake) -> LogBuilder:
     """The table, written."""
-    story = LogBuilder(lake.store, KEY).create(partition_by=["d"]).append([("d=1/live", 10), ("d=2/live", 20), ("d=1/gone", 30)])
+    story = (
+        LogBuilder(lake.store, KEY)
+        .create(partition_by=["d"])
+        .append([("d=1/live", 10), ("d=2/live", 20), ("d=1/gone", 30)])
+    )
     story.store_data()
     lake.store.put(f"{KEY}/d=1/orphan", b"123")
     return story.delete(["d=1/gone"])
@@ -42,14 +46,30 @@ def age(lake: Lake) -> None:
         os.utime(Path(lake.settings.root) / each.key, (LONG_AGO / 1_000, LONG_AGO / 1_000))
 
 
-def report(lake: Lake, change: Callable[[type_of_row], type_of_row | None] = dict, *, more: Iterable[str] = (), **options: Any) -> None:
+def report(
+    lake: Lake,
+    change: Callable[[type_of_row], type_of_row | None] = dict,
+    *,
+    more: Iterable[str] = (),
+    **options: Any,
+) -> None:
     """A report of what lies there as AWS writes it; `change` is the fault, and `more` are keys that it invents."""
     listed = [row_of(each) for each in lake.store.walk("") if "_lakehouse/" not in each.key]
-    rows = [changed for row in [*listed, *({**listed[0], "key": key} for key in more)] if (changed := change(row))]
-    write_report(lake.store, rows or [{**listed[0], "key": "elsewhere/x"}], **{"file_format": "CSV", "created_ms": NOW, **options})
+    rows = [
+        changed
+        for row in [*listed, *({**listed[0], "key": key} for key in more)]
+        if (changed := change(row))
+    ]
+    write_report(
+        lake.store,
+        rows or [{**listed[0], "key": "elsewhere/x"}],
+        **{"file_format": "CSV", "created_ms": NOW, **options},
+    )
 
 
-def planned(lake: Lake, mode: Any = "INVENTORY", table: Table = TABLE, *beside: Table) -> VacuumPlan:
+def planned(
+    lake: Lake, mode: Any = "INVENTORY", table: Table = TABLE, *beside: Table
+) -> VacuumPlan:
     """The plan for a table of a lake in which `beside` and the old one are declared, too."""
     found = plan(LakeFacts(lake, [table, *beside, TABLE]), table, mode=mode)
     assert found is not None
@@ -70,7 +90,11 @@ def paths(found: VacuumPlan) -> list[str]:
 def files(lake: Lake) -> set[str]:
     """The table's own files."""
     folder = f"{lake.store.prefix}{KEY}/"
-    return {each.key.removeprefix(folder) for each in lake.store.walk(KEY) if "/_delta_log/" not in each.key}
+    return {
+        each.key.removeprefix(folder)
+        for each in lake.store.walk(KEY)
+        if "/_delta_log/" not in each.key
+    }
 
 
 def carried_out(
@@ -87,7 +111,9 @@ def carried_out(
     known, before, work = gather(facts, table), files(lake), run._Work(lake, table)
     assert known is not None
 
-    def agreed(_spark: object, _uri: str, _table: str, candidates: Iterable[Candidate]) -> list[Candidate]:
+    def agreed(
+        _spark: object, _uri: str, _table: str, candidates: Iterable[Candidate]
+    ) -> list[Candidate]:
         meanwhile()
         return [each for each in candidates if each.name not in kept]
 

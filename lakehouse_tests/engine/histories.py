@@ -37,7 +37,13 @@ OPERATIONS = {
     "orphan": 2,
     "scan": 2,
 }
-ODD = ("plain.parquet", "a b+c%20.parquet", "ü€.parquet", "deletion_vector_0b4e1d6c-4d0c-4a3f-9a58-0123456789ab.bin", "x/y.parquet")
+ODD = (
+    "plain.parquet",
+    "a b+c%20.parquet",
+    "ü€.parquet",
+    "deletion_vector_0b4e1d6c-4d0c-4a3f-9a58-0123456789ab.bin",
+    "x/y.parquet",
+)
 
 type_of_rows = Mapping[int, tuple[int, int]]
 
@@ -63,7 +69,14 @@ class Log:
 
     def oldest_kept(self, horizon_ms: int) -> int:
         """The first version that can be read if all that was removed before the horizon is gone."""
-        return max((version for version, removes in enumerate(self.removes) if any(ms < horizon_ms for ms in removes.values())), default=0)
+        return max(
+            (
+                version
+                for version, removes in enumerate(self.removes)
+                if any(ms < horizon_ms for ms in removes.values())
+            ),
+            default=0,
+        )
 
     def needed(self, since: int) -> set[str]:
         """The files, vectors among them, of the versions from `since` on."""
@@ -93,9 +106,15 @@ class FileHistory:
             AssertionError: a version within the retention reads otherwise, or a file is gone that one of them needs, or is left.
         """
         self._create()
-        pauses = set(self.random.sample(range(operations // 2, operations), vacuums - 1)) | {operations - 1}
+        pauses = set(self.random.sample(range(operations // 2, operations), vacuums - 1)) | {
+            operations - 1
+        }
         for number in range(operations):
-            self._operate(self.random.choices([*OPERATIONS], [*OPERATIONS.values()])[0] if number else "append")
+            self._operate(
+                self.random.choices([*OPERATIONS], [*OPERATIONS.values()])[0]
+                if number
+                else "append"
+            )
             if number in pauses:
                 self._vacuum()
         return self.deleted
@@ -109,7 +128,9 @@ class FileHistory:
         pairs = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
         by = " PARTITIONED BY (part)" if self.partitions > 1 else ""
         self._say(f"create{by} {properties}")
-        self.spark.sql(f"CREATE TABLE {self.table} (id BIGINT, part INT, value INT) USING delta{by} TBLPROPERTIES ({pairs})")
+        self.spark.sql(
+            f"CREATE TABLE {self.table} (id BIGINT, part INT, value INT) USING delta{by} TBLPROPERTIES ({pairs})"
+        )
         self._remember()
 
     def _operate(self, name: str) -> None:
@@ -119,7 +140,10 @@ class FileHistory:
 
     def _append(self) -> None:
         first = self._new_id()
-        new = {id_: (id_ % self.partitions, 0) for id_ in range(first, first + self.random.randint(1, 6))}
+        new = {
+            id_: (id_ % self.partitions, 0)
+            for id_ in range(first, first + self.random.randint(1, 6))
+        }
         self._say(f"append {min(new)}..{max(new)}")
         self.spark.sql(f"INSERT INTO {self.table} VALUES {_values(new)}")
         self.rows |= new
@@ -128,7 +152,11 @@ class FileHistory:
         modulus, rest = self._some()
         self._say(f"update id % {modulus} = {rest}")
         self.spark.sql(f"UPDATE {self.table} SET value = value + 1 WHERE id % {modulus} = {rest}")
-        self.rows |= {id_: (part, value + 1) for id_, (part, value) in self.rows.items() if id_ % modulus == rest}
+        self.rows |= {
+            id_: (part, value + 1)
+            for id_, (part, value) in self.rows.items()
+            if id_ % modulus == rest
+        }
 
     def _merge(self) -> None:
         ids = [*self.random.sample([*self.rows], min(len(self.rows), 2)), self._new_id()]
@@ -142,10 +170,16 @@ class FileHistory:
 
     def _delete(self) -> None:
         modulus, rest = self._some()
-        condition, goes = f"id % {modulus} = {rest}", {id_ for id_ in self.rows if id_ % modulus == rest}
+        condition, goes = (
+            f"id % {modulus} = {rest}",
+            {id_ for id_ in self.rows if id_ % modulus == rest},
+        )
         if self.random.random() < 0.4:
             part = self.random.randrange(self.partitions)
-            condition, goes = f"part = {part}", {id_ for id_, (own, _) in self.rows.items() if own == part}
+            condition, goes = (
+                f"part = {part}",
+                {id_ for id_, (own, _) in self.rows.items() if own == part},
+            )
         self._say(f"delete {condition}")
         self.spark.sql(f"DELETE FROM {self.table} WHERE {condition}")
         self.rows = {id_: row for id_, row in self.rows.items() if id_ not in goes}
@@ -160,7 +194,9 @@ class FileHistory:
 
     def _vectors(self) -> None:
         self._say("deletion vectors on")
-        self.spark.sql(f"ALTER TABLE {self.table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+        self.spark.sql(
+            f"ALTER TABLE {self.table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+        )
 
     def _restore(self) -> None:
         version = self.random.randint(self.oldest, len(self.known) - 1)
@@ -193,19 +229,28 @@ class FileHistory:
             self._scan()
         self._say(f"vacuum {mode}, retention {kept_ms} ms")
         try:
-            outcome = vacuum(LakeFacts(self.lake, [declared]), lambda: self.spark, declared, mode=mode)
+            outcome = vacuum(
+                LakeFacts(self.lake, [declared]), lambda: self.spark, declared, mode=mode
+            )
         except Refused as error:
             if "accepted: " not in str(error) or mode not in ("LITE", "INVENTORY"):
                 raise
             self._say(f"refused: {error}; FULL then")
-            outcome = vacuum(LakeFacts(self.lake, [declared]), lambda: self.spark, declared, mode="FULL")
+            outcome = vacuum(
+                LakeFacts(self.lake, [declared]), lambda: self.spark, declared, mode="FULL"
+            )
         self._remember()
         self._check(outcome, before)
 
     def _set_retention(self) -> int:
         """All past, what was removed before some moment past, or only what is months old past; in milliseconds."""
         began = now_ms()
-        choices = (1, began - self.random.choice(self.replay_steps), began - self.random.choice(self.replay_steps), 7 * 86_400_000)
+        choices = (
+            1,
+            began - self.random.choice(self.replay_steps),
+            began - self.random.choice(self.replay_steps),
+            7 * 86_400_000,
+        )
         kept_ms = max(1, self.random.choice(choices))
         self.spark.sql(
             f"ALTER TABLE {self.table} SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval {kept_ms} milliseconds')"
@@ -217,13 +262,24 @@ class FileHistory:
         horizon_ms, after = outcome.plan.horizon_ms, data_files(self.lake)
         self.oldest = max(self.oldest, self.log.oldest_kept(horizon_ms))
         needed, gone = self.log.needed(self.oldest), before - after
-        self._say(f"{outcome.plan.mode}: {len(gone)} file(s) gone, versions {self.oldest} to {len(self.known) - 1} kept")
+        self._say(
+            f"{outcome.plan.mode}: {len(gone)} file(s) gone, versions {self.oldest} to {len(self.known) - 1} kept"
+        )
         assert not gone & needed, self.story()
         assert needed <= after, self.story()
-        assert (outcome.record.failed, outcome.record.deleted_files) == ({}, outcome.plan.file_count - len(outcome.spared)), self.story()
+        assert (outcome.record.failed, outcome.record.deleted_files) == (
+            {},
+            outcome.plan.file_count - len(outcome.spared),
+        ), self.story()
         if outcome.plan.mode == "FULL":
-            assert not {name for name in after - needed if name.endswith(".parquet") and self._is_past(name, horizon_ms)}, self.story()
-        assert self._read(range(self.oldest, len(self.known))) == dict(enumerate(self.known[self.oldest :], self.oldest)), self.story()
+            assert not {
+                name
+                for name in after - needed
+                if name.endswith(".parquet") and self._is_past(name, horizon_ms)
+            }, self.story()
+        assert self._read(range(self.oldest, len(self.known))) == dict(
+            enumerate(self.known[self.oldest :], self.oldest)
+        ), self.story()
         self.deleted += len(gone)
 
     def _is_past(self, name: str, horizon_ms: int) -> bool:
@@ -233,7 +289,10 @@ class FileHistory:
 
     def _read(self, versions: range) -> dict[int, type_of_rows]:
         """The rows of these versions, in one query."""
-        each = (f"SELECT {version} AS version, id, part, value FROM {self.table} VERSION AS OF {version}" for version in versions)
+        each = (
+            f"SELECT {version} AS version, id, part, value FROM {self.table} VERSION AS OF {version}"
+            for version in versions
+        )
         found: dict[int, dict[int, tuple[int, int]]] = {version: {} for version in versions}
         with session_confs(self.spark, {OLD_VERSIONS_REFUSED: "false"}):
             for version, id_, part, value in self.spark.sql(" UNION ALL ".join(each)).collect():

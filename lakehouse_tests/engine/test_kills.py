@@ -33,7 +33,10 @@ def test_a_statement_whose_client_was_killed_is_ended_by_whoever_takes_the_table
     spark.range(4).write.format("delta").save(lake.settings.table_uri("silver/copies"))
     before = _data_files(lake.settings, "silver/copies")
     client = new_client(PROGRAM, lake.settings, "append_slowly", "300000")
-    wait_until("the append has written a file", lambda: _data_files(lake.settings, "silver/copies") - before)
+    wait_until(
+        "the append has written a file",
+        lambda: _data_files(lake.settings, "silver/copies") - before,
+    )
     client.kill()
     client.wait()
     record = Journal(lake.store).session("silver/copies")
@@ -45,10 +48,14 @@ def test_a_statement_whose_client_was_killed_is_ended_by_whoever_takes_the_table
         assert rows_of(spark, lake, "silver/copies", "id") == [(0,), (1,), (2,), (3,)]
         assert Journal(lake.store).session("silver/copies") is None
     finally:
-        interrupt_session(lake.settings, record.session_id)  # where the test fails, so that nothing goes on after it
+        interrupt_session(
+            lake.settings, record.session_id
+        )  # where the test fails, so that nothing goes on after it
 
 
-def test_who_fails_beside_a_statement_of_its_own_stays_on_record(lake: Lake, spark: "SparkSession", tmp_path: Path) -> None:
+def test_who_fails_beside_a_statement_of_its_own_stays_on_record(
+    lake: Lake, spark: "SparkSession", tmp_path: Path
+) -> None:
     """Nobody knows whether it has ended, so the next one waits for it; the same where the session does not answer any more."""
     session, journal, out = new_session(lake.settings), Journal(lake.store), tmp_path / "out"
     copies = slow_copies(300_000)
@@ -71,8 +78,13 @@ def test_who_fails_beside_a_statement_of_its_own_stays_on_record(lake: Lake, spa
             interrupt_session(lake.settings, session_id(session))
     assert started[0].exception() is not None
     session.stop()
-    with pytest.raises(SparkConnectGrpcException), hold(lake, spark, "bronze/t", owner="write of bronze/t"):
-        raise SparkConnectGrpcException("the session is gone", errorClass="INVALID_HANDLE.SESSION_CLOSED")
+    with (
+        pytest.raises(SparkConnectGrpcException),
+        hold(lake, spark, "bronze/t", owner="write of bronze/t"),
+    ):
+        raise SparkConnectGrpcException(
+            "the session is gone", errorClass="INVALID_HANDLE.SESSION_CLOSED"
+        )
     assert journal.session("bronze/t") is not None
 
 
@@ -85,7 +97,10 @@ def test_a_statement_in_its_commit_is_waited_for_by_all_who_come_while_it_goes_o
         journal.record_session("bronze/t", session_id(session), "write of bronze/t")
         monkeypatch.setattr(engine_spark, "_SETTLE_SECONDS", 0)
         for owner in ("first", "second"):
-            with pytest.raises(Transient, match="has not ended after 0 s"), hold(lake, spark, "bronze/t", owner=owner):
+            with (
+                pytest.raises(Transient, match="has not ended after 0 s"),
+                hold(lake, spark, "bronze/t", owner=owner),
+            ):
                 pass
         monkeypatch.undo()
         ends = Thrown(lambda: _take(lake, spark))
@@ -104,11 +119,21 @@ def _is_at_work(settings: Settings, session: str) -> bool:
     client = SparkConnectClient(connection=engine_spark._remote(settings, session))
     try:
         status = GetStatusResponse.OperationStatus
-        ended = (status.OPERATION_STATE_SUCCEEDED, status.OPERATION_STATE_FAILED, status.OPERATION_STATE_CANCELLED)
-        return any(each.state not in ended for each in client._get_operation_statuses().operation_statuses)
+        ended = (
+            status.OPERATION_STATE_SUCCEEDED,
+            status.OPERATION_STATE_FAILED,
+            status.OPERATION_STATE_CANCELLED,
+        )
+        return any(
+            each.state not in ended for each in client._get_operation_statuses().operation_statuses
+        )
     finally:
         client.close()
 
 
 def _data_files(settings: Settings, key: str) -> set[str]:
-    return {str(path) for path in Path(settings.root, key).rglob("*.parquet") if "_delta_log" not in path.parts}
+    return {
+        str(path)
+        for path in Path(settings.root, key).rglob("*.parquet")
+        if "_delta_log" not in path.parts
+    }

@@ -80,18 +80,26 @@ def test_a_new_lake_belongs_to_the_first_who_writes_and_each_process_of_that_hom
     assert asked(second) == [f"read {RECORD}"]
 
 
-def test_a_second_home_is_refused_with_both_names_and_the_way_out_and_nothing_changes(home: type_of_home, tmp_path: Path) -> None:
+def test_a_second_home_is_refused_with_both_names_and_the_way_out_and_nothing_changes(
+    home: type_of_home, tmp_path: Path
+) -> None:
     claim(home("a"), asked="write of bronze/orders")
     before = (tmp_path / "lake" / RECORD).read_bytes()
     with pytest.raises(Refused) as refusal:
         claim(home("b"), asked="write of bronze/orders")
     message = str(refusal.value)
-    assert message.startswith(f"write of bronze/orders: the lake {tmp_path / 'lake'} belongs to the home {tmp_path / 'a'} (id ")
-    assert f"; this is the home {tmp_path / 'b'} (id " in message and message.endswith("lakehouse server take-over")
+    assert message.startswith(
+        f"write of bronze/orders: the lake {tmp_path / 'lake'} belongs to the home {tmp_path / 'a'} (id "
+    )
+    assert f"; this is the home {tmp_path / 'b'} (id " in message and message.endswith(
+        "lakehouse server take-over"
+    )
     assert (tmp_path / "lake" / RECORD).read_bytes() == before
 
 
-def test_a_home_that_was_copied_or_made_anew_is_another(home: type_of_home, tmp_path: Path, another_process: Callable[[], None]) -> None:
+def test_a_home_that_was_copied_or_made_anew_is_another(
+    home: type_of_home, tmp_path: Path, another_process: Callable[[], None]
+) -> None:
     claim(home("a"), asked="write")
     shutil.copytree(tmp_path / "a", tmp_path / "copy")
     shutil.rmtree(tmp_path / "a")
@@ -102,7 +110,10 @@ def test_a_home_that_was_copied_or_made_anew_is_another(home: type_of_home, tmp_
 
 
 def test_the_same_home_at_the_same_path_of_another_machine_is_another(
-    home: type_of_home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, another_process: Callable[[], None]
+    home: type_of_home,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    another_process: Callable[[], None],
 ) -> None:
     (tmp_path / "machine-id").write_text("the-machine-s-own\n")
     monkeypatch.setattr(lake_owner, "_MACHINE_ID", tmp_path / "machine-id")
@@ -113,7 +124,9 @@ def test_the_same_home_at_the_same_path_of_another_machine_is_another(
         claim(home("a"), asked="write")
     (tmp_path / "machine-id").write_text("the-machine-s-own\n")
     claim(home("a"), asked="write")
-    assert "the-machine-s-own" not in (tmp_path / "lake" / RECORD).read_text()  # machine-id(5): it is not to be shown as it is
+    assert (
+        "the-machine-s-own" not in (tmp_path / "lake" / RECORD).read_text()
+    )  # machine-id(5): it is not to be shown as it is
 
 
 def test_a_home_is_the_same_by_a_link_and_between_its_server_and_a_driver_in_the_process(
@@ -147,11 +160,15 @@ def test_a_connect_server_elsewhere_is_one_driver_whoever_uses_it(
         claim(home("b", LAKEHOUSE_SPARK=second), asked="write")
 
 
-def test_of_two_homes_that_claim_a_new_lake_at_once_the_first_gets_it(home: type_of_home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_homes_that_claim_a_new_lake_at_once_the_first_gets_it(
+    home: type_of_home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = home("a"), home("b")
     put, put_if_absent = second.store.put, second.store.put_if_absent
 
-    def after_the_first(write: Callable[[str, bytes], bool | None], name: str, data: bytes) -> bool | None:
+    def after_the_first(
+        write: Callable[[str, bytes], bool | None], name: str, data: bytes
+    ) -> bool | None:
         """The first home claims the lake after the second found it free."""
         claim(first, asked="write")
         return write(name, data)
@@ -163,7 +180,9 @@ def test_of_two_homes_that_claim_a_new_lake_at_once_the_first_gets_it(home: type
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"driver": "me"}', b"\xff"])
-def test_a_record_that_cannot_be_read_lets_nobody_write_until_it_is_taken_over(home: type_of_home, content: bytes) -> None:
+def test_a_record_that_cannot_be_read_lets_nobody_write_until_it_is_taken_over(
+    home: type_of_home, content: bytes
+) -> None:
     lake = home("a")
     lake.store.put(RECORD, content)
     with pytest.raises(Broken, match="owner"):
@@ -173,31 +192,42 @@ def test_a_record_that_cannot_be_read_lets_nobody_write_until_it_is_taken_over(h
     claim(lake, asked="write")
 
 
-def test_a_lake_that_is_taken_over_belongs_to_the_new_home_alone(home: type_of_home, another_process: Callable[[], None]) -> None:
+def test_a_lake_that_is_taken_over_belongs_to_the_new_home_alone(
+    home: type_of_home, another_process: Callable[[], None]
+) -> None:
     old, new = home("a"), home("b")
     claim(old, asked="write")
     mine, before = take_over(new)
-    assert before is not None and (before.home, mine.home) == (str(old.settings.home), str(new.settings.home))
+    assert before is not None and (before.home, mine.home) == (
+        str(old.settings.home),
+        str(new.settings.home),
+    )
     claim(new, asked="write")
     another_process()
     with pytest.raises(Refused, match="belongs to"):
         claim(old, asked="write")
 
 
-def test_a_lake_is_not_taken_over_from_a_server_that_runs_on_this_machine(home: type_of_home, tmp_path: Path) -> None:
+def test_a_lake_is_not_taken_over_from_a_server_that_runs_on_this_machine(
+    home: type_of_home, tmp_path: Path
+) -> None:
     old, new = home("a"), home("b")
     claim(old, asked="write")
     me = identify(getpid())
     assert me is not None
     server.folder(old.settings).mkdir()
-    (server.folder(old.settings) / "pid").write_text(json.dumps({"process": asdict(me), "keeper": None, "port": 1}))
+    (server.folder(old.settings) / "pid").write_text(
+        json.dumps({"process": asdict(me), "keeper": None, "port": 1})
+    )
     with pytest.raises(Refused, match=f"runs here as process {getpid()}; stop it first"):
         take_over(new)
     (server.folder(old.settings) / "pid").unlink()
     assert take_over(new)[0].home == str(tmp_path / "b")
 
 
-def test_whoever_takes_a_table_to_write_it_is_the_owner_or_refused_before_anything_else(home: type_of_home, tmp_path: Path) -> None:
+def test_whoever_takes_a_table_to_write_it_is_the_owner_or_refused_before_anything_else(
+    home: type_of_home, tmp_path: Path
+) -> None:
     claim(home("a"), asked="write")
     lake: Lake = home("b")
     no_session: Any = None
@@ -207,7 +237,9 @@ def test_whoever_takes_a_table_to_write_it_is_the_owner_or_refused_before_anythi
     assert not (lake.settings.home / "locks").exists()
 
 
-def test_a_second_home_does_not_even_come_up(home: type_of_home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_home_does_not_even_come_up(
+    home: type_of_home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def start(*_: object) -> None:
         raise AssertionError("a server was to be started")
 

@@ -29,7 +29,9 @@ APPEND = "import sys; from lakehouse_tests.engine.clients import append_rows; ap
 def race(lake: Lake, spark: "SparkSession", new_client: type_of_client, *, appends: int) -> None:
     """Two clients append so many rows each at the same time, a commit for each row, and all are there."""
     # Two that make one table at once are a conflict for the second, by Delta's rules; appends to a table are none.
-    spark.createDataFrame([], "name STRING, number INT").write.format("delta").save(lake.settings.table_uri("bronze/race"))
+    spark.createDataFrame([], "name STRING, number INT").write.format("delta").save(
+        lake.settings.table_uri("bronze/race")
+    )
     both = [new_client(APPEND, lake.settings, name, str(appends)) for name in ("left", "right")]
     assert [client.stdout.readline() for client in both if client.stdout] == ["ready\n"] * 2
     for client in both:
@@ -37,27 +39,41 @@ def race(lake: Lake, spark: "SparkSession", new_client: type_of_client, *, appen
         client.stdin.write("go\n")
         client.stdin.flush()
     assert [client.wait() for client in both] == [0, 0]
-    wanted = sorted(((name, number) for name in ("left", "right") for number in range(appends)), key=str)
+    wanted = sorted(
+        ((name, number) for name in ("left", "right") for number in range(appends)), key=str
+    )
     assert rows_of(spark, lake, "bronze/race", "name", "number") == wanted
     writers = writers_by_version(lake, "bronze/race")
     assert len(writers) == 2 * appends
-    assert sum(earlier != later for earlier, later in pairwise(writers)) > 1, "one client wrote after the other, not at the same time"
+    assert sum(earlier != later for earlier, later in pairwise(writers)) > 1, (
+        "one client wrote after the other, not at the same time"
+    )
 
 
 def writers_by_version(lake: Lake, key: str) -> list[str]:
     """Which client made each commit, told by the name in the file that it added."""
     paths = [path for commit in facts_of(lake, key).history.commits for path in commit.added_paths]
-    return [pyarrow.parquet.read_table(BytesIO(lake.store.read(f"{key}/{path}")))["name"][0].as_py() for path in paths]
+    return [
+        pyarrow.parquet.read_table(BytesIO(lake.store.read(f"{key}/{path}")))["name"][0].as_py()
+        for path in paths
+    ]
 
 
-def test_two_clients_of_ten_appends_each_lose_no_row(lake: Lake, spark: "SparkSession", new_client: type_of_client) -> None:
+def test_two_clients_of_ten_appends_each_lose_no_row(
+    lake: Lake, spark: "SparkSession", new_client: type_of_client
+) -> None:
     race(lake, spark, new_client, appends=10)
 
 
-def test_a_table_that_is_held_makes_others_wait_and_names_its_holder(lake: Lake, spark: "SparkSession") -> None:
+def test_a_table_that_is_held_makes_others_wait_and_names_its_holder(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     held = rf"compaction of bronze/t: bronze/t has been held for more than 0 s by process {os.getpid()} \(write of bronze/t\)"
     with hold(lake, spark, "bronze/t", owner="write of bronze/t"):
-        with pytest.raises(Transient, match=held), hold(lake, spark, "bronze/t", owner="compaction of bronze/t", wait_seconds=0):
+        with (
+            pytest.raises(Transient, match=held),
+            hold(lake, spark, "bronze/t", owner="compaction of bronze/t", wait_seconds=0),
+        ):
             pass
         with hold(lake, spark, "bronze/other", owner="write of bronze/other", wait_seconds=0):
             pass
@@ -65,7 +81,9 @@ def test_a_table_that_is_held_makes_others_wait_and_names_its_holder(lake: Lake,
         pass
 
 
-def test_the_session_is_on_record_for_as_long_as_the_table_is_held(lake: Lake, spark: "SparkSession") -> None:
+def test_the_session_is_on_record_for_as_long_as_the_table_is_held(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     journal = Journal(lake.store)
     with hold(lake, spark, "bronze/t", owner="write of bronze/t"):
         record = journal.session("bronze/t")
@@ -77,7 +95,9 @@ def test_the_session_is_on_record_for_as_long_as_the_table_is_held(lake: Lake, s
     assert journal.session("bronze/t") is None
 
 
-def test_who_gives_a_table_back_leaves_the_record_of_another_that_took_it_meanwhile(lake: Lake, spark: "SparkSession") -> None:
+def test_who_gives_a_table_back_leaves_the_record_of_another_that_took_it_meanwhile(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     """So it is after a person gave the lake to another driver: that one has locks of its own."""
     journal = Journal(lake.store)
     with hold(lake, spark, "bronze/t", owner="write of bronze/t"):
@@ -85,15 +105,22 @@ def test_who_gives_a_table_back_leaves_the_record_of_another_that_took_it_meanwh
     assert (record := journal.session("bronze/t")) is not None and record.owner == "another"
 
 
-def test_a_driver_in_this_process_is_refused_while_the_server_may_still_write_for_a_dead_client(tmp_path: Path) -> None:
+def test_a_driver_in_this_process_is_refused_while_the_server_may_still_write_for_a_dead_client(
+    tmp_path: Path,
+) -> None:
     lake = open_lake(own_settings(tmp_path, LAKEHOUSE_SPARK="local[2]"))
     journal, me, no_session = Journal(lake.store), identify(os.getpid()), cast("SparkSession", None)
     journal.record_session("bronze/t", CONNECT_SESSION, "dead")
     folder(lake.settings).mkdir()
     assert me is not None
-    remember(lake.settings, me, supervisor=None)  # its port does not answer: a server that is busy may not, either
+    remember(
+        lake.settings, me, supervisor=None
+    )  # its port does not answer: a server that is busy may not, either
     way_out = rf"^write of bronze/t: .*process {me.pid}.*LAKEHOUSE_SPARK=local\[2\] cannot .*LAKEHOUSE_SPARK=server.*lakehouse server stop"
-    with pytest.raises(Refused, match=way_out), hold(lake, no_session, "bronze/t", owner="write of bronze/t"):
+    with (
+        pytest.raises(Refused, match=way_out),
+        hold(lake, no_session, "bronze/t", owner="write of bronze/t"),
+    ):
         pass
     assert (record := journal.session("bronze/t")) is not None and record.owner == "dead"
 
@@ -106,7 +133,11 @@ def test_the_record_of_a_driver_that_is_gone_holds_nobody_up(
     if not has_server:
         lake = open_lake(own_settings(tmp_path / "home", LAKEHOUSE_SPARK="local[2]"))
     journal = Journal(lake.store)
-    journal.record_session("bronze/t", "local-1700000000000" if has_server else CONNECT_SESSION, "dead")
+    journal.record_session(
+        "bronze/t", "local-1700000000000" if has_server else CONNECT_SESSION, "dead"
+    )
     with hold(lake, spark, "bronze/t", owner="write of bronze/t"):
-        assert (record := journal.session("bronze/t")) is not None and record.owner == "write of bronze/t"
+        assert (
+            record := journal.session("bronze/t")
+        ) is not None and record.owner == "write of bronze/t"
     assert journal.session("bronze/t") is None

@@ -21,9 +21,17 @@ from lakehouse_tests.engine.landing.test_discovery import asked_of
 from lakehouse_tests.log_builder import LogBuilder
 
 
-def test_a_plan_lists_the_log_of_each_table_once_and_asks_the_journal_of_those_that_are_there(bucket: str, tmp_path: Path) -> None:
-    settings = own_settings(tmp_path, LAKEHOUSE_ROOT=f"s3://{bucket}/some/lake", LAKEHOUSE_TABLES="lakehouse_tests.cli.example")
-    LogBuilder(open_lake(settings).store, "bronze/orders").create().append([("a", 1)]).append([("b", 1)])
+def test_a_plan_lists_the_log_of_each_table_once_and_asks_the_journal_of_those_that_are_there(
+    bucket: str, tmp_path: Path
+) -> None:
+    settings = own_settings(
+        tmp_path,
+        LAKEHOUSE_ROOT=f"s3://{bucket}/some/lake",
+        LAKEHOUSE_TABLES="lakehouse_tests.cli.example",
+    )
+    LogBuilder(open_lake(settings).store, "bronze/orders").create().append([("a", 1)]).append(
+        [("b", 1)]
+    )
     opened = LakeContext(lake=open_lake(settings), tables=declared_tables(settings))
     look_at_fleet(opened, [*opened.tables.values()])
     # Three logs, and of the table that is there its tries and its probes; three commits, and its pause.
@@ -39,11 +47,17 @@ def test_a_look_at_the_landing_area_lists_it_and_with_a_queue_asks_that_alone(
     for number in range(2_001):
         s3_backends[ACCOUNT]["aws"].put_object(bucket, f"lake/landing/orders/{number}.json", b"{}")
     source = Landing(prefix="landing/orders/", format="json", schema="id STRING")
-    tables = [Table(key="bronze/orders", source=each, write=Append()) for each in (source, replace(source, queue=url))]
+    tables = [
+        Table(key="bronze/orders", source=each, write=Append())
+        for each in (source, replace(source, queue=url))
+    ]
     asked: list[dict[str, int]] = []
     for table in tables:
         discovery = Discovery(lake, [table])
-        ledger = Ledger(newest=None, seen={each.name: KnownFile(size_bytes=2) for each in lake.store.list("landing/orders")})
+        ledger = Ledger(
+            newest=None,
+            seen={each.name: KnownFile(size_bytes=2) for each in lake.store.list("landing/orders")},
+        )
         for now in (0, 30):
             lake.store.requests.clear()
             queued = asked_of(discovery)

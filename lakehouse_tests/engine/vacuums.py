@@ -18,14 +18,21 @@ MONTH_SECONDS = 30 * 86_400
 def table_of(key: str = "bronze/t", **knobs: Any) -> Table:
     """A declared table that may be vacuumed whatever its retention is."""
     source = Landing(prefix=f"landing/{key}/", format="json", schema="id BIGINT, part INT")
-    return Table(key=key, source=source, write=Append(), vacuum=Vacuum(**{"accepts_short_retention": SHORT_RETENTION_RISK, **knobs}))
+    return Table(
+        key=key,
+        source=source,
+        write=Append(),
+        vacuum=Vacuum(**{"accepts_short_retention": SHORT_RETENTION_RISK, **knobs}),
+    )
 
 
 def create(spark: "SparkSession", lake: Lake) -> str:
     """An empty table of `id` and `part`, partitioned; its URI."""
     uri = lake.settings.table_uri("bronze/t")
     pairs = ", ".join(f"'{name}' = '{value}'" for name, value in AT_ONCE.items())
-    spark.sql(f"CREATE TABLE delta.`{uri}` (id BIGINT, part INT) USING delta PARTITIONED BY (part) TBLPROPERTIES ({pairs})")
+    spark.sql(
+        f"CREATE TABLE delta.`{uri}` (id BIGINT, part INT) USING delta PARTITIONED BY (part) TBLPROPERTIES ({pairs})"
+    )
     return uri
 
 
@@ -42,7 +49,11 @@ def rows(spark: "SparkSession", uri: str) -> list[tuple[int, int]]:
 
 def stored(lake: Lake, key: str = "bronze/t") -> set[str]:
     """The files of the table's folder without those of its log, relative to it."""
-    return {file.name.removeprefix(f"{key}/") for file in lake.store.list(key) if "/_delta_log/" not in file.name}
+    return {
+        file.name.removeprefix(f"{key}/")
+        for file in lake.store.list(key)
+        if "/_delta_log/" not in file.name
+    }
 
 
 def data_files(lake: Lake, key: str = "bronze/t") -> set[str]:
@@ -50,7 +61,9 @@ def data_files(lake: Lake, key: str = "bronze/t") -> set[str]:
     return {name for name in stored(lake, key) if not name.endswith(".crc")}
 
 
-def age(lake: Lake, names: Iterable[str], key: str = "bronze/t", *, seconds: int = MONTH_SECONDS) -> None:
+def age(
+    lake: Lake, names: Iterable[str], key: str = "bronze/t", *, seconds: int = MONTH_SECONDS
+) -> None:
     """Files on a disk made older by their own clock."""
     for name in names:
         path = Path(lake.settings.root) / key / name

@@ -12,4 +12,14 @@ weather = replace(bronze.weather, compaction=Compaction(min_small_files=2))
 observations = replace(silver.weather, inputs=(weather,))
 route_delays = replace(gold.route_delays, inputs=(flights, observations))
 
-__all__ = ["airlines", "airports", "carrier_daily", "flight_events", "flights", "observations", "planes", "route_delays", "weather"]
+__all__ = [
+    "airlines",
+    "airports",
+    "carrier_daily",
+    "flight_events",
+    "flights",
+    "observations",
+    "planes",
+    "route_delays",
+    "weather",
+]

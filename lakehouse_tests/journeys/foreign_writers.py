@@ -76,7 +76,9 @@ class Writer:
     def play(self, spark: "SparkSession", rounds: int) -> None:
         """`rounds` statements, each until it succeeds."""
         for _ in range(rounds):
-            statement, effect = self.chance.choice((self._append, self._append, self._update, self._delete, self._merge))()
+            statement, effect = self.chance.choice(
+                (self._append, self._append, self._update, self._delete, self._merge)
+            )()
             while not self._succeeds(spark, statement):
                 self.lost += 1
             effect()
@@ -85,8 +87,14 @@ class Writer:
 
     def make(self, spark: "SparkSession") -> None:
         """The table with its first rows; deletion vectors where it has no partitions."""
-        partitioned = "PARTITIONED BY (part)" if self.key == PARTITIONED else "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
-        spark.sql(f"CREATE TABLE {statements.path_table(self.uri)} (id BIGINT, part INT, value BIGINT) USING delta {partitioned}")
+        partitioned = (
+            "PARTITIONED BY (part)"
+            if self.key == PARTITIONED
+            else "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+        )
+        spark.sql(
+            f"CREATE TABLE {statements.path_table(self.uri)} (id BIGINT, part INT, value BIGINT) USING delta {partitioned}"
+        )
         for _ in range(3):
             statement, effect = self._append()
             spark.sql(statement)
@@ -108,15 +116,27 @@ class Writer:
         def effect() -> None:
             self.model.update(dict.fromkeys(range(first, first + count), 0))
 
-        return f"INSERT INTO {statements.path_table(self.uri)} {self._rows(first, count, 0)}", effect
+        return (
+            f"INSERT INTO {statements.path_table(self.uri)} {self._rows(first, count, 0)}",
+            effect,
+        )
 
     def _update(self) -> tuple[str, Callable[[], None]]:
         part, rest = self.chance.randrange(PARTITIONS), self.chance.randrange(5)
 
         def effect() -> None:
-            self.model.update({id_: value + 1 for id_, value in self.model.items() if id_ % PARTITIONS == part and id_ % 5 == rest})
+            self.model.update(
+                {
+                    id_: value + 1
+                    for id_, value in self.model.items()
+                    if id_ % PARTITIONS == part and id_ % 5 == rest
+                }
+            )
 
-        return f"UPDATE {statements.path_table(self.uri)} SET value = value + 1 WHERE part = {part} AND id % 5 = {rest}", effect
+        return (
+            f"UPDATE {statements.path_table(self.uri)} SET value = value + 1 WHERE part = {part} AND id % 5 = {rest}",
+            effect,
+        )
 
     def _delete(self) -> tuple[str, Callable[[], None]]:
         part, rest = self.chance.randrange(PARTITIONS), self.chance.randrange(7)
@@ -125,10 +145,17 @@ class Writer:
             for id_ in [id_ for id_ in self.model if id_ % PARTITIONS == part and id_ % 7 == rest]:
                 del self.model[id_]
 
-        return f"DELETE FROM {statements.path_table(self.uri)} WHERE part = {part} AND id % 7 = {rest}", effect
+        return (
+            f"DELETE FROM {statements.path_table(self.uri)} WHERE part = {part} AND id % 7 = {rest}",
+            effect,
+        )
 
     def _merge(self) -> tuple[str, Callable[[], None]]:
-        first, count, value = self.chance.randrange(self.next_id), self.chance.randint(4, 20), self.chance.randint(100, 999)
+        first, count, value = (
+            self.chance.randrange(self.next_id),
+            self.chance.randint(4, 20),
+            self.chance.randint(100, 999),
+        )
         self.next_id = max(self.next_id, first + count)
 
         def effect() -> None:
@@ -160,7 +187,12 @@ def play(
     chance = random.Random(seed)
     spark, report, started = connect(lake.settings), Report(), time.monotonic()
     writers = [
-        Writer(key=key, uri=lake.settings.table_uri(key), chance=random.Random(f"{seed} {key}"), pause_seconds=pause_seconds)
+        Writer(
+            key=key,
+            uri=lake.settings.table_uri(key),
+            chance=random.Random(f"{seed} {key}"),
+            pause_seconds=pause_seconds,
+        )
         for key in (PARTITIONED, FLAT)
     ]
     for writer in writers:
@@ -170,9 +202,14 @@ def play(
         while not all(each.done() for each in playing):
             for writer in writers:
                 _compact(lake, spark, writer.key, report)
-            told = ", ".join(f"{writer.key} {writer.statements} statements, {writer.lost} lost" for writer in writers)
+            told = ", ".join(
+                f"{writer.key} {writer.statements} statements, {writer.lost} lost"
+                for writer in writers
+            )
             time.sleep(chance.uniform(0, 2 * rest_seconds))
-            tell(f"{time.monotonic() - started:.0f} s: {told}; {report.compactions} compactions, {report.conflicts} conflicts")
+            tell(
+                f"{time.monotonic() - started:.0f} s: {told}; {report.compactions} compactions, {report.conflicts} conflicts"
+            )
         for each in playing:
             each.result()
     for writer in writers:
@@ -207,5 +244,8 @@ def _compact(lake: Lake, spark: "SparkSession", key: str, report: Report) -> Non
 
 def _differing(spark: "SparkSession", writer: Writer) -> int:
     """Rows that are not in both the table and its model; a row that is there twice counts."""
-    found = [(row["id"], row["value"]) for row in spark.read.format("delta").load(writer.uri).select("id", "value").collect()]
+    found = [
+        (row["id"], row["value"])
+        for row in spark.read.format("delta").load(writer.uri).select("id", "value").collect()
+    ]
     return len(set(found) ^ set(writer.model.items())) + len(found) - len(set(found))

@@ -15,7 +15,9 @@ class Page:
 
     def ask(self, query: str, **variables: Any) -> Any:
         """The `data` of an answer; an error in it is an assertion failure."""
-        answer = requests.post(f"{self.url}/graphql", json={"query": query, "variables": variables}, timeout=30).json()
+        answer = requests.post(
+            f"{self.url}/graphql", json={"query": query, "variables": variables}, timeout=30
+        ).json()
         assert "errors" not in answer, answer["errors"]
         return answer["data"]
 
@@ -28,7 +30,10 @@ class Page:
         except requests.RequestException:
             return False
         found = entries["workspaceOrError"]["locationEntries"]
-        return bool(found) and all((entry["locationOrLoadError"] or {}).get("__typename") == "RepositoryLocation" for entry in found)
+        return bool(found) and all(
+            (entry["locationOrLoadError"] or {}).get("__typename") == "RepositoryLocation"
+            for entry in found
+        )
 
     def runs(self) -> list[dict[str, Any]]:
         """Every run, newest first: runId, status, times, tags as a dict, assets as keys."""
@@ -53,14 +58,21 @@ class Page:
     def stop_sensor(self, name: str) -> None:
         """Turns a sensor off, as a click on its switch does."""
         state = self.sensors()[name]
-        self.ask("mutation($id: String!) { stopSensor(id: $id) { __typename ... on PythonError { message } } }", id=state["id"])
+        self.ask(
+            "mutation($id: String!) { stopSensor(id: $id) { __typename ... on PythonError { message } } }",
+            id=state["id"],
+        )
 
     def materialize(self, key: str) -> str:
         """Launches a run of one asset, as the button does; the run's id."""
         answer = self.ask(
             """mutation($at: JobOrPipelineSelector!) { launchRun(executionParams: {selector: $at, runConfigData: {}}) {
             __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }""",
-            at={**_REPOSITORY, "pipelineName": "__ASSET_JOB", "assetSelection": [{"path": key.split("/")}]},
+            at={
+                **_REPOSITORY,
+                "pipelineName": "__ASSET_JOB",
+                "assetSelection": [{"path": key.split("/")}],
+            },
         )["launchRun"]
         assert answer["__typename"] == "LaunchRunSuccess", answer
         return answer["run"]["runId"]
@@ -87,7 +99,10 @@ class Page:
             assetMaterializations(limit: 500) { timestamp runId } } } }""",
             key={"path": key.split("/")},
         )["assetOrError"]
-        return sorted((int(event["timestamp"]), event["runId"]) for event in asset.get("assetMaterializations", ()))
+        return sorted(
+            (int(event["timestamp"]), event["runId"])
+            for event in asset.get("assetMaterializations", ())
+        )
 
     def file_counts(self, key: str) -> list[int]:
         """`lakehouse/file_count` of a table in order of time, materializations and observations joined."""
@@ -97,5 +112,13 @@ class Page:
             assetObservations(limit: 500) { timestamp metadataEntries { label ... on IntMetadataEntry { intValue } } } } } }""",
             key={"path": key.split("/")},
         )["assetOrError"]
-        both = sorted(events["assetMaterializations"] + events["assetObservations"], key=lambda event: int(event["timestamp"]))
-        return [entry["intValue"] for event in both for entry in event["metadataEntries"] if entry["label"] == "lakehouse/file_count"]
+        both = sorted(
+            events["assetMaterializations"] + events["assetObservations"],
+            key=lambda event: int(event["timestamp"]),
+        )
+        return [
+            entry["intValue"]
+            for event in both
+            for entry in event["metadataEntries"]
+            if entry["label"] == "lakehouse/file_count"
+        ]

@@ -27,7 +27,9 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def definitions(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dg.Definitions:
+def definitions(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> dg.Definitions:
     """Its definitions, with its tables in a folder of this test, and its runs on the shared server."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(EXAMPLE))
@@ -38,12 +40,22 @@ def definitions(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     return importlib.import_module("warehouse_project.definitions").defs
 
 
-def test_what_deltalake_writes_is_observed_compacted_and_read_on(definitions: dg.Definitions, tmp_path: Path) -> None:
-    repository, job = definitions.get_repository_def(), definitions.resolve_implicit_global_asset_job_def()
-    with dg.instance_for_test(overrides=yaml.safe_load((EXAMPLE / "dagster.yaml").read_text())) as instance:
+def test_what_deltalake_writes_is_observed_compacted_and_read_on(
+    definitions: dg.Definitions, tmp_path: Path
+) -> None:
+    repository, job = (
+        definitions.get_repository_def(),
+        definitions.resolve_implicit_global_asset_job_def(),
+    )
+    with dg.instance_for_test(
+        overrides=yaml.safe_load((EXAMPLE / "dagster.yaml").read_text())
+    ) as instance:
 
         def run(*keys: str) -> Any:
-            done = job.execute_in_process(instance=instance, asset_selection=[dg.AssetKey.from_user_string(key) for key in keys])
+            done = job.execute_in_process(
+                instance=instance,
+                asset_selection=[dg.AssetKey.from_user_string(key) for key in keys],
+            )
             assert done.success
             return done
 
@@ -59,7 +71,11 @@ def test_what_deltalake_writes_is_observed_compacted_and_read_on(definitions: dg
         done = run(key.to_user_string())
         [event] = done.asset_materializations_for_node(key.to_python_identifier())
         after = DeltaTable(tmp_path / "warehouse/orders")
-        assert event.metadata["lakehouse/actual_files_removed"].value == event.metadata["lakehouse/predicted_files_removed"].value > 2
+        assert (
+            event.metadata["lakehouse/actual_files_removed"].value
+            == event.metadata["lakehouse/predicted_files_removed"].value
+            > 2
+        )
         assert after.to_pyarrow_table().sort_by("order").equals(before)
         assert len(after.file_uris()) < 5
         assert not (tmp_path / "warehouse/orders/_lakehouse").exists()
@@ -70,14 +86,24 @@ def test_what_deltalake_writes_is_observed_compacted_and_read_on(definitions: dg
         run("sales/orders")
 
 
-def test_conditional_writers_are_believed_where_spark_commits_so_too(lake: Lake, spark: "SparkSession") -> None:
+def test_conditional_writers_are_believed_where_spark_commits_so_too(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     table = adopted_table("silver/orders", "/data/orders", writers="conditional")
     with pytest.raises(
-        Refused, match=r"its default log store.*spark\.delta\.logStore\.file\.impl set to a log store with conditional writes"
+        Refused,
+        match=r"its default log store.*spark\.delta\.logStore\.file\.impl set to a log store with conditional writes",
     ):
         refuse_commits(lake, spark, table, asked="test")
     own = {"spark.delta.logStore.file.impl": "org.apache.spark.sql.delta.storage.HDFSLogStore"}
-    with session_confs(spark, own), pytest.raises(Refused, match=r"Spark commits by org\..*HDFSLogStore, which looks for a version"):
+    with (
+        session_confs(spark, own),
+        pytest.raises(
+            Refused, match=r"Spark commits by org\..*HDFSLogStore, which looks for a version"
+        ),
+    ):
         refuse_commits(lake, spark, table, asked="test")
-    with session_confs(spark, {"spark.delta.logStore.file.impl": "org.example.ConditionalLogStore"}):
+    with session_confs(
+        spark, {"spark.delta.logStore.file.impl": "org.example.ConditionalLogStore"}
+    ):
         refuse_commits(lake, spark, table, asked="test")

@@ -14,11 +14,16 @@ from lakehouse_tests.journeys.world import World, wait_for
 def world(prepared_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     home = link_year(prepared_home, tmp_path_factory.mktemp("world"))
     world = World(
-        home, LAKEHOUSE_REPLAY_HOURS="12", LAKEHOUSE_REPLAY_SECONDS="60", LAKEHOUSE_TABLES="lakehouse_tests.journeys.eager_tables"
+        home,
+        LAKEHOUSE_REPLAY_HOURS="12",
+        LAKEHOUSE_REPLAY_SECONDS="60",
+        LAKEHOUSE_TABLES="lakehouse_tests.journeys.eager_tables",
     )
     world.ask("server", "start")
     world.ask("replay", "--hours", "12")
-    world.ask("materialize", "key:bronze/*")  # weather has the first of the two files that make its compaction due
+    world.ask(
+        "materialize", "key:bronze/*"
+    )  # weather has the first of the two files that make its compaction due
     with world:
         yield world
     world.ask("server", "stop")
@@ -35,7 +40,11 @@ def compacted(world: World) -> set[str]:
 
 def test_files_land_tables_follow_and_the_sensor_compacts_one_of_them(world: World) -> None:
     wait_for("a table compacted by the sensor", lambda: compacted(world))
-    started = [run for run in world.page.runs() if any(key.startswith("compaction/") for key in run["assets"])]
+    started = [
+        run
+        for run in world.page.runs()
+        if any(key.startswith("compaction/") for key in run["assets"])
+    ]
     assert all(run["tags"].get("dagster/sensor_name") for run in started)
     for key in (name.removeprefix("compaction/") for name in compacted(world)):
         counts = world.page.file_counts(key)
@@ -46,17 +55,31 @@ def test_gold_is_there_and_nothing_failed(world: World) -> None:
     wanted = {"gold/carrier_daily", "gold/route_delays", "inventory/local"}
     wait_for("gold is materialized, and the storage is listed", lambda: wanted <= succeeded(world))
     assert [run for run in world.page.runs() if run["status"] in ("FAILURE", "CANCELED")] == []
-    assert [tick for sensor in world.page.sensors().values() for tick in sensor["ticks"] if tick["error"]] == []
+    assert [
+        tick
+        for sensor in world.page.sensors().values()
+        for tick in sensor["ticks"]
+        if tick["error"]
+    ] == []
 
 
 def test_the_vacuums_follow_the_inventory_by_themselves(world: World) -> None:
     keys = ("inventory/local", "vacuum/bronze/flight_events", "vacuum/silver/flights")
-    wait_for("the storage is listed, and tables are vacuumed", lambda: all(map(world.page.materializations, keys)))
+    wait_for(
+        "the storage is listed, and tables are vacuumed",
+        lambda: all(map(world.page.materializations, keys)),
+    )
     (listed_at, listing), *vacuums = (world.page.materializations(key)[0] for key in keys)
     assert [vacuumed_at > listed_at for vacuumed_at, _ in vacuums] == [True] * 2
     runs = {run["runId"]: run for run in world.page.runs()}
-    assert all(runs[each]["tags"].get("dagster/sensor_name") == "automation_sensor" for each in (listing, *(run for _, run in vacuums)))
-    wait_for("these runs ended well", lambda: all(run_status(world, run) == "SUCCESS" for _, run in vacuums))
+    assert all(
+        runs[each]["tags"].get("dagster/sensor_name") == "automation_sensor"
+        for each in (listing, *(run for _, run in vacuums))
+    )
+    wait_for(
+        "these runs ended well",
+        lambda: all(run_status(world, run) == "SUCCESS" for _, run in vacuums),
+    )
 
 
 def run_status(world: World, run_id: str) -> str:

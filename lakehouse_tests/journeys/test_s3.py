@@ -22,7 +22,10 @@ from lakehouse_tests.s3_servers import BUCKET, s3_client, s3_server
 
 KEY, SECRET, REGION = "key-that-nobody-may-see", "secret-that-nobody-may-see", "eu-central-1"
 ROOT = "some/where"
-START, UNTIL = datetime(2013, 1, 2), datetime(2013, 1, 3)  # in UTC, so that its flights are of two days
+START, UNTIL = (
+    datetime(2013, 1, 2),
+    datetime(2013, 1, 3),
+)  # in UTC, so that its flights are of two days
 REPLAY = ("replay", "--until", f"{UNTIL:%Y-%m-%d}")
 MATERIALIZE = ("materialize", "+key:gold/carrier_daily or +key:gold/route_delays")
 # Commands that end by SIGKILL, each as soon as there is a key of this beginning: the command is in the middle of its work by then.
@@ -42,7 +45,9 @@ def server_name() -> str:
 @pytest.fixture(scope="module")
 def bucket(server_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """A server with a bucket `lake`; what the environment says to reach it."""
-    with s3_server(server_name, tmp_path_factory.mktemp(server_name), key=KEY, secret=SECRET, region=REGION) as told:
+    with s3_server(
+        server_name, tmp_path_factory.mktemp(server_name), key=KEY, secret=SECRET, region=REGION
+    ) as told:
         yield told
 
 
@@ -53,10 +58,17 @@ def client(bucket: dict[str, str]) -> Any:
 
 
 @pytest.fixture(scope="module")
-def world(bucket: dict[str, str], client: Any, prepared_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(
+    bucket: dict[str, str],
+    client: Any,
+    prepared_home: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[World]:
     """A lake in the bucket, and its server; what landed is in the tables, though a replay and a write were killed."""
     home, start = link_year(prepared_home, tmp_path_factory.mktemp("world")), f"{START:%Y-%m-%d}"
-    world = World(home, LAKEHOUSE_ROOT=f"s3://{BUCKET}/{ROOT}", LAKEHOUSE_REPLAY_START=start, **bucket)
+    world = World(
+        home, LAKEHOUSE_ROOT=f"s3://{BUCKET}/{ROOT}", LAKEHOUSE_REPLAY_START=start, **bucket
+    )
     world.ask("server", "start")
     for command, prefix in KILLED:
         world.kill(*command, when=lambda prefix=prefix: keys(client, prefix))
@@ -69,34 +81,49 @@ def world(bucket: dict[str, str], client: Any, prepared_home: Path, tmp_path_fac
 
 def landed(client: Any, prefix: str) -> list[dict[str, Any]]:
     """What lies in the landing area, line by line."""
-    files = [client.get_object(Bucket=BUCKET, Key=key)["Body"].read() for key in keys(client, f"landing/{prefix}/")]
+    files = [
+        client.get_object(Bucket=BUCKET, Key=key)["Body"].read()
+        for key in keys(client, f"landing/{prefix}/")
+    ]
     return [json.loads(line) for file in files for line in file.splitlines()]
 
 
 def keys(client: Any, prefix: str) -> list[str]:
     """What lies below a prefix of the lake."""
-    pages = client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=f"{ROOT}/{prefix}")
+    pages = client.get_paginator("list_objects_v2").paginate(
+        Bucket=BUCKET, Prefix=f"{ROOT}/{prefix}"
+    )
     return [entry["Key"] for page in pages for entry in page.get("Contents", ())]
 
 
 def rows(bucket: dict[str, str], table: str) -> pandas.DataFrame:
     """A table's rows, in an order of their own."""
-    frame = DeltaTable(f"s3://{BUCKET}/{ROOT}/{table}", storage_options={**bucket, "AWS_ALLOW_HTTP": "true"}).to_pandas()
+    frame = DeltaTable(
+        f"s3://{BUCKET}/{ROOT}/{table}", storage_options={**bucket, "AWS_ALLOW_HTTP": "true"}
+    ).to_pandas()
     return frame.sort_values(list(frame.columns), ignore_index=True)
 
 
-def test_after_kills_gold_equals_the_oracle_and_a_second_run_changes_no_row(world: World, bucket: dict[str, str], client: Any) -> None:
+def test_after_kills_gold_equals_the_oracle_and_a_second_run_changes_no_row(
+    world: World, bucket: dict[str, str], client: Any
+) -> None:
     before = {key: rows(bucket, key) for key in TABLES}
     for name, frame in oracle.gold(START, UNTIL).items():
         assert oracle.differences(frame, before[f"gold/{name}"]) == []
-    told = {each["table"]: each["row_count"] for each in world.ask("health") if each["version"] is not None}
+    told = {
+        each["table"]: each["row_count"]
+        for each in world.ask("health")
+        if each["version"] is not None
+    }
     assert told == {key: len(frame) for key, frame in before.items()}
     flights, weather = landed(client, "flight_events"), landed(client, "weather")
     once = {
         "bronze/flight_events": len(flights),
         "bronze/weather": len(weather),
         "silver/flights": len({event["flight_id"] for event in flights}),
-        "silver/weather": len({(observed["origin"], observed["time_hour"]) for observed in weather}),
+        "silver/weather": len(
+            {(observed["origin"], observed["time_hour"]) for observed in weather}
+        ),
     }
     assert once.items() <= told.items()
     world.ask(*MATERIALIZE)
@@ -109,14 +136,20 @@ def test_a_compaction_does_what_its_plan_says_and_a_second_one_nothing(world: Wo
     assert plan["files_removed"] > plan["files_added"] > 0
     done = world.ask("compact", "bronze/flight_events")
     # How it stood among the others is the plan's alone; what is done is the same.
-    assert {name: done[name] for name in plan if name != "fleet"} == {name: plan[name] for name in plan if name != "fleet"}
+    assert {name: done[name] for name in plan if name != "fleet"} == {
+        name: plan[name] for name in plan if name != "fleet"
+    }
     names = ("files_removed", "files_added", "bytes_removed")
     assert [done[f"actual_{name}"] for name in names] == [plan[name] for name in names]
     again = world.ask("compact", "bronze/flight_events")
     assert (again["version_after"], again["reason"]) == (None, "NOTHING_SHARES_A_BIN")
     newest, *_ = world.ask("history", "bronze/flight_events")["commits"]
     assert (newest["version"], newest["operation"]) == (done["version_after"], "OPTIMIZE")
-    assert newest["compaction"]["predicted_files_removed"] == newest["compaction"]["actual_files_removed"] == plan["files_removed"]
+    assert (
+        newest["compaction"]["predicted_files_removed"]
+        == newest["compaction"]["actual_files_removed"]
+        == plan["files_removed"]
+    )
 
 
 def test_the_bucket_is_listed_into_a_table_and_every_live_file_is_there(world: World) -> None:
@@ -124,10 +157,15 @@ def test_the_bucket_is_listed_into_a_table_and_every_live_file_is_there(world: W
     assert (told["table"], told["missing_files"]) == ("inventory/lake", 0)
     assert told["rows_loaded"] == told["object_count"] > 100
     report = world.ask("inventory", "report")
-    assert report["report"]["name"] == told["report"] and report["report"]["object_count"] == told["object_count"]
+    assert (
+        report["report"]["name"] == told["report"]
+        and report["report"]["object_count"] == told["object_count"]
+    )
 
 
-def test_a_vacuum_of_all_tables_says_of_each_why_nothing_goes_and_every_file_stays(world: World, client: Any) -> None:
+def test_a_vacuum_of_all_tables_says_of_each_why_nothing_goes_and_every_file_stays(
+    world: World, client: Any
+) -> None:
     before = [key for table in TABLES for key in keys(client, f"{table}/")]
     [named] = world.ask("vacuum", "bronze/flight_events", "--dry-run")
     assert (named["reason"], named["paths"]) == ("NOTHING_PAST", [])
@@ -136,7 +174,11 @@ def test_a_vacuum_of_all_tables_says_of_each_why_nothing_goes_and_every_file_sta
     assert Counter(each["reason"] for each in told) == {"NOTHING_PAST": len(TABLES), "NO_TABLE": 2}
     assert {*before} <= {*keys(client, "")}
     world.ask("inventory", "scan")
-    assert {each["table"]: each["missing"] for each in world.ask("inventory", "report")["tables"] if each["missing"]} == {}
+    assert {
+        each["table"]: each["missing"]
+        for each in world.ask("inventory", "report")["tables"]
+        if each["missing"]
+    } == {}
 
 
 def test_no_key_is_shown_or_written(world: World) -> None:
@@ -144,6 +186,8 @@ def test_no_key_is_shown_or_written(world: World) -> None:
     assert world.environment["AWS_ENDPOINT_URL"].encode() in shown
     files = {path: path.read_bytes() for path in world.home.rglob("*") if path.is_file()}
     assert any(path.name == "spark-defaults.conf" for path in files)
-    assert [path for path, data in files.items() if KEY.encode() in data or SECRET.encode() in data] == []
+    assert [
+        path for path, data in files.items() if KEY.encode() in data or SECRET.encode() in data
+    ] == []
     assert KEY.encode() not in shown and SECRET.encode() not in shown
     assert not (world.home / "lake").exists()

@@ -46,18 +46,29 @@ class World:
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Runs `lakehouse …` to its end, in a process of its own."""
         return subprocess.run(
-            [sys.executable, "-m", "lakehouse", *arguments], env=self.environment, capture_output=True, text=True, timeout=600, check=False
+            [sys.executable, "-m", "lakehouse", *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
         )
 
     def kill(self, *arguments: str, when: Callable[[], object]) -> None:
         """Starts `lakehouse …` and kills it with SIGKILL as soon as `when()` holds; fails if it ends before that."""
         command = [sys.executable, "-m", "lakehouse", *arguments]
-        process = subprocess.Popen(command, env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            command, env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         try:
             deadline = time.monotonic() + 300
             while not when():
-                assert process.poll() is None, f"lakehouse {' '.join(arguments)} ended with {process.returncode} before it could be killed"
-                assert time.monotonic() < deadline, f"lakehouse {' '.join(arguments)}: the moment to kill it did not come"
+                assert process.poll() is None, (
+                    f"lakehouse {' '.join(arguments)} ended with {process.returncode} before it could be killed"
+                )
+                assert time.monotonic() < deadline, (
+                    f"lakehouse {' '.join(arguments)}: the moment to kill it did not come"
+                )
                 time.sleep(0.05)  # between two looks at the lake
         finally:
             process.kill()
@@ -67,9 +78,20 @@ class World:
         self.home.mkdir(parents=True, exist_ok=True)
         with (self.home / "up.log").open("wb") as log:
             command = [sys.executable, "-m", "lakehouse", "up"]
-            self.process = subprocess.Popen(command, env=self.environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+            self.process = subprocess.Popen(
+                command,
+                env=self.environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         try:
-            wait_until("the page answers and its code is loaded", lambda: self._alive() and self.page.is_up(), seconds=300, every=0.5)
+            wait_until(
+                "the page answers and its code is loaded",
+                lambda: self._alive() and self.page.is_up(),
+                seconds=300,
+                every=0.5,
+            )
         except BaseException:
             self.stop()
             raise
@@ -91,12 +113,21 @@ class World:
             if not folder.name.isdigit() or int(folder.name) == os.getpid():
                 continue
             try:
-                if f"LAKEHOUSE_HOME={self.home}".encode() in (folder / "environ").read_bytes().split(b"\0"):
-                    found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+                if f"LAKEHOUSE_HOME={self.home}".encode() in (
+                    folder / "environ"
+                ).read_bytes().split(b"\0"):
+                    found.append(
+                        (folder / "cmdline")
+                        .read_bytes()
+                        .replace(b"\0", b" ")
+                        .decode(errors="replace")
+                    )
             except OSError:
                 continue
         return found
 
     def _alive(self) -> bool:
-        assert self.process is not None and self.process.poll() is None, (self.home / "up.log").read_text()
+        assert self.process is not None and self.process.poll() is None, (
+            self.home / "up.log"
+        ).read_text()
         return True

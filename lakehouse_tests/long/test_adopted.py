@@ -38,31 +38,63 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
 
 @pytest.mark.parametrize("partitioned", [False, True], ids=["plain", "partitioned"])
 @pytest.mark.parametrize("place", ["s3", "disk"])
-def test_a_table_elsewhere_is_compacted_and_vacuumed_and_read_on(settings: Settings, tmp_path: Path, place: str, partitioned: bool) -> None:
+def test_a_table_elsewhere_is_compacted_and_vacuumed_and_read_on(
+    settings: Settings, tmp_path: Path, place: str, partitioned: bool
+) -> None:
     address = f"s3://{BUCKET}/w/{partitioned}/orders" if place == "s3" else str(tmp_path / "orders")
-    options = {**{name: value for name, value in os.environ.items() if name.startswith("AWS_")}, "AWS_ALLOW_HTTP": "true"}
+    options = {
+        **{name: value for name, value in os.environ.items() if name.startswith("AWS_")},
+        "AWS_ALLOW_HTTP": "true",
+    }
     for number in range(8):
         rows = pa.table({"id": [number], "day": [f"2026-01-0{number % 2 + 1}"]})
         by = ["day"] if partitioned else None
         short = {"delta.deletedFileRetentionDuration": "interval 1 millisecond"}
-        write_deltalake(address, rows, mode="append", partition_by=by, storage_options=options, configuration=short)
+        write_deltalake(
+            address,
+            rows,
+            mode="append",
+            partition_by=by,
+            storage_options=options,
+            configuration=short,
+        )
     store = store_at(address)
     store.put("somebody_elses.parquet", b"precious")
     write = Adopted(uri=address, writers="none")
-    table = Table(key=f"silver/{place}_{partitioned}".lower(), write=write, vacuum=Vacuum(accepts_short_retention=SHORT_RETENTION_RISK))
+    table = Table(
+        key=f"silver/{place}_{partitioned}".lower(),
+        write=write,
+        vacuum=Vacuum(accepts_short_retention=SHORT_RETENTION_RISK),
+    )
     lake, spark = open_lake(settings, tables=[table]), connect(settings)
 
     outcome = compact(lake, spark, table)
-    assert (outcome.files_removed, outcome.files_added, outcome.rows_verified) == (8, 2 if partitioned else 1, 8)
+    assert (outcome.files_removed, outcome.files_added, outcome.rows_verified) == (
+        8,
+        2 if partitioned else 1,
+        8,
+    )
     done = vacuum(LakeFacts(lake, [table]), lambda: spark, table)
-    assert (done.plan.mode, done.record.deleted_files, done.record.spared, dict(done.failed)) == ("LITE", 8, 0, {})
-    data = sorted(file.name for file in store.list("") if "_delta_log" not in file.name and not file.name.endswith(".crc"))
+    assert (done.plan.mode, done.record.deleted_files, done.record.spared, dict(done.failed)) == (
+        "LITE",
+        8,
+        0,
+        {},
+    )
+    data = sorted(
+        file.name
+        for file in store.list("")
+        if "_delta_log" not in file.name and not file.name.endswith(".crc")
+    )
     assert len(data) == 1 + outcome.files_added and "somebody_elses.parquet" in data
     assert not any("_lakehouse" in file.name for file in store.list(""))
 
     own = replace(table, write=replace(write, orphans="delete"))
     done = vacuum(LakeFacts(lake, [own]), lambda: spark, own)
-    assert (done.plan.mode, [each.name for each in done.plan.candidates]) == ("FULL", ["somebody_elses.parquet"])
+    assert (done.plan.mode, [each.name for each in done.plan.candidates]) == (
+        "FULL",
+        ["somebody_elses.parquet"],
+    )
     assert store.stat("somebody_elses.parquet") is None
     read = DeltaTable(address, storage_options=options)
     assert sorted(read.to_pyarrow_table().column("id").to_pylist()) == list(range(8))

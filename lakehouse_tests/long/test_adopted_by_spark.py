@@ -28,8 +28,16 @@ _APPEND = "INSERT INTO {t} SELECT id, concat('2026-01-0', pmod(id, 2) + 1), INT(
 _APPENDS = tuple(_APPEND % (first, first + 20, 2) for first in range(0, 120, 20))
 
 
-def _created(*properties: str, by: str = "", columns: str = "id BIGINT, day STRING, n INT", deletion_vectors: bool = False) -> str:
-    own = (f"'delta.enableDeletionVectors' = '{deletion_vectors}'", "'delta.deletedFileRetentionDuration' = 'interval 1 millisecond'")
+def _created(
+    *properties: str,
+    by: str = "",
+    columns: str = "id BIGINT, day STRING, n INT",
+    deletion_vectors: bool = False,
+) -> str:
+    own = (
+        f"'delta.enableDeletionVectors' = '{deletion_vectors}'",
+        "'delta.deletedFileRetentionDuration' = 'interval 1 millisecond'",
+    )
     return f"CREATE TABLE {{t}} ({columns}) USING delta {by} TBLPROPERTIES ({', '.join((*own, *properties))})"
 
 
@@ -44,7 +52,11 @@ MADE: Mapping[str, Sequence[str]] = MappingProxyType(
         ),
         "clustering": (_created(by="CLUSTER BY (n, day)"), *_APPENDS),
         "v2Checkpoint": (
-            _created("'delta.checkpointPolicy' = 'v2'", "'delta.checkpointInterval' = '3'", deletion_vectors=True),
+            _created(
+                "'delta.checkpointPolicy' = 'v2'",
+                "'delta.checkpointInterval' = '3'",
+                deletion_vectors=True,
+            ),
             *_APPENDS,
             "DELETE FROM {t} WHERE id < 10",
         ),
@@ -59,18 +71,29 @@ MADE: Mapping[str, Sequence[str]] = MappingProxyType(
             "ALTER TABLE {t} DROP COLUMN `the n`",
         ),
         "rowTracking": (
-            _created("'delta.enableRowTracking' = 'true'", "'delta.enableInCommitTimestamps' = 'true'", deletion_vectors=True),
+            _created(
+                "'delta.enableRowTracking' = 'true'",
+                "'delta.enableInCommitTimestamps' = 'true'",
+                deletion_vectors=True,
+            ),
             *_APPENDS,
             "DELETE FROM {t} WHERE id % 5 = 1",
         ),
         "changeDataFeed": (
-            _created("'delta.enableChangeDataFeed' = 'true'", "'delta.randomizeFilePrefixes' = 'true'", deletion_vectors=True),
+            _created(
+                "'delta.enableChangeDataFeed' = 'true'",
+                "'delta.randomizeFilePrefixes' = 'true'",
+                deletion_vectors=True,
+            ),
             *_APPENDS,
             "UPDATE {t} SET n = 0 WHERE id % 3 = 0",
             "DELETE FROM {t} WHERE id % 3 = 1",
         ),
         "typeWidening": (
-            _created("'delta.enableTypeWidening' = 'true'", "'delta.checkpoint.writeStatsAsStruct' = 'true'"),
+            _created(
+                "'delta.enableTypeWidening' = 'true'",
+                "'delta.checkpoint.writeStatsAsStruct' = 'true'",
+            ),
             *_APPENDS[:3],
             "ALTER TABLE {t} ALTER COLUMN n TYPE BIGINT",
             "ALTER TABLE {t} ADD CONSTRAINT positive CHECK (id >= 0)",
@@ -96,7 +119,10 @@ def _do(spark: "SparkSession", address: Path, statements: Sequence[str]) -> None
 
 def _terminal(settings: Settings, tmp_path: Path) -> Terminal:
     """A terminal beside the tests' server, whose adopted tables are its own."""
-    return Terminal(settings.home, **{**settings.as_environ(), "LAKEHOUSE_ADOPTED": str(tmp_path / "adopted.toml")})
+    return Terminal(
+        settings.home,
+        **{**settings.as_environ(), "LAKEHOUSE_ADOPTED": str(tmp_path / "adopted.toml")},
+    )
 
 
 def _rows(spark: "SparkSession", address: Path) -> Counter[str]:
@@ -113,24 +139,37 @@ def _adopted(terminal: Terminal, address: Path) -> Mapping[str, Any]:
     return found
 
 
-def _compacted(spark: "SparkSession", terminal: Terminal, key: str, address: Path) -> Sequence[Mapping[str, Any]]:
+def _compacted(
+    spark: "SparkSession", terminal: Terminal, key: str, address: Path
+) -> Sequence[Mapping[str, Any]]:
     """The outcomes of compactions until nothing is left to merge: each did as it was planned, and every row stays."""
     rows, done = _rows(spark, address), list[Mapping[str, Any]]()
     while (outcome := terminal.json("compact", key))["version_after"] is not None:
         done.append(outcome)
         for name in ("files_removed", "files_added", "bytes_removed"):
             predicted, actual = outcome[name], outcome[f"actual_{name}"]
-            assert actual >= predicted if "at least" in outcome["sentence"] else actual == predicted, (name, predicted, actual)
+            assert (
+                actual >= predicted if "at least" in outcome["sentence"] else actual == predicted
+            ), (name, predicted, actual)
         assert _rows(spark, address) == rows
     return done
 
 
-def _healed(settings: Settings, spark: "SparkSession", terminal: Terminal, address: Path) -> Sequence[Mapping[str, Any]]:
+def _healed(
+    settings: Settings, spark: "SparkSession", terminal: Terminal, address: Path
+) -> Sequence[Mapping[str, Any]]:
     """The outcomes of compactions after the adoption; each figure is held against Spark, and each row against the rows of before."""
-    found, detail = _adopted(terminal, address), spark.sql(f"DESCRIBE DETAIL delta.`{address}`").collect()[0]
+    found, detail = (
+        _adopted(terminal, address),
+        spark.sql(f"DESCRIBE DETAIL delta.`{address}`").collect()[0],
+    )
     key, rows = found["table"], _rows(spark, address)
     [health] = terminal.json("health", key)
-    assert (health["file_count"], health["size_bytes"], health["row_count"]) == (detail.numFiles, detail.sizeInBytes, rows.total())
+    assert (health["file_count"], health["size_bytes"], health["row_count"]) == (
+        detail.numFiles,
+        detail.sizeInBytes,
+        rows.total(),
+    )
     done = _compacted(spark, terminal, key, address)
     [after] = terminal.json("health", key)
     assert (after["file_count"], after["mergeable_file_count"]) == (
@@ -141,11 +180,16 @@ def _healed(settings: Settings, spark: "SparkSession", terminal: Terminal, addre
     write = Adopted(uri=str(address), writers="none", orphans="delete")
     table = Table(key=key, write=write, vacuum=Vacuum(accepts_short_retention=SHORT_RETENTION_RISK))
     with session_confs(spark, {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}):
-        theirs = [Path(row.path.removeprefix("file:")) for row in spark.sql(f"VACUUM delta.`{address}` RETAIN 0 HOURS DRY RUN").collect()]
+        theirs = [
+            Path(row.path.removeprefix("file:"))
+            for row in spark.sql(f"VACUUM delta.`{address}` RETAIN 0 HOURS DRY RUN").collect()
+        ]
     dead = {str(path.relative_to(address)) for path in theirs if path.is_file()}
     vacuumed = vacuum(LakeFacts(open_lake(settings, tables=[table]), [table]), lambda: spark, table)
     names = [each.name for each in vacuumed.plan.candidates]
-    assert {name for name in names if not name.endswith(".crc")} == dead  # Hadoop's checksum of a file goes with it
+    assert {
+        name for name in names if not name.endswith(".crc")
+    } == dead  # Hadoop's checksum of a file goes with it
     assert (vacuumed.record.deleted_files, dict(vacuumed.failed)) == (len(names), {})
     assert _rows(spark, address) == rows
     return done
@@ -162,7 +206,9 @@ def test_a_table_with_this_feature_is_told_as_spark_tells_it_and_healed(
     assert sum(each["actual_files_removed"] for each in done) >= 10
 
 
-def test_ten_thousand_small_files(settings: Settings, spark: "SparkSession", tmp_path: Path) -> None:
+def test_ten_thousand_small_files(
+    settings: Settings, spark: "SparkSession", tmp_path: Path
+) -> None:
     address = tmp_path / "warehouse/orders"
     _do(spark, address, [_created(deletion_vectors=True), _APPEND % (0, 20_000, 10_000)])
     [done] = _healed(settings, spark, _terminal(settings, tmp_path), address)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_every_record_of_a_thousand_drawn_files_is_a_row_or_in_quarantine(lake: Lake, spark: "SparkSession", seed: int) -> None:
+def test_every_record_of_a_thousand_drawn_files_is_a_row_or_in_quarantine(
+    lake: Lake, spark: "SparkSession", seed: int
+) -> None:
     random = Random(seed)
     assert differences(lake, spark, [draw(random, number) for number in range(1_000)]) == []

@@ -26,23 +26,33 @@ if TYPE_CHECKING:
 PARTITIONS = 12
 
 
-def test_the_partition_that_somebody_changes_is_left_out_of_the_next_try(lake: Lake, spark: "SparkSession") -> None:
+def test_the_partition_that_somebody_changes_is_left_out_of_the_next_try(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     table = _two_files_per_partition(lake, spark)
     planned = run.plan(lake, events)
     outcome = _compact_while(lake, spark, f"DELETE FROM {table} WHERE part = 3 AND id % 10 = 3")
     assert planned is not None
     assert (outcome.conflicts, outcome.wasted_bytes) == (1, planned.bytes_removed)
     (noted,) = Journal(lake.store).tries(events.key)
-    assert (noted.result, noted.bytes_rewritten, noted.seconds) == ("conflict", outcome.wasted_bytes, outcome.wasted_seconds)
+    assert (noted.result, noted.bytes_rewritten, noted.seconds) == (
+        "conflict",
+        outcome.wasted_bytes,
+        outcome.wasted_seconds,
+    )
     assert noted.seconds > 0
     assert (outcome.files_removed, outcome.files_added) == (2 * PARTITIONS - 2, PARTITIONS - 1)
     assert outcome.plan.sentence.endswith("; 2 of these files are left to other writers")
-    assert rows_of(spark, lake, events.key, "id") == _ids_but(lambda id_: id_ % PARTITIONS == 3 and id_ % 10 == 3)
+    assert rows_of(spark, lake, events.key, "id") == _ids_but(
+        lambda id_: id_ % PARTITIONS == 3 and id_ % 10 == 3
+    )
     rest = compact(lake, spark, events)
     assert (rest.conflicts, rest.files_removed, rest.wasted_bytes) == (0, 2, 0)
 
 
-def test_deletion_vectors_that_somebody_adds_meanwhile_make_the_compaction_lose_and_try_again(lake: Lake, spark: "SparkSession") -> None:
+def test_deletion_vectors_that_somebody_adds_meanwhile_make_the_compaction_lose_and_try_again(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     table = _two_files_per_partition(lake, spark)
     spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
     outcome = _compact_while(lake, spark, f"DELETE FROM {table} WHERE id % 10 = 3")
@@ -52,17 +62,23 @@ def test_deletion_vectors_that_somebody_adds_meanwhile_make_the_compaction_lose_
     assert rows_of(spark, lake, events.key, "id") == kept
 
 
-def test_what_was_committed_before_a_conflict_stands_and_is_verified(lake: Lake, spark: "SparkSession") -> None:
+def test_what_was_committed_before_a_conflict_stands_and_is_verified(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     table = _two_files_per_partition(lake, spark)
-    spark.range(1000, 2000).selectExpr("id", "5 AS part").coalesce(1).write.format("delta").mode("append").save(
-        lake.settings.table_uri(events.key)
-    )  # the largest bin comes last
+    spark.range(1000, 2000).selectExpr("id", "5 AS part").coalesce(1).write.format("delta").mode(
+        "append"
+    ).save(lake.settings.table_uri(events.key))  # the largest bin comes last
     spark.conf.set("spark.databricks.delta.optimize.batchSize", "1b")
     try:
         outcome = _compact_while(lake, spark, f"DELETE FROM {table} WHERE part = 5 AND id < 1000")
     finally:
         spark.conf.unset("spark.databricks.delta.optimize.batchSize")
-    assert (outcome.conflicts, outcome.files_removed, outcome.files_added) == (1, 2 * PARTITIONS - 2, PARTITIONS - 1)
+    assert (outcome.conflicts, outcome.files_removed, outcome.files_added) == (
+        1,
+        2 * PARTITIONS - 2,
+        PARTITIONS - 1,
+    )
     assert outcome.wasted_bytes == outcome.plan.bytes_removed - outcome.bytes_removed > 0
     assert outcome.rows_verified == 10 * (PARTITIONS - 1)
     assert len(rows_of(spark, lake, events.key, "id")) == 10 * (PARTITIONS - 1) + 1000
@@ -76,7 +92,12 @@ def test_rows_are_compared_as_they_were_at_the_commit_whoever_writes_after_it(
     other, real = new_session(lake.settings), run.verify
 
     def after_other_writes(
-        lake: Lake, spark: "SparkSession", before: Snapshot, after: TableFacts, commits: Sequence[Commit], ahead: Mapping[str, Any]
+        lake: Lake,
+        spark: "SparkSession",
+        before: Snapshot,
+        after: TableFacts,
+        commits: Sequence[Commit],
+        ahead: Mapping[str, Any],
     ) -> Comparison:
         other.sql(f"INSERT INTO {table} VALUES (1000, 1)")
         other.sql(f"DELETE FROM {table} WHERE id % 10 = 3")
@@ -141,7 +162,9 @@ def _two_files_per_partition(lake: Lake, spark: "SparkSession") -> str:
     """The table's name in SQL; ten rows in each partition, five in a file."""
     uri = lake.settings.table_uri(events.key)
     for start in (0, 5 * PARTITIONS):
-        frame = spark.range(start, start + 5 * PARTITIONS).selectExpr("id", f"INT(id % {PARTITIONS}) AS part")
+        frame = spark.range(start, start + 5 * PARTITIONS).selectExpr(
+            "id", f"INT(id % {PARTITIONS}) AS part"
+        )
         frame.coalesce(1).write.format("delta").partitionBy("part").mode("append").save(uri)
     return statements.path_table(uri)
 

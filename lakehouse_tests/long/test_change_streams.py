@@ -8,7 +8,13 @@ import pytest
 
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
-from lakehouse_tests.change_streams import SOURCES, WRITES, differences, draw_stream, load_with_kills
+from lakehouse_tests.change_streams import (
+    SOURCES,
+    WRITES,
+    differences,
+    draw_stream,
+    load_with_kills,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,7 +24,9 @@ STEPS = (timedelta(days=2), timedelta(days=5), timedelta(days=28))
 
 
 @pytest.mark.parametrize("shape", ["dms", "debezium"])
-def test_four_weeks_of_flights_as_change_data_are_the_plain_ones(lake: Lake, spark: "SparkSession", tmp_path: Path, shape: str) -> None:
+def test_four_weeks_of_flights_as_change_data_are_the_plain_ones(
+    lake: Lake, spark: "SparkSession", tmp_path: Path, shape: str
+) -> None:
     tables = find_tables(table_modules(f"lakehouse.replay.cdc.{shape}"))
     for step in STEPS:
         play(lake.store, tmp_path / "home", start=START, until=START + step, changes=shape)

@@ -21,7 +21,9 @@ BEFORE_COMMIT, AFTER_COMMIT = len(SCANNED), len(SCANNED) + 1
 
 
 @pytest.mark.parametrize("step", [*range(len(SCANNED)), BEFORE_COMMIT, AFTER_COMMIT])
-def test_a_killed_scan_or_load_is_made_good_by_the_next(lake: Lake, spark: "SparkSession", new_client: type_of_client, step: int) -> None:
+def test_a_killed_scan_or_load_is_made_good_by_the_next(
+    lake: Lake, spark: "SparkSession", new_client: type_of_client, step: int
+) -> None:
     for name in ("landing/x", "landing/y"):
         lake.store.put(name, b"1")
     listing = sorted(each.key for each in lake.store.walk(""))
@@ -36,4 +38,6 @@ def test_a_killed_scan_or_load_is_made_good_by_the_next(lake: Lake, spark: "Spar
     assert outcome.newly_loaded == (0 if step == AFTER_COMMIT else outcome.load.object_count)
     rows = rows_of(spark, lake, KEY, "key", "report")
     assert {row[1] for row in rows} == {report.name}
-    assert [row[0] for row in rows if row[0] in listing] == listing and len(rows) == len({row[0] for row in rows})
+    assert [row[0] for row in rows if row[0] in listing] == listing and len(rows) == len(
+        {row[0] for row in rows}
+    )

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_a_file_of_changes_stands_alone_and_nothing_that_it_deletes_is_remembered(lake: Lake, spark: "SparkSession") -> None:
+def test_a_file_of_changes_stands_alone_and_nothing_that_it_deletes_is_remembered(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     source = Landing(prefix=SOURCE.prefix, format="json", schema="id BIGINT", changes=Debezium())
     parts = replace(PARTS, source=source, write=Merge(keys=("id",)))
     put(lake, "1.json", _change("c", 1, 1), _change("c", 1, 2))
@@ -24,7 +26,10 @@ def test_a_file_of_changes_stands_alone_and_nothing_that_it_deletes_is_remembere
     put(lake, "2.json", _change("d", 3, 1), _change("c", 3, 9))
     put(lake, "3.json", _change("u", 2, 1), _change("c", 2, 3))
     outcome = write_table(lake, spark, parts)
-    assert ([aside.name for aside in outcome.set_aside], lake.store.list("_lakehouse/deleted_keys")) == (["2.json"], [])
+    assert (
+        [aside.name for aside in outcome.set_aside],
+        lake.store.list("_lakehouse/deleted_keys"),
+    ) == (["2.json"], [])
     assert rows_of(spark, lake, PARTS.key, "id", "_source_line") == [(1, 1), (2, 2), (3, 2)]
     spark.sql(f"ALTER TABLE {table} DROP CONSTRAINT known")
     review.retry(lake, spark, parts, [], dry_run=False)
@@ -34,4 +39,9 @@ def test_a_file_of_changes_stands_alone_and_nothing_that_it_deletes_is_remembere
 
 def _change(op: str, lsn: int, id_: int) -> dict[str, Any]:
     row = {"id": id_}
-    return {"before": row, "after": None if op == "d" else row, "source": {"lsn": lsn, "ts_ms": lsn}, "op": op}
+    return {
+        "before": row,
+        "after": None if op == "d" else row,
+        "source": {"lsn": lsn, "ts_ms": lsn},
+        "op": op,
+    }

@@ -18,13 +18,17 @@ from lakehouse_tests.s3_servers import lake_on_s3
 
 
 @pytest.fixture(scope="module", params=["moto", "ministack"])
-def on_s3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+def on_s3(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Settings]:
     """Settings of a lake in a bucket of a server that runs as a process of its own."""
     with lake_on_s3(request.param, tmp_path_factory.mktemp(request.param)) as settings:
         yield settings
 
 
-def test_every_row_is_there_once_whatever_becomes_of_messages_and_processes(on_s3: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_row_is_there_once_whatever_becomes_of_messages_and_processes(
+    on_s3: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(queue, "_WAIT_SECONDS", 0)
     world, spark, random = World(open_lake(on_s3)), connect(on_s3), Random(5)
     landed, handed = list[str](), 0

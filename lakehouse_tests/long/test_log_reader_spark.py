@@ -55,7 +55,9 @@ class RealTable:
         assert set(detail.tableFeatures) <= snapshot.features
         frame = self.spark.read.format("delta").load(str(self.path))
         assert snapshot.row_count == frame.count()
-        assert [(column.name, column.type) for column in snapshot.columns] == [(f.name, f.dataType.simpleString()) for f in frame.schema]
+        assert [(column.name, column.type) for column in snapshot.columns] == [
+            (f.name, f.dataType.simpleString()) for f in frame.schema
+        ]
         self._check_against_deltalake(snapshot)
         self._check_against_checksum(snapshot)
         assert missing_files(self.store, snapshot) == ()
@@ -65,8 +67,12 @@ class RealTable:
         table = deltalake.DeltaTable(str(self.path))
         adds = pyarrow.table(table.get_add_actions(flatten=True)).to_pylist()
         assert snapshot.version == table.version()
-        assert {(file.path, file.size_bytes, file.modified_ms, file.row_count) for file in snapshot.files} == {
-            (add["path"], add["size_bytes"], add["modification_time"], add["num_records"]) for add in adds
+        assert {
+            (file.path, file.size_bytes, file.modified_ms, file.row_count)
+            for file in snapshot.files
+        } == {
+            (add["path"], add["size_bytes"], add["modification_time"], add["num_records"])
+            for add in adds
         }
 
     def _check_against_checksum(self, snapshot: Snapshot) -> None:
@@ -74,9 +80,16 @@ class RealTable:
         if not file.exists():  # Delta writes none after a RESTORE.
             return
         checksum = json.loads(file.read_text())
-        assert (snapshot.file_count, snapshot.size_bytes) == (checksum["numFiles"], checksum["tableSizeBytes"])
-        assert sum(file.deleted_row_count for file in snapshot.files) == checksum.get("numDeletedRecordsOpt", 0)
-        assert sum(file.deletion_vector is not None for file in snapshot.files) == checksum.get("numDeletionVectorsOpt", 0)
+        assert (snapshot.file_count, snapshot.size_bytes) == (
+            checksum["numFiles"],
+            checksum["tableSizeBytes"],
+        )
+        assert sum(file.deleted_row_count for file in snapshot.files) == checksum.get(
+            "numDeletedRecordsOpt", 0
+        )
+        assert sum(file.deletion_vector is not None for file in snapshot.files) == checksum.get(
+            "numDeletionVectorsOpt", 0
+        )
         assert snapshot.committed_ms == checksum.get("inCommitTimestampOpt", snapshot.committed_ms)
 
 
@@ -86,29 +99,58 @@ def table(spark: SparkSession, tmp_path: Path) -> RealTable:
 
 
 @pytest.mark.parametrize("with_checkpoint", [False, True])
-def test_odd_partition_values_come_back_as_they_were_written(table: RealTable, with_checkpoint: bool) -> None:
-    values = ["a b", "a/b", "100%", "a%20b", "ä€😀", "x=y", "q?#&+", "it's", "Tab\t", ":*|<>", "{b}", "null", " lead"]
+def test_odd_partition_values_come_back_as_they_were_written(
+    table: RealTable, with_checkpoint: bool
+) -> None:
+    values = [
+        "a b",
+        "a/b",
+        "100%",
+        "a%20b",
+        "ä€😀",
+        "x=y",
+        "q?#&+",
+        "it's",
+        "Tab\t",
+        ":*|<>",
+        "{b}",
+        "null",
+        " lead",
+    ]
     rows = ", ".join(f"({number}, {json.dumps(value)})" for number, value in enumerate(values))
     table.sql("CREATE TABLE {t} (id BIGINT, p STRING, n INT) USING delta PARTITIONED BY (p, n)")
-    table.sql(f"INSERT INTO {{t}} SELECT id, p, IF(id % 2 = 0, NULL, 7) FROM VALUES {rows}, (98, NULL), (99, '') AS v(id, p)")
+    table.sql(
+        f"INSERT INTO {{t}} SELECT id, p, IF(id % 2 = 0, NULL, 7) FROM VALUES {rows}, (98, NULL), (99, '') AS v(id, p)"
+    )
     if with_checkpoint:
         table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
         table.append(1, "id", "'late' AS p", "1 AS n")
         table.remove_from_log("*0.json")
-    written = {(value, "7" if number % 2 else None) for number, value in enumerate(values)} | {(None, None), (None, "7")}
-    found = {(dict(file.partition)["p"], dict(file.partition)["n"]) for file in table.checked().files}
+    written = {(value, "7" if number % 2 else None) for number, value in enumerate(values)} | {
+        (None, None),
+        (None, "7"),
+    }
+    found = {
+        (dict(file.partition)["p"], dict(file.partition)["n"]) for file in table.checked().files
+    }
     assert found == written | ({("late", "1")} if with_checkpoint else set())
 
 
 def test_dates_and_timestamps_as_partitions(table: RealTable) -> None:
-    table.sql("CREATE TABLE {t} (id BIGINT, day DATE, hour TIMESTAMP, price DECIMAL(6,2)) USING delta PARTITIONED BY (day, hour, price)")
-    table.sql("INSERT INTO {t} VALUES (1, DATE'2013-01-02', TIMESTAMP'2013-01-02 03:04:05.5Z', 1.50), (2, NULL, NULL, NULL)")
+    table.sql(
+        "CREATE TABLE {t} (id BIGINT, day DATE, hour TIMESTAMP, price DECIMAL(6,2)) USING delta PARTITIONED BY (day, hour, price)"
+    )
+    table.sql(
+        "INSERT INTO {t} VALUES (1, DATE'2013-01-02', TIMESTAMP'2013-01-02 03:04:05.5Z', 1.50), (2, NULL, NULL, NULL)"
+    )
     days = {dict(file.partition)["day"] for file in table.checked().files}
     assert days == {"2013-01-02", None}
 
 
 def test_deletion_vectors_are_counted_to_the_row(table: RealTable) -> None:
-    table.sql("CREATE TABLE {t} (id BIGINT) USING delta TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    table.sql(
+        "CREATE TABLE {t} (id BIGINT) USING delta TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+    )
     table.append(1_000, files=4)
     table.sql("DELETE FROM {t} WHERE id % 10 = 3")
     assert table.checked().row_count == 900
@@ -116,7 +158,11 @@ def test_deletion_vectors_are_counted_to_the_row(table: RealTable) -> None:
     table.sql("UPDATE {t} SET id = -id WHERE id = 998")
     snapshot = table.checked()
     assert snapshot.row_count == 850
-    assert {file.deleted_row_count for file in snapshot.files if file.deletion_vector} == {50, 26, 25}
+    assert {file.deleted_row_count for file in snapshot.files if file.deletion_vector} == {
+        50,
+        26,
+        25,
+    }
     assert snapshot.tombstones == ()
     table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
     table.sql("INSERT INTO {t} VALUES (5000)")
@@ -149,7 +195,9 @@ def test_vectors_under_random_prefixes_are_found(table: RealTable) -> None:
     (vector,) = table.path.glob("*/deletion_vector_*.bin")
     assert table.checked().row_count == 99
     vector.unlink()
-    assert missing_files(table.store, table.facts().snapshot) == (str(vector.relative_to(table.path)),)
+    assert missing_files(table.store, table.facts().snapshot) == (
+        str(vector.relative_to(table.path)),
+    )
 
 
 @pytest.mark.parametrize(
@@ -158,13 +206,20 @@ def test_vectors_under_random_prefixes_are_found(table: RealTable) -> None:
         ("classic", {}, "*.checkpoint.parquet", 0),
         ("classic", {"checkpoint.partSize": "3"}, "*.checkpoint.0000000002.*.parquet", 0),
         ("v2", {"checkpointV2.topLevelFileFormat": "parquet"}, "*.checkpoint.*.parquet", 1),
-        ("v2", {"checkpointV2.topLevelFileFormat": "json", "checkpoint.partSize": "3"}, "*.checkpoint.*.json", 2),
+        (
+            "v2",
+            {"checkpointV2.topLevelFileFormat": "json", "checkpoint.partSize": "3"},
+            "*.checkpoint.*.json",
+            2,
+        ),
     ],
 )
 def test_checkpoints_of_every_policy_fold_to_the_same_table(
     table: RealTable, policy: str, confs: dict[str, str], name: str, sidecars: int
 ) -> None:
-    table.sql(f"CREATE TABLE {{t}} (id BIGINT, p INT) USING delta PARTITIONED BY (p) TBLPROPERTIES ('delta.checkpointPolicy' = '{policy}')")
+    table.sql(
+        f"CREATE TABLE {{t}} (id BIGINT, p INT) USING delta PARTITIONED BY (p) TBLPROPERTIES ('delta.checkpointPolicy' = '{policy}')"
+    )
     table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.checkpointInterval' = '4')")
     confs = {f"spark.databricks.delta.{conf}": value for conf, value in confs.items()}
     for conf, value in confs.items():
@@ -205,25 +260,42 @@ def test_history_and_compacted_marks_follow_optimize_restore_and_vacuum(table: R
     table.sql("VACUUM {t}")
     assert table.checked().file_count == 4
     commits = table.facts().history.commits
-    described = {row.version: row for row in table.spark.sql(f"DESCRIBE HISTORY {table.name}").collect()}
+    described = {
+        row.version: row for row in table.spark.sql(f"DESCRIBE HISTORY {table.name}").collect()
+    }
     assert [commit.version for commit in commits] == sorted(described)
     for commit in commits:
         row = described[commit.version]
-        known = {name: value for name, value in row.operationParameters.items() if value is not None}
-        assert (commit.operation, commit.parameters, commit.metrics) == (row.operation, known, row.operationMetrics)
+        known = {
+            name: value for name, value in row.operationParameters.items() if value is not None
+        }
+        assert (commit.operation, commit.parameters, commit.metrics) == (
+            row.operation,
+            known,
+            row.operationMetrics,
+        )
     operations = {commit.operation: commit.changed_data for commit in commits}
-    assert operations == {"WRITE": True, "OPTIMIZE": False, "RESTORE": True, "VACUUM START": False, "VACUUM END": False}
+    assert operations == {
+        "WRITE": True,
+        "OPTIMIZE": False,
+        "RESTORE": True,
+        "VACUUM START": False,
+        "VACUUM END": False,
+    }
 
 
 def test_a_transaction_id_and_user_metadata_are_read(table: RealTable) -> None:
     for version in (7, 8, 8):
         writer = table.spark.range(3).write.format("delta").mode("append")
-        writer.option("txnAppId", "lakehouse/ingest/x").option("txnVersion", version).option("userMetadata", f"batch {version}").save(
-            str(table.path)
-        )
+        writer.option("txnAppId", "lakehouse/ingest/x").option("txnVersion", version).option(
+            "userMetadata", f"batch {version}"
+        ).save(str(table.path))
     snapshot = table.checked()
     assert (snapshot.transactions, snapshot.version) == ({"lakehouse/ingest/x": 8}, 1)
-    assert [commit.user_metadata for commit in table.facts().history.commits] == ["batch 7", "batch 8"]
+    assert [commit.user_metadata for commit in table.facts().history.commits] == [
+        "batch 7",
+        "batch 8",
+    ]
 
 
 def test_an_empty_append_changes_no_data(table: RealTable) -> None:
@@ -236,39 +308,63 @@ def test_an_empty_append_changes_no_data(table: RealTable) -> None:
 @pytest.mark.parametrize("mode", ["name", "id"])
 def test_column_mapping_keeps_logical_names(table: RealTable, mode: str) -> None:
     properties = f"'delta.columnMapping.mode' = '{mode}'"
-    table.sql(f"CREATE TABLE {{t}} (id BIGINT, `the day` DATE) USING delta PARTITIONED BY (`the day`) TBLPROPERTIES ({properties})")
+    table.sql(
+        f"CREATE TABLE {{t}} (id BIGINT, `the day` DATE) USING delta PARTITIONED BY (`the day`) TBLPROPERTIES ({properties})"
+    )
     table.sql("INSERT INTO {t} VALUES (1, DATE'2013-01-01'), (2, NULL)")
-    assert {file.partition for file in table.checked().files} == {(("the day", "2013-01-01"),), (("the day", None),)}
+    assert {file.partition for file in table.checked().files} == {
+        (("the day", "2013-01-01"),),
+        (("the day", None),),
+    }
     table.sql("ALTER TABLE {t} RENAME COLUMN `the day` TO tag")
     table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
     table.sql("INSERT INTO {t} VALUES (3, DATE'2013-01-03')")
-    assert ("tag", "2013-01-03") in {pair for file in table.checked().files for pair in file.partition}
+    assert ("tag", "2013-01-03") in {
+        pair for file in table.checked().files for pair in file.partition
+    }
 
 
 def test_an_old_table_upgraded_to_column_mapping_keeps_its_partitions(table: RealTable) -> None:
     table.sql("CREATE TABLE {t} (id BIGINT, p STRING) USING delta PARTITIONED BY (p)")
     table.append(4, "id", "CAST(id % 2 AS STRING) AS p")
     versions = "'delta.minReaderVersion' = '2', 'delta.minWriterVersion' = '5'"
-    table.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name', {versions})")
+    table.sql(
+        f"ALTER TABLE {{t}} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name', {versions})"
+    )
     table.sql("ALTER TABLE {t} RENAME COLUMN p TO q")
     assert {file.partition for file in table.checked().files} == {(("q", "0"),), (("q", "1"),)}
 
 
 def test_row_tracking_type_widening_and_in_commit_timestamps(table: RealTable) -> None:
-    table.sql("CREATE TABLE {t} (id BIGINT, n SMALLINT) USING delta TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
+    table.sql(
+        "CREATE TABLE {t} (id BIGINT, n SMALLINT) USING delta TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"
+    )
     table.sql("INSERT INTO {t} VALUES (1, 1)")
     table.sql("ALTER TABLE {t} ALTER COLUMN n TYPE INT")
     table.sql("INSERT INTO {t} VALUES (2, 100000)")
-    table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'true', 'delta.enableChangeDataFeed' = 'true')")
+    table.sql(
+        "ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'true', 'delta.enableChangeDataFeed' = 'true')"
+    )
     table.sql("UPDATE {t} SET n = 3 WHERE id = 1")
     table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')")
     table.sql("OPTIMIZE {t}")
     snapshot = table.facts().snapshot
     detail = table.spark.sql(f"DESCRIBE DETAIL {table.name}").collect()[0]
-    assert (snapshot.file_count, snapshot.size_bytes, snapshot.row_count) == (detail.numFiles, detail.sizeInBytes, 2)
-    assert {"typeWidening", "inCommitTimestamp", "rowTracking", "domainMetadata"} <= snapshot.features
+    assert (snapshot.file_count, snapshot.size_bytes, snapshot.row_count) == (
+        detail.numFiles,
+        detail.sizeInBytes,
+        2,
+    )
+    assert {
+        "typeWidening",
+        "inCommitTimestamp",
+        "rowTracking",
+        "domainMetadata",
+    } <= snapshot.features
     assert [column.type for column in snapshot.columns] == ["bigint", "int"]
-    newest = json.loads((table.path / f"_delta_log/{snapshot.version:020}.json").read_text().splitlines()[0])
+    newest = json.loads(
+        (table.path / f"_delta_log/{snapshot.version:020}.json").read_text().splitlines()[0]
+    )
     assert snapshot.committed_ms == newest["commitInfo"]["inCommitTimestamp"]
 
 
@@ -285,17 +381,25 @@ def test_nested_columns_and_comments(table: RealTable) -> None:
     )
     snapshot = table.facts().snapshot
     frame = table.spark.read.format("delta").load(str(table.path))
-    assert [(column.name, column.type) for column in snapshot.columns] == [(f.name, f.dataType.simpleString()) for f in frame.schema]
+    assert [(column.name, column.type) for column in snapshot.columns] == [
+        (f.name, f.dataType.simpleString()) for f in frame.schema
+    ]
     assert (snapshot.columns[0].nullable, snapshot.columns[0].comment) == (False, "key")
 
 
 def test_a_merge_an_overwrite_and_a_dropped_partition_column(table: RealTable) -> None:
     table.append(20, "id", "CAST(id % 3 AS STRING) AS p", files=2)
-    table.spark.range(10, 30).selectExpr("id", "'m' AS p").createOrReplaceTempView("log_reader_source")
-    table.sql("MERGE INTO {t} t USING log_reader_source s ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *")
+    table.spark.range(10, 30).selectExpr("id", "'m' AS p").createOrReplaceTempView(
+        "log_reader_source"
+    )
+    table.sql(
+        "MERGE INTO {t} t USING log_reader_source s ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
     assert table.checked().row_count == 30
     frame = table.spark.range(5).selectExpr("id", "CAST(id AS STRING) AS other")
-    frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true").partitionBy("other").save(str(table.path))
+    frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true").partitionBy(
+        "other"
+    ).save(str(table.path))
     snapshot = table.checked()
     assert (snapshot.file_count, snapshot.partition_columns) == (5, ("other",))
 

@@ -24,16 +24,29 @@ def test_the_chosen_tables_have_nearly_every_feature() -> None:
     # The rest is met by the two hundred tables of `make bench`: each table costs ten seconds.
     features = {feature for number in range(500) for feature in draw(SEED, number).features}
     missed = features - {feature for number in CHOSEN for feature in draw(SEED, number).features}
-    assert missed == {"partitions: int and date", "partitions: string", "partitions: timestamp_ntz and decimal", "renamed column"}
+    assert missed == {
+        "partitions: int and date",
+        "partitions: string",
+        "partitions: timestamp_ntz and decimal",
+        "renamed column",
+    }
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("number", CHOSEN)
-def test_the_plan_of_a_random_table_is_what_optimize_commits(lake: Lake, spark: "SparkSession", number: int) -> None:
+def test_the_plan_of_a_random_table_is_what_optimize_commits(
+    lake: Lake, spark: "SparkSession", number: int
+) -> None:
     assert compare(lake, spark, draw(SEED, number)).differences == ()
 
 
-FILES = (data_file(1_000, "a"), data_file(2_000, "b"), data_file(3_000, "c"), data_file(1_000, "d"), data_file(7_000, "large"))
+FILES = (
+    data_file(1_000, "a"),
+    data_file(2_000, "b"),
+    data_file(3_000, "c"),
+    data_file(1_000, "d"),
+    data_file(7_000, "large"),
+)
 
 
 def commit(removed: Sequence[DataFile], added: int = 1) -> Commit:
@@ -51,16 +64,27 @@ def commit(removed: Sequence[DataFile], added: int = 1) -> Commit:
 # what the commits removed and how many files each added -> the differences
 OTHERWISE = {
     "as planned": ([commit(FILES[:4])], []),
-    "one file was left": ([commit(FILES[:3])], ["files removed", "bytes removed", "planned, not removed"]),
-    "a large one was taken": ([commit(FILES)], ["files removed", "bytes removed", "removed, not planned"]),
+    "one file was left": (
+        [commit(FILES[:3])],
+        ["files removed", "bytes removed", "planned, not removed"],
+    ),
+    "a large one was taken": (
+        [commit(FILES)],
+        ["files removed", "bytes removed", "removed, not planned"],
+    ),
     "two files came out": ([commit(FILES[:4], added=2)], ["files added"]),
-    "nothing was committed": ([], ["files removed", "files added", "bytes removed", *["planned, not removed"] * 4, "commits"]),
+    "nothing was committed": (
+        [],
+        ["files removed", "files added", "bytes removed", *["planned, not removed"] * 4, "commits"],
+    ),
     "two commits": ([commit(FILES[:2]), commit(FILES[2:4], added=0)], ["commits"]),
 }
 
 
 @pytest.mark.parametrize(("commits", "told"), OTHERWISE.values(), ids=OTHERWISE)
-def test_a_compaction_that_is_not_as_planned_is_told(commits: Sequence[Commit], told: list[str]) -> None:
+def test_a_compaction_that_is_not_as_planned_is_told(
+    commits: Sequence[Commit], told: list[str]
+) -> None:
     found = differences(snapshot(FILES), plan(FILES), commits)
     assert [difference.split(":")[0] for difference in found] == told
 

@@ -20,7 +20,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 def test_a_compaction_refires_nothing_downstream(world: World) -> None:
     world.page.stop_sensor("compaction_sensor")
-    wait_for("nothing compacts", lambda: not any(key.startswith("compaction/") for key in under_way(world)))
+    wait_for(
+        "nothing compacts",
+        lambda: not any(key.startswith("compaction/") for key in under_way(world)),
+    )
     wait_for("two small files of one table gather", lambda: mergeable(world))
     world.page.stop_sensor("replay_sensor")
     wait_for("nothing runs and nothing waits", lambda: quiet(world))
@@ -29,7 +32,10 @@ def test_a_compaction_refires_nothing_downstream(world: World) -> None:
     launched = world.page.materialize(f"compaction/{key}")
     wait_for("the compaction ran", lambda: run_status(world, launched) == "SUCCESS")
     seen = {name: newest_tick(world, name) for name in ("landing_sensor", "automation_sensor")}
-    wait_for("both sensors ticked again", lambda: all(newest_tick(world, name) > at for name, at in seen.items()))
+    wait_for(
+        "both sensors ticked again",
+        lambda: all(newest_tick(world, name) > at for name, at in seen.items()),
+    )
     wait_for("nothing runs and nothing waits", lambda: quiet(world))
     assert {run["runId"] for run in world.page.runs()} - before == {launched}
     *_, small, merged = world.page.file_counts(key)
@@ -45,7 +51,11 @@ def test_at_rest_every_check_has_passed(world: World) -> None:
 def mergeable(world: World) -> list[str]:
     """The tables that the terminal's plan would compact, and that others read."""
     plans = json.loads(world.command("plan", "--json").stdout)
-    return [plan["table"] for plan in plans if plan["files_removed"] and plan["table"].startswith("bronze/")]
+    return [
+        plan["table"]
+        for plan in plans
+        if plan["files_removed"] and plan["table"].startswith("bronze/")
+    ]
 
 
 def quiet(world: World) -> bool:
@@ -54,7 +64,12 @@ def quiet(world: World) -> bool:
         return False
     ended = max(run["endTime"] for run in world.page.runs())
     ticking = [state for state in world.page.sensors().values() if state["status"] == "RUNNING"]
-    return all(state["ticks"] and state["ticks"][0]["timestamp"] > ended and state["ticks"][0]["status"] == "SKIPPED" for state in ticking)
+    return all(
+        state["ticks"]
+        and state["ticks"][0]["timestamp"] > ended
+        and state["ticks"][0]["status"] == "SKIPPED"
+        for state in ticking
+    )
 
 
 def under_way(world: World) -> set[str]:

@@ -8,7 +8,13 @@ import pytest
 
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import CompactionPlan
-from lakehouse.core.declaration.compaction_policy import MIB, Compaction, LiquidClustering, ZOrder, policy_for
+from lakehouse.core.declaration.compaction_policy import (
+    MIB,
+    Compaction,
+    LiquidClustering,
+    ZOrder,
+    policy_for,
+)
 from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
@@ -23,10 +29,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_a_backlog_is_worked_off_in_bounded_steps_each_as_planned(lake: Lake, spark: "SparkSession") -> None:
-    append(spark, lake, "SELECT explode(sequence(1, INT(20 * id * id))) AS id FROM range(1, 8, 1, 7)", files=7)
+def test_a_backlog_is_worked_off_in_bounded_steps_each_as_planned(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    append(
+        spark,
+        lake,
+        "SELECT explode(sequence(1, INT(20 * id * id))) AS id FROM range(1, 8, 1, 7)",
+        files=7,
+    )
     whole = planned(lake, declared(target_file_bytes=65_536))
-    first = compact(lake, spark, declared(target_file_bytes=65_536, max_bytes_per_run=whole.bytes_removed // 2))
+    first = compact(
+        lake, spark, declared(target_file_bytes=65_536, max_bytes_per_run=whole.bytes_removed // 2)
+    )
     check_as_planned(lake, first)
     assert 0 < first.plan.files_left == 7 - first.files_removed
     second = compact(lake, spark, declared(target_file_bytes=65_536))
@@ -34,16 +49,22 @@ def test_a_backlog_is_worked_off_in_bounded_steps_each_as_planned(lake: Lake, sp
     assert (second.plan.files_left, layout_of(lake).file_count) == (0, 1)
 
 
-def test_a_bounded_run_takes_some_partitions_and_the_next_the_others(lake: Lake, spark: "SparkSession") -> None:
+def test_a_bounded_run_takes_some_partitions_and_the_next_the_others(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     append(spark, lake, "SELECT id, INT(id % 2) AS day FROM range(0, 90, 1, 2)", by="day", files=2)
-    table = declared(max_bytes_per_run=sum(file.size_bytes for file in layout_of(lake).files) // 2 + 200)
+    table = declared(
+        max_bytes_per_run=sum(file.size_bytes for file in layout_of(lake).files) // 2 + 200
+    )
     for left in (2, 0):
         outcome = compact(lake, spark, table)
         check_as_planned(lake, outcome)
         assert (outcome.files_removed, outcome.plan.files_left) == (2, left)
 
 
-def test_right_files_stay_under_a_larger_target_until_the_second_tier_takes_them_once(lake: Lake, spark: "SparkSession") -> None:
+def test_right_files_stay_under_a_larger_target_until_the_second_tier_takes_them_once(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     append(spark, lake, "SELECT uuid() AS text FROM range(0, 1440, 1, 16)", files=16)
     small = 2 * max(file.size_bytes for file in layout_of(lake).files) + 200
     first = compact(lake, spark, declared(target_file_bytes=small))
@@ -55,7 +76,11 @@ def test_right_files_stay_under_a_larger_target_until_the_second_tier_takes_them
     assert (second.files_removed, right < paths_of(lake)) == (2, True)
     third = compact(lake, spark, declared(target_file_bytes=8 * small))
     check_as_planned(lake, third)
-    assert (third.plan.reason, third.files_removed, right & paths_of(lake)) == (Reason.SECOND_TIER, 9, set())
+    assert (third.plan.reason, third.files_removed, right & paths_of(lake)) == (
+        Reason.SECOND_TIER,
+        9,
+        set(),
+    )
     assert planned(lake, declared(target_file_bytes=8 * small)).bins == ()
 
 
@@ -80,40 +105,71 @@ def test_only_cold_partitions_are_compacted(lake: Lake, spark: "SparkSession") -
     assert planned(lake, declared(cold_hours=1)).reason is Reason.ALL_WARM
 
 
-def test_deleted_rows_are_purged_file_by_file_and_then_nothing_is_due(lake: Lake, spark: "SparkSession") -> None:
+def test_deleted_rows_are_purged_file_by_file_and_then_nothing_is_due(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     append(spark, lake, "SELECT id, INT(id % 2) AS day FROM range(0, 300, 1, 3)", by="day", files=3)
     uri = lake.settings.table_uri(events.key)
-    spark.sql(f"ALTER TABLE delta.`{uri}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    spark.sql(
+        f"ALTER TABLE delta.`{uri}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+    )
     spark.sql(f"DELETE FROM delta.`{uri}` WHERE day = 1 AND id % 100 < 60 OR id = 2")
     table = declared(target_file_bytes=4_096, purge_deleted_rows_share=0.2)
     outcome = compact(lake, spark, table)
     check_as_planned(lake, outcome)
-    assert (outcome.plan.reason, outcome.files_removed, outcome.rows_verified) == (Reason.DELETED_ROWS, 4, 109)
-    assert (outcome.plan.files_left, {file.deletion_vector for file in layout_of(lake).files}) == (2, {None})
+    assert (outcome.plan.reason, outcome.files_removed, outcome.rows_verified) == (
+        Reason.DELETED_ROWS,
+        4,
+        109,
+    )
+    assert (outcome.plan.files_left, {file.deletion_vector for file in layout_of(lake).files}) == (
+        2,
+        {None},
+    )
     assert planned(lake, table).as_json()["statement"] == "packing"
 
 
-def test_rows_are_laid_out_along_columns_once_until_enough_is_new(lake: Lake, spark: "SparkSession") -> None:
-    append(spark, lake, "SELECT id, id % 7 AS other, INT(id % 2) AS day FROM range(0, 9000, 1, 2)", by="day", files=2)
+def test_rows_are_laid_out_along_columns_once_until_enough_is_new(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    append(
+        spark,
+        lake,
+        "SELECT id, id % 7 AS other, INT(id % 2) AS day FROM range(0, 9000, 1, 2)",
+        by="day",
+        files=2,
+    )
     table = arranged(ZOrder(columns=("other", "id")), by=("day",))
     outcome = compact(lake, spark, table)
     check_as_planned(lake, outcome, exact_added=False)
-    assert (outcome.plan.reason, outcome.files_removed, outcome.rows_verified) == (Reason.OUT_OF_ORDER, 4, 9_000)
+    assert (outcome.plan.reason, outcome.files_removed, outcome.rows_verified) == (
+        Reason.OUT_OF_ORDER,
+        4,
+        9_000,
+    )
     assert 2 < outcome.files_added <= outcome.plan.files_added
     assert planned(lake, table).reason is Reason.IN_ORDER
-    append(spark, lake, "SELECT id, id AS other, 1 AS day FROM range(0, 5000, 1, 2)", by="day", files=2)
+    append(
+        spark, lake, "SELECT id, id AS other, 1 AS day FROM range(0, 5000, 1, 2)", by="day", files=2
+    )
     again = planned(lake, table)
     assert again.partitions == ((("day", "1"),),)
 
 
-def test_a_liquid_table_is_clustered_once_until_enough_is_new(lake: Lake, spark: "SparkSession") -> None:
+def test_a_liquid_table_is_clustered_once_until_enough_is_new(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     uri = lake.settings.table_uri(events.key)
     spark.sql(f"CREATE TABLE delta.`{uri}` (id BIGINT, other BIGINT) USING delta CLUSTER BY (id)")
     append(spark, lake, "SELECT id, id % 7 AS other FROM range(0, 6000, 1, 2)", files=2)
     table = arranged(LiquidClustering(columns=("id",)))
     outcome = compact(lake, spark, table)
     check_as_planned(lake, outcome, exact_added=False)
-    assert (outcome.plan.reason, outcome.files_removed, outcome.rows_verified) == (Reason.LOOSE_FILES, 2, 6_000)
+    assert (outcome.plan.reason, outcome.files_removed, outcome.rows_verified) == (
+        Reason.LOOSE_FILES,
+        2,
+        6_000,
+    )
     assert planned(lake, table).reason is Reason.IN_ORDER
     append(spark, lake, "SELECT id, id AS other FROM range(0, 5000, 1, 2)", files=2)
     again = compact(lake, spark, table)
@@ -121,11 +177,17 @@ def test_a_liquid_table_is_clustered_once_until_enough_is_new(lake: Lake, spark:
     assert again.files_removed == outcome.files_added + 2
 
 
-@pytest.mark.parametrize(("columns", "words"), [(("day",), "partitioned by"), (("nothing",), "no column")])
-def test_what_delta_refuses_is_refused_before(lake: Lake, spark: "SparkSession", columns: tuple[str, ...], words: str) -> None:
+@pytest.mark.parametrize(
+    ("columns", "words"), [(("day",), "partitioned by"), (("nothing",), "no column")]
+)
+def test_what_delta_refuses_is_refused_before(
+    lake: Lake, spark: "SparkSession", columns: tuple[str, ...], words: str
+) -> None:
     append(spark, lake, "SELECT id, 1 AS day FROM range(3)", by="day")
     with pytest.raises(Refused, match=words):
-        plan_of(layout_of(lake), policy_for("bronze", Compaction(data_layout=ZOrder(columns=columns))))
+        plan_of(
+            layout_of(lake), policy_for("bronze", Compaction(data_layout=ZOrder(columns=columns)))
+        )
     with pytest.raises(Exception, match="DELTA_ZORDERING"):
         spark.sql(statements.optimize(lake.settings.table_uri(events.key), None, zorder_by=columns))
 
@@ -137,7 +199,9 @@ def declared(**knobs: Any) -> Table:
 
 def arranged(data_layout: ZOrder | LiquidClustering, *, by: tuple[str, ...] = ()) -> Table:
     """A table of three columns under such a layout, in files of 8 KiB."""
-    source = Landing(prefix="landing/events/", format="json", schema="id BIGINT, other BIGINT, day INT")
+    source = Landing(
+        prefix="landing/events/", format="json", schema="id BIGINT, other BIGINT, day INT"
+    )
     knobs = Compaction(target_file_bytes=8_192, data_layout=data_layout)
     return replace(events, source=source, write=Append(partition_by=by), compaction=knobs)
 
@@ -158,7 +222,9 @@ def paths_of(lake: Lake) -> set[str]:
     return {file.path for file in layout_of(lake).files}
 
 
-def append(spark: "SparkSession", lake: Lake, query: str, *, by: str | None = None, files: int = 1) -> None:
+def append(
+    spark: "SparkSession", lake: Lake, query: str, *, by: str | None = None, files: int = 1
+) -> None:
     """One commit of so many files, in each partition."""
     writer = spark.sql(query).coalesce(files).write.format("delta").mode("append")
     (writer.partitionBy(by) if by else writer).save(lake.settings.table_uri(events.key))
@@ -171,4 +237,6 @@ def check_as_planned(lake: Lake, outcome: CompactionOutcome, *, exact_added: boo
         assert told[figure] == told[f"actual_{figure}"] > 0
     facts = lake.facts(events.key)
     assert facts is not None and outcome.version_after == version_of(lake, events.key)
-    assert {path for bin_ in told["bins"] for path in bin_} == set(facts.history.commits[-1].removed_paths)
+    assert {path for bin_ in told["bins"] for path in bin_} == set(
+        facts.history.commits[-1].removed_paths
+    )

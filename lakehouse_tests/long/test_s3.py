@@ -33,7 +33,11 @@ def on_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
 def test_landed_files_are_loaded_merged_and_compacted_once(on_s3: Settings) -> None:
     lake, spark = open_lake(on_s3), connect(on_s3)
     for number in range(2):
-        land(lake, ("T05:30 100%+ü.json", "a [b]*.json")[number], [event(number, 5, "planned"), event(0, 6, "left"), "nope"])
+        land(
+            lake,
+            ("T05:30 100%+ü.json", "a [b]*.json")[number],
+            [event(number, 5, "planned"), event(0, 6, "left"), "nope"],
+        )
         write_table(lake, spark, events)
         write_table(lake, spark, states)
     versions = [version_of(lake, table.key) for table in (events, states)]
@@ -43,7 +47,9 @@ def test_landed_files_are_loaded_merged_and_compacted_once(on_s3: Settings) -> N
     name = "landing/events/T05:30 100%+ü.json"
     assert rows_of(spark, lake, "quarantine/bronze/events", "source_file", "line")[0] == (name, 3)
     land(lake, "[05:30].json", [event(0, 7, "left")])
-    assert write_table(lake, spark, events).set_aside == ()  # no name is a pattern to those who read it themselves
+    assert (
+        write_table(lake, spark, events).set_aside == ()
+    )  # no name is a pattern to those who read it themselves
     outcome = compact(lake, spark, events)
     assert (outcome.files_removed, outcome.files_added, outcome.rows_verified) == (3, 1, 5)
     assert outcome.bytes_removed == outcome.plan.bytes_removed
@@ -51,7 +57,9 @@ def test_landed_files_are_loaded_merged_and_compacted_once(on_s3: Settings) -> N
 
 
 @pytest.mark.parametrize(("seed", "source", "write"), CHOSEN)
-def test_a_stream_of_changes_with_kills_between_is_a_dictionary(on_s3: Settings, seed: int, source: str, write: str) -> None:
+def test_a_stream_of_changes_with_kills_between_is_a_dictionary(
+    on_s3: Settings, seed: int, source: str, write: str
+) -> None:
     settings = replace(on_s3, root=f"{on_s3.root}/{source}")
     lake, stream = open_lake(settings), draw_stream(seed, source, write)
     stream.land(lake)
@@ -59,6 +67,8 @@ def test_a_stream_of_changes_with_kills_between_is_a_dictionary(on_s3: Settings,
     assert differences(stream, lake) == []
 
 
-def test_two_clients_of_sixty_appends_each_lose_no_row(on_s3: Settings, new_client: Callable[..., "subprocess.Popen[str]"]) -> None:
+def test_two_clients_of_sixty_appends_each_lose_no_row(
+    on_s3: Settings, new_client: Callable[..., "subprocess.Popen[str]"]
+) -> None:
     race(open_lake(on_s3), connect(on_s3), new_client, appends=60)
     assert Path(on_s3.home, "lake").exists() is False

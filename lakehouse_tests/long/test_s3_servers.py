@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module", params=["moto", "ministack"])
-def on_s3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+def on_s3(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Settings]:
     """Settings of a lake in a bucket of a server that runs as a process of its own."""
     with lake_on_s3(request.param, tmp_path_factory.mktemp(request.param)) as settings:
         yield settings
@@ -51,21 +53,33 @@ def made(spark: "SparkSession", lake: Lake) -> tuple[str, set[str]]:
 
 
 @pytest.mark.parametrize("mode", ["LITE", "INVENTORY", "FULL"])
-def test_what_the_dry_run_names_goes_from_the_bucket_and_nothing_else(in_bucket: Lake, mode: str) -> None:
+def test_what_the_dry_run_names_goes_from_the_bucket_and_nothing_else(
+    in_bucket: Lake, mode: str
+) -> None:
     lake, spark, table = in_bucket, connect(in_bucket.settings), table_of()
     uri, needed = made(spark, lake)
     before, files = rows(spark, uri), data_files(lake)
     scan(lake.store, now_ms=now_ms())
     named = rehearse(LakeFacts(lake, [table]), lambda: spark, table, mode=mode)
-    assert named is not None and {each.name for each in named.candidates} == files - needed and data_files(lake) == files
+    assert (
+        named is not None
+        and {each.name for each in named.candidates} == files - needed
+        and data_files(lake) == files
+    )
     outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode=mode)
-    assert (data_files(lake), outcome.record.deleted_files, outcome.record.failed) == (needed, len(files - needed), {})
+    assert (data_files(lake), outcome.record.deleted_files, outcome.record.failed) == (
+        needed,
+        len(files - needed),
+        {},
+    )
     assert rows(spark, uri) == before
     assert not vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL").plan.candidates
 
 
 @pytest.mark.parametrize(("step", "gone"), STEPS)
-def test_a_killed_vacuum_is_finished_by_the_next(in_bucket: Lake, new_client: type_of_client, step: int, gone: int) -> None:
+def test_a_killed_vacuum_is_finished_by_the_next(
+    in_bucket: Lake, new_client: type_of_client, step: int, gone: int
+) -> None:
     lake, spark = in_bucket, connect(in_bucket.settings)
     uri, needed = made(spark, lake)
     check_killed_and_finished(lake, spark, uri, new_client, step=step, gone=gone, left=len(needed))

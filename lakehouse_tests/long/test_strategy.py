@@ -7,8 +7,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, LiquidClustering
-from lakehouse.core.declaration.strategies import AutoCompaction, BySensor, Chosen, OptimizedWrite, type_of_strategy
-from lakehouse.core.declaration.strategy_properties import AUTO_COMPACT, CLUSTERING_MARK, OPTIMIZE_WRITE, STRATEGY_MARK
+from lakehouse.core.declaration.strategies import (
+    AutoCompaction,
+    BySensor,
+    Chosen,
+    OptimizedWrite,
+    type_of_strategy,
+)
+from lakehouse.core.declaration.strategy_properties import (
+    AUTO_COMPACT,
+    CLUSTERING_MARK,
+    OPTIMIZE_WRITE,
+    STRATEGY_MARK,
+)
 from lakehouse.core.declaration.table import Append, Table
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
@@ -40,31 +51,49 @@ def facts_of(lake: Lake, key: str) -> TableFacts:
 
 
 def ours(lake: Lake, key: str) -> dict[str, str]:
-    return {name: value for name, value in facts_of(lake, key).snapshot.properties.items() if name in OURS}
+    return {
+        name: value
+        for name, value in facts_of(lake, key).snapshot.properties.items()
+        if name in OURS
+    }
 
 
 def append_events(lake: Lake, spark: "SparkSession") -> None:
     """40 rows over two days."""
-    row = "id", "TIMESTAMP'2013-01-01 05:00:00' AS at", "'new' AS state", "date_add(DATE'2013-01-01', INT(id % 2)) AS day"
-    frame = spark.range(0, 40, 1, 1).selectExpr(*row)
-    frame.write.format("delta").mode("append").partitionBy("day").option("delta.enableChangeDataFeed", "true").save(
-        lake.settings.table_uri(events.key)
+    row = (
+        "id",
+        "TIMESTAMP'2013-01-01 05:00:00' AS at",
+        "'new' AS state",
+        "date_add(DATE'2013-01-01', INT(id % 2)) AS day",
     )
+    frame = spark.range(0, 40, 1, 1).selectExpr(*row)
+    frame.write.format("delta").mode("append").partitionBy("day").option(
+        "delta.enableChangeDataFeed", "true"
+    ).save(lake.settings.table_uri(events.key))
 
 
 def files_of_next_batch(lake: Lake, spark: "SparkSession", table: Table) -> int:
     """How many files a batch of 40 rows over two days makes in `table`, which follows the events."""
     append_events(lake, spark)
-    before = facts_of(lake, table.key).snapshot.file_count if version_of(lake, table.key) is not None else 0
+    before = (
+        facts_of(lake, table.key).snapshot.file_count
+        if version_of(lake, table.key) is not None
+        else 0
+    )
     write_table(lake, spark, table)
     return facts_of(lake, table.key).snapshot.file_count - before
 
 
-def test_optimized_write_makes_one_file_per_partition_and_is_taken_back(lake: Lake, spark: "SparkSession") -> None:
+def test_optimized_write_makes_one_file_per_partition_and_is_taken_back(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     table = replace(copies, transform=scattered, write=Append(partition_by=("day",)))
     assert files_of_next_batch(lake, spark, under(BySensor(), table)) == 8
     assert files_of_next_batch(lake, spark, under(OptimizedWrite(), table)) == 2
-    assert ours(lake, table.key) == {OPTIMIZE_WRITE: "true", STRATEGY_MARK: f"{OPTIMIZE_WRITE}=true"}
+    assert ours(lake, table.key) == {
+        OPTIMIZE_WRITE: "true",
+        STRATEGY_MARK: f"{OPTIMIZE_WRITE}=true",
+    }
     version = version_of(lake, table.key)
     write_table(lake, spark, under(OptimizedWrite(), table))
     assert version_of(lake, table.key) == version
@@ -82,9 +111,15 @@ def test_delta_compacts_by_itself_under_auto_compaction_alone(
         outcome = write_table(lake, spark, under(strategy))
     assert outcome.strategy is not None and outcome.strategy.reason is Reason.STRATEGY_DECLARED
     facts = facts_of(lake, events.key)
-    assert [commit.parameters["auto"] for commit in facts.history.commits if commit.operation == "OPTIMIZE"][:1] == ["true"] * compacted
+    assert [
+        commit.parameters["auto"]
+        for commit in facts.history.commits
+        if commit.operation == "OPTIMIZE"
+    ][:1] == ["true"] * compacted
     assert (facts.snapshot.file_count < 3) is compacted
-    assert ours(lake, events.key) == ({AUTO_COMPACT: "true", STRATEGY_MARK: f"{AUTO_COMPACT}=true"} if compacted else {})
+    assert ours(lake, events.key) == (
+        {AUTO_COMPACT: "true", STRATEGY_MARK: f"{AUTO_COMPACT}=true"} if compacted else {}
+    )
     assert session_settings(spark) == before
 
 
@@ -92,29 +127,41 @@ def test_what_a_person_set_stays_and_is_told(lake: Lake, spark: "SparkSession") 
     land(lake, "a.json", [event(1, 5, "new")])
     write_table(lake, spark, under(AutoCompaction()))
     table = f"delta.`{lake.settings.table_uri(events.key)}`"
-    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('{OPTIMIZE_WRITE}' = 'false', '{AUTO_COMPACT}' = 'false')")
-    assert write_table(lake, spark, under(AutoCompaction())).properties_left == {AUTO_COMPACT: "false"}
+    spark.sql(
+        f"ALTER TABLE {table} SET TBLPROPERTIES ('{OPTIMIZE_WRITE}' = 'false', '{AUTO_COMPACT}' = 'false')"
+    )
+    assert write_table(lake, spark, under(AutoCompaction())).properties_left == {
+        AUTO_COMPACT: "false"
+    }
     assert ours(lake, events.key) == {OPTIMIZE_WRITE: "false", AUTO_COMPACT: "false"}
-    assert write_table(lake, spark, under(OptimizedWrite())).properties_left == {OPTIMIZE_WRITE: "false"}
+    assert write_table(lake, spark, under(OptimizedWrite())).properties_left == {
+        OPTIMIZE_WRITE: "false"
+    }
     assert not write_table(lake, spark, under(BySensor())).properties_left
     assert ours(lake, events.key) == {OPTIMIZE_WRITE: "false", AUTO_COMPACT: "false"}
 
 
-def test_a_declared_property_outlives_the_strategy_that_set_it_before(lake: Lake, spark: "SparkSession") -> None:
+def test_a_declared_property_outlives_the_strategy_that_set_it_before(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     land(lake, "a.json", [event(1, 5, "new")])
     write_table(lake, spark, under(OptimizedWrite()))
     write_table(lake, spark, replace(under(BySensor()), properties={OPTIMIZE_WRITE: "true"}))
     assert ours(lake, events.key) == {OPTIMIZE_WRITE: "true"}
 
 
-def test_a_table_that_is_only_to_be_advised_on_loses_what_its_strategy_set(lake: Lake, spark: "SparkSession") -> None:
+def test_a_table_that_is_only_to_be_advised_on_loses_what_its_strategy_set(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     land(lake, "a.json", [event(1, 5, "new")])
     write_table(lake, spark, under(OptimizedWrite()))
     write_table(lake, spark, under(OptimizedWrite(), mode="recommend"))
     assert ours(lake, events.key) == {}
 
 
-def test_liquid_clustering_comes_and_goes_with_the_policy(lake: Lake, spark: "SparkSession") -> None:
+def test_liquid_clustering_comes_and_goes_with_the_policy(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     land(lake, "a.json", [event(1, 5, "new")])
     write_table(lake, spark, events)
     clustered = under(BySensor(), copies, data_layout=LiquidClustering(columns=("id", "STATE")))
@@ -123,34 +170,60 @@ def test_liquid_clustering_comes_and_goes_with_the_policy(lake: Lake, spark: "Sp
     version = version_of(lake, copies.key)
     write_table(lake, spark, clustered)
     assert version_of(lake, copies.key) == version
-    write_table(lake, spark, under(BySensor(), copies, data_layout=LiquidClustering(columns=("state",))))
+    write_table(
+        lake, spark, under(BySensor(), copies, data_layout=LiquidClustering(columns=("state",)))
+    )
     assert facts_of(lake, copies.key).snapshot.clustering_columns == ("state",)
     write_table(lake, spark, under(BySensor(), copies, data_layout=BinPacking()))
-    assert facts_of(lake, copies.key).snapshot.clustering_columns == () and ours(lake, copies.key) == {}
-    with pytest.raises(Refused, match=r"silver/copies: Delta refuses what its declaration asks for: .*nothing"):
-        write_table(lake, spark, under(BySensor(), copies, data_layout=LiquidClustering(columns=("nothing",))))
+    assert (
+        facts_of(lake, copies.key).snapshot.clustering_columns == ()
+        and ours(lake, copies.key) == {}
+    )
+    with pytest.raises(
+        Refused, match=r"silver/copies: Delta refuses what its declaration asks for: .*nothing"
+    ):
+        write_table(
+            lake,
+            spark,
+            under(BySensor(), copies, data_layout=LiquidClustering(columns=("nothing",))),
+        )
 
 
-def test_what_is_left_open_is_chosen_by_the_table_s_own_history(lake: Lake, spark: "SparkSession") -> None:
+def test_what_is_left_open_is_chosen_by_the_table_s_own_history(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     for number in range(5):
         land(lake, f"{number}.json", [event(number, 5, "new")])
         write_table(lake, spark, under(BySensor()))
     land(lake, "5.json", [event(5, 5, "new")])
     outcome = write_table(lake, spark, under(Chosen(latency_seconds=0.001)))
     assert outcome.strategy is not None
-    assert (outcome.strategy.strategy, outcome.strategy.reason) == (BySensor(), Reason.SENSOR_CHOSEN)
+    assert (outcome.strategy.strategy, outcome.strategy.reason) == (
+        BySensor(),
+        Reason.SENSOR_CHOSEN,
+    )
     assert ours(lake, events.key) == {}
 
 
 @pytest.mark.parametrize(("mapped", "named"), [(False, ("id", "more.place")), (True, ("the id",))])
-def test_the_columns_that_a_table_is_clustered_by_are_read_from_its_log(mapped: bool, named: tuple[str, ...]) -> None:
+def test_the_columns_that_a_table_is_clustered_by_are_read_from_its_log(
+    mapped: bool, named: tuple[str, ...]
+) -> None:
     story = LogBuilder().create(features=["clustering", "domainMetadata"])
     if mapped:
         old = story._single["metaData", ""]
-        field = {"name": "the id", "type": "long", "nullable": True, "metadata": {"delta.columnMapping.physicalName": "id"}}
+        field = {
+            "name": "the id",
+            "type": "long",
+            "nullable": True,
+            "metadata": {"delta.columnMapping.physicalName": "id"},
+        }
         schema = json.dumps({"type": "struct", "fields": [field]})
         configuration = {"delta.columnMapping.mode": "name"}
-        story.commit("SET TBLPROPERTIES", {"metaData": {**old, "schemaString": schema, "configuration": configuration}})
+        story.commit(
+            "SET TBLPROPERTIES",
+            {"metaData": {**old, "schemaString": schema, "configuration": configuration}},
+        )
     assert story.snapshot().clustering_columns == ()
     columns = [["id"]] if mapped else [["id"], ["more", "place"]]
     story.commit("CLUSTER BY", _domain(columns))
@@ -161,4 +234,10 @@ def test_the_columns_that_a_table_is_clustered_by_are_read_from_its_log(mapped: 
 
 def _domain(columns: list[list[str]]) -> dict[str, Any]:
     configuration = json.dumps({"clusteringColumns": columns})
-    return {"domainMetadata": {"domain": "delta.clustering", "configuration": configuration, "removed": False}}
+    return {
+        "domainMetadata": {
+            "domain": "delta.clustering",
+            "configuration": configuration,
+            "removed": False,
+        }
+    }

@@ -21,7 +21,9 @@ from lakehouse_tests.conftest import wait_until
 pytestmark = pytest.mark.spark
 
 
-def test_a_terminal_that_is_interrupted_says_so_and_neither_it_nor_one_that_is_killed_blocks_anybody(settings: Settings) -> None:
+def test_a_terminal_that_is_interrupted_says_so_and_neither_it_nor_one_that_is_killed_blocks_anybody(
+    settings: Settings,
+) -> None:
     land(settings, "1.json", {"id": "a", "amount": 1, "d": "1"})
     with somebody_holds(settings, ORDERS):
         process = start(settings, "materialize", ORDERS, "--json")
@@ -42,13 +44,18 @@ def test_a_terminal_that_is_interrupted_says_so_and_neither_it_nor_one_that_is_k
 
 def environ_of(settings: Settings) -> dict[str, str]:
     """The environment of a terminal with these settings."""
-    return {**{name: value for name, value in os.environ.items() if not name.startswith("LAKEHOUSE_")}, **settings.as_environ()}
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith("LAKEHOUSE_")},
+        **settings.as_environ(),
+    }
 
 
 def start(settings: Settings, *arguments: str) -> "subprocess.Popen[str]":
     """`lakehouse …` under way."""
     command = [sys.executable, "-m", "lakehouse", *arguments]
-    return subprocess.Popen(command, env=environ_of(settings), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, env=environ_of(settings), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 @contextmanager
@@ -66,7 +73,10 @@ def wait_until_it_writes(settings: Settings, process: "subprocess.Popen[str]", k
 
     def started(instance: dg.DagsterInstance) -> Iterator[str]:
         for each in instance.get_runs(dg.RunsFilter(statuses=[DagsterRunStatus.STARTED])):
-            steps = [entry.dagster_event for entry in instance.all_logs(each.run_id, of_type=DagsterEventType.STEP_START)]
+            steps = [
+                entry.dagster_event
+                for entry in instance.all_logs(each.run_id, of_type=DagsterEventType.STEP_START)
+            ]
             if any(event and event.step_key == key.replace("/", "__") for event in steps):
                 yield each.run_id
 

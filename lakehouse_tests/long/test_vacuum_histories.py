@@ -36,7 +36,9 @@ def _failures(served: Settings, folder: Path) -> Iterator[str | None]:
     own = local()
 
     def failure_of(seed: int) -> str | None:
-        settings = replace(served, home=_home(served, folder / f"{seed}-home"), root=str(folder / str(seed)))
+        settings = replace(
+            served, home=_home(served, folder / f"{seed}-home"), root=str(folder / str(seed))
+        )
         try:
             if not hasattr(own, "spark"):
                 own.spark = new_session(settings)

@@ -23,7 +23,14 @@ STEPS = [(0, 0), (1, 1), (2, 3)]
 
 
 def check_killed_and_finished(
-    lake: Lake, spark: "SparkSession", uri: str, new_client: type_of_client, *, step: int, gone: int, left: int
+    lake: Lake,
+    spark: "SparkSession",
+    uri: str,
+    new_client: type_of_client,
+    *,
+    step: int,
+    gone: int,
+    left: int,
 ) -> None:
     """A vacuum that is killed at a step leaves every row, and `gone` files less; the next one leaves `left` files in all."""
     table, before, files = table_of(), rows(spark, uri), data_files(lake)
@@ -51,17 +58,27 @@ def test_a_killed_vacuum_is_finished_by_the_next(
 def test_names_of_any_signs_go_by_delta_s_word_too(lake: Lake, spark: "SparkSession") -> None:
     uri, table = lake.settings.table_uri("bronze/t"), table_of()
     week = "TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval 1 millisecond')"
-    spark.sql(f"CREATE TABLE delta.`{uri}` (id BIGINT, part STRING) USING delta PARTITIONED BY (part) {week}")
-    frame = spark.createDataFrame([(number, name) for name in ODD for number in range(2)], "id BIGINT, part STRING").coalesce(1)
+    spark.sql(
+        f"CREATE TABLE delta.`{uri}` (id BIGINT, part STRING) USING delta PARTITIONED BY (part) {week}"
+    )
+    frame = spark.createDataFrame(
+        [(number, name) for name in ODD for number in range(2)], "id BIGINT, part STRING"
+    ).coalesce(1)
     frame.write.format("delta").mode("append").save(uri)
     removed = data_files(lake)
     frame.where("id = 1").write.format("delta").mode("overwrite").save(uri)
     live = data_files(lake) - removed
-    orphans = {f"{name.rpartition('/')[0]}/{odd}" for name, odd in zip(sorted(live), ODD, strict=True) if "/" not in odd}
+    orphans = {
+        f"{name.rpartition('/')[0]}/{odd}"
+        for name, odd in zip(sorted(live), ODD, strict=True)
+        if "/" not in odd
+    }
     for name in orphans:
         lake.store.put(f"bronze/t/{name}", b"123")
     age(lake, orphans)
     scan(lake.store, now_ms=now_ms())
     outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="INVENTORY")
     assert (data_files(lake), outcome.spared, outcome.record.failed) == (live, {}, {})
-    assert sorted(row[0] for row in spark.read.format("delta").load(uri).select("part").collect()) == sorted(ODD)
+    assert sorted(
+        row[0] for row in spark.read.format("delta").load(uri).select("part").collect()
+    ) == sorted(ODD)

@@ -21,22 +21,51 @@ print(lakehouse.__file__, ROOT, len(pinned()) > 10, "lakehouse.MaintainedTables"
 """
 
 
-def test_a_wheel_has_its_entry_points_and_data_and_keeps_its_state_where_it_is_used(tmp_path: Path) -> None:
+def test_a_wheel_has_its_entry_points_and_data_and_keeps_its_state_where_it_is_used(
+    tmp_path: Path,
+) -> None:
     tree, site, work = tmp_path / "tree", tmp_path / "site", tmp_path / "work"
-    shutil.copytree(HOUSE / "lakehouse", tree / "lakehouse", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        HOUSE / "lakehouse", tree / "lakehouse", ignore=shutil.ignore_patterns("__pycache__")
+    )
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(HOUSE / name, tree)
-    build = [sys.executable, "-m", "pip", "wheel", ".", "--no-deps", "--no-build-isolation", "--quiet", "--wheel-dir", str(tmp_path)]
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        ".",
+        "--no-deps",
+        "--no-build-isolation",
+        "--quiet",
+        "--wheel-dir",
+        str(tmp_path),
+    ]
     subprocess.run(build, cwd=tree, check=True)
     [wheel] = tmp_path.glob("*.whl")
     zipfile.ZipFile(wheel).extractall(site)
     work.mkdir()
     write_deltalake(work / "orders", pa.table({"id": [1]}))
-    own = {name: value for name, value in os.environ.items() if not name.startswith("LAKEHOUSE_")} | {"PYTHONPATH": str(site)}
+    own = {
+        name: value for name, value in os.environ.items() if not name.startswith("LAKEHOUSE_")
+    } | {"PYTHONPATH": str(site)}
 
     def run(*arguments: str) -> str:
-        return subprocess.run([sys.executable, *arguments], cwd=work, env=own, check=True, capture_output=True, text=True).stdout
+        return subprocess.run(
+            [sys.executable, *arguments],
+            cwd=work,
+            env=own,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
 
-    assert run("-c", SCRIPT).split() == [str(site / "lakehouse/__init__.py"), str(work), "True", "True"]
+    assert run("-c", SCRIPT).split() == [
+        str(site / "lakehouse/__init__.py"),
+        str(work),
+        "True",
+        "True",
+    ]
     assert "added to" in run("-m", "lakehouse", "adopt", "./orders")
     assert (work / "adopted.toml").is_file()

@@ -19,7 +19,11 @@ START, END = datetime(2013, 1, 1), datetime(2013, 1, 2)
 
 def plain(world: World) -> list[tuple[str, str]]:
     files = [file for file in world.files(START, END) if "flight_events" in file.name]
-    return sorted((event["event_id"], event["event_time"]) for file in files for event in map(json.loads, file.content.splitlines()))
+    return sorted(
+        (event["event_id"], event["event_time"])
+        for file in files
+        for event in map(json.loads, file.content.splitlines())
+    )
 
 
 def changes(world: World, shape: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -39,21 +43,33 @@ def test_dms_tells_the_same_events_after_a_full_load(world: World) -> None:
     found = list(changes(world, "dms"))
     assert sorted((row["event_id"], row["event_time"]) for _, row in found) == plain(world)
     loaded = [row for name, row in found if "/LOAD" in name]
-    assert {row["event_type"] for row in loaded} == {"scheduled"} and {row["change_seq"] for row in loaded} == {"NULL"}
+    assert {row["event_type"] for row in loaded} == {"scheduled"} and {
+        row["change_seq"] for row in loaded
+    } == {"NULL"}
     ongoing = [row for name, row in found if "/LOAD" not in name]
-    assert {(row["Op"], row["event_type"] == "scheduled") for row in ongoing} == {("I", True), ("U", False)}
+    assert {(row["Op"], row["event_type"] == "scheduled") for row in ongoing} == {
+        ("I", True),
+        ("U", False),
+    }
     in_order = sorted(ongoing, key=lambda row: row["change_seq"])
     assert in_order == sorted(in_order, key=lambda row: (row["event_time"], row["event_rank"]))
 
 
 def test_debezium_tells_the_same_events_after_a_snapshot(world: World) -> None:
     found = [event for _, event in changes(world, "debezium")]
-    assert sorted((event["after"]["event_id"], event["after"]["event_time"]) for event in found) == plain(world)
+    assert sorted(
+        (event["after"]["event_id"], event["after"]["event_time"]) for event in found
+    ) == plain(world)
     assert {event["op"] for event in found} == {"r", "c", "u"}
-    assert all(event["source"]["lsn"] == event["ts_ms"] // 100 + event["after"]["event_rank"] for event in found)
+    assert all(
+        event["source"]["lsn"] == event["ts_ms"] // 100 + event["after"]["event_rank"]
+        for event in found
+    )
 
 
 @pytest.mark.parametrize("shape", SOURCES)
 def test_the_demo_s_tables_are_the_same_with_other_flights_in_bronze(shape: str) -> None:
     there = set(find_tables(table_modules("lakehouse.tables"))) - {"bronze/flight_events"}
-    assert set(find_tables(table_modules(f"lakehouse.replay.cdc.{shape}"))) == there | {"bronze/flights"}
+    assert set(find_tables(table_modules(f"lakehouse.replay.cdc.{shape}"))) == there | {
+        "bronze/flights"
+    }

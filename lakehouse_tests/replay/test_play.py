@@ -50,10 +50,26 @@ def test_a_replay_lands_what_the_world_holds_and_the_references(home: Path, worl
     played = play(store, home, start=START, until=datetime(2013, 1, 3))
     files = landed(store)
     names = ("airlines", "airports", "planes")
-    references = {f"landing/reference/{name}/2013-01-01T00.csv": (data_folder() / f"{name}.csv").read_bytes() for name in names}
-    assert files == {file.name: file.content for file in world.files(START, datetime(2013, 1, 3))} | references
-    lines = sum(len(data.splitlines()) for name, data in files.items() if name.startswith("landing/flight_events/"))
-    assert (played.since, played.until, played.files, played.events) == (START, datetime(2013, 1, 3), len(files), lines)
+    references = {
+        f"landing/reference/{name}/2013-01-01T00.csv": (data_folder() / f"{name}.csv").read_bytes()
+        for name in names
+    }
+    assert (
+        files
+        == {file.name: file.content for file in world.files(START, datetime(2013, 1, 3))}
+        | references
+    )
+    lines = sum(
+        len(data.splitlines())
+        for name, data in files.items()
+        if name.startswith("landing/flight_events/")
+    )
+    assert (played.since, played.until, played.files, played.events) == (
+        START,
+        datetime(2013, 1, 3),
+        len(files),
+        lines,
+    )
     assert not played.finished
 
 
@@ -68,16 +84,26 @@ def test_in_steps_or_at_once_the_same_lands(home: Path, hours: int) -> None:
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize(
-    "at", ["weather/2013-01-02T12-JFK", "flight_events/2013-01-02T12-EWR", '"next": "2013-01-02T13"', "reference/planes"]
+    "at",
+    [
+        "weather/2013-01-02T12-JFK",
+        "flight_events/2013-01-02T12-EWR",
+        '"next": "2013-01-02T13"',
+        "reference/planes",
+    ],
 )
-def test_a_replay_that_was_killed_goes_on_where_it_stopped(home: Path, at: str, after: bool) -> None:
+def test_a_replay_that_was_killed_goes_on_where_it_stopped(
+    home: Path, at: str, after: bool
+) -> None:
     whole, killed = MemoryStore(), Dying(at, after=after)
     play(whole, home, start=START, until=datetime(2013, 1, 3))
     with pytest.raises(KeyboardInterrupt):
         play(killed, home, start=START, until=datetime(2013, 1, 3))
     played = play(killed, home, start=START, until=datetime(2013, 1, 3))
     assert landed(killed) == landed(whole)
-    assert played.since == (START if "planes" in at else datetime(2013, 1, 2, 13 if after and "next" in at else 12))
+    assert played.since == (
+        START if "planes" in at else datetime(2013, 1, 2, 13 if after and "next" in at else 12)
+    )
 
 
 def test_an_hour_that_has_landed_never_lands_again(home: Path) -> None:
@@ -109,15 +135,25 @@ def test_the_year_ends_with_its_last_delivery(home: Path, world: World) -> None:
     played = play(store, home, start=start, until=datetime(2014, 2, 1))
     assert (played.until, played.finished, played.share) == (world.end, True, 1)
     again = play(store, home, start=start, hours=12)
-    assert (again.files, again.events, again.finished, again.sentence) == (0, 0, True, "landed nothing: the year is over")
+    assert (again.files, again.events, again.finished, again.sentence) == (
+        0,
+        0,
+        True,
+        "landed nothing: the year is over",
+    )
 
 
 def test_progress_is_heard_hour_by_hour_and_nothing_lands_where_until_is_past(home: Path) -> None:
     store, heard = MemoryStore(), []
     assert next_hour(store) is None
     played = play(store, home, start=START, hours=24, on_progress=heard.append)
-    assert played.sentence == "landed 2013-01-01T00 to 2013-01-01T23: 122 files, 2,037 events; 0.3% of the year"
-    assert [each.until for each in heard] == [START + hours * HOUR for hours in range(1, 25)] and heard[-1] == played
+    assert (
+        played.sentence
+        == "landed 2013-01-01T00 to 2013-01-01T23: 122 files, 2,037 events; 0.3% of the year"
+    )
+    assert [each.until for each in heard] == [
+        START + hours * HOUR for hours in range(1, 25)
+    ] and heard[-1] == played
     played = play(store, home, start=START, until=datetime(2013, 1, 1, 12))
     assert (played.files, played.sentence) == (0, "landed nothing: 2013-01-02T00 is next")
     assert next_hour(store) == datetime(2013, 1, 2)
@@ -127,12 +163,22 @@ def test_a_start_other_than_the_lakes_own_is_refused_with_both(home: Path) -> No
     store = MemoryStore()
     play(store, home, start=START, hours=5)
     with pytest.raises(
-        Refused, match=r"LAKEHOUSE_REPLAY_START is 2013-02-01.* started at 2013-01-01 and is at 2013-01-01T05; accepted: 2013-01-01"
+        Refused,
+        match=r"LAKEHOUSE_REPLAY_START is 2013-02-01.* started at 2013-01-01 and is at 2013-01-01T05; accepted: 2013-01-01",
     ):
         play(store, home, start=datetime(2013, 2, 1), hours=5)
 
 
-@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"start": "2013-01-01T00", "next": 3}', b'{"start": "x", "next": "2013-01-01T00"}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"start": "2013-01-01T00", "next": 3}',
+        b'{"start": "x", "next": "2013-01-01T00"}',
+    ],
+)
 def test_a_state_that_says_nothing_is_told_from_none(home: Path, text: bytes) -> None:
     store = MemoryStore()
     store.put(STATE, text)
@@ -151,8 +197,12 @@ def test_two_replays_of_one_lake_do_not_run_at_once(home: Path) -> None:
     assert play(store, home, start=START, hours=1, on_progress=second).until == START + HOUR
 
 
-def test_a_replay_on_disk_leaves_landed_files_and_its_state_alone(home: Path, tmp_path: Path) -> None:
+def test_a_replay_on_disk_leaves_landed_files_and_its_state_alone(
+    home: Path, tmp_path: Path
+) -> None:
     store = DiskStore(tmp_path / "lake")
     played = play(store, home, start=START, hours=12)
-    there = sorted(path.relative_to(store.root).as_posix() for path in store.root.rglob("*") if path.is_file())
+    there = sorted(
+        path.relative_to(store.root).as_posix() for path in store.root.rglob("*") if path.is_file()
+    )
     assert len(there) == played.files + 1 and there[0] == STATE

@@ -22,14 +22,25 @@ def day(world: World, at: datetime) -> list[LandingFile]:
     return list(world.files(at, at + 24 * HOUR))
 
 
-def test_the_year_holds_every_delivery_and_every_observation_once(world: World, deliveries: pandas.DataFrame) -> None:
-    events = parquet.read_table(world.folder / "events.parquet", columns=["hour", "origin", "event_id"]).to_pandas()
+def test_the_year_holds_every_delivery_and_every_observation_once(
+    world: World, deliveries: pandas.DataFrame
+) -> None:
+    events = parquet.read_table(
+        world.folder / "events.parquet", columns=["hour", "origin", "event_id"]
+    ).to_pandas()
     expected = deliveries.assign(hour=deliveries.delivered)[["hour", "event_id"]]
     for frame in (events, expected):
         frame.sort_values(["hour", "event_id"], ignore_index=True, inplace=True)
-    assert (events.hour == expected.hour).all() and (events.event_id.to_numpy() == expected.event_id.to_numpy()).all()
+    assert (events.hour == expected.hour).all() and (
+        events.event_id.to_numpy() == expected.event_id.to_numpy()
+    ).all()
     weather = parquet.read_table(world.folder / "weather.parquet").to_pandas()
-    assert len(weather) == len(weather[["hour", "origin"]].drop_duplicates()) == len(read_weather()) == 26_115
+    assert (
+        len(weather)
+        == len(weather[["hour", "origin"]].drop_duplicates())
+        == len(read_weather())
+        == 26_115
+    )
 
 
 def test_files_come_by_hour_then_name_and_names_sort_by_time(world: World) -> None:
@@ -38,12 +49,18 @@ def test_files_come_by_hour_then_name_and_names_sort_by_time(world: World) -> No
     for folder in ("landing/flight_events/", "landing/weather/"):
         names = [file.name for file in files if file.name.startswith(folder)]
         assert names == sorted(names) and len(names) > 60
-        assert all(name.startswith(f"{folder}2013-07-01T") and name.endswith(("-EWR.json", "-JFK.json", "-LGA.json")) for name in names)
+        assert all(
+            name.startswith(f"{folder}2013-07-01T")
+            and name.endswith(("-EWR.json", "-JFK.json", "-LGA.json"))
+            for name in names
+        )
 
 
 def test_the_end_is_the_hour_after_the_last_file(world: World) -> None:
     assert world.end == datetime(2014, 1, 1, 11)
-    assert {file.hour for file in world.files(world.end - HOUR, world.end + 24 * HOUR)} == {world.end - HOUR}
+    assert {file.hour for file in world.files(world.end - HOUR, world.end + 24 * HOUR)} == {
+        world.end - HOUR
+    }
 
 
 def test_an_event_tells_what_was_known_when_it_happened_and_no_more(world: World) -> None:
@@ -53,7 +70,11 @@ def test_an_event_tells_what_was_known_when_it_happened_and_no_more(world: World
         for line in file.content.splitlines() if file.event_count else ():
             event = json.loads(line)
             seen.add(event["event_type"])
-            told = {name for name in ("departed_at", "dep_delay", "arrived_at", "arr_delay", "air_time") if event[name] is not None}
+            told = {
+                name
+                for name in ("departed_at", "dep_delay", "arrived_at", "arr_delay", "air_time")
+                if event[name] is not None
+            }
             assert event["event_type"] == "arrived" or told == known[event["event_type"]]
             assert event["cancelled"] is (event["event_type"] == "cancelled")
     assert seen == {"scheduled", "cancelled", "departed", "arrived"}
@@ -61,21 +82,36 @@ def test_an_event_tells_what_was_known_when_it_happened_and_no_more(world: World
 
 def test_the_local_hour_that_comes_twice_makes_two_files(world: World) -> None:
     weather = read_weather()
-    twice = weather[(weather.month == "11") & (weather.day == "3") & (weather.hour == "1") & (weather.origin == "EWR")]
+    twice = weather[
+        (weather.month == "11")
+        & (weather.day == "3")
+        & (weather.hour == "1")
+        & (weather.origin == "EWR")
+    ]
     names = {f"landing/weather/{at[:13]}-EWR.json" for at in twice.time_hour}
-    assert names == {"landing/weather/2013-11-03T05-EWR.json", "landing/weather/2013-11-03T06-EWR.json"}
+    assert names == {
+        "landing/weather/2013-11-03T05-EWR.json",
+        "landing/weather/2013-11-03T06-EWR.json",
+    }
     assert names <= {file.name for file in day(world, datetime(2013, 11, 3))}
 
 
 def test_the_bytes_of_a_start_and_seed_stay_what_they_are(world: World) -> None:
-    contents = b"".join(file.content for file in world.files(datetime(2013, 3, 1), datetime(2013, 3, 4)))
-    assert hashlib.sha256(contents).hexdigest() == "8250e228f575362b7afea33271a7294b3e1d862d84adf05c76ee06dcf722675a"
+    contents = b"".join(
+        file.content for file in world.files(datetime(2013, 3, 1), datetime(2013, 3, 4))
+    )
+    assert (
+        hashlib.sha256(contents).hexdigest()
+        == "8250e228f575362b7afea33271a7294b3e1d862d84adf05c76ee06dcf722675a"
+    )
 
 
 def test_a_preparation_that_was_killed_is_done_again(prepared_home: Path) -> None:
     """It left a half of the year where the fixture prepared the whole."""
     assert prepare(prepared_home).end == datetime(2014, 1, 1, 11)
-    assert [path.name for path in (prepared_home / "replay").iterdir()] == [f"{world_module.data_version()}-1"]
+    assert [path.name for path in (prepared_home / "replay").iterdir()] == [
+        f"{world_module.data_version()}-1"
+    ]
 
 
 def test_a_preparation_that_fails_says_why(tmp_path: Path) -> None:

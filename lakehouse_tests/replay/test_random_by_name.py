@@ -9,7 +9,9 @@ NAMES = numpy.array([f"flight-{number}" for number in range(100_000)], dtype="S"
 
 
 def test_the_numbers_of_a_name_stay_what_they_are() -> None:
-    assert draw(numpy.array([b"2013-01-01-UA-1545-EWR-0515-departed"]), "late").tolist() == [3658233741233951999]
+    assert draw(numpy.array([b"2013-01-01-UA-1545-EWR-0515-departed"]), "late").tolist() == [
+        3658233741233951999
+    ]
 
 
 def test_a_draw_does_not_depend_on_what_else_is_drawn() -> None:

@@ -41,7 +41,12 @@ def supervisor_of(program: str) -> "Iterator[subprocess.Popen[str]]":
     main = "import sys; from lakehouse.runtime import supervisor; supervisor._REST_SECONDS = 1.0; sys.exit(supervisor.main(sys.argv[1:]))"
     command = [sys.executable, "-c", main, sys.executable, "-c", program]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     ) as started:
         try:
             yield started
@@ -50,8 +55,12 @@ def supervisor_of(program: str) -> "Iterator[subprocess.Popen[str]]":
                 os.killpg(started.pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize(("name", "setting"), [("port", "LAKEHOUSE_PORT"), ("spark_port", "LAKEHOUSE_SPARK_PORT")])
-def test_a_taken_port_is_refused_with_its_setting_before_anything_starts(name: str, setting: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "setting"), [("port", "LAKEHOUSE_PORT"), ("spark_port", "LAKEHOUSE_SPARK_PORT")]
+)
+def test_a_taken_port_is_refused_with_its_setting_before_anything_starts(
+    name: str, setting: str, tmp_path: Path
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         settings = replace(own_settings(tmp_path), **{"port": free_port(), name: port})
@@ -83,9 +92,13 @@ def test_dagster_ends_before_the_server(tmp_path: Path, monkeypatch: pytest.Monk
     assert order == ["server begins", "Dagster begins", "Dagster ends", "server ends"]
 
 
-def test_an_interrupt_that_was_dropped_on_the_way_ends_the_lake_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_that_was_dropped_on_the_way_ends_the_lake_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def dropped(_home: Path) -> None:
-        with contextlib.suppress(BaseException):  # as a destructor does, or a module in C while it is imported
+        with contextlib.suppress(
+            BaseException
+        ):  # as a destructor does, or a module in C while it is imported
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(foreground, "_spark", lambda *_: contextlib.nullcontext())
@@ -93,19 +106,29 @@ def test_an_interrupt_that_was_dropped_on_the_way_ends_the_lake_all_the_same(tmp
     assert run_all(replace(own_settings(tmp_path), port=free_port()), print, prepare=dropped) == 0
 
 
-def test_dagster_keeps_everything_in_the_home_of_its_lake_and_is_told_the_rest_by_the_project(tmp_path: Path) -> None:
+def test_dagster_keeps_everything_in_the_home_of_its_lake_and_is_told_the_rest_by_the_project(
+    tmp_path: Path,
+) -> None:
     project = yaml.safe_load((ROOT / "dagster.yaml").read_text())
     home = dagster_home(own_settings(tmp_path / "it's a: #home", LAKEHOUSE_COMPACTION_SLOTS="3"))
     mine = yaml.safe_load((home / "dagster.yaml").read_text())
     for config, place in ((project, ".lakehouse/dagster"), (mine, str(home))):
-        parts = (config["storage"]["sqlite"], config["compute_logs"]["config"], config["local_artifact_storage"]["config"])
+        parts = (
+            config["storage"]["sqlite"],
+            config["compute_logs"]["config"],
+            config["local_artifact_storage"]["config"],
+        )
         assert [part.pop("base_dir") for part in parts] == [place, f"{place}/logs", place]
-    assert mine.pop("concurrency")["runs"] == {"max_concurrent_runs": 4}  # a writer beside the compactions that may go at once
+    assert mine.pop("concurrency")["runs"] == {
+        "max_concurrent_runs": 4
+    }  # a writer beside the compactions that may go at once
     assert mine == {name: value for name, value in project.items() if name != "concurrency"}
 
 
 def test_settings_handed_to_another_process_are_the_same_wherever_it_starts(tmp_path: Path) -> None:
-    settings = own_settings(tmp_path, LAKEHOUSE_ROOT="s3://bucket/prefix", LAKEHOUSE_REPLAY_START="2013-07-04")
+    settings = own_settings(
+        tmp_path, LAKEHOUSE_ROOT="s3://bucket/prefix", LAKEHOUSE_REPLAY_START="2013-07-04"
+    )
     assert parse_settings(settings.as_environ(), base=Path("/elsewhere")) == settings
 
 
@@ -115,22 +138,36 @@ def test_a_closed_pipe_interrupts_the_command_and_ends_what_it_left_behind() -> 
         assert supervisor.stderr.readline() == "begun\n"
         supervisor.stdin.close()
         said = {supervisor.stderr.readline() for _ in range(2)}
-        assert said == {"interrupted\n", "supervisor: nobody wants the command any more; it is interrupted\n"}
-        wait_until("the end of the stubborn child", lambda: group_members(supervisor.pid) in ([], [supervisor.pid]))
+        assert said == {
+            "interrupted\n",
+            "supervisor: nobody wants the command any more; it is interrupted\n",
+        }
+        wait_until(
+            "the end of the stubborn child",
+            lambda: group_members(supervisor.pid) in ([], [supervisor.pid]),
+        )
         assert supervisor.wait() == 0
 
 
 def test_a_command_that_ends_by_itself_is_told_by_its_exit_code() -> None:
     with supervisor_of("import sys; sys.exit(7)") as supervisor:
         assert supervisor.wait() == 7 and supervisor.stderr is not None
-        assert supervisor.stderr.read() == "supervisor: the command ended by itself with exit code 7\n"
+        assert (
+            supervisor.stderr.read() == "supervisor: the command ended by itself with exit code 7\n"
+        )
 
 
 def test_a_killed_supervisor_takes_its_command_with_it() -> None:
-    with supervisor_of("import sys, time; print('begun', file=sys.stderr, flush=True); time.sleep(600)") as supervisor:
+    with supervisor_of(
+        "import sys, time; print('begun', file=sys.stderr, flush=True); time.sleep(600)"
+    ) as supervisor:
         assert supervisor.stdout is not None and supervisor.stderr is not None
         command = int(supervisor.stdout.readline())
-        assert supervisor.stderr.readline() == "begun\n" and group_members(supervisor.pid) == sorted([supervisor.pid, command])
+        assert supervisor.stderr.readline() == "begun\n" and group_members(
+            supervisor.pid
+        ) == sorted([supervisor.pid, command])
         os.kill(supervisor.pid, signal.SIGKILL)
         supervisor.wait()
-        wait_until("the end of the command", lambda: group_members(supervisor.pid) == [], seconds=60)
+        wait_until(
+            "the end of the command", lambda: group_members(supervisor.pid) == [], seconds=60
+        )

@@ -33,7 +33,9 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_comes_at_the_end_and_to_whoever_handled_it_before(number: signal.Signals) -> None:
+def test_an_interrupt_comes_at_the_end_and_to_whoever_handled_it_before(
+    number: signal.Signals,
+) -> None:
     came: list[str] = []
     before = signal.signal(number, lambda *_: came.append("handled"))
     try:
@@ -49,5 +51,11 @@ def test_an_interrupt_comes_at_the_end_and_to_whoever_handled_it_before(number: 
 
 
 def test_an_import_of_spark_s_client_is_not_broken_off() -> None:
-    told = subprocess.run([sys.executable, "-c", _INTERRUPTED_IMPORT], capture_output=True, text=True, timeout=120, check=True)
+    told = subprocess.run(
+        [sys.executable, "-c", _INTERRUPTED_IMPORT],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
     assert told.stdout.split("\n")[:2] == ["goes on", "interrupted True"], told.stderr

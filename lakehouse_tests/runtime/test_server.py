@@ -42,7 +42,9 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
 
 
 @pytest.mark.spark
-def test_a_started_server_is_running_and_a_second_start_gives_the_same_one(started: Settings) -> None:
+def test_a_started_server_is_running_and_a_second_start_gives_the_same_one(
+    started: Settings,
+) -> None:
     state = server.status(started)
     assert state.condition == "running"
     assert server.start(started) == state
@@ -50,7 +52,10 @@ def test_a_started_server_is_running_and_a_second_start_gives_the_same_one(start
 
 @pytest.mark.spark
 def test_token_pid_file_and_confs_are_for_their_owner_only(started: Settings) -> None:
-    modes = {name: stat.S_IMODE((server.folder(started) / name).stat().st_mode) for name in ("token", "pid", "conf/spark-defaults.conf")}
+    modes = {
+        name: stat.S_IMODE((server.folder(started) / name).stat().st_mode)
+        for name in ("token", "pid", "conf/spark-defaults.conf")
+    }
     assert set(modes.values()) == {0o600}, modes
 
 
@@ -58,8 +63,17 @@ def test_token_pid_file_and_confs_are_for_their_owner_only(started: Settings) ->
 def test_the_token_is_in_no_command_line_conf_or_log(started: Settings) -> None:
     token = server.read_token(started)
     assert token
-    shown = subprocess.run(["ps", "-ww", "-o", "args=", "-p", str(server.status(started).pid)], capture_output=True, text=True, check=True)
-    written = [path.read_text() for path in server.folder(started).rglob("*") if path.suffix in (".conf", ".properties", ".log")]
+    shown = subprocess.run(
+        ["ps", "-ww", "-o", "args=", "-p", str(server.status(started).pid)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    written = [
+        path.read_text()
+        for path in server.folder(started).rglob("*")
+        if path.suffix in (".conf", ".properties", ".log")
+    ]
     assert [text for text in (shown.stdout, *written) if token in text] == []
 
 
@@ -77,7 +91,11 @@ def test_a_wrong_token_is_refused(started: Settings, monkeypatch: pytest.MonkeyP
 @pytest.mark.spark
 def test_a_server_listens_on_loopback_only(started: Settings) -> None:
     conf = (server.folder(started) / "conf" / "spark-defaults.conf").read_text().splitlines()
-    assert {"spark.connect.grpc.binding.address 127.0.0.1", "spark.driver.bindAddress 127.0.0.1", "spark.ui.enabled false"} <= set(conf)
+    assert {
+        "spark.connect.grpc.binding.address 127.0.0.1",
+        "spark.driver.bindAddress 127.0.0.1",
+        "spark.ui.enabled false",
+    } <= set(conf)
 
 
 @pytest.mark.spark
@@ -87,7 +105,9 @@ def test_one_lake_has_one_server_whatever_the_port_says(started: Settings) -> No
 
 
 @pytest.mark.spark
-def test_a_server_started_for_the_disk_is_refused_to_a_lake_on_s3(started: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_started_for_the_disk_is_refused_to_a_lake_on_s3(
+    started: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
     moved = replace(started, root="s3://bucket/lake")
@@ -98,11 +118,16 @@ def test_a_server_started_for_the_disk_is_refused_to_a_lake_on_s3(started: Setti
 
 
 @pytest.mark.spark
-def test_nothing_is_written_outside_of_home(tmp_path: Path, shared_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_written_outside_of_home(
+    tmp_path: Path, shared_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     session = sessions.connect(shared_settings)
     session.range(10).repartition(2).write.format("delta").save(str(tmp_path / "table"))
-    assert session.sql(f"OPTIMIZE delta.`{tmp_path / 'table'}`").collect()[0].metrics.numFilesAdded == 1
+    assert (
+        session.sql(f"OPTIMIZE delta.`{tmp_path / 'table'}`").collect()[0].metrics.numFilesAdded
+        == 1
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["table"]
 
 
@@ -115,23 +140,37 @@ def test_what_is_left_after_a_kill_is_cleared(started: Settings) -> None:
     with pytest.raises(Transient, match="lakehouse server start"):
         sessions.connect(started)
     assert server.stop(started) is False
-    assert {path.name for path in server.folder(started).iterdir()} <= {"conf", "lock", "server.log", "server.log.1", "warehouse"}
+    assert {path.name for path in server.folder(started).iterdir()} <= {
+        "conf",
+        "lock",
+        "server.log",
+        "server.log.1",
+        "warehouse",
+    }
     assert server.status(started).condition == "stopped"
 
 
 def test_a_port_of_somebody_else_is_refused_by_number_and_setting(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         settings = replace(own_settings(tmp_path), spark_port=other.getsockname()[1])
-        with pytest.raises(Refused, match=f"port {settings.spark_port}, .* is taken; set LAKEHOUSE_SPARK_PORT"):
+        with pytest.raises(
+            Refused, match=f"port {settings.spark_port}, .* is taken; set LAKEHOUSE_SPARK_PORT"
+        ):
             server.start(settings)
     assert server.status(settings).condition == "stopped"
 
 
-def test_a_pid_that_came_back_as_another_process_is_not_the_server_and_is_not_stopped(tmp_path: Path) -> None:
+def test_a_pid_that_came_back_as_another_process_is_not_the_server_and_is_not_stopped(
+    tmp_path: Path,
+) -> None:
     settings = own_settings(tmp_path)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as bystander:
         server.folder(settings).mkdir()
-        kept = {"process": {"pid": bystander.pid, "born": "long ago"}, "keeper": None, "port": settings.spark_port}
+        kept = {
+            "process": {"pid": bystander.pid, "born": "long ago"},
+            "keeper": None,
+            "port": settings.spark_port,
+        }
         (server.folder(settings) / "pid").write_text(json.dumps(kept))
         assert server.status(settings).condition == "died"
         assert server.stop(settings) is False
@@ -143,13 +182,19 @@ def kept(settings: Settings, **more: object) -> Settings:
     """A lake whose server is this very process, as its pid file says it."""
     server.folder(settings).mkdir(parents=True)
     me = asdict(identify(os.getpid()))  # type: ignore[arg-type]
-    (server.folder(settings) / "pid").write_text(json.dumps({"process": me, "keeper": None, "port": settings.spark_port, **more}))
+    (server.folder(settings) / "pid").write_text(
+        json.dumps({"process": me, "keeper": None, "port": settings.spark_port, **more})
+    )
     return settings
 
 
 def test_a_server_that_another_process_supervises_is_not_stopped(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as jvm:
-        settings = kept(own_settings(tmp_path), process=asdict(identify(jvm.pid)), keeper=asdict(identify(os.getpid())))  # type: ignore[arg-type]
+        settings = kept(
+            own_settings(tmp_path),
+            process=asdict(identify(jvm.pid)),
+            keeper=asdict(identify(os.getpid())),
+        )  # type: ignore[arg-type]
         with pytest.raises(Refused, match="belongs to a running `lakehouse up`"):
             server.stop(settings)
         assert jvm.poll() is None
@@ -185,7 +230,9 @@ def test_a_jvm_that_cannot_start_is_broken_with_the_end_of_its_log(tmp_path: Pat
 def test_a_command_brings_a_server_and_leaves_none_when_it_is_killed(tmp_path: Path) -> None:
     settings = own_settings(tmp_path)
     environment = {**os.environ, **settings.as_environ()}
-    with subprocess.Popen([sys.executable, "-c", SUPERVISOR], env=environment, stdout=subprocess.PIPE, text=True) as supervisor:
+    with subprocess.Popen(
+        [sys.executable, "-c", SUPERVISOR], env=environment, stdout=subprocess.PIPE, text=True
+    ) as supervisor:
         assert supervisor.stdout is not None
         assert supervisor.stdout.readline() == "up\n"
         state = server.status(settings)

@@ -19,15 +19,23 @@ from lakehouse_tests.engine.clients import Thrown, new_session, slow_copies, sma
 from lakehouse_tests.engine.example import events, version_of
 
 
-def test_a_server_killed_in_the_middle_of_a_write_and_of_a_compaction_comes_back_and_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
+def test_a_server_killed_in_the_middle_of_a_write_and_of_a_compaction_comes_back_and_nothing_is_lost_or_doubled(
+    tmp_path: Path,
+) -> None:
     settings, told = own_settings(tmp_path / "home"), list[str]()
     lake = open_lake(settings)
     with server.supervised(settings, told.append):
         first, second = connect(settings), new_session(settings)
         for _ in range(2):
             new = pa.table({"id": range(8), "part": range(8)})
-            write_deltalake(settings.table_uri(events.key), new, mode="append", partition_by=["part"])
-        state, token, before = server.status(settings), server.read_token(settings), data_files(lake, events.key)
+            write_deltalake(
+                settings.table_uri(events.key), new, mode="append", partition_by=["part"]
+            )
+        state, token, before = (
+            server.status(settings),
+            server.read_token(settings),
+            data_files(lake, events.key),
+        )
         writer = Thrown(lambda: write_table(lake, first, slow_copies(600_000)))
         wait_until("a part of the rows is written", lambda: data_files(lake, "silver/copies"))
         compactor = Thrown(lambda: compact(lake, second, small_events()))
@@ -50,10 +58,16 @@ def test_a_server_killed_in_the_middle_of_a_write_and_of_a_compaction_comes_back
         assert write_table(lake, third, slow_copies(0)).rows_written == 16
         copies = DeltaTable(settings.table_uri("silver/copies")).to_pyarrow_table()
         assert sorted(copies["id"].to_pylist()) == sorted([*range(8)] * 2)
-        assert version_of(lake, "silver/copies") == 0  # no statement was sent a second time to the server that came back
+        assert (
+            version_of(lake, "silver/copies") == 0
+        )  # no statement was sent a second time to the server that came back
         third.stop()
 
 
 def data_files(lake: Lake, key: str) -> set[str]:
     """What lies in a table's folder, committed or not."""
-    return {file.name for file in lake.store.list(key) if file.name.endswith(".parquet") and "_delta_log" not in file.name}
+    return {
+        file.name
+        for file in lake.store.list(key)
+        if file.name.endswith(".parquet") and "_delta_log" not in file.name
+    }

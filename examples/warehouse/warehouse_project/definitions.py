@@ -12,7 +12,9 @@ WAREHOUSE = Path.cwd() / "warehouse"
 
 
 # One pool for whoever writes the table, the compaction too: with its limit of 1 (dagster.yaml) no two commit at once.
-@dg.asset(key=["sales", "orders"], metadata={"dagster/uri": str(WAREHOUSE / "orders")}, pool="orders")
+@dg.asset(
+    key=["sales", "orders"], metadata={"dagster/uri": str(WAREHOUSE / "orders")}, pool="orders"
+)
 def orders(context: dg.AssetExecutionContext) -> None:
     """Orders of a minute, appended: one more small file."""
     day = f"2026-01-{1 + hash(context.run.run_id) % 2:02}"
@@ -20,17 +22,26 @@ def orders(context: dg.AssetExecutionContext) -> None:
     write_deltalake(WAREHOUSE / "orders", rows, mode="append", partition_by=["day"])
 
 
-@dg.asset(key=["sales", "customers"], metadata={"uri": str(WAREHOUSE / "customers")}, pool="customers")
+@dg.asset(
+    key=["sales", "customers"], metadata={"uri": str(WAREHOUSE / "customers")}, pool="customers"
+)
 def customers() -> None:
     """All customers, written anew."""
-    write_deltalake(WAREHOUSE / "customers", pa.table({"customer": ["ada", "grace"]}), mode="overwrite")
+    write_deltalake(
+        WAREHOUSE / "customers", pa.table({"customer": ["ada", "grace"]}), mode="overwrite"
+    )
 
 
 minutely = dg.ScheduleDefinition(
-    name="minutely", target=[orders, customers], cron_schedule="* * * * *", default_status=dg.DefaultScheduleStatus.RUNNING
+    name="minutely",
+    target=[orders, customers],
+    cron_schedule="* * * * *",
+    default_status=dg.DefaultScheduleStatus.RUNNING,
 )
 
 defs = dg.Definitions.merge(
-    dg.Definitions(assets=[orders, customers], schedules=[minutely], executor=dg.in_process_executor),
+    dg.Definitions(
+        assets=[orders, customers], schedules=[minutely], executor=dg.in_process_executor
+    ),
     maintain([orders, customers], writers="none", compaction=Compaction(min_small_files=4)),
 )

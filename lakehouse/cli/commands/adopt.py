@@ -5,8 +5,25 @@ from typing import Any, get_args
 
 import click
 
-from lakehouse.cli.context import Found, LakeContext, address_field, look_at_each, open_declared, real_place, tell_errors
-from lakehouse.cli.output import attributes, bytes_text, count_text, json_option, print_grid, show, tell, write_json
+from lakehouse.cli.context import (
+    Found,
+    LakeContext,
+    address_field,
+    look_at_each,
+    open_declared,
+    real_place,
+    tell_errors,
+)
+from lakehouse.cli.output import (
+    attributes,
+    bytes_text,
+    count_text,
+    json_option,
+    print_grid,
+    show,
+    tell,
+    write_json,
+)
 from lakehouse.core.adoption.address import quoted_address
 from lakehouse.core.adoption.adopted import type_of_writers
 from lakehouse.core.adoption.adopted_file import adopted_lines, adopted_table
@@ -26,14 +43,35 @@ from lakehouse.engine.vacuum.lake_facts import LakeFacts
 type_of_found = Found[TableFinding]
 
 
-@click.command("adopt", epilog="Examples: lakehouse adopt s3://warehouse/sales/orders; lakehouse adopt --prefix s3://warehouse --dry-run")
+@click.command(
+    "adopt",
+    epilog="Examples: lakehouse adopt s3://warehouse/sales/orders; lakehouse adopt --prefix s3://warehouse --dry-run",
+)
 @click.argument("address", required=False)
-@click.option("--key", help="Its key, layer/name; the layer says how often it is compacted. Default: one that says where it lies.")
-@click.option("--prefix", help="Every Delta table below this folder or s3://bucket/prefix, worst first.")
-@click.option("--writers", type=click.Choice(get_args(type_of_writers)), default="unknown", show_default=True, help="See docs/adopt.md.")
+@click.option(
+    "--key",
+    help="Its key, layer/name; the layer says how often it is compacted. Default: one that says where it lies.",
+)
+@click.option(
+    "--prefix", help="Every Delta table below this folder or s3://bucket/prefix, worst first."
+)
+@click.option(
+    "--writers",
+    type=click.Choice(get_args(type_of_writers)),
+    default="unknown",
+    show_default=True,
+    help="See docs/adopt.md.",
+)
 @click.option("--dry-run", is_flag=True, help="Only what is found; nothing is written.")
 @json_option
-def adopt_command(address: str | None, key: str | None, prefix: str | None, writers: str, dry_run: bool, as_json: bool) -> int:
+def adopt_command(
+    address: str | None,
+    key: str | None,
+    prefix: str | None,
+    writers: str,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
     """Take care of a Delta table that others write; no JVM.
 
     The table at ADDRESS (a folder, or s3://bucket/folder) is described, and three lines go to adopted.toml. From then on the lake observes,
@@ -41,9 +79,13 @@ def adopt_command(address: str | None, key: str | None, prefix: str | None, writ
     since a commit of theirs could be lost. Logs and listings are read only.
     """
     if (address is None) == (prefix is None):
-        raise Refused("adopt: give either an ADDRESS or --prefix; for instance: lakehouse adopt s3://warehouse/sales/orders")
+        raise Refused(
+            "adopt: give either an ADDRESS or --prefix; for instance: lakehouse adopt s3://warehouse/sales/orders"
+        )
     if prefix is not None and key is not None:
-        raise Refused("adopt --prefix: --key names one table; accepted: without, each table gets a key that says where it lies")
+        raise Refused(
+            "adopt --prefix: --key names one table; accepted: without, each table gets a key that says where it lies"
+        )
     opened = open_declared()
     asked = [real_place(address)] if address is not None else _below(prefix or "")
     found = _look_at(opened, asked, key=key, writers=writers)
@@ -51,7 +93,9 @@ def adopt_command(address: str | None, key: str | None, prefix: str | None, writ
     if address is not None and found[0].error:
         raise found[0].error
     if alone and alone.known_as:
-        raise Refused(f"adopt {asked[0]}: it is {alone.known_as} already; see: lakehouse health {alone.known_as}")
+        raise Refused(
+            f"adopt {asked[0]}: it is {alone.known_as} already; see: lakehouse health {alone.known_as}"
+        )
     new = [each.value.table for each in found if each.value and not each.value.known_as]
     if new and not dry_run:
         write_adopted(opened.lake.settings, new, beside=opened.tables)
@@ -73,16 +117,22 @@ def _below(prefix: str) -> Sequence[str]:
     place = real_place(prefix)
     found = find_tables(place)
     if found.left_count:
-        tell(f"{found.left_count:,} folders were not looked into: {place} has more than {MOST_FOLDERS:,}; ask for its parts")
+        tell(
+            f"{found.left_count:,} folders were not looked into: {place} has more than {MOST_FOLDERS:,}; ask for its parts"
+        )
     if found.passed:
         several = f"{count_of(len(found.passed), 'folder')} passed over, like {found.passed[0]}"
-        tell(f"{several}: a name with = is a partition's, one that begins with _ or . is hidden; each can be asked for by its own address")
+        tell(
+            f"{several}: a name with = is a partition's, one that begins with _ or . is hidden; each can be asked for by its own address"
+        )
     if not found.addresses:
         raise no_table(place)
     return [*dict.fromkeys(map(real_address, found.addresses))]
 
 
-def _look_at(opened: LakeContext, addresses: Sequence[str], *, key: str | None, writers: str) -> list[type_of_found]:
+def _look_at(
+    opened: LakeContext, addresses: Sequence[str], *, key: str | None, writers: str
+) -> list[type_of_found]:
     """The finding at each address, in order; tables that are known already under their own keys."""
     settings, tables = opened.lake.settings, dict(opened.tables)
     known = {real_address(address_of(table, settings)): key for key, table in tables.items()}
@@ -92,7 +142,9 @@ def _look_at(opened: LakeContext, addresses: Sequence[str], *, key: str | None, 
             chosen.append(tables[known[address]])
             continue
         try:
-            table = adopted_table(choose_key(address, tables, opened.lake, wanted=key), address, writers=writers)
+            table = adopted_table(
+                choose_key(address, tables, opened.lake, wanted=key), address, writers=writers
+            )
             refuse_adoption(opened.lake, address, tables.values())
             tables[table.key] = table
         except LakehouseError as error:
@@ -111,14 +163,18 @@ def _look_at(opened: LakeContext, addresses: Sequence[str], *, key: str | None, 
     logs = {each.table.key: each for each in look_at_each(chosen, read)}
     # A log that cannot be read is not adopted, so that it holds back no vacuum of the others.
     unread = {key for key, each in logs.items() if each.error and key not in opened.tables}
-    run = LakeFacts(lake, [table for key, table in tables.items() if key not in unread], wanted=logs.keys())
+    run = LakeFacts(
+        lake, [table for key, table in tables.items() if key not in unread], wanted=logs.keys()
+    )
 
     def look(table: Table) -> TableFinding:
         log = logs[table.key]
         if log.error:
             raise log.error
         assert log.value is not None
-        return look_at(run, table, log.value, known_as=table.key if table.key in opened.tables else "")
+        return look_at(
+            run, table, log.value, known_as=table.key if table.key in opened.tables else ""
+        )
 
     return look_at_each(chosen, look)
 
@@ -126,7 +182,13 @@ def _look_at(opened: LakeContext, addresses: Sequence[str], *, key: str | None, 
 def _document(found: type_of_found) -> dict[str, Any]:
     if found.value:
         return found.value.as_json()
-    return {"table": None, "uri": "", **address_field(found.table), "adopted": False, **attributes(found, "reason", "sentence")}
+    return {
+        "table": None,
+        "uri": "",
+        **address_field(found.table),
+        "adopted": False,
+        **attributes(found, "reason", "sentence"),
+    }
 
 
 def _print_fleet(found: Sequence[type_of_found]) -> None:
@@ -135,25 +197,50 @@ def _print_fleet(found: Sequence[type_of_found]) -> None:
     print_grid(heads, [_row(each) for each in ordered], numbers=("score", *heads[2:8]))
     for each in ordered:
         if each.value:
-            show(f"{each.value.table.key} is {each.value.address}{' (known already)' if each.value.known_as else ''}")
+            show(
+                f"{each.value.table.key} is {each.value.address}{' (known already)' if each.value.known_as else ''}"
+            )
 
 
 def _row(found: type_of_found) -> tuple[str, ...]:
     if found.value is None:
-        return ("-", address_field(found.table).get("uri", found.table.key), *("-",) * 6, found.cell)
+        return (
+            "-",
+            address_field(found.table).get("uri", found.table.key),
+            *("-",) * 6,
+            found.cell,
+        )
     health, plan, vacuum = found.value.health, found.value.health.plan, found.value.vacuum
-    counts = (health.file_count, health.small_file_count, health.file_count - found.value.openings_saved)
+    counts = (
+        health.file_count,
+        health.small_file_count,
+        health.file_count - found.value.openings_saved,
+    )
     old = "-" if isinstance(vacuum, str) else bytes_text(vacuum.size_bytes)
     money = f"{plan.estimate.usd:.3g}" if plan.bins else "-"
     sentence = plan.sentence if not isinstance(vacuum, str) else f"{plan.sentence}; {vacuum}"
-    return (f"{health.score:.1f}", health.plan.table, *map(count_text, counts), bytes_text(health.size_bytes), old, money, sentence)
+    return (
+        f"{health.score:.1f}",
+        health.plan.table,
+        *map(count_text, counts),
+        bytes_text(health.size_bytes),
+        old,
+        money,
+        sentence,
+    )
 
 
-def _print_outcome(opened: LakeContext, new: Sequence[Table], *, alone: bool, dry_run: bool) -> None:
+def _print_outcome(
+    opened: LakeContext, new: Sequence[Table], *, alone: bool, dry_run: bool
+) -> None:
     show()
-    show(f"{count_of(len(new), 'table')} {'would be added' if dry_run else 'added'} to {opened.lake.settings.adopted}")
+    show(
+        f"{count_of(len(new), 'table')} {'would be added' if dry_run else 'added'} to {opened.lake.settings.adopted}"
+    )
     for line in adopted_lines(new[0]).splitlines() if alone else ():
         show(line)
     if not dry_run:
         show()
-        show("a running lake shows the table once you reload its code location (Deployment, Reload)")
+        show(
+            "a running lake shows the table once you reload its code location (Deployment, Reload)"
+        )

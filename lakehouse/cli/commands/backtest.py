@@ -6,7 +6,14 @@ from pathlib import Path
 
 import click
 
-from lakehouse.cli.commands.backtest_text import backtest_document, check_plot, draw_files, print_backtests, series_of, title_of
+from lakehouse.cli.commands.backtest_text import (
+    backtest_document,
+    check_plot,
+    draw_files,
+    print_backtests,
+    series_of,
+    title_of,
+)
 from lakehouse.cli.context import LakeContext, complete_table, open_declared, real_place
 from lakehouse.cli.output import attributes, json_option, tell, write_json
 from lakehouse.core.adoption.address import is_address
@@ -46,14 +53,40 @@ _STRATEGIES = {
 }
 
 
-@click.command("backtest", epilog="Example: lakehouse backtest bronze/weather --policy min_small_files=8 --compare")
+@click.command(
+    "backtest",
+    epilog="Example: lakehouse backtest bronze/weather --policy min_small_files=8 --compare",
+)
 @click.argument("table", shell_complete=complete_table)
-@click.option("--policy", "words", metavar="NAME=VALUE", multiple=True, help="A knob of the policy to replay, like min_small_files=8.")
-@click.option("--compare", is_flag=True, help="Beside it the policy in force, and what really happened.")
-@click.option("--strategies", is_flag=True, help="Beside it each strategy that a log can tell about, and none.")
-@click.option("--reads-per-day", type=click.FloatRange(min=0), help="Full reads a day: readers decide, and their losses are told, too.")
-@click.option("--plot", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Draw files over versions, .png or .svg.")
-@click.option("-v", "--verbose", is_flag=True, help="Every version, not only those with a compaction.")
+@click.option(
+    "--policy",
+    "words",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A knob of the policy to replay, like min_small_files=8.",
+)
+@click.option(
+    "--compare", is_flag=True, help="Beside it the policy in force, and what really happened."
+)
+@click.option(
+    "--strategies",
+    is_flag=True,
+    help="Beside it each strategy that a log can tell about, and none.",
+)
+@click.option(
+    "--reads-per-day",
+    type=click.FloatRange(min=0),
+    help="Full reads a day: readers decide, and their losses are told, too.",
+)
+@click.option(
+    "--plot",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Draw files over versions, .png or .svg.",
+)
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Every version, not only those with a compaction."
+)
 @json_option
 def backtest_command(
     table: str,
@@ -83,10 +116,17 @@ def backtest_command(
     if plot:
         first, series = next(iter(found.values())), series_of(found)
         marks = [step.version for step in first.steps if step.runs]
-        draw_files(plot, f"{first.history.table}: files after each version; a tick where {series[0].name} compacts", series, marks)
+        draw_files(
+            plot,
+            f"{first.history.table}: files after each version; a tick where {series[0].name} compacts",
+            series,
+            marks,
+        )
 
 
-def backtests_of(subject: Subject, words: Sequence[str] = (), *, compare: bool = False, strategies: bool = False) -> dict[str, Backtest]:
+def backtests_of(
+    subject: Subject, words: Sequence[str] = (), *, compare: bool = False, strategies: bool = False
+) -> dict[str, Backtest]:
     """The backtests by their names: `given` (or `in_force` without words), with `compare` also the policy in force, and `really`.
 
     With `strategies` the first of them with each of these, too, unless a policy is there already that says the same.
@@ -98,16 +138,24 @@ def backtests_of(subject: Subject, words: Sequence[str] = (), *, compare: bool =
     wishes = {"given": parse_policy(words, declared)} if words else {}
     wishes |= {"in_force": declared} if compare or not words else {}
     asked = next(iter(wishes.values()))
-    wishes |= {name: parse_policy(knobs, asked) for name, knobs in _STRATEGIES.items()} if strategies else {}
+    wishes |= (
+        {name: parse_policy(knobs, asked) for name, knobs in _STRATEGIES.items()}
+        if strategies
+        else {}
+    )
     uri = lake.table_uri(key)
     file_history, facts = read_file_history(lake.store, key, uri=uri), lake.facts(key)
     if file_history is None or facts is None:
-        raise Refused(f"backtest of {key}: there is no Delta table at {uri}; accepted: a declared table, a path or a URI")
+        raise Refused(
+            f"backtest of {key}: there is no Delta table at {uri}; accepted: a declared table, a path or a URI"
+        )
     rates = fit_rates(facts.history, facts.snapshot, prices=subject.prices)
     policies = dict[str, Compaction]()
     for name, wish in wishes.items():
         policy = policy_for(subject.layer, wish)
-        policy = replace(policy, strategy=strategy_of(policy, facts.snapshot, facts.history).strategy)
+        policy = replace(
+            policy, strategy=strategy_of(policy, facts.snapshot, facts.history).strategy
+        )
         if name not in _STRATEGIES or policy not in policies.values():
             policies[name] = policy
     found, refusals = dict[str, Backtest](), dict[str, Refused]()
@@ -126,23 +174,37 @@ def backtests_of(subject: Subject, words: Sequence[str] = (), *, compare: bool =
     if compare:
         compared_as = replace(first, verify=policy_for(subject.layer, declared).verify)
         found["really"] = real_result(file_history, compared_as, rates=rates)
-    return found if first.reads_per_day is None else _billed(found, file_history, facts.snapshot, first, rates)
+    return (
+        found
+        if first.reads_per_day is None
+        else _billed(found, file_history, facts.snapshot, first, rates)
+    )
 
 
 def _billed(
-    found: Mapping[str, Backtest], history: FileHistory, snapshot: Snapshot, policy: Compaction, rates: Rates
+    found: Mapping[str, Backtest],
+    history: FileHistory,
+    snapshot: Snapshot,
+    policy: Compaction,
+    rates: Rates,
 ) -> dict[str, Backtest]:
     """The same with what upkeep and readers cost together; all have the same readers, those of `policy`."""
-    files = [file for commit in history.commits for file in commit.added] + list(history.start.files if history.start else ())
+    files = [file for commit in history.commits for file in commit.added] + list(
+        history.start.files if history.start else ()
+    )
     commits = [
         Commit(
-            **attributes(commit, "version", "committed_ms", "operation", "changed_data", "removed_paths"),
+            **attributes(
+                commit, "version", "committed_ms", "operation", "changed_data", "removed_paths"
+            ),
             added_paths=tuple(file.path for file in commit.added),
         )
         for commit in history.commits
     ]
     compacted_ms = [run.at_ms for each in found.values() for run in each.runs]
-    readers = read_history(commits, files, snapshot, policy=policy, rates=rates, compacted_ms=compacted_ms)
+    readers = read_history(
+        commits, files, snapshot, policy=policy, rates=rates, compacted_ms=compacted_ms
+    )
     bills = {name: readers.bill([run.at_ms for run in each.runs]) for name, each in found.items()}
     best = readers.best(beside=bills.values())
     return {name: replace(each, bill=bills[name], best=best) for name, each in found.items()}
@@ -152,9 +214,17 @@ def _subject(opened: LakeContext, table: str) -> Subject:
     """A declared table by its key, otherwise one by its address, or a folder that holds one."""
     if table in opened.tables or not (is_address(table) or Path(table, "_delta_log").is_dir()):
         [wanted] = opened.choose([table])
-        return Subject(lake=opened.lake, key=wanted.key, layer=wanted.layer, declared=wanted.compaction, prices=wanted.prices)
+        return Subject(
+            lake=opened.lake,
+            key=wanted.key,
+            layer=wanted.layer,
+            declared=wanted.compaction,
+            prices=wanted.prices,
+        )
     root, _, key = real_place(table).rpartition("/")
     if root == "s3:/":
-        raise Refused(f"backtest of {table}: accepted: s3://bucket/path/of/table, a folder, or a declared table")
+        raise Refused(
+            f"backtest of {table}: accepted: s3://bucket/path/of/table, a folder, or a declared table"
+        )
     settings = replace(opened.lake.settings, root=root or "/.")
     return Subject(lake=open_lake(settings), key=key, layer="bronze", declared=Compaction())

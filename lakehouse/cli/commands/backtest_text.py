@@ -5,7 +5,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lakehouse.cli.output import attributes, bytes_text, count_text, print_grid, show, tell, time_text
+from lakehouse.cli.output import (
+    attributes,
+    bytes_text,
+    count_text,
+    print_grid,
+    show,
+    tell,
+    time_text,
+)
 from lakehouse.core.backtest.result import Backtest, Bill, SimulatedStep
 from lakehouse.core.errors import Refused
 from lakehouse.report.chart import Series, line_chart, text_chart
@@ -37,7 +45,11 @@ def print_backtests(found: Mapping[str, Backtest], *, verbose: bool) -> None:
         show(f"the best schedule in hindsight: {best.sentence}")
     for name, backtest in told.items():
         show()
-        show(f"{backtest.history.table}, {title_of(name)}:" if len(told) > 1 else f"{backtest.history.table}:")
+        show(
+            f"{backtest.history.table}, {title_of(name)}:"
+            if len(told) > 1
+            else f"{backtest.history.table}:"
+        )
         _print_steps(backtest, verbose=verbose)
     show()
     show("files over versions")
@@ -60,7 +72,11 @@ def _uncertainty_of(backtest: Backtest) -> Iterator[str]:
         yield f"the log before version {backtest.history.first_version} is cleaned up, so the replay starts with the files of that version"
     if uncertainty.modelled_files:
         ratio = uncertainty.shrink_ratio
-        how = "by none, since the log has no compaction" if ratio is None else f"to {ratio:.3f} as real ones did"
+        how = (
+            "by none, since the log has no compaction"
+            if ratio is None
+            else f"to {ratio:.3f} as real ones did"
+        )
         yield f"the sizes of {uncertainty.modelled_files} merged file(s) are estimated: they shrink {how}"
     if moved := uncertainty.moved_removals + uncertainty.moved_vectors:
         again = f"{bytes_text(uncertainty.carried_bytes)} beside them written again by the writers"
@@ -72,7 +88,10 @@ def _uncertainty_of(backtest: Backtest) -> Iterator[str]:
 def series_of(found: Mapping[str, Backtest]) -> list[Series]:
     """One line per replay: its file count over the versions."""
     return [
-        Series(name=title_of(name), points=[(step.version, step.file_count) for step in backtest.steps]) for name, backtest in found.items()
+        Series(
+            name=title_of(name), points=[(step.version, step.file_count) for step in backtest.steps]
+        )
+        for name, backtest in found.items()
     ]
 
 
@@ -81,13 +100,17 @@ def check_plot(plot: Path) -> None:
     if plot.suffix not in (".png", ".svg"):
         raise Refused(f"--plot {plot} ends in {plot.suffix or 'nothing'}; accepted: .png, .svg")
     if not plot.parent.is_dir():
-        raise Refused(f"--plot {plot}: there is no folder {plot.parent}; accepted: a file in a folder that is there")
+        raise Refused(
+            f"--plot {plot}: there is no folder {plot.parent}; accepted: a file in a folder that is there"
+        )
 
 
 def draw_files(plot: Path, title: str, series: Sequence[Series], marks: Sequence[float]) -> None:
     """Draws the picture in the format that the file's name asks for; a file that is there is replaced."""
     file_format = "svg" if plot.suffix == ".svg" else "png"
-    plot.write_bytes(line_chart(title, series, marks, x_name="version", y_name="files", file_format=file_format))
+    plot.write_bytes(
+        line_chart(title, series, marks, x_name="version", y_name="files", file_format=file_format)
+    )
     tell(f"drawn: {plot}")
 
 
@@ -95,10 +118,22 @@ def _print_lines(found: Mapping[str, Backtest]) -> None:
     """The sums of each policy in a line of its own."""
     heads, rows = ("rewritten", "USD"), list[tuple[str, ...]]()
     for name, each in found.items():
-        row = (title_of(name), count_text(len(each.runs)), f"{each.mean_file_count:,.1f}", f"{each.seconds:,.1f}")
+        row = (
+            title_of(name),
+            count_text(len(each.runs)),
+            f"{each.mean_file_count:,.1f}",
+            f"{each.seconds:,.1f}",
+        )
         if (bill := each.bill) and each.best:
             heads = ("readers lost", "both, USD", "× best")
-            rows.append((*row, f"{bill.readers_seconds:,.1f} s", f"{bill.usd:,.6f}", _times(bill, each.best)))
+            rows.append(
+                (
+                    *row,
+                    f"{bill.readers_seconds:,.1f} s",
+                    f"{bill.usd:,.6f}",
+                    _times(bill, each.best),
+                )
+            )
         else:
             rows.append((*row, bytes_text(each.bytes_rewritten), f"{each.usd:,.6f}"))
     numbers = ("compactions", "mean files", "seconds", *heads)
@@ -108,12 +143,30 @@ def _print_lines(found: Mapping[str, Backtest]) -> None:
 def _sums(backtests: Sequence[Backtest]) -> Iterator[tuple[str, ...]]:
     yield ("versions by writers", *(count_text(len(each.steps)) for each in backtests))
     yield ("compactions", *(count_text(len(each.runs)) for each in backtests))
-    yield ("files, mean ± deviation", *(f"{each.mean_file_count:,.1f} ± {each.deviation_file_count:,.1f}" for each in backtests))
-    yield ("files at the end", *(count_text(each.steps[-1].file_count if each.steps else None) for each in backtests))
-    yield ("small files at the end", *(count_text(each.steps[-1].small_file_count if each.steps else None) for each in backtests))
+    yield (
+        "files, mean ± deviation",
+        *(f"{each.mean_file_count:,.1f} ± {each.deviation_file_count:,.1f}" for each in backtests),
+    )
+    yield (
+        "files at the end",
+        *(count_text(each.steps[-1].file_count if each.steps else None) for each in backtests),
+    )
+    yield (
+        "small files at the end",
+        *(
+            count_text(each.steps[-1].small_file_count if each.steps else None)
+            for each in backtests
+        ),
+    )
     yield ("bytes ingested", *(bytes_text(each.bytes_ingested) for each in backtests))
     yield ("bytes rewritten", *(bytes_text(each.bytes_rewritten) for each in backtests))
-    yield ("rewritten per ingested", *("-" if (ratio := each.write_amplification) is None else f"{ratio:.2f}" for each in backtests))
+    yield (
+        "rewritten per ingested",
+        *(
+            "-" if (ratio := each.write_amplification) is None else f"{ratio:.2f}"
+            for each in backtests
+        ),
+    )
     yield ("seconds", *(f"{each.seconds:,.1f}" for each in backtests))
     yield ("USD", *(f"{each.usd:,.6f}" for each in backtests))
     bills = [each.bill for each in backtests if each.bill]
@@ -132,15 +185,42 @@ def _print_steps(backtest: Backtest, *, verbose: bool) -> None:
     if not shown:
         show("no compaction at any version")
         return
-    heads = ("version", "time", "operation", "files", "small", "bytes", "files -", "files +", "bytes -", "why")
-    print_grid(heads, [_row(step) for step in shown], numbers=("version", *heads[3:9]), style=lambda row: "cyan" if row[6] else "")
+    heads = (
+        "version",
+        "time",
+        "operation",
+        "files",
+        "small",
+        "bytes",
+        "files -",
+        "files +",
+        "bytes -",
+        "why",
+    )
+    print_grid(
+        heads,
+        [_row(step) for step in shown],
+        numbers=("version", *heads[3:9]),
+        style=lambda row: "cyan" if row[6] else "",
+    )
 
 
 def _row(step: SimulatedStep) -> tuple[str, ...]:
     runs = step.runs
-    counts = (count_text(step.file_count), count_text(step.small_file_count), bytes_text(step.size_bytes))
-    removed, added = sum(len(run.removed_paths) for run in runs), sum(len(run.added_paths) for run in runs)
-    done = (count_text(removed), count_text(added), bytes_text(sum(run.bytes_removed for run in runs))) if runs else ("", "", "")
+    counts = (
+        count_text(step.file_count),
+        count_text(step.small_file_count),
+        bytes_text(step.size_bytes),
+    )
+    removed, added = (
+        sum(len(run.removed_paths) for run in runs),
+        sum(len(run.added_paths) for run in runs),
+    )
+    done = (
+        (count_text(removed), count_text(added), bytes_text(sum(run.bytes_removed for run in runs)))
+        if runs
+        else ("", "", "")
+    )
     why = "; then ".join(run.sentence for run in runs) or step.sentence
     return (str(step.version), time_text(step.committed_ms), step.operation, *counts, *done, why)
 
@@ -160,11 +240,26 @@ def _replay(name: str, backtest: Backtest) -> dict[str, Any]:
 def _version(step: SimulatedStep) -> dict[str, Any]:
     runs = [
         {
-            **attributes(run, "at_ms", "sentence", "bytes_removed", "bytes_added", "seconds", "usd"),
+            **attributes(
+                run, "at_ms", "sentence", "bytes_removed", "bytes_added", "seconds", "usd"
+            ),
             "files_removed": len(run.removed_paths),
             "files_added": len(run.added_paths),
         }
         for run in step.runs
     ]
-    counted = ("version", "committed_ms", "operation", "file_count", "small_file_count", "size_bytes", "row_count", "sentence")
-    return {**attributes(step, *counted), "reason": step.reason.name if step.reason else None, "runs": runs}
+    counted = (
+        "version",
+        "committed_ms",
+        "operation",
+        "file_count",
+        "small_file_count",
+        "size_bytes",
+        "row_count",
+        "sentence",
+    )
+    return {
+        **attributes(step, *counted),
+        "reason": step.reason.name if step.reason else None,
+        "runs": runs,
+    }

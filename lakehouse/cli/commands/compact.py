@@ -18,8 +18,14 @@ from lakehouse.engine.compaction.hold_back import refuse_held_back
 @click.command("compact", epilog="Example: lakehouse compact silver/flights --dry-run")
 @click.argument("table", shell_complete=complete_table)
 @click.option("--dry-run", is_flag=True, help="Only the plan; no JVM is started.")
-@click.option("--anyway", is_flag=True, help="Also a table that is paused, or whose declaration opts out.")
-@click.option("--probe", is_flag=True, help="Also scan the table as it was and as it is, up to 30 s, and tell what was gained.")
+@click.option(
+    "--anyway", is_flag=True, help="Also a table that is paused, or whose declaration opts out."
+)
+@click.option(
+    "--probe",
+    is_flag=True,
+    help="Also scan the table as it was and as it is, up to 30 s, and tell what was gained.",
+)
 @json_option
 def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_json: bool) -> None:
     """Merge the small files of TABLE; predicted beside actual. The run goes through Dagster.
@@ -31,7 +37,9 @@ def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_jso
     opened, wanted = open_table(table)
     plan = run.plan(opened.lake, wanted)
     if plan is None:
-        raise Refused(f"compact {table}: the table is declared and does not exist yet; write it first: lakehouse materialize {table}")
+        raise Refused(
+            f"compact {table}: the table is declared and does not exist yet; write it first: lakehouse materialize {table}"
+        )
     if dry_run:
         found = Found(table=wanted, value=plan)
         write_json(plan_document(found)) if as_json else print_plans([found], verbose=True)
@@ -42,15 +50,22 @@ def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_jso
     if plan.bins or unverified_commits.expected(opened.lake, table) is not None:
         from lakehouse.cli.dagster_runs import open_recorder
 
-        with open_recorder(opened.lake.settings) as recorder, driver_for_command(opened.lake.settings):
-            [done] = recorder.materialize([f"compaction/{table}"], config={"anyway": anyway, "probe": probe})
+        with (
+            open_recorder(opened.lake.settings) as recorder,
+            driver_for_command(opened.lake.settings),
+        ):
+            [done] = recorder.materialize(
+                [f"compaction/{table}"], config={"anyway": anyway, "probe": probe}
+            )
         document = done.outcome()["lakehouse/compaction"]
     write_json(document) if as_json else _print(document)
 
 
 def _print(document: Mapping[str, Any]) -> None:
     if document["version_after"] is None:
-        taken = "OPTIMIZE found nothing to merge, since other commits took the planned files; the plan"
+        taken = (
+            "OPTIMIZE found nothing to merge, since other commits took the planned files; the plan"
+        )
         why = taken if document["files_removed"] else "nothing to do"
         show(f"{document['table']}: {why} at version {document['version']}: {document['sentence']}")
         return

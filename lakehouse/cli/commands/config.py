@@ -13,7 +13,12 @@ from lakehouse.core.settings import ACCEPTED, S3_ENDPOINTS
 _HEADER = re.compile(r";(?!(?:use_ssl|user_id|user_agent)=)([^=;]*)=[^;]*")
 # Everything that boto3 reads, by what may be shown of it: a name that is not listed is only told to be set.
 _SHOWN = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", *S3_ENDPOINTS)
-_SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "SPARK_CONNECT_AUTHENTICATE_TOKEN")
+_SECRETS = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "SPARK_CONNECT_AUTHENTICATE_TOKEN",
+)
 
 
 @click.command("config", epilog="Example: LAKEHOUSE_ROOT=s3://bucket/lake lakehouse config")
@@ -23,19 +28,39 @@ def config_command(as_json: bool) -> None:
 
     Secrets are only told to be set or not. An address that holds credentials is refused before anything is shown.
     """
-    shown = {name: _HEADER.sub(r";\1=***", value) for name, value in settings_in_force().as_environ().items()}
+    shown = {
+        name: _HEADER.sub(r";\1=***", value)
+        for name, value in settings_in_force().as_environ().items()
+    }
     sources = {name: "environment" if os.environ.get(name) else "default" for name in ACCEPTED}
     ours = [
-        {"name": name, "value": shown[name], "source": sources[name], "default": default, "accepted": accepted}
+        {
+            "name": name,
+            "value": shown[name],
+            "source": sources[name],
+            "default": default,
+            "accepted": accepted,
+        }
         for name, (default, accepted) in ACCEPTED.items()
     ]
-    names = dict.fromkeys((*_SECRETS, *_SHOWN, *sorted(name for name in os.environ if name.startswith("AWS_"))))
+    names = dict.fromkeys(
+        (*_SECRETS, *_SHOWN, *sorted(name for name in os.environ if name.startswith("AWS_")))
+    )
     given = [(name, os.environ.get(name)) for name in names]
-    others = [{"name": name, "set": bool(value), "value": value if value and name in _SHOWN else None} for name, value in given]
+    others = [
+        {"name": name, "set": bool(value), "value": value if value and name in _SHOWN else None}
+        for name, value in given
+    ]
     if as_json:
         write_json({"settings": ours, "others": others})
         return
     heads = ("name", "value", "source", "accepted")
     print_grid(heads, [[each[head] for head in heads] for each in ours])
     show()
-    print_grid(("read by libraries", ""), [(each["name"], each["value"] or ("(set)" if each["set"] else "(not set)")) for each in others])
+    print_grid(
+        ("read by libraries", ""),
+        [
+            (each["name"], each["value"] or ("(set)" if each["set"] else "(not set)"))
+            for each in others
+        ],
+    )

@@ -5,7 +5,15 @@ from typing import Any
 
 import click
 
-from lakehouse.cli.context import Found, address_field, complete_table, look_at_each, open_tables, show_addresses, tell_errors
+from lakehouse.cli.context import (
+    Found,
+    address_field,
+    complete_table,
+    look_at_each,
+    open_tables,
+    show_addresses,
+    tell_errors,
+)
 from lakehouse.cli.fleet_from_logs import bills_of, write_times
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, write_json
 from lakehouse.core.backtest.result import Bill, bill_document, sum_of
@@ -22,7 +30,9 @@ _BAR_WIDTH = 30
 
 @click.command("health", epilog="Example: lakehouse health silver/flights --verbose")
 @click.argument("tables", metavar="[TABLE|ADDRESS]...", nargs=-1, shell_complete=complete_table)
-@click.option("-v", "--verbose", is_flag=True, help="Also the parts of each score and the sizes of the files.")
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Also the parts of each score and the sizes of the files."
+)
 @json_option
 def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
     """Show counts and scores, worst first; no JVM.
@@ -48,10 +58,19 @@ def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int
     found = look_at_each(chosen, look)
     priced = bills_of(opened, counted, written)
     bills = {each.table.key: each.value for each in priced if each.value}
-    unpriced = {each.table.key: Found[Health](table=each.table, error=each.error) for each in priced if each.error}
+    unpriced = {
+        each.table.key: Found[Health](table=each.table, error=each.error)
+        for each in priced
+        if each.error
+    }
     found = [unpriced.get(each.table.key, each) for each in found]
     if as_json:
-        write_json([{**_document(each), "bill": bill_document(bills.get(each.table.key))} for each in found])
+        write_json(
+            [
+                {**_document(each), "bill": bill_document(bills.get(each.table.key))}
+                for each in found
+            ]
+        )
     else:
         _print(found, verbose=verbose)
         if bills:
@@ -62,7 +81,9 @@ def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int
 def _sum_of(bills: Mapping[str, tuple[Bill, Bill]]) -> str:
     really, best = (sum_of(each[place] for each in bills.values()) for place in range(2))
     costs_money, times = really.usd or best.usd, really.times(best)
-    ours, theirs = (f"{each.usd:.6f} USD" if costs_money else f"{each.seconds:.6f} s" for each in (really, best))
+    ours, theirs = (
+        f"{each.usd:.6f} USD" if costs_money else f"{each.seconds:.6f} s" for each in (really, best)
+    )
     more = "" if times is None else f", {times:.2f} times as much"
     return f"upkeep and readers of {count_of(len(bills), 'table')} with reads_per_day: {ours}; the best in hindsight {theirs}{more}"
 
@@ -70,7 +91,13 @@ def _sum_of(bills: Mapping[str, tuple[Bill, Bill]]) -> str:
 def _document(found: Found[Health]) -> dict[str, Any]:
     if found.value:
         return {**found.value.as_json(), **address_field(found.table)}
-    zeros = ("file_count", "small_file_count", "mergeable_file_count", "size_bytes", "average_file_bytes")
+    zeros = (
+        "file_count",
+        "small_file_count",
+        "mergeable_file_count",
+        "size_bytes",
+        "average_file_bytes",
+    )
     more_zeros = ("tombstone_count", "tombstone_bytes", "log_commit_count", "log_bytes")
     return {
         "table": found.table.key,
@@ -86,7 +113,9 @@ def _document(found: Found[Health]) -> dict[str, Any]:
 def _print(found: Sequence[Found[Health]], *, verbose: bool) -> None:
     ordered = sorted(found, key=lambda each: each.value.score if each.value else 101)
     heads = ("score", "table", "files", "small", "mergeable", "bytes", "average", "rows", "")
-    print_grid(heads, [_row(each) for each in ordered], numbers=("score", *heads[2:8]), style=_style)
+    print_grid(
+        heads, [_row(each) for each in ordered], numbers=("score", *heads[2:8]), style=_style
+    )
     show_addresses(each.table for each in ordered)
     for each in ordered if verbose else ():
         if each.value:
@@ -98,8 +127,18 @@ def _row(found: Found[Health]) -> tuple[str, ...]:
     if health is None:
         return ("-", found.table.key, *("-",) * 6, found.cell)
     files = (health.file_count, health.small_file_count, health.mergeable_file_count)
-    sizes = (bytes_text(health.size_bytes), bytes_text(health.average_file_bytes), count_text(health.row_count))
-    return (f"{health.score:.1f}", health.plan.table, *map(count_text, files), *sizes, health.plan.sentence)
+    sizes = (
+        bytes_text(health.size_bytes),
+        bytes_text(health.average_file_bytes),
+        count_text(health.row_count),
+    )
+    return (
+        f"{health.score:.1f}",
+        health.plan.table,
+        *map(count_text, files),
+        *sizes,
+        health.plan.sentence,
+    )
 
 
 def _style(row: Sequence[str]) -> str:
@@ -116,5 +155,7 @@ def _print_details(health: Health) -> None:
     most = max(health.histogram.values())
     for label, count in health.histogram.items():
         if count:
-            show(f"  {label:>12} {'█' * max(1, round(count / most * _BAR_WIDTH)):<{_BAR_WIDTH}} {count:,}")
+            show(
+                f"  {label:>12} {'█' * max(1, round(count / most * _BAR_WIDTH)):<{_BAR_WIDTH}} {count:,}"
+            )
     show()

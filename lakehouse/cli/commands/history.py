@@ -10,7 +10,17 @@ import click
 from lakehouse.cli.commands.backtest_text import check_plot, draw_files
 from lakehouse.cli.context import complete_table, open_table
 from lakehouse.cli.fleet_from_logs import bills_of
-from lakehouse.cli.output import attributes, bytes_text, count_text, json_option, print_grid, show, tell, time_text, write_json
+from lakehouse.cli.output import (
+    attributes,
+    bytes_text,
+    count_text,
+    json_option,
+    print_grid,
+    show,
+    tell,
+    time_text,
+    write_json,
+)
 from lakehouse.core.backtest.result import bill_document
 from lakehouse.core.costs.ledger import Entry, errors_as_json
 from lakehouse.core.costs.measured_benefit import assess_benefit
@@ -30,10 +40,27 @@ _COUNTED = ("files_removed", "files_added", "bytes_removed")
 @click.argument("table", shell_complete=complete_table)
 @click.option("--limit", type=click.IntRange(min=1), help="Only so many of the newest commits.")
 @click.option("--compactions", is_flag=True, help="Only compactions.")
-@click.option("--plot", metavar="[FILE]", is_flag=False, flag_value=_IN_TERMINAL, help="Files over versions: here, or drawn, .png or .svg.")
-@click.option("--reads-per-day", type=click.FloatRange(min=0), help="Full reads a day, if other than declared: what they cost, too.")
+@click.option(
+    "--plot",
+    metavar="[FILE]",
+    is_flag=False,
+    flag_value=_IN_TERMINAL,
+    help="Files over versions: here, or drawn, .png or .svg.",
+)
+@click.option(
+    "--reads-per-day",
+    type=click.FloatRange(min=0),
+    help="Full reads a day, if other than declared: what they cost, too.",
+)
 @json_option
-def history_command(table: str, limit: int | None, compactions: bool, plot: str | None, reads_per_day: float | None, as_json: bool) -> None:
+def history_command(
+    table: str,
+    limit: int | None,
+    compactions: bool,
+    plot: str | None,
+    reads_per_day: float | None,
+    as_json: bool,
+) -> None:
     """Show the commits of TABLE, and the account of all; no JVM.
 
     The newest comes first. Of each compaction: when and why it ran, predicted beside actual. Below them the account of all commits: the
@@ -45,7 +72,9 @@ def history_command(table: str, limit: int | None, compactions: bool, plot: str 
     opened, wanted = open_table(table)
     facts = opened.lake.facts(wanted.key)
     if facts is None:
-        raise Refused(f"history {table}: the table is declared and does not exist yet; write it first: lakehouse materialize {table}")
+        raise Refused(
+            f"history {table}: the table is declared and does not exist yet; write it first: lakehouse materialize {table}"
+        )
     account = account_of(opened.lake, wanted, facts)
     benefit = assess_benefit(probes(opened.lake, wanted.key))
     policy = policy_for(wanted.layer, wanted.compaction)
@@ -57,12 +86,22 @@ def history_command(table: str, limit: int | None, compactions: bool, plot: str 
             raise priced.error
         bills = priced.value
     entries = {entry.compaction.version: entry for entry in account.entries}
-    shown = [commit for commit in reversed(facts.history.commits) if not compactions or is_compaction(commit)][:limit]
+    shown = [
+        commit
+        for commit in reversed(facts.history.commits)
+        if not compactions or is_compaction(commit)
+    ][:limit]
     commits = [(commit, entries.get(commit.version)) for commit in shown]
     if as_json:
         documents = [_document(*each) for each in commits]
-        told = {"account": account.as_json(), "benefit": attributes(benefit, "verdict", "sentence"), "bill": bill_document(bills)}
-        write_json({"table": table, "version": facts.snapshot.version, "commits": documents, **told})
+        told = {
+            "account": account.as_json(),
+            "benefit": attributes(benefit, "verdict", "sentence"),
+            "bill": bill_document(bills),
+        }
+        write_json(
+            {"table": table, "version": facts.snapshot.version, "commits": documents, **told}
+        )
     else:
         _print(commits)
         for sentence in (*account.sentences, f"benefit: {benefit.verdict}: {benefit.sentence}"):
@@ -89,7 +128,10 @@ def _compaction(entry: Entry) -> dict[str, Any]:
     return {
         "reason": told.reason if told else None,
         "sentence": told.sentence if told else None,
-        **{f"predicted_{name}": getattr(told, name, None) for name in (*_COUNTED, "bytes_added", "seconds", "usd")},
+        **{
+            f"predicted_{name}": getattr(told, name, None)
+            for name in (*_COUNTED, "bytes_added", "seconds", "usd")
+        },
         **{f"actual_{name}": getattr(ran, name) for name in (*_COUNTED, "bytes_added", "seconds")},
         "actual_usd": None if entry.usd is None else round(entry.usd, 9),
         "errors": errors_as_json(entry.errors),
@@ -101,13 +143,30 @@ def _print(commits: Sequence[tuple[Commit, Entry | None]]) -> None:
     if not commits:
         tell("no such commit in the log")
         return
-    heads, rows = ("version", "time", "operation", "files +", "files -", "bytes +", "bytes -", ""), list[tuple[str, ...]]()
+    heads, rows = (
+        ("version", "time", "operation", "files +", "files -", "bytes +", "bytes -", ""),
+        list[tuple[str, ...]](),
+    )
     for commit, entry in commits:
         files = (count_text(len(commit.added_paths)), count_text(len(commit.removed_paths)))
         sizes = (bytes_text(commit.added_bytes), bytes_text(commit.removed_bytes))
-        rows.append((str(commit.version), time_text(commit.committed_ms), commit.operation, *files, *sizes, _why(commit, entry)))
+        rows.append(
+            (
+                str(commit.version),
+                time_text(commit.committed_ms),
+                commit.operation,
+                *files,
+                *sizes,
+                _why(commit, entry),
+            )
+        )
     cyan = {str(commit.version) for commit, _ in commits if is_compaction(commit)}
-    print_grid(heads, rows, numbers=("version", *heads[3:7]), style=lambda row: "cyan" if row[0] in cyan else "")
+    print_grid(
+        heads,
+        rows,
+        numbers=("version", *heads[3:7]),
+        style=lambda row: "cyan" if row[0] in cyan else "",
+    )
 
 
 def _why(commit: Commit, entry: Entry | None) -> str:
@@ -117,18 +176,36 @@ def _why(commit: Commit, entry: Entry | None) -> str:
     ran, told = entry.compaction, entry.compaction.predicted
     if told is None:
         return "not by this program: no prediction"
-    wrong = [f"{name.replace('_', ' ')} {getattr(told, name):,}" for name in _COUNTED if getattr(told, name) != getattr(ran, name)]
-    seconds = "" if ran.seconds is None or told.seconds is None else f"; {ran.seconds:.1f} s, {told.seconds:.1f} predicted"
+    wrong = [
+        f"{name.replace('_', ' ')} {getattr(told, name):,}"
+        for name in _COUNTED
+        if getattr(told, name) != getattr(ran, name)
+    ]
+    seconds = (
+        ""
+        if ran.seconds is None or told.seconds is None
+        else f"; {ran.seconds:.1f} s, {told.seconds:.1f} predicted"
+    )
     return f"{told.sentence}; {'predicted otherwise: ' + ', '.join(wrong) if wrong else 'as predicted'}{seconds}"
 
 
 def _plot(facts: TableFacts, where: str, *, as_json: bool) -> None:
     commits = facts.history.commits
     counts = facts.history.file_counts(facts.snapshot.file_count)
-    series = [Series(name="files", points=[(commit.version, count) for commit, count in zip(commits, counts, strict=True)])]
+    series = [
+        Series(
+            name="files",
+            points=[(commit.version, count) for commit, count in zip(commits, counts, strict=True)],
+        )
+    ]
     marks = [commit.version for commit in commits if is_compaction(commit)]
     if where == _IN_TERMINAL:
         for line in text_chart(series, marks, marked="compaction"):
             (tell if as_json else show)(line)
         return
-    draw_files(Path(where), f"{facts.snapshot.table}: files after each version; a tick at each compaction", series, marks)
+    draw_files(
+        Path(where),
+        f"{facts.snapshot.table}: files after each version; a tick at each compaction",
+        series,
+        marks,
+    )

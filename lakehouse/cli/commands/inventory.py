@@ -5,7 +5,17 @@ import time
 import click
 
 from lakehouse.cli.context import complete_table, nearest, open_declared
-from lakehouse.cli.output import attributes, bytes_text, count_text, json_option, print_grid, show, tell, time_text, write_json
+from lakehouse.cli.output import (
+    attributes,
+    bytes_text,
+    count_text,
+    json_option,
+    print_grid,
+    show,
+    tell,
+    time_text,
+    write_json,
+)
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.inventory.reconcile import Reconciliation, TableShares, UsageShare
@@ -18,7 +28,9 @@ from lakehouse.engine.inventory.scan import scan
 _BAR = 24
 _NAMED = 20
 _configuration_option = click.option(
-    "--configuration", metavar="ID", help="Only reports of this inventory configuration (our own scans: lakehouse-scan)."
+    "--configuration",
+    metavar="ID",
+    help="Only reports of this inventory configuration (our own scans: lakehouse-scan).",
 )
 
 
@@ -37,7 +49,11 @@ def scan_command(as_json: bool) -> None:
     scanned = scan(lake.store, now_ms=created_ms, progress=lambda count: tell(f"{count:,} objects"))
     seconds = round(time.monotonic() - began, 3)
     if as_json:
-        document = {"report": scanned.manifest_name, "bucket": lake.store.bucket, "created_ms": created_ms}
+        document = {
+            "report": scanned.manifest_name,
+            "bucket": lake.store.bucket,
+            "created_ms": created_ms,
+        }
         document |= attributes(scanned, "object_count", "size_bytes")
         write_json({**document, "data_files": len(scanned.files), "seconds": seconds})
     else:
@@ -61,25 +77,36 @@ def load_command(configuration: str | None, as_json: bool) -> int:
     with open_recorder(lake.settings) as recorder, driver_for_command(lake.settings):
         [run] = recorder.materialize([key], config={"configuration": configuration or ""})
     found = run.outcome()
-    told = {name: found[f"lakehouse/{name}"] for name in ("report", "size_bytes", "rows_loaded", "missing_files", "seconds")}
+    told = {
+        name: found[f"lakehouse/{name}"]
+        for name in ("report", "size_bytes", "rows_loaded", "missing_files", "seconds")
+    }
     told |= {"object_count": found["lakehouse/objects"], "version": found.get("lakehouse/version")}
     document = {"table": key, **told, "run_id": run.run_id}
     if as_json:
         write_json(document)
     else:
         counted = f"{told['object_count']:,} objects of {bytes_text(told['size_bytes'])}"
-        show(f"report {told['report']}: {counted}; {told['rows_loaded']:,} row(s) loaded into {key}, version {told['version']}")
+        show(
+            f"report {told['report']}: {counted}; {told['rows_loaded']:,} row(s) loaded into {key}, version {told['version']}"
+        )
     if told["missing_files"]:
-        tell(f"{Broken.__name__}: {told['missing_files']} live file(s) are not in storage; lakehouse inventory report names them")
+        tell(
+            f"{Broken.__name__}: {told['missing_files']} live file(s) are not in storage; lakehouse inventory report names them"
+        )
     return Broken.exit_code if told["missing_files"] else 0
 
 
 @inventory_command.command("report", epilog="Example: lakehouse inventory report bronze/weather")
 @click.argument("table", required=False, shell_complete=complete_table)
 @_configuration_option
-@click.option("--max-age", "max_age_hours", type=float, metavar="HOURS", help="Refuse a report that is older.")
+@click.option(
+    "--max-age", "max_age_hours", type=float, metavar="HOURS", help="Refuse a report that is older."
+)
 @json_option
-def report_command(table: str | None, configuration: str | None, max_age_hours: float | None, as_json: bool) -> int:
+def report_command(
+    table: str | None, configuration: str | None, max_age_hours: float | None, as_json: bool
+) -> int:
     """Tell where the bytes lie, by table and part.
 
     The newest complete report is held against the logs: of TABLE, or of all tables, with what belongs to none. The exit code is 1 if a file
@@ -87,11 +114,15 @@ def report_command(table: str | None, configuration: str | None, max_age_hours: 
     """
     opened = open_declared()
     now = now_ms()
-    report = known_report(opened.lake, now_ms=now, configuration=configuration, max_age_hours=max_age_hours)
+    report = known_report(
+        opened.lake, now_ms=now, configuration=configuration, max_age_hours=max_age_hours
+    )
     found = reconcile_report(opened.lake, opened.tables.values(), report, now_ms=now)
     tables = {each.table: each for each in found.tables}
     if table is not None and table not in tables:
-        raise Refused(f"table {table!r} is in neither the report nor the lake; {nearest(table, tables)}")
+        raise Refused(
+            f"table {table!r} is in neither the report nor the lake; {nearest(table, tables)}"
+        )
     chosen = list(tables.values()) if table is None else [tables[table]]
     others = found.unclaimed if table is None else ()
     if as_json:
@@ -110,11 +141,22 @@ def _trouble_of(table: TableShares) -> str:
         return f"{table.table}: {table.problem}"
     if not table.missing:
         return ""
-    where = "and nothing else of the table is in the report: is it another prefix's?" if not table.shares else "restore them from a backup"
+    where = (
+        "and nothing else of the table is in the report: is it another prefix's?"
+        if not table.shares
+        else "restore them from a backup"
+    )
     return f"{table.table}: {len(table.missing)} file(s) of version {table.version} are not in storage, first {table.missing[0]}; {where}"
 
 
-def _write_report(report: Report, found: Reconciliation, tables: list[TableShares], others: tuple[UsageShare, ...], *, now: int) -> None:
+def _write_report(
+    report: Report,
+    found: Reconciliation,
+    tables: list[TableShares],
+    others: tuple[UsageShare, ...],
+    *,
+    now: int,
+) -> None:
     head = {
         "name": report.name,
         "bucket": report.bucket,
@@ -126,26 +168,57 @@ def _write_report(report: Report, found: Reconciliation, tables: list[TableShare
     counted = ("storage_class", "file_count", "size_bytes", "small_count")
     documents = [
         {
-            **attributes(table, "table", "version", "file_count", "size_bytes", "unsettled_count", "outside_count", "missing", "resized"),
+            **attributes(
+                table,
+                "table",
+                "version",
+                "file_count",
+                "size_bytes",
+                "unsettled_count",
+                "outside_count",
+                "missing",
+                "resized",
+            ),
             "retention_seconds": None if table.retention_ms is None else table.retention_ms / 1_000,
-            "parts": [{"part": share.part.name.lower(), **attributes(share, *counted)} for share in table.shares if share.part],
+            "parts": [
+                {"part": share.part.name.lower(), **attributes(share, *counted)}
+                for share in table.shares
+                if share.part
+            ],
             "sentence": _trouble_of(table),
         }
         for table in tables
     ]
-    write_json({"report": head, "tables": documents, "unclaimed": [attributes(share, "folder", *counted) for share in others]})
+    write_json(
+        {
+            "report": head,
+            "tables": documents,
+            "unclaimed": [attributes(share, "folder", *counted) for share in others],
+        }
+    )
 
 
-def _print_report(report: Report, tables: list[TableShares], others: tuple[UsageShare, ...], *, now: int) -> None:
-    show(f"report {report.name}: as of {time_text(report.created_ms)}, {report.age_hours(now):.1f} h ago")
+def _print_report(
+    report: Report, tables: list[TableShares], others: tuple[UsageShare, ...], *, now: int
+) -> None:
+    show(
+        f"report {report.name}: as of {time_text(report.created_ms)}, {report.age_hours(now):.1f} h ago"
+    )
     count = sum(table.file_count for table in tables) + sum(share.file_count for share in others)
     size = sum(table.size_bytes for table in tables) + sum(share.size_bytes for share in others)
     rows = [_row(table.table, share, size) for table in tables for share in table.shares]
     rows += [_row("", share, size) for share in others]
     sums = ("sum", "", "", count_text(count), bytes_text(size), "", f"{size} bytes")
-    print_grid(("table", "part", "class", "files", "bytes", "", "meaning"), [*rows, sums], numbers=("files", "bytes"))
+    print_grid(
+        ("table", "part", "class", "files", "bytes", "", "meaning"),
+        [*rows, sums],
+        numbers=("files", "bytes"),
+    )
     for table in tables:
-        for head, names in (("not in storage", table.missing), ("of another size than the log has", table.resized)):
+        for head, names in (
+            ("not in storage", table.missing),
+            ("of another size than the log has", table.resized),
+        ):
             if names:
                 show(f"{table.table}: {head}: {len(names)}")
             for name in names[:_NAMED]:
@@ -153,12 +226,28 @@ def _print_report(report: Report, tables: list[TableShares], others: tuple[Usage
             if len(names) > _NAMED:
                 show(f"  and {len(names) - _NAMED} more; all of them with --json")
         if small := sum(share.small_count for share in table.shares):
-            show(f"{table.table}: {small:,} small data file(s) by the report alone, since its log cannot be read")
+            show(
+                f"{table.table}: {small:,} small data file(s) by the report alone, since its log cannot be read"
+            )
         if table.unsettled_count:
-            show(f"{table.table}: {table.unsettled_count} live file(s) are too new for the report to have them")
+            show(
+                f"{table.table}: {table.unsettled_count} live file(s) are too new for the report to have them"
+            )
 
 
 def _row(table: str, share: UsageShare, whole: int) -> tuple[str, ...]:
-    part, meaning = (share.part.name.lower(), share.part.value) if share.part else (share.folder, "belongs to no table")
+    part, meaning = (
+        (share.part.name.lower(), share.part.value)
+        if share.part
+        else (share.folder, "belongs to no table")
+    )
     bar = "█" * round(_BAR * share.size_bytes / whole) if whole else ""
-    return (table or "-", part, share.storage_class or "-", count_text(share.file_count), bytes_text(share.size_bytes), bar, meaning)
+    return (
+        table or "-",
+        part,
+        share.storage_class or "-",
+        count_text(share.file_count),
+        bytes_text(share.size_bytes),
+        bar,
+        meaning,
+    )

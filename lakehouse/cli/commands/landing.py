@@ -20,9 +20,17 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.sessions import connect
 
 
-@click.command("landing", epilog="Examples: lakehouse landing bronze/orders; lakehouse landing bronze/orders --arrived 17")
+@click.command(
+    "landing",
+    epilog="Examples: lakehouse landing bronze/orders; lakehouse landing bronze/orders --arrived 17",
+)
 @click.argument("table", shell_complete=complete_table)
-@click.option("--arrived", type=click.IntRange(min=0), metavar="N", help="Write into the table's log that it holds batches 1 to N.")
+@click.option(
+    "--arrived",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Write into the table's log that it holds batches 1 to N.",
+)
 @json_option
 def landing_command(table: str, arrived: int | None, as_json: bool) -> None:
     """Show what has landed for TABLE, and which of it TABLE holds.
@@ -40,7 +48,11 @@ def landing_command(table: str, arrived: int | None, as_json: bool) -> None:
         return
     for sentence in (document["sentence"], document["next"], document["after_load"]):
         if sentence is not None:
-            show(sentence if sentence.startswith(("load of ", "landing of ")) else f"{table}: {sentence}")
+            show(
+                sentence
+                if sentence.startswith(("load of ", "landing of "))
+                else f"{table}: {sentence}"
+            )
 
 
 def _document(opened: LakeContext, table: Table) -> dict[str, Any]:
@@ -50,13 +62,19 @@ def _document(opened: LakeContext, table: Table) -> dict[str, Any]:
     facts = opened.lake.facts(table.key)
     planned = 0 if ledger.newest is None else ledger.newest.number
     arrived = None if facts is None else facts.snapshot.transactions.get(ingest_app_id(table.key))
-    holds = "its log does not tell which of them it holds" if facts else "the table does not exist yet"
+    holds = (
+        "its log does not tell which of them it holds" if facts else "the table does not exist yet"
+    )
     if arrived is not None:
         holds = f"its log says that it holds the batches up to {arrived}"
     try:
-        unfinished = unfinished_batch(opened.lake, table, arrived_batch(table, facts, ledger), ledger, batches)
+        unfinished = unfinished_batch(
+            opened.lake, table, arrived_batch(table, facts, ledger), ledger, batches
+        )
         listing = landed_files(opened.lake.store, landing)
-        following = choose_batch(listing, ledger, landing, table.write, unfinished=unfinished, now_ms=now_ms()).sentence
+        following = choose_batch(
+            listing, ledger, landing, table.write, unfinished=unfinished, now_ms=now_ms()
+        ).sentence
     except (Broken, Refused) as error:
         following = str(error)  # what the next load stops with
     known = sum(each.is_taken for each in ledger.seen.values())
@@ -69,7 +87,9 @@ def _document(opened: LakeContext, table: Table) -> dict[str, Any]:
         "files_taken": taken,
         "files_set_aside": len(ledger.seen) - known,
         "next": following,
-        "after_load": None if landing.after_load == "keep" else _what_goes(opened.lake, table, batches, facts),
+        "after_load": None
+        if landing.after_load == "keep"
+        else _what_goes(opened.lake, table, batches, facts),
         "sentence": f"{planned} batch{'' if planned == 1 else 'es'} of {count_of(taken, 'file')} below {landing.prefix} planned; {holds}",
     }
 

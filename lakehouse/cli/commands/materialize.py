@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakehouse.cli.context import Found, LakeContext, error_cell, nearest, open_declared, tell_errors
+from lakehouse.cli.context import (
+    Found,
+    LakeContext,
+    error_cell,
+    nearest,
+    open_declared,
+    tell_errors,
+)
 from lakehouse.cli.output import count_text, json_option, print_grid, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.adoption.adopted import Adopted
@@ -19,7 +26,9 @@ if TYPE_CHECKING:
 _SUMS = ("rows_written", "rows_quarantined", "files_read", "files_set_aside", "seconds")
 
 
-@click.command("materialize", epilog="Examples: lakehouse materialize; lakehouse materialize silver/flights")
+@click.command(
+    "materialize", epilog="Examples: lakehouse materialize; lakehouse materialize silver/flights"
+)
 @click.argument("selection", required=False)
 @json_option
 def materialize_command(selection: str | None, as_json: bool) -> int:
@@ -37,7 +46,9 @@ def materialize_command(selection: str | None, as_json: bool) -> int:
             runs = {run.key: run for run in recorder.materialize([table.key for table in tables])}
     documents = [_document(table, runs) for table in tables]
     write_json(documents) if as_json else _print(documents)
-    found = [Found(table=table, value=runs[table.key], error=runs[table.key].error) for table in tables]
+    found = [
+        Found(table=table, value=runs[table.key], error=runs[table.key].error) for table in tables
+    ]
     return tell_errors(found)
 
 
@@ -47,12 +58,16 @@ def _select(selection: str | None, opened: LakeContext, recorder: "Recorder") ->
         return own
     asked = opened.tables.get(selection)
     if asked and isinstance(asked.write, Adopted):
-        raise Refused(f"materialize {selection}: others write it; accepted: lakehouse compact {selection}, lakehouse vacuum {selection}")
+        raise Refused(
+            f"materialize {selection}: others write it; accepted: lakehouse compact {selection}, lakehouse vacuum {selection}"
+        )
     keys = {selection} if asked or selection in LAYERS else recorder.select(selection)
     chosen = [table for table in own if table.key in keys or table.layer in keys]
     if not chosen:
         near = nearest(selection, opened.tables)
-        raise Refused(f"materialize {selection!r}: neither a layer nor a table nor a selection of Dagster's with tables in it; {near}")
+        raise Refused(
+            f"materialize {selection!r}: neither a layer nor a table nor a selection of Dagster's with tables in it; {near}"
+        )
     return chosen
 
 
@@ -63,8 +78,19 @@ def _document(table: Table, runs: Mapping[str, "AssetRun"]) -> dict[str, Any]:
     elif run.state == "done":
         sentence = str(run.metadata["lakehouse/outcome"])
     else:
-        missing = next((source.key for source in table.inputs if source.key in runs and runs[source.key].state != "done"), None)
-        sentence = f"not run: {missing} failed or does not exist yet" if missing else "nothing has landed to make a table of"
+        missing = next(
+            (
+                source.key
+                for source in table.inputs
+                if source.key in runs and runs[source.key].state != "done"
+            ),
+            None,
+        )
+        sentence = (
+            f"not run: {missing} failed or does not exist yet"
+            if missing
+            else "nothing has landed to make a table of"
+        )
     return {
         "table": table.key,
         "state": run.state,
@@ -85,4 +111,11 @@ def _row(document: Mapping[str, Any]) -> tuple[str, ...]:
     version = "-" if document["version"] is None else str(document["version"])
     counts = (count_text(document["rows_written"]), count_text(document["files_read"]))
     sentence = error_cell(document["error"]) if document["error"] else document["sentence"]
-    return (document["table"], document["state"], *counts, version, f"{document['seconds']:.1f}", sentence)
+    return (
+        document["table"],
+        document["state"],
+        *counts,
+        version,
+        f"{document['seconds']:.1f}",
+        sentence,
+    )

@@ -18,9 +18,16 @@ _UNIT_MS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SPAN = re.compile(r"(\d{1,5})([mhd])")
 
 
-@click.command("pause", epilog="Example: lakehouse pause silver/flights --until 6h --why 'a backfill is under way'")
+@click.command(
+    "pause",
+    epilog="Example: lakehouse pause silver/flights --until 6h --why 'a backfill is under way'",
+)
 @click.argument("table", shell_complete=complete_table)
-@click.option("--until", metavar="TIME", help="When it ends: 2026-12-01T06:00Z, or after 90m, 6h, 3d. Without it: when it is resumed.")
+@click.option(
+    "--until",
+    metavar="TIME",
+    help="When it ends: 2026-12-01T06:00Z, or after 90m, 6h, 3d. Without it: when it is resumed.",
+)
 @click.option("--why", default="", metavar="TEXT", help="Told wherever the pause is told.")
 @json_option
 def pause_command(table: str, until: str | None, why: str, as_json: bool) -> None:
@@ -31,9 +38,16 @@ def pause_command(table: str, until: str | None, why: str, as_json: bool) -> Non
     """
     opened, wanted = open_table(table)
     now = now_ms()
-    pause = Pause(table=wanted.key, since_ms=now, until_ms=None if until is None else _until_ms(until, now), why=" ".join(why.split()))
+    pause = Pause(
+        table=wanted.key,
+        since_ms=now,
+        until_ms=None if until is None else _until_ms(until, now),
+        why=" ".join(why.split()),
+    )
     Journal(opened.lake.store).pause(pause)
-    write_json(_document(pause, paused=True)) if as_json else show(f"{pause.table}: {pause.explanation.sentence}")
+    write_json(_document(pause, paused=True)) if as_json else show(
+        f"{pause.table}: {pause.explanation.sentence}"
+    )
 
 
 @click.command("resume", epilog="Example: lakehouse resume silver/flights")
@@ -48,12 +62,24 @@ def resume_command(table: str, as_json: bool) -> None:
     if as_json:
         write_json(_document(pause or Pause(table=wanted.key, since_ms=0), paused=False))
     else:
-        show(f"{wanted.key}: " + (f"resumed; it was paused since {utc_text(pause.since_ms)}" if pause else "it was not paused"))
+        show(
+            f"{wanted.key}: "
+            + (
+                f"resumed; it was paused since {utc_text(pause.since_ms)}"
+                if pause
+                else "it was not paused"
+            )
+        )
 
 
 def _document(pause: Pause, *, paused: bool) -> dict[str, Any]:
     """The pause in force, or the one that ended; `since_ms` is null where there was none."""
-    return {"table": pause.table, "paused": paused, "since_ms": pause.since_ms or None, **attributes(pause, "until_ms", "why")}
+    return {
+        "table": pause.table,
+        "paused": paused,
+        "since_ms": pause.since_ms or None,
+        **attributes(pause, "until_ms", "why"),
+    }
 
 
 def _until_ms(text: str, now: int) -> int:

@@ -5,9 +5,24 @@ from typing import Any
 
 import click
 
-from lakehouse.cli.context import Found, address_field, complete_table, open_tables, show_addresses, tell_errors
+from lakehouse.cli.context import (
+    Found,
+    address_field,
+    complete_table,
+    open_tables,
+    show_addresses,
+    tell_errors,
+)
 from lakehouse.cli.fleet_from_logs import fleet_document, look_at_fleet
-from lakehouse.cli.output import attributes, bytes_text, count_text, json_option, print_grid, show, write_json
+from lakehouse.cli.output import (
+    attributes,
+    bytes_text,
+    count_text,
+    json_option,
+    print_grid,
+    show,
+    write_json,
+)
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.scheduling.ranking import Decision
 from lakehouse.core.scheduling.triggers import net_benefit_cells
@@ -28,7 +43,10 @@ def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
     opened, chosen = open_tables(tables)
     found, decisions = look_at_fleet(opened, chosen)
     if as_json:
-        fleet = {decision.table: fleet_document(decision, rank=place) for place, decision in enumerate(decisions, start=1)}
+        fleet = {
+            decision.table: fleet_document(decision, rank=place)
+            for place, decision in enumerate(decisions, start=1)
+        }
         write_json([{**plan_document(each), "fleet": fleet[each.table.key]} for each in found])
     else:
         print_plans(found, verbose=verbose, decisions=decisions)
@@ -39,26 +57,55 @@ def plan_document(found: Found[CompactionPlan]) -> dict[str, Any]:
     """The documented shape, also where there is no plan: version null, nothing to remove, and the reason."""
     if found.value:
         return {**found.value.as_json(), **address_field(found.table)}
-    unknown = dict.fromkeys(("version", "statement", "target_file_bytes", "verify", "verify_sentence", "estimate"))
-    nothing = {**dict.fromkeys(("files_removed", "files_added", "bytes_removed", "files_left"), 0), "bins": []}
-    return {"table": found.table.key, **attributes(found, "reason", "sentence"), **unknown, **nothing, **address_field(found.table)}
+    unknown = dict.fromkeys(
+        ("version", "statement", "target_file_bytes", "verify", "verify_sentence", "estimate")
+    )
+    nothing = {
+        **dict.fromkeys(("files_removed", "files_added", "bytes_removed", "files_left"), 0),
+        "bins": [],
+    }
+    return {
+        "table": found.table.key,
+        **attributes(found, "reason", "sentence"),
+        **unknown,
+        **nothing,
+        **address_field(found.table),
+    }
 
 
-def print_plans(found: Sequence[Found[CompactionPlan]], *, verbose: bool, decisions: Sequence[Decision] = ()) -> None:
+def print_plans(
+    found: Sequence[Found[CompactionPlan]], *, verbose: bool, decisions: Sequence[Decision] = ()
+) -> None:
     """A table, with `decisions` in their order and with their money; with `verbose`, the bins below it."""
     decided = {decision.table: decision for decision in decisions}
     places = {table: place for place, table in enumerate(decided)}
     ordered = sorted(found, key=lambda each: places[each.table.key]) if decided else list(found)
     money = ("USD a day", "USD", "ratio") if decided else ()
-    heads = ("table", "version", "files", "into", "bytes", *money, "reason", *(("sensor",) if decided else ()), "")
-    print_grid(heads, [_row(each, decided.get(each.table.key)) for each in ordered], numbers=heads[1 : 5 + len(money)])
+    heads = (
+        "table",
+        "version",
+        "files",
+        "into",
+        "bytes",
+        *money,
+        "reason",
+        *(("sensor",) if decided else ()),
+        "",
+    )
+    print_grid(
+        heads,
+        [_row(each, decided.get(each.table.key)) for each in ordered],
+        numbers=heads[1 : 5 + len(money)],
+    )
     show_addresses(each.table for each in ordered)
     for decision in decisions if verbose else ():
         show(f"{decision.table}: sensor: {decision.sentence}")
     for plan in [each.value for each in ordered if each.value and each.value.bins and verbose]:
         show(f"{plan.table}: {plan.estimate.sentence}; {plan.verify_sentence}")
         for bin_ in plan.bins:
-            where = ", ".join(f"{column}={value}" for column, value in bin_.partition) or "whole table"
+            where = (
+                ", ".join(f"{column}={value}" for column, value in bin_.partition) or "whole table"
+            )
             show(f"{plan.table}, {where}: {len(bin_.files)} files, {bytes_text(bin_.size_bytes)}")
             for file in bin_.files:
                 show(f"  {bytes_text(file.size_bytes):>10}  {file.path}")
@@ -66,10 +113,22 @@ def print_plans(found: Sequence[Found[CompactionPlan]], *, verbose: bool, decisi
 
 def _row(found: Found[CompactionPlan], decision: Decision | None) -> tuple[str, ...]:
     if plan := found.value:
-        counts = (str(plan.version), count_text(plan.files_removed), count_text(plan.files_added), bytes_text(plan.bytes_removed))
+        counts = (
+            str(plan.version),
+            count_text(plan.files_removed),
+            count_text(plan.files_added),
+            bytes_text(plan.bytes_removed),
+        )
         reason, sentence = plan.reason.name, plan.sentence
     else:
         counts, reason, sentence = ("-",) * 4, found.reason, found.cell
     if decision is None:
         return (found.table.key, *counts, reason, sentence)
-    return (found.table.key, *counts, *net_benefit_cells(decision.net_benefit), reason, decision.reason.name, sentence)
+    return (
+        found.table.key,
+        *counts,
+        *net_benefit_cells(decision.net_benefit),
+        reason,
+        decision.reason.name,
+        sentence,
+    )

@@ -19,8 +19,15 @@ _FIRST, _LAST = datetime(2013, 1, 1), datetime(2014, 1, 2)
 
 
 @click.command("replay", epilog="Example: lakehouse replay --until 2013-01-08")
-@click.option("--until", type=click.DateTime(["%Y-%m-%d"]), metavar="DATE", help="Land everything before this day.")
-@click.option("--hours", type=click.IntRange(min=1), metavar="N", help="Land so many simulated hours at most.")
+@click.option(
+    "--until",
+    type=click.DateTime(["%Y-%m-%d"]),
+    metavar="DATE",
+    help="Land everything before this day.",
+)
+@click.option(
+    "--hours", type=click.IntRange(min=1), metavar="N", help="Land so many simulated hours at most."
+)
 @json_option
 def replay_command(until: datetime | None, hours: int | None, as_json: bool) -> None:
     """Land a year of real flights, from where the replay stands.
@@ -30,13 +37,28 @@ def replay_command(until: datetime | None, hours: int | None, as_json: bool) -> 
     """
     settings = settings_in_force()
     if not settings.replay:
-        raise Refused("replay: LAKEHOUSE_REPLAY is off in this lake; accepted: LAKEHOUSE_REPLAY=on (flights land among your own files)")
+        raise Refused(
+            "replay: LAKEHOUSE_REPLAY is off in this lake; accepted: LAKEHOUSE_REPLAY=on (flights land among your own files)"
+        )
     if until is not None and not _FIRST < until <= _LAST:
-        raise Refused(f"replay: --until is {until:%Y-%m-%d}; accepted: a day after {_FIRST:%Y-%m-%d}, at most {_LAST:%Y-%m-%d}")
-    played = _play(open_lake(settings), until, settings.replay_hours if until is None and hours is None else hours)
+        raise Refused(
+            f"replay: --until is {until:%Y-%m-%d}; accepted: a day after {_FIRST:%Y-%m-%d}, at most {_LAST:%Y-%m-%d}"
+        )
+    played = _play(
+        open_lake(settings),
+        until,
+        settings.replay_hours if until is None and hours is None else hours,
+    )
     if as_json:
         told = attributes(played, "files", "events", "finished", "sentence")
-        write_json({"since": played.since.isoformat(), "until": played.until.isoformat(), "share": round(played.share, 4), **told})
+        write_json(
+            {
+                "since": played.since.isoformat(),
+                "until": played.until.isoformat(),
+                "share": round(played.share, 4),
+                **told,
+            }
+        )
         return
     show(played.sentence)
     if played.files:
@@ -44,19 +66,43 @@ def replay_command(until: datetime | None, hours: int | None, as_json: bool) -> 
 
 
 def _play(lake: Lake, until: datetime | None, hours: int | None) -> "Played":
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     play = _player()
     start = play.next_hour(lake.store) or lake.settings.replay_start
     ends = [end for end in (until, start + timedelta(hours=hours) if hours else None) if end]
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console(sys.stderr), transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task(f"{start:%Y-%m-%d}", total=max(1.0, (min(ends) - start) / timedelta(hours=1)))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns, console=console(sys.stderr), transient=True, disable=not sys.stderr.isatty()
+    ) as progress:
+        task = progress.add_task(
+            f"{start:%Y-%m-%d}", total=max(1.0, (min(ends) - start) / timedelta(hours=1))
+        )
 
         def show(played: "Played") -> None:
-            progress.update(task, completed=(played.until - start) / timedelta(hours=1), description=f"{played.until:%Y-%m-%d %H:00}")
+            progress.update(
+                task,
+                completed=(played.until - start) / timedelta(hours=1),
+                description=f"{played.until:%Y-%m-%d %H:00}",
+            )
 
-        asked = {"start": lake.settings.replay_start, "until": until, "hours": hours, "changes": lake.settings.replay_cdc}
+        asked = {
+            "start": lake.settings.replay_start,
+            "until": until,
+            "hours": hours,
+            "changes": lake.settings.replay_cdc,
+        }
         return play.play(lake.store, lake.settings.home, **asked, on_progress=show)
 
 
@@ -66,5 +112,7 @@ def _player() -> ModuleType:
     except ImportError as error:
         if not (error.name or "").startswith("lakehouse.replay"):
             raise
-        raise Refused("replay: this lakehouse has no replay any more (lakehouse/replay was deleted); land files of your own") from error
+        raise Refused(
+            "replay: this lakehouse has no replay any more (lakehouse/replay was deleted); land files of your own"
+        ) from error
     return play

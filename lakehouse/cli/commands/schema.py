@@ -32,26 +32,54 @@ def schema_command(table: str, as_json: bool) -> None:
     columns = [*map(_came, pinned), *_declared(landing, came), *map(_came, added)]
     schema = "inferred" if pinned else "declared" if landing.schema else None
     if as_json:
-        document = {"table": wanted.key, "schema": schema, "new_columns": landing.new_columns, "columns": columns}
+        document = {
+            "table": wanted.key,
+            "schema": schema,
+            "new_columns": landing.new_columns,
+            "columns": columns,
+        }
         write_json({**document, "history": [*map(_came, came)]})
         return
     if schema is None:
-        show(f"{wanted.key}: no schema is declared, and none was inferred yet; the first batch of landed files decides")
+        show(
+            f"{wanted.key}: no schema is declared, and none was inferred yet; the first batch of landed files decides"
+        )
     times = ["" if each["at_ms"] is None else time_text(each["at_ms"]) for each in columns]
-    rows = [(each["name"], each["type"], each["by"], at, each["file"] or "") for each, at in zip(columns, times, strict=True)]
+    rows = [
+        (each["name"], each["type"], each["by"], at, each["file"] or "")
+        for each, at in zip(columns, times, strict=True)
+    ]
     print_grid(("column", "type", "by", "came", "file"), rows)
 
 
 def _declared(landing: Landing, came: Sequence[AddedColumn]) -> list[dict[str, Any]]:
     """The columns of the declaration; one that came before it was declared tells when and with which file."""
-    declared, before = {**dict(field_types(landing.schema)), **landing.derived}, {column.name: column for column in came}
-    found = ((name, declared[name], "derived" if name in landing.derived else "declared") for name in landing.column_names)
+    declared, before = (
+        {**dict(field_types(landing.schema)), **landing.derived},
+        {column.name: column for column in came},
+    )
+    found = (
+        (name, declared[name], "derived" if name in landing.derived else "declared")
+        for name in landing.column_names
+    )
     return [
-        {"name": name, "type": kind, "by": by, "at_ms": since and since.at_ms, "file": since and since.file}
+        {
+            "name": name,
+            "type": kind,
+            "by": by,
+            "at_ms": since and since.at_ms,
+            "file": since and since.file,
+        }
         for name, kind, by in found
         for since in (before.get(name),)
     ]
 
 
 def _came(column: AddedColumn) -> dict[str, Any]:
-    return {"name": column.name, "type": column.type, "by": column.policy, "at_ms": column.at_ms, "file": column.file}
+    return {
+        "name": column.name,
+        "type": column.type,
+        "by": column.policy,
+        "at_ms": column.at_ms,
+        "file": column.file,
+    }

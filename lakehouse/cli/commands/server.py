@@ -36,7 +36,9 @@ def start_command(as_json: bool) -> None:
     """Start the server unless it runs; it stays until `lakehouse server stop`."""
     settings = settings_in_force()
     if settings.spark != "server":
-        raise Refused("server start: LAKEHOUSE_SPARK names another Spark, which all would use; accepted: LAKEHOUSE_SPARK=server")
+        raise Refused(
+            "server start: LAKEHOUSE_SPARK names another Spark, which all would use; accepted: LAKEHOUSE_SPARK=server"
+        )
     if server.status(settings).condition in ("stopped", "died"):
         tell("starting the Spark Connect server (a few seconds)")
     _show(settings, server.start(settings), as_json=as_json)
@@ -60,7 +62,9 @@ def stop_command(as_json: bool) -> None:
     _show(settings, server.status(settings), as_json=as_json)
 
 
-@server_command.command("take-over", epilog="Example: LAKEHOUSE_ROOT=s3://bucket/lake lakehouse server take-over")
+@server_command.command(
+    "take-over", epilog="Example: LAKEHOUSE_ROOT=s3://bucket/lake lakehouse server take-over"
+)
 @json_option
 def take_over_command(as_json: bool) -> None:
     """Make this home, or the server elsewhere that LAKEHOUSE_SPARK names, the one that writes to the lake from now on.
@@ -81,13 +85,21 @@ def _show(settings: Settings, state: ServerState, *, as_json: bool) -> None:
     uptime_seconds = None
     if state.pid is not None:
         with contextlib.suppress(FileNotFoundError):  # every start writes the pid file anew
-            uptime_seconds = max(0, int(time.time() - (server.folder(settings) / "pid").stat().st_mtime))
+            uptime_seconds = max(
+                0, int(time.time() - (server.folder(settings) / "pid").stat().st_mtime)
+            )
     if as_json:
-        told = {**attributes(state, "condition", "pid", "port"), "uptime_seconds": uptime_seconds, "log": str(state.log)}
+        told = {
+            **attributes(state, "condition", "pid", "port"),
+            "uptime_seconds": uptime_seconds,
+            "log": str(state.log),
+        }
         write_json({**told, "keeper_pid": state.supervisor.pid if state.supervisor else None})
         return
     show(f"Spark Connect server: {state.condition} ({_MEANING[state.condition]})")
     show(f"  address  localhost:{state.port}")
     if state.pid is not None:
-        show(f"  process  {state.pid}, up for {uptime_seconds} s{', kept by lakehouse up' if state.supervisor else ''}")
+        show(
+            f"  process  {state.pid}, up for {uptime_seconds} s{', kept by lakehouse up' if state.supervisor else ''}"
+        )
     show(f"  log      {state.log}")

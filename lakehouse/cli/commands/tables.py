@@ -5,7 +5,15 @@ from typing import Any
 import click
 
 from lakehouse.cli.context import Found, look_at_each, open_declared, tell_errors
-from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, time_text, write_json
+from lakehouse.cli.output import (
+    bytes_text,
+    count_text,
+    json_option,
+    print_grid,
+    show,
+    time_text,
+    write_json,
+)
 from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.table import Append, History, Merge, Overwrite, Table, type_of_write
 from lakehouse.core.delta.snapshot import Snapshot
@@ -50,7 +58,9 @@ def _document(found: Found[type_of_look]) -> dict[str, Any]:
         "merge_keys": list(table.write.keys) if isinstance(table.write, Merge | History) else [],
         "file_count": snapshot.file_count if snapshot else 0,
         "size_bytes": snapshot.size_bytes if snapshot else 0,
-        **{name: getattr(snapshot, name, None) for name in ("version", "row_count", "committed_ms")},
+        **{
+            name: getattr(snapshot, name, None) for name in ("version", "row_count", "committed_ms")
+        },
         "hands_off": {"reason": held.reason.name, "sentence": held.sentence} if held else None,
     }
 
@@ -60,8 +70,20 @@ def _row(found: Found[type_of_look]) -> tuple[str, ...]:
     source = table.source.prefix if table.source else ", ".join(each.key for each in table.inputs)
     known = (table.key, source, _write_text(table.write))
     if snapshot is None:
-        return (*known, "-", "-", "-", "-", type(found.error).__name__ if found.error else "not there yet")
-    counts = (str(snapshot.version), count_text(snapshot.file_count), bytes_text(snapshot.size_bytes), count_text(snapshot.row_count))
+        return (
+            *known,
+            "-",
+            "-",
+            "-",
+            "-",
+            type(found.error).__name__ if found.error else "not there yet",
+        )
+    counts = (
+        str(snapshot.version),
+        count_text(snapshot.file_count),
+        bytes_text(snapshot.size_bytes),
+        count_text(snapshot.row_count),
+    )
     return (*known, *counts, time_text(snapshot.committed_ms))
 
 

@@ -22,7 +22,9 @@ def up_command() -> int | None:
     from lakehouse.runtime.foreground import run_all
 
     settings = settings_in_force()
-    return run_all(settings, _show_lines, check=partial(check_owner, settings), prepare=close_dead_runs)
+    return run_all(
+        settings, _show_lines, check=partial(check_owner, settings), prepare=close_dead_runs
+    )
 
 
 def check_owner(settings: Settings) -> None:
@@ -47,5 +49,11 @@ def close_dead_runs(home: Path) -> None:
     command = [sys.executable, "-W", "ignore", "-m", "lakehouse.defs.run_ownership", str(home)]
     environ = {**os.environ, "DAGSTER_HOME": str(home)}
     has_runs = (home / "history" / "runs.db").exists()
-    if has_runs and (code := subprocess.run(command, env=environ, stdin=subprocess.DEVNULL, check=False).returncode):
-        tell(f"runs that died with their processes could not be closed (exit code {code}); the page shows them as started")
+    if has_runs and (
+        code := subprocess.run(
+            command, env=environ, stdin=subprocess.DEVNULL, check=False
+        ).returncode
+    ):
+        tell(
+            f"runs that died with their processes could not be closed (exit code {code}); the page shows them as started"
+        )

@@ -7,8 +7,24 @@ from typing import Any
 
 import click
 
-from lakehouse.cli.context import LakeContext, complete_table, error_cell, open_declared, tell_once, worst_code
-from lakehouse.cli.output import bytes_text, count_text, json_option, print_figures, print_grid, show, tell, write_json
+from lakehouse.cli.context import (
+    LakeContext,
+    complete_table,
+    error_cell,
+    open_declared,
+    tell_once,
+    worst_code,
+)
+from lakehouse.cli.output import (
+    bytes_text,
+    count_text,
+    json_option,
+    print_figures,
+    print_grid,
+    show,
+    tell,
+    write_json,
+)
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import VACUUM_MODES
@@ -23,10 +39,18 @@ from lakehouse.engine.vacuum.run import rehearse
 @click.command("vacuum", epilog="Example: lakehouse vacuum bronze/weather --dry-run")
 @click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_table)
 @click.option("--dry-run", is_flag=True, help="Name every file that would go, and delete none.")
-@click.option("--mode", type=click.Choice(VACUUM_MODES, case_sensitive=False), help="Not the cheapest valid mode, but this one.")
-@click.option("--anyway", is_flag=True, help="Also a table that is paused, or whose declaration opts out.")
+@click.option(
+    "--mode",
+    type=click.Choice(VACUUM_MODES, case_sensitive=False),
+    help="Not the cheapest valid mode, but this one.",
+)
+@click.option(
+    "--anyway", is_flag=True, help="Also a table that is paused, or whose declaration opts out."
+)
 @json_option
-def vacuum_command(tables: tuple[str, ...], dry_run: bool, mode: str | None, anyway: bool, as_json: bool) -> int:
+def vacuum_command(
+    tables: tuple[str, ...], dry_run: bool, mode: str | None, anyway: bool, as_json: bool
+) -> int:
     """Delete the files that nothing needs any more. With --dry-run they are only named.
 
     Files of each TABLE (default: all) go if no version within its retention needs them: they are chosen by its log and the inventory of the
@@ -34,24 +58,37 @@ def vacuum_command(tables: tuple[str, ...], dry_run: bool, mode: str | None, any
     """
     opened = open_declared()
     chosen = opened.choose(tables)
-    documents = _rehearse(opened, chosen, mode) if dry_run else _vacuum(opened, chosen, mode, anyway=anyway)
+    documents = (
+        _rehearse(opened, chosen, mode) if dry_run else _vacuum(opened, chosen, mode, anyway=anyway)
+    )
     if as_json:
         write_json(documents)
     else:
         _print(documents, dry_run=dry_run)
-    tell_once((each["table"], f"{each['error']['kind']}: {each['error']['message']}") for each in documents if "error" in each)
+    tell_once(
+        (each["table"], f"{each['error']['kind']}: {each['error']['message']}")
+        for each in documents
+        if "error" in each
+    )
     codes = [each["error"]["exit_code"] for each in documents if "error" in each]
     for each in documents:
         if failed := each.get("failed"):  # for a person to look at, though the others are gone
             name, why = next(iter(failed.items()))
             count = count_text(each["failed_files"])
-            tell(f"{Broken.__name__}: vacuum of {each['table']}: {count} file(s) could not be deleted, like {name}: {why}")
+            tell(
+                f"{Broken.__name__}: vacuum of {each['table']}: {count} file(s) could not be deleted, like {name}: {why}"
+            )
             codes.append(Broken.exit_code)
     return worst_code(codes)
 
 
-def _rehearse(opened: LakeContext, tables: Sequence[Table], mode: str | None) -> list[dict[str, Any]]:
-    facts, found = LakeFacts(opened.lake, [*opened.tables.values()], wanted={table.key for table in tables}), list[dict[str, Any]]()
+def _rehearse(
+    opened: LakeContext, tables: Sequence[Table], mode: str | None
+) -> list[dict[str, Any]]:
+    facts, found = (
+        LakeFacts(opened.lake, [*opened.tables.values()], wanted={table.key for table in tables}),
+        list[dict[str, Any]](),
+    )
     with contextlib.ExitStack() as server:
         started = cache(lambda: server.enter_context(driver_for_command(opened.lake.settings)))
 
@@ -68,7 +105,9 @@ def _rehearse(opened: LakeContext, tables: Sequence[Table], mode: str | None) ->
     return found
 
 
-def _vacuum(opened: LakeContext, tables: Sequence[Table], mode: str | None, *, anyway: bool) -> list[dict[str, Any]]:
+def _vacuum(
+    opened: LakeContext, tables: Sequence[Table], mode: str | None, *, anyway: bool
+) -> list[dict[str, Any]]:
     from lakehouse.cli.dagster_runs import open_recorder
 
     if len(tables) == 1 and not anyway:
@@ -76,7 +115,10 @@ def _vacuum(opened: LakeContext, tables: Sequence[Table], mode: str | None, *, a
     keys = {f"vacuum/{table.key}": table for table in tables if _is_there(opened.lake, table)}
     found = {table.key: _nothing(table) for table in tables}
     if keys:
-        with open_recorder(opened.lake.settings) as recorder, driver_for_command(opened.lake.settings):
+        with (
+            open_recorder(opened.lake.settings) as recorder,
+            driver_for_command(opened.lake.settings),
+        ):
             for run in recorder.materialize([*keys], config={"anyway": anyway, "mode": mode or ""}):
                 table = keys[run.key]
                 try:
@@ -88,7 +130,10 @@ def _vacuum(opened: LakeContext, tables: Sequence[Table], mode: str | None, *, a
 
 def _is_there(lake: Lake, table: Table) -> bool:
     """Whether the table has a log with a version in it, which is not read here."""
-    return any(file.name.rpartition("/")[2][:20].isdigit() for file in lake.store.list(f"{table.key}/_delta_log"))
+    return any(
+        file.name.rpartition("/")[2][:20].isdigit()
+        for file in lake.store.list(f"{table.key}/_delta_log")
+    )
 
 
 def _failed(table: Table, error: LakehouseError) -> dict[str, Any]:
@@ -96,20 +141,42 @@ def _failed(table: Table, error: LakehouseError) -> dict[str, Any]:
     return {**_nothing(table, "FAILED", str(error)), "error": kind}
 
 
-def _nothing(table: Table, reason: str = "NO_TABLE", sentence: str = "there is no table yet") -> dict[str, Any]:
-    return {"table": table.key, "version": None, "reason": reason, "sentence": sentence, "files": 0, "bytes": 0, "paths": []}
+def _nothing(
+    table: Table, reason: str = "NO_TABLE", sentence: str = "there is no table yet"
+) -> dict[str, Any]:
+    return {
+        "table": table.key,
+        "version": None,
+        "reason": reason,
+        "sentence": sentence,
+        "files": 0,
+        "bytes": 0,
+        "paths": [],
+    }
 
 
 def _print(documents: Sequence[Mapping[str, Any]], *, dry_run: bool) -> None:
     actual = () if dry_run else ("deleted", "bytes deleted")
     rows = list[tuple[str, ...]]()
     for each in documents:
-        at_most = "at most " if each.get("actual_is_at_most") else ""  # S3 does not tell a key that it deleted from one that was gone
-        deleted = (f"{at_most}{count_text(each.get('actual_files', 0))}", f"{at_most}{bytes_text(each.get('actual_bytes', 0))}")
+        at_most = (
+            "at most " if each.get("actual_is_at_most") else ""
+        )  # S3 does not tell a key that it deleted from one that was gone
+        deleted = (
+            f"{at_most}{count_text(each.get('actual_files', 0))}",
+            f"{at_most}{bytes_text(each.get('actual_bytes', 0))}",
+        )
         sentence = error_cell(each["error"]["kind"]) if "error" in each else each["sentence"]
-        planned = (each["table"], each.get("mode", "-"), count_text(each["files"]), bytes_text(each["bytes"]))
+        planned = (
+            each["table"],
+            each.get("mode", "-"),
+            count_text(each["files"]),
+            bytes_text(each["bytes"]),
+        )
         rows.append((*planned, *(() if dry_run else deleted), sentence))
-    print_grid(("table", "mode", "files", "bytes", *actual, ""), rows, numbers=("files", "bytes", *actual))
+    print_grid(
+        ("table", "mode", "files", "bytes", *actual, ""), rows, numbers=("files", "bytes", *actual)
+    )
     for each in documents:
         if each["files"] and not dry_run:
             show(f"{each['table']}:")

@@ -27,26 +27,38 @@ def parse_address(text: str, *, base: str) -> str:
     scheme = _SCHEME.fullmatch(text)
     name, rest = (scheme["scheme"].lower(), scheme["rest"]) if scheme else ("file", text)
     if name not in ("file", *_S3_SCHEMES):  # the rest is not repeated: it may hold a key
-        raise Refused(f"the address of a table begins with {name}:; accepted: a folder, file:///folder or s3://bucket/folder")
+        raise Refused(
+            f"the address of a table begins with {name}:; accepted: a folder, file:///folder or s3://bucket/folder"
+        )
     bucket, _, key = rest.lstrip("/").rstrip("/").partition("/")
-    if name != "file" and ("=" in rest.partition("?")[2] or ("@" in rest and not is_bucket(bucket))):
-        raise Refused("the address of a table holds a user, a password or a signed query; accepted: an address without; boto3 finds keys")
+    if name != "file" and (
+        "=" in rest.partition("?")[2] or ("@" in rest and not is_bucket(bucket))
+    ):
+        raise Refused(
+            "the address of a table holds a user, a password or a signed query; accepted: an address without; boto3 finds keys"
+        )
     found = _UNSAFE.search(text)
     if not text or found:
         near = f"; did you mean {_UNSAFE.sub('', text)!r}?" if text else ""
         sign = f"holds {found.group()!r}" if found else "is empty"
-        raise Refused(f"the address of a table {sign}: {text!r}; accepted: a folder, file:///folder or s3://bucket/folder{near}")
+        raise Refused(
+            f"the address of a table {sign}: {text!r}; accepted: a folder, file:///folder or s3://bucket/folder{near}"
+        )
     if name == "file":
         return _folder(f"/{rest.lstrip('/')}" if scheme else text, base=base)
     if not is_bucket(bucket) or (key and not {"", ".", ".."}.isdisjoint(key.split("/"))):
         near = "/".join([part for part in rest.split("/") if part not in ("", ".", "..")])
-        raise Refused(f"the address of a table is {text!r}, which names no folder of a bucket; did you mean s3://{near.lower()}?")
+        raise Refused(
+            f"the address of a table is {text!r}, which names no folder of a bucket; did you mean s3://{near.lower()}?"
+        )
     return f"s3://{bucket}/{key}".rstrip("/")
 
 
 def quoted_address(address: str) -> str:
     """The address, in which signs that no address may hold are written as a URL writes them."""
-    return _REFUSED_SIGN.sub(lambda sign: f"%{ord(sign[0]):02X}", address.encode("utf-8", "backslashreplace").decode())
+    return _REFUSED_SIGN.sub(
+        lambda sign: f"%{ord(sign[0]):02X}", address.encode("utf-8", "backslashreplace").decode()
+    )
 
 
 def key_of(address: str, taken: Collection[str]) -> str:
@@ -77,10 +89,14 @@ def folders_above(address: str) -> Iterator[str]:
 
 def _folder(text: str, *, base: str) -> str:
     if text.startswith("~"):
-        raise Refused(f"the address of a table is {text!r}; accepted: the folder written out, like $HOME{text[1:]}")
+        raise Refused(
+            f"the address of a table is {text!r}; accepted: the folder written out, like $HOME{text[1:]}"
+        )
     path = posixpath.normpath(text if text.startswith("/") else f"{base}/{text}")
     if path.lstrip("/") == "":
-        raise Refused("the address of a table is '/'; accepted: the folder of one table, like /data/orders")
+        raise Refused(
+            "the address of a table is '/'; accepted: the folder of one table, like /data/orders"
+        )
     return f"/{path.lstrip('/')}"
 
 

@@ -31,11 +31,20 @@ class Adopted:
     pool: str = ""
 
     def __post_init__(self) -> None:
-        for name, accepted in (("writers", get_args(type_of_writers)), ("orphans", get_args(type_of_orphans))):
+        for name, accepted in (
+            ("writers", get_args(type_of_writers)),
+            ("orphans", get_args(type_of_orphans)),
+        ):
             if getattr(self, name) not in accepted:
-                raise Refused(f"Adopted.{name} is {getattr(self, name)!r}; accepted: {', '.join(accepted)}")
+                raise Refused(
+                    f"Adopted.{name} is {getattr(self, name)!r}; accepted: {', '.join(accepted)}"
+                )
         if (address := parse_address(self.uri, base="/")) != self.uri:
-            near = repr(address) if self.uri.startswith("/") or ":" in self.uri else "an absolute folder, or s3://bucket/folder"
+            near = (
+                repr(address)
+                if self.uri.startswith("/") or ":" in self.uri
+                else "an absolute folder, or s3://bucket/folder"
+            )
             raise Refused(f"Adopted.uri is {self.uri!r}; accepted: {near}")
 
     @property

@@ -25,13 +25,17 @@ def parse_adopted(text: str, *, name: str) -> dict[str, Table]:
     try:
         entries = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise Refused(f"{name} is no TOML: {error}; accepted: entries as lakehouse adopt writes them") from error
+        raise Refused(
+            f"{name} is no TOML: {error}; accepted: entries as lakehouse adopt writes them"
+        ) from error
     found = {key: _table(key, entry, name=name) for key, entry in entries.items()}
     places: dict[str, str] = {}
     for key, table in found.items():
         assert isinstance(table.write, Adopted)
         if (other := places.setdefault(table.write.uri, key)) != key:
-            raise Refused(f"{name}: {other} and {key} are both {table.write.uri}; accepted: one key for a table")
+            raise Refused(
+                f"{name}: {other} and {key} are both {table.write.uri}; accepted: one key for a table"
+            )
     return found
 
 
@@ -39,17 +43,35 @@ def adopted_lines(table: Table) -> str:
     """The lines that adopt a table."""
     assert isinstance(table.write, Adopted)
     layout = table.compaction.data_layout
-    clustered = f"cluster_by = [{', '.join(map(toml_text, layout.columns))}]\n" if isinstance(layout, LiquidClustering) else ""
-    orphans = f"orphans = {toml_text(table.write.orphans)}\n" if table.write.orphans != "keep" else ""
+    clustered = (
+        f"cluster_by = [{', '.join(map(toml_text, layout.columns))}]\n"
+        if isinstance(layout, LiquidClustering)
+        else ""
+    )
+    orphans = (
+        f"orphans = {toml_text(table.write.orphans)}\n" if table.write.orphans != "keep" else ""
+    )
     uri, writers = toml_text(table.write.uri), toml_text(table.write.writers)
     return f"[{toml_text(table.key)}]\nuri = {uri}\nwriters = {writers}\n{orphans}{clustered}"
 
 
-def adopted_table(key: str, uri: str, *, writers: Any = "unknown", orphans: Any = "keep", cluster_by: tuple[str, ...] = ()) -> Table:
+def adopted_table(
+    key: str,
+    uri: str,
+    *,
+    writers: Any = "unknown",
+    orphans: Any = "keep",
+    cluster_by: tuple[str, ...] = (),
+) -> Table:
     """A table that others write, with the upkeep of its layer."""
     layout = LiquidClustering(columns=cluster_by) if cluster_by else BinPacking()
     adopted = Adopted(uri=uri, writers=writers, orphans=orphans)
-    return Table(key=key, write=adopted, compaction=Compaction(data_layout=layout), description=f"Others write it, at {uri}.")
+    return Table(
+        key=key,
+        write=adopted,
+        compaction=Compaction(data_layout=layout),
+        description=f"Others write it, at {uri}.",
+    )
 
 
 def toml_text(text: str) -> str:
@@ -59,15 +81,23 @@ def toml_text(text: str) -> str:
 
 def _table(key: str, entry: Any, *, name: str) -> Table:
     if not isinstance(entry, dict):
-        raise Refused(f"{name}: {key} is {entry!r}; accepted: an entry [{toml_text(key)}] with uri = …")
+        raise Refused(
+            f"{name}: {key} is {entry!r}; accepted: an entry [{toml_text(key)}] with uri = …"
+        )
     told = cast("Mapping[str, Any]", entry)
     if unknown := [word for word in told if word not in _WORDS]:
         near = nearest_words(unknown[0], _WORDS, most=1)
-        raise Refused(f"{name}: {key} has {unknown[0]!r}; accepted: {', '.join(near or _WORDS)}; a layer and a name are one key, quoted")
+        raise Refused(
+            f"{name}: {key} has {unknown[0]!r}; accepted: {', '.join(near or _WORDS)}; a layer and a name are one key, quoted"
+        )
     uri, columns = told.get("uri"), told.get("cluster_by", [])
     if not isinstance(uri, str) or not (uri.startswith("/") or "://" in uri):
-        raise Refused(f"{name}: {key} has uri = {uri!r}; accepted: an absolute folder, or s3://bucket/folder")
-    if not isinstance(columns, list) or not all(isinstance(column, str) for column in cast("list[Any]", columns)):
+        raise Refused(
+            f"{name}: {key} has uri = {uri!r}; accepted: an absolute folder, or s3://bucket/folder"
+        )
+    if not isinstance(columns, list) or not all(
+        isinstance(column, str) for column in cast("list[Any]", columns)
+    ):
         raise Refused(f"{name}: {key} has cluster_by = {columns!r}; accepted: a list of columns")
     rest = {word: told[word] for word in ("writers", "orphans") if word in told}
     try:

@@ -28,12 +28,20 @@ class TableFinding:
     @property
     def address(self) -> str:
         """The URI where it lies."""
-        return self.table.write.uri if isinstance(self.table.write, Adopted) else self.facts.snapshot.uri
+        return (
+            self.table.write.uri
+            if isinstance(self.table.write, Adopted)
+            else self.facts.snapshot.uri
+        )
 
     @property
     def writers(self) -> dict[str, int]:
         """The programs that made its newest commits, and how many each, most first."""
-        return dict(Counter(commit.engine or "unknown" for commit in self.facts.history.commits).most_common())
+        return dict(
+            Counter(
+                commit.engine or "unknown" for commit in self.facts.history.commits
+            ).most_common()
+        )
 
     @property
     def openings_saved(self) -> int:
@@ -43,11 +51,18 @@ class TableFinding:
     @property
     def usd_per_read(self) -> float:
         """The money that each full read saves after a compaction."""
-        return self.openings_saved * usd_per_opening(self.table.prices, on_s3=self.facts.snapshot.on_s3)
+        return self.openings_saved * usd_per_opening(
+            self.table.prices, on_s3=self.facts.snapshot.on_s3
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Its documented shape."""
-        snapshot, plan, vacuum, risk = self.facts.snapshot, self.health.plan, self.vacuum, commits_at_risk(self.table.write)
+        snapshot, plan, vacuum, risk = (
+            self.facts.snapshot,
+            self.health.plan,
+            self.vacuum,
+            commits_at_risk(self.table.write),
+        )
         return {
             "table": self.known_as or self.table.key,
             "uri": self.address,
@@ -78,7 +93,12 @@ class TableFinding:
 
     def rows(self) -> list[tuple[str, str]]:
         """The lines for a person: each a subject, and the finding."""
-        snapshot, health, plan, risk = self.facts.snapshot, self.health, self.health.plan, commits_at_risk(self.table.write)
+        snapshot, health, plan, risk = (
+            self.facts.snapshot,
+            self.health,
+            self.health.plan,
+            commits_at_risk(self.table.write),
+        )
         laid = {"partitioned": snapshot.partition_columns, "clustered": snapshot.clustering_columns}
         layout = [f"{how} by {', '.join(columns)}" for how, columns in laid.items() if columns]
         files = f"{count_of(health.file_count, 'file')}, {size_text(health.size_bytes)}, {size_text(health.average_file_bytes)} on average"
@@ -87,9 +107,22 @@ class TableFinding:
         gives = f"{saves} and {self.usd_per_read:.2g} USD" if plan.bins else ""
         takes = f"; {plan.estimate.sentence}" if plan.bins else ""
         return [
-            ("written by", ", ".join(f"{name} ({count_of(count, 'commit')})" for name, count in self.writers.items()) or "nobody knows"),
-            ("features", ", ".join([*notable_features(snapshot.features), *layout]) or "none that matters here"),
-            ("files", f"{files}; {health.small_file_count:,} small, {plan.mergeable_file_count:,} mergeable"),
+            (
+                "written by",
+                ", ".join(
+                    f"{name} ({count_of(count, 'commit')})" for name, count in self.writers.items()
+                )
+                or "nobody knows",
+            ),
+            (
+                "features",
+                ", ".join([*notable_features(snapshot.features), *layout])
+                or "none that matters here",
+            ),
+            (
+                "files",
+                f"{files}; {health.small_file_count:,} small, {plan.mergeable_file_count:,} mergeable",
+            ),
             ("health", health.sentence),
             ("compaction", f"{plan.sentence}{takes}{gives}"),
             *([("", f"not compacted: {risk.sentence}")] if risk else []),

@@ -13,13 +13,28 @@ from math import ceil, inf
 from lakehouse.core.backtest.result import Bill
 from lakehouse.core.compaction.plan import choose_comparison
 from lakehouse.core.compaction.target_size import WriteHistory, target_in_force
-from lakehouse.core.costs.estimate import SECONDS_PER_OPENING, Rates, estimate, fit_rates, price, usd_per_opening
+from lakehouse.core.costs.estimate import (
+    SECONDS_PER_OPENING,
+    Rates,
+    estimate,
+    fit_rates,
+    price,
+    usd_per_opening,
+)
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.delta.table_facts import TableFacts
-from lakehouse.core.scheduling.read_losses import LogEvent, SmallFiles, event_of, folder_of, is_rewrite, settled_times, written_paths
+from lakehouse.core.scheduling.read_losses import (
+    LogEvent,
+    SmallFiles,
+    event_of,
+    folder_of,
+    is_rewrite,
+    settled_times,
+    written_paths,
+)
 from lakehouse.core.units import DAY_MS
 
 # The work grows with the square of the events: so many take half a second. Of a longer history every second, third, ... one may be chosen.
@@ -58,7 +73,11 @@ class ReadHistory:
         What a compaction leaves depends a little on those before it: a single new file is left alone (docs/decisions/0003), and a file of
         three quarters of the target is done. Of all schedules until one event the best is gone on with, so a better one may be missed.
         """
-        every, end, reads = max(1, ceil(len(self.events) / _MOST_EVENTS)), len(self.events), self._reads()
+        every, end, reads = (
+            max(1, ceil(len(self.events) / _MOST_EVENTS)),
+            len(self.events),
+            self._reads(),
+        )
         left, unit = {-1: self._small_files()}, 0 if self._is_free else 1
         opening = self._opening[unit]
 
@@ -74,9 +93,15 @@ class ReadHistory:
                 if later < end:
                     small.apply(self.events[later])
                 may_run = small.files_removed and later % every == 0
-                yield lost * opening, 0.0 if later == end else self._cost(small)[unit] if may_run else inf
+                yield (
+                    lost * opening,
+                    0.0 if later == end else self._cost(small)[unit] if may_run else inf,
+                )
 
-        return min([self._bill(best_schedule(end, phases)[1]), *beside], key=lambda bill: bill.seconds if self._is_free else bill.usd)
+        return min(
+            [self._bill(best_schedule(end, phases)[1]), *beside],
+            key=lambda bill: bill.seconds if self._is_free else bill.usd,
+        )
 
     def _bill(self, places: Sequence[int]) -> Bill:
         """The cost of compactions at these events, each after what the ones before it left."""
@@ -100,7 +125,9 @@ class ReadHistory:
 
     def _small_files(self) -> SmallFiles:
         """The small files before the first event."""
-        small = SmallFiles(target_bytes=self.policy.target_file_bytes, candidate_bytes=self.policy.candidate_bytes)
+        small = SmallFiles(
+            target_bytes=self.policy.target_file_bytes, candidate_bytes=self.policy.candidate_bytes
+        )
         small.add(self.start)
         return small
 
@@ -110,12 +137,17 @@ class ReadHistory:
         counts = [*(bisect_left(read_ms, at_ms) for at_ms in times), len(read_ms)]
         spans = pairwise([*times, max(times[-1], self.until_ms)] if times else [])
         per_ms = (self.policy.reads_per_day or 0) / DAY_MS
-        return [later - before + per_ms * (until - since) for (before, later), (since, until) in zip(pairwise(counts), spans, strict=True)]
+        return [
+            later - before + per_ms * (until - since)
+            for (before, later), (since, until) in zip(pairwise(counts), spans, strict=True)
+        ]
 
     @property
     def _opening(self) -> tuple[float, float]:
         """Seconds and money of opening a file more."""
-        usd = usd_per_opening(self.rates.prices, on_s3=self.on_s3, opening_seconds=self.opening_seconds)
+        usd = usd_per_opening(
+            self.rates.prices, on_s3=self.on_s3, opening_seconds=self.opening_seconds
+        )
         return self.opening_seconds, usd
 
     @property
@@ -126,7 +158,11 @@ class ReadHistory:
     def _cost(self, small: SmallFiles) -> tuple[float, float]:
         """Seconds and money of a compaction, its comparison included."""
         compared = choose_comparison(self.policy, small.bytes_removed) == "content"
-        sizes = {"files_removed": small.files_removed, "bytes_removed": small.bytes_removed, "files_added": small.files_added}
+        sizes = {
+            "files_removed": small.files_removed,
+            "bytes_removed": small.bytes_removed,
+            "files_added": small.files_added,
+        }
         found = estimate(self.rates, **sizes, on_s3=self.on_s3, compared=compared)
         more = found.comparison_seconds if compared else 0.0
         return found.seconds + more, found.usd + price(self.rates.prices, seconds=more)
@@ -143,25 +179,42 @@ def read_history(
 ) -> ReadHistory:
     """The history of a table of that shape by these commits; `files` are all files whose size is known, `compacted_ms` more times."""
     known, written = list(files), written_paths(commits)
-    before = {file.path: file for file in known if file.path not in written}.values()  # a file is known once more with each vector
+    before = {
+        file.path: file for file in known if file.path not in written
+    }.values()  # a file is known once more with each vector
     events = _events_of(commits, shape, {file.path: file.size_bytes for file in known})
-    events += [LogEvent(at_ms=at_ms) for at_ms in {*compacted_ms} - {event.at_ms for event in events}]
+    events += [
+        LogEvent(at_ms=at_ms) for at_ms in {*compacted_ms} - {event.at_ms for event in events}
+    ]
     return ReadHistory(
-        start=tuple((each.path, folder_of(each.path, shape), each.size_bytes, each.compacted) for each in before),
+        start=tuple(
+            (each.path, folder_of(each.path, shape), each.size_bytes, each.compacted)
+            for each in before
+        ),
         events=tuple(sorted(events, key=lambda event: event.at_ms)),
-        policy=replace(policy, target_file_bytes=target_in_force(shape.size_bytes, policy, WriteHistory())),
+        policy=replace(
+            policy, target_file_bytes=target_in_force(shape.size_bytes, policy, WriteHistory())
+        ),
         rates=rates,
         on_s3=shape.on_s3,
     )
 
 
 def bills_of_log(
-    facts: TableFacts, policy: Compaction, *, prices: Prices, now_ms: int, read_ms: tuple[int, ...], opening_seconds: float
+    facts: TableFacts,
+    policy: Compaction,
+    *,
+    prices: Prices,
+    now_ms: int,
+    read_ms: tuple[int, ...],
+    opening_seconds: float,
 ) -> tuple[Bill, Bill]:
     """The real cost of upkeep and readers in the commits that the log still holds, and until now; and the cost of the best schedule."""
     told, snapshot = facts.history.commits, facts.snapshot
     times = settled_times([commit.committed_ms for commit in told], now_ms=now_ms)
-    commits = [replace(commit, committed_ms=at_ms) for commit, at_ms in zip(told, times, strict=True)]
+    commits = [
+        replace(commit, committed_ms=at_ms) for commit, at_ms in zip(told, times, strict=True)
+    ]
     rates = fit_rates(facts.history, snapshot, prices=prices)
     history = read_history(commits, snapshot.files, snapshot, policy=policy, rates=rates)
     history = replace(history, read_ms=read_ms, opening_seconds=opening_seconds, until_ms=now_ms)
@@ -185,7 +238,9 @@ def best_schedule(event_count: int, phases: type_of_phases) -> tuple[float, tupl
     return least[-1], tuple(reversed(chosen))
 
 
-def _events_of(commits: Sequence[Commit], shape: Snapshot, sizes: Mapping[str, int]) -> list[LogEvent]:
+def _events_of(
+    commits: Sequence[Commit], shape: Snapshot, sizes: Mapping[str, int]
+) -> list[LogEvent]:
     """The commits of writers, and the times of compactions; a writer that removes a compaction's file removes those merged into it."""
     merged: dict[str, list[str]] = {}
     found: list[LogEvent] = []
@@ -196,7 +251,11 @@ def _events_of(commits: Sequence[Commit], shape: Snapshot, sizes: Mapping[str, i
             by_folder, gone = dict[str, list[str]](), {*commit.removed_paths}
             for path in removed:
                 by_folder.setdefault(folder_of(path, shape), []).append(path)
-            merged |= {path: by_folder.pop(folder_of(path, shape), []) for path in commit.added_paths if path not in gone}
+            merged |= {
+                path: by_folder.pop(folder_of(path, shape), [])
+                for path in commit.added_paths
+                if path not in gone
+            }
             found.append(LogEvent(at_ms=commit.committed_ms))
         elif commit.changed_data:
             found.append(replace(event, removed=tuple(removed)))

@@ -45,7 +45,9 @@ class Bill:
     def as_json(self) -> dict[str, float]:
         """The documented shape."""
         told = {**asdict(self), "seconds": self.seconds, "usd": self.usd}
-        return {name: round(figure, 9 if name.endswith("usd") else 3) for name, figure in told.items()}
+        return {
+            name: round(figure, 9 if name.endswith("usd") else 3) for name, figure in told.items()
+        }
 
 
 def sum_of(bills: Iterable[Bill]) -> Bill:
@@ -105,7 +107,11 @@ class SimulatedStep:
     @property
     def sentence(self) -> str:
         """Why a compaction ran or did not; in the real past, which one ran."""
-        return self.explanation.sentence if self.explanation else next((run.sentence for run in self.runs), "")
+        return (
+            self.explanation.sentence
+            if self.explanation
+            else next((run.sentence for run in self.runs), "")
+        )
 
 
 @dataclass(slots=True, kw_only=True)

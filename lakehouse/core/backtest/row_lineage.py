@@ -65,7 +65,9 @@ class Lineage:
         self._bytes_in, self._bytes_out = 0.0, 0
         self._live: dict[str, SimulatedFile] = {}
         self._deleted: dict[int, int] = {}
-        self.start = tuple(self._add(file) for file in (file_history.start.files if file_history.start else ()))
+        self.start = tuple(
+            self._add(file) for file in (file_history.start.files if file_history.start else ())
+        )
         for commit in file_history.commits:
             if commit.is_compaction:
                 self._compact(commit)
@@ -86,7 +88,9 @@ class Lineage:
 
     def _write(self, commit: FileCommit) -> None:
         added = {file.path: file for file in commit.added}
-        removed = [path for path in commit.removed_paths if path not in added and path in self._live]
+        removed = [
+            path for path in commit.removed_paths if path not in added and path in self._live
+        ]
         gone = tuple((path, self._live.pop(path).grains) for path in removed)
         marks = tuple(self._mark(file) for path, file in added.items() if path in self._live)
         marked = {mark.file.path for mark in marks}
@@ -121,7 +125,10 @@ class Lineage:
     def _mark(self, file: DataFile) -> VectorChange:
         held = self._live[file.path]
         more = file.deleted_row_count - held.file.deleted_row_count
-        weights = {grain: (self.grains[grain].row_count or 0) - self._deleted[grain] for grain in sorted(held.grains)}
+        weights = {
+            grain: (self.grains[grain].row_count or 0) - self._deleted[grain]
+            for grain in sorted(held.grains)
+        }
         deleted = _spread(more, weights)
         for grain, rows in deleted.items():
             self._deleted[grain] += rows
@@ -131,7 +138,11 @@ class Lineage:
 
 def live_bytes(file: DataFile) -> float:
     """Bytes of a file that its live rows take, as far as their number is known."""
-    return file.size_bytes * (1 - file.deleted_row_count / file.row_count) if file.row_count else file.size_bytes
+    return (
+        file.size_bytes * (1 - file.deleted_row_count / file.row_count)
+        if file.row_count
+        else file.size_bytes
+    )
 
 
 def live_rows(file: DataFile) -> int | None:
@@ -151,12 +162,20 @@ def _spread(rows: int, weights: Mapping[int, int]) -> dict[int, int]:
     passed = given = 0
     for place, (grain, weight) in enumerate(weights.items(), start=1):
         passed += max(weight, 0)
-        upto = rows if place == len(weights) else rows * passed // whole if whole else rows * place // len(weights)
+        upto = (
+            rows
+            if place == len(weights)
+            else rows * passed // whole
+            if whole
+            else rows * place // len(weights)
+        )
         spread[grain], given = upto - given, upto
     return spread
 
 
-def _deal(inputs: Sequence[SimulatedFile], outputs: Sequence[DataFile]) -> dict[DataFile, frozenset[int]] | None:
+def _deal(
+    inputs: Sequence[SimulatedFile], outputs: Sequence[DataFile]
+) -> dict[DataFile, frozenset[int]] | None:
     """The grains of each output, by row counts; `None` where these do not tell."""
     if len(outputs) == 1:
         return {outputs[0]: frozenset().union(*(held.grains for held in inputs))}
@@ -164,7 +183,9 @@ def _deal(inputs: Sequence[SimulatedFile], outputs: Sequence[DataFile]) -> dict[
     return _deal_bins(inputs, outputs, least_files=2) or _deal_bins(inputs, outputs, least_files=1)
 
 
-def _deal_bins(inputs: Sequence[SimulatedFile], outputs: Sequence[DataFile], *, least_files: int) -> dict[DataFile, frozenset[int]] | None:
+def _deal_bins(
+    inputs: Sequence[SimulatedFile], outputs: Sequence[DataFile], *, least_files: int
+) -> dict[DataFile, frozenset[int]] | None:
     waiting: defaultdict[int | None, list[DataFile]] = defaultdict(list)
     for file in outputs:
         waiting[file.row_count].append(file)
@@ -183,15 +204,22 @@ def _deal_bins(inputs: Sequence[SimulatedFile], outputs: Sequence[DataFile], *, 
     return dealt if not bin_ and len(dealt) == len(outputs) else None
 
 
-def _fill(inputs: Sequence[SimulatedFile], outputs: Sequence[DataFile]) -> Iterator[tuple[DataFile, frozenset[int]]]:
+def _fill(
+    inputs: Sequence[SimulatedFile], outputs: Sequence[DataFile]
+) -> Iterator[tuple[DataFile, frozenset[int]]]:
     """Every grain in some output: outputs filled one after the other, in the order of the inputs' sizes."""
     left = _by_size(inputs)
-    whole_in, whole_out = sum(held.file.size_bytes for held in left) or 1, sum(file.size_bytes for file in outputs) or 1
+    whole_in, whole_out = (
+        sum(held.file.size_bytes for held in left) or 1,
+        sum(file.size_bytes for file in outputs) or 1,
+    )
     passed_in = passed_out = place = 0
     for number, file in enumerate(outputs, start=1):
         passed_out += file.size_bytes
         grains: set[int] = set()
-        while place < len(left) and (number == len(outputs) or passed_in * whole_out < passed_out * whole_in):
+        while place < len(left) and (
+            number == len(outputs) or passed_in * whole_out < passed_out * whole_in
+        ):
             passed_in += left[place].file.size_bytes
             grains |= left[place].grains
             place += 1

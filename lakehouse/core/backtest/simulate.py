@@ -29,7 +29,14 @@ from lakehouse.core.costs.estimate import DEFAULT_RATES, Estimate, Rates, estima
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.cron import cron_times
 from lakehouse.core.declaration.prices import Prices
-from lakehouse.core.declaration.strategies import AfterWrite, AutoCompaction, BySensor, Chosen, OptimizedWrite, Scheduled
+from lakehouse.core.declaration.strategies import (
+    AfterWrite,
+    AutoCompaction,
+    BySensor,
+    Chosen,
+    OptimizedWrite,
+    Scheduled,
+)
 from lakehouse.core.delta.commit_files import FileCommit, FileHistory
 from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
@@ -53,7 +60,9 @@ _HOURS_LOOKED_AT = 8 * 24
 _DAYS_AHEAD = 365_000
 
 
-def simulate_history(file_history: FileHistory, policy: Compaction, *, rates: Rates = DEFAULT_RATES) -> Backtest:
+def simulate_history(
+    file_history: FileHistory, policy: Compaction, *, rates: Rates = DEFAULT_RATES
+) -> Backtest:
     """The past of a table as it would have been under `policy`.
 
     Raises:
@@ -62,11 +71,17 @@ def simulate_history(file_history: FileHistory, policy: Compaction, *, rates: Ra
     lineage = Lineage(file_history)
     table = SimulatedTable(lineage)
     simulation = _Simulation(table, policy, rates)
-    steps = [simulation.live(deed, following) for deed, following in pairwise([*lineage.deeds, None]) if deed]
+    steps = [
+        simulation.live(deed, following)
+        for deed, following in pairwise([*lineage.deeds, None])
+        if deed
+    ]
     return Backtest(history=file_history, steps=tuple(steps), uncertainty=table.uncertainty)
 
 
-def real_result(file_history: FileHistory, policy: Compaction, *, rates: Rates = DEFAULT_RATES) -> Backtest:
+def real_result(
+    file_history: FileHistory, policy: Compaction, *, rates: Rates = DEFAULT_RATES
+) -> Backtest:
     """The real past of the table in the same shape; `policy` says which files are small, and how compactions were compared."""
     live = {file.path: file for file in (file_history.start.files if file_history.start else ())}
     steps: list[SimulatedStep] = []
@@ -79,12 +94,21 @@ def real_result(file_history: FileHistory, policy: Compaction, *, rates: Rates =
         if commit.is_compaction:
             removed_bytes = sum(file.size_bytes for file in removed)
             compared = choose_comparison(policy, removed_bytes) == "content"
-            sizes = {"files_removed": len(removed), "bytes_removed": removed_bytes, "files_added": len(commit.added)}
+            sizes = {
+                "files_removed": len(removed),
+                "bytes_removed": removed_bytes,
+                "files_added": len(commit.added),
+            }
             figures = estimate(rates, **sizes, on_s3=commit.shape.on_s3, compared=compared)
             sentence = f"{commit.operation} of version {commit.version}"
-            run = _simulated_compaction(sentence, removed, commit.added, commit.committed_ms, figures)
+            run = _simulated_compaction(
+                sentence, removed, commit.added, commit.committed_ms, figures
+            )
             last = steps.pop() if steps else step
-            counts = {name: getattr(step, name) for name in ("file_count", "small_file_count", "size_bytes")}
+            counts = {
+                name: getattr(step, name)
+                for name in ("file_count", "small_file_count", "size_bytes")
+            }
             steps.append(replace(last, runs=(*last.runs, run), **counts))
         else:
             steps.append(step)
@@ -108,7 +132,12 @@ def look_times(policy: Compaction, committed_ms: int, until_ms: int | None) -> I
     match policy.strategy:
         case BySensor():
             yield committed_ms
-            waits_for_time = policy.windows or policy.max_small_file_age_hours or policy.cooldown_minutes or policy.cold_hours
+            waits_for_time = (
+                policy.windows
+                or policy.max_small_file_age_hours
+                or policy.cooldown_minutes
+                or policy.cold_hours
+            )
             if until_ms is not None and waits_for_time:
                 hours = range(committed_ms + HOUR_MS, until_ms, HOUR_MS)
                 yield from hours[:_HOURS_LOOKED_AT]
@@ -117,17 +146,29 @@ def look_times(policy: Compaction, committed_ms: int, until_ms: int | None) -> I
         case AfterWrite():
             yield committed_ms
         case OptimizedWrite():
-            raise Refused("strategy optimized_write changes what writers write, which no log of other writes tells; accepted: the others")
+            raise Refused(
+                "strategy optimized_write changes what writers write, which no log of other writes tells; accepted: the others"
+            )
         case AutoCompaction():
-            raise Refused("strategy auto_compaction goes by counts that live in Delta's own process, not in the log; accepted: the others")
+            raise Refused(
+                "strategy auto_compaction goes by counts that live in Delta's own process, not in the log; accepted: the others"
+            )
         case Chosen():
-            raise Refused("strategy chosen is one of the others once it is chosen; accepted: that one")
+            raise Refused(
+                "strategy chosen is one of the others once it is chosen; accepted: that one"
+            )
         case _:
             assert_never(policy.strategy)
 
 
 def look(
-    snapshot: Snapshot, plan: CompactionPlan, *, now_ms: int, last_run_ms: int | None, prices: Prices, openings: type_of_steps | None
+    snapshot: Snapshot,
+    plan: CompactionPlan,
+    *,
+    now_ms: int,
+    last_run_ms: int | None,
+    prices: Prices,
+    openings: type_of_steps | None,
 ) -> Look:
     """The decision of a look at a table with this plan: the sensor's own, and under the other strategies the plan's.
 
@@ -135,11 +176,19 @@ def look(
     """
     if not isinstance(plan.policy.strategy, BySensor):
         return Look(runs=bool(plan.bins), explanation=plan.explanation)
-    state = replace(state_of(snapshot, plan), last_compaction_ms=last_run_ms, openings=openings, prices=prices)
+    state = replace(
+        state_of(snapshot, plan), last_compaction_ms=last_run_ms, openings=openings, prices=prices
+    )
     state = with_readers(state, Readers(reads_per_day=0, slowdown=None), plan.policy, now_ms=now_ms)
-    [decision] = choose_compactions([state], {plan.table: plan.policy}, RunState(), bounds=Bounds(slots=1), now_ms=now_ms)
+    [decision] = choose_compactions(
+        [state], {plan.table: plan.policy}, RunState(), bounds=Bounds(slots=1), now_ms=now_ms
+    )
     again_ms = _enough_lost_ms(state, now_ms=now_ms)
-    return Look(runs=decision.request and bool(plan.bins), explanation=decision.explanation, again_ms=again_ms)
+    return Look(
+        runs=decision.request and bool(plan.bins),
+        explanation=decision.explanation,
+        again_ms=again_ms,
+    )
 
 
 class _Simulation:
@@ -159,11 +208,17 @@ class _Simulation:
         commit = deed.commit
         added = [file.path for file in commit.added]
         self._remember(commit.committed_ms, added=added)
-        if self._openings and is_made_anew(commit.operation, added, commit.removed_paths, len(self._table.files)):
+        if self._openings and is_made_anew(
+            commit.operation, added, commit.removed_paths, len(self._table.files)
+        ):
             self._openings = []
         until_ms = following.commit.committed_ms if following else None
         cron = self._policy.strategy.cron if isinstance(self._policy.strategy, Scheduled) else ""
-        seen, runs, plan = Look(runs=False, explanation=Reason.SCHEDULE_NOT_YET.explain(cron=cron)), list[SimulatedCompaction](), None
+        seen, runs, plan = (
+            Look(runs=False, explanation=Reason.SCHEDULE_NOT_YET.explain(cron=cron)),
+            list[SimulatedCompaction](),
+            None,
+        )
         # The next commit may have the same time, or an earlier one, of another clock; the first look stays.
         cooled = _in_order([self._cooled_ms], commit.committed_ms, until_ms)
         times = sorted({*look_times(self._policy, commit.committed_ms, until_ms), *cooled})
@@ -173,17 +228,33 @@ class _Simulation:
             found = Look(runs=False, explanation=held) if held else None
             if found is None or self._openings is not None:
                 snapshot = replace(commit.shape, files=self._table.files)
-                plan = self._plan(snapshot, now_ms) if plan is None or self._policy.cold_hours else plan
+                plan = (
+                    self._plan(snapshot, now_ms)
+                    if plan is None or self._policy.cold_hours
+                    else plan
+                )
                 openings = self._openings_with(plan, now_ms)
                 prices, last_run_ms = self._rates.prices, self._last_run_ms
-                found = found or look(snapshot, plan, now_ms=now_ms, last_run_ms=last_run_ms, prices=prices, openings=openings)
+                found = found or look(
+                    snapshot,
+                    plan,
+                    now_ms=now_ms,
+                    last_run_ms=last_run_ms,
+                    prices=prices,
+                    openings=openings,
+                )
                 if found.again_ms and until_ms:
                     times = _in_order((*times, found.again_ms), now_ms, until_ms)
             seen = seen if runs else found
             if plan is not None and found.runs:
                 runs.append(self._run(plan, found, now_ms))
-                times, plan = _in_order((*times, self._cooled_ms), runs[-1].ended_ms, until_ms), None
-        return _simulated_step(commit, self._table.files, self._policy, explanation=seen.explanation, runs=tuple(runs))
+                times, plan = (
+                    _in_order((*times, self._cooled_ms), runs[-1].ended_ms, until_ms),
+                    None,
+                )
+        return _simulated_step(
+            commit, self._table.files, self._policy, explanation=seen.explanation, runs=tuple(runs)
+        )
 
     def _openings_with(self, plan: CompactionPlan, now_ms: int) -> type_of_steps | None:
         """The openings that another compaction would have saved each full read; `None` where nobody tells how often the table is read."""
@@ -196,29 +267,51 @@ class _Simulation:
 
     def _plan(self, snapshot: Snapshot, now_ms: int) -> CompactionPlan:
         history = Commits(table=snapshot.table, commits=tuple(self._logged_compactions))
-        return plan_compaction(snapshot, self._policy, rates=self._rates, now_ms=now_ms, history=history)
+        return plan_compaction(
+            snapshot, self._policy, rates=self._rates, now_ms=now_ms, history=history
+        )
 
-    def _remember(self, time_ms: int, *, added: Sequence[str], plan: CompactionPlan | None = None) -> None:
+    def _remember(
+        self, time_ms: int, *, added: Sequence[str], plan: CompactionPlan | None = None
+    ) -> None:
         """A commit of the simulation is remembered, for the plans that go by earlier writes and compactions."""
         self._version += 1
         figures = plan.as_json() if plan else {}
         # A later plan reads the columns alike, whether ZORDER BY or clustering laid out the rows by them.
-        columns = plan.statement.columns if plan and isinstance(plan.statement, ZOrdering | Clustering) else ()
+        columns = (
+            plan.statement.columns
+            if plan and isinstance(plan.statement, ZOrdering | Clustering)
+            else ()
+        )
         logged_commit = Commit(
             version=self._version,
             committed_ms=time_ms,
             operation="OPTIMIZE" if plan else "WRITE",
             changed_data=plan is None,
             added_paths=tuple(added),
-            user_metadata=json.dumps({"plan": {name: value for name, value in figures.items() if name != "bins"}}) if plan else None,
+            user_metadata=json.dumps(
+                {"plan": {name: value for name, value in figures.items() if name != "bins"}}
+            )
+            if plan
+            else None,
             parameters={"zOrderBy": json.dumps(columns)},
         )
         self._logged_compactions.append(logged_commit)
 
     def _run(self, plan: CompactionPlan, found: Look, now_ms: int) -> SimulatedCompaction:
         removed = [file for bin_ in plan.bins for file in bin_.files]
-        added = [file for bin_ in plan.bins for file in self._table.merge(bin_, into=files_added(plan.statement, [bin_]), now_ms=now_ms)]
-        sentence = found.sentence if found.sentence == plan.sentence else f"{found.sentence}: {plan.sentence}"
+        added = [
+            file
+            for bin_ in plan.bins
+            for file in self._table.merge(
+                bin_, into=files_added(plan.statement, [bin_]), now_ms=now_ms
+            )
+        ]
+        sentence = (
+            found.sentence
+            if found.sentence == plan.sentence
+            else f"{found.sentence}: {plan.sentence}"
+        )
         run = _simulated_compaction(sentence, removed, added, now_ms, plan.estimate)
         self._last_run_ms, self._openings = run.ended_ms, None if self._openings is None else []
         if isinstance(self._policy.strategy, BySensor):
@@ -228,11 +321,17 @@ class _Simulation:
 
 
 def _in_order(times: Iterable[int], since_ms: int, until_ms: int | None) -> list[int]:
-    return sorted({time for time in times if since_ms <= time and (until_ms is None or time < until_ms)})
+    return sorted(
+        {time for time in times if since_ms <= time and (until_ms is None or time < until_ms)}
+    )
 
 
 def _simulated_compaction(
-    sentence: str, removed: Sequence[DataFile], added: Sequence[DataFile], at_ms: int, figures: Estimate
+    sentence: str,
+    removed: Sequence[DataFile],
+    added: Sequence[DataFile],
+    at_ms: int,
+    figures: Estimate,
 ) -> SimulatedCompaction:
     return SimulatedCompaction(
         at_ms=at_ms,
@@ -246,10 +345,14 @@ def _simulated_compaction(
     )
 
 
-def _simulated_step(commit: FileCommit, files: Iterable[DataFile], policy: Compaction, **more: Any) -> SimulatedStep:
+def _simulated_step(
+    commit: FileCommit, files: Iterable[DataFile], policy: Compaction, **more: Any
+) -> SimulatedStep:
     live = list(files)
     size_bytes = sum(file.size_bytes for file in live)
-    in_force = replace(policy, target_file_bytes=target_in_force(size_bytes, policy, WriteHistory()))
+    in_force = replace(
+        policy, target_file_bytes=target_in_force(size_bytes, policy, WriteHistory())
+    )
     changed = set(commit.removed_paths)
     return SimulatedStep(
         version=commit.version,
@@ -259,14 +362,18 @@ def _simulated_step(commit: FileCommit, files: Iterable[DataFile], policy: Compa
         small_file_count=sum(file.size_bytes < in_force.candidate_bytes for file in live),
         size_bytes=size_bytes,
         row_count=sum_known([live_rows(file) for file in live]),
-        bytes_ingested=sum(file.size_bytes for file in commit.added if file.path not in changed) if commit.changed_data else 0,
+        bytes_ingested=sum(file.size_bytes for file in commit.added if file.path not in changed)
+        if commit.changed_data
+        else 0,
         **more,
     )
 
 
 def _enough_lost_ms(state: TableState, *, now_ms: int) -> int | None:
     balance = state.balance
-    a_day = replace(state, lost_openings=(state.reads_per_day or 0) * (state.openings_saved or 0)).balance
+    a_day = replace(
+        state, lost_openings=(state.reads_per_day or 0) * (state.openings_saved or 0)
+    ).balance
     if balance is None or a_day is None or balance.is_due or not a_day.lost_and_cost[0]:
         return None
     lost, cost = balance.lost_and_cost

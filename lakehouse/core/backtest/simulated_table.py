@@ -4,7 +4,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lakehouse.core.backtest.result import Uncertainty
-from lakehouse.core.backtest.row_lineage import CommitEffect, Lineage, SimulatedFile, VectorChange, content, live_bytes, live_rows
+from lakehouse.core.backtest.row_lineage import (
+    CommitEffect,
+    Lineage,
+    SimulatedFile,
+    VectorChange,
+    content,
+    live_bytes,
+    live_rows,
+)
 from lakehouse.core.compaction.bins import Bin
 from lakehouse.core.delta.snapshot import DataFile, type_of_partition
 
@@ -14,7 +22,9 @@ class SimulatedTable:
 
     def __init__(self, lineage: Lineage) -> None:
         """The table at the start of the history."""
-        self.uncertainty = Uncertainty(unclear_compactions=lineage.guesses, shrink_ratio=lineage.shrink_ratio)
+        self.uncertainty = Uncertainty(
+            unclear_compactions=lineage.guesses, shrink_ratio=lineage.shrink_ratio
+        )
         self._lineage = lineage
         self._live: dict[str, SimulatedFile] = {}
         self._place: dict[int, str] = {}
@@ -47,9 +57,18 @@ class SimulatedTable:
             return [made]
         size_bytes = sum(map(live_bytes, bin_.files)) * (self._lineage.shrink_ratio or 1)
         parts = self._parted(grains, into)
-        files = [self._file(part, grains, size_bytes, "merged", partition=bin_.partition, modified_ms=now_ms) for part in parts]
-        if len(files) == 1:  # the log may tell the rows of these files where it does not of those that their writers made
-            files = [replace(files[0], row_count=sum_known([live_rows(file) for file in bin_.files]))]
+        files = [
+            self._file(
+                part, grains, size_bytes, "merged", partition=bin_.partition, modified_ms=now_ms
+            )
+            for part in parts
+        ]
+        if (
+            len(files) == 1
+        ):  # the log may tell the rows of these files where it does not of those that their writers made
+            files = [
+                replace(files[0], row_count=sum_known([live_rows(file) for file in bin_.files]))
+            ]
         for file, part in zip(files, parts, strict=True):
             self._hold(file, part)
         self.uncertainty.modelled_files += len(files)
@@ -66,7 +85,14 @@ class SimulatedTable:
         return [frozenset(part) for part in parts.values()] or [grains]
 
     def _file(
-        self, part: frozenset[int], grains: frozenset[int], size_bytes: float, what: str, *, partition: type_of_partition, modified_ms: int
+        self,
+        part: frozenset[int],
+        grains: frozenset[int],
+        size_bytes: float,
+        what: str,
+        *,
+        partition: type_of_partition,
+        modified_ms: int,
     ) -> DataFile:
         """A new file for a part of the grains, which take so many bytes together."""
         return DataFile(
@@ -82,13 +108,24 @@ class SimulatedTable:
         """The other rows in files that a writer removed; they have to be written again."""
         gone = frozenset[int]().union(*(grains for _, grains in deed.gone))
         for path, grains in deed.gone:
-            self.uncertainty.moved_removals += path not in self._live or self._live[path].grains != grains
+            self.uncertainty.moved_removals += (
+                path not in self._live or self._live[path].grains != grains
+            )
         rests: list[SimulatedFile] = []
-        for path in dict.fromkeys(self._place[grain] for grain in sorted(gone) if grain in self._place):
+        for path in dict.fromkeys(
+            self._place[grain] for grain in sorted(gone) if grain in self._place
+        ):
             held = self._live.pop(path)
             if rest := held.grains - gone:
                 partition, size_bytes = held.file.partition, live_bytes(held.file)
-                file = self._file(rest, held.grains, size_bytes, "rest", partition=partition, modified_ms=deed.commit.committed_ms)
+                file = self._file(
+                    rest,
+                    held.grains,
+                    size_bytes,
+                    "rest",
+                    partition=partition,
+                    modified_ms=deed.commit.committed_ms,
+                )
                 rests.append(SimulatedFile(file, rest))
         for grain in gone:
             self._place.pop(grain, None)
@@ -101,7 +138,9 @@ class SimulatedTable:
         for held in map(self._live.__getitem__, paths):
             if held.file.partition == file.partition:
                 rows = sum_known([held.file.row_count, file.row_count])
-                grown = replace(held.file, size_bytes=held.file.size_bytes + file.size_bytes, row_count=rows)
+                grown = replace(
+                    held.file, size_bytes=held.file.size_bytes + file.size_bytes, row_count=rows
+                )
                 self._hold(grown, held.grains | rest.grains)
                 return
         self._hold(file, rest.grains)
@@ -128,7 +167,11 @@ class SimulatedTable:
             for grain in held.grains:
                 self._place.pop(grain, None)
             return
-        held.file = replace(file, deleted_row_count=deleted, deletion_vector=f"simulation@{version}" if deleted else None)
+        held.file = replace(
+            file,
+            deleted_row_count=deleted,
+            deletion_vector=f"simulation@{version}" if deleted else None,
+        )
 
     def _add(self, grain: int, file: DataFile) -> str:
         self._deleted[grain] = file.deleted_row_count
@@ -144,7 +187,11 @@ class SimulatedTable:
     def _share(self, part: frozenset[int], grains: frozenset[int]) -> float:
         """The part's share of the live bytes of the grains."""
         whole = sum(self._live_grain_bytes(grain) for grain in grains)
-        return sum(self._live_grain_bytes(grain) for grain in part) / whole if whole else len(part) / len(grains)
+        return (
+            sum(self._live_grain_bytes(grain) for grain in part) / whole
+            if whole
+            else len(part) / len(grains)
+        )
 
     def _name(self, what: str) -> str:
         self._named += 1
@@ -156,7 +203,11 @@ class SimulatedTable:
 
     def _live_grain_bytes(self, grain: int) -> float:
         file = self._lineage.grains[grain]
-        return file.size_bytes * (self._live_grain_rows(grain) or 0) / file.row_count if file.row_count else file.size_bytes
+        return (
+            file.size_bytes * (self._live_grain_rows(grain) or 0) / file.row_count
+            if file.row_count
+            else file.size_bytes
+        )
 
 
 def sum_known(counts: Sequence[int | None]) -> int | None:

@@ -6,13 +6,24 @@ from enum import Enum
 from typing import ClassVar
 
 from lakehouse.core.declaration.column_names import check_columns, field_names
-from lakehouse.core.declaration.knobs import ANY_TEXT, TEXT, YES_OR_NO, Accepts, check_knobs, is_number, knob, or_none
+from lakehouse.core.declaration.knobs import (
+    ANY_TEXT,
+    TEXT,
+    YES_OR_NO,
+    Accepts,
+    check_knobs,
+    is_number,
+    knob,
+    or_none,
+)
 from lakehouse.core.errors import Refused
 
 _WEEK_HOURS = 168.0
 _LATENESS = "so long after it was loaded, a deletion still stands against older changes of its key that arrive late"
 # An interval of Spark has an end; a deletion that is ten years old has none to stand against.
-_HOURS = Accepts("a number from 0 to 87600, ten years", lambda value: is_number(value) and 0 <= value <= 87_600)
+_HOURS = Accepts(
+    "a number from 0 to 87600, ten years", lambda value: is_number(value) and 0 <= value <= 87_600
+)
 _NAMES = Accepts("a tuple of names", lambda value: isinstance(value, tuple))
 _COLUMN_OR_NONE = or_none(Accepts("a column of the schema", TEXT.test))
 # The columns that a table of versions has beside its rows.
@@ -36,12 +47,24 @@ class Dms:
     "Creating table mappings" (header columns like `$AR_H_CHANGE_SEQ`, before-image columns).
     """
 
-    operations: ClassVar[Mapping[str, Operation]] = {"I": Operation.UPSERT, "U": Operation.UPSERT, "D": Operation.DELETE}
+    operations: ClassVar[Mapping[str, Operation]] = {
+        "I": Operation.UPSERT,
+        "U": Operation.UPSERT,
+        "D": Operation.DELETE,
+    }
     update: ClassVar[str] = "U"
     operation: str = knob("Op", TEXT, "the column with I, U or D; in CSV it is the first")
-    position: tuple[str, ...] = knob((), _NAMES, "the columns that order changes, compared in turn; they rise with each change")
-    committed_at: str | None = knob(None, _COLUMN_OR_NONE, "the column with the time of the commit; `History` needs it")
-    before_prefix: str = knob("BI_", TEXT, "before-image columns are this and a column's name; those of the keys tell when a key changed")
+    position: tuple[str, ...] = knob(
+        (), _NAMES, "the columns that order changes, compared in turn; they rise with each change"
+    )
+    committed_at: str | None = knob(
+        None, _COLUMN_OR_NONE, "the column with the time of the commit; `History` needs it"
+    )
+    before_prefix: str = knob(
+        "BI_",
+        TEXT,
+        "before-image columns are this and a column's name; those of the keys tell when a key changed",
+    )
     lateness_hours: float = knob(_WEEK_HOURS, _HOURS, _LATENESS)
 
     def __post_init__(self) -> None:
@@ -51,9 +74,15 @@ class Dms:
         """Refuse columns that the files do not have."""
         check_columns("Dms.operation", (self.operation,), among=schema)
         check_columns("Dms.position", self.position, among=schema)
-        check_columns("Dms.committed_at", () if self.committed_at is None else (self.committed_at,), among=schema)
+        check_columns(
+            "Dms.committed_at",
+            () if self.committed_at is None else (self.committed_at,),
+            among=schema,
+        )
         if file_format == "csv" and schema[0] != self.operation:
-            raise Refused(f"Landing.schema begins with {schema[0]!r}; accepted: {self.operation!r} as the first column, as DMS writes CSV")
+            raise Refused(
+                f"Landing.schema begins with {schema[0]!r}; accepted: {self.operation!r} as the first column, as DMS writes CSV"
+            )
 
     def row_fields(self, schema: Sequence[str]) -> tuple[str, ...]:
         """The fields of the schema that become columns of the table."""
@@ -75,21 +104,35 @@ class Debezium:
         "t": Operation.TRUNCATE,
     }
     update: ClassVar[str] = "u"
-    unwrapped: bool = knob(False, YES_OR_NO, "True: a line is the row itself, with `__op` or `__deleted` and `__source_…` beside it")
-    position: str = knob("", ANY_TEXT, "fields of `source` with their types that order changes instead, like `scn BIGINT`")
+    unwrapped: bool = knob(
+        False,
+        YES_OR_NO,
+        "True: a line is the row itself, with `__op` or `__deleted` and `__source_…` beside it",
+    )
+    position: str = knob(
+        "",
+        ANY_TEXT,
+        "fields of `source` with their types that order changes instead, like `scn BIGINT`",
+    )
     lateness_hours: float = knob(_WEEK_HOURS, _HOURS, _LATENESS)
 
     def __post_init__(self) -> None:
         check_knobs(self)
         if self.position and not field_names(self.position):
-            raise Refused(f"Debezium.position is {self.position!r}; accepted: fields of source with their types, like 'scn BIGINT'")
+            raise Refused(
+                f"Debezium.position is {self.position!r}; accepted: fields of source with their types, like 'scn BIGINT'"
+            )
 
     def check_against(self, schema: Sequence[str], file_format: str) -> None:
         """Refuse what no Debezium event can be read from."""
         if file_format != "json":
-            raise Refused(f"Landing.format is {file_format!r} beside changes=Debezium(); accepted: 'json'")
+            raise Refused(
+                f"Landing.format is {file_format!r} beside changes=Debezium(); accepted: 'json'"
+            )
         if not schema:
-            raise Refused("Landing.schema is empty beside changes=Debezium(); accepted: the columns of the source's table")
+            raise Refused(
+                "Landing.schema is empty beside changes=Debezium(); accepted: the columns of the source's table"
+            )
 
     def row_fields(self, schema: Sequence[str]) -> tuple[str, ...]:
         """The fields of the schema that become columns of the table."""

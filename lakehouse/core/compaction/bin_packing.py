@@ -85,16 +85,27 @@ def has_too_many_deleted_rows(file: DataFile, *, max_ratio: float) -> bool:
         return False
     if file.row_count is None:
         return True
-    return file.row_count > 0 and 1.0 - (file.row_count - file.deleted_row_count) / file.row_count > max_ratio
+    return (
+        file.row_count > 0
+        and 1.0 - (file.row_count - file.deleted_row_count) / file.row_count > max_ratio
+    )
 
 
-def keeps_cores_busy(now: PlanningFacts, plans: Iterable[PartitionPlan], *, added: Callable[[tuple[Bin, ...]], int] = len) -> bool:
+def keeps_cores_busy(
+    now: PlanningFacts,
+    plans: Iterable[PartitionPlan],
+    *,
+    added: Callable[[tuple[Bin, ...]], int] = len,
+) -> bool:
     """Whether the whole table keeps as many files as cores scan it: with fewer, a scan of all of it is slower.
 
     A single partition is not asked: one statement has one size of bin, so the smallest partition would set it for all.
     """
     wanted = min(now.policy.scan_cores, now.snapshot.size_bytes // TRIVIAL_BYTES_PER_CORE)
-    return now.snapshot.file_count - sum(plan.file_count - added(plan.bins) for plan in plans) >= wanted
+    return (
+        now.snapshot.file_count - sum(plan.file_count - added(plan.bins) for plan in plans)
+        >= wanted
+    )
 
 
 def _find(now: PlanningFacts, target: int) -> type_of_found:
@@ -114,9 +125,15 @@ def _find(now: PlanningFacts, target: int) -> type_of_found:
     return by_cutoff, counts
 
 
-def _partition_plan(now: PlanningFacts, files: tuple[DataFile, ...], target: int) -> tuple[PartitionPlan, Sequence[DataFile]]:
+def _partition_plan(
+    now: PlanningFacts, files: tuple[DataFile, ...], target: int
+) -> tuple[PartitionPlan, Sequence[DataFile]]:
     """The bins of one partition, and the candidates that they are made of."""
-    right = [(file, under) for file in files if (under := _right_under(file, now, target))] if now.write_history.targets else []
+    right = (
+        [(file, under) for file in files if (under := _right_under(file, now, target))]
+        if now.write_history.targets
+        else []
+    )
     first_tier = [file.size_bytes for file, under in right if under * _TIER <= target]
     promoted = len(first_tier) >= _TIER and 4 * sum(first_tier) >= 3 * target
     shields = [under for _, under in right if not (promoted and under * _TIER <= target)]
@@ -127,7 +144,9 @@ def _partition_plan(now: PlanningFacts, files: tuple[DataFile, ...], target: int
     merged = _candidates(candidates, lowered, ratio) if lowered < cutoff else candidates
     bins = pack(merged, up_to_bytes=target)
     kept = tuple(candidates[len(merged) :])
-    return PartitionPlan(files=files, bins=bins, cutoff_bytes=lowered, promoted=promoted, kept=kept), candidates
+    return PartitionPlan(
+        files=files, bins=bins, cutoff_bytes=lowered, promoted=promoted, kept=kept
+    ), candidates
 
 
 def _tier_cutoff(now: PlanningFacts, candidates: Sequence[DataFile], cutoff: int) -> int:
@@ -138,13 +157,20 @@ def _tier_cutoff(now: PlanningFacts, candidates: Sequence[DataFile], cutoff: int
     power of two is less than half of `cutoff`: with more beside it, a large file would fit into no bin any more. Partitions keep their
     cut-off: one statement has one for all of them, and each would keep files.
     """
-    if now.snapshot.partition_columns or not candidates or candidates[-1].size_bytes < LEAST_KEPT_BYTES:
+    if (
+        now.snapshot.partition_columns
+        or not candidates
+        or candidates[-1].size_bytes < LEAST_KEPT_BYTES
+    ):
         return cutoff
     fresh = [file.size_bytes for file in candidates if is_fresh(file)]
     compacted = [file.size_bytes for file in candidates if not is_fresh(file)]
     lowered = LEAST_KEPT_BYTES
     while len(fresh) >= 2 and compacted and compacted[-1] >= lowered and 2 * lowered < cutoff:
-        if fresh[-1] < lowered and sum(fresh) + sum(size for size in compacted if size < lowered) < lowered:
+        if (
+            fresh[-1] < lowered
+            and sum(fresh) + sum(size for size in compacted if size < lowered) < lowered
+        ):
             return lowered
         lowered *= 2
     return cutoff
@@ -153,28 +179,45 @@ def _tier_cutoff(now: PlanningFacts, candidates: Sequence[DataFile], cutoff: int
 def _right_under(file: DataFile, now: PlanningFacts, target: int) -> int:
     """The smaller target that the file was compacted under and reached; 0: none."""
     under = now.write_history.targets.get(file.path, 0)
-    return under if file.deletion_vector is None and under < target and 4 * file.size_bytes >= 3 * under else 0
+    return (
+        under
+        if file.deletion_vector is None and under < target and 4 * file.size_bytes >= 3 * under
+        else 0
+    )
 
 
 def _candidates(files: Iterable[DataFile], cutoff: int, max_ratio: float) -> list[DataFile]:
-    return [file for file in files if file.size_bytes < cutoff or has_too_many_deleted_rows(file, max_ratio=max_ratio)]
+    return [
+        file
+        for file in files
+        if file.size_bytes < cutoff or has_too_many_deleted_rows(file, max_ratio=max_ratio)
+    ]
 
 
 def _gains(bin_: Bin, now: PlanningFacts, plan: PartitionPlan, target: int) -> list[DataFile]:
     """The files for whose sake the bin is rewritten, two at least: the fresh ones, or, in the second tier, those of the first if more."""
     fresh = [file for file in bin_.files if is_fresh(file)]
-    first_tier = [file for file in bin_.files if plan.promoted and 0 < _right_under(file, now, target) * _TIER <= target]
+    first_tier = [
+        file
+        for file in bin_.files
+        if plan.promoted and 0 < _right_under(file, now, target) * _TIER <= target
+    ]
     gains = max(fresh, first_tier, key=len)
     return gains if len(gains) >= 2 else []
 
 
 def _best_group(by_cutoff: Mapping[int, list[PartitionPlan]]) -> list[PartitionPlan]:
     """One statement has one cut-off, so the partitions of one go together: those with the most files to lose."""
-    groups = sorted(by_cutoff.values(), key=lambda plans: sum(plan.file_count - len(plan.bins) for plan in plans))
+    groups = sorted(
+        by_cutoff.values(),
+        key=lambda plans: sum(plan.file_count - len(plan.bins) for plan in plans),
+    )
     return groups[-1] if groups else []
 
 
-def _bounded(now: PlanningFacts, group: Sequence[PartitionPlan], *, target: int, file_count: int) -> Rewrite:
+def _bounded(
+    now: PlanningFacts, group: Sequence[PartitionPlan], *, target: int, file_count: int
+) -> Rewrite:
     """The rewrite of one run; the whole plan removes so many files."""
     chosen, ratio, least_left = within_bounds(now, group), now.policy.max_deleted_rows_ratio, 0
     if not chosen:
@@ -183,8 +226,14 @@ def _bounded(now: PlanningFacts, group: Sequence[PartitionPlan], *, target: int,
         # Without the large files of many deleted rows others may share a bin: as many files, and still not all of the work.
         chosen, least_left = (lowered,), int(lowered.bins != whole.bins)
     return Rewrite(
-        statement=Packing(smaller_than_bytes=chosen[0].cutoff_bytes, up_to_bytes=target, max_deleted_rows_ratio=ratio),
-        reason=Reason.SECOND_TIER if any(plan.promoted for plan in chosen) else Reason.MERGEABLE_FILES,
+        statement=Packing(
+            smaller_than_bytes=chosen[0].cutoff_bytes,
+            up_to_bytes=target,
+            max_deleted_rows_ratio=ratio,
+        ),
+        reason=Reason.SECOND_TIER
+        if any(plan.promoted for plan in chosen)
+        else Reason.MERGEABLE_FILES,
         bins=tuple(bin_ for plan in chosen for bin_ in plan.bins),
         files_left=max(least_left, file_count - sum(plan.file_count for plan in chosen)),
         kept=tuple(file for plan in chosen for file in plan.kept),
@@ -199,7 +248,14 @@ def _lowered(now: PlanningFacts, plan: PartitionPlan, target: int) -> tuple[Part
     worth it, the whole partition is taken. So is every file of the size at the cut: a statement tells files apart by nothing else.
     """
     files = _candidates(plan.files, plan.cutoff_bytes, max_ratio=1.0)
-    gains = next((found for bin_ in pack(files, up_to_bytes=target) if (found := _gains(bin_, now, plan, target))), None)
+    gains = next(
+        (
+            found
+            for bin_ in pack(files, up_to_bytes=target)
+            if (found := _gains(bin_, now, plan, target))
+        ),
+        None,
+    )
     if gains is None:
         return plan, now.policy.max_deleted_rows_ratio
     sums = list(accumulate(file.size_bytes for file in files))

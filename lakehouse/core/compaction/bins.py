@@ -11,7 +11,12 @@ from typing import ClassVar, assert_never
 from lakehouse.core.compaction.target_size import WriteHistory
 from lakehouse.core.costs.estimate import Rates
 from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.delta.partition_values import by_name, signs, type_of_typed_partition, typed_partition
+from lakehouse.core.delta.partition_values import (
+    by_name,
+    signs,
+    type_of_typed_partition,
+    typed_partition,
+)
 from lakehouse.core.delta.snapshot import DataFile, Snapshot, type_of_partition
 from lakehouse.core.reasons import Reason
 from lakehouse.core.units import HOUR_MS
@@ -132,7 +137,9 @@ def files_added(statement: type_of_statement, bins: Iterable[Bin]) -> int:
             assert_never(statement)
 
 
-def files_by_partition(snapshot: Snapshot) -> Mapping[type_of_typed_partition, tuple[DataFile, ...]]:
+def files_by_partition(
+    snapshot: Snapshot,
+) -> Mapping[type_of_typed_partition, tuple[DataFile, ...]]:
     """Live files by partition, ascending by size, in an order that no order of the log changes."""
     columns = by_name(snapshot.columns)
     spelled: defaultdict[type_of_partition, list[DataFile]] = defaultdict(list)
@@ -195,12 +202,22 @@ def last_write_ms(files: Sequence[DataFile], write_history: WriteHistory) -> int
 
 def is_warm(now: PlanningFacts, plan: PartitionPlan) -> bool:
     """Whether rows of the partition changed so lately that only cold ones may be rewritten."""
-    return now.policy.cold_hours > 0 and last_write_ms(plan.files, now.write_history) > now.now_ms - now.policy.cold_hours * HOUR_MS
+    return (
+        now.policy.cold_hours > 0
+        and last_write_ms(plan.files, now.write_history)
+        > now.now_ms - now.policy.cold_hours * HOUR_MS
+    )
 
 
-def partition_plans(now: PlanningFacts, bins_of: Callable[[tuple[DataFile, ...]], tuple[Bin, ...]]) -> tuple[list[PartitionPlan], int]:
+def partition_plans(
+    now: PlanningFacts, bins_of: Callable[[tuple[DataFile, ...]], tuple[Bin, ...]]
+) -> tuple[list[PartitionPlan], int]:
     """The plans of the partitions that have bins, and how many more are warm; `bins_of` gives the bins of a partition's files."""
-    plans = [PartitionPlan(files=files, bins=bins) for files in files_by_partition(now.snapshot).values() if (bins := bins_of(files))]
+    plans = [
+        PartitionPlan(files=files, bins=bins)
+        for files in files_by_partition(now.snapshot).values()
+        if (bins := bins_of(files))
+    ]
     cold = [plan for plan in plans if not is_warm(now, plan)]
     return cold, len(plans) - len(cold)
 
@@ -236,4 +253,6 @@ def in_order(now: PlanningFacts, plans: Iterable[PartitionPlan]) -> list[Partiti
     """The plans in the order in which runs take them."""
     if now.policy.cold_hours:
         return sorted(plans, key=lambda plan: last_write_ms(plan.files, now.write_history))
-    return sorted(plans, key=lambda plan: (len(plan.bins) - plan.file_count) / max(1, plan.size_bytes))
+    return sorted(
+        plans, key=lambda plan: (len(plan.bins) - plan.file_count) / max(1, plan.size_bytes)
+    )

@@ -38,33 +38,59 @@ class Loss:
     ended: CompactionTry
 
 
-def partitions_removed_from(snapshot: Snapshot, commits: Iterable[Commit]) -> frozenset[type_of_typed_partition]:
+def partitions_removed_from(
+    snapshot: Snapshot, commits: Iterable[Commit]
+) -> frozenset[type_of_typed_partition]:
     """The partitions of `snapshot` from which `commits`, made after it, took files, or put others with deletion vectors in their place."""
     columns = by_name(snapshot.columns)
     paths = {path for commit in commits if commit.changed_data for path in commit.removed_paths}
-    return frozenset(typed_partition(file.partition, columns) for file in snapshot.files if file.path in paths)
+    return frozenset(
+        typed_partition(file.partition, columns) for file in snapshot.files if file.path in paths
+    )
 
 
 def half_of(table: Table, loss: Loss) -> Table:
     """The table with its compaction bound to half of the bytes that it was to rewrite before the loss."""
-    return replace(table, compaction=replace(table.compaction, max_bytes_per_run=max(1, loss.planned_bytes // 2)))
+    return replace(
+        table,
+        compaction=replace(table.compaction, max_bytes_per_run=max(1, loss.planned_bytes // 2)),
+    )
 
 
 def without_partitions(
-    plan: CompactionPlan, snapshot: Snapshot, partitions: frozenset[type_of_typed_partition], *, rates: Rates
+    plan: CompactionPlan,
+    snapshot: Snapshot,
+    partitions: frozenset[type_of_typed_partition],
+    *,
+    rates: Rates,
 ) -> CompactionPlan:
     """The same plan without these partitions; it has no bins where nothing else is left, or the table has none."""
     columns = by_name(snapshot.columns)
-    kept = tuple(bin_ for bin_ in plan.bins if snapshot.partition_columns and typed_partition(bin_.partition, columns) not in partitions)
-    limited = tuple(each for each in plan.partitions or () if typed_partition(each, columns) not in partitions)
+    kept = tuple(
+        bin_
+        for bin_ in plan.bins
+        if snapshot.partition_columns and typed_partition(bin_.partition, columns) not in partitions
+    )
+    limited = tuple(
+        each for each in plan.partitions or () if typed_partition(each, columns) not in partitions
+    )
     smaller = replace(plan, bins=kept, partitions=limited or None)
     left = plan.files_removed - smaller.files_removed
-    sizes = {"files_removed": smaller.files_removed, "bytes_removed": smaller.bytes_removed, "files_added": smaller.files_added}
+    sizes = {
+        "files_removed": smaller.files_removed,
+        "bytes_removed": smaller.bytes_removed,
+        "files_added": smaller.files_added,
+    }
     return replace(
         smaller,
-        explanation=replace(plan.explanation, more=f"{plan.explanation.more}; {left} of these files are left to other writers"),
+        explanation=replace(
+            plan.explanation,
+            more=f"{plan.explanation.more}; {left} of these files are left to other writers",
+        ),
         files_left=plan.files_left + left,
-        estimate=estimate(rates, **sizes, on_s3=snapshot.on_s3, compared=smaller.verify == "content"),
+        estimate=estimate(
+            rates, **sizes, on_s3=snapshot.on_s3, compared=smaller.verify == "content"
+        ),
     )
 
 
@@ -78,11 +104,18 @@ def seconds_to_wait(history: Commits, *, now_ms: int, seconds: float) -> float:
     if len(foreign) < _LEAST:
         return 0.0
     # From each commit to the start of the next; none where two ran at the same time.
-    idle = [(later.committed_ms - earlier.committed_ms) / 1000 - _seconds(later) for earlier, later in pairwise(foreign)]
+    idle = [
+        (later.committed_ms - earlier.committed_ms) / 1000 - _seconds(later)
+        for earlier, later in pairwise(foreign)
+    ]
     idle_seconds = median(max(0.0, each) for each in idle)
     interval = median(map(_seconds, foreign)) + idle_seconds
     since_last = (now_ms - foreign[-1].committed_ms) / 1000
-    if seconds >= idle_seconds or since_last + seconds <= idle_seconds or since_last > _SILENT_AFTER * interval:
+    if (
+        seconds >= idle_seconds
+        or since_last + seconds <= idle_seconds
+        or since_last > _SILENT_AFTER * interval
+    ):
         return 0.0
     return min(_MOST_WAIT_SECONDS, 2 * interval)
 

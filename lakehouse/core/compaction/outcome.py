@@ -53,7 +53,9 @@ class CompactionOutcome:
     def entry(self) -> Entry | None:
         """This compaction in the account: its seconds until the commit, its money, its errors."""
         entries = self.account.entries if self.account else ()
-        return next((entry for entry in entries if entry.compaction.version == self.version_after), None)
+        return next(
+            (entry for entry in entries if entry.compaction.version == self.version_after), None
+        )
 
     @property
     def figures(self) -> tuple[Figure, ...]:
@@ -67,7 +69,9 @@ class CompactionOutcome:
             "seconds": entry.compaction.seconds if entry else None,
             "usd": None if entry is None or entry.usd is None else round(entry.usd, 9),
         }
-        return tuple(Figure(name, predicted, actual[name]) for name, predicted in self.plan.predicted.items())
+        return tuple(
+            Figure(name, predicted, actual[name]) for name, predicted in self.plan.predicted.items()
+        )
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -75,11 +79,26 @@ class CompactionOutcome:
         if self.version_after is None:
             return ()
         found = self.compared
-        way = "" if found is None else "each compared" if found.by == "content" else "counted in the log, with its statistics,"
-        verified = "" if found is None else f", {found.row_count:,} rows {way} in {self.seconds_verify:.1f} s"
+        way = (
+            ""
+            if found is None
+            else "each compared"
+            if found.by == "content"
+            else "counted in the log, with its statistics,"
+        )
+        verified = (
+            ""
+            if found is None
+            else f", {found.row_count:,} rows {way} in {self.seconds_verify:.1f} s"
+        )
         probed = (f"probe: {self.probe.sentence}",) if self.probe else ()
         seconds = f"OPTIMIZE {self.seconds_optimize:.1f} s{verified}"
-        return (f"predicted by {self.plan.estimate.basis}", seconds, *probed, *(self.account.sentences if self.account else ()))
+        return (
+            f"predicted by {self.plan.estimate.basis}",
+            seconds,
+            *probed,
+            *(self.account.sentences if self.account else ()),
+        )
 
     def as_json(self) -> dict[str, Any]:
         """The plan's shape, and the actual figures under the same names with the prefix `actual_`."""

@@ -5,12 +5,25 @@ from math import ceil
 from typing import Any, Literal, assert_never
 
 from lakehouse.core.compaction.bin_packing import plain_statement, plan_packing
-from lakehouse.core.compaction.bins import Bin, PlanningFacts, Rewrite, files_added, last_write_ms, type_of_statement
+from lakehouse.core.compaction.bins import (
+    Bin,
+    PlanningFacts,
+    Rewrite,
+    files_added,
+    last_write_ms,
+    type_of_statement,
+)
 from lakehouse.core.compaction.purge import plan_purge
 from lakehouse.core.compaction.target_size import target_in_force, write_history_of
 from lakehouse.core.compaction.zorder_and_clustering import plan_clustering, plan_zordering
 from lakehouse.core.costs.estimate import DEFAULT_RATES, Estimate, Rates, estimate, fit_rates
-from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, LiquidClustering, ZOrder, policy_for
+from lakehouse.core.declaration.compaction_policy import (
+    BinPacking,
+    Compaction,
+    LiquidClustering,
+    ZOrder,
+    policy_for,
+)
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.features import unknown_features
@@ -79,8 +92,14 @@ class CompactionPlan(Explained):
             "seconds": f"{self.estimate.comparison_seconds:.1f}",
             "usd": f"{self.estimate.comparison_usd:.6f}",
         }
-        by_the_log = Reason.ROWS_DECLARED if self.policy.verify == "rows" else Reason.TOO_LARGE_TO_COMPARE
-        return (Reason.CONTENT_COMPARED if self.verify == "content" else by_the_log).explain(**numbers).sentence
+        by_the_log = (
+            Reason.ROWS_DECLARED if self.policy.verify == "rows" else Reason.TOO_LARGE_TO_COMPARE
+        )
+        return (
+            (Reason.CONTENT_COMPARED if self.verify == "content" else by_the_log)
+            .explain(**numbers)
+            .sentence
+        )
 
     @property
     def predicted(self) -> dict[str, Any]:
@@ -121,51 +140,92 @@ def choose_comparison(policy: Compaction, bytes_removed: int) -> type_of_compari
     return policy.verify
 
 
-def plan_table(table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int) -> CompactionPlan:
+def plan_table(
+    table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int
+) -> CompactionPlan:
     """The compaction of a declared table, under the policy in force, priced by its own history; raises as `plan_compaction`."""
     policy = policy_for(table.layer, table.compaction)
-    return plan_compaction(snapshot, policy, rates=fit_rates(history, snapshot, prices=table.prices), now_ms=now_ms, history=history)
+    return plan_compaction(
+        snapshot,
+        policy,
+        rates=fit_rates(history, snapshot, prices=table.prices),
+        now_ms=now_ms,
+        history=history,
+    )
 
 
-def plan_or_refusal(table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int) -> CompactionPlan:
+def plan_or_refusal(
+    table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int
+) -> CompactionPlan:
     """As `plan_table`; a plan that is refused does nothing, and its sentence is the refusal."""
     try:
         return plan_table(table, snapshot, history, now_ms=now_ms)
     except Refused as refusal:
-        now = _situation(snapshot, policy_for(table.layer, table.compaction), rates=DEFAULT_RATES, now_ms=now_ms, history=history)
-        return _priced(now, Rewrite(statement=plain_statement(now), reason=Reason.PLAN_REFUSED, numbers={"why": str(refusal)}))
+        now = _situation(
+            snapshot,
+            policy_for(table.layer, table.compaction),
+            rates=DEFAULT_RATES,
+            now_ms=now_ms,
+            history=history,
+        )
+        return _priced(
+            now,
+            Rewrite(
+                statement=plain_statement(now),
+                reason=Reason.PLAN_REFUSED,
+                numbers={"why": str(refusal)},
+            ),
+        )
 
 
-def plan_once_cold(table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int) -> tuple[int, CompactionPlan] | None:
+def plan_once_cold(
+    table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int
+) -> tuple[int, CompactionPlan] | None:
     """The time at which all of a table will be cold if nobody writes, and the plan of that time; `None` where all of it is cold now."""
     cold_hours = policy_for(table.layer, table.compaction).cold_hours
     if not cold_hours:
         return None
     at_ms = last_write_ms(snapshot.files, write_history_of(history)) + ceil(cold_hours * HOUR_MS)
-    return None if at_ms <= now_ms else (at_ms, plan_or_refusal(table, snapshot, history, now_ms=at_ms))
+    return (
+        None
+        if at_ms <= now_ms
+        else (at_ms, plan_or_refusal(table, snapshot, history, now_ms=at_ms))
+    )
 
 
-def plan_compaction(snapshot: Snapshot, policy: Compaction, *, rates: Rates, now_ms: int, history: Commits) -> CompactionPlan:
+def plan_compaction(
+    snapshot: Snapshot, policy: Compaction, *, rates: Rates, now_ms: int, history: Commits
+) -> CompactionPlan:
     """The compaction of `snapshot` under `policy`, or a plan that does nothing and says why.
 
     Raises:
         Refused: the table has a feature that changes how OPTIMIZE selects files.
     """
     if unknown := unknown_features(snapshot.features):
-        raise Refused(f"plan of {snapshot.table}: table feature {unknown[0]} is not known here; accepted: tables without it")
+        raise Refused(
+            f"plan of {snapshot.table}: table feature {unknown[0]} is not known here; accepted: tables without it"
+        )
     now = _situation(snapshot, policy, rates=rates, now_ms=now_ms, history=history)
     return _priced(now, _rewrite(now))
 
 
-def _situation(snapshot: Snapshot, policy: Compaction, *, rates: Rates, now_ms: int, history: Commits) -> PlanningFacts:
+def _situation(
+    snapshot: Snapshot, policy: Compaction, *, rates: Rates, now_ms: int, history: Commits
+) -> PlanningFacts:
     write_history = write_history_of(history)
-    in_force = replace(policy, target_file_bytes=target_in_force(snapshot.size_bytes, policy, write_history))
-    return PlanningFacts(snapshot=snapshot, policy=in_force, rates=rates, write_history=write_history, now_ms=now_ms)
+    in_force = replace(
+        policy, target_file_bytes=target_in_force(snapshot.size_bytes, policy, write_history)
+    )
+    return PlanningFacts(
+        snapshot=snapshot, policy=in_force, rates=rates, write_history=write_history, now_ms=now_ms
+    )
 
 
 def _rewrite(now: PlanningFacts) -> Rewrite:
     snapshot, wanted = now.snapshot, now.policy.data_layout
-    packs_by_cube = "clustering" in snapshot.features and (snapshot.clustering_columns or isinstance(wanted, ZOrder))
+    packs_by_cube = "clustering" in snapshot.features and (
+        snapshot.clustering_columns or isinstance(wanted, ZOrder)
+    )
     if packs_by_cube and not isinstance(wanted, LiquidClustering):
         columns = ", ".join(snapshot.clustering_columns) or "nothing any more"
         raise Refused(
@@ -204,14 +264,18 @@ def _priced(now: PlanningFacts, found: Rewrite) -> CompactionPlan:
     left = f"; {found.files_left} more are left for the next run" if found.files_left else ""
     if found.kept:
         kept = f"{count_of(len(found.kept), 'compacted file')} ({size_text(sum(file.size_bytes for file in found.kept))})"
-        left += f", without {kept}{', each' if len(found.kept) > 1 else ','} larger than all of these"
+        left += (
+            f", without {kept}{', each' if len(found.kept) > 1 else ','} larger than all of these"
+        )
     return CompactionPlan(
         table=now.snapshot.table,
         version=now.snapshot.version,
         explanation=Explanation(found.reason, numbers, left),
         statement=found.statement,
         bins=found.bins,
-        partitions=tuple(partitions.values()) if now.snapshot.partition_columns and found.bins else None,
+        partitions=tuple(partitions.values())
+        if now.snapshot.partition_columns and found.bins
+        else None,
         policy=now.policy,
         estimate=estimate(now.rates, **sizes, on_s3=now.snapshot.on_s3, compared=compared),
         files_left=found.files_left,

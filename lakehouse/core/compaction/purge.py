@@ -10,7 +10,17 @@ from collections import Counter
 from functools import partial
 
 from lakehouse.core.compaction.bin_packing import keeps_cores_busy, plan_packing
-from lakehouse.core.compaction.bins import Bin, PlanningFacts, Purge, Rewrite, files_by_partition, is_fresh, one_run, pack, partition_plans
+from lakehouse.core.compaction.bins import (
+    Bin,
+    PlanningFacts,
+    Purge,
+    Rewrite,
+    files_by_partition,
+    is_fresh,
+    one_run,
+    pack,
+    partition_plans,
+)
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.reasons import Reason
 
@@ -19,13 +29,18 @@ def plan_purge(now: PlanningFacts) -> Rewrite | None:
     """The rewrite of all files with deleted rows; `None` where too few rows are deleted, or all of them in warm partitions."""
     # Files whose rows the log does not count make nothing due.
     known = [file for file in now.snapshot.files if file.row_count]
-    deleted, rows = sum(file.deleted_row_count for file in known), sum(file.row_count or 0 for file in known)
+    deleted, rows = (
+        sum(file.deleted_row_count for file in known),
+        sum(file.row_count or 0 for file in known),
+    )
     least_share = now.policy.purge_deleted_rows_share
     if not least_share or not deleted or deleted / rows < least_share:
         return None
     target = now.policy.target_file_bytes
     plans, _ = partition_plans(now, partial(_bins, target))
-    while any(len(bin_.files) > 1 for plan in plans for bin_ in plan.bins) and not keeps_cores_busy(now, plans):
+    while any(len(bin_.files) > 1 for plan in plans for bin_ in plan.bins) and not keeps_cores_busy(
+        now, plans
+    ):
         target //= 2
         plans, _ = partition_plans(now, partial(_bins, target))
     if not plans:
@@ -53,7 +68,9 @@ def may_hold_other_columns(snapshot: Snapshot) -> bool:
     if "changeDataFeed" in snapshot.features:
         return True
     given = snapshot.properties.get("delta.columnMapping.maxColumnId", "")
-    return given.isdigit() and int(given) > sum(1 + column.type.count(":") for column in snapshot.columns)
+    return given.isdigit() and int(given) > sum(
+        1 + column.type.count(":") for column in snapshot.columns
+    )
 
 
 def _bins(target: int, files: tuple[DataFile, ...]) -> tuple[Bin, ...]:
@@ -61,7 +78,9 @@ def _bins(target: int, files: tuple[DataFile, ...]) -> tuple[Bin, ...]:
 
 
 def _is_purged(file: DataFile) -> bool:
-    return file.deletion_vector is not None and (file.row_count is None or file.deleted_row_count > 0)
+    return file.deletion_vector is not None and (
+        file.row_count is None or file.deleted_row_count > 0
+    )
 
 
 def _small_files_left(now: PlanningFacts) -> int:
@@ -73,5 +92,9 @@ def _small_files_left(now: PlanningFacts) -> int:
         for file in files
         if file.size_bytes < limit and is_fresh(file) and not _is_purged(file)
     )
-    packed = [file for bin_ in plan_packing(now).bins for file in bin_.files if not _is_purged(file)]
-    return max(sum(count for count in fresh.values() if count >= 2), len(packed) if len(packed) >= 2 else 0)
+    packed = [
+        file for bin_ in plan_packing(now).bins for file in bin_.files if not _is_purged(file)
+    ]
+    return max(
+        sum(count for count in fresh.values() if count >= 2), len(packed) if len(packed) >= 2 else 0
+    )

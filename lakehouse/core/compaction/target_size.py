@@ -31,13 +31,19 @@ class WriteHistory:
     unchanged: bool = False
     targets: Mapping[str, int] = field(default_factory=dict[str, int])
     written_ms: Mapping[str, int] = field(default_factory=dict[str, int])
-    arranged: Mapping[str, tuple[tuple[str, ...], int]] = field(default_factory=dict[str, tuple[tuple[str, ...], int]])
+    arranged: Mapping[str, tuple[tuple[str, ...], int]] = field(
+        default_factory=dict[str, tuple[tuple[str, ...], int]]
+    )
     settled: tuple[str, ...] = ()
 
 
 def write_history_of(history: Commits | None) -> WriteHistory:
     """The earlier compactions and writes of a table; none of one that does not exist yet."""
-    targets, written_ms, arranged = dict[str, int](), dict[str, int](), dict[str, tuple[tuple[str, ...], int]]()
+    targets, written_ms, arranged = (
+        dict[str, int](),
+        dict[str, int](),
+        dict[str, tuple[tuple[str, ...], int]](),
+    )
     settled, last_target, unchanged = tuple[str, ...](), None, False
     for commit in history.commits if history else ():
         if commit.changed_data:
@@ -46,12 +52,22 @@ def write_history_of(history: Commits | None) -> WriteHistory:
         figures = _plan_in(commit)
         if columns := _arranged_by(commit):
             arranged.update(dict.fromkeys(commit.added_paths, (columns, commit.version)))
-            settled = columns if figures.get("files_left") == 0 else settled if settled == columns else ()
+            settled = (
+                columns if figures.get("files_left") == 0 else settled if settled == columns else ()
+            )
         if isinstance(target := figures.get("target_file_bytes"), int) and target > 0:
             targets.update(dict.fromkeys(commit.added_paths, target))
-            last_target, unchanged = target, history is not None and history.data_changed_after(commit.version) is False
+            last_target, unchanged = (
+                target,
+                history is not None and history.data_changed_after(commit.version) is False,
+            )
     return WriteHistory(
-        last_target=last_target, unchanged=unchanged, targets=targets, written_ms=written_ms, arranged=arranged, settled=settled
+        last_target=last_target,
+        unchanged=unchanged,
+        targets=targets,
+        written_ms=written_ms,
+        arranged=arranged,
+        settled=settled,
     )
 
 
@@ -78,7 +94,11 @@ def target_in_force(size_bytes: int, policy: Compaction, write_history: WriteHis
     settled = write_history.last_target if write_history.unchanged else None
     if not policy.target_file_bytes:
         return settled or choose_target(size_bytes, last=write_history.last_target)
-    return min(policy.target_file_bytes, settled) if settled and policy.scan_cores > 1 else policy.target_file_bytes
+    return (
+        min(policy.target_file_bytes, settled)
+        if settled and policy.scan_cores > 1
+        else policy.target_file_bytes
+    )
 
 
 def _fitting(size_bytes: int) -> int:

@@ -53,18 +53,26 @@ def plan_zordering(now: PlanningFacts, wanted: ZOrder) -> Rewrite:
 
     def bins_of(files: tuple[DataFile, ...]) -> tuple[Bin, ...]:
         moved = [file for file in files if file.path in changed_paths]
-        return pack(files, up_to_bytes=_bytes(files), least_files=1) if _pays_off(now, moved, files) else ()
+        return (
+            pack(files, up_to_bytes=_bytes(files), least_files=1)
+            if _pays_off(now, moved, files)
+            else ()
+        )
 
     plans, warm = partition_plans(now, bins_of)
     statement = ZOrdering(columns=wanted.columns, up_to_bytes=now.policy.target_file_bytes)
-    while statement.up_to_bytes > 1 and not keeps_cores_busy(now, plans, added=partial(files_added, statement)):
+    while statement.up_to_bytes > 1 and not keeps_cores_busy(
+        now, plans, added=partial(files_added, statement)
+    ):
         statement = replace(statement, up_to_bytes=statement.up_to_bytes // 2)
     numbers = _numbers(now, wanted.columns, changed)
     if not plans:
         reason = Reason.ALL_WARM if warm else Reason.IN_ORDER
         return Rewrite(statement=statement, reason=reason, numbers={**numbers, "warm": warm})
     bins, left = one_run(now, plans)
-    return Rewrite(statement=statement, reason=Reason.OUT_OF_ORDER, bins=bins, files_left=left, numbers=numbers)
+    return Rewrite(
+        statement=statement, reason=Reason.OUT_OF_ORDER, bins=bins, files_left=left, numbers=numbers
+    )
 
 
 def plan_clustering(now: PlanningFacts, wanted: LiquidClustering) -> Rewrite:
@@ -78,10 +86,16 @@ def plan_clustering(now: PlanningFacts, wanted: LiquidClustering) -> Rewrite:
     """
     snapshot = now.snapshot
     if snapshot.partition_columns:
-        raise Refused(f"plan of {snapshot.table}: LiquidClustering, and it has partitions; accepted: ZOrder, or a table without partitions")
+        raise Refused(
+            f"plan of {snapshot.table}: LiquidClustering, and it has partitions; accepted: ZOrder, or a table without partitions"
+        )
     statement = Clustering(columns=wanted.columns, up_to_bytes=now.policy.target_file_bytes)
-    if [name.lower() for name in snapshot.clustering_columns] != [name.lower() for name in wanted.columns]:
-        numbers = _numbers(now, wanted.columns, []) | {"declared": ", ".join(snapshot.clustering_columns) or "nothing"}
+    if [name.lower() for name in snapshot.clustering_columns] != [
+        name.lower() for name in wanted.columns
+    ]:
+        numbers = _numbers(now, wanted.columns, []) | {
+            "declared": ", ".join(snapshot.clustering_columns) or "nothing"
+        }
         return Rewrite(statement=statement, reason=Reason.NOT_CLUSTERED_YET, numbers=numbers)
     loose, cubed, unknown = _by_cube(now)
     candidates = [*loose, *cubed]
@@ -110,8 +124,12 @@ def _check_columns(snapshot: Snapshot, columns: Sequence[str]) -> None:
             why = "has no statistics, so that no order could ever skip a file"
         else:
             continue
-        accepted = ", ".join(column.name for column in snapshot.columns if column.name.lower() in indexed)
-        raise Refused(f"plan of {snapshot.table}: ZOrder.columns holds {name!r}, which {why}; accepted: {accepted}")
+        accepted = ", ".join(
+            column.name for column in snapshot.columns if column.name.lower() in indexed
+        )
+        raise Refused(
+            f"plan of {snapshot.table}: ZOrder.columns holds {name!r}, which {why}; accepted: {accepted}"
+        )
 
 
 def _columns_with_statistics(snapshot: Snapshot) -> list[str]:
@@ -121,9 +139,18 @@ def _columns_with_statistics(snapshot: Snapshot) -> list[str]:
         named = {name.strip().strip("`").lower() for name in chosen.split(",")}
         return [column.name for column in data if column.name.lower() in named]
     limit = int(snapshot.properties.get("delta.dataSkippingNumIndexedCols", _INDEXED_COLUMNS))
-    counts = [max(1, each.type.count(":") - each.type.count(":struct<")) if each.type.startswith("struct<") else 1 for each in data]
+    counts = [
+        max(1, each.type.count(":") - each.type.count(":struct<"))
+        if each.type.startswith("struct<")
+        else 1
+        for each in data
+    ]
     leaves_before = accumulate(counts, initial=0)
-    return [column.name for column, before in zip(data, leaves_before, strict=False) if limit < 0 or before < limit]
+    return [
+        column.name
+        for column, before in zip(data, leaves_before, strict=False)
+        if limit < 0 or before < limit
+    ]
 
 
 def _pays_off(now: PlanningFacts, changed: Sequence[DataFile], among: Sequence[DataFile]) -> bool:
@@ -137,7 +164,11 @@ def _is_in_order(file: DataFile, now: PlanningFacts, columns: tuple[str, ...]) -
         return False
     if (arranged := now.write_history.arranged.get(file.path)) is not None:
         return arranged[0] == columns
-    return not file.compacted and file.path not in now.write_history.written_ms and now.write_history.settled == columns
+    return (
+        not file.compacted
+        and file.path not in now.write_history.written_ms
+        and now.write_history.settled == columns
+    )
 
 
 def _by_cube(now: PlanningFacts) -> tuple[list[DataFile], list[DataFile], bool]:
@@ -163,7 +194,9 @@ def _by_cube(now: PlanningFacts) -> tuple[list[DataFile], list[DataFile], bool]:
     return loose, [file for _, file in open_cubes], unknown
 
 
-def _numbers(now: PlanningFacts, columns: Sequence[str], changed: Sequence[DataFile]) -> dict[str, object]:
+def _numbers(
+    now: PlanningFacts, columns: Sequence[str], changed: Sequence[DataFile]
+) -> dict[str, object]:
     return {
         "columns": ", ".join(columns),
         "changed": len(changed),

@@ -102,15 +102,31 @@ class Estimate:
     def as_json(self) -> dict[str, Any]:
         """The documented shape, for `lakehouse plan --json` and the commit's userMetadata."""
         told = asdict(self)
-        digits = {"seconds": 3, "vcpu_hours": 9, "usd": 9, "spread_share": 4, "comparison_seconds": 3, "comparison_usd": 9}
-        return told | {name: round(told[name], count) for name, count in digits.items() if told[name] is not None}
+        digits = {
+            "seconds": 3,
+            "vcpu_hours": 9,
+            "usd": 9,
+            "spread_share": 4,
+            "comparison_seconds": 3,
+            "comparison_usd": 9,
+        }
+        return told | {
+            name: round(told[name], count)
+            for name, count in digits.items()
+            if told[name] is not None
+        }
 
 
 def fit_rates(history: Commits, snapshot: Snapshot, *, prices: Prices = DEFAULT_PRICES) -> Rates:
     """The rates of the compactions that `history` holds, newer ones weighing more; where it holds none, the defaults for the `snapshot`."""
     logged = history.compactions()
     per_byte = _seconds_per_byte(snapshot)
-    defaults = replace(DEFAULT_RATES, seconds_per_byte=per_byte, written_share=_written_share(logged), prices=prices)
+    defaults = replace(
+        DEFAULT_RATES,
+        seconds_per_byte=per_byte,
+        written_share=_written_share(logged),
+        prices=prices,
+    )
     timed = [run for run in logged if run.seconds is not None and run.files_removed][-_RUNS:]
     if not timed:
         return defaults
@@ -118,25 +134,45 @@ def fit_rates(history: Commits, snapshot: Snapshot, *, prices: Prices = DEFAULT_
     rows = [_features(run.files_added, run.files_removed, run.bytes_removed) for run in timed]
     weights = [0.5 ** (age / _HALF_LIFE_RUNS) for age in reversed(range(len(timed)))]
     # The slowness of this machine against the defaults; with few runs, part of the way there.
-    ratios = [log(was / _dot(_rates_of(defaults), row)) for row, was in zip(rows, seconds, strict=True)]
+    ratios = [
+        log(was / _dot(_rates_of(defaults), row)) for row, was in zip(rows, seconds, strict=True)
+    ]
     factor = exp(_weighted_median(ratios, weights) * len(timed) / (len(timed) + 2))
-    fixed, per_added, per_file, per_byte = _fit(rows, seconds, weights, [rate * factor for rate in _rates_of(defaults)])
-    fitted = replace(defaults, seconds_fixed=fixed, seconds_per_file_added=per_added, seconds_per_file=per_file, seconds_per_byte=per_byte)
-    errors = [abs(_dot(_rates_of(fitted), row) / was - 1) for row, was in zip(rows, seconds, strict=True)]
+    fixed, per_added, per_file, per_byte = _fit(
+        rows, seconds, weights, [rate * factor for rate in _rates_of(defaults)]
+    )
+    fitted = replace(
+        defaults,
+        seconds_fixed=fixed,
+        seconds_per_file_added=per_added,
+        seconds_per_file=per_file,
+        seconds_per_byte=per_byte,
+    )
+    errors = [
+        abs(_dot(_rates_of(fitted), row) / was - 1) for row, was in zip(rows, seconds, strict=True)
+    ]
     # A fit knows its own runs better than the next one: with four rates out of n runs, by about 4 / n.
     spread = _weighted_median(errors, weights) * (len(timed) + 4) / len(timed)
     return replace(fitted, run_count=len(timed), spread_share=spread, source="history")
 
 
 def estimate(
-    rates: Rates, *, files_removed: int, bytes_removed: int, files_added: int = 1, on_s3: bool = False, compared: bool = True
+    rates: Rates,
+    *,
+    files_removed: int,
+    bytes_removed: int,
+    files_added: int = 1,
+    on_s3: bool = False,
+    compared: bool = True,
 ) -> Estimate:
     """The cost of merging so many files and bytes; nothing for nothing.
 
     Requests are counted, and priced, only `on_s3`; those of the comparison of every row only where that is `compared`.
     """
     run = files_removed > 0
-    seconds = _dot(_rates_of(rates), _features(files_added, files_removed, bytes_removed)) if run else 0.0
+    seconds = (
+        _dot(_rates_of(rates), _features(files_added, files_removed, bytes_removed)) if run else 0.0
+    )
     bytes_written = round(bytes_removed * rates.written_share)
     sizes = (files_removed, files_added, bytes_removed, bytes_written)
     gets, puts = requests(*sizes, compared=compared) if run and on_s3 else (0, 0)
@@ -164,12 +200,23 @@ def price(prices: Prices, *, seconds: float, get_requests: int = 0, put_requests
     return seconds * prices.vcpus / 3600 * prices.usd_per_vcpu_hour + requests / 1000
 
 
-def usd_per_opening(prices: Prices, *, on_s3: bool, opening_seconds: float = SECONDS_PER_OPENING) -> float:
+def usd_per_opening(
+    prices: Prices, *, on_s3: bool, opening_seconds: float = SECONDS_PER_OPENING
+) -> float:
     """The cost of opening one file: its seconds at the price that a compaction's seconds have, and on S3 its requests."""
-    return price(prices, seconds=opening_seconds, get_requests=_REQUESTS_PER_OPENING if on_s3 else 0)
+    return price(
+        prices, seconds=opening_seconds, get_requests=_REQUESTS_PER_OPENING if on_s3 else 0
+    )
 
 
-def requests(files_removed: int, files_added: int, bytes_read: int, bytes_written: int, *, compared: bool = True) -> tuple[int, int]:
+def requests(
+    files_removed: int,
+    files_added: int,
+    bytes_read: int,
+    bytes_written: int,
+    *,
+    compared: bool = True,
+) -> tuple[int, int]:
     """GET and PUT requests of a compaction, and of the comparison of every row where that is `compared`."""
     gets = _gets_of(files_removed, bytes_read)
     if compared:
@@ -188,7 +235,12 @@ def _features(files_added: int, files_removed: int, bytes_removed: int) -> Seque
 
 
 def _rates_of(rates: Rates) -> Sequence[float]:
-    return (rates.seconds_fixed, rates.seconds_per_file_added, rates.seconds_per_file, rates.seconds_per_byte)
+    return (
+        rates.seconds_fixed,
+        rates.seconds_per_file_added,
+        rates.seconds_per_file,
+        rates.seconds_per_byte,
+    )
 
 
 def _dot(rates: Sequence[float], row: Sequence[float]) -> float:
@@ -202,11 +254,19 @@ def _seconds_per_byte(snapshot: Snapshot) -> float:
     """
     files = [file for file in snapshot.files if not file.compacted] or snapshot.files
     files = Random(0).sample(files, min(len(files), _SAMPLED_FILES))
-    rows_per_byte = [file.row_count / file.size_bytes for file in files if file.row_count is not None and file.size_bytes]
+    rows_per_byte = [
+        file.row_count / file.size_bytes
+        for file in files
+        if file.row_count is not None and file.size_bytes
+    ]
     if not rows_per_byte:
         return DEFAULT_RATES.seconds_per_byte
-    types = [column.type for column in snapshot.columns if column.name not in snapshot.partition_columns]
-    return SECONDS_PER_STORED_BYTE + SECONDS_PER_VALUE * sum(map(_value_count, types)) * median(rows_per_byte)
+    types = [
+        column.type for column in snapshot.columns if column.name not in snapshot.partition_columns
+    ]
+    return SECONDS_PER_STORED_BYTE + SECONDS_PER_VALUE * sum(map(_value_count, types)) * median(
+        rows_per_byte
+    )
 
 
 def _value_count(type_: str) -> int:
@@ -214,7 +274,12 @@ def _value_count(type_: str) -> int:
     return sum(map(_value_count, struct_types(type_).values())) or 1
 
 
-def _fit(rows: Sequence[Sequence[float]], seconds: Sequence[float], weights: Sequence[float], start: Sequence[float]) -> Sequence[float]:
+def _fit(
+    rows: Sequence[Sequence[float]],
+    seconds: Sequence[float],
+    weights: Sequence[float],
+    start: Sequence[float],
+) -> Sequence[float]:
     """Rates that make the relative errors small, none below zero; see the module's step 2."""
     shares = [[value / was for value in row] for row, was in zip(rows, seconds, strict=True)]
     means = [sum(row[place] for row in shares) / len(shares) for place in range(len(start))]
@@ -222,24 +287,38 @@ def _fit(rows: Sequence[Sequence[float]], seconds: Sequence[float], weights: Seq
     for _ in range(_ROUNDS if len(rows) >= _LEAST_RUNS else 0):
         errors = [abs(_dot(rates, row) - 1) for row in shares]
         most = _FORGIVEN * max(1.4826 * _weighted_median(errors, weights), 0.02)
-        trust = [weight * (most / max(most, error)) ** 2 for weight, error in zip(weights, errors, strict=True)]
+        trust = [
+            weight * (most / max(most, error)) ** 2
+            for weight, error in zip(weights, errors, strict=True)
+        ]
         rates = _descend(shares, trust, [_PULL * mean * mean for mean in means], start, rates)
     return rates
 
 
 def _descend(
-    shares: Sequence[Sequence[float]], weights: Sequence[float], pull: Sequence[float], start: Sequence[float], rates: Sequence[float]
+    shares: Sequence[Sequence[float]],
+    weights: Sequence[float],
+    pull: Sequence[float],
+    start: Sequence[float],
+    rates: Sequence[float],
 ) -> list[float]:
     """Least squares of `shares . rates = 1` with a pull to `start`, by going down one rate after the other, never below zero."""
     every, weighted = range(len(start)), list(zip(weights, shares, strict=True))
-    products = [[sum(weight * row[one] * row[other] for weight, row in weighted) for other in every] for one in every]
+    products = [
+        [sum(weight * row[one] * row[other] for weight, row in weighted) for other in every]
+        for one in every
+    ]
     wanted = [sum(weight * row[place] for weight, row in weighted) for place in every]
     found = list(rates)
     for _ in range(_SWEEPS):
         for place in every:
             others = sum(products[place][other] * found[other] for other in every if other != place)
             below = products[place][place] + pull[place]
-            found[place] = max(0.0, (wanted[place] - others + pull[place] * start[place]) / below) if below else start[place]
+            found[place] = (
+                max(0.0, (wanted[place] - others + pull[place] * start[place]) / below)
+                if below
+                else start[place]
+            )
     return found
 
 

@@ -20,20 +20,35 @@ class Figure:
     @property
     def error(self) -> float | None:
         """The error of the prediction, as a share of the actual figure; `None` where either is unknown, or the actual one is 0."""
-        return None if self.predicted is None or self.actual is None else share_off(abs(self.predicted - self.actual), self.actual)
+        return (
+            None
+            if self.predicted is None or self.actual is None
+            else share_off(abs(self.predicted - self.actual), self.actual)
+        )
 
     @property
     def cells(self) -> tuple[str, str, str, str]:
         """A row under `FIGURE_HEADS`."""
         error = "-" if self.error is None else f"{self.error:.1%}"
-        return (self.name.replace("_", " ").replace("usd", "USD"), self._text(self.predicted), self._text(self.actual), error)
+        return (
+            self.name.replace("_", " ").replace("usd", "USD"),
+            self._text(self.predicted),
+            self._text(self.actual),
+            error,
+        )
 
     def _text(self, number: float | None) -> str:
         if number is None:
             return "-"
         if "bytes" in self.name:
             return size_text(int(number))
-        return f"{number:.2f}" if self.name == "seconds" else f"{number:.6f}" if self.name == "usd" else f"{number:,}"
+        return (
+            f"{number:.2f}"
+            if self.name == "seconds"
+            else f"{number:.6f}"
+            if self.name == "usd"
+            else f"{number:,}"
+        )
 
 
 def share_off(off: float, actual: float) -> float | None:
@@ -44,11 +59,18 @@ def share_off(off: float, actual: float) -> float | None:
 def figures_as_json(figures: Iterable[Figure]) -> dict[str, dict[str, float | None]]:
     """The documented shape: by name."""
     return {
-        each.name: {"predicted": each.predicted, "actual": each.actual, "error": None if each.error is None else round(each.error, 4)}
+        each.name: {
+            "predicted": each.predicted,
+            "actual": each.actual,
+            "error": None if each.error is None else round(each.error, 4),
+        }
         for each in figures
     }
 
 
 def figures_in(document: Mapping[str, Any]) -> list[Figure]:
     """The figures of an outcome's document; none where it has none."""
-    return [Figure(name, told["predicted"], told["actual"]) for name, told in document.get("figures", {}).items()]
+    return [
+        Figure(name, told["predicted"], told["actual"])
+        for name, told in document.get("figures", {}).items()
+    ]

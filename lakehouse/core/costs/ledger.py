@@ -62,7 +62,9 @@ class Account:
         """The account in a few lines."""
         means, runs = self.mean_errors, min(len(self.entries), _MEAN_OF)
         off = f"files {_share(means['files'])}, bytes added {_share(means['bytes'])}, seconds {_share(means['seconds'])}"
-        errors = f"{count_of(len(self.entries), 'compaction')}; mean error of the newest {runs}: {off}"
+        errors = (
+            f"{count_of(len(self.entries), 'compaction')}; mean error of the newest {runs}: {off}"
+        )
         rewritten = f"{size_text(self.bytes_rewritten)} rewritten for {size_text(self.bytes_ingested)} ingested"
         ratio = "unknown" if self.write_amplification is None else f"{self.write_amplification:.2f}"
         amplification = f"write amplification {ratio}: {rewritten}"
@@ -85,21 +87,33 @@ class Account:
         }
 
 
-def account_for(history: Commits, wasted: Sequence[CompactionTry] = (), *, prices: Prices = DEFAULT_PRICES, on_s3: bool = False) -> Account:
+def account_for(
+    history: Commits,
+    wasted: Sequence[CompactionTry] = (),
+    *,
+    prices: Prices = DEFAULT_PRICES,
+    on_s3: bool = False,
+) -> Account:
     """The account of a table from its commits, and from the recorded runs that came to nothing; requests cost something `on_s3`."""
     entries: list[Entry] = []
     for compaction in history.compactions():
         errors = _errors(compaction)
         latest = [*(entry.errors for entry in entries[1 - _MEAN_OF :]), errors]
         usd = _usd(compaction, prices, on_s3=on_s3)
-        entries.append(Entry(compaction=compaction, errors=errors, mean_errors=_means(latest), usd=usd))
+        entries.append(
+            Entry(compaction=compaction, errors=errors, mean_errors=_means(latest), usd=usd)
+        )
     return Account(
         table=history.table,
         first_version=history.commits[0].version if history.commits else 0,
         entries=tuple(entries),
         bytes_ingested=sum(commit.added_bytes for commit in history.commits if commit.changed_data),
         # A commit that only adds the same files anew, as a backfill of row ids does, rewrites no byte of a file.
-        bytes_rewritten=sum(commit.added_bytes for commit in history.commits if not commit.changed_data and commit.removed_paths),
+        bytes_rewritten=sum(
+            commit.added_bytes
+            for commit in history.commits
+            if not commit.changed_data and commit.removed_paths
+        ),
         wasted_runs=len(wasted),
         wasted_seconds=sum(each.seconds for each in wasted),
         wasted_bytes=sum(each.bytes_rewritten for each in wasted),
@@ -124,7 +138,9 @@ def _errors(run: LoggedCompaction) -> type_of_errors:
     told = run.predicted
     if told is None:
         return NO_ERRORS
-    files_off = abs(told.files_removed - run.files_removed) + abs(told.files_added - run.files_added)
+    files_off = abs(told.files_removed - run.files_removed) + abs(
+        told.files_added - run.files_added
+    )
     return {
         "files": share_off(files_off, run.files_removed + run.files_added),
         "bytes": Figure("bytes", told.bytes_added, run.bytes_added).error,
@@ -133,7 +149,9 @@ def _errors(run: LoggedCompaction) -> type_of_errors:
 
 
 def _means(errors: Sequence[type_of_errors]) -> type_of_errors:
-    known = {name: [share for each in errors if (share := each[name]) is not None] for name in NO_ERRORS}
+    known = {
+        name: [share for each in errors if (share := each[name]) is not None] for name in NO_ERRORS
+    }
     return {name: fmean(shares) if shares else None for name, shares in known.items()}
 
 

@@ -101,14 +101,20 @@ class Benefit(Explained):
 
 def probe_from(document: dict[str, Any]) -> Probe:
     """A probe as the journal holds it; KeyError or TypeError where it is none."""
-    known: dict[str, Any] = {each.name: document[each.name] for each in fields(Probe) if each.name in document}
+    known: dict[str, Any] = {
+        each.name: document[each.name] for each in fields(Probe) if each.name in document
+    }
     known.update(before=tuple(known["before"]), after=tuple(known["after"]))
     return Probe(**known)
 
 
 def gain_of(before: Sequence[float], after: Sequence[float]) -> Gain | None:
     """The gain by pairs of scans; `None` (unknown) by fewer than two pairs."""
-    ratios = [log(second / first) for first, second in zip(before, after, strict=True) if first > 0 and second > 0]
+    ratios = [
+        log(second / first)
+        for first, second in zip(before, after, strict=True)
+        if first > 0 and second > 0
+    ]
     if len(ratios) < 2:
         return None
     middle = fmean(ratios)
@@ -116,13 +122,17 @@ def gain_of(before: Sequence[float], after: Sequence[float]) -> Gain | None:
     return Gain(share=1 - exp(middle), low=1 - exp(middle + half), high=1 - exp(middle - half))
 
 
-def probe_budget_seconds(account: Account, compaction_seconds: float, probes: Sequence[Probe]) -> float:
+def probe_budget_seconds(
+    account: Account, compaction_seconds: float, probes: Sequence[Probe]
+) -> float:
     """The seconds for which the newest compaction of `account`, which took `compaction_seconds`, may be probed: 0 is not at all.
 
     Every tenth of ours is probed, for a tenth of the seconds of the ten. Where compaction does not pay, each one is: they are rare
     then, and each may turn the verdict. None is after a probe that said nothing: its scan may be what kills the server.
     """
-    if _since_last_probe(account, probes) >= PROBE_EVERY or (_told(probes[-1:]) and assess_benefit(probes).verdict == "does not pay"):
+    if _since_last_probe(account, probes) >= PROBE_EVERY or (
+        _told(probes[-1:]) and assess_benefit(probes).verdict == "does not pay"
+    ):
         return PROBE_EVERY * PROBE_SHARE * compaction_seconds
     return 0.0
 
@@ -139,17 +149,32 @@ def measure_opening(probes: Sequence[Probe]) -> float:
 def assess_benefit(probes: Sequence[Probe]) -> Benefit:
     """Whether compaction pays, by the newest probes; `probes` come oldest first."""
     newest = _told(probes)[-_PROBES:]
-    gain = gain_of([seconds for probe in newest for seconds in probe.before], [seconds for probe in newest for seconds in probe.after])
+    gain = gain_of(
+        [seconds for probe in newest for seconds in probe.before],
+        [seconds for probe in newest for seconds in probe.after],
+    )
     if gain is None:
-        return Benefit(verdict="not known", explanation=Reason.NOT_PROBED.explain(probes=len(newest), every=PROBE_EVERY))
+        return Benefit(
+            verdict="not known",
+            explanation=Reason.NOT_PROBED.explain(probes=len(newest), every=PROBE_EVERY),
+        )
     if gain.low > 0 and gain.share >= _LEAST_GAIN:
         verdict, reason = "pays", Reason.PROBES_PAY
     elif gain.high < _LEAST_GAIN and len(newest) >= _LEAST_PROBES:
         verdict, reason = "does not pay", Reason.PROBES_DO_NOT_PAY
     else:
         verdict, reason = "not known", Reason.PROBES_UNDECIDED
-    shares = {"gained": f"{gain.share:.1%}", "low": f"{gain.low:.1%}", "high": f"{gain.high:.1%}", "least": f"{_LEAST_GAIN:.0%}"}
-    return Benefit(verdict=verdict, explanation=reason.explain(probes=len(newest), wanted=_LEAST_PROBES, **shares), gain=gain)
+    shares = {
+        "gained": f"{gain.share:.1%}",
+        "low": f"{gain.low:.1%}",
+        "high": f"{gain.high:.1%}",
+        "least": f"{_LEAST_GAIN:.0%}",
+    }
+    return Benefit(
+        verdict=verdict,
+        explanation=reason.explain(probes=len(newest), wanted=_LEAST_PROBES, **shares),
+        gain=gain,
+    )
 
 
 def backoff_until_ms(probes: Sequence[Probe]) -> int | None:
@@ -158,7 +183,10 @@ def backoff_until_ms(probes: Sequence[Probe]) -> int | None:
     Six hours after the probe that turned the verdict, twice as long after each further one that leaves it, a week at most.
     """
     told, useless = _told(probes), 0
-    while useless < len(told) and assess_benefit(told[: len(told) - useless]).verdict == "does not pay":
+    while (
+        useless < len(told)
+        and assess_benefit(told[: len(told) - useless]).verdict == "does not pay"
+    ):
         useless += 1
     hours = min(_FIRST_HOURS * 2 ** min(useless - 1, 10), _MOST_HOURS)
     return told[-1].measured_ms + hours * HOUR_MS if useless else None
@@ -166,7 +194,11 @@ def backoff_until_ms(probes: Sequence[Probe]) -> int | None:
 
 def explain_backoff(until_ms: int, why: str, now_ms: int) -> Explanation | None:
     """Why the table is left alone until `until_ms`; `None` where that time has come."""
-    return Reason.BACKED_OFF.explain(hours=f"{(until_ms - now_ms) / HOUR_MS:.1f}", why=why) if now_ms < until_ms else None
+    return (
+        Reason.BACKED_OFF.explain(hours=f"{(until_ms - now_ms) / HOUR_MS:.1f}", why=why)
+        if now_ms < until_ms
+        else None
+    )
 
 
 def _told(probes: Sequence[Probe]) -> list[Probe]:
@@ -175,13 +207,23 @@ def _told(probes: Sequence[Probe]) -> list[Probe]:
 
 def _since_last_probe(account: Account, probes: Sequence[Probe]) -> float:
     """Our compactions since the last probe; where the log does not go back to it, their number by their mean distance in the log."""
-    ours = [entry.compaction.version for entry in account.entries if entry.compaction.predicted is not None]
+    ours = [
+        entry.compaction.version
+        for entry in account.entries
+        if entry.compaction.predicted is not None
+    ]
     if not ours:
         return 0
     newest = ours[-1]
     # A table that was made anew counts its versions anew; the probes of the old one lie ahead of it.
-    probed = max((probe.version_after for probe in probes if probe.version_after < newest), default=-1)
+    probed = max(
+        (probe.version_after for probe in probes if probe.version_after < newest), default=-1
+    )
     if probed >= account.first_version - 1:
         return sum(version > probed for version in ours)
-    distance = (newest - ours[0]) / (len(ours) - 1) if len(ours) > 1 else newest - account.first_version + 1
+    distance = (
+        (newest - ours[0]) / (len(ours) - 1)
+        if len(ours) > 1
+        else newest - account.first_version + 1
+    )
     return (newest - probed) / distance

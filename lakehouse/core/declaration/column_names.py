@@ -51,14 +51,20 @@ def struct_types(type_: str) -> dict[str, str]:
 def check_columns(what: str, names: Sequence[str], *, among: Sequence[str] | None = None) -> None:
     """Refuse a lone string, an empty name, the same column twice (Spark knows no upper and lower case), or one that is not `among` them."""
     if isinstance(names, str):
-        raise Refused(f"{what} is {names!r}, which is one string; accepted: a tuple of names, like ({names!r},)")
+        raise Refused(
+            f"{what} is {names!r}, which is one string; accepted: a tuple of names, like ({names!r},)"
+        )
     seen: set[str] = set()
     for name in names:
         if not name.strip():
             raise Refused(f"{what} holds the empty name {name!r}; accepted: names of columns")
         if name.lower() in seen:
-            raise Refused(f"{what} holds {name!r} twice; accepted: each column once, upper and lower case being the same")
+            raise Refused(
+                f"{what} holds {name!r} twice; accepted: each column once, upper and lower case being the same"
+            )
         seen.add(name.lower())
         if among is not None and name not in among:
             near = nearest_words(name, among, most=1)
-            raise Refused(f"{what} holds {name!r}; accepted: {f'did you mean {near[0]!r}?' if near else ', '.join(among)}")
+            raise Refused(
+                f"{what} holds {name!r}; accepted: {f'did you mean {near[0]!r}?' if near else ', '.join(among)}"
+            )

@@ -4,7 +4,18 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from lakehouse.core.declaration.column_names import check_columns
-from lakehouse.core.declaration.knobs import AMOUNT, SHARE, SHARE_OR_OFF, check_knobs, instance_of, knob, one_of, or_none, tuple_of, whole
+from lakehouse.core.declaration.knobs import (
+    AMOUNT,
+    SHARE,
+    SHARE_OR_OFF,
+    check_knobs,
+    instance_of,
+    knob,
+    one_of,
+    or_none,
+    tuple_of,
+    whole,
+)
 from lakehouse.core.declaration.strategies import BySensor, type_of_strategy
 from lakehouse.core.declaration.windows import Window
 from lakehouse.core.errors import Refused
@@ -48,7 +59,9 @@ class Compaction:
     """A table's knobs, as declared, or in force as `policy_for` gives them; those after the first six are for special cases."""
 
     strategy: type_of_strategy = knob(
-        BySensor(), instance_of(type_of_strategy), "who keeps the files large, and when: [strategies](strategies.md)"
+        BySensor(),
+        instance_of(type_of_strategy),
+        "who keeps the files large, and when: [strategies](strategies.md)",
     )
     min_small_files: int = knob(
         0,
@@ -89,7 +102,9 @@ class Compaction:
         SHARE_OR_OFF,
         "a compaction is due as well when deletion vectors hide this share of the rows; it then removes them from every file. 0: never",
     )
-    cooldown_minutes: float = knob(2.0, AMOUNT, "the sensor asks for at most one compaction of the table in so many minutes")
+    cooldown_minutes: float = knob(
+        2.0, AMOUNT, "the sensor asks for at most one compaction of the table in so many minutes"
+    )
     reads_per_day: float | None = knob(
         None,
         or_none(AMOUNT),
@@ -98,10 +113,14 @@ class Compaction:
     )
     # Delta's own default: DeltaSQLConf, optimize.maxDeletedRowsRatio.
     max_deleted_rows_ratio: float = knob(
-        0.05, SHARE, "a file with more than this share of its rows deleted is rewritten, whatever its size, if it shares a bin"
+        0.05,
+        SHARE,
+        "a file with more than this share of its rows deleted is rewritten, whatever its size, if it shares a bin",
     )
     scan_cores: int = knob(
-        1, whole(1), "so many cores scan the table: a compaction leaves it at least that many files, as long as each core has 4 MiB to read"
+        1,
+        whole(1),
+        "so many cores scan the table: a compaction leaves it at least that many files, as long as each core has 4 MiB to read",
     )
     max_bytes_per_run: int = knob(
         16 * 1024 * MIB,
@@ -114,7 +133,11 @@ class Compaction:
         'how the rows are compared after the commit. `"content"`: every row, which is read once more. `"rows"`: row counts and statistics '
         'of the log, and no data is read again. `"automatic"`: content in runs of up to 16 GiB, rows in larger ones',
     )
-    cold_hours: float = knob(0, AMOUNT, "only partitions whose rows nobody has changed for so long are compacted, the newest last. 0: all")
+    cold_hours: float = knob(
+        0,
+        AMOUNT,
+        "only partitions whose rows nobody has changed for so long are compacted, the newest last. 0: all",
+    )
 
     def __post_init__(self) -> None:
         check_knobs(self)
@@ -137,11 +160,22 @@ class Compaction:
 
 def policy_for(layer: str, declared: Compaction) -> Compaction:
     """The policy in force: the table's declaration, with the layer's defaults where it leaves them open."""
-    defaults = {each.name: each.metadata["layers"][layer] for each in fields(declared) if each.metadata["layers"]}
-    return replace(declared, **{name: default for name, default in defaults.items() if not getattr(declared, name)})
+    defaults = {
+        each.name: each.metadata["layers"][layer]
+        for each in fields(declared)
+        if each.metadata["layers"]
+    }
+    return replace(
+        declared,
+        **{name: default for name, default in defaults.items() if not getattr(declared, name)},
+    )
 
 
 def _check_some(name: str, columns: Any) -> None:
-    if not isinstance(columns, tuple) or not columns or not all(isinstance(column, str) for column in columns):  # pyright: ignore[reportUnknownVariableType]
+    if (
+        not isinstance(columns, tuple)
+        or not columns
+        or not all(isinstance(column, str) for column in columns)
+    ):  # pyright: ignore[reportUnknownVariableType]
         raise Refused(f"{name} is {columns!r}; accepted: a tuple of at least one column")
     check_columns(name, columns)  # pyright: ignore[reportUnknownArgumentType]

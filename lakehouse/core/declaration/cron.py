@@ -16,12 +16,18 @@ def cron_times(cron: str, after_ms: int, until_ms: int) -> Iterator[int]:
     """Every time of `cron` after `after_ms` and before `until_ms`, in order; refused as by `read_cron`."""
     minutes, hours, days, months, weekdays = read_cron(cron)
     _, _, of_days, _, of_weekdays = cron.split()
-    day = datetime.fromtimestamp(after_ms / 1000, tz=UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    day = datetime.fromtimestamp(after_ms / 1000, tz=UTC).replace(
+        hour=0, minute=0, second=0, microsecond=0
+    )
     while (start := int(day.timestamp() * 1000)) < until_ms:
         fits = (day.day in days, not weekdays.isdisjoint((day.isoweekday() % 7, day.isoweekday())))
         # As cron has it: where both the day of the month and that of the week are given, either will do.
         if day.month in months and (all(fits) if "*" in (of_days, of_weekdays) else any(fits)):
-            times = (start + (hour * 60 + minute) * 60_000 for hour in sorted(hours) for minute in sorted(minutes))
+            times = (
+                start + (hour * 60 + minute) * 60_000
+                for hour in sorted(hours)
+                for minute in sorted(minutes)
+            )
             yield from (time for time in times if after_ms < time < until_ms)
         day += timedelta(days=1)
 
@@ -31,7 +37,9 @@ def read_cron(cron: str, *, name: str = "cron") -> list[set[int]]:
     words = cron.split()
     fields = [_numbers(word, low, high) for word, (low, high) in zip(words, _RANGES, strict=False)]
     if len(words) != len(_RANGES) or not all(fields):
-        raise Refused(f"{name} is {cron!r}; accepted: five fields of numbers, *, ranges, lists and steps, like '*/20 6-22 * * 1,3'")
+        raise Refused(
+            f"{name} is {cron!r}; accepted: five fields of numbers, *, ranges, lists and steps, like '*/20 6-22 * * 1,3'"
+        )
     return fields
 
 

@@ -19,7 +19,14 @@ class Accepts:
 def whole(least: int, *, or_zero: bool = False) -> Accepts:
     """A whole number from `least` on, or 0 where that means off."""
     words = f"a whole number, {least} or more{', or 0' if or_zero else ''}"
-    return Accepts(words, lambda value: isinstance(value, int) and is_number(value) and (value >= least or (or_zero and value == 0)))
+    return Accepts(
+        words,
+        lambda value: (
+            isinstance(value, int)
+            and is_number(value)
+            and (value >= least or (or_zero and value == 0))
+        ),
+    )
 
 
 def one_of(*values: str) -> Accepts:
@@ -29,12 +36,17 @@ def one_of(*values: str) -> Accepts:
 
 def instance_of(kinds: Any) -> Accepts:
     """A value of one of the classes of a union."""
-    return Accepts(", ".join(kind.__name__ for kind in get_args(kinds)), lambda value: isinstance(value, kinds))
+    return Accepts(
+        ", ".join(kind.__name__ for kind in get_args(kinds)), lambda value: isinstance(value, kinds)
+    )
 
 
 def tuple_of(kind: type) -> Accepts:
     """A tuple of values of this class, an empty one too."""
-    return Accepts(f"a tuple of {kind.__name__}", lambda value: isinstance(value, tuple) and all(isinstance(each, kind) for each in value))  # pyright: ignore[reportUnknownVariableType]
+    return Accepts(
+        f"a tuple of {kind.__name__}",
+        lambda value: isinstance(value, tuple) and all(isinstance(each, kind) for each in value),
+    )  # pyright: ignore[reportUnknownVariableType]
 
 
 def or_none(accepts: Accepts) -> Accepts:
@@ -52,12 +64,18 @@ YES_OR_NO = Accepts("True, False", lambda value: isinstance(value, bool))
 ANY_TEXT = Accepts("a text", lambda value: isinstance(value, str))
 TEXT = Accepts("a text that is not empty", lambda value: isinstance(value, str) and bool(value))
 SHARE = Accepts("a number above 0, at most 1", lambda value: is_number(value) and 0 < value <= 1)
-SHARE_OR_OFF = Accepts("a number from 0 (off) to 1", lambda value: is_number(value) and 0 <= value <= 1)
+SHARE_OR_OFF = Accepts(
+    "a number from 0 (off) to 1", lambda value: is_number(value) and 0 <= value <= 1
+)
 
 
-def knob(default: Any, accepts: Accepts, line: str, *, layers: Mapping[str, Any] | None = None) -> Any:
+def knob(
+    default: Any, accepts: Accepts, line: str, *, layers: Mapping[str, Any] | None = None
+) -> Any:
     """A field of a declaration; `layers` has the defaults by layer, where they differ."""
-    return field(default=default, metadata={"accepts": accepts, "line": line, "layers": layers or {}})
+    return field(
+        default=default, metadata={"accepts": accepts, "line": line, "layers": layers or {}}
+    )
 
 
 def check_knobs(declared: Any) -> None:
@@ -65,4 +83,6 @@ def check_knobs(declared: Any) -> None:
     for each in fields(declared):
         value, accepts = getattr(declared, each.name), each.metadata.get("accepts")
         if accepts is not None and not accepts.test(value):
-            raise Refused(f"{type(declared).__name__}.{each.name} is {value!r}; accepted: {accepts.words}")
+            raise Refused(
+                f"{type(declared).__name__}.{each.name} is {value!r}; accepted: {accepts.words}"
+            )

@@ -5,13 +5,36 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, fields, replace
 from typing import Any
 
-from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, LiquidClustering, ZOrder
-from lakehouse.core.declaration.strategies import AfterWrite, AutoCompaction, BySensor, Chosen, OptimizedWrite, Scheduled
+from lakehouse.core.declaration.compaction_policy import (
+    BinPacking,
+    Compaction,
+    LiquidClustering,
+    ZOrder,
+)
+from lakehouse.core.declaration.strategies import (
+    AfterWrite,
+    AutoCompaction,
+    BySensor,
+    Chosen,
+    OptimizedWrite,
+    Scheduled,
+)
 from lakehouse.core.declaration.windows import Window
 from lakehouse.core.errors import Refused
 from lakehouse.core.text import nearest_words
 
-_UNITS = {"": 1, "B": 1, "KIB": 1024, "MIB": 1024**2, "GIB": 1024**3, "TIB": 1024**4, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_UNITS = {
+    "": 1,
+    "B": 1,
+    "KIB": 1024,
+    "MIB": 1024**2,
+    "GIB": 1024**3,
+    "TIB": 1024**4,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+}
 _SIZE = re.compile(r"([\d_]+(?:\.\d+)?) ?([A-Za-z]*)")
 # A further word goes after a colon: `scheduled:0 3 * * *`.
 _STRATEGIES: Mapping[str, Callable[[str], Any]] = {
@@ -40,10 +63,19 @@ def parse_policy(words: Iterable[str], declared: Compaction) -> Compaction:
     for word in words:
         name, equals, text = (part.strip() for part in word.partition("="))
         if not equals:
-            raise Refused(f"policy {word!r} has no value; accepted: name=value, like min_small_files=8")
+            raise Refused(
+                f"policy {word!r} has no value; accepted: name=value, like min_small_files=8"
+            )
         if name not in knobs:
             near = nearest_words(name, knobs)
-            raise Refused(f"policy has no {name!r}; " + (f"did you mean {' or '.join(near)}?" if near else f"accepted: {', '.join(knobs)}"))
+            raise Refused(
+                f"policy has no {name!r}; "
+                + (
+                    f"did you mean {' or '.join(near)}?"
+                    if near
+                    else f"accepted: {', '.join(knobs)}"
+                )
+            )
         chosen[name] = _value(knobs[name], text)
     return replace(declared, **chosen)
 
@@ -78,7 +110,11 @@ def _window(text: str) -> Window:
     """`22:00-04:00`, or with the days on which it starts before it: `mon,tue 22:00-04:00`."""
     days, _, hours = text.rpartition(" ")
     start, _, end = hours.partition("-")
-    return Window(start=start, end=end, days=tuple(days.replace(" ", "").split(","))) if days else Window(start=start, end=end)
+    return (
+        Window(start=start, end=end, days=tuple(days.replace(" ", "").split(",")))
+        if days
+        else Window(start=start, end=end)
+    )
 
 
 def _number(knob: Field[Any], text: str) -> int | float:

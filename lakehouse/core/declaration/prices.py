@@ -9,7 +9,9 @@ from lakehouse.core.declaration.knobs import AMOUNT, TEXT, check_knobs, knob
 class Prices:
     """The prices of a vCPU-hour and of storage requests; the defaults are AWS list prices of Glue and S3 Standard."""
 
-    usd_per_vcpu_hour: float = knob(0.11, AMOUNT, "one vCPU for an hour (Glue: 0.44 per DPU-hour of 4 vCPUs)")
+    usd_per_vcpu_hour: float = knob(
+        0.11, AMOUNT, "one vCPU for an hour (Glue: 0.44 per DPU-hour of 4 vCPUs)"
+    )
     vcpus: float = knob(2, AMOUNT, "vCPUs that the driver keeps busy")
     usd_per_1000_puts: float = knob(0.005, AMOUNT, "PUT, COPY, POST, LIST")
     usd_per_1000_gets: float = knob(0.0004, AMOUNT, "GET, HEAD")

@@ -44,7 +44,9 @@ class Chosen:
 
     def __post_init__(self) -> None:
         if not self.latency_seconds > 0:
-            raise Refused(f"Chosen.latency_seconds is {self.latency_seconds}; accepted: more than 0")
+            raise Refused(
+                f"Chosen.latency_seconds is {self.latency_seconds}; accepted: more than 0"
+            )
 
 
 type_of_strategy = OptimizedWrite | AfterWrite | Scheduled | AutoCompaction | BySensor | Chosen

@@ -37,10 +37,23 @@ def desired_properties(strategy: type_of_strategy) -> dict[str, str]:
 def property_changes(current: Mapping[str, str], desired: Mapping[str, str]) -> PropertyChanges:
     """The changes that give a table the `desired` properties, and the mark, and leave alone the properties that a person set."""
     # A part of the mark that names another property was not written by this program.
-    marked = {name: value for name, _, value in (pair.partition("=") for pair in current.get(STRATEGY_MARK, "").split())}
-    ours = [name for name in (OPTIMIZE_WRITE, AUTO_COMPACT) if name in marked and current.get(name) == marked[name]]
+    marked = {
+        name: value
+        for name, _, value in (
+            pair.partition("=") for pair in current.get(STRATEGY_MARK, "").split()
+        )
+    }
+    ours = [
+        name
+        for name in (OPTIMIZE_WRITE, AUTO_COMPACT)
+        if name in marked and current.get(name) == marked[name]
+    ]
     keep = {name: value for name, value in desired.items() if name in ours or name not in current}
-    left = {name: current[name] for name, value in desired.items() if name not in keep and current[name] != value}
+    left = {
+        name: current[name]
+        for name, value in desired.items()
+        if name not in keep and current[name] != value
+    }
     mark = " ".join(f"{name}={value}" for name, value in sorted(keep.items()))
     wanted = {**keep, STRATEGY_MARK: mark} if mark else keep
     changed = {name: value for name, value in wanted.items() if current.get(name) != value}
@@ -58,13 +71,18 @@ class ClusteringChange:
 
 def clustering_change(snapshot: Snapshot, data_layout: type_of_data_layout) -> ClusteringChange:
     """The change that gives the table the clustering of its policy, or takes back an earlier one; a person's clustering stays."""
-    mark, now = snapshot.properties.get(CLUSTERING_MARK), ",".join(snapshot.clustering_columns).casefold()
+    mark, now = (
+        snapshot.properties.get(CLUSTERING_MARK),
+        ",".join(snapshot.clustering_columns).casefold(),
+    )
     if not isinstance(data_layout, LiquidClustering):
         is_ours = bool(now) and mark is not None and mark.casefold() == now
         return ClusteringChange(columns=() if is_ours else None, mark=None)
     if snapshot.partition_columns:
         by = ", ".join(snapshot.partition_columns)
-        raise Refused(f"{snapshot.table}: LiquidClustering, and the table is partitioned by {by}; accepted: no partitions, or ZOrder")
+        raise Refused(
+            f"{snapshot.table}: LiquidClustering, and the table is partitioned by {by}; accepted: no partitions, or ZOrder"
+        )
     wanted = ",".join(data_layout.columns)
     if now == wanted.casefold() or (now and mark is None):
         return ClusteringChange(columns=None, mark=mark)

@@ -4,7 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from lakehouse.core.declaration.knobs import AMOUNT, YES_OR_NO, Accepts, check_knobs, knob, one_of, whole
+from lakehouse.core.declaration.knobs import (
+    AMOUNT,
+    YES_OR_NO,
+    Accepts,
+    check_knobs,
+    knob,
+    one_of,
+    whole,
+)
 from lakehouse.core.delta.retention import RETENTION, span_ms_of
 from lakehouse.core.errors import Refused
 from lakehouse.core.units import HOUR_MS
@@ -15,7 +23,9 @@ SAFE_RETENTION_HOURS = 168
 _LEAST_HOURS = 1 / 60
 # A person who declares less writes this sentence down, and nothing else does.
 SHORT_RETENTION_RISK = "readers and writers that take longer than the retention lose their files"
-_NO_RISK_OR_THIS = Accepts(repr(SHORT_RETENTION_RISK), lambda value: value in ("", SHORT_RETENTION_RISK))
+_NO_RISK_OR_THIS = Accepts(
+    repr(SHORT_RETENTION_RISK), lambda value: value in ("", SHORT_RETENTION_RISK)
+)
 LOG_RETENTION = "delta.logRetentionDuration"
 # Source: Delta's default.
 DEFAULT_LOG_DAYS = 30
@@ -29,7 +39,9 @@ class Vacuum:
     """A table's vacuum knobs; `docs/knobs.md` has a line for each."""
 
     mode: Literal["automatic", "recommend", "off"] = knob(
-        "automatic", one_of("automatic", "recommend", "off"), '`"recommend"`: only a person runs it. `"off"`: only with `--anyway`'
+        "automatic",
+        one_of("automatic", "recommend", "off"),
+        '`"recommend"`: only a person runs it. `"off"`: only with `--anyway`',
     )
     retention_hours: float = knob(
         0,
@@ -37,20 +49,36 @@ class Vacuum:
         "so long removed files are kept: set as `delta.deletedFileRetentionDuration`, and where it must be, the log's retention with it; "
         "a minute or more. 0 leaves the table's own",
     )
-    accepts_short_retention: str = knob("", _NO_RISK_OR_THIS, "the sentence that accepts a retention under a week; the refusal names it")
-    sweep_hours: float = knob(24, AMOUNT, "storage is looked through (by report or listing) at least so often; else the log will do")
+    accepts_short_retention: str = knob(
+        "",
+        _NO_RISK_OR_THIS,
+        "the sentence that accepts a retention under a week; the refusal names it",
+    )
+    sweep_hours: float = knob(
+        24,
+        AMOUNT,
+        "storage is looked through (by report or listing) at least so often; else the log will do",
+    )
     max_report_hours: float = knob(26, AMOUNT, "an older report is not used")
     min_reclaimable_bytes: int = knob(0, AMOUNT, "nothing is deleted for less")
-    after_compaction: bool = knob(False, YES_OR_NO, "a vacuum follows each compaction of the table, too")
-    max_deletes_per_second: int = knob(3_000, whole(1), "the pace on S3, which throttles at 3,500 a second and prefix")
+    after_compaction: bool = knob(
+        False, YES_OR_NO, "a vacuum follows each compaction of the table, too"
+    )
+    max_deletes_per_second: int = knob(
+        3_000, whole(1), "the pace on S3, which throttles at 3,500 a second and prefix"
+    )
 
     def __post_init__(self) -> None:
         check_knobs(self)
         if 0 < self.retention_hours < _LEAST_HOURS:
-            raise Refused(f"Vacuum.retention_hours is {self.retention_hours!r}, under a minute; accepted: 0, or a minute (1/60) or more")
+            raise Refused(
+                f"Vacuum.retention_hours is {self.retention_hours!r}, under a minute; accepted: 0, or a minute (1/60) or more"
+            )
         if 0 < self.retention_hours < SAFE_RETENTION_HOURS and not self.accepts_short_retention:
             said = f"Vacuum.retention_hours is {self.retention_hours:g}, under a week ({SAFE_RETENTION_HOURS})"
-            raise Refused(f"{said}; accepted with accepts_short_retention={SHORT_RETENTION_RISK!r} beside it")
+            raise Refused(
+                f"{said}; accepted with accepts_short_retention={SHORT_RETENTION_RISK!r} beside it"
+            )
 
     def properties_beside(self, properties: Mapping[str, str]) -> dict[str, str]:
         """The properties that it needs; the log's retention, too, where a table of these `properties` keeps it shorter, or nobody knows."""

@@ -39,7 +39,10 @@ def next_opening(windows: Sequence[Window], now_ms: int) -> int:
 
 def windows_text(windows: Sequence[Window]) -> str:
     """`22:00-04:00 UTC on sat, sun`, and so on."""
-    days = {window: "daily" if set(window.days) == set(DAYS) else f"on {', '.join(window.days)}" for window in windows}
+    days = {
+        window: "daily" if set(window.days) == set(DAYS) else f"on {', '.join(window.days)}"
+        for window in windows
+    }
     return "; ".join(f"{window.start}-{window.end} UTC {said}" for window, said in days.items())
 
 
@@ -49,7 +52,10 @@ def _openings(windows: Sequence[Window], now_ms: int) -> Iterator[tuple[int, int
     for day in (yesterday + timedelta(days=ahead) for ahead in range(9)):
         for window in windows:
             if DAYS[day.weekday()] in window.days:
-                start, end = (datetime.combine(day, time.fromisoformat(each), tzinfo=UTC) for each in (window.start, window.end))
+                start, end = (
+                    datetime.combine(day, time.fromisoformat(each), tzinfo=UTC)
+                    for each in (window.start, window.end)
+                )
                 if start >= end:
                     end += timedelta(days=1)
                 yield int(start.timestamp() * 1000), int(end.timestamp() * 1000)

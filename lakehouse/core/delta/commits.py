@@ -32,7 +32,9 @@ class Commit:
     user_metadata: str | None = None
     parameters: Mapping[str, str] = field(default_factory=dict[str, str])
     metrics: Mapping[str, str] = field(default_factory=dict[str, str])
-    applications: Mapping[str, int] = field(default_factory=dict[str, int])  # the transaction ids that it carries
+    applications: Mapping[str, int] = field(
+        default_factory=dict[str, int]
+    )  # the transaction ids that it carries
     engine: str = ""
 
 
@@ -65,7 +67,9 @@ class LoggedCompaction:
     bytes_removed: int
     bytes_added: int
     predicted: Prediction | None = None
-    seconds: float | None = None  # from just before OPTIMIZE was sent to the time stamp of the last commit, `None` if unknown
+    seconds: float | None = (
+        None  # from just before OPTIMIZE was sent to the time stamp of the last commit, `None` if unknown
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,12 +86,22 @@ class Commits:
 
     def marked(self, mark: str) -> tuple[Commit, ...]:
         """The commits of the compaction that wrote this mark into them."""
-        return tuple(commit for commit in self.commits if commit.user_metadata is not None and mark in commit.user_metadata)
+        return tuple(
+            commit
+            for commit in self.commits
+            if commit.user_metadata is not None and mark in commit.user_metadata
+        )
 
     def undone(self) -> frozenset[int]:
         """The versions that a RESTORE of ours went back behind, whoever wrote them."""
-        restores = [(version, commit.version) for commit in self.commits if (version := brought_back_by(commit)) is not None]
-        return frozenset(number for version, restore in restores for number in range(version + 1, restore))
+        restores = [
+            (version, commit.version)
+            for commit in self.commits
+            if (version := brought_back_by(commit)) is not None
+        ]
+        return frozenset(
+            number for version, restore in restores for number in range(version + 1, restore)
+        )
 
     def missing_after(self, version: int) -> tuple[int, ...]:
         """The versions after `version` whose rows RESTOREs of ours took; a RESTORE may have brought back what an earlier one had taken."""
@@ -120,9 +134,15 @@ class Commits:
         groups: dict[str, tuple[list[Commit], Prediction | None]] = {}
         for commit in filter(is_compaction, self.commits):
             predicted = prediction_in(commit)
-            key = f"version {commit.version}" if predicted is None else predicted.mark or f"version {commit.version}"
+            key = (
+                f"version {commit.version}"
+                if predicted is None
+                else predicted.mark or f"version {commit.version}"
+            )
             groups.setdefault(key, ([], predicted))[0].append(commit)
-        return tuple(_logged_compaction(commits, predicted) for commits, predicted in groups.values())
+        return tuple(
+            _logged_compaction(commits, predicted) for commits, predicted in groups.values()
+        )
 
 
 def is_compaction(commit: Commit) -> bool:
@@ -151,7 +171,11 @@ def may_repeat_rows(commit: Commit) -> bool:
     the same rows again. Nobody can tell such rows from new ones. What this lake itself overwrites is declared to be followed as it is.
     """
     replaces = bool(commit.removed_paths) and commit.operation not in _TOLD_ROW_BY_ROW
-    if not (commit.changed_data and commit.added_paths and (replaces or commit.operation in _BRING_FILES_BACK)):
+    if not (
+        commit.changed_data
+        and commit.added_paths
+        and (replaces or commit.operation in _BRING_FILES_BACK)
+    ):
         return False
     is_loaded = any(name.startswith(_OWN_TRANSACTIONS) for name in commit.applications)
     return not (is_loaded or brought_back_by(commit) is not None or INPUTS in written_in(commit))
@@ -197,7 +221,11 @@ def _logged_compaction(commits: Sequence[Commit], predicted: Prediction | None) 
     last = commits[-1]
     started_ms = None if predicted is None else predicted.started_ms
     # Two machines' clocks may differ by more than the run took; such a figure is no figure.
-    seconds = None if started_ms is None or last.committed_ms <= started_ms else (last.committed_ms - started_ms) / 1000
+    seconds = (
+        None
+        if started_ms is None or last.committed_ms <= started_ms
+        else (last.committed_ms - started_ms) / 1000
+    )
     return LoggedCompaction(
         first_version=commits[0].version,
         version=last.version,

@@ -29,14 +29,18 @@ def vector_file(vector: str) -> str | None:
     """
     match = _VECTOR.fullmatch(vector)
     if match is None:
-        raise Refused(f"deletion vector {vector!r} is stored in a way unknown here; accepted: u, p or i at its start")
+        raise Refused(
+            f"deletion vector {vector!r} is stored in a way unknown here; accepted: u, p or i at its start"
+        )
     if match["storage"] != "u":
         return match["where"] if match["storage"] == "p" else None
     prefix, encoded = match["where"][:-_UUID_LENGTH], match["where"][-_UUID_LENGTH:]
     try:
         name = f"deletion_vector_{UUID(bytes=b85decode(encoded.translate(_AS_BASE85)))}.bin"
     except ValueError as error:
-        raise Broken(f"deletion vector {vector!r} names no file ({error}): restore the log that it stands in") from error
+        raise Broken(
+            f"deletion vector {vector!r} names no file ({error}): restore the log that it stands in"
+        ) from error
     return f"{prefix}/{name}" if prefix else name
 
 

@@ -12,7 +12,9 @@ _WRITABLE = """allowColumnDefaults appendOnly changeDataFeed checkConstraints ch
     materializePartitionColumns rowTracking"""
 COUNTABLE = frozenset(_COUNTABLE.split())
 # Any table has them, by its protocol version alone.
-_USUAL = frozenset({"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"})
+_USUAL = frozenset(
+    {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"}
+)
 
 
 def unknown_features(features: Iterable[str]) -> list[str]:

@@ -14,10 +14,14 @@ from lakehouse.core.delta.snapshot import Column, type_of_partition
 type_of_typed_partition = tuple[object, ...]
 
 
-def typed_partition(partition: type_of_partition, columns: Mapping[str, Column]) -> type_of_typed_partition:
+def typed_partition(
+    partition: type_of_partition, columns: Mapping[str, Column]
+) -> type_of_typed_partition:
     """A value that is equal for exactly those partitions that a condition takes for one; `columns` are the table's, by name."""
     return tuple(
-        None if value is None else _cast(value, columns[name].type.split("(")[0] if name in columns else "string")
+        None
+        if value is None
+        else _cast(value, columns[name].type.split("(")[0] if name in columns else "string")
         for name, value in partition
     )
 

@@ -33,4 +33,8 @@ def span_ms_of(interval: str) -> int | None:
     if not _INTERVAL.fullmatch(text):
         return None
     spans = [(int(count), _UNITS_MS.get(unit)) for count, unit in _SPAN.findall(text)]
-    return None if not spans or any(ms is None for _, ms in spans) else ceil(sum(count * (ms or 0) for count, ms in spans))
+    return (
+        None
+        if not spans or any(ms is None for _, ms in spans)
+        else ceil(sum(count * (ms or 0) for count, ms in spans))
+    )

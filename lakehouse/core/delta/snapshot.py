@@ -105,7 +105,11 @@ class Snapshot:
     def row_count(self) -> int | None:
         """Live rows, deletion vectors taken off; `None` if any file lacks statistics."""
         counts = [file.row_count for file in self.files]
-        return None if None in counts else sum(cast("list[int]", counts)) - sum(file.deleted_row_count for file in self.files)
+        return (
+            None
+            if None in counts
+            else sum(cast("list[int]", counts)) - sum(file.deleted_row_count for file in self.files)
+        )
 
     @property
     def tombstone_bytes(self) -> int:
@@ -113,7 +117,9 @@ class Snapshot:
         return sum(stone.size_bytes or 0 for stone in self.tombstones)
 
 
-def last_removals(names: Sequence[str | None], times_ms: Iterable[int | None]) -> dict[str, int | None]:
+def last_removals(
+    names: Sequence[str | None], times_ms: Iterable[int | None]
+) -> dict[str, int | None]:
     """The last removal of each path or vector, unknown (`None`) if any is: a file may be removed several times. Empty names go."""
     times = [*times_ms]
     once = dict(zip(names, times, strict=True))

@@ -182,37 +182,72 @@ def choose_batch(
         return _plan(unfinished, is_new=False, reason=Reason.BATCH_UNFINISHED)
     new = sorted(files_that_wait(listing, ledger, landing), key=attrgetter("name"))
     if not new:
-        return BatchPlan(batch=None, is_new=False, explanation=Reason.NOTHING_LANDED.explain(seen=len(ledger.seen)))
-    waiting = Waiting(count=len(new), size_bytes=sum(each.size_bytes for each in new), oldest_ms=min(each.modified_ms for each in new))
+        return BatchPlan(
+            batch=None,
+            is_new=False,
+            explanation=Reason.NOTHING_LANDED.explain(seen=len(ledger.seen)),
+        )
+    waiting = Waiting(
+        count=len(new),
+        size_bytes=sum(each.size_bytes for each in new),
+        oldest_ms=min(each.modified_ms for each in new),
+    )
     released = "" if now_ms is None else released_by(waiting, landing, now_ms)
     if not isinstance(released, str):
         return BatchPlan(batch=None, is_new=False, explanation=released)
     problems = {file.name: problem for file in new if (problem := _problem(file, ledger, landing))}
-    taken, superseded = _take([file for file in new if file.name not in problems], ledger, landing, write)
+    taken, superseded = _take(
+        [file for file in new if file.name not in problems], ledger, landing, write
+    )
     batch = Batch(
         number=1 if ledger.newest is None else ledger.newest.number + 1,
         files=tuple(taken),
-        set_aside=tuple(set_aside(file, *problems[file.name]) for file in new if file.name in problems),
+        set_aside=tuple(
+            set_aside(file, *problems[file.name]) for file in new if file.name in problems
+        ),
         prefix=landing.prefix,
     )
     left = len(new) - len(taken) - len(problems) - len(superseded)
-    return replace(_plan(batch, is_new=True, reason=Reason.BATCH_READY, superseded=tuple(superseded), more=released), left=left)
+    return replace(
+        _plan(
+            batch,
+            is_new=True,
+            reason=Reason.BATCH_READY,
+            superseded=tuple(superseded),
+            more=released,
+        ),
+        left=left,
+    )
 
 
-def judge_file(file: LandedFile, known: KnownFile | None, read: FileRead, *, is_overwrite: bool) -> LandedFile | SetAside:
+def judge_file(
+    file: LandedFile, known: KnownFile | None, read: FileRead, *, is_overwrite: bool
+) -> LandedFile | SetAside:
     """The fate of a file that was read: it is taken, as it was read, or set aside. `known` is what the ledger says of it."""
     now = replace(file, size_bytes=read.size_bytes, digest=read.digest)
     if known is not None and known.is_taken:
         same = known.as_loaded.digest == read.digest
-        return set_aside(now, "it was written again, with the content that was taken" if same else _changed(known, now), not same)
+        return set_aside(
+            now,
+            "it was written again, with the content that was taken"
+            if same
+            else _changed(known, now),
+            not same,
+        )
     if read.loaded_as:
-        return set_aside(now, f"{MOVED}{read.loaded_as}, and moved or packed since; if it is another file, copy it to a new name", True)
+        return set_aside(
+            now,
+            f"{MOVED}{read.loaded_as}, and moved or packed since; if it is another file, copy it to a new name",
+            True,
+        )
     if read.problem is not None:
         return set_aside(now, read.problem, True)
     return now if read.record_count else set_aside(now, "it holds no record", is_overwrite)
 
 
-def settle_batch(plan: BatchPlan, judged: Sequence[LandedFile | SetAside], *, row_count: int, is_overwrite: bool) -> Batch:
+def settle_batch(
+    plan: BatchPlan, judged: Sequence[LandedFile | SetAside], *, row_count: int, is_overwrite: bool
+) -> Batch:
     """The planned batch with what became of its files, whose records gave `row_count` rows; no column comes without a file.
 
     An `Overwrite` whose file gives no row sets it aside, and the table keeps the rows that it has.
@@ -224,28 +259,61 @@ def settle_batch(plan: BatchPlan, judged: Sequence[LandedFile | SetAside], *, ro
         why = "none of its records is a row; the table keeps the rows that it has"
         files, aside = (), (*aside, *(set_aside(file, why, True) for file in files))
     # The older files have their turn where the newest gives no row; none has one behind a file that is in the table.
-    aside = (*plan.batch.set_aside, *aside, *(plan.superseded if files or not plan.batch.files else ()))
-    return replace(plan.batch, files=files, set_aside=aside, columns=plan.batch.columns if files else ())
+    aside = (
+        *plan.batch.set_aside,
+        *aside,
+        *(plan.superseded if files or not plan.batch.files else ()),
+    )
+    return replace(
+        plan.batch, files=files, set_aside=aside, columns=plan.batch.columns if files else ()
+    )
 
 
-def _plan(batch: Batch, *, is_new: bool, reason: Reason, superseded: tuple[SetAside, ...] = (), more: str = "") -> BatchPlan:
+def _plan(
+    batch: Batch,
+    *,
+    is_new: bool,
+    reason: Reason,
+    superseded: tuple[SetAside, ...] = (),
+    more: str = "",
+) -> BatchPlan:
     total = sum(file.size_bytes for file in batch.files)
-    explanation = reason.explain(files=len(batch.files), bytes=total, batch=batch.number, set_aside=len(batch.set_aside) + len(superseded))
-    return BatchPlan(batch=batch, is_new=is_new, explanation=replace(explanation, more=more), superseded=superseded)
+    explanation = reason.explain(
+        files=len(batch.files),
+        bytes=total,
+        batch=batch.number,
+        set_aside=len(batch.set_aside) + len(superseded),
+    )
+    return BatchPlan(
+        batch=batch,
+        is_new=is_new,
+        explanation=replace(explanation, more=more),
+        superseded=superseded,
+    )
 
 
-def files_that_wait(listing: Iterable[LandedFile], ledger: Ledger, landing: Landing) -> list[LandedFile]:
+def files_that_wait(
+    listing: Iterable[LandedFile], ledger: Ledger, landing: Landing
+) -> list[LandedFile]:
     """The files that no manifest names as they are, without those whose names are not looked at."""
-    return [file for file in listing if is_public(file.name) and not _is_settled(file, ledger, landing)]
+    return [
+        file for file in listing if is_public(file.name) and not _is_settled(file, ledger, landing)
+    ]
 
 
 def _is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
     """Whether a manifest names the file as it is, by its etag or time. Of a loaded one an older program may tell no more than the size."""
     known = ledger.seen.get(f"{landing.prefix}{file.name}")
-    if known is None or known.size_bytes != file.size_bytes or not may_be_same(known.etag, file.etag):
+    if (
+        known is None
+        or known.size_bytes != file.size_bytes
+        or not may_be_same(known.etag, file.etag)
+    ):
         return False
     is_older = known.is_taken and not known.digest and known.loaded is None
-    is_same = is_older or bool(known.etag and file.etag) or known.modified_ms in (None, file.modified_ms)
+    is_same = (
+        is_older or bool(known.etag and file.etag) or known.modified_ms in (None, file.modified_ms)
+    )
     return is_same and not (known.is_foreign and file.name.endswith(landing.suffixes))
 
 
@@ -258,17 +326,29 @@ def _problem(file: LandedFile, ledger: Ledger, landing: Landing) -> tuple[str, b
     """Why a file is not even read, and whether a person should look at it."""
     known = ledger.seen.get(path := f"{landing.prefix}{file.name}")
     if "" in file.name.split("/"):
-        return "its name has an empty part, with which no store reads it; land it under another name", True
+        return (
+            "its name has an empty part, with which no store reads it; land it under another name",
+            True,
+        )
     if fingerprint(path) in ledger.forgotten:
-        return "a file of this name was loaded, and is forgotten but for its name; land what is new under a new name", True
+        return (
+            "a file of this name was loaded, and is forgotten but for its name; land what is new under a new name",
+            True,
+        )
     if known is not None and known.is_taken and known.as_loaded.size_bytes != file.size_bytes:
         return _changed(known, file), True
     if not file.name.endswith(landing.suffixes):
         return f"{FOREIGN}{', '.join(landing.suffixes)}", False
     if file.name.encode("utf-8", "ignore").decode() != file.name:
-        return "its name is not UTF-8, so that no row could tell where it comes from; land it under another name", True
+        return (
+            "its name is not UTF-8, so that no row could tell where it comes from; land it under another name",
+            True,
+        )
     if file.size_bytes > landing.max_file_bytes:
-        return f"it has {file.size_bytes} bytes, at most {landing.max_file_bytes} are read; land it in smaller files", True
+        return (
+            f"it has {file.size_bytes} bytes, at most {landing.max_file_bytes} are read; land it in smaller files",
+            True,
+        )
     return None
 
 
@@ -283,10 +363,23 @@ def _take(
 ) -> tuple[Sequence[LandedFile], Sequence[SetAside]]:
     if not isinstance(write, Overwrite) or not good:
         sizes = accumulate(file.size_bytes for file in good[: landing.max_batch_files])
-        return good[: max(1, sum(size_bytes <= landing.max_batch_bytes for size_bytes in sizes))], []
-    before = (ledger.last_taken, *(path for path, known in ledger.seen.items() if known.is_taken and known.digest))
+        return good[
+            : max(1, sum(size_bytes <= landing.max_batch_bytes for size_bytes in sizes))
+        ], []
+    before = (
+        ledger.last_taken,
+        *(path for path, known in ledger.seen.items() if known.is_taken and known.digest),
+    )
     # Paths below another prefix, or of another format, were taken by an earlier declaration, and are not in this order.
-    ours = (path.removeprefix(landing.prefix) for path in before if path.startswith(landing.prefix) and path.endswith(landing.suffixes))
+    ours = (
+        path.removeprefix(landing.prefix)
+        for path in before
+        if path.startswith(landing.prefix) and path.endswith(landing.suffixes)
+    )
     newest = max((good[-1].name, *ours))
     taken = [file for file in good if file.name == newest]
-    return taken, [set_aside(file, f"{newest} is newer and replaces it", False) for file in good if file.name != newest]
+    return taken, [
+        set_aside(file, f"{newest} is newer and replaces it", False)
+        for file in good
+        if file.name != newest
+    ]

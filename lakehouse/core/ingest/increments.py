@@ -18,7 +18,15 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from lakehouse.core.declaration.table import Merge, Table
-from lakehouse.core.delta.commits import INPUTS, Commit, Commits, brought_back_by, is_news, may_repeat_rows, written_in
+from lakehouse.core.delta.commits import (
+    INPUTS,
+    Commit,
+    Commits,
+    brought_back_by,
+    is_news,
+    may_repeat_rows,
+    written_in,
+)
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained, Reason
 
@@ -61,7 +69,13 @@ type_of_increment = ReadAll | ReadChanges | NothingNew
 
 
 def plan_increment(
-    consumed: int | None, input_version: int, history: Commits, *, is_anew: bool = False, is_whole: bool = False, is_append: bool = False
+    consumed: int | None,
+    input_version: int,
+    history: Commits,
+    *,
+    is_anew: bool = False,
+    is_whole: bool = False,
+    is_append: bool = False,
 ) -> type_of_increment:
     """The part to read of the input that `history` tells of, pinned to `input_version`; `consumed` is `None` where it was never read.
 
@@ -72,24 +86,38 @@ def plan_increment(
     table = history.table
 
     def all_of_it(why: Reason, **numbers: object) -> ReadAll:
-        return ReadAll(upto=input_version, explanation=why.explain(table=table, version=input_version, **numbers))
+        return ReadAll(
+            upto=input_version,
+            explanation=why.explain(table=table, version=input_version, **numbers),
+        )
 
     if consumed is None:
         return all_of_it(Reason.INPUT_MADE_ANEW if is_anew else Reason.INPUT_UNREAD)
     commits = history.between(consumed, input_version)
     if commits is None:
         return all_of_it(Reason.INPUT_HISTORY_LOST, consumed=consumed)
-    undoing = {commit.version: version for commit in commits if (version := brought_back_by(commit)) is not None}
+    undoing = {
+        commit.version: version
+        for commit in commits
+        if (version := brought_back_by(commit)) is not None
+    }
     if is_whole and any(version < consumed for version in undoing.values()):
         return all_of_it(Reason.INPUT_UNDONE, consumed=consumed)
     if is_append and (repeating := [commit for commit in commits if may_repeat_rows(commit)]):
-        return all_of_it(Reason.INPUT_REPLACED, replaced=repeating[0].version, operation=repeating[0].operation)
+        return all_of_it(
+            Reason.INPUT_REPLACED, replaced=repeating[0].version, operation=repeating[0].operation
+        )
     changed = [commit.version for commit in commits if is_news(commit)]
     if not changed:
-        return NothingNew(upto=input_version, explanation=Reason.INPUTS_UNCHANGED.explain(versions=f"{table} {consumed}"))
+        return NothingNew(
+            upto=input_version,
+            explanation=Reason.INPUTS_UNCHANGED.explain(versions=f"{table} {consumed}"),
+        )
     news = Reason.INPUTS_CHANGED.explain(versions=f"{table} {consumed} to {input_version}")
     passed_over = tuple(version for version in undoing if version > changed[0])
-    return ReadChanges(first=changed[0], upto=input_version, explanation=news, passed_over=passed_over)
+    return ReadChanges(
+        first=changed[0], upto=input_version, explanation=news, passed_over=passed_over
+    )
 
 
 def check_written_alike(table: Table, commits: Iterable[Commit]) -> None:
@@ -115,7 +143,14 @@ def merge_keys(table: Table) -> list[str] | None:
 
 def read_ms_of(commits: Iterable[Commit], app_id: str, version: int) -> int | None:
     """The commit time of the version of an input that a table has consumed, as the table's own commit says; `None` if none tells."""
-    told = next((written_in(commit).get(READ_MS) for commit in commits if commit.applications.get(app_id) == version), None)
+    told = next(
+        (
+            written_in(commit).get(READ_MS)
+            for commit in commits
+            if commit.applications.get(app_id) == version
+        ),
+        None,
+    )
     found = cast("dict[str, Any]", told).get(app_id) if isinstance(told, dict) else None
     return found if isinstance(found, int) else None
 
@@ -132,14 +167,19 @@ def is_another(history: Commits, version: int, read_ms: int | None) -> bool:
     return read_ms is not None and now_ms is not None and read_ms != now_ms
 
 
-def consumed_by_overwrite(commits: Iterable[Commit]) -> dict[tuple[str, str], tuple[int, int | None]]:
+def consumed_by_overwrite(
+    commits: Iterable[Commit],
+) -> dict[tuple[str, str], tuple[int, int | None]]:
     """The version of each input, by key and identity, that the newest overwrite read, and its time; none if others wrote rows since."""
     for commit in commits:
         if not commit.changed_data and commit.operation != "WRITE":
             continue
         try:
             found = written_in(commit)[INPUTS]
-            return {(str(key), str(table_id)): (int(version), next(iter(ms), None)) for key, (table_id, version, *ms) in found.items()}
+            return {
+                (str(key), str(table_id)): (int(version), next(iter(ms), None))
+                for key, (table_id, version, *ms) in found.items()
+            }
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
             break  # somebody else wrote the table since: its rows are no longer what our inputs give
     return {}

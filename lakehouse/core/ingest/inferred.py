@@ -32,7 +32,11 @@ _TYPE = re.compile(r"\w+(?:\s*\([\d\s,]*\))?")
 
 def landing_to_infer(landing: Landing) -> Landing:
     """The landing that reads files for `infer_columns`: every field stands beside the schema; of CSV the first record is the header."""
-    return replace(landing, schema="header STRING", header=False, required=(), derived={}) if landing.records_are_csv else landing
+    return (
+        replace(landing, schema="header STRING", header=False, required=(), derived={})
+        if landing.records_are_csv
+        else landing
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +48,9 @@ class FirstFile:
     types: Mapping[str, str] | None = None
 
 
-def infer_columns(files: Iterable[FirstFile], landing: Landing, at_ms: int) -> tuple[AddedColumn, ...]:
+def infer_columns(
+    files: Iterable[FirstFile], landing: Landing, at_ms: int
+) -> tuple[AddedColumn, ...]:
     """The columns that these files give, by the rules of added columns; none where no record has a field.
 
     Of CSV the first header counts that names each column once, some as columns can be named, and has a record below it. A file that tells
@@ -54,7 +60,13 @@ def infer_columns(files: Iterable[FirstFile], landing: Landing, at_ms: int) -> t
     for file in files:
         try:
             if landing.records_are_csv:
-                new.see_types(dict.fromkeys([] if new.found.keys() - {RESCUED} else _header(file.records, landing), "STRING"), file.path)
+                new.see_types(
+                    dict.fromkeys(
+                        [] if new.found.keys() - {RESCUED} else _header(file.records, landing),
+                        "STRING",
+                    ),
+                    file.path,
+                )
             elif file.types is not None:
                 new.see_types(file.types if has_record(file.records, landing) else {}, file.path)
             else:
@@ -63,7 +75,9 @@ def infer_columns(files: Iterable[FirstFile], landing: Landing, at_ms: int) -> t
                         new.see(record.undeclared, file.path)
         except Unreadable:
             continue  # it is set aside with its reason when it is staged
-    return tuple(replace(column, policy=INFERRED) for column in new.columns(at_ms) if column.name != RESCUED)
+    return tuple(
+        replace(column, policy=INFERRED) for column in new.columns(at_ms) if column.name != RESCUED
+    )
 
 
 def has_record(records: Iterator[Record], landing: Landing) -> bool:
@@ -80,10 +94,17 @@ def pinned_landing(landing: Landing, columns: Iterable[AddedColumn]) -> Landing:
     pinned = [column for column in columns if column.policy == INFERRED]
     if landing.schema is None and pinned:
         try:
-            return replace(landing, schema=", ".join(f"{_quoted(column.name)} {column.type}" for column in pinned))
+            return replace(
+                landing,
+                schema=", ".join(f"{_quoted(column.name)} {column.type}" for column in pinned),
+            )
         except Refused as error:
-            raise Refused(f"by the schema that was inferred from {pinned[0].file}: {error}") from error
-    declared = {name.lower(): (name, _plain_type(type_)) for name, type_ in field_types(landing.schema)}
+            raise Refused(
+                f"by the schema that was inferred from {pinned[0].file}: {error}"
+            ) from error
+    declared = {
+        name.lower(): (name, _plain_type(type_)) for name, type_ in field_types(landing.schema)
+    }
     for column in pinned:
         name, kind = declared.get(column.name.lower(), (column.name, column.type))
         if (name, kind) != (column.name, column.type):
@@ -99,7 +120,9 @@ def pinned_table(table: Table, columns: Sequence[AddedColumn], *, is_loaded: boo
     try:
         landing = pinned_landing(table.landing, columns)
         if landing.schema is None and is_loaded:
-            raise Refused("the declaration names no schema, and files were loaded by one that it named; accepted: Landing.schema as it was")
+            raise Refused(
+                "the declaration names no schema, and files were loaded by one that it named; accepted: Landing.schema as it was"
+            )
         return replace(table, source=landing)
     except Refused as error:
         raise Refused(f"load of {table.key}: {error}") from error

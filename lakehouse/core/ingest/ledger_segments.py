@@ -17,7 +17,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lakehouse.core.declaration.table import Overwrite, type_of_write
-from lakehouse.core.ingest.batches import FOREIGN, MOVED, Batch, KnownFile, LandedFile, Ledger, RetriedLines, SetAside, fingerprint
+from lakehouse.core.ingest.batches import (
+    FOREIGN,
+    MOVED,
+    Batch,
+    KnownFile,
+    LandedFile,
+    Ledger,
+    RetriedLines,
+    SetAside,
+    fingerprint,
+)
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.core.units import DAY_MS
 
@@ -40,7 +50,13 @@ class LedgerSegment:
     @property
     def ledger(self) -> Ledger:
         """The ledger that these batches give."""
-        before = Ledger(newest=None, seen={}, last_taken=self.last_taken, forgotten=self.forgotten, columns=self.columns)
+        before = Ledger(
+            newest=None,
+            seen={},
+            last_taken=self.last_taken,
+            forgotten=self.forgotten,
+            columns=self.columns,
+        )
         return replace(extend_ledger(before, self.batches), retried=self.retried)
 
 
@@ -51,15 +67,31 @@ def extend_ledger(before: Ledger, batches: Iterable[Batch]) -> Ledger:
     for batch in batches:
         for aside in batch.set_aside:
             path = f"{batch.prefix}{aside.name}"
-            seen[path] = _aside(aside, seen.get(path), was_loaded=path not in seen and fingerprint(path) in before.forgotten)
+            seen[path] = _aside(
+                aside,
+                seen.get(path),
+                was_loaded=path not in seen and fingerprint(path) in before.forgotten,
+            )
         for file in batch.files:
             path = f"{batch.prefix}{file.name}"
-            seen[path] = KnownFile(size_bytes=file.size_bytes, modified_ms=file.modified_ms, digest=file.digest, etag=file.etag)
+            seen[path] = KnownFile(
+                size_bytes=file.size_bytes,
+                modified_ms=file.modified_ms,
+                digest=file.digest,
+                etag=file.etag,
+            )
             last_taken = max(last_taken, path)
         columns |= {column.name: column for column in batch.columns if column.name not in columns}
         retried += [batch.retried] if batch.retried else []
         newest = batch
-    return replace(before, newest=newest, seen=seen, last_taken=last_taken, columns=tuple(columns.values()), retried=tuple(retried))
+    return replace(
+        before,
+        newest=newest,
+        seen=seen,
+        last_taken=last_taken,
+        columns=tuple(columns.values()),
+        retried=tuple(retried),
+    )
 
 
 def retry_app_id(table_key: str) -> str:
@@ -67,7 +99,9 @@ def retry_app_id(table_key: str) -> str:
     return f"lakehouse/retry/{table_key}"
 
 
-def find_unfinished(ledger: Ledger, write: type_of_write, *, arrived: int, read: Callable[[int], Batch]) -> Batch | None:
+def find_unfinished(
+    ledger: Ledger, write: type_of_write, *, arrived: int, read: Callable[[int], Batch]
+) -> Batch | None:
     """The batch to do again: the oldest with files after `arrived`, the last one that the table's log knows (0 if none).
 
     Of an `Overwrite` it is the newest, which replaces all before it. `read` gives a batch by its number, and is asked for older ones alone.
@@ -82,7 +116,13 @@ def find_unfinished(ledger: Ledger, write: type_of_write, *, arrived: int, read:
 
 
 def fold_batches(
-    before: LedgerSegment, newer: Sequence[Batch], *, lying: Collection[str], prefix: str, arrived: int, now_ms: int
+    before: LedgerSegment,
+    newer: Sequence[Batch],
+    *,
+    lying: Collection[str],
+    prefix: str,
+    arrived: int,
+    now_ms: int,
 ) -> LedgerSegment:
     """The segment with the batches that follow it, without the files that may be forgotten.
 
@@ -90,7 +130,12 @@ def fold_batches(
     """
     batches, ledger = (*before.batches, *newer), extend_ledger(before.ledger, newer)
     whole = {batches[-1].number, max((batch.number for batch in batches if batch.files), default=0)}
-    kept = {path for batch in batches if batch.number > arrived or batch.number in whole for path in _paths(batch)}
+    kept = {
+        path
+        for batch in batches
+        if batch.number > arrived or batch.number in whole
+        for path in _paths(batch)
+    }
     gone = {
         path
         for path, known in ledger.seen.items()
@@ -100,12 +145,20 @@ def fold_batches(
     left = (_without(batch, gone) for batch in batches)
     return LedgerSegment(
         number=batches[-1].number,
-        batches=tuple(batch for batch in left if batch.files or batch.set_aside or batch.number in whole),
+        batches=tuple(
+            batch for batch in left if batch.files or batch.set_aside or batch.number in whole
+        ),
         last_taken=ledger.last_taken,
         columns=ledger.columns,
         retried=ledger.retried,
-        forgotten=before.forgotten | {fingerprint(path) for path in gone if ledger.seen[path].is_taken},
-        forgotten_batch=max([before.forgotten_batch, *(batch.number for batch in batches if not gone.isdisjoint(_taken(batch)))]),
+        forgotten=before.forgotten
+        | {fingerprint(path) for path in gone if ledger.seen[path].is_taken},
+        forgotten_batch=max(
+            [
+                before.forgotten_batch,
+                *(batch.number for batch in batches if not gone.isdisjoint(_taken(batch))),
+            ]
+        ),
     )
 
 
@@ -116,13 +169,20 @@ def lost_files(older: Iterable[Batch], kept: LedgerSegment, *, lying: Collection
         path
         for batch in older
         for path in _paths(batch)
-        if path not in seen and fingerprint(path) not in kept.forgotten and (path in lying or path in _taken(batch))
+        if path not in seen
+        and fingerprint(path) not in kept.forgotten
+        and (path in lying or path in _taken(batch))
     )
 
 
-def loaded_before(files: Iterable[LandedFile], ledger: Ledger) -> Mapping[tuple[int | None, str], Sequence[str]]:
+def loaded_before(
+    files: Iterable[LandedFile], ledger: Ledger
+) -> Mapping[tuple[int | None, str], Sequence[str]]:
     """The paths of loaded files with the times of these, by each one's time and digest, and by its time and `unpacked_name`."""
-    times, found = {file.modified_ms for file in files}, defaultdict[tuple[int | None, str], list[str]](list)
+    times, found = (
+        {file.modified_ms for file in files},
+        defaultdict[tuple[int | None, str], list[str]](list),
+    )
     for path, known in ledger.seen.items():
         loaded = known.as_loaded
         if known.is_taken and loaded.digest and loaded.modified_ms in times:
@@ -138,13 +198,20 @@ def unpacked_name(path: str) -> str:
 
 def _aside(aside: SetAside, before: KnownFile | None, *, was_loaded: bool) -> KnownFile:
     """A file that is set aside; the ledger knows its name by `before`, or by no more than that one of its name `was_loaded`."""
-    of_now = KnownFile(size_bytes=aside.size_bytes, modified_ms=aside.modified_ms, digest=aside.digest, etag=aside.etag)
+    of_now = KnownFile(
+        size_bytes=aside.size_bytes,
+        modified_ms=aside.modified_ms,
+        digest=aside.digest,
+        etag=aside.etag,
+    )
     if aside.why.startswith(MOVED):
         return of_now
     if not (was_loaded if before is None else before.is_taken):
         return replace(of_now, is_taken=False, is_foreign=aside.why.startswith(FOREIGN))
     loaded = KnownFile(size_bytes=aside.size_bytes) if before is None else before.as_loaded
-    return of_now if aside.digest and aside.digest == loaded.digest else replace(of_now, loaded=loaded)
+    return (
+        of_now if aside.digest and aside.digest == loaded.digest else replace(of_now, loaded=loaded)
+    )
 
 
 def _taken(batch: Batch) -> set[str]:
@@ -157,4 +224,10 @@ def _paths(batch: Batch) -> set[str]:
 
 def _without(batch: Batch, gone: Collection[str]) -> Batch:
     files = tuple(file for file in batch.files if f"{batch.prefix}{file.name}" not in gone)
-    return replace(batch, files=files, set_aside=tuple(aside for aside in batch.set_aside if f"{batch.prefix}{aside.name}" not in gone))
+    return replace(
+        batch,
+        files=files,
+        set_aside=tuple(
+            aside for aside in batch.set_aside if f"{batch.prefix}{aside.name}" not in gone
+        ),
+    )

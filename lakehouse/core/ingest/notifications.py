@@ -25,7 +25,11 @@ def _created(message: Any, bucket: str) -> tuple[str, ...] | None:
             return _created(json.loads(event), bucket)
         case {"Event": "s3:TestEvent"}:
             return ()
-        case {"source": "aws.s3", "detail-type": kind, "detail": {"bucket": {"name": name}, "object": {"key": str(key)}}}:
+        case {
+            "source": "aws.s3",
+            "detail-type": kind,
+            "detail": {"bucket": {"name": name}, "object": {"key": str(key)}},
+        }:
             return (key,) if kind == "Object Created" and name == bucket and _is_key(key) else ()
         case {"Records": [_, *_] as records}:
             found = [_of_record(record, bucket) for record in records]
@@ -37,11 +41,21 @@ def _created(message: Any, bucket: str) -> tuple[str, ...] | None:
 def _of_record(record: Any, bucket: str) -> str | None:
     """The key, empty where the record tells of something else in S3; `None` where it is none of S3's."""
     match record:
-        case {"eventSource": str(source), "eventName": str(kind), "s3": {"bucket": {"name": name}, "object": {"key": str(key)}}}:
+        case {
+            "eventSource": str(source),
+            "eventName": str(kind),
+            "s3": {"bucket": {"name": name}, "object": {"key": str(key)}},
+        }:
             if not source.endswith(":s3"):
                 return None
             plain = unquote_plus(key)
-            return plain if kind.removeprefix("s3:").startswith("ObjectCreated:") and name == bucket and _is_key(plain) else ""
+            return (
+                plain
+                if kind.removeprefix("s3:").startswith("ObjectCreated:")
+                and name == bucket
+                and _is_key(plain)
+                else ""
+            )
         case _:
             return None
 

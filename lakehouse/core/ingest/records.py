@@ -23,8 +23,21 @@ from typing import Any, NamedTuple, cast
 from lakehouse.core.changes.sources import Dms
 from lakehouse.core.declaration.column_names import field_names, field_types
 from lakehouse.core.declaration.landing import Landing
-from lakehouse.core.ingest.csv_fields import LINE_BREAK, csv_fields, csv_names, csv_record, csv_value, is_header, no_end
-from lakehouse.core.ingest.undeclared import others_in_header, others_in_object, others_in_row, with_texts
+from lakehouse.core.ingest.csv_fields import (
+    LINE_BREAK,
+    csv_fields,
+    csv_names,
+    csv_record,
+    csv_value,
+    is_header,
+    no_end,
+)
+from lakehouse.core.ingest.undeclared import (
+    others_in_header,
+    others_in_object,
+    others_in_row,
+    with_texts,
+)
 
 MIB = 1024 * 1024
 # Jackson, which parses JSON for Spark, takes no text of more than 20,000,000 characters.
@@ -36,7 +49,12 @@ _CHUNK_BYTES = 4 * MIB
 _SHOWN_BYTES = 1_000
 _UTF_8 = ("utf-8", "utf8")
 _UTF_8_MARK = b"\xef\xbb\xbf"
-_OTHER_MARKS = {b"\xff\xfe\x00\x00": "UTF-32", b"\x00\x00\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+_OTHER_MARKS = {
+    b"\xff\xfe\x00\x00": "UTF-32",
+    b"\x00\x00\xfe\xff": "UTF-32",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
 _ESCAPED_SURROGATE, _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]"), re.compile(r"[\ud800-\udfff]")
 
 
@@ -65,10 +83,14 @@ class Record(NamedTuple):
     content: bytes
     problem: str | None = None
     is_object: bool = False  # it is JSON, one object and nothing behind it; else a more lenient parser may still find an object
-    undeclared: str | None = None  # the fields beside those of the schema, as a JSON object; of CSV they are not among the bytes
+    undeclared: str | None = (
+        None  # the fields beside those of the schema, as a JSON object; of CSV they are not among the bytes
+    )
 
 
-def read_records(data: bytes, landing: Landing, *, compression: Compression | None = None, max_content_bytes: int) -> Iterator[Record]:
+def read_records(
+    data: bytes, landing: Landing, *, compression: Compression | None = None, max_content_bytes: int
+) -> Iterator[Record]:
     """The records of a text file's bytes, in order; blank lines are left out. At most `max_content_bytes` are unpacked.
 
     A CSV file begins with a header that names the fields of the schema in order, perhaps with others between them, unless `landing` says
@@ -87,12 +109,16 @@ def read_records(data: bytes, landing: Landing, *, compression: Compression | No
         for _ in _content(data, landing, compression):
             pass
     of_csv = _dms_records if isinstance(landing.changes, Dms) else _csv_records
-    yield from (of_csv if landing.records_are_csv else _json_records)(_content(data, landing, compression), landing)
+    yield from (of_csv if landing.records_are_csv else _json_records)(
+        _content(data, landing, compression), landing
+    )
 
 
 def too_large(limit: int) -> Unreadable:
     """The error for a file that unpacks to more than `limit` bytes."""
-    return Unreadable(f"it unpacks to more than {limit} bytes; land it in smaller files, or raise Landing.max_file_bytes")
+    return Unreadable(
+        f"it unpacks to more than {limit} bytes; land it in smaller files, or raise Landing.max_file_bytes"
+    )
 
 
 def _gunzip(data: bytes) -> Iterator[bytes]:
@@ -106,7 +132,9 @@ GZIP = Compression("gzip", _gunzip)
 def _content(data: bytes, landing: Landing, compression: Compression | None) -> Iterator[bytes]:
     slices = (data[start : start + _CHUNK_BYTES] for start in range(0, len(data), _CHUNK_BYTES))
     chunks = slices if compression is None else compression.unpack(data)
-    return _unmarked(chunks if landing.encoding.lower() in _UTF_8 else _recoded(chunks, landing.encoding))
+    return _unmarked(
+        chunks if landing.encoding.lower() in _UTF_8 else _recoded(chunks, landing.encoding)
+    )
 
 
 def _recoded(chunks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
@@ -114,13 +142,17 @@ def _recoded(chunks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
         for text in codecs.iterdecode(chunks, encoding):
             yield text.encode()
     except UnicodeError as error:
-        raise Unreadable(f"it is not {encoding}, as Landing.encoding says ({error}); land it again, or declare what it is") from error
+        raise Unreadable(
+            f"it is not {encoding}, as Landing.encoding says ({error}); land it again, or declare what it is"
+        ) from error
 
 
 def _check_packed(data: bytes, limit: int, compression: Compression) -> None:
     """Nothing for a file that can be unpacked to its end, where damage may show alone, and to `limit` bytes at most."""
     if not data:
-        raise Unreadable(f"it is empty, and a {compression.name} file has at least a header; land it again")
+        raise Unreadable(
+            f"it is empty, and a {compression.name} file has at least a header; land it again"
+        )
     size = 0
     try:
         for chunk in compression.unpack(data):
@@ -128,7 +160,9 @@ def _check_packed(data: bytes, limit: int, compression: Compression) -> None:
             if size > limit:
                 raise too_large(limit)
     except (EOFError, OSError, zlib.error) as error:
-        raise Unreadable(f"its {compression.name} is damaged after {size} unpacked bytes ({error}); land it again") from error
+        raise Unreadable(
+            f"its {compression.name} is damaged after {size} unpacked bytes ({error}); land it again"
+        ) from error
 
 
 def _unmarked(chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -138,7 +172,9 @@ def _unmarked(chunks: Iterator[bytes]) -> Iterator[bytes]:
         first += chunk
     for mark, encoding in _OTHER_MARKS.items():
         if first.startswith(mark):
-            raise Unreadable(f"it begins with the byte order mark of {encoding}; land it as UTF-8, or declare Landing.encoding")
+            raise Unreadable(
+                f"it begins with the byte order mark of {encoding}; land it as UTF-8, or declare Landing.encoding"
+            )
     yield first.removeprefix(_UTF_8_MARK)
     yield from chunks
 
@@ -187,7 +223,11 @@ def _dms_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
     names, wanted = csv_names(first.content, landing), [*field_names(landing.schema)]
     has_header, all_wanted = is_header(names, wanted), landing.delimiter.join(wanted)
     columns = wanted if wanted[0] in names else wanted[1:]
-    others = others_in_header(names, columns, are_refused=landing.new_columns == "refuse") if has_header else {}
+    others = (
+        others_in_header(names, columns, are_refused=landing.new_columns == "refuse")
+        if has_header
+        else {}
+    )
     if others is None:
         dropped = "a column that was dropped at the source is declared in derived, as CAST(NULL AS its type)"
         raise Unreadable(f"its header is {_shown(first.content)!r} and not {all_wanted}; {dropped}")
@@ -197,32 +237,51 @@ def _dms_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
     lacks_operation = len(names) - len(others) == len(wanted) - 1
     if lacks_operation and not has_header and names[0] in landing.changes.operations:
         found += f" and begins with {names[0]!r}, an operation or a value of {wanted[1]}"
-        raise Unreadable(f"{found}; {len(wanted)} are wanted: {all_wanted}; land it with a header, or with all of them")
+        raise Unreadable(
+            f"{found}; {len(wanted)} are wanted: {all_wanted}; land it with a header, or with all of them"
+        )
     behind = _without_others(records, len(names), others, landing) if others else records
     for record in behind if has_header else chain([first], records):
-        yield record._replace(content=landing.delimiter.encode() + record.content) if lacks_operation else record
+        yield (
+            record._replace(content=landing.delimiter.encode() + record.content)
+            if lacks_operation
+            else record
+        )
 
 
-def _without_others(records: Iterator[Record], count: int, others: Mapping[int, str], landing: Landing) -> Iterator[Record]:
+def _without_others(
+    records: Iterator[Record], count: int, others: Mapping[int, str], landing: Landing
+) -> Iterator[Record]:
     """The records of a file whose header has `count` names, with the declared fields alone in their bytes."""
     for record in records:
         fields = csv_fields(record.content, landing)
         if len(fields) != count:
-            yield record._replace(problem=f"it has {len(fields)} field(s), the header of its file has {count}")
+            yield record._replace(
+                problem=f"it has {len(fields)} field(s), the header of its file has {count}"
+            )
             continue
-        kept = landing.delimiter.encode().join(field for place, field in enumerate(fields) if place not in others)
+        kept = landing.delimiter.encode().join(
+            field for place, field in enumerate(fields) if place not in others
+        )
         values = {name: csv_value(fields[place], landing) for place, name in others.items()}
         yield record._replace(content=kept, undeclared=others_in_row(values, {}))
 
 
 def _csv_record_bytes(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
     """The records as they stand there; one whose end is unknown makes the content `Unreadable` on the way."""
-    pattern, blanks = csv_record(landing.delimiter, landing.quote), " \t\v\f".replace(landing.delimiter, "").encode()
+    pattern, blanks = (
+        csv_record(landing.delimiter, landing.quote),
+        " \t\v\f".replace(landing.delimiter, "").encode(),
+    )
     number, rest = 1, b""
     for chunk in chain(chunks, [None]):  # the end of the content
         rest, place = rest + (chunk or b""), 0
         # A record that reaches to the end of a chunk may go on in the next one.
-        while (found := pattern.match(rest, place)) and (found.end() < len(rest) or chunk is None) and place < len(rest):
+        while (
+            (found := pattern.match(rest, place))
+            and (found.end() < len(rest) or chunk is None)
+            and place < len(rest)
+        ):
             if len(found[1]) > MAX_RECORD_BYTES:
                 break
             place = found.end()
@@ -233,12 +292,18 @@ def _csv_record_bytes(chunks: Iterator[bytes], landing: Landing) -> Iterator[Rec
         if len(rest) > MAX_RECORD_BYTES:
             break
     if rest:
-        raise Unreadable(f"{no_end(rest, number, landing, MAX_RECORD_BYTES)}, so that what follows is no record; land it again, corrected")
+        raise Unreadable(
+            f"{no_end(rest, number, landing, MAX_RECORD_BYTES)}, so that what follows is no record; land it again, corrected"
+        )
 
 
 def _record(number: int, line: bytes, landing: Landing, fields: Mapping[str, str]) -> Record:
     if len(line) > MAX_RECORD_BYTES:
-        return Record(number, line[:_SHOWN_BYTES], f"the line has more than {MAX_RECORD_BYTES} bytes, the limit")
+        return Record(
+            number,
+            line[:_SHOWN_BYTES],
+            f"the line has more than {MAX_RECORD_BYTES} bytes, the limit",
+        )
     try:
         text = line.decode()
         found, is_strict = _decoded(text)
@@ -248,13 +313,19 @@ def _record(number: int, line: bytes, landing: Landing, fields: Mapping[str, str
         return Record(number, line)
     try:
         # Half of a surrogate pair is in no encoding, and Spark would replace it by a question mark.
-        if _ESCAPED_SURROGATE.search(line) and _SURROGATE.search(json.dumps(found, ensure_ascii=False)):
-            return Record(number, line, "a \\u escape is one half of a character", isinstance(found, dict))
+        if _ESCAPED_SURROGATE.search(line) and _SURROGATE.search(
+            json.dumps(found, ensure_ascii=False)
+        ):
+            return Record(
+                number, line, "a \\u escape is one half of a character", isinstance(found, dict)
+            )
         if isinstance(found, dict):
             row = cast("dict[str, Any]", found)
             others = others_in_object(row, text, landing, fields)
             if others is None or is_strict or _decoded(others)[1]:
-                return Record(number, with_texts(row, text, landing, fields).encode(), None, is_strict, others)
+                return Record(
+                    number, with_texts(row, text, landing, fields).encode(), None, is_strict, others
+                )
     except RecursionError:
         return Record(number, line, TOO_DEEP)
     return Record(number, line)

@@ -45,8 +45,16 @@ def released_by(waiting: Waiting, landing: Landing, now_ms: int) -> str | Explan
     )
 
 
-def count_outputs(landed_bytes: int, row_count: int, files: Sequence[DataFile], target_bytes: int) -> int:
+def count_outputs(
+    landed_bytes: int, row_count: int, files: Sequence[DataFile], target_bytes: int
+) -> int:
     """The number of files a batch of so many rows writes, each near the target; the fullest of the table's files tells what a row takes."""
-    most_rows, size_bytes = max(((file.row_count, file.size_bytes) for file in files if file.row_count), default=(0, 0))
-    expected = min(landed_bytes, row_count * size_bytes // most_rows) if most_rows else landed_bytes // _TEXT_TIMES
+    most_rows, size_bytes = max(
+        ((file.row_count, file.size_bytes) for file in files if file.row_count), default=(0, 0)
+    )
+    expected = (
+        min(landed_bytes, row_count * size_bytes // most_rows)
+        if most_rows
+        else landed_bytes // _TEXT_TIMES
+    )
     return max(1, round(expected / target_bytes))

@@ -25,7 +25,9 @@ from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id, may_
 from lakehouse.core.text import size_text
 from lakehouse.core.units import DAY_MS
 
-_CLOCKS_APART_MS = DAY_MS  # of who landed a file and of who committed its rows, at most; also their zones
+_CLOCKS_APART_MS = (
+    DAY_MS  # of who landed a file and of who committed its rows, at most; also their zones
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +46,9 @@ class RetirementPlan:
     @property
     def sentence(self) -> str:
         """The files that go, and those that stay, as a sentence."""
-        verb = {"archive": "go to the archive", "delete": "are deleted for good"}.get(self.action, "stay for ever")
+        verb = {"archive": "go to the archive", "delete": "are deleted for good"}.get(
+            self.action, "stay for ever"
+        )
         total = sum(file.size_bytes for file in self.files)
         stay = "".join(f"; {count} stay: {why}" for why, count in self.kept.items())
         return f"{len(self.files)} loaded files ({size_text(total)}) {verb}{stay}"
@@ -75,7 +79,9 @@ class Arrivals:
     found: tuple[Arrival, ...]
     first_version: int | None  # of the oldest commit that was read, `None` if none was
     first_ms: int
-    replaced_version: int | None  # of the newest commit of somebody else that may have taken rows of batches out
+    replaced_version: (
+        int | None
+    )  # of the newest commit of somebody else that may have taken rows of batches out
     is_partial: bool = False  # older commits were left unread
 
     def reaches(self, number: int) -> bool:
@@ -94,9 +100,20 @@ def read_arrivals(facts: TableFacts, commits: Iterable[Commit], *, oldest: int) 
     for commit in commits:
         first, number = commit, commit.applications.get(app_id)
         if number is not None:
-            rows = commit.metrics.get("numOutputRows") if commit.parameters.get("mode") == "Append" else None
+            rows = (
+                commit.metrics.get("numOutputRows")
+                if commit.parameters.get("mode") == "Append"
+                else None
+            )
             row_count = None if rows is None else int(rows)
-            found.append(Arrival(number=number, version=commit.version, committed_ms=commit.committed_ms, row_count=row_count))
+            found.append(
+                Arrival(
+                    number=number,
+                    version=commit.version,
+                    committed_ms=commit.committed_ms,
+                    row_count=row_count,
+                )
+            )
         if may_take_rows(commit):
             replaced_version = commit.version
             break  # the files of every batch before it stay
@@ -111,16 +128,35 @@ def read_arrivals(facts: TableFacts, commits: Iterable[Commit], *, oldest: int) 
     )
 
 
-def judge_files(batches: Iterable[Batch], landing: Landing, lying: Mapping[str, LandedFile], *, held: Collection[str]) -> list[JudgedBatch]:
+def judge_files(
+    batches: Iterable[Batch],
+    landing: Landing,
+    lying: Mapping[str, LandedFile],
+    *,
+    held: Collection[str],
+) -> list[JudgedBatch]:
     """The batches of which a file still lies in the landing area, where `lying` has it by name; `held` are the paths in quarantine."""
-    below = [(batch, [file for file in batch.files if file.name in lying]) for batch in batches if batch.prefix == landing.prefix]
+    below = [
+        (batch, [file for file in batch.files if file.name in lying])
+        for batch in batches
+        if batch.prefix == landing.prefix
+    ]
     return [
-        JudgedBatch(batch, {file.name: _why_kept(file, lying[file.name], batch, held) for file in files}) for batch, files in below if files
+        JudgedBatch(
+            batch, {file.name: _why_kept(file, lying[file.name], batch, held) for file in files}
+        )
+        for batch, files in below
+        if files
     ]
 
 
 def plan_retirement(
-    judged: Iterable[JudgedBatch], landing: Landing, arrivals: Arrivals | None, *, quarantined: Container[int], now_ms: int
+    judged: Iterable[JudgedBatch],
+    landing: Landing,
+    arrivals: Arrivals | None,
+    *,
+    quarantined: Container[int],
+    now_ms: int,
 ) -> RetirementPlan:
     """The plan of what goes of the loaded files that still lie in the landing area.
 
@@ -132,18 +168,32 @@ def plan_retirement(
     upto = [] if arrivals is None else [*accumulate((each.number for each in arrivals.found), max)]
     for batch, why in judged:
         of_batch = "the table's log does not know their batch"
-        if not all(why.values()) and arrivals is not None and arrivals.newest >= batch.number and arrivals.first_version is not None:
+        if (
+            not all(why.values())
+            and arrivals is not None
+            and arrivals.newest >= batch.number
+            and arrivals.first_version is not None
+        ):
             place = bisect_left(upto, batch.number)
             arrival = arrivals.found[place] if place < len(upto) else None
             of_batch = _why_all_kept(batch, landing, arrivals, arrival, quarantined, now_ms)
         kept.update(reason for own in why.values() if (reason := own or of_batch))
-        if not of_batch and (files := tuple(file for file in batch.files if why.get(file.name) == "")):
+        if not of_batch and (
+            files := tuple(file for file in batch.files if why.get(file.name) == "")
+        ):
             going.append(replace(batch, files=files))
-    return RetirementPlan(action=landing.after_load, batches=tuple(going), kept=dict(sorted(kept.items())))
+    return RetirementPlan(
+        action=landing.after_load, batches=tuple(going), kept=dict(sorted(kept.items()))
+    )
 
 
 def _why_all_kept(
-    batch: Batch, landing: Landing, arrivals: Arrivals, arrival: Arrival | None, quarantined: Container[int], now_ms: int
+    batch: Batch,
+    landing: Landing,
+    arrivals: Arrivals,
+    arrival: Arrival | None,
+    quarantined: Container[int],
+    now_ms: int,
 ) -> str:
     """Why every file of a batch stays; `arrival` is the first known one of it or a later batch, which was committed no earlier."""
     is_told = arrivals.reaches(batch.number)
@@ -151,7 +201,9 @@ def _why_all_kept(
     if arrivals.replaced_version is not None and arrivals.replaced_version >= since:
         return "somebody restored or replaced the table since: their rows may be gone"
     if not is_told and arrivals.is_partial:
-        return "their batch is older than the commits that were read; older ones are read once a day"
+        return (
+            "their batch is older than the commits that were read; older ones are read once a day"
+        )
     # The log has forgotten a commit that is older than all that it holds.
     committed_ms = arrivals.first_ms if arrival is None else arrival.committed_ms
     if now_ms - committed_ms < landing.keep_days * DAY_MS:
@@ -166,7 +218,10 @@ def _why_all_kept(
 
 
 def _why_kept(file: LandedFile, now: LandedFile, batch: Batch, held: Collection[str]) -> str:
-    is_other = (file.size_bytes, file.modified_ms) != (now.size_bytes, now.modified_ms) or not may_be_same(file.etag, now.etag)
+    is_other = (file.size_bytes, file.modified_ms) != (
+        now.size_bytes,
+        now.modified_ms,
+    ) or not may_be_same(file.etag, now.etag)
     if not file.digest or is_other:
         return "they are not as they were loaded, or nobody knows"
     is_held = f"{batch.prefix}{file.name}" in held
@@ -176,11 +231,18 @@ def _why_kept(file: LandedFile, now: LandedFile, batch: Batch, held: Collection[
 def _has_refused(batch: Batch, landing: Landing, arrival: Arrival | None) -> bool:
     """Whether the commit of a batch has fewer rows than the batch has records; else what its manifest tells, which older ones do not."""
     row_count = None if arrival is None or arrival.number != batch.number else arrival.row_count
-    if landing.changes is not None or batch.record_count is None or batch.isolated or row_count is None:
+    if (
+        landing.changes is not None
+        or batch.record_count is None
+        or batch.isolated
+        or row_count is None
+    ):
         return bool(batch.refused_count)
     return row_count < batch.record_count
 
 
 def may_take_rows(commit: Commit) -> bool:
     """Whether a commit of somebody else may have taken out rows of batches that were not meant to go, as those of a DELETE are."""
-    return may_repeat_rows(commit if commit.added_paths else replace(commit, added_paths=commit.removed_paths))
+    return may_repeat_rows(
+        commit if commit.added_paths else replace(commit, added_paths=commit.removed_paths)
+    )

@@ -37,7 +37,10 @@ _EVENT_FIELDS = frozenset(f"{_OF_THE_EVENT} {_OF_A_LOG} {_OF_OTHERS}".split())
 _WHOLE, _LARGE, _FRACTION = "whole", "large", "fraction"
 _EXACT_IN_DOUBLE = 2**53
 _TYPES: dict[str, str] = {_WHOLE: "BIGINT", _LARGE: "BIGINT", _FRACTION: "DOUBLE"}
-_WIDER: dict[frozenset[str], str] = {frozenset((_WHOLE, _LARGE)): _LARGE, frozenset((_WHOLE, _FRACTION)): _FRACTION}
+_WIDER: dict[frozenset[str], str] = {
+    frozenset((_WHOLE, _LARGE)): _LARGE,
+    frozenset((_WHOLE, _FRACTION)): _FRACTION,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +54,19 @@ class AddedColumn:
     at_ms: int
 
 
-def others_in_object(found: Mapping[str, Any], text: str, landing: Landing, fields: Mapping[str, str]) -> str | None:
+def others_in_object(
+    found: Mapping[str, Any], text: str, landing: Landing, fields: Mapping[str, str]
+) -> str | None:
     """The fields of a JSON object beside the declared `fields`, each value as it stands in its `text`; of an event those of its row.
 
     Of a declared STRUCT they are the members that are not declared, under the name of the field; where they are refused, by path.
     """
     *_, steps = _ways_to_rows(found, landing, fields)
-    row = {name: value for name, value in reduce(_object_in, steps, found).items() if not _is_of_the_event(name, landing)}
+    row = {
+        name: value
+        for name, value in reduce(_object_in, steps, found).items()
+        if not _is_of_the_event(name, landing)
+    }
     if not _has_others(row, fields):
         return None
     for step in steps:
@@ -67,27 +76,44 @@ def others_in_object(found: Mapping[str, Any], text: str, landing: Landing, fiel
 
 def _has_others(row: Mapping[str, Any], fields: Mapping[str, str]) -> bool:
     return any(
-        name not in fields or ((types := struct_types(fields[name])) and _has_others(_object_in(row, name), types))
+        name not in fields
+        or ((types := struct_types(fields[name])) and _has_others(_object_in(row, name), types))
         for name, value in row.items()
         if value is not None
     )
 
 
-def _others(row: Mapping[str, Any], text: str, fields: Mapping[str, str], *, by_path: bool) -> Iterator[tuple[str, str]]:
+def _others(
+    row: Mapping[str, Any], text: str, fields: Mapping[str, str], *, by_path: bool
+) -> Iterator[tuple[str, str]]:
     members = _members(text)
     for name, value in row.items():
         if name not in fields and value is not None:
             yield name, members[name]
-        elif (types := struct_types(fields.get(name, ""))) and (inner := _object_in(row, name)) and _has_others(inner, types):
+        elif (
+            (types := struct_types(fields.get(name, "")))
+            and (inner := _object_in(row, name))
+            and _has_others(inner, types)
+        ):
             found = [*_others(inner, members[name], types, by_path=by_path)]
-            yield from ((f"{name}.{member}", each) for member, each in found) if by_path else ((name, _joined(found) or ""),)
+            yield from (
+                ((f"{name}.{member}", each) for member, each in found)
+                if by_path
+                else ((name, _joined(found) or ""),)
+            )
 
 
-def with_texts(found: Mapping[str, Any], text: str, landing: Landing, types: Mapping[str, str]) -> str:
+def with_texts(
+    found: Mapping[str, Any], text: str, landing: Landing, types: Mapping[str, str]
+) -> str:
     """The text of an object, or of the rows of an event, in which what a DOUBLE would round is a text, where that is the declared type."""
     for steps in _ways_to_rows(found, landing, types):
         row = reduce(_object_in, steps, found)
-        if names := {name for name, value in row.items() if isinstance(value, float | dict | list) and _is_text(types.get(name, ""))}:
+        if names := {
+            name
+            for name, value in row.items()
+            if isinstance(value, float | dict | list) and _is_text(types.get(name, ""))
+        }:
             text = _with_texts_below(text, steps, names)
     return text
 
@@ -99,16 +125,22 @@ def _with_texts_below(text: str, steps: Sequence[str], names: Set[str]) -> str:
         first, *rest = steps
         members[first] = _with_texts_below(members[first], rest, names)
     else:
-        members |= {name: json.dumps(members[name], ensure_ascii=False) for name in members.keys() & names}
+        members |= {
+            name: json.dumps(members[name], ensure_ascii=False) for name in members.keys() & names
+        }
     return _joined(members.items()) or text
 
 
-def _ways_to_rows(found: Mapping[str, Any], landing: Landing, fields: Mapping[str, str]) -> list[list[str]]:
+def _ways_to_rows(
+    found: Mapping[str, Any], landing: Landing, fields: Mapping[str, str]
+) -> list[list[str]]:
     """The steps to each row that a line tells: to those before and after of an event, which may stand beside its schema; else none."""
     changes = landing.changes
     if not isinstance(changes, Debezium):
         return [[]]
-    is_wrapped = isinstance(found.get("payload"), dict) and not (changes.unwrapped and "payload" in fields)
+    is_wrapped = isinstance(found.get("payload"), dict) and not (
+        changes.unwrapped and "payload" in fields
+    )
     envelope = ["payload"] if is_wrapped else []
     return [envelope] if changes.unwrapped else [[*envelope, "before"], [*envelope, "after"]]
 
@@ -117,24 +149,34 @@ def _is_text(type_: str) -> bool:
     return type_.strip().upper().startswith("STRING")
 
 
-def others_in_row(row: Mapping[str, Any], fields: Mapping[str, str], *, by_path: bool = False) -> str | None:
+def others_in_row(
+    row: Mapping[str, Any], fields: Mapping[str, str], *, by_path: bool = False
+) -> str | None:
     """The members of a row, told as JSON has it, that stand beside the declared `fields`; as for `others_in_object`."""
     if not _has_others(row, fields):
         return None
     return _joined(_others(row, json.dumps(row, ensure_ascii=False), fields, by_path=by_path))
 
 
-def others_in_header(names: Sequence[str], fields: Sequence[str], *, are_refused: bool = False) -> dict[int, str] | None:
+def others_in_header(
+    names: Sequence[str], fields: Sequence[str], *, are_refused: bool = False
+) -> dict[int, str] | None:
     """The places of a header's undeclared names; `None` where they are refused, or the declared ones are not in order, or a name twice."""
     others = {place: name for place, name in enumerate(names) if name not in fields}
-    is_in_order = [name for name in names if name in fields] == [*fields] and len({*names}) == len(names) and "" not in names
+    is_in_order = (
+        [name for name in names if name in fields] == [*fields]
+        and len({*names}) == len(names)
+        and "" not in names
+    )
     return others if is_in_order and not (others and are_refused) else None
 
 
 def columns_in_force(columns: Iterable[AddedColumn], landing: Landing) -> tuple[AddedColumn, ...]:
     """The added columns, each once, that a table still has beside its declared ones; one that was declared since is of its declaration."""
     added = {column.name: column for column in columns}
-    return tuple(column for column in added.values() if column.name.lower() not in _declared(landing))
+    return tuple(
+        column for column in added.values() if column.name.lower() not in _declared(landing)
+    )
 
 
 @dataclass(slots=True)
@@ -151,14 +193,18 @@ class NewColumns:
     _taken: dict[str, str | None] = field(default_factory=dict[str, str | None])
 
     def __post_init__(self) -> None:
-        self._taken = dict.fromkeys({*_declared(self.landing), *(() if self.landing.schema is None else HISTORY_COLUMNS)})
+        self._taken = dict.fromkeys(
+            {*_declared(self.landing), *(() if self.landing.schema is None else HISTORY_COLUMNS)}
+        )
         self._taken |= {column.name.lower(): column.name for column in self.known}
 
     def see(self, undeclared: str, file: str) -> None:
         """Note the fields beside one record."""
         if self.landing.new_columns == "refuse":
             return
-        values = json.loads(undeclared) if self.landing.new_columns == "add" else {RESCUED: undeclared}
+        values = (
+            json.loads(undeclared) if self.landing.new_columns == "add" else {RESCUED: undeclared}
+        )
         self.see_types({name: _kind_of(value) for name, value in values.items()}, file)
 
     def see_types(self, types: Mapping[str, str], file: str) -> None:
@@ -166,21 +212,32 @@ class NewColumns:
         for name, type_ in types.items():
             column, kind = (name, type_) if self._can_be_added(name) else (RESCUED, "STRING")
             before, first = self.found.get(column, (kind, file))
-            self.found[column] = kind if before == kind else _WIDER.get(frozenset((before, kind)), "STRING"), first
+            self.found[column] = (
+                kind if before == kind else _WIDER.get(frozenset((before, kind)), "STRING"),
+                first,
+            )
 
     def columns(self, at_ms: int) -> tuple[AddedColumn, ...]:
         """The columns that are not known yet."""
         known, policy = {column.name for column in self.known}, self.landing.new_columns
         return tuple(
-            AddedColumn(name=name, type=_TYPES.get(kind, kind), file=file, policy=policy, at_ms=at_ms)
+            AddedColumn(
+                name=name, type=_TYPES.get(kind, kind), file=file, policy=policy, at_ms=at_ms
+            )
             for name, (kind, file) in self.found.items()
             if name not in known
         )
 
     def _can_be_added(self, name: str) -> bool:
         if name.lower() not in self._taken:
-            is_name = 0 < len(name) <= _LONGEST_NAME and not name.startswith("_") and not _NO_NAME.search(name)
-            count = sum(each is not None for each in self._taken.values()) + len(self.landing.column_names)
+            is_name = (
+                0 < len(name) <= _LONGEST_NAME
+                and not name.startswith("_")
+                and not _NO_NAME.search(name)
+            )
+            count = sum(each is not None for each in self._taken.values()) + len(
+                self.landing.column_names
+            )
             self._taken[name.lower()] = name if is_name and count < MOST_COLUMNS else None
         return self._taken[name.lower()] == name
 
@@ -200,7 +257,11 @@ def _is_of_the_event(name: str, landing: Landing) -> bool:
     if not name.startswith("__") or not isinstance(changes, Debezium) or not changes.unwrapped:
         return False
     # A connector's own field that is not listed here must not refuse every line.
-    is_own = name[2:] in _EVENT_FIELDS or name.startswith(("__source", "__transaction")) or name[2:] in field_names(changes.position)
+    is_own = (
+        name[2:] in _EVENT_FIELDS
+        or name.startswith(("__source", "__transaction"))
+        or name[2:] in field_names(changes.position)
+    )
     return is_own or landing.new_columns == "refuse"
 
 

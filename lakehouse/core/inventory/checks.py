@@ -42,7 +42,9 @@ def loads_of(history: Commits) -> Iterator[Load]:
     for commit in reversed(history.commits):
         try:
             told = json.loads(commit.user_metadata or "{}")["inventory"]
-            numbers = {name: int(told[name]) for name in ("created_ms", "object_count", "size_bytes")}
+            numbers = {
+                name: int(told[name]) for name in ("created_ms", "object_count", "size_bytes")
+            }
             yield Load(report=str(told["report"]), **numbers)
         except (ValueError, KeyError, TypeError):
             continue
@@ -54,7 +56,13 @@ def assess_complete(load: Load, row_count: int | None) -> CheckResult:
     if row_count != load.object_count:
         sentence += f", but the inventory table has {'an unknown number' if row_count is None else f'{row_count:,}'} of them"
     numbers = {"rows": load.object_count}
-    return CheckResult(name="complete", ok=row_count == load.object_count, sentence=sentence, is_error=True, numbers=numbers)
+    return CheckResult(
+        name="complete",
+        ok=row_count == load.object_count,
+        sentence=sentence,
+        is_error=True,
+        numbers=numbers,
+    )
 
 
 def allowed_hours(created_ms: int, before_ms: int | None, *, own: bool) -> float:
@@ -79,8 +87,15 @@ def assess_fresh(load: Load, *, allowed: float, now_ms: int) -> CheckResult:
 def assess_plausible(load: Load, before: Load | None) -> CheckResult:
     """Whether a bucket still has at least half of the objects and of the bytes that the report loaded before listed."""
     if before is None:
-        return CheckResult(name="plausible", ok=True, sentence=f"report {load.report} is the first; there is none to hold it against")
-    objects, size = _share(load.object_count, before.object_count), _share(load.size_bytes, before.size_bytes)
+        return CheckResult(
+            name="plausible",
+            ok=True,
+            sentence=f"report {load.report} is the first; there is none to hold it against",
+        )
+    objects, size = (
+        _share(load.object_count, before.object_count),
+        _share(load.size_bytes, before.size_bytes),
+    )
     sentence = (
         f"{load.object_count:,} objects of {load.size_bytes:,} bytes; report {before.report} had {before.object_count:,} "
         f"of {before.size_bytes:,}"
@@ -102,7 +117,13 @@ def assess_missing(found: Reconciliation) -> CheckResult:
     if unread := [table.table for table in found.tables if table.problem]:
         sentence += f"; not known of {_named(unread)}, whose log cannot be read"
     numbers = {"missing_files": len(missing), "unread_tables": len(unread)}
-    return CheckResult(name="missing", ok=not missing and not unread, sentence=sentence, is_error=True, numbers=numbers)
+    return CheckResult(
+        name="missing",
+        ok=not missing and not unread,
+        sentence=sentence,
+        is_error=True,
+        numbers=numbers,
+    )
 
 
 def _share(now: int, before: int) -> float:

@@ -40,12 +40,22 @@ class Classifier:
         landed: tuple[str, ...],
         horizon_ms: int | None = None,
     ) -> None:
-        self._table_files, self._lent, self._unplaced, self._landed = table_files, lent, unplaced | table_files.unplaced, landed
+        self._table_files, self._lent, self._unplaced, self._landed = (
+            table_files,
+            lent,
+            unplaced | table_files.unplaced,
+            landed,
+        )
         kept_since_ms = 0 if table_files.retention_ms is None else now_ms - table_files.retention_ms
         self.horizon_ms = kept_since_ms if horizon_ms is None else min(kept_since_ms, horizon_ms)
         # Hidden from Delta's own listing, or written by Apache XTable and UniForm for readers of Iceberg. Source: delta-io/delta v4.4.0,
         # `DeltaTableUtils.isHiddenDirectory`. Delta shows `_delta_index`, too, with Databricks' indexes of live files in it.
-        spared = "|".join(["_change_data(?:/|$)", *(f"{re.escape(column)}=" for column in table_files.partition_columns)])
+        spared = "|".join(
+            [
+                "_change_data(?:/|$)",
+                *(f"{re.escape(column)}=" for column in table_files.partition_columns),
+            ]
+        )
         self._hidden = re.compile(rf"metadata/|(?:^|.*/)(?!{spared})[._]", re.DOTALL)
 
     def part_of(self, own: str, each: StoredObject) -> Part:
@@ -59,7 +69,10 @@ class Classifier:
         if own in self._table_files.vectors:
             return Part.VECTORS_LIVE
         if own.startswith(_LOG):
-            return next((part for rule, part in _LOG_PARTS if rule.fullmatch(own, len(_LOG))), Part.LOG_OTHER)
+            return next(
+                (part for rule, part in _LOG_PARTS if rule.fullmatch(own, len(_LOG))),
+                Part.LOG_OTHER,
+            )
         if each.is_dir:
             return Part.FOLDERS
         place = self._table_files.place_of(own)
@@ -72,9 +85,17 @@ class Classifier:
     def _not_read_now(self, own: str, each: StoredObject) -> Part:
         table_files = self._table_files
         if own in table_files.stones:
-            return Part.TOMBSTONED_KEPT if self._kept(table_files.stones[own]) else Part.TOMBSTONED_PAST
+            return (
+                Part.TOMBSTONED_KEPT
+                if self._kept(table_files.stones[own])
+                else Part.TOMBSTONED_PAST
+            )
         if own in table_files.removed_vectors:
-            return Part.VECTORS_KEPT if self._kept(table_files.removed_vectors[own]) else Part.VECTORS_DEAD
+            return (
+                Part.VECTORS_KEPT
+                if self._kept(table_files.removed_vectors[own])
+                else Part.VECTORS_DEAD
+            )
         if own.startswith(_CHANGES):
             return Part.CHANGE_DATA if self._kept(each.modified_ms) else Part.CHANGE_DATA_PAST
         if self._hidden.match(own):

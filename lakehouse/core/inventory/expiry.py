@@ -15,13 +15,17 @@ from lakehouse.core.units import DAY_MS
 
 # A fortnight of days to look back at; the inventory table keeps what the reports said.
 KEPT_DAYS = 14
-_STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d-\d\dZ)/manifest\.(?:json|checksum)|hive/dt=(\d{4}-\d\d-\d\d)-(\d\d-\d\d)/symlink\.txt")
+_STAMP = re.compile(
+    r"(\d{4}-\d\d-\d\dT\d\d-\d\dZ)/manifest\.(?:json|checksum)|hive/dt=(\d{4}-\d\d-\d\d)-(\d\d-\d\d)/symlink\.txt"
+)
 # The file that a store on a disk writes before it has its name; a write that is killed leaves it.
 UNFINISHED = re.compile(r"\.[0-9a-f]{32}\.lakehouse-put")
 _DATA = re.compile(r"data/[0-9a-f-]{36}\.parquet")
 
 
-def expired(files: Iterable[tuple[str, int]], *, newest: str | None, now_ms: int) -> tuple[str, ...]:
+def expired(
+    files: Iterable[tuple[str, int]], *, newest: str | None, now_ms: int
+) -> tuple[str, ...]:
     """Of names relative to the configuration's folder, each with its time of modification, those that may go, checksums first.
 
     `newest` is the stamp of the newest complete report; without a young one nothing goes.
@@ -36,7 +40,9 @@ def expired(files: Iterable[tuple[str, int]], *, newest: str | None, now_ms: int
             began_ms = stamp_ms(match[1] or f"{match[2]}T{match[3]}Z")
             if began_ms is not None and began_ms < reports_ms:
                 found.append(name)
-        elif (_DATA.fullmatch(name) or UNFINISHED.fullmatch(name.rpartition("/")[2])) and modified_ms < data_ms:
+        elif (
+            _DATA.fullmatch(name) or UNFINISHED.fullmatch(name.rpartition("/")[2])
+        ) and modified_ms < data_ms:
             found.append(name)
     # Without its checksum a report is none: what is read while the rest goes is refused or passed over, never half.
     return tuple(sorted(found, key=lambda name: (not name.endswith("manifest.checksum"), name)))
@@ -45,6 +51,8 @@ def expired(files: Iterable[tuple[str, int]], *, newest: str | None, now_ms: int
 def stamp_ms(stamp: str) -> int | None:
     """The time at which the report of this stamp began; `None` for what is no stamp."""
     try:
-        return int(datetime.strptime(stamp, "%Y-%m-%dT%H-%MZ").replace(tzinfo=UTC).timestamp() * 1_000)
+        return int(
+            datetime.strptime(stamp, "%Y-%m-%dT%H-%MZ").replace(tzinfo=UTC).timestamp() * 1_000
+        )
     except ValueError:
         return None

@@ -61,17 +61,36 @@ class Part(Enum):
 
 
 # The parts that a vacuum may take.
-RECLAIMABLE = frozenset({Part.TOMBSTONED_PAST, Part.ORPHANED_OLD, Part.VECTORS_DEAD, Part.CHANGE_DATA_PAST})
+RECLAIMABLE = frozenset(
+    {Part.TOMBSTONED_PAST, Part.ORPHANED_OLD, Part.VECTORS_DEAD, Part.CHANGE_DATA_PAST}
+)
 # The kinds that the parts come to for a person who asks where the bytes lie; what belongs to no table is in none.
 KINDS = {
     "live": (Part.LIVE, Part.LENT, Part.VECTORS_LIVE),
     "kept": (Part.TOMBSTONED_KEPT, Part.VECTORS_KEPT, Part.ORPHANED_YOUNG, Part.CHANGE_DATA),
     "old": tuple(sorted(RECLAIMABLE, key=lambda part: part.name)),
-    "log": (Part.LOG_COMMITS, Part.LOG_CHECKPOINTS, Part.LOG_SIDECARS, Part.LOG_CHECKSUMS, Part.LOG_OTHER),
-    "other": (Part.LANDED, Part.HIDDEN, Part.FOLDERS, Part.NONCURRENT, Part.DELETE_MARKERS, Part.UNREAD),
+    "log": (
+        Part.LOG_COMMITS,
+        Part.LOG_CHECKPOINTS,
+        Part.LOG_SIDECARS,
+        Part.LOG_CHECKSUMS,
+        Part.LOG_OTHER,
+    ),
+    "other": (
+        Part.LANDED,
+        Part.HIDDEN,
+        Part.FOLDERS,
+        Part.NONCURRENT,
+        Part.DELETE_MARKERS,
+        Part.UNREAD,
+    ),
 }
 
 
 def plausible_ms(modified_ms: int | None, *, now_ms: int) -> int | None:
     """`modified_ms`, or `None` where it is before S3 was, or more than a day ahead: seconds, microseconds or a wrong clock."""
-    return modified_ms if modified_ms is not None and _FIRST_MS <= modified_ms <= now_ms + DAY_MS else None
+    return (
+        modified_ms
+        if modified_ms is not None and _FIRST_MS <= modified_ms <= now_ms + DAY_MS
+        else None
+    )

@@ -109,7 +109,12 @@ def reconcile(
     known = [*(each.table for each in table_files), *failed]
     lent = {name for each in table_files for name in each.borrowed(known)}
     unplaced = {last for each in table_files for last in each.unplaced}
-    by_key = {each.table: _Table(each, Classifier(each, lent, now_ms=now_ms, unplaced=unplaced, landed=landed)) for each in table_files}
+    by_key = {
+        each.table: _Table(
+            each, Classifier(each, lent, now_ms=now_ms, unplaced=unplaced, landed=landed)
+        )
+        for each in table_files
+    }
     owners, seen = Owners(known), set[str]()
     cells: type_of_cells = defaultdict(lambda: [0, 0, 0])
     for each in objects:
@@ -129,11 +134,18 @@ def reconcile(
     unclaimed: list[UsageShare] = []
     for share in _shares(cells):
         (by_table[share.folder] if share.part else unclaimed).append(share)
-    tables = [table.shares(by_table[name], seen, settled_ms=settled_ms) for name, table in by_key.items()]
-    tables += [
-        TableShares(table=name, version=None, retention_ms=None, shares=tuple(by_table[name]), problem=why) for name, why in failed.items()
+    tables = [
+        table.shares(by_table[name], seen, settled_ms=settled_ms) for name, table in by_key.items()
     ]
-    return Reconciliation(tables=tuple(sorted(tables, key=lambda table: table.table)), unclaimed=tuple(unclaimed))
+    tables += [
+        TableShares(
+            table=name, version=None, retention_ms=None, shares=tuple(by_table[name]), problem=why
+        )
+        for name, why in failed.items()
+    ]
+    return Reconciliation(
+        tables=tuple(sorted(tables, key=lambda table: table.table)), unclaimed=tuple(unclaimed)
+    )
 
 
 class _Table:
@@ -151,16 +163,28 @@ class _Table:
         if part in _NEEDED_NOW:
             self._unseen.pop(own, None)
             live = self._table_files.live.get(own)
-            if live is not None and live.size_bytes is not None and live.size_bytes != each.size_bytes:
+            if (
+                live is not None
+                and live.size_bytes is not None
+                and live.size_bytes != each.size_bytes
+            ):
                 self._resized.append(own)
         return part
 
-    def shares(self, shares: Iterable[UsageShare], seen: Set[str], *, settled_ms: int) -> TableShares:
+    def shares(
+        self, shares: Iterable[UsageShare], seen: Set[str], *, settled_ms: int
+    ) -> TableShares:
         """The table once all objects were taken; `seen` are the files outside its folder that the inventory has."""
         table_files = self._table_files
-        unseen = {name: each for name, each in self._unseen.items() if f"{table_files.table}/{name}" not in seen}
+        unseen = {
+            name: each
+            for name, each in self._unseen.items()
+            if f"{table_files.table}/{name}" not in seen
+        }
         unseen |= {name: each for name, each in table_files.elsewhere.items() if name not in seen}
-        written = {name: each.written_ms for name, each in unseen.items() if each.written_ms is not None}
+        written = {
+            name: each.written_ms for name, each in unseen.items() if each.written_ms is not None
+        }
         missing = [name for name, ms in written.items() if ms < settled_ms]
         return TableShares(
             table=table_files.table,
@@ -176,9 +200,18 @@ class _Table:
 
 def _shares(cells: type_of_cells) -> Iterable[UsageShare]:
     order = {part: place for place, part in enumerate([None, *Part])}
-    for folder, part, kind in sorted(cells, key=lambda cell: (cell[0], order[cell[1]], cell[2] or "")):
+    for folder, part, kind in sorted(
+        cells, key=lambda cell: (cell[0], order[cell[1]], cell[2] or "")
+    ):
         count, size, small = cells[folder, part, kind]
-        yield UsageShare(part=part, folder=folder, storage_class=kind, file_count=count, size_bytes=size, small_count=small)
+        yield UsageShare(
+            part=part,
+            folder=folder,
+            storage_class=kind,
+            file_count=count,
+            size_bytes=size,
+            small_count=small,
+        )
 
 
 def _is_small_data(each: StoredObject) -> bool:

@@ -58,7 +58,14 @@ class Report:
 
 
 def parse_manifest(
-    manifest: bytes, checksum: str, *, name: str, bucket: str, folder: str, now_ms: int, max_age_hours: float | None = None
+    manifest: bytes,
+    checksum: str,
+    *,
+    name: str,
+    bucket: str,
+    folder: str,
+    now_ms: int,
+    max_age_hours: float | None = None,
 ) -> Report:
     """The report that `manifest` describes; `name` is how to call it, `folder` the key below which its data must lie.
 
@@ -69,13 +76,19 @@ def parse_manifest(
     where = f"inventory report {name}"
     said, is_ = checksum.strip(), hashlib.md5(manifest, usedforsecurity=False).hexdigest()
     if said != is_:
-        raise Refused(f"{where}: manifest.checksum says {said[:40]!r}, but manifest.json has MD5 {is_}; wait for the next report")
+        raise Refused(
+            f"{where}: manifest.checksum says {said[:40]!r}, but manifest.json has MD5 {is_}; wait for the next report"
+        )
     try:
         found = _report(cast("Mapping[str, Any]", json.loads(manifest)), name)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Refused(f"{where}: manifest.json cannot be understood ({type(error).__name__}: {error}); wait for the next report") from error
+        raise Refused(
+            f"{where}: manifest.json cannot be understood ({type(error).__name__}: {error}); wait for the next report"
+        ) from error
     if found.bucket != bucket:
-        raise Refused(f"{where}: it is of bucket {found.bucket!r}; accepted: one of bucket {bucket!r}")
+        raise Refused(
+            f"{where}: it is of bucket {found.bucket!r}; accepted: one of bucket {bucket!r}"
+        )
     if plausible_ms(found.created_ms, now_ms=now_ms) is None:
         raise Refused(
             f"{where}: creationTimestamp {found.created_ms} is no time in milliseconds up to now ({now_ms}); seconds or microseconds?"
@@ -102,26 +115,45 @@ def _report(document: Mapping[str, Any], name: str) -> Report:
         created_ms=int(document["creationTimestamp"]),
         file_format=file_format,
         columns=_columns(file_format, str(document["fileSchema"])),
-        files=tuple(DataPart(key=str(file["key"]), size_bytes=int(file["size"]), md5=str(file["MD5checksum"])) for file in files),
+        files=tuple(
+            DataPart(
+                key=str(file["key"]), size_bytes=int(file["size"]), md5=str(file["MD5checksum"])
+            )
+            for file in files
+        ),
     )
 
 
 def _columns(file_format: str, schema: str) -> tuple[str, ...]:
     if file_format == "CSV":
         return tuple(_WORD.sub("_", name.strip()).lower() for name in schema.split(","))
-    return tuple(name.lower() for name in (_ORC if file_format == "ORC" else _PARQUET).findall(schema))
+    return tuple(
+        name.lower() for name in (_ORC if file_format == "ORC" else _PARQUET).findall(schema)
+    )
 
 
 def _check_content(found: Report, folder: str, where: str) -> None:
     if found.file_format not in _FORMATS:
-        raise Refused(f"{where}: its format is {found.file_format!r}; accepted: {', '.join(_FORMATS)}")
+        raise Refused(
+            f"{where}: its format is {found.file_format!r}; accepted: {', '.join(_FORMATS)}"
+        )
     lacking = [name for name in NEEDED_COLUMNS if name not in found.columns]
     if lacking:
-        raise Refused(f"{where}: it has no column {' and no '.join(lacking)}; add Size and LastModifiedDate to the inventory configuration")
+        raise Refused(
+            f"{where}: it has no column {' and no '.join(lacking)}; add Size and LastModifiedDate to the inventory configuration"
+        )
     if not found.files:
-        raise Refused(f"{where}: it names no data files, which no report of a bucket with objects does; wait for the next report")
+        raise Refused(
+            f"{where}: it names no data files, which no report of a bucket with objects does; wait for the next report"
+        )
     for file in found.files:
-        if not file.key.startswith(f"{folder}/") or {"", ".", ".."} & set(file.key.removeprefix(f"{folder}/").split("/")):
-            raise Refused(f"{where}: its file {file.key!r} is another report's; accepted: keys below {folder}/")
+        if not file.key.startswith(f"{folder}/") or {"", ".", ".."} & set(
+            file.key.removeprefix(f"{folder}/").split("/")
+        ):
+            raise Refused(
+                f"{where}: its file {file.key!r} is another report's; accepted: keys below {folder}/"
+            )
         if not _MD5.fullmatch(file.md5):
-            raise Refused(f"{where}: MD5checksum {file.md5!r} of {file.key} is none; accepted: 32 hexadecimal digits")
+            raise Refused(
+                f"{where}: MD5checksum {file.md5!r} of {file.key} is none; accepted: 32 hexadecimal digits"
+            )

@@ -61,12 +61,18 @@ class TableFiles:
     def borrowed(self, tables: Iterable[str]) -> Set[str]:
         """The files of other tables that any of its versions may read; some of the `tables` may lie in its own folder."""
         inner = tuple(f"{table}/" for table in tables if table.startswith(f"{self.table}/"))
-        names = chain(self.live, self.vectors, self.stones, self.removed_vectors, self.dropped_stones) if inner else ()
+        names = (
+            chain(self.live, self.vectors, self.stones, self.removed_vectors, self.dropped_stones)
+            if inner
+            else ()
+        )
         within = {name for own in names if (name := f"{self.table}/{own}").startswith(inner)}
         return self.elsewhere.keys() | self.kept_elsewhere | within
 
 
-def fold_table_files(snapshot: Snapshot, *, place: type_of_place, commits: Iterable[Commit] = (), now_ms: int = 0) -> TableFiles:
+def fold_table_files(
+    snapshot: Snapshot, *, place: type_of_place, commits: Iterable[Commit] = (), now_ms: int = 0
+) -> TableFiles:
     """The books of a table at one version; `place` tells where URIs lie in the lake.
 
     Of the `commits` that its log still has, those within the retention count: an older version reads what they removed, though a checkpoint
@@ -81,18 +87,33 @@ def fold_table_files(snapshot: Snapshot, *, place: type_of_place, commits: Itera
             live[name] = replace(reference, written_ms=None) if name in names.linked else reference
     # No action tells the time at which a vector was written: no later than the newest commit.
     fresh = Reference(size_bytes=None, written_ms=snapshot.committed_ms)
-    vectors = {name: fresh for file in snapshot.files if file.deletion_vector and (name := names.own_vector(file.deletion_vector, fresh))}
+    vectors = {
+        name: fresh
+        for file in snapshot.files
+        if file.deletion_vector and (name := names.own_vector(file.deletion_vector, fresh))
+    }
     told = {stone.path for stone in snapshot.tombstones}
-    dropped = (path for commit in commits if commit.committed_ms >= since_ms for path in commit.removed_paths if path not in told)
+    dropped = (
+        path
+        for commit in commits
+        if commit.committed_ms >= since_ms
+        for path in commit.removed_paths
+        if path not in told
+    )
     return TableFiles(
         table=snapshot.table,
         version=snapshot.version,
         retention_ms=retention_ms,
         live=live,
         vectors=vectors,
-        stones=last_removals([names.own(stone.path) for stone in snapshot.tombstones], (stone.deleted_ms for stone in snapshot.tombstones)),
+        stones=last_removals(
+            [names.own(stone.path) for stone in snapshot.tombstones],
+            (stone.deleted_ms for stone in snapshot.tombstones),
+        ),
         dropped_stones=frozenset(name for path in dropped if (name := names.own(path))),
-        removed_vectors=last_removals([*map(names.own_vector, snapshot.removed_vectors)], snapshot.removed_vectors.values()),
+        removed_vectors=last_removals(
+            [*map(names.own_vector, snapshot.removed_vectors)], snapshot.removed_vectors.values()
+        ),
         place=place(snapshot.uri) or "",
         partition_columns=snapshot.partition_columns,
         elsewhere=names.elsewhere,

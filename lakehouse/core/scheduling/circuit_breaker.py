@@ -94,17 +94,28 @@ class Pause:
     @property
     def explanation(self) -> Explanation:
         """The pause as a reason, with its begin, its end and the person's own words."""
-        until = f"until {utc_text(self.until_ms)}" if self.until_ms is not None else f"until: lakehouse resume {self.table}"
-        return Reason.PAUSED.explain(since=self.since_ms, until=until, why=f": {self.why}" if self.why else "")
+        until = (
+            f"until {utc_text(self.until_ms)}"
+            if self.until_ms is not None
+            else f"until: lakehouse resume {self.table}"
+        )
+        return Reason.PAUSED.explain(
+            since=self.since_ms, until=until, why=f": {self.why}" if self.why else ""
+        )
 
 
-def assess_breaker(tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: int, *, scans: Sequence[Scan] = ()) -> BreakerState:
+def assess_breaker(
+    tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: int, *, scans: Sequence[Scan] = ()
+) -> BreakerState:
     """The breaker of a table at `now_ms`. Tries and scans come in any order; one run's several tries count as its last.
 
     A time after `now_ms` comes from a clock that was set back since: it counts as long ago.
     """
     ended = _one_per_run(replace(each, ended_ms=_known_ms(each.ended_ms, now_ms)) for each in tries)
-    measured = sorted((replace(each, measured_ms=_known_ms(each.measured_ms, now_ms)) for each in scans), key=lambda each: each.measured_ms)
+    measured = sorted(
+        (replace(each, measured_ms=_known_ms(each.measured_ms, now_ms)) for each in scans),
+        key=lambda each: each.measured_ms,
+    )
     failed = list(takewhile(lambda each: each.result != "succeeded", reversed(ended)))
     harmed = list(takewhile(lambda each: each.is_harm, reversed(measured)))
     succeeded_ms = max((each.ended_ms for each in ended if each.result == "succeeded"), default=0)
@@ -123,10 +134,17 @@ def assess_breaker(tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: i
         numbers = {"bytes": rewrites.bytes_rewritten, "version": rewrites.version}
         troubles.append(_opened(Reason.REWRITE_LOOP, rewrites.times, rewrites.last_ms, **numbers))
     if len(harmed) >= TRIES_ALLOWED and harmed[0].measured_ms >= succeeded_ms:
-        numbers = {"before": f"{harmed[0].before_seconds:.3g}", "after": f"{harmed[0].after_seconds:.3g}"}
-        troubles.append(_opened(Reason.MEASURED_HARM, len(harmed), harmed[0].measured_ms, **numbers))
+        numbers = {
+            "before": f"{harmed[0].before_seconds:.3g}",
+            "after": f"{harmed[0].after_seconds:.3g}",
+        }
+        troubles.append(
+            _opened(Reason.MEASURED_HARM, len(harmed), harmed[0].measured_ms, **numbers)
+        )
     if not troubles:
-        closed = Reason.BREAKER_CLOSED.explain(failures=len(failed), slower=len(harmed), times=rewrites.times, limit=TRIES_ALLOWED)
+        closed = Reason.BREAKER_CLOSED.explain(
+            failures=len(failed), slower=len(harmed), times=rewrites.times, limit=TRIES_ALLOWED
+        )
         return BreakerState(position="closed", explanation=closed)
     retry_at_ms, explanation = max(troubles, key=itemgetter(0))
     if now_ms < retry_at_ms:
@@ -141,7 +159,13 @@ def pause_hours(count: int) -> int:
 
 
 def hold_back(
-    table: str, policy: Compaction, pause: Pause | None, breaker: BreakerState | None, now_ms: int, *, write: object = None
+    table: str,
+    policy: Compaction,
+    pause: Pause | None,
+    breaker: BreakerState | None,
+    now_ms: int,
+    *,
+    write: object = None,
 ) -> Explanation | None:
     """Why `table` is left alone at `now_ms` whatever it would gain; `None`: it may be compacted.
 
@@ -163,7 +187,9 @@ def closed_window(policy: Compaction, now_ms: int) -> Explanation | None:
     if is_open(policy.windows, now_ms):
         return None
     opens = next_opening(policy.windows, now_ms)
-    return Reason.WINDOW_CLOSED.explain(now=now_ms, windows=windows_text(policy.windows), opens=opens)
+    return Reason.WINDOW_CLOSED.explain(
+        now=now_ms, windows=windows_text(policy.windows), opens=opens
+    )
 
 
 def persons_hold_back(policy: Compaction, pause: Pause | None, now_ms: int) -> Explanation | None:
@@ -180,10 +206,25 @@ def tries_of(history: Commits, failures: Iterable[CompactionTry]) -> tuple[Compa
     run found out and undid. A commit of one that lost a race later is a success beside the loss.
     """
     kept, undone = tuple(failures), history.undone()
-    spans = [(each.ended_ms - int(each.seconds * 1000), each.ended_ms) for each in kept if each.result == "failed"]
-    ours = (commit for commit in history.commits if is_ours(commit) and commit.version not in undone)
-    stayed = (commit for commit in ours if not any(start <= commit.committed_ms <= end for start, end in spans))
-    found = (CompactionTry(ended_ms=each.committed_ms, result="succeeded", bytes_rewritten=each.removed_bytes) for each in stayed)
+    spans = [
+        (each.ended_ms - int(each.seconds * 1000), each.ended_ms)
+        for each in kept
+        if each.result == "failed"
+    ]
+    ours = (
+        commit for commit in history.commits if is_ours(commit) and commit.version not in undone
+    )
+    stayed = (
+        commit
+        for commit in ours
+        if not any(start <= commit.committed_ms <= end for start, end in spans)
+    )
+    found = (
+        CompactionTry(
+            ended_ms=each.committed_ms, result="succeeded", bytes_rewritten=each.removed_bytes
+        )
+        for each in stayed
+    )
     return (*found, *kept)
 
 
@@ -200,13 +241,19 @@ def find_rewrites(history: Commits) -> Rewrites:
         ended = False
         for added, removed in _by_folder(commit):
             before = [found for path in removed if (found := written.pop(path, None)) is not None]
-            after = None if commit.changed_data else _after(commit, before, added=len(added), fresh=len(removed) - len(before))
+            after = (
+                None
+                if commit.changed_data
+                else _after(commit, before, added=len(added), fresh=len(removed) - len(before))
+            )
             ended |= after == Rewrites()
             for path in added:
                 if after is not None:
                     written[path] = after
                 elif commit.changed_data:
-                    written.pop(path, None)  # the same file with a deletion vector: its rows changed
+                    written.pop(
+                        path, None
+                    )  # the same file with a deletion vector: its rows changed
         if ended and is_ours(commit):
             written = dict.fromkeys(written, Rewrites())
     return max(written.values(), key=_worse, default=Rewrites())
@@ -221,7 +268,9 @@ def _opened(reason: Reason, count: int, last_ms: int, **numbers: object) -> tupl
     """The time at which one try is let through after trouble so many times in a row, and why not before."""
     hours = pause_hours(count)
     retry_at_ms = last_ms + hours * HOUR_MS
-    return retry_at_ms, reason.explain(count=count, limit=TRIES_ALLOWED, hours=hours, until=retry_at_ms, **numbers)
+    return retry_at_ms, reason.explain(
+        count=count, limit=TRIES_ALLOWED, hours=hours, until=retry_at_ms, **numbers
+    )
 
 
 def _known_ms(ms: int, now_ms: int) -> int:
@@ -244,7 +293,9 @@ def _by_folder(commit: Commit) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
     yield from folders.values()
 
 
-def _after(commit: Commit, before: Sequence[Rewrites], *, added: int, fresh: int) -> Rewrites | None:
+def _after(
+    commit: Commit, before: Sequence[Rewrites], *, added: int, fresh: int
+) -> Rewrites | None:
     """The row of rewrites that the added files continue; `None` where the commit moved nothing (statistics add the same files anew)."""
     if not before and not fresh:
         return None

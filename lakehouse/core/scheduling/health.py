@@ -28,7 +28,14 @@ _LATE_COMPACTIONS = 2
 _SIZE = attrgetter("size_bytes")
 HISTOGRAM_BYTES = tuple(4096 * 4**step for step in range(10))
 _NUMBERS = (
-    *("committed_ms", "file_count", "small_file_count", "mergeable_file_count", "size_bytes", "average_file_bytes"),
+    *(
+        "committed_ms",
+        "file_count",
+        "small_file_count",
+        "mergeable_file_count",
+        "size_bytes",
+        "average_file_bytes",
+    ),
     *("row_count", "tombstone_count", "tombstone_bytes"),
 )
 
@@ -78,7 +85,12 @@ class Health:
     @property
     def score(self) -> float:
         """0 (bad) to 100: the parts' values by their weights, to one decimal."""
-        return round(100 * sum(part.weight * part.value for part in self.parts) / sum(part.weight for part in self.parts), 1)
+        return round(
+            100
+            * sum(part.weight * part.value for part in self.parts)
+            / sum(part.weight for part in self.parts),
+            1,
+        )
 
     @property
     def sentence(self) -> str:
@@ -98,7 +110,14 @@ class Health:
             "log_bytes": self.log.commit_bytes,
             "score": self.score,
             "sentence": self.sentence,
-            "parts": {part.name: {"weight": part.weight, "value": round(part.value, 4), "sentence": part.sentence} for part in self.parts},
+            "parts": {
+                part.name: {
+                    "weight": part.weight,
+                    "value": round(part.value, 4),
+                    "sentence": part.sentence,
+                }
+                for part in self.parts
+            },
             "histogram": dict(self.histogram),
         }
 
@@ -130,14 +149,26 @@ def small_files_ok(health: Health) -> tuple[bool, str]:
         return False, health.plan.sentence
     found, due = health.mergeable_file_count, health.plan.policy.most_small_files
     limit = _LATE_COMPACTIONS * due
-    return found < limit, f"{health.plan.sentence}; {found} mergeable files, a compaction is due at {due}, {limit} are too many"
+    return (
+        found < limit,
+        f"{health.plan.sentence}; {found} mergeable files, a compaction is due at {due}, {limit} are too many",
+    )
 
 
 def log_debt_ok(health: Health) -> tuple[bool, str]:
     """Whether the log has been checkpointed lately, so that reading the table does not mean reading its whole past."""
-    found, limit, checkpoint = health.log.commit_count, health.log_commit_limit, health.log.checkpoint_version
-    since = "the table's beginning" if checkpoint is None else f"the checkpoint of version {checkpoint}"
-    return found <= limit, f"{found} commits ({size_text(health.log.commit_bytes)}) since {since}, at most {limit} allowed"
+    found, limit, checkpoint = (
+        health.log.commit_count,
+        health.log_commit_limit,
+        health.log.checkpoint_version,
+    )
+    since = (
+        "the table's beginning" if checkpoint is None else f"the checkpoint of version {checkpoint}"
+    )
+    return (
+        found <= limit,
+        f"{found} commits ({size_text(health.log.commit_bytes)}) since {since}, at most {limit} allowed",
+    )
 
 
 def _parts(snapshot: Snapshot, plan: CompactionPlan, log_limit: int) -> tuple[HealthPart, ...]:
@@ -162,11 +193,18 @@ def _parts(snapshot: Snapshot, plan: CompactionPlan, log_limit: int) -> tuple[He
 
 def _log_commit_limit(snapshot: Snapshot) -> int:
     declared = snapshot.properties.get("delta.checkpointInterval", "")
-    interval = int(declared) if declared.isascii() and declared.isdigit() and int(declared) > 0 else _CHECKPOINT_INTERVAL
+    interval = (
+        int(declared)
+        if declared.isascii() and declared.isdigit() and int(declared) > 0
+        else _CHECKPOINT_INTERVAL
+    )
     return _LATE_CHECKPOINTS * interval
 
 
 def _histogram(snapshot: Snapshot) -> Mapping[str, int]:
     counts = Counter(map(bisect_right, repeat(HISTOGRAM_BYTES), map(_SIZE, snapshot.files)))
-    labels = (*(f"< {size_text(bound)}" for bound in HISTOGRAM_BYTES), f">= {size_text(HISTOGRAM_BYTES[-1])}")
+    labels = (
+        *(f"< {size_text(bound)}" for bound in HISTOGRAM_BYTES),
+        f">= {size_text(HISTOGRAM_BYTES[-1])}",
+    )
     return {label: counts[place] for place, label in enumerate(labels)}

@@ -118,13 +118,26 @@ def choose_compactions(
     for attempt in runs.tries:
         tries[attempt.table].append(attempt)
     weighed = [
-        _weigh(state, policies[state.table], in_flight[state.table], tries[state.table], bounds, (hold_back or {}).get(state.table), now_ms)
+        _weigh(
+            state,
+            policies[state.table],
+            in_flight[state.table],
+            tries[state.table],
+            bounds,
+            (hold_back or {}).get(state.table),
+            now_ms,
+        )
         for state in states
     ]
-    free, spent_usd = bounds.slots - len({run.table for run in runs.in_flight if run.is_compaction}), bounds.spent_usd
+    free, spent_usd = (
+        bounds.slots - len({run.table for run in runs.in_flight if run.is_compaction}),
+        bounds.spent_usd,
+    )
     decisions: list[Decision] = []
     for each in sorted(weighed, key=_order):
-        decision = _served(each, bounds, free=free, left_usd=max(0.0, bounds.budget_usd - spent_usd))
+        decision = _served(
+            each, bounds, free=free, left_usd=max(0.0, bounds.budget_usd - spent_usd)
+        )
         if decision.request:
             free, spent_usd = free - 1, spent_usd + (each.state.estimate_usd or 0.0)
         decisions.append(decision)
@@ -142,10 +155,14 @@ def describe(decisions: Sequence[Decision], *, lines: int = _LINES_TOLD) -> str:
     told = list[str]()  # semicolons hold them apart on a page that folds lines
     for decision in decisions[:lines]:
         benefit = decision.net_benefit
-        told.append(f"{decision.table}: {decision.sentence}{f' ({benefit.sentence})' if benefit and benefit.cost_usd else ''}")
+        told.append(
+            f"{decision.table}: {decision.sentence}{f' ({benefit.sentence})' if benefit and benefit.cost_usd else ''}"
+        )
     rest = Counter(decision.reason.name for decision in decisions[lines:])
     if rest:
-        told.append(f"and {rest.total()} more: {', '.join(f'{count} {name}' for name, count in rest.most_common())}")
+        told.append(
+            f"and {rest.total()} more: {', '.join(f'{count} {name}' for name, count in rest.most_common())}"
+        )
     return ";\n".join(told)
 
 
@@ -159,12 +176,24 @@ def _weigh(
     now_ms: int,
 ) -> _Weighed:
     finding = find_trigger(state, policy, now_ms=now_ms)
-    now_tried = [attempt for attempt in tries if (attempt.version, attempt.committed_ms) == (state.version, state.committed_ms)]
+    now_tried = [
+        attempt
+        for attempt in tries
+        if (attempt.version, attempt.committed_ms) == (state.version, state.committed_ms)
+    ]
     unripe = _unripe(state, finding, now_tried, now_ms=now_ms)
-    busy = Reason.RUN_IN_FLIGHT.explain(runs=", ".join(run.name for run in in_flight)) if in_flight else None
+    busy = (
+        Reason.RUN_IN_FLIGHT.explain(runs=", ".join(run.name for run in in_flight))
+        if in_flight
+        else None
+    )
     waits = _left_alone(state, policy, held) or busy or unripe
     is_waiting = unripe is None and not any(run.is_compaction for run in in_flight)
-    since = min(now_ms, now_ms if state.due_since_ms is None else state.due_since_ms) if is_waiting else None
+    since = (
+        min(now_ms, now_ms if state.due_since_ms is None else state.due_since_ms)
+        if is_waiting
+        else None
+    )
     waits = waits or _cooling(state, policy, finding, now_ms=now_ms)
     return _Weighed(
         state=state,
@@ -180,16 +209,26 @@ def _weigh(
     )
 
 
-def _left_alone(state: TableState, policy: Compaction, held: Explanation | None) -> Explanation | None:
-    ours = isinstance(policy.strategy, BySensor) or (isinstance(policy.strategy, Chosen) and state.sensor_driven)
+def _left_alone(
+    state: TableState, policy: Compaction, held: Explanation | None
+) -> Explanation | None:
+    ours = isinstance(policy.strategy, BySensor) or (
+        isinstance(policy.strategy, Chosen) and state.sensor_driven
+    )
     if held is None and not ours:
         declared = type(policy.strategy).__name__
-        name = f"{state.chosen}, which {declared} has chosen" if isinstance(policy.strategy, Chosen) and state.chosen else declared
+        name = (
+            f"{state.chosen}, which {declared} has chosen"
+            if isinstance(policy.strategy, Chosen) and state.chosen
+            else declared
+        )
         return Reason.OTHER_STRATEGY.explain(strategy=name)
     return held
 
 
-def _unripe(state: TableState, finding: Explanation, tries: Sequence[Try], *, now_ms: int) -> Explanation | None:
+def _unripe(
+    state: TableState, finding: Explanation, tries: Sequence[Try], *, now_ms: int
+) -> Explanation | None:
     """Why a free slot would not help: nothing is wanted, or this version of the table has had its tries for the time being."""
     if not is_due(finding):
         return finding
@@ -202,14 +241,22 @@ def _unripe(state: TableState, finding: Explanation, tries: Sequence[Try], *, no
     # An end that lies ahead is of a clock that was set back since.
     last_ms = max((ended_ms for ended_ms in failed if ended_ms <= now_ms), default=0)
     until_ms = last_ms + pause_hours(len(failed)) * HOUR_MS
-    return Reason.TRIES_USED_UP.explain(tries=len(failed), until=until_ms, **numbers) if now_ms < until_ms else None
+    return (
+        Reason.TRIES_USED_UP.explain(tries=len(failed), until=until_ms, **numbers)
+        if now_ms < until_ms
+        else None
+    )
 
 
-def _cooling(state: TableState, policy: Compaction, finding: Explanation, *, now_ms: int) -> Explanation | None:
+def _cooling(
+    state: TableState, policy: Compaction, finding: Explanation, *, now_ms: int
+) -> Explanation | None:
     if not policy.cooldown_minutes or state.last_compaction_ms is None:
         return None
     minutes = (now_ms - state.last_compaction_ms) / MINUTE_MS
-    if not 0 <= minutes < policy.cooldown_minutes:  # a compaction that lies ahead is of a clock that was set back since
+    if (
+        not 0 <= minutes < policy.cooldown_minutes
+    ):  # a compaction that lies ahead is of a clock that was set back since
         return None
     numbers = {"minutes": f"{minutes:.1f}", "cooldown": f"{policy.cooldown_minutes:g}"}
     return Reason.COOLING_DOWN.explain(why=finding.sentence, **numbers)
@@ -238,7 +285,9 @@ def _served(weighed: _Weighed, bounds: Bounds, *, free: int, left_usd: float) ->
         waits = Reason.NO_SLOT.explain(why=decision.sentence, slots=bounds.slots)
     elif bounds.budget_usd and not is_paid:
         cost, left = "unknown" if usd is None else f"{usd:.3g}", f"{left_usd:.3g}"
-        waits = Reason.OVER_BUDGET.explain(why=decision.sentence, usd=cost, left=left, budget=f"{bounds.budget_usd:g}")
+        waits = Reason.OVER_BUDGET.explain(
+            why=decision.sentence, usd=cost, left=left, budget=f"{bounds.budget_usd:g}"
+        )
     else:
         return decision
     return replace(decision, explanation=waits, run_key=None)

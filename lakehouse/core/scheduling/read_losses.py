@@ -64,8 +64,15 @@ class SmallFiles:
     def copy(self) -> "SmallFiles":
         """The same files, to go on with otherwise."""
         twin = SmallFiles(target_bytes=self._target_bytes, candidate_bytes=self._candidate_bytes)
-        twin.files_removed, twin.bytes_removed, twin.files_added = self.files_removed, self.bytes_removed, self.files_added
-        twin._folders = {name: _Folder(each.new_files, each.new_bytes, each.left_bytes) for name, each in self._folders.items()}
+        twin.files_removed, twin.bytes_removed, twin.files_added = (
+            self.files_removed,
+            self.bytes_removed,
+            self.files_added,
+        )
+        twin._folders = {
+            name: _Folder(each.new_files, each.new_bytes, each.left_bytes)
+            for name, each in self._folders.items()
+        }
         twin._new = dict(self._new)
         return twin
 
@@ -108,7 +115,11 @@ class SmallFiles:
         for found in self._folders.values():
             if found.new_files >= _LEAST_NEW_FILES:
                 left = (found.new_bytes + found.left_bytes) % self._target_bytes
-                found.new_files, found.new_bytes, found.left_bytes = 0, 0, left if left < self._candidate_bytes else 0
+                found.new_files, found.new_bytes, found.left_bytes = (
+                    0,
+                    0,
+                    left if left < self._candidate_bytes else 0,
+                )
         self._new = {path: at for path, at in self._new.items() if self._folders[at[0]].new_files}
         self.files_removed = self.bytes_removed = self.files_added = 0
 
@@ -133,7 +144,11 @@ class ReadBalance:
     @property
     def lost_and_cost(self) -> tuple[float, float]:
         """Both in money, or in seconds on a machine whose time costs none."""
-        return (self.lost_usd, self.cost_usd) if self.lost_usd or self.cost_usd else (self.lost_seconds, self.cost_seconds)
+        return (
+            (self.lost_usd, self.cost_usd)
+            if self.lost_usd or self.cost_usd
+            else (self.lost_seconds, self.cost_seconds)
+        )
 
     @property
     def is_due(self) -> bool:
@@ -144,11 +159,19 @@ class ReadBalance:
     @property
     def numbers(self) -> dict[str, str]:
         """The loss and the cost for a person; on S3 requests cost more than seconds, so the money is told, too."""
-        amounts = {"lost": (self.lost_seconds, self.lost_usd), "cost": (self.cost_seconds, self.cost_usd)}
-        return {name: f"{seconds:.1f} s" + (f" ({usd:.2g} USD)" if self.on_s3 else "") for name, (seconds, usd) in amounts.items()}
+        amounts = {
+            "lost": (self.lost_seconds, self.lost_usd),
+            "cost": (self.cost_seconds, self.cost_usd),
+        }
+        return {
+            name: f"{seconds:.1f} s" + (f" ({usd:.2g} USD)" if self.on_s3 else "")
+            for name, (seconds, usd) in amounts.items()
+        }
 
 
-def opening_steps(snapshot: Snapshot, plan: CompactionPlan, history: Commits) -> type_of_steps | None:
+def opening_steps(
+    snapshot: Snapshot, plan: CompactionPlan, history: Commits
+) -> type_of_steps | None:
     """Since the last compaction: from when on (ms) a compaction would have saved each full read how many openings; `None` without a commit.
 
     The newest is the plan's own number, the earlier ones are modelled. Where the log remembers no compaction, its oldest commit begins.
@@ -158,9 +181,14 @@ def opening_steps(snapshot: Snapshot, plan: CompactionPlan, history: Commits) ->
         return None
     later = since[1:] if is_rewrite(since[0]) else since
     sizes, written = {file.path: file.size_bytes for file in snapshot.files}, written_paths(later)
-    small = SmallFiles(target_bytes=plan.policy.target_file_bytes, candidate_bytes=plan.policy.candidate_bytes)
+    small = SmallFiles(
+        target_bytes=plan.policy.target_file_bytes, candidate_bytes=plan.policy.candidate_bytes
+    )
     earlier = (file for file in snapshot.files if file.path not in written)
-    small.add((file.path, folder_of(file.path, snapshot), file.size_bytes, file.compacted) for file in earlier)
+    small.add(
+        (file.path, folder_of(file.path, snapshot), file.size_bytes, file.compacted)
+        for file in earlier
+    )
     steps = [(since[0].committed_ms, small.openings_saved)] if is_rewrite(since[0]) else []
     for commit in later:
         small.apply(event_of(commit, snapshot, sizes))
@@ -169,16 +197,37 @@ def opening_steps(snapshot: Snapshot, plan: CompactionPlan, history: Commits) ->
     return _few(steps)
 
 
-def lost_openings(steps: type_of_steps, reads_ms: Iterable[int], *, spread: Iterable[type_of_spread_reads] = (), now_ms: int) -> float:
+def lost_openings(
+    steps: type_of_steps,
+    reads_ms: Iterable[int],
+    *,
+    spread: Iterable[type_of_spread_reads] = (),
+    now_ms: int,
+) -> float:
     """Openings lost by reads at these times and by those that are `spread` evenly; what was read before the first step lost nothing."""
     times = settled_times([since_ms for since_ms, _ in steps], now_ms=now_ms)
-    by_runs = sum(steps[place - 1][1] for at_ms in reads_ms if (place := bisect_right(times, at_ms)))
-    spans = [(*span, openings) for span, (_, openings) in zip(pairwise([*times, now_ms]), steps, strict=True)] if steps else []
+    by_runs = sum(
+        steps[place - 1][1] for at_ms in reads_ms if (place := bisect_right(times, at_ms))
+    )
+    spans = (
+        [
+            (*span, openings)
+            for span, (_, openings) in zip(pairwise([*times, now_ms]), steps, strict=True)
+        ]
+        if steps
+        else []
+    )
 
     def openings_within(from_ms: int, until_ms: int) -> int:
-        return sum(openings * max(0, min(until_ms, end_ms) - max(from_ms, begin_ms)) for begin_ms, end_ms, openings in spans)
+        return sum(
+            openings * max(0, min(until_ms, end_ms) - max(from_ms, begin_ms))
+            for begin_ms, end_ms, openings in spans
+        )
 
-    return by_runs + sum(per_day / DAY_MS * openings_within(from_ms, until_ms) for from_ms, until_ms, per_day in spread)
+    return by_runs + sum(
+        per_day / DAY_MS * openings_within(from_ms, until_ms)
+        for from_ms, until_ms, per_day in spread
+    )
 
 
 def settled_times(times_ms: Sequence[int], *, now_ms: int) -> list[int]:
@@ -195,7 +244,9 @@ def settled_times(times_ms: Sequence[int], *, now_ms: int) -> list[int]:
 
 def event_of(commit: Commit, shape: Snapshot, sizes: Mapping[str, int]) -> LogEvent:
     """The commit, where it changed rows, as an event; a file that is not among `sizes` any more has the mean size of its commit."""
-    again = {*commit.added_paths} & {*commit.removed_paths}  # deletion vectors and statistics leave a file where it is
+    again = {*commit.added_paths} & {
+        *commit.removed_paths
+    }  # deletion vectors and statistics leave a file where it is
     added = [path for path in commit.added_paths if path not in again and commit.changed_data]
     mean_bytes = commit.added_bytes // max(1, len(commit.added_paths))
     return LogEvent(
@@ -221,9 +272,15 @@ def is_rewrite(commit: Commit) -> bool:
     return not commit.changed_data and bool(commit.removed_paths)
 
 
-def is_made_anew(operation: str, added_paths: Iterable[str], removed_paths: Collection[str], file_count: int) -> bool:
+def is_made_anew(
+    operation: str, added_paths: Iterable[str], removed_paths: Collection[str], file_count: int
+) -> bool:
     """Whether a writer's commit left no earlier file, where there are `file_count` after it: nothing that was read before is owed then."""
-    return bool(removed_paths) and operation != "RESTORE" and len({*added_paths} - {*removed_paths}) == file_count
+    return (
+        bool(removed_paths)
+        and operation != "RESTORE"
+        and len({*added_paths} - {*removed_paths}) == file_count
+    )
 
 
 def _since_last_compaction(history: Commits, file_count: int) -> Sequence[Commit]:
@@ -233,7 +290,9 @@ def _since_last_compaction(history: Commits, file_count: int) -> Sequence[Commit
         commit = history.commits[place]
         if is_rewrite(commit) and commit.version not in undone:
             return history.commits[place:]
-        if commit.changed_data and is_made_anew(commit.operation, commit.added_paths, commit.removed_paths, counts[place]):
+        if commit.changed_data and is_made_anew(
+            commit.operation, commit.added_paths, commit.removed_paths, counts[place]
+        ):
             return history.commits[place:]
     return history.commits
 
@@ -243,5 +302,8 @@ def _few(steps: Sequence[tuple[int, int]]) -> type_of_steps:
     kept = [step for place, step in enumerate(steps) if not place or step[1] != steps[place - 1][1]]
     while len(kept) > _MOST_STEPS:
         pairs = zip_longest(kept[:-1:2], kept[1:-1:2])
-        kept = [*((first[0], min(first[1], (later or first)[1])) for first, later in pairs), kept[-1]]
+        kept = [
+            *((first[0], min(first[1], (later or first)[1])) for first, later in pairs),
+            kept[-1],
+        ]
     return tuple(kept)

@@ -51,7 +51,12 @@ class Readers:
 
 
 def count_reads(
-    tables: Sequence[Table], runs: Iterable[ReaderRun], *, since_ms: int, now_ms: int, gaps: Sequence[RunGap] = ()
+    tables: Sequence[Table],
+    runs: Iterable[ReaderRun],
+    *,
+    since_ms: int,
+    now_ms: int,
+    gaps: Sequence[RunGap] = (),
 ) -> Mapping[str, Readers]:
     """The readers of each table, by its key, out of all `runs`; the runs that ended since `since_ms` tell how often it is read.
 
@@ -69,21 +74,34 @@ def count_reads(
         if run.seconds is not None:
             seconds[run.tables].append(run.seconds)
             earlier[run.tables] += run.ended_ms < since_ms
-    slowdowns = {kind: found for kind, took in seconds.items() if (found := slowdown_of(took, earlier=earlier[kind])) is not None}
+    slowdowns = {
+        kind: found
+        for kind, took in seconds.items()
+        if (found := slowdown_of(took, earlier=earlier[kind])) is not None
+    }
     days, newest_count = _days(now_ms - since_ms), sum(run.ended_ms >= since_ms for run in ordered)
     a_day_is_known = any(run.tables and run.ended_ms <= now_ms - DAY_MS for run in ordered)
     readers_of, whole_readers_of = (_readers_of(tables, by) for by in ("inputs", "read_whole"))
     told: dict[str, Readers] = {}
     for table in tables:
         felt = [slower for kind, slower in slowdowns.items() if kind & readers_of[table.key]]
-        read_ms = tuple(sorted(ms for reader in whole_readers_of[table.key] for ms in reads[reader]))
+        read_ms = tuple(
+            sorted(ms for reader in whole_readers_of[table.key] for ms in reads[reader])
+        )
         newest_ms = [ms for ms in read_ms if ms >= since_ms]
         share = min(len(newest_ms) / max(newest_count, 1), len(read_ms) / max(len(ordered), 1))
         told[table.key] = Readers(
             reads_per_day=len(newest_ms) / days,
             slowdown=fmean(felt) if felt else None,
             read_ms=read_ms,
-            unseen=tuple((gap.from_ms, gap.until_ms, share * gap.run_count / _days(gap.until_ms - gap.from_ms)) for gap in gaps),
+            unseen=tuple(
+                (
+                    gap.from_ms,
+                    gap.until_ms,
+                    share * gap.run_count / _days(gap.until_ms - gap.from_ms),
+                )
+                for gap in gaps
+            ),
             seen=bool(whole_readers_of[table.key]) and a_day_is_known,
         )
     return told
@@ -93,11 +111,17 @@ def _days(ms: int) -> float:
     return max(ms, MINUTE_MS) / DAY_MS
 
 
-def with_readers(state: TableState, readers: Readers, policy: Compaction, *, now_ms: int) -> TableState:
+def with_readers(
+    state: TableState, readers: Readers, policy: Compaction, *, now_ms: int
+) -> TableState:
     """The state with its readers, seen and declared."""
     declared = policy.reads_per_day
     spread = (*readers.unseen, (0, now_ms, declared or 0.0))
-    lost = None if state.openings is None else lost_openings(state.openings, readers.read_ms, spread=spread, now_ms=now_ms)
+    lost = (
+        None
+        if state.openings is None
+        else lost_openings(state.openings, readers.read_ms, spread=spread, now_ms=now_ms)
+    )
     return replace(
         state,
         reads_per_day=readers.reads_per_day + (declared or 0),
@@ -107,7 +131,9 @@ def with_readers(state: TableState, readers: Readers, policy: Compaction, *, now
     )
 
 
-def _readers_of(tables: Sequence[Table], by: Literal["inputs", "read_whole"]) -> Mapping[str, frozenset[str]]:
+def _readers_of(
+    tables: Sequence[Table], by: Literal["inputs", "read_whole"]
+) -> Mapping[str, frozenset[str]]:
     found: defaultdict[str, set[str]] = defaultdict(set)
     for table in tables:
         for source in getattr(table, by):

@@ -11,9 +11,21 @@ from math import ceil, sqrt
 from statistics import median
 
 from lakehouse.core.compaction.target_size import target_in_force, write_history_of
-from lakehouse.core.costs.estimate import DEFAULT_RATES, SECONDS_PER_OPENING, Rates, estimate, fit_rates
+from lakehouse.core.costs.estimate import (
+    DEFAULT_RATES,
+    SECONDS_PER_OPENING,
+    Rates,
+    estimate,
+    fit_rates,
+)
 from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.strategies import AfterWrite, BySensor, Chosen, OptimizedWrite, type_of_strategy
+from lakehouse.core.declaration.strategies import (
+    AfterWrite,
+    BySensor,
+    Chosen,
+    OptimizedWrite,
+    type_of_strategy,
+)
 from lakehouse.core.declaration.strategy_properties import OPTIMIZE_WRITE
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.snapshot import Snapshot
@@ -51,19 +63,28 @@ class StrategyChoice(Explained):
     strategy: type_of_strategy
 
 
-def strategy_of(policy: Compaction, snapshot: Snapshot | None, history: Commits | None) -> StrategyChoice:
+def strategy_of(
+    policy: Compaction, snapshot: Snapshot | None, history: Commits | None
+) -> StrategyChoice:
     """The strategy in force for a table with this log; without a log, there is no table yet."""
     if snapshot is None or history is None or not isinstance(policy.strategy, Chosen):
         return choose_strategy(policy, None)
     target_bytes = target_in_force(snapshot.size_bytes, policy, write_history_of(history))
     known = sum(commit.changed_data and bool(commit.added_paths) for commit in history.commits)
     rates = fit_rates(history, snapshot)
-    return choose_strategy(replace(policy, target_file_bytes=target_bytes), measure_writes(snapshot, history), known=known, rates=rates)
+    return choose_strategy(
+        replace(policy, target_file_bytes=target_bytes),
+        measure_writes(snapshot, history),
+        known=known,
+        rates=rates,
+    )
 
 
 def measure_writes(snapshot: Snapshot, history: Commits) -> WriteFacts | None:
     """The facts of the table's writes, by its history; `None` (unknown) where too few commits with new rows are known."""
-    arrived = [commit for commit in history.commits if commit.changed_data and commit.added_paths][-_COMMITS_SEEN:]
+    arrived = [commit for commit in history.commits if commit.changed_data and commit.added_paths][
+        -_COMMITS_SEEN:
+    ]
     span_ms = arrived[-1].committed_ms - arrived[0].committed_ms if arrived else 0
     if len(arrived) < _COMMITS_WANTED or span_ms <= 0:
         return None
@@ -78,28 +99,42 @@ def measure_writes(snapshot: Snapshot, history: Commits) -> WriteFacts | None:
     )
 
 
-def choose_strategy(policy: Compaction, facts: WriteFacts | None, *, known: int = 0, rates: Rates = DEFAULT_RATES) -> StrategyChoice:
+def choose_strategy(
+    policy: Compaction, facts: WriteFacts | None, *, known: int = 0, rates: Rates = DEFAULT_RATES
+) -> StrategyChoice:
     """The declared strategy, or for `Chosen` the one that fits `facts`, with the target in force; they were sought in `known` commits."""
     if not isinstance(policy.strategy, Chosen):
-        return _choice(policy.strategy, Reason.STRATEGY_DECLARED, name=type(policy.strategy).__name__)
+        return _choice(
+            policy.strategy, Reason.STRATEGY_DECLARED, name=type(policy.strategy).__name__
+        )
     if facts is None:
         return _choice(BySensor(), Reason.WRITES_UNKNOWN, known=known, wanted=_COMMITS_WANTED)
     target_bytes, latency_seconds = policy.target_file_bytes, policy.strategy.latency_seconds
     files_needed = max(facts.batch_partitions, ceil(facts.batch_bytes / target_bytes))
-    shuffle_seconds = facts.batch_bytes * rates.seconds_per_byte  # at most: a merge also decodes and encodes what a shuffle only copies
+    shuffle_seconds = (
+        facts.batch_bytes * rates.seconds_per_byte
+    )  # at most: a merge also decodes and encodes what a shuffle only copies
     slack = _HYSTERESIS if facts.is_shuffled else 1.0
     fills = facts.batch_bytes / facts.batch_partitions * slack >= target_bytes * 3 / 4
     # A merge after one batch takes its files, and in each partition an earlier file that is half full on average.
     merge_seconds = estimate(
         rates,
         files_removed=facts.batch_files + facts.batch_partitions,
-        bytes_removed=facts.batch_bytes + min(facts.table_bytes, facts.batch_partitions * target_bytes // 2),
+        bytes_removed=facts.batch_bytes
+        + min(facts.table_bytes, facts.batch_partitions * target_bytes // 2),
         files_added=facts.batch_partitions,
     ).seconds
     interval_seconds = 3600 / facts.arrivals_per_hour
     sensor_seconds = interval_seconds * policy.most_small_files / facts.batch_files
     # So many files a second are too many for so many reads a second: what is lost grows with the square of the time.
-    lost_per_second = SECONDS_PER_OPENING * facts.batch_files / interval_seconds * (policy.reads_per_day or 0) * 1_000 / DAY_MS
+    lost_per_second = (
+        SECONDS_PER_OPENING
+        * facts.batch_files
+        / interval_seconds
+        * (policy.reads_per_day or 0)
+        * 1_000
+        / DAY_MS
+    )
     if lost_per_second:
         sensor_seconds = min(sensor_seconds, sqrt(2 * merge_seconds / lost_per_second))
     numbers = {
@@ -115,8 +150,14 @@ def choose_strategy(policy: Compaction, facts: WriteFacts | None, *, known: int 
     if fills and facts.batch_files <= files_needed and not facts.is_shuffled:
         return _choice(BySensor(), Reason.BATCHES_FIT, **numbers)
     if fills and shuffle_seconds <= latency_seconds * slack:
-        return _choice(OptimizedWrite(), Reason.BEFORE_WRITE_CHOSEN, **{**numbers, "seconds": f"{shuffle_seconds:.1f}"})
-    if sensor_seconds > latency_seconds and merge_seconds <= min(latency_seconds, interval_seconds * _MERGE_SHARE):
+        return _choice(
+            OptimizedWrite(),
+            Reason.BEFORE_WRITE_CHOSEN,
+            **{**numbers, "seconds": f"{shuffle_seconds:.1f}"},
+        )
+    if sensor_seconds > latency_seconds and merge_seconds <= min(
+        latency_seconds, interval_seconds * _MERGE_SHARE
+    ):
         return _choice(AfterWrite(), Reason.AFTER_WRITE_CHOSEN, **numbers)
     return _choice(BySensor(), Reason.SENSOR_CHOSEN, **numbers)
 

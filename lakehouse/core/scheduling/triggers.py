@@ -120,9 +120,15 @@ class TableState:
         cold = self.once_cold
         if cold is None or now_ms < cold.at_ms:
             return self
-        figures = {each.name: getattr(cold, each.name) for each in fields(cold) if each.name != "at_ms"}
+        figures = {
+            each.name: getattr(cold, each.name) for each in fields(cold) if each.name != "at_ms"
+        }
         found = replace(self, once_cold=None, **figures)
-        openings = None if self.openings is None else (*self.openings, (cold.at_ms, found.openings_saved or 0))
+        openings = (
+            None
+            if self.openings is None
+            else (*self.openings, (cold.at_ms, found.openings_saved or 0))
+        )
         return replace(found, openings=openings)
 
     @property
@@ -153,7 +159,11 @@ class TableState:
 
 
 def state_of(
-    snapshot: Snapshot, plan: CompactionPlan, once_cold: tuple[int, CompactionPlan] | None = None, *, history: Commits | None = None
+    snapshot: Snapshot,
+    plan: CompactionPlan,
+    once_cold: tuple[int, CompactionPlan] | None = None,
+    *,
+    history: Commits | None = None,
 ) -> TableState:
     """The state of a table as its log alone tells it: everything but its health, its readers, its runs and its waiting.
 
@@ -167,7 +177,9 @@ def state_of(
         size_bytes=snapshot.size_bytes,
         deleted_rows_share=_deleted_rows_share(snapshot.files),
         openings=None if history is None else opening_steps(snapshot, plan, history),
-        once_cold=OnceCold(at_ms=once_cold[0], **_figures(snapshot, once_cold[1])) if once_cold else None,
+        once_cold=OnceCold(at_ms=once_cold[0], **_figures(snapshot, once_cold[1]))
+        if once_cold
+        else None,
         on_s3=snapshot.on_s3,
         **_figures(snapshot, plan),
     )
@@ -190,7 +202,11 @@ def find_trigger(state: TableState, policy: Compaction, *, now_ms: int) -> Expla
     if found := _by_deleted_rows(state, policy):
         return found
     cold = state.once_cold
-    more = cadence + (f"; {cold.mergeable_file_count} once all of it is cold, from {utc_text(cold.at_ms)} on" if cold else "")
+    more = cadence + (
+        f"; {cold.mergeable_file_count} once all of it is cold, from {utc_text(cold.at_ms)} on"
+        if cold
+        else ""
+    )
     if mergeable == 0 or balance is None or not _trusts_readers(state):
         return Explanation(Reason.BELOW_THRESHOLD, counts, more)
     return Explanation(Reason.READERS_LOSE_LITTLE, {**balance.numbers, **counts}, more)
@@ -198,14 +214,22 @@ def find_trigger(state: TableState, policy: Compaction, *, now_ms: int) -> Expla
 
 def is_due(finding: Explanation) -> bool:
     """Whether a trigger is reached."""
-    return finding.reason in (Reason.DUE_READERS, Reason.DUE, Reason.DUE_AGE, Reason.DUE_DELETED_ROWS)
+    return finding.reason in (
+        Reason.DUE_READERS,
+        Reason.DUE,
+        Reason.DUE_AGE,
+        Reason.DUE_DELETED_ROWS,
+    )
 
 
 def net_benefit_cells(net_benefit: NetBenefit | None) -> tuple[str, ...]:
     """A day's benefit, the cost and their ratio, as cells of a table; `-` where they are unknown."""
     if net_benefit is None:
         return ("-",) * 3
-    return tuple(f"{usd:.3g}" for usd in (net_benefit.benefit_usd_per_day, net_benefit.cost_usd, net_benefit.ratio))
+    return tuple(
+        f"{usd:.3g}"
+        for usd in (net_benefit.benefit_usd_per_day, net_benefit.cost_usd, net_benefit.ratio)
+    )
 
 
 def slowdown_of(seconds: Sequence[float], *, earlier: int = 0) -> float | None:
@@ -227,8 +251,13 @@ def _figures(snapshot: Snapshot, plan: CompactionPlan) -> dict[str, Any]:
         "mergeable_file_count": plan.mergeable_file_count,
         "mergeable_bytes": plan.bytes_removed,
         "files_after": snapshot.file_count - plan.files_removed + plan.files_added,
-        "oldest_small_ms": min((file.modified_ms for bin_ in plan.bins for file in bin_.files if not file.compacted), default=None),
-        "purged_row_count": sum(file.deleted_row_count for bin_ in plan.bins for file in bin_.files),
+        "oldest_small_ms": min(
+            (file.modified_ms for bin_ in plan.bins for file in bin_.files if not file.compacted),
+            default=None,
+        ),
+        "purged_row_count": sum(
+            file.deleted_row_count for bin_ in plan.bins for file in bin_.files
+        ),
         "estimate_seconds": plan.estimate.seconds,
         "estimate_usd": plan.estimate.usd,
         "comparison_seconds": plan.estimate.comparison_seconds if plan.verify == "content" else 0.0,
@@ -250,13 +279,22 @@ def _bound_times(state: TableState, policy: Compaction) -> int:
 def _threshold(state: TableState, policy: Compaction) -> tuple[int, str]:
     """The mergeable files that make a compaction due in any case, and why so many; empty where the policy's own word says it."""
     declared, slowdown = policy.min_small_files * _bound_times(state, policy), state.slowdown
-    why = "" if _trusts_readers(state) or not state.mergeable_file_count else " (its readers are unknown)"
+    why = (
+        ""
+        if _trusts_readers(state) or not state.mergeable_file_count
+        else " (its readers are unknown)"
+    )
     if slowdown is None or slowdown < _SLOWDOWN_SHARE:
         return declared, why
-    wanted = max(_FEWEST_FILES, round(declared / 2 ** min(_MOST_HALVINGS, int(slowdown / _SLOWDOWN_SHARE))))
+    wanted = max(
+        _FEWEST_FILES, round(declared / 2 ** min(_MOST_HALVINGS, int(slowdown / _SLOWDOWN_SHARE)))
+    )
     if wanted == declared:
         return declared, why
-    return wanted, f" ({wanted} for {declared}, since its readers take {slowdown:.0%} longer than they used to)"
+    return (
+        wanted,
+        f" ({wanted} for {declared}, since its readers take {slowdown:.0%} longer than they used to)",
+    )
 
 
 def _by_age(state: TableState, policy: Compaction, *, now_ms: int) -> Explanation | None:
@@ -264,7 +302,13 @@ def _by_age(state: TableState, policy: Compaction, *, now_ms: int) -> Explanatio
     if not limit or state.oldest_small_ms is None:
         return None
     hours = (now_ms - state.oldest_small_ms) / HOUR_MS
-    return None if hours < limit else Reason.DUE_AGE.explain(mergeable=state.mergeable_file_count, hours=f"{hours:.1f}", limit=f"{limit:g}")
+    return (
+        None
+        if hours < limit
+        else Reason.DUE_AGE.explain(
+            mergeable=state.mergeable_file_count, hours=f"{hours:.1f}", limit=f"{limit:g}"
+        )
+    )
 
 
 def _by_deleted_rows(state: TableState, policy: Compaction) -> Explanation | None:

@@ -62,7 +62,10 @@ class Selection:
 
     def take(self, objects: Iterable[StoredObject]) -> None:
         """Tell these apart. What the newest version reads is there, in whatever folder; anything else of another table's folder stays."""
-        table, folder = self._facts.table_files.table, f"{self._prefix}{self._facts.table_files.table}/"
+        table, folder = (
+            self._facts.table_files.table,
+            f"{self._prefix}{self._facts.table_files.table}/",
+        )
         for each in objects:
             if not each.key.startswith(folder):
                 continue
@@ -72,7 +75,11 @@ class Selection:
                 self.unseen.discard(own)
                 self._compare_times(own, each)
             elif (owner := self._owners.table_of(name)) != table:
-                if owner is not None and owner in self._facts.strays and self._may_go(own, each, part):
+                if (
+                    owner is not None
+                    and owner in self._facts.strays
+                    and self._may_go(own, each, part)
+                ):
                     self.stray_counts[owner] += 1
             else:
                 self._nested |= table_roots([own])
@@ -81,7 +88,9 @@ class Selection:
     def _keep_aside(self, own: str, each: StoredObject, part: Part) -> None:
         if part is Part.LANDED:
             place = self._facts.table_files.place_of(own)
-            self.landed_counts[next(prefix for prefix in self._facts.landed if place.startswith(prefix))] += 1
+            self.landed_counts[
+                next(prefix for prefix in self._facts.landed if place.startswith(prefix))
+            ] += 1
         elif part is Part.LENT and self._facts.log_only:
             self.lent.add(own)
         elif part is Part.HIDDEN and own.endswith(".crc"):
@@ -91,7 +100,14 @@ class Selection:
         elif _ODD.match(own):
             self._odd.add(own)
         else:
-            self._draw(Candidate(name=own, size_bytes=each.size_bytes, modified_ms=each.modified_ms or 0, part=part))
+            self._draw(
+                Candidate(
+                    name=own,
+                    size_bytes=each.size_bytes,
+                    modified_ms=each.modified_ms or 0,
+                    part=part,
+                )
+            )
 
     def _draw(self, candidate: Candidate) -> None:
         """Keep it, in place of another where there are too many: of all that came, each is kept with the same chance."""
@@ -116,7 +132,15 @@ class Selection:
             if beside := self._checksums.get(checksum):
                 size_bytes, modified_ms = beside
                 ms = modified_ms or each.modified_ms
-                found.append(Candidate(name=checksum, size_bytes=size_bytes, modified_ms=ms, part=Part.HIDDEN, goes_with=name))
+                found.append(
+                    Candidate(
+                        name=checksum,
+                        size_bytes=size_bytes,
+                        modified_ms=ms,
+                        part=Part.HIDDEN,
+                        goes_with=name,
+                    )
+                )
         return tuple(found)
 
     def odd(self) -> tuple[str, ...]:
@@ -149,7 +173,12 @@ class Selection:
         """
         horizon_ms = self._classifier.horizon_ms
         modified_ms = plausible_ms(each.modified_ms, now_ms=horizon_ms)
-        if part not in RECLAIMABLE or modified_ms is None or modified_ms >= horizon_ms or self._late.holds(own):
+        if (
+            part not in RECLAIMABLE
+            or modified_ms is None
+            or modified_ms >= horizon_ms
+            or self._late.holds(own)
+        ):
             return False
         return {"", ".", ".."}.isdisjoint(own.split("/"))
 

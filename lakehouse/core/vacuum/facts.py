@@ -26,7 +26,8 @@ FAILED_NAMED = 1_000
 # Names that a UUID of each try makes, so that nobody writes one a second time.
 # Source: delta-io/delta v4.4.0, DelayedCommitProtocol.getFileName, DeletionVectorStore; delta-rs, PartitionWriter.
 _WRITTEN_ONCE = re.compile(
-    r"(?:.*/)?(?:part-\d{5,}-|cdc-\d{5,}-|deletion_vector_)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}[^/]*", re.DOTALL
+    r"(?:.*/)?(?:part-\d{5,}-|cdc-\d{5,}-|deletion_vector_)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}[^/]*",
+    re.DOTALL,
 )
 
 
@@ -113,7 +114,10 @@ class VacuumFacts:
     @property
     def last_sweep(self) -> VacuumRecord | None:
         """The newest of those that looked through storage."""
-        return next((each for each in reversed(self.records) if each.is_complete and each.mode != "LITE"), None)
+        return next(
+            (each for each in reversed(self.records) if each.is_complete and each.mode != "LITE"),
+            None,
+        )
 
 
 def written_once(name: str) -> bool:
@@ -133,7 +137,11 @@ def folders_to_ask(facts: VacuumFacts, mode: type_of_mode, names: Iterable[str])
     Partitions are many, and a HEAD costs a twelfth of a LIST. But LITE lists no folder, and neither a report nor a listing of the lake
     shows the inside of a table outside of it: there it may be an old table, whose first commits are gone.
     """
-    begins = () if mode == "LITE" and facts.adopted else tuple(f"{column}=" for column in facts.table_files.partition_columns)
+    begins = (
+        ()
+        if mode == "LITE" and facts.adopted
+        else tuple(f"{column}=" for column in facts.table_files.partition_columns)
+    )
     folders = {folder for name in names for folder in folders_above(name)}
     return {folder: folder.rpartition("/")[2].startswith(begins) for folder in sorted(folders)}
 
@@ -141,7 +149,9 @@ def folders_to_ask(facts: VacuumFacts, mode: type_of_mode, names: Iterable[str])
 def log_covers(facts: VacuumFacts) -> bool:
     """Whether the log still tells of every file that was removed since the last complete vacuum."""
     commits, last = facts.log.history.commits, facts.last_complete
-    return bool(commits) and (commits[0].version == 0 or (last is not None and commits[0].committed_ms <= last.horizon_ms))
+    return bool(commits) and (
+        commits[0].version == 0 or (last is not None and commits[0].committed_ms <= last.horizon_ms)
+    )
 
 
 def removed_by_log(facts: VacuumFacts) -> dict[str, int]:
@@ -152,17 +162,40 @@ def removed_by_log(facts: VacuumFacts) -> dict[str, int]:
     """
     last = facts.last_complete
     since_ms = 0 if last is None else last.horizon_ms
-    failed = () if last is None else (name for name in (*last.failed, *last.kept) if name in facts.table_files.stones or written_once(name))
+    failed = (
+        ()
+        if last is None
+        else (
+            name
+            for name in (*last.failed, *last.kept)
+            if name in facts.table_files.stones or written_once(name)
+        )
+    )
     found = {name: _removed_ms(facts.table_files, name, since_ms) for name in failed}
     commits: Iterable[Commit] = facts.log.history.commits
     if facts.log_only and facts.older_commits and not log_covers(facts):
-        found |= {name: ms for name, ms in facts.table_files.stones.items() if ms is not None and ms >= since_ms}
-        late = takewhile(lambda commit: commit.committed_ms >= since_ms - DAY_MS, facts.older_commits(facts.log.history))
+        found |= {
+            name: ms
+            for name, ms in facts.table_files.stones.items()
+            if ms is not None and ms >= since_ms
+        }
+        late = takewhile(
+            lambda commit: commit.committed_ms >= since_ms - DAY_MS,
+            facts.older_commits(facts.log.history),
+        )
         commits = reversed([*late])
     for commit in commits:
         if commit.committed_ms >= since_ms:
-            found |= {name: commit.committed_ms for path in commit.removed_paths if (name := name_in_table(path))}
-    vectors = {name: ms for name, ms in facts.table_files.removed_vectors.items() if ms is not None and ms >= since_ms}
+            found |= {
+                name: commit.committed_ms
+                for path in commit.removed_paths
+                if (name := name_in_table(path))
+            }
+    vectors = {
+        name: ms
+        for name, ms in facts.table_files.removed_vectors.items()
+        if ms is not None and ms >= since_ms
+    }
     return found | vectors
 
 
@@ -190,22 +223,40 @@ class RemovedSince:
         table_files, names = self._facts.table_files, {name, f"/{name.rpartition('/')[2]}"}
         if not names.isdisjoint(self._known):
             return True
-        return name not in table_files.stones and name not in table_files.removed_vectors and not names.isdisjoint(self._older)
+        return (
+            name not in table_files.stones
+            and name not in table_files.removed_vectors
+            and not names.isdisjoint(self._older)
+        )
 
     @cached_property
     def _older(self) -> frozenset[str]:
         history, older = self._facts.log.history, self._facts.older_commits
-        if older is None or (history.commits and history.commits[0].committed_ms < self._horizon_ms - DAY_MS):
+        if older is None or (
+            history.commits and history.commits[0].committed_ms < self._horizon_ms - DAY_MS
+        ):
             return frozenset()
         # Times of commits may go back a little from one to the next: other machines' clocks.
-        return self._names(takewhile(lambda commit: commit.committed_ms >= self._horizon_ms - DAY_MS, older(history)))
+        return self._names(
+            takewhile(
+                lambda commit: commit.committed_ms >= self._horizon_ms - DAY_MS, older(history)
+            )
+        )
 
     def _names(self, commits: Iterable[Commit]) -> frozenset[str]:
         """The names, and with a slash before them the last parts of paths that name no place below the table."""
         late = [commit for commit in commits if commit.committed_ms >= self._horizon_ms]
         paths = (path for commit in late for path in (*commit.removed_paths, *commit.change_paths))
-        vectors = (path for commit in late for vector in commit.removed_vectors if (path := vector_path(vector)))
-        return frozenset(name_in_table(path) or f"/{unquote(path).rpartition('/')[2]}" for path in chain(paths, vectors))
+        vectors = (
+            path
+            for commit in late
+            for vector in commit.removed_vectors
+            if (path := vector_path(vector))
+        )
+        return frozenset(
+            name_in_table(path) or f"/{unquote(path).rpartition('/')[2]}"
+            for path in chain(paths, vectors)
+        )
 
 
 def objects_by_log(facts: VacuumFacts, *, bucket: str) -> Iterable[StoredObject]:
@@ -216,4 +267,9 @@ def objects_by_log(facts: VacuumFacts, *, bucket: str) -> Iterable[StoredObject]
     sizes = {name_in_table(stone.path): stone.size_bytes for stone in facts.log.snapshot.tombstones}
     for name, ms in removed_by_log(facts).items():
         size = sizes.get(name) or 0
-        yield StoredObject(bucket=bucket, key=f"{facts.lake_prefix}{facts.table_files.table}/{name}", size_bytes=size, modified_ms=ms)
+        yield StoredObject(
+            bucket=bucket,
+            key=f"{facts.lake_prefix}{facts.table_files.table}/{name}",
+            size_bytes=size,
+            modified_ms=ms,
+        )

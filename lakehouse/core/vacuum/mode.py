@@ -40,26 +40,43 @@ class Quote:
 
 
 def choose_mode(
-    facts: VacuumFacts, policy: Vacuum, *, prices: Prices, now_ms: int, wanted: type_of_mode | None = None
+    facts: VacuumFacts,
+    policy: Vacuum,
+    *,
+    prices: Prices,
+    now_ms: int,
+    wanted: type_of_mode | None = None,
 ) -> tuple[type_of_mode, tuple[Quote, ...]]:
     """The mode, and all quotes; of those that are valid the cheapest, then the quickest. What is `wanted` is refused unless it is valid."""
-    quotes = tuple(_quote(mode, facts, policy, prices, now_ms) for mode in ("LITE", "INVENTORY", "FULL"))
+    quotes = tuple(
+        _quote(mode, facts, policy, prices, now_ms) for mode in ("LITE", "INVENTORY", "FULL")
+    )
     valid = [quote for quote in quotes if not quote.why_not]
     if wanted is None and valid:
         return min(valid, key=lambda quote: (quote.usd, quote.seconds)).mode, quotes
     if wanted is None:
-        raise Refused(f"vacuum of {facts.table_files.table}: {'; '.join(dict.fromkeys(quote.why_not for quote in quotes))}")
+        raise Refused(
+            f"vacuum of {facts.table_files.table}: {'; '.join(dict.fromkeys(quote.why_not for quote in quotes))}"
+        )
     if wanted not in VACUUM_MODES:
-        raise Refused(f"vacuum of {facts.table_files.table}: mode is {wanted!r}; accepted: {', '.join(VACUUM_MODES)}")
-    if found := next((quote.why_not for quote in quotes if quote.mode == wanted and not _may(quote, facts)), None):
+        raise Refused(
+            f"vacuum of {facts.table_files.table}: mode is {wanted!r}; accepted: {', '.join(VACUUM_MODES)}"
+        )
+    if found := next(
+        (quote.why_not for quote in quotes if quote.mode == wanted and not _may(quote, facts)), None
+    ):
         accepted = ", ".join(quote.mode for quote in quotes if _may(quote, facts))
-        raise Refused(f"vacuum of {facts.table_files.table} by mode {wanted}: {found}; accepted: {accepted}")
+        raise Refused(
+            f"vacuum of {facts.table_files.table} by mode {wanted}: {found}; accepted: {accepted}"
+        )
     return wanted, quotes
 
 
 def _may(quote: Quote, facts: VacuumFacts) -> bool:
     """Whether a person may choose the mode: a sweep that is due is no reason against LITE."""
-    return not quote.why_not or (quote.mode == "LITE" and not _why_not_lite(facts, len(removed_by_log(facts))))
+    return not quote.why_not or (
+        quote.mode == "LITE" and not _why_not_lite(facts, len(removed_by_log(facts)))
+    )
 
 
 def _why_not_lite(facts: VacuumFacts, going: int) -> str:
@@ -67,11 +84,15 @@ def _why_not_lite(facts: VacuumFacts, going: int) -> str:
         return "the log no longer tells of all that was removed since the last vacuum"
     # The next LITE would begin with the same files, since the log does not tell which are gone.
     if going > MOST_FILES:
-        return f"the log tells of {going:,} removed files, at most {MOST_FILES:,} are deleted at once"
+        return (
+            f"the log tells of {going:,} removed files, at most {MOST_FILES:,} are deleted at once"
+        )
     return ""
 
 
-def _quote(mode: type_of_mode, facts: VacuumFacts, policy: Vacuum, prices: Prices, now_ms: int) -> Quote:
+def _quote(
+    mode: type_of_mode, facts: VacuumFacts, policy: Vacuum, prices: Prices, now_ms: int
+) -> Quote:
     table_files = facts.table_files
     known = len(table_files.live) + len(table_files.stones) + len(table_files.vectors)
     going = len(removed_by_log(facts)) if mode == "LITE" else len(table_files.stones)
@@ -95,7 +116,9 @@ def _quote(mode: type_of_mode, facts: VacuumFacts, policy: Vacuum, prices: Price
     )
 
 
-def _why_not(mode: type_of_mode, facts: VacuumFacts, policy: Vacuum, now_ms: int, going: int) -> str:
+def _why_not(
+    mode: type_of_mode, facts: VacuumFacts, policy: Vacuum, now_ms: int, going: int
+) -> str:
     last, sweep, report = facts.last, facts.last_sweep, facts.report
     if facts.log_only and mode != "LITE":
         return 'others write it: what its log never told of stays, unless orphans = "delete"'
@@ -107,7 +130,11 @@ def _why_not(mode: type_of_mode, facts: VacuumFacts, policy: Vacuum, now_ms: int
         if why_not := _why_not_lite(facts, going):
             return why_not
         # A sweep in the future is the work of a clock that was ahead, and looked at nothing that is past now.
-        hours = None if sweep is None or sweep.started_ms > now_ms else (now_ms - sweep.started_ms) / HOUR_MS
+        hours = (
+            None
+            if sweep is None or sweep.started_ms > now_ms
+            else (now_ms - sweep.started_ms) / HOUR_MS
+        )
         if hours is None or hours >= policy.sweep_hours * _EARLY:
             when = "never" if hours is None else f"{hours:.0f} h ago"
             return f"storage was looked through {when}, every {policy.sweep_hours:g} h is wanted, and the log tells of no orphans"
@@ -118,5 +145,7 @@ def _why_not(mode: type_of_mode, facts: VacuumFacts, policy: Vacuum, now_ms: int
     if age > policy.max_report_hours:
         return f"the report {report.name} is {age:.0f} h old, at most {policy.max_report_hours:g} h are allowed"
     if last is not None and report.created_ms <= last.ended_ms <= now_ms:
-        return f"the report {report.name} is older than the last vacuum, and lists what that deleted"
+        return (
+            f"the report {report.name} is older than the last vacuum, and lists what that deleted"
+        )
     return ""

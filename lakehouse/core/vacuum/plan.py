@@ -17,7 +17,12 @@ from typing import Any
 
 from lakehouse.core.costs.estimate import price
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
-from lakehouse.core.declaration.vacuum_policy import SAFE_RETENTION_HOURS, SHORT_RETENTION_RISK, Vacuum, type_of_mode
+from lakehouse.core.declaration.vacuum_policy import (
+    SAFE_RETENTION_HOURS,
+    SHORT_RETENTION_RISK,
+    Vacuum,
+    type_of_mode,
+)
 from lakehouse.core.delta.features import unknown_features
 from lakehouse.core.delta.retention import RETENTION
 from lakehouse.core.errors import Broken, Refused
@@ -27,7 +32,14 @@ from lakehouse.core.inventory.table_files import Reference
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.units import HOUR_MS
 from lakehouse.core.vacuum.candidates import MOST_FILES, Candidate, Selection
-from lakehouse.core.vacuum.facts import ASKED_AT_ONCE, SECONDS_PER_PAGE, RemovedSince, VacuumFacts, folders_to_ask, written_once
+from lakehouse.core.vacuum.facts import (
+    ASKED_AT_ONCE,
+    SECONDS_PER_PAGE,
+    RemovedSince,
+    VacuumFacts,
+    folders_to_ask,
+    written_once,
+)
 from lakehouse.core.vacuum.mode import DELETE_KEYS, Quote
 
 
@@ -79,7 +91,9 @@ class VacuumPlan(Explained):
             "reason": self.reason.name,
             "sentence": self.sentence,
             "retention_hours": self.retention_ms / HOUR_MS,
-            "horizon": datetime.fromtimestamp(self.horizon_ms / 1_000, tz=UTC).strftime("%Y-%m-%dT%H:%MZ"),
+            "horizon": datetime.fromtimestamp(self.horizon_ms / 1_000, tz=UTC).strftime(
+                "%Y-%m-%dT%H:%MZ"
+            ),
             "files": self.file_count,
             "bytes": self.size_bytes,
             "parts": dict(sorted(parts.items())),
@@ -119,7 +133,13 @@ def plan_vacuum(
     if mode == "INVENTORY" and facts.report:
         selection.refuse_local_times(facts.report.name)
     found = selection.candidates()
-    explanation = _explanation(facts, found, mode, horizon_ms=classifier.horizon_ms, least_bytes=policy.min_reclaimable_bytes)
+    explanation = _explanation(
+        facts,
+        found,
+        mode,
+        horizon_ms=classifier.horizon_ms,
+        least_bytes=policy.min_reclaimable_bytes,
+    )
     candidates = found if explanation.reason is Reason.VACUUM_DUE else ()
     return VacuumPlan(
         table=facts.table_files.table,
@@ -140,17 +160,37 @@ def plan_vacuum(
 
 
 def plan_rest(
-    planned: VacuumPlan, facts: VacuumFacts, candidates: Sequence[Candidate], spared: Mapping[str, str], *, prices: Prices
+    planned: VacuumPlan,
+    facts: VacuumFacts,
+    candidates: Sequence[Candidate],
+    spared: Mapping[str, str],
+    *,
+    prices: Prices,
 ) -> VacuumPlan:
     """The plan for those of its `candidates` that are left, however few; a note for each reason in `spared` tells of the others."""
-    stay = {why: [name for name, reason in spared.items() if reason == why] for why in dict.fromkeys(spared.values())}
-    explanation = _explanation(facts, candidates, planned.mode, horizon_ms=planned.horizon_ms, least_bytes=0)
+    stay = {
+        why: [name for name, reason in spared.items() if reason == why]
+        for why in dict.fromkeys(spared.values())
+    }
+    explanation = _explanation(
+        facts, candidates, planned.mode, horizon_ms=planned.horizon_ms, least_bytes=0
+    )
     return replace(
         planned,
         candidates=tuple(candidates),
-        explanation=explanation if candidates else Reason.ALL_STAY.explain(files=len(planned.candidates)),
-        notes=(*planned.notes, *(f"{len(names)} file(s) of the plan stay, like {min(names)}: {why}" for why, names in stay.items())),
-        **_price(facts, candidates, {quote.mode: quote for quote in planned.quotes}, planned.mode, prices),
+        explanation=explanation
+        if candidates
+        else Reason.ALL_STAY.explain(files=len(planned.candidates)),
+        notes=(
+            *planned.notes,
+            *(
+                f"{len(names)} file(s) of the plan stay, like {min(names)}: {why}"
+                for why, names in stay.items()
+            ),
+        ),
+        **_price(
+            facts, candidates, {quote.mode: quote for quote in planned.quotes}, planned.mode, prices
+        ),
     )
 
 
@@ -160,7 +200,9 @@ class LaterFacts:
     def __init__(self, facts: VacuumFacts, *, horizon_ms: int, now_ms: int) -> None:
         self._classifier = _classifier(facts, now_ms=now_ms, horizon_ms=horizon_ms)
         self._late = RemovedSince(facts, self._classifier.horizon_ms)
-        self._allows_any = facts.table_files.retention_ms is not None and not unknown_features(facts.log.snapshot.features)
+        self._allows_any = facts.table_files.retention_ms is not None and not unknown_features(
+            facts.log.snapshot.features
+        )
 
     def allow(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """The files that may still go, each of Hadoop's checksums with its file."""
@@ -168,25 +210,39 @@ class LaterFacts:
 
     def _allows(self, each: Candidate) -> bool:
         name = each.goes_with or each.name
-        object_ = StoredObject(bucket="", key="", size_bytes=each.size_bytes, modified_ms=each.modified_ms)
+        object_ = StoredObject(
+            bucket="", key="", size_bytes=each.size_bytes, modified_ms=each.modified_ms
+        )
         return self._classifier.part_of(name, object_) in RECLAIMABLE and not self._late.holds(name)
 
 
 def _classifier(facts: VacuumFacts, *, now_ms: int, horizon_ms: int | None) -> Classifier:
-    return Classifier(facts.table_files, facts.lent, now_ms=now_ms, horizon_ms=horizon_ms, unplaced=facts.unplaced, landed=facts.landed)
+    return Classifier(
+        facts.table_files,
+        facts.lent,
+        now_ms=now_ms,
+        horizon_ms=horizon_ms,
+        unplaced=facts.unplaced,
+        landed=facts.landed,
+    )
 
 
 def _refuse_unsafe(facts: VacuumFacts, policy: Vacuum) -> None:
     """Refuses a table that may not be vacuumed, whatever lies in storage."""
     table_files, where = facts.table_files, f"vacuum of {facts.table_files.table}"
     if unknown := unknown_features(facts.log.snapshot.features):
-        raise Refused(f"{where}: table feature {unknown[0]} is not known here, nor which files it needs; accepted: tables without it")
+        raise Refused(
+            f"{where}: table feature {unknown[0]} is not known here, nor which files it needs; accepted: tables without it"
+        )
     if table_files.retention_ms is None:
         raise Refused(
             f"{where}: {RETENTION} is {facts.log.snapshot.properties.get(RETENTION)!r}, which cannot be understood; "
             "accepted: like 'interval 7 days'"
         )
-    if table_files.retention_ms < SAFE_RETENTION_HOURS * HOUR_MS and not policy.accepts_short_retention:
+    if (
+        table_files.retention_ms < SAFE_RETENTION_HOURS * HOUR_MS
+        and not policy.accepts_short_retention
+    ):
         raise Refused(
             f"{where}: its retention is {table_files.retention_ms / HOUR_MS:g} h, under a week; accepted: a longer one, or in its "
             f"declaration Vacuum(accepts_short_retention={SHORT_RETENTION_RISK!r})"
@@ -195,7 +251,11 @@ def _refuse_unsafe(facts: VacuumFacts, policy: Vacuum) -> None:
 
 def _refuse_gaps(facts: VacuumFacts, unseen: Set[str], mode: type_of_mode, settled_ms: int) -> None:
     needed: Mapping[str, Reference] = {**facts.table_files.live, **facts.table_files.vectors}
-    settled = [name for name, each in needed.items() if each.written_ms is not None and each.written_ms < settled_ms]
+    settled = [
+        name
+        for name, each in needed.items()
+        if each.written_ms is not None and each.written_ms < settled_ms
+    ]
     lacking = [name for name in settled if name in unseen]
     if not lacking:
         return
@@ -206,16 +266,24 @@ def _refuse_gaps(facts: VacuumFacts, unseen: Set[str], mode: type_of_mode, settl
             f"{where}: {what} are not in the report {facts.report.name}, like {min(lacking)}: it is cut short, of another prefix, or its "
             "keys are spelt otherwise; accepted: a complete report, or mode FULL"
         )
-    raise Broken(f"{where}: {what} are not in storage, like {min(lacking)}; restore them, or the version before they were lost")
+    raise Broken(
+        f"{where}: {what} are not in storage, like {min(lacking)}; restore them, or the version before they were lost"
+    )
 
 
 def _explanation(
-    facts: VacuumFacts, candidates: Sequence[Candidate], mode: type_of_mode, *, horizon_ms: int, least_bytes: int
+    facts: VacuumFacts,
+    candidates: Sequence[Candidate],
+    mode: type_of_mode,
+    *,
+    horizon_ms: int,
+    least_bytes: int,
 ) -> Explanation:
     held = f"; {facts.held}" if facts.held_ms is not None and facts.held else ""
     size = sum(each.size_bytes for each in candidates)
     waiting = sum(
-        ms is None or ms >= horizon_ms for ms in (*facts.table_files.stones.values(), *facts.table_files.removed_vectors.values())
+        ms is None or ms >= horizon_ms
+        for ms in (*facts.table_files.stones.values(), *facts.table_files.removed_vectors.values())
     )
     orphans = sum(each.part is Part.ORPHANED_OLD for each in candidates)
     due = Reason.TOO_LITTLE_PAST if size < least_bytes else Reason.VACUUM_DUE
@@ -232,27 +300,53 @@ def _explanation(
 
 
 def _price(
-    facts: VacuumFacts, candidates: Sequence[Candidate], quotes: Mapping[type_of_mode, Quote], mode: type_of_mode, prices: Prices
+    facts: VacuumFacts,
+    candidates: Sequence[Candidate],
+    quotes: Mapping[type_of_mode, Quote],
+    mode: type_of_mode,
+    prices: Prices,
 ) -> dict[str, Any]:
     """Requests, seconds and money, now that it is known how many files go."""
-    quote, batches = quotes[mode], [candidates[start : start + DELETE_KEYS] for start in range(0, len(candidates), DELETE_KEYS)]
+    quote, batches = (
+        quotes[mode],
+        [
+            candidates[start : start + DELETE_KEYS]
+            for start in range(0, len(candidates), DELETE_KEYS)
+        ],
+    )
     lists, heads, deletes = quote.list_requests, 0, 0
     if facts.on_s3:
         # Before each batch: a log in each folder, the newest commit and the one after it, and names that a writer may use again.
-        asked = [by_head for batch in batches for by_head in folders_to_ask(facts, mode, (each.name for each in batch)).values()]
+        asked = [
+            by_head
+            for batch in batches
+            for by_head in folders_to_ask(facts, mode, (each.name for each in batch)).values()
+        ]
         lists += asked.count(False)
-        heads = asked.count(True) + 2 * len(batches) + sum(not written_once(each.name) for each in candidates)
+        heads = (
+            asked.count(True)
+            + 2 * len(batches)
+            + sum(not written_once(each.name) for each in candidates)
+        )
         deletes = len(batches)
-    seconds = quote.seconds + (lists - quote.list_requests + heads) * SECONDS_PER_PAGE / ASKED_AT_ONCE if candidates else 0.0
+    seconds = (
+        quote.seconds + (lists - quote.list_requests + heads) * SECONDS_PER_PAGE / ASKED_AT_ONCE
+        if candidates
+        else 0.0
+    )
     return {
         "requests": {"LIST": lists, "GET": quote.get_requests, "HEAD": heads, "DELETE": deletes},
         "seconds": seconds,
-        "usd": price(prices, seconds=seconds, get_requests=quote.get_requests + heads, put_requests=lists),
+        "usd": price(
+            prices, seconds=seconds, get_requests=quote.get_requests + heads, put_requests=lists
+        ),
         "lists_saved": quotes["FULL"].list_requests - quote.list_requests,
     }
 
 
-def _notes(facts: VacuumFacts, selection: Selection, candidates: Sequence[Candidate], mode: type_of_mode) -> Iterable[str]:
+def _notes(
+    facts: VacuumFacts, selection: Selection, candidates: Sequence[Candidate], mode: type_of_mode
+) -> Iterable[str]:
     """Sentences on files that stay though nothing needs them, and how they could go, and on those that go."""
     for root, count in sorted(selection.stray_counts.items()):
         yield (

@@ -34,7 +34,9 @@ from lakehouse.engine.store import real_address
 _DEFAULTS = {"LAKEHOUSE_SPARK": "local[2]", "LAKEHOUSE_REPLAY": "off"}
 # A project may have a resource `spark` of its own.
 _SPARK = "lakehouse_spark"
-_spark = cache(spark_resource)  # that of all calls: the assets of one job may not have two resources of one name
+_spark = cache(
+    spark_resource
+)  # that of all calls: the assets of one job may not have two resources of one name
 # The tables of all calls, by the root of their lake: a vacuum of one call's keeps the files that another's borrow.
 _TABLES: dict[str, dict[str, Table]] = {}
 _URI_KEYS = ("dagster/uri", "uri")
@@ -69,19 +71,34 @@ def maintain(
     settings = parse_settings({**_DEFAULTS, **given}, base=Path(start))
     found = dict[str, Table]()
     for asset_key, uri, pool in _written(tables):
-        adopted, shown = _adopted(asset_key, uri, pool, base=start, writers=writers, orphans=orphans), asset_key.to_user_string()
+        adopted, shown = (
+            _adopted(asset_key, uri, pool, base=start, writers=writers, orphans=orphans),
+            asset_key.to_user_string(),
+        )
         key = key_of(f"/{layer}/{'_'.join(asset_key.path)}", ())
         if (other := found.get(key)) and isinstance(other.write, Adopted):
             both = f"{'/'.join(other.write.asset_key)} and {shown} would both be {key}"
-            raise Refused(f"maintain: {both}; accepted: one of them in a call of its own, with another layer")
+            raise Refused(
+                f"maintain: {both}; accepted: one of them in a call of its own, with another layer"
+            )
         about = f"The table of {shown}, at {adopted.uri}."
-        found[key] = Table(key=key, write=adopted, compaction=compaction or Compaction(), vacuum=vacuum or Vacuum(), description=about)
+        found[key] = Table(
+            key=key,
+            write=adopted,
+            compaction=compaction or Compaction(),
+            vacuum=vacuum or Vacuum(),
+            description=about,
+        )
     if not found:
-        raise Refused(f"maintain: no asset has {' or '.join(_URI_KEYS)} in its metadata; accepted: such assets, or {{asset key: address}}")
+        raise Refused(
+            f"maintain: no asset has {' or '.join(_URI_KEYS)} in its metadata; accepted: such assets, or {{asset key: address}}"
+        )
     known = _TABLES.setdefault(settings.root, {})
     known.update(checked({**known, **found}, settings))
     are_known = not isinstance(tables, Mapping)
-    return _definitions([*found.values()], settings, name=name, vacuum_cron=vacuum_cron, assets_are_known=are_known)
+    return _definitions(
+        [*found.values()], settings, name=name, vacuum_cron=vacuum_cron, assets_are_known=are_known
+    )
 
 
 class MaintainedTablesScaffolder(dg.Scaffolder[Any]):
@@ -89,7 +106,10 @@ class MaintainedTablesScaffolder(dg.Scaffolder[Any]):
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         """Writes it."""
-        dg.scaffold_component(request, {"tables": {"sales/orders": "s3://warehouse/sales/orders"}, "writers": "unknown"})
+        dg.scaffold_component(
+            request,
+            {"tables": {"sales/orders": "s3://warehouse/sales/orders"}, "writers": "unknown"},
+        )
 
 
 @dg.scaffold_with(MaintainedTablesScaffolder)
@@ -113,26 +133,49 @@ class MaintainedTables(dg.Component, dg.Model, dg.Resolvable):
         """The definitions of the tables' upkeep."""
         knobs = self.model_dump(include={"min_small_files", "target_file_bytes"})
         words = self.model_dump(include={"name", "layer", "writers", "orphans", "vacuum_cron"})
-        return maintain(self.tables, compaction=Compaction(**knobs), base=context.project_root, **words)
+        return maintain(
+            self.tables, compaction=Compaction(**knobs), base=context.project_root, **words
+        )
 
 
 def _adopted(
-    asset_key: dg.AssetKey, uri: str, pool: str | None, *, base: str, writers: type_of_writers, orphans: type_of_orphans
+    asset_key: dg.AssetKey,
+    uri: str,
+    pool: str | None,
+    *,
+    base: str,
+    writers: type_of_writers,
+    orphans: type_of_orphans,
 ) -> Adopted:
     shown = asset_key.to_user_string()
     try:
         address = parse_address(uri, base=base)
     except Refused as refused:
-        raise Refused(f"maintain: asset {shown}: {refused}; a table that lies elsewhere is left out of the call") from None
+        raise Refused(
+            f"maintain: asset {shown}: {refused}; a table that lies elsewhere is left out of the call"
+        ) from None
     if writers == "none" and pool is None:
         raise Refused(
             f'maintain: asset {shown} has no pool, so that its runs may commit while a compaction runs, and writers is "none"; '
             f'accepted: pool="…" on the asset, writers="unknown", or {{"{shown}": {uri!r}}} where you see to it yourself'
         )
-    return Adopted(uri=address, writers=writers, orphans=orphans, asset_key=tuple(asset_key.path), pool=pool or "")
+    return Adopted(
+        uri=address,
+        writers=writers,
+        orphans=orphans,
+        asset_key=tuple(asset_key.path),
+        pool=pool or "",
+    )
 
 
-def _definitions(tables: Sequence[Table], settings: Settings, *, name: str, vacuum_cron: str, assets_are_known: bool) -> dg.Definitions:
+def _definitions(
+    tables: Sequence[Table],
+    settings: Settings,
+    *,
+    name: str,
+    vacuum_cron: str,
+    assets_are_known: bool,
+) -> dg.Definitions:
     resources = lake_resources(settings)
     lake = lake_of(settings, resources, tables)
 
@@ -143,13 +186,18 @@ def _definitions(tables: Sequence[Table], settings: Settings, *, name: str, vacu
 
     made = [
         *(compaction_asset(table, lake, resource=_SPARK) for table in tables),
-        *(vacuum_asset(table, lake, everything, cron=vacuum_cron, resource=_SPARK) for table in tables),
+        *(
+            vacuum_asset(table, lake, everything, cron=vacuum_cron, resource=_SPARK)
+            for table in tables
+        ),
     ]
     return dg.Definitions(
         assets=dg.with_resources(made, {_SPARK: _spark(settings)}),
         asset_checks=[health_check(table, lake) for table in tables],
         sensors=[
-            observation_sensor(tables, lake, name=f"{name}_observation", assets_are_known=assets_are_known),
+            observation_sensor(
+                tables, lake, name=f"{name}_observation", assets_are_known=assets_are_known
+            ),
             compaction_sensor(tables, lake, name=f"{name}_compaction"),
             automation_sensor([vacuum_key(table) for table in tables], name=f"{name}_vacuum"),
         ],
@@ -165,9 +213,15 @@ def _adopted_beside(known: Iterable[Table], settings: Settings) -> Iterable[Tabl
     """
     by_key = {table.key: table for table in known}
     places = {real_address(address_of(table, settings)) for table in by_key.values()}
-    beside = {key: table for key, table in adopted_tables(settings).items() if real_address(address_of(table, settings)) not in places}
+    beside = {
+        key: table
+        for key, table in adopted_tables(settings).items()
+        if real_address(address_of(table, settings)) not in places
+    }
     if both := [key for key in beside if key in by_key]:
-        raise Refused(f"{settings.adopted}: {both[0]} is {address_of(by_key[both[0]], settings)} for maintain; accepted: another key")
+        raise Refused(
+            f"{settings.adopted}: {both[0]} is {address_of(by_key[both[0]], settings)} for maintain; accepted: another key"
+        )
     try:
         checked({**by_key, **beside}, settings)
     except Refused as error:
@@ -175,7 +229,9 @@ def _adopted_beside(known: Iterable[Table], settings: Settings) -> Iterable[Tabl
     return beside.values()
 
 
-def _written(tables: Mapping[str, str] | Iterable[Any]) -> Iterable[tuple[dg.AssetKey, str, str | None]]:
+def _written(
+    tables: Mapping[str, str] | Iterable[Any],
+) -> Iterable[tuple[dg.AssetKey, str, str | None]]:
     """Asset key, address and pool of each table; an empty pool where other code writes it, `None` where its asset has none."""
     if isinstance(tables, Mapping):
         yield from ((dg.AssetKey.from_user_string(key), uri, "") for key, uri in tables.items())
@@ -183,10 +239,17 @@ def _written(tables: Mapping[str, str] | Iterable[Any]) -> Iterable[tuple[dg.Ass
     for asset in tables:
         specs, pool = [asset], ""
         if isinstance(asset, dg.AssetsDefinition):
-            specs, pool = asset.specs, getattr(asset.node_def, "pool", None) if asset.is_executable else ""
+            specs, pool = (
+                asset.specs,
+                getattr(asset.node_def, "pool", None) if asset.is_executable else "",
+            )
         elif not isinstance(asset, dg.AssetSpec | dg.SourceAsset):
-            raise Refused(f"maintain: {asset!r} is no asset; accepted: assets, or a mapping of asset keys to addresses")
-        yield from ((spec.key, uri, pool) for spec in specs if (uri := _uri_in(spec.metadata)) is not None)
+            raise Refused(
+                f"maintain: {asset!r} is no asset; accepted: assets, or a mapping of asset keys to addresses"
+            )
+        yield from (
+            (spec.key, uri, pool) for spec in specs if (uri := _uri_in(spec.metadata)) is not None
+        )
 
 
 def _uri_in(metadata: Mapping[str, Any]) -> str | None:
@@ -197,6 +260,8 @@ def _uri_in(metadata: Mapping[str, Any]) -> str | None:
     for name in _URI_KEYS:
         value = metadata.get(name)
         text = value.value if isinstance(value, dg.MetadataValue) else value
-        if isinstance(text, str | Path) and ("://" not in str(text) or str(text).startswith(_STORAGES)):
+        if isinstance(text, str | Path) and (
+            "://" not in str(text) or str(text).startswith(_STORAGES)
+        ):
             return str(text)
     return None

@@ -66,11 +66,18 @@ def observed_asset(table: Table, lake: Lake) -> Any:
     def observe(context: dg.OpExecutionContext) -> dg.ObserveResult:
         with dagster_words(context):
             assessed = _assessed(table, lake)
-        assert assessed is not None  # it has no asset but this one, so that it is refused where it is not there
-        return dg.ObserveResult(metadata=table_metadata(table, assessed), data_version=dg.DataVersion(data_version(assessed.facts)))
+        assert (
+            assessed is not None
+        )  # it has no asset but this one, so that it is refused where it is not there
+        return dg.ObserveResult(
+            metadata=table_metadata(table, assessed),
+            data_version=dg.DataVersion(data_version(assessed.facts)),
+        )
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dg.BetaWarning)  # of 1.13: its name may change, and Dagster is pinned
+        warnings.simplefilter(
+            "ignore", dg.BetaWarning
+        )  # of 1.13: its name may change, and Dagster is pinned
         return dg.observable_source_asset(
             key=table_key(table),
             group_name=table.layer,
@@ -81,7 +88,11 @@ def observed_asset(table: Table, lake: Lake) -> Any:
 
 
 def observation_sensor(
-    tables: Sequence[Table], lake: Lake, *, name: str = "observation_sensor", assets_are_known: bool = True
+    tables: Sequence[Table],
+    lake: Lake,
+    *,
+    name: str = "observation_sensor",
+    assets_are_known: bool = True,
 ) -> dg.SensorDefinition:
     """Observes those tables whose logs have changed, and checks them at most once an hour.
 
@@ -90,14 +101,20 @@ def observation_sensor(
 
     @dg.sensor(
         name=name,
-        target=dg.AssetSelection.assets(*(table_key(table) for table in tables)) if assets_are_known else None,
+        target=dg.AssetSelection.assets(*(table_key(table) for table in tables))
+        if assets_are_known
+        else None,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        minimum_interval_seconds=_SECONDS_ON_S3 if any(lake.on_s3(table.key) for table in tables) else _SECONDS_ON_DISK,
+        minimum_interval_seconds=_SECONDS_ON_S3
+        if any(lake.on_s3(table.key) for table in tables)
+        else _SECONDS_ON_DISK,
         description="Reads the logs of the tables that others write, where they have changed.",
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         seen, started = _read_cursor(context.cursor), now_ms()
-        known = [table for table in tables if table.key in seen and seen[table.key].newest is not None]
+        known = [
+            table for table in tables if table.key in seen and seen[table.key].newest is not None
+        ]
         hidden = {table.key for table in known} - newest_facts(context.instance, known).keys()
         events, told = list[dg.AssetObservation | dg.AssetCheckEvaluation](), list[str]()
         for table in _changed(tables, lake, seen, hidden=hidden):
@@ -112,7 +129,13 @@ def observation_sensor(
                 continue
             events += found
             told.append(f"{table.key}: {seen[table.key].sentence}")
-        cursor = json.dumps({key: asdict(each) for key, each in seen.items() if key in {table.key for table in tables}})
+        cursor = json.dumps(
+            {
+                key: asdict(each)
+                for key, each in seen.items()
+                if key in {table.key for table in tables}
+            }
+        )
         text = "; ".join(told) or f"nothing new in {len(tables)} tables"
         return dg.SensorResult(asset_events=events, cursor=cursor, skip_reason=text)
 
@@ -126,7 +149,9 @@ def _assessed(table: Table, lake: Lake) -> Assessment | None:
     return facts and assess(lake, table, facts)
 
 
-def _changed(tables: Sequence[Table], lake: Lake, seen: Mapping[str, _Seen], *, hidden: Set[str]) -> list[Table]:
+def _changed(
+    tables: Sequence[Table], lake: Lake, seen: Mapping[str, _Seen], *, hidden: Set[str]
+) -> list[Table]:
     """The tables to read now: never seen, hidden, with a newer commit, or whose newest commit is another; those longest unseen first.
 
     `seen` is in the order in which they were read last.
@@ -134,7 +159,11 @@ def _changed(tables: Sequence[Table], lake: Lake, seen: Mapping[str, _Seen], *, 
 
     def is_changed(table: Table) -> bool:
         before = seen.get(table.key)
-        if before is None or table.key in hidden or (before.newest is None and not before.has_fresh_checks):
+        if (
+            before is None
+            or table.key in hidden
+            or (before.newest is None and not before.has_fresh_checks)
+        ):
             return True
         try:
             if before.newest is not None:
@@ -144,19 +173,29 @@ def _changed(tables: Sequence[Table], lake: Lake, seen: Mapping[str, _Seen], *, 
             return True  # reading it says what is wrong
 
     with ThreadPoolExecutor(max_workers=_ASKED_AT_ONCE) as pool:
-        found = [table for table, changed in zip(tables, pool.map(is_changed, tables), strict=True) if changed]
+        found = [
+            table
+            for table, changed in zip(tables, pool.map(is_changed, tables), strict=True)
+            if changed
+        ]
     turns = {key: number for number, key in enumerate(seen)}
     return sorted(found, key=lambda table: turns.get(table.key, -1))
 
 
-def _observe(table: Table, lake: Lake, before: _Seen | None) -> tuple[_Seen, list[dg.AssetObservation | dg.AssetCheckEvaluation]]:
+def _observe(
+    table: Table, lake: Lake, before: _Seen | None
+) -> tuple[_Seen, list[dg.AssetObservation | dg.AssetCheckEvaluation]]:
     """A tick's sight of one table, and the events that tell it.
 
     Raises:
         Transient: storage does not answer.
     """
     now = now_ms()
-    checked_ms = before.checked_ms if before is not None and before.newest is not None and before.has_fresh_checks else None
+    checked_ms = (
+        before.checked_ms
+        if before is not None and before.newest is not None and before.has_fresh_checks
+        else None
+    )
     try:
         assessed = _assessed(table, lake)
     except Transient:
@@ -167,8 +206,14 @@ def _observe(table: Table, lake: Lake, before: _Seen | None) -> tuple[_Seen, lis
     if assessed is None:
         return _Seen(checked_ms=now, is_made=False), []
     tags = {_DATA_VERSION: data_version(assessed.facts)}
-    observation = dg.AssetObservation(table_key(table), metadata=table_metadata(table, assessed), tags=tags)
-    results = [evaluation_of(table, result) for result in judge(table, lake, assessed)] if checked_ms is None else []
+    observation = dg.AssetObservation(
+        table_key(table), metadata=table_metadata(table, assessed), tags=tags
+    )
+    results = (
+        [evaluation_of(table, result) for result in judge(table, lake, assessed)]
+        if checked_ms is None
+        else []
+    )
     seen = _Seen(newest=assessed.facts.newest, checked_ms=now if checked_ms is None else checked_ms)
     return seen, [observation, *results]
 
@@ -177,6 +222,9 @@ def _read_cursor(cursor: str | None) -> dict[str, _Seen]:
     """The tables as seen before; a cursor that cannot be read costs one reading of every log."""
     try:
         told = json.loads(cursor or "{}")
-        return {key: _Seen(**{**each, "newest": each["newest"] and LogFile(**each["newest"])}) for key, each in told.items()}
+        return {
+            key: _Seen(**{**each, "newest": each["newest"] and LogFile(**each["newest"])})
+            for key, each in told.items()
+        }
     except (ValueError, TypeError, AttributeError, KeyError):
         return {}

@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING
 from lakehouse.core.inventory.objects import KINDS
 from lakehouse.core.inventory.reconcile import Reconciliation
 from lakehouse.core.text import size_text
-from lakehouse.defs.metadata.markdown import Markdown, markdown_table, markdown_value, stacked_picture
+from lakehouse.defs.metadata.markdown import (
+    Markdown,
+    markdown_table,
+    markdown_value,
+    stacked_picture,
+)
 from lakehouse.defs.metadata.table import type_of_metadata
 
 if TYPE_CHECKING:
@@ -39,7 +44,9 @@ def inventory_metadata(outcome: "InventoryOutcome", *, now_ms: int) -> type_of_m
         **{f"lakehouse/bytes_{part}": size for part, size in sorted(parts.items())},
         **{f"lakehouse/class_bytes_{name.lower()}": size for name, size in sorted(classes.items())},
         "lakehouse/where": markdown_value(*_where_the_bytes_lie(found)),
-        "lakehouse/storage_classes": markdown_value(stacked_picture("bytes by storage class", [name for name, _, _ in rows], rows)),
+        "lakehouse/storage_classes": markdown_value(
+            stacked_picture("bytes by storage class", [name for name, _, _ in rows], rows)
+        ),
     }
 
 
@@ -51,14 +58,23 @@ def _where_the_bytes_lie(found: Reconciliation) -> tuple[Markdown, Markdown]:
         for share in table.shares:
             if share.part is not None:
                 by_table[table.table][kind_of[share.part]] += share.size_bytes
-    rows = sorted(((name, kinds) for name, kinds in by_table.items() if kinds), key=lambda row: -row[1].total())
+    rows = sorted(
+        ((name, kinds) for name, kinds in by_table.items() if kinds),
+        key=lambda row: -row[1].total(),
+    )
     rest = Counter[str]()
     for _, kinds in rows[_TABLES_DRAWN:]:
         rest.update(kinds)
-    rows = [*rows[:_TABLES_DRAWN], *([(f"{len(rows) - _TABLES_DRAWN} more tables", rest)] if rest else [])]
+    rows = [
+        *rows[:_TABLES_DRAWN],
+        *([(f"{len(rows) - _TABLES_DRAWN} more tables", rest)] if rest else []),
+    ]
     if unclaimed := sum(share.size_bytes for share in found.unclaimed):
         rows.append(("no table", Counter({"no table": unclaimed})))
     named = sorted({kind for _, kinds in rows for kind in kinds}, key=[*KINDS, "no table"].index)
     drawn = [(name, kinds, size_text(kinds.total())) for name, kinds in rows]
-    cells = [[name, *(f"{kinds[kind]:,}" for kind in named), f"{kinds.total():,}"] for name, kinds in rows]
+    cells = [
+        [name, *(f"{kinds[kind]:,}" for kind in named), f"{kinds.total():,}"]
+        for name, kinds in rows
+    ]
     return stacked_picture("bytes", named, drawn), markdown_table(["bytes", *named, "sum"], cells)

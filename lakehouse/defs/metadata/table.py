@@ -29,7 +29,13 @@ from lakehouse.core.scheduling.triggers import OnceCold, TableState, state_of
 from lakehouse.core.text import count_of, size_text, utc_text
 from lakehouse.core.vacuum.outcome import VacuumOutcome
 from lakehouse.defs.dagster_records import COMMITTED, NewestFacts
-from lakehouse.defs.metadata.markdown import Markdown, histogram_picture, markdown_table, markdown_text, markdown_value
+from lakehouse.defs.metadata.markdown import (
+    Markdown,
+    histogram_picture,
+    markdown_table,
+    markdown_text,
+    markdown_value,
+)
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.ingest.table_properties import strategy_in_force
 from lakehouse.engine.lake import Lake
@@ -42,12 +48,36 @@ _HEALTH_NUMBERS = (
     *("file_count", "small_file_count", "mergeable_file_count", "size_bytes", "average_file_bytes"),
     *("tombstone_count", "tombstone_bytes"),
 )
-_STATE_NUMBERS = ("mergeable_bytes", "files_after", "purged_row_count", "deleted_rows_share", "estimate_seconds", "estimate_usd")
+_STATE_NUMBERS = (
+    "mergeable_bytes",
+    "files_after",
+    "purged_row_count",
+    "deleted_rows_share",
+    "estimate_seconds",
+    "estimate_usd",
+)
 _COMPACTION_NUMBERS = (
-    *("version_after", "optimize_seconds", "verify_seconds", "waited_seconds", "conflicts", "wasted_bytes", "wasted_seconds"),
+    *(
+        "version_after",
+        "optimize_seconds",
+        "verify_seconds",
+        "waited_seconds",
+        "conflicts",
+        "wasted_bytes",
+        "wasted_seconds",
+    ),
     *("rows_verified", "verified_by"),
 )
-_VACUUM_NUMBERS = ("mode", "files", "actual_files", "bytes", "actual_bytes", "actual_usd", "list_requests_saved", "list_seconds_saved")
+_VACUUM_NUMBERS = (
+    "mode",
+    "files",
+    "actual_files",
+    "bytes",
+    "actual_bytes",
+    "actual_usd",
+    "list_requests_saved",
+    "list_seconds_saved",
+)
 _STATE_TIMES = ("oldest_small", "last_compaction")
 # The fields that the sensor knows by itself.
 _DECLARED = ("table", "prices", "readers", "lost_openings", "opening_seconds", "on_s3")
@@ -64,7 +94,10 @@ def declared_metadata(table: Table, lake: Lake) -> type_of_metadata:
         "dagster/table_name": f"{table.layer}.{table.name}",
         "dagster/storage_kind": "deltalake",
         "lakehouse/policy": dg.MetadataValue.json(
-            {name: value if isinstance(value, int | float | str) else repr(value) for name, value in knobs.items()}
+            {
+                name: value if isinstance(value, int | float | str) else repr(value)
+                for name, value in knobs.items()
+            }
         ),
     }
 
@@ -81,9 +114,17 @@ def table_metadata(table: Table, assessed: Assessment) -> type_of_metadata:
     state = state_of(snapshot, health.plan, once_cold, history=facts.history)
     compacted_ms = last_compaction_ms(facts.history, assessed.failures)
     state = replace(state, last_compaction_ms=compacted_ms, health_score=health.score, **in_force)
-    numbers = {name: number for name in _STATE_NUMBERS if (number := getattr(state, name)) is not None}
-    parts = [[part.name, str(part.weight), f"{part.value:.2f}", part.sentence] for part in health.parts]
-    times = {name: dg.MetadataValue.timestamp(ms / 1000) for name in _STATE_TIMES if (ms := getattr(state, f"{name}_ms")) is not None}
+    numbers = {
+        name: number for name in _STATE_NUMBERS if (number := getattr(state, name)) is not None
+    }
+    parts = [
+        [part.name, str(part.weight), f"{part.value:.2f}", part.sentence] for part in health.parts
+    ]
+    times = {
+        name: dg.MetadataValue.timestamp(ms / 1000)
+        for name in _STATE_TIMES
+        if (ms := getattr(state, f"{name}_ms")) is not None
+    }
     return {
         "lakehouse/summary": markdown_value(_summary_table(health, state)),
         "lakehouse/sizes": markdown_value(*_picture(health)),
@@ -97,11 +138,17 @@ def table_metadata(table: Table, assessed: Assessment) -> type_of_metadata:
         "lakehouse/state": state_metadata(state, assessed.rewrites),
         **({} if health.row_count is None else {"dagster/row_count": health.row_count}),
         # The last batch that is in the table; the landing sensor holds the ledger against it.
-        **({"lakehouse/landed_batch": snapshot.transactions.get(ingest_app_id(table.key), 0)} if table.source else {}),
+        **(
+            {"lakehouse/landed_batch": snapshot.transactions.get(ingest_app_id(table.key), 0)}
+            if table.source
+            else {}
+        ),
         "dagster/uri": snapshot.uri,
         "dagster/column_schema": _column_schema(table, snapshot),
         "lakehouse/health": health.sentence,
-        "lakehouse/health_parts": markdown_value(markdown_table(["part", "weight", "value", "why"], parts)),
+        "lakehouse/health_parts": markdown_value(
+            markdown_table(["part", "weight", "value", "why"], parts)
+        ),
         "lakehouse/plan": health.plan.sentence,
     }
 
@@ -114,22 +161,44 @@ def state_metadata(state: TableState, rewrites: Rewrites) -> dg.MetadataValue:
 
 def sensed_state(table: str, facts: NewestFacts | None) -> tuple[TableState, Rewrites]:
     """The state that the compaction sensor decides by, as a table's newest event tells it, and the bytes rewritten for nothing."""
-    told: dict[str, Any] = {} if facts is None else facts.values.get("lakehouse/state") or _state_of_older_program(facts)
-    cold, driven, rewrites = told.get("once_cold"), told.get("sensor_driven"), told.get("rewrites", {})
+    told: dict[str, Any] = (
+        {}
+        if facts is None
+        else facts.values.get("lakehouse/state") or _state_of_older_program(facts)
+    )
+    cold, driven, rewrites = (
+        told.get("once_cold"),
+        told.get("sensor_driven"),
+        told.get("rewrites", {}),
+    )
     openings = told.get("openings")
-    known: dict[str, Any] = {each.name: told.get(each.name) for each in fields(TableState) if each.name not in _DECLARED} | {
-        "once_cold": OnceCold(**{each.name: cold.get(each.name) for each in fields(OnceCold)}) if cold else None,
+    known: dict[str, Any] = {
+        each.name: told.get(each.name) for each in fields(TableState) if each.name not in _DECLARED
+    } | {
+        "once_cold": OnceCold(**{each.name: cold.get(each.name) for each in fields(OnceCold)})
+        if cold
+        else None,
         "sensor_driven": None if driven is None else bool(driven),
-        "openings": None if openings is None else tuple((since_ms, count) for since_ms, count in openings),
+        "openings": None
+        if openings is None
+        else tuple((since_ms, count) for since_ms, count in openings),
     }
-    return TableState(table=table, **known), Rewrites(**{each.name: rewrites.get(each.name, 0) for each in fields(Rewrites)})
+    return TableState(table=table, **known), Rewrites(
+        **{each.name: rewrites.get(each.name, 0) for each in fields(Rewrites)}
+    )
 
 
 def _state_of_older_program(facts: NewestFacts) -> dict[str, Any]:
     """The state of an event that tells each of its numbers under a key of its own."""
-    told: dict[str, Any] = {name.removeprefix("lakehouse/"): number for name, number in facts.values.items()}
+    told: dict[str, Any] = {
+        name.removeprefix("lakehouse/"): number for name, number in facts.values.items()
+    }
     nested = {
-        kind: {name.removeprefix(f"{kind}_"): number for name, number in told.items() if name.startswith(f"{kind}_")}
+        kind: {
+            name.removeprefix(f"{kind}_"): number
+            for name, number in told.items()
+            if name.startswith(f"{kind}_")
+        }
         for kind in ("once_cold", "rewrites")
     }
     return {**told, **nested, "chosen": facts.values.get("lakehouse/strategy_in_force")}
@@ -139,7 +208,12 @@ def _column_schema(table: Table, snapshot: Snapshot) -> dg.TableSchema:
     """The columns for Dagster's Columns page; a column's own comment comes before what the declaration says of it."""
     said = table.column_descriptions
     columns = [
-        dg.TableColumn(each.name, each.type, each.comment or said.get(each.name), dg.TableColumnConstraints(nullable=each.nullable))
+        dg.TableColumn(
+            each.name,
+            each.type,
+            each.comment or said.get(each.name),
+            dg.TableColumnConstraints(nullable=each.nullable),
+        )
         for each in snapshot.columns
     ]
     return dg.TableSchema(columns=columns)
@@ -170,7 +244,10 @@ def vacuum_metadata(outcome: VacuumOutcome, prices: Prices) -> type_of_metadata:
 def write_metadata(outcome: WriteOutcome) -> type_of_metadata:
     """The outcome of one run of a table's write."""
     # A landing area may be full of foreign files; the journal names all of them, the page the first.
-    named = markdown_table(["file", "bytes", "why"], [[each.name, str(each.size_bytes), each.why] for each in outcome.set_aside[:20]])
+    named = markdown_table(
+        ["file", "bytes", "why"],
+        [[each.name, str(each.size_bytes), each.why] for each in outcome.set_aside[:20]],
+    )
     rare = {
         "lakehouse/rows_superseded": outcome.rows_superseded,
         "lakehouse/rows_rescued": outcome.rows_rescued,
@@ -192,8 +269,12 @@ def write_metadata(outcome: WriteOutcome) -> type_of_metadata:
 def compaction_metadata(outcome: CompactionOutcome) -> type_of_metadata:
     """Predicted beside actual, and where the seconds went; at most a thousand files are named."""
     plan, entry, document = outcome.plan, outcome.entry, outcome.as_json()
-    named = islice(((place, path) for place, paths in enumerate(document["bins"]) for path in paths), _PATHS)
-    document["bins"] = [[path for _, path in paths] for _, paths in groupby(named, key=itemgetter(0))]
+    named = islice(
+        ((place, path) for place, paths in enumerate(document["bins"]) for path in paths), _PATHS
+    )
+    document["bins"] = [
+        [path for _, path in paths] for _, paths in groupby(named, key=itemgetter(0))
+    ]
     found = {
         "lakehouse/plan": plan.sentence,
         "lakehouse/reason": plan.reason.name,
@@ -209,14 +290,31 @@ def compaction_metadata(outcome: CompactionOutcome) -> type_of_metadata:
     }
     if outcome.account is not None:
         told = outcome.account.as_json()
-        found |= {f"lakehouse/mean_error_{name}": share for name, share in told["mean_errors"].items()}
-        found |= {f"lakehouse/total_{name}": told[name] for name in ("wasted_runs", "wasted_seconds", "wasted_bytes")}
+        found |= {
+            f"lakehouse/mean_error_{name}": share for name, share in told["mean_errors"].items()
+        }
+        found |= {
+            f"lakehouse/total_{name}": told[name]
+            for name in ("wasted_runs", "wasted_seconds", "wasted_bytes")
+        }
         found["lakehouse/write_amplification"] = told["write_amplification"]
     if outcome.probe is not None:
         told = outcome.probe.as_json()
-        names = ("before_seconds", "after_seconds", "gained_share", "low_share", "high_share", "spent_seconds")
-        found |= {"lakehouse/probe": outcome.probe.sentence, **{f"lakehouse/probe_{name}": told[name] for name in names}}
-    return {name: value for name, value in found.items() if value is not None}  # a plot of zeros would lie
+        names = (
+            "before_seconds",
+            "after_seconds",
+            "gained_share",
+            "low_share",
+            "high_share",
+            "spent_seconds",
+        )
+        found |= {
+            "lakehouse/probe": outcome.probe.sentence,
+            **{f"lakehouse/probe_{name}": told[name] for name in names},
+        }
+    return {
+        name: value for name, value in found.items() if value is not None
+    }  # a plot of zeros would lie
 
 
 def _picture(health: Health) -> tuple[Markdown, ...]:
@@ -225,14 +323,23 @@ def _picture(health: Health) -> tuple[Markdown, ...]:
         return (markdown_text("no files"),)
     candidate = health.plan.policy.candidate_bytes
     bins = zip(health.histogram.items(), (*HISTOGRAM_BYTES, inf), strict=True)
-    bars = [(label, count, below_bytes <= candidate) for (label, count), below_bytes in bins][filled[0] : filled[-1] + 1]
-    return (histogram_picture(bars), markdown_table(["size", "files"], [[label, str(count)] for label, count, _ in bars]))
+    bars = [(label, count, below_bytes <= candidate) for (label, count), below_bytes in bins][
+        filled[0] : filled[-1] + 1
+    ]
+    return (
+        histogram_picture(bars),
+        markdown_table(["size", "files"], [[label, str(count)] for label, count, _ in bars]),
+    )
 
 
 def _summary_table(health: Health, state: TableState) -> Markdown:
     """The facts that a person wants first: how the table is, what lies in it, and what happens to it next."""
     after = "" if state.files_after is None else f", {state.files_after} after a compaction"
-    compacted = "the log remembers none" if state.last_compaction_ms is None else utc_text(state.last_compaction_ms)
+    compacted = (
+        "the log remembers none"
+        if state.last_compaction_ms is None
+        else utc_text(state.last_compaction_ms)
+    )
     rows = [
         ["health", health.sentence],
         ["now", f"{count_of(health.file_count, 'file')}, {size_text(health.size_bytes)}{after}"],

@@ -30,7 +30,9 @@ def choose_key(address: str, tables: Mapping[str, Table], lake: Lake, *, wanted:
     own = address.removeprefix(f"{root}/") if is_inside(address, root) else None
     if own is not None and (own.count("/") != 1 or wanted not in (None, own)):
         near = own if own.count("/") == 1 else "layer/name"
-        raise Refused(f"adopt {address}: it lies in this lake, {root}; accepted: {near} as its key and its place")
+        raise Refused(
+            f"adopt {address}: it lies in this lake, {root}; accepted: {near} as its key and its place"
+        )
     free, taken = own or key_of(address, tables), {*tables}
     while own is None and lake.holds_files(free):
         taken.add(free)
@@ -40,7 +42,9 @@ def choose_key(address: str, tables: Mapping[str, Table], lake: Lake, *, wanted:
             f"adopt {address}: the key {wanted} is taken, by {address_of(tables[wanted], settings)}; accepted: another, like {free}"
         )
     if own is None and wanted is not None and lake.holds_files(wanted):
-        raise Refused(f"adopt {address}: files lie at {settings.root}/{wanted}, the place of the key; accepted: another key, like {free}")
+        raise Refused(
+            f"adopt {address}: files lie at {settings.root}/{wanted}, the place of the key; accepted: another key, like {free}"
+        )
     return wanted or free
 
 
@@ -51,13 +55,19 @@ def refuse_adoption(lake: Lake, address: str, tables: Iterable[Table]) -> None:
         place = address_of(table, lake.settings)
         if is_inside(address, place) or is_inside(place, address):
             outer, inner = (place, address) if is_inside(address, place) else (address, place)
-            raise Refused(f"adopt {address}: {inner} lies inside the folder of the table {outer}; accepted: tables that lie in no other")
+            raise Refused(
+                f"adopt {address}: {inner} lies inside the folder of the table {outer}; accepted: tables that lie in no other"
+            )
     for above in takewhile(lambda folder: folder != lake.settings.root, folders_above(address)):
         if _may_be_table(above):
-            raise Refused(f"adopt {address}: it lies inside the folder of the table {above}; accepted: tables that lie in no other")
+            raise Refused(
+                f"adopt {address}: it lies inside the folder of the table {above}; accepted: tables that lie in no other"
+            )
 
 
-def write_adopted(settings: Settings, tables: Iterable[Table], *, beside: Mapping[str, Table]) -> None:
+def write_adopted(
+    settings: Settings, tables: Iterable[Table], *, beside: Mapping[str, Table]
+) -> None:
     """Adds the tables to the file; what stands in it stays as it is, comments and all. `beside` are all tables that are known.
 
     The whole is put in place at once, under a lock: of two people who adopt at once, neither loses an entry.
@@ -72,16 +82,23 @@ def write_adopted(settings: Settings, tables: Iterable[Table], *, beside: Mappin
             before = _HEAD
             with suppress(FileNotFoundError):
                 before = store.read(name).decode("utf-8")
-            known, added = parse_adopted(before, name=str(settings.adopted)), {table.key: table for table in tables}
+            known, added = (
+                parse_adopted(before, name=str(settings.adopted)),
+                {table.key: table for table in tables},
+            )
             if both := [key for key in added if key in known]:
                 raise Refused(f"{settings.adopted} has {both[0]} already; accepted: another key")
             checked({**beside, **known, **added}, settings)
             text = "\n".join([before.rstrip("\n") + "\n", *map(adopted_lines, added.values())])
             if parse_adopted(text, name=str(settings.adopted)) != known | added:
-                raise Broken(f"{settings.adopted}: the new entries are not read back as they were meant; nothing was written")
+                raise Broken(
+                    f"{settings.adopted}: the new entries are not read back as they were meant; nothing was written"
+                )
             store.put(name, text.encode("utf-8"))
     except BlockingIOError as error:
-        raise Transient(f"{settings.adopted} is being written by another process; try again") from error
+        raise Transient(
+            f"{settings.adopted} is being written by another process; try again"
+        ) from error
 
 
 def _may_be_table(address: str) -> bool:

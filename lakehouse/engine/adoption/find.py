@@ -34,7 +34,9 @@ class FoundTables:
     left_count: int = 0
 
 
-def find_tables(address: str, *, store: Store | None = None, most_folders: int = MOST_FOLDERS) -> FoundTables:
+def find_tables(
+    address: str, *, store: Store | None = None, most_folders: int = MOST_FOLDERS
+) -> FoundTables:
     """Every Delta table at an address or below it. A table's own folders are not looked into."""
     there = store or store_at(address)
     found, passed, level, count = list[str](), list[str](), [""], 0
@@ -58,7 +60,9 @@ def find_tables(address: str, *, store: Store | None = None, most_folders: int =
 def is_table(store: Store, folder: str) -> bool:
     """Whether a folder has the log of a table, by its first commit or its newest checkpoint; two requests at most."""
     begin = f"{folder}/" if folder else ""
-    return any(store.stat(f"{begin}{_LOG}/{name}") for name in (f"{0:020}.json", "_last_checkpoint"))
+    return any(
+        store.stat(f"{begin}{_LOG}/{name}") for name in (f"{0:020}.json", "_last_checkpoint")
+    )
 
 
 def facts_of(lake: Lake, table: Table) -> TableFacts | None:
@@ -90,14 +94,29 @@ def _look_into(store: Store, folder: str) -> Sequence[str] | None:
 
 def _nearest(address: str) -> str:
     """The tables around an address at which there is none: below it, above it, beside it."""
-    near = [each for each in find_tables(address, most_folders=_NEAR_FOLDERS).addresses if each != address]
-    near = near or [above for above in folders_above(address) if _look_into(store_at(above), "") is None][:1]
+    near = [
+        each
+        for each in find_tables(address, most_folders=_NEAR_FOLDERS).addresses
+        if each != address
+    ]
+    near = (
+        near
+        or [above for above in folders_above(address) if _look_into(store_at(above), "") is None][
+            :1
+        ]
+    )
     files = islice(store_at(address).walk(""), _NEAR_FOLDERS)
     if not near and any(each.key.endswith(".parquet") for each in files):
         return "its Parquet files become one by CONVERT TO DELTA in Spark SQL"
     parent = address.rpartition("/")[0]
     if not near and parent not in ("", "s3:/"):
-        near = [each for each in find_tables(parent, most_folders=_NEAR_FOLDERS).addresses if each != address]
+        near = [
+            each
+            for each in find_tables(parent, most_folders=_NEAR_FOLDERS).addresses
+            if each != address
+        ]
     last = {each.rpartition("/")[2]: each for each in near}
-    named = [last[word] for word in nearest_words(address.rpartition("/")[2], last)] or sorted(near)[:3]
+    named = [last[word] for word in nearest_words(address.rpartition("/")[2], last)] or sorted(
+        near
+    )[:3]
     return f"did you mean {' or '.join(named)}?" if named else _ACCEPTED

@@ -27,10 +27,17 @@ def look_at(run: LakeFacts, table: Table, facts: TableFacts, *, known_as: str = 
             "it is not known here; accepted: tables without it"
         )
     if facts.snapshot.clustering_columns and not known_as and isinstance(table.write, Adopted):
-        table = replace(table, compaction=Compaction(data_layout=LiquidClustering(columns=facts.snapshot.clustering_columns)))
+        table = replace(
+            table,
+            compaction=Compaction(
+                data_layout=LiquidClustering(columns=facts.snapshot.clustering_columns)
+            ),
+        )
     try:
         with _ONE_AT_A_TIME:
             vacuum = plan(run, table) or "there is no table"
     except LakehouseError as error:
         vacuum = str(error)
-    return TableFinding(table=table, facts=facts, health=health_of(table, facts), vacuum=vacuum, known_as=known_as)
+    return TableFinding(
+        table=table, facts=facts, health=health_of(table, facts), vacuum=vacuum, known_as=known_as
+    )

@@ -11,8 +11,21 @@ from lakehouse.core.changes.sources import Debezium
 from lakehouse.core.declaration.column_names import field_names, field_types
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.undeclared import AddedColumn
-from lakehouse.engine.changes.columns import CHANGED_AT, CODE, IS_PLACED, IS_TIMED, OLD_KEY, POSITION
-from lakehouse.engine.ingest.misread import UNFIT, is_suspect, misread_types, unless_huge, why_misread
+from lakehouse.engine.changes.columns import (
+    CHANGED_AT,
+    CODE,
+    IS_PLACED,
+    IS_TIMED,
+    OLD_KEY,
+    POSITION,
+)
+from lakehouse.engine.ingest.misread import (
+    UNFIT,
+    is_suspect,
+    misread_types,
+    unless_huge,
+    why_misread,
+)
 from lakehouse.engine.ingest.parse_lines import (
     CORRUPT,
     DIGEST,
@@ -38,7 +51,11 @@ _PLACEHOLDER = "__debezium_unavailable_value"
 _BYTES = _PLACEHOLDER.encode()
 _UUID = UUID(bytes=hashlib.md5(_BYTES, usedforsecurity=False).digest(), version=3)
 _TEXTS = (_PLACEHOLDER, b64encode(_BYTES).decode(), _BYTES.hex(), str(_UUID))
-_UNAVAILABLE = rf'\\*"({"|".join(_TEXTS)})\\*"|\[\s*' + r",\s*".join(rf"{byte}(\.0+)?" for byte in _BYTES) + r"\s*\]"
+_UNAVAILABLE = (
+    rf'\\*"({"|".join(_TEXTS)})\\*"|\[\s*'
+    + r",\s*".join(rf"{byte}(\.0+)?" for byte in _BYTES)
+    + r"\s*\]"
+)
 _UNSENT = "a value was not sent (__debezium_unavailable_value); accepted: REPLICA IDENTITY FULL at the source"
 _ONLY_TIMED = (
     "the position of this row of a snapshot is missing: its time may be later than that of a newer change; accepted: fields of source that "
@@ -64,7 +81,9 @@ class _Event:
         direct = F.col(f"{self.root}.{path}")
         if not self.may_be_wrapped:
             return direct
-        return F.when(F.col(f"{self.root}.payload").isNotNull(), F.col(f"{self.root}.payload.{path}")).otherwise(direct)
+        return F.when(
+            F.col(f"{self.root}.payload").isNotNull(), F.col(f"{self.root}.payload.{path}")
+        ).otherwise(direct)
 
     def source(self, name: str) -> "Column":
         """A field of the event's `source`, read as text, since some connectors send numbers so.
@@ -81,17 +100,25 @@ class _Event:
         if not self.changes.unwrapped:
             return self.field("op")
         deleted = F.lower(self.field("__deleted"))
-        return F.when(deleted == "true", F.lit("d")).otherwise(F.coalesce(self.field("__op"), F.when(deleted == "false", F.lit("u"))))
+        return F.when(deleted == "true", F.lit("d")).otherwise(
+            F.coalesce(self.field("__op"), F.when(deleted == "false", F.lit("u")))
+        )
 
     def value(self, name: str) -> "Column":
         """A column of the row: after the change, or before it where it is a deletion."""
         if self.changes.unwrapped:
             return self.field(quote(name))
-        return F.when(self.code() == "d", self.field(f"before.{quote(name)}")).otherwise(self.field(f"after.{quote(name)}"))
+        return F.when(self.code() == "d", self.field(f"before.{quote(name)}")).otherwise(
+            self.field(f"after.{quote(name)}")
+        )
 
     def committed_ms(self) -> "Column":
         """The time at which the change was committed, or else seen by Debezium; null for what is no time."""
-        told = self.source("ts_ms") if self.changes.unwrapped else F.coalesce(self.source("ts_ms"), self.field("ts_ms"))
+        told = (
+            self.source("ts_ms")
+            if self.changes.unwrapped
+            else F.coalesce(self.source("ts_ms"), self.field("ts_ms"))
+        )
         return F.when(told.between(_FIRST_MS, _LAST_MS), told)
 
     def position(self) -> "tuple[Column, Column]":
@@ -103,47 +130,71 @@ class _Event:
         """
         if names := field_names(self.changes.position):
             # A row of a snapshot may lack the further parts, and is then below the changes that have them.
-            return F.struct(*[self.source(name).alias(name) for name in names]), self.source(names[0]).isNotNull()
-        file_number = F.nullif(F.regexp_extract(self.source("file"), r"(\d+)$", 1), F.lit("")).cast("bigint")
+            return F.struct(*[self.source(name).alias(name) for name in names]), self.source(
+                names[0]
+            ).isNotNull()
+        file_number = F.nullif(F.regexp_extract(self.source("file"), r"(\d+)$", 1), F.lit("")).cast(
+            "bigint"
+        )
         parts = {"lsn": self.source("lsn"), "file_number": file_number}
         parts |= {name: self.source(name) for name in ("pos", "row", "ts_ms")}
-        is_placed = F.coalesce(parts["lsn"], file_number, F.when(self.is_change(), parts["ts_ms"])).isNotNull()
+        is_placed = F.coalesce(
+            parts["lsn"], file_number, F.when(self.is_change(), parts["ts_ms"])
+        ).isNotNull()
         return F.struct(*[part.alias(name) for name, part in parts.items()]), is_placed
 
     def is_change(self) -> "Column":
         """Whether the event was read from the source's log, and is not a row that a snapshot read."""
         if not self.changes.unwrapped:
             return F.coalesce(self.code() != "r", F.lit(True))
-        return F.coalesce(self.field("__op") != "r", F.lower(self.field("__deleted")) == "true", F.lit(False))
+        return F.coalesce(
+            self.field("__op") != "r", F.lower(self.field("__deleted")) == "true", F.lit(False)
+        )
 
     def reason(self, landing: Landing, added: Sequence[AddedColumn]) -> "Column":
         """Why a line is no event, as far as that is not for all change data alike."""
         is_event = F.trim(RAW) != "null"
         why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
         why = why.when(is_event & ~F.col(IS_OBJECT) & ~is_one_object(), "not JSON")
-        why = why.when(is_event & (F.col(self.root).isNull() | F.col(f"{self.root}.{CORRUPT}").isNotNull()), UNFIT)
+        why = why.when(
+            is_event & (F.col(self.root).isNull() | F.col(f"{self.root}.{CORRUPT}").isNotNull()),
+            UNFIT,
+        )
         why = why_misread(why, landing, F.col(RAW), replace(self, root=_AS_TEXTS).value, self.value)
         why = why_unfit(why, landing, added)
-        why = why.when(F.coalesce(self.code() != "d", F.lit(True)) & F.col(RAW).rlike(_UNAVAILABLE), _UNSENT)
+        why = why.when(
+            F.coalesce(self.code() != "d", F.lit(True)) & F.col(RAW).rlike(_UNAVAILABLE), _UNSENT
+        )
         is_placed = self.position()[1]
-        return why.when(~is_placed & ~self.is_change() & self.source("ts_ms").isNotNull(), _ONLY_TIMED)
+        return why.when(
+            ~is_placed & ~self.is_change() & self.source("ts_ms").isNotNull(), _ONLY_TIMED
+        )
 
 
 def debezium_lines(
-    lines: "DataFrame", landing: Landing, changes: Debezium, keys: Sequence[str], added: Sequence[AddedColumn]
+    lines: "DataFrame",
+    landing: Landing,
+    changes: Debezium,
+    keys: Sequence[str],
+    added: Sequence[AddedColumn],
 ) -> "DataFrame":
     """The lines with their code, position, time and old key."""
     fields, ddl = field_names(landing.schema), _event_ddl(landing.schema or "", changes)
     # A table may have a column `payload`; then its unwrapped rows come without schema.
     event = _Event(changes=changes, may_be_wrapped=not (changes.unwrapped and "payload" in fields))
     whole = _parsed(event, ddl, f", {CORRUPT} STRING")
-    columns = {event.root: unless_huge(whole, F.col(RAW), replace(event, root=_AS_TEXTS).value, landing)}
+    columns = {
+        event.root: unless_huge(whole, F.col(RAW), replace(event, root=_AS_TEXTS).value, landing)
+    }
     if types := misread_types(landing):
         texts = _event_ddl(", ".join(f"{quote(name)} STRING" for name in types), changes)
         is_read_twice = is_suspect(F.col(RAW), F.col(IS_OBJECT), types, landing)
         columns[_AS_TEXTS] = F.when(is_read_twice, _parsed(event, texts))
     position, is_placed = event.position()
-    before = [(F.lit(None) if changes.unwrapped else event.field(f"before.{quote(key)}")).alias(key) for key in keys]
+    before = [
+        (F.lit(None) if changes.unwrapped else event.field(f"before.{quote(key)}")).alias(key)
+        for key in keys
+    ]
     parsed = with_undeclared(lines, landing, added, lenient=None).withColumns(columns)
     found = parsed.select(
         *[event.value(name).alias(name) for name in fields],
@@ -159,13 +210,21 @@ def debezium_lines(
         F.timestamp_millis(event.committed_ms()).alias(CHANGED_AT),
         F.struct(*before).alias(OLD_KEY),
     )
-    return found.withColumns({name: F.expr(text) for name, text in landing.derived.items()}) if landing.derived else found
+    return (
+        found.withColumns({name: F.expr(text) for name, text in landing.derived.items()})
+        if landing.derived
+        else found
+    )
 
 
 def _parsed(event: _Event, ddl: str, more: str = "") -> "Column":
     """The text of a line as an event. Digits alone are no date."""
     payload = f", payload STRUCT<{ddl}>" if event.may_be_wrapped else ""
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "enableDateTimeParsingFallback": "false"}
+    options = {
+        "mode": "PERMISSIVE",
+        "columnNameOfCorruptRecord": CORRUPT,
+        "enableDateTimeParsingFallback": "false",
+    }
     return F.from_json(RAW, f"{ddl}{payload}{more}", options)
 
 
@@ -178,5 +237,7 @@ def _event_ddl(schema: str, changes: Debezium) -> str:
     if not changes.unwrapped:
         source = ", ".join(f"{quote(name)} STRING" for name in names)
         return f"op STRING, before STRUCT<{schema}>, after STRUCT<{schema}>, source STRUCT<{source}>, ts_ms BIGINT"
-    beside = ", ".join(f"{quote(f'__source_{name}')} STRING, {quote(f'__{name}')} STRING" for name in names)
+    beside = ", ".join(
+        f"{quote(f'__source_{name}')} STRING, {quote(f'__{name}')} STRING" for name in names
+    )
     return f"{schema}, __op STRING, __deleted STRING, {beside}"

@@ -42,7 +42,11 @@ _FOLDER = "_lakehouse/deleted_keys"
 # Spark writes it last. Source: Hadoop 3.5, FileOutputCommitter, `mapreduce.fileoutputcommitter.marksuccessfuljobs`
 _COMPLETE = "_SUCCESS"
 REMEMBERED_AT = "_remembered_at"
-_UNTIL_TIME, _UNTIL_POSITION, _COUNT = "_lakehouse_until_time", "_lakehouse_until_position", "_lakehouse_count"
+_UNTIL_TIME, _UNTIL_POSITION, _COUNT = (
+    "_lakehouse_until_time",
+    "_lakehouse_until_position",
+    "_lakehouse_count",
+)
 _KNOWN = "_lakehouse_known"
 _WHY_FULL_LOAD = (
     "a row of a full load that came after deletions were forgotten (Dms.lateness_hours), and its key may be one of theirs; accepted: if "
@@ -54,7 +58,9 @@ _WHY_WAITED = (
 )
 
 
-def remembered(lake: Lake, spark: "SparkSession", table_key: str, batch: Batch) -> "DataFrame | None":
+def remembered(
+    lake: Lake, spark: "SparkSession", table_key: str, batch: Batch
+) -> "DataFrame | None":
     """The deletions of the batches before this one; `None` if there was none.
 
     A table that was put back from a copy has folders of later batches alone, as has one whose first batch that deletes was tried before.
@@ -74,7 +80,9 @@ def remembered(lake: Lake, spark: "SparkSession", table_key: str, batch: Batch) 
     found, before = [number for number in numbers if number < batch.number], batch.number - 1
     if numbers and not found:
         found = [before]
-        own = spark.createDataFrame([(f"{batch.prefix}{file.name}",) for file in batch.files], f"{OWN[0]} STRING")
+        own = spark.createDataFrame(
+            [(f"{batch.prefix}{file.name}",) for file in batch.files], f"{OWN[0]} STRING"
+        )
         later = spark.read.parquet(_path(lake, table_key, max(numbers)))
         others = later.join(own, [OWN[0]], "left_anti").select(*map(quote, later.columns))
         others.write.mode("overwrite").parquet(_path(lake, table_key, before))
@@ -83,7 +91,15 @@ def remembered(lake: Lake, spark: "SparkSession", table_key: str, batch: Batch) 
     return spark.read.parquet(_path(lake, table_key, max(found))) if found else None
 
 
-def remember(lake: Lake, table_key: str, number: int, deletions: "DataFrame", older: "DataFrame | None", *, hours: float) -> None:
+def remember(
+    lake: Lake,
+    table_key: str,
+    number: int,
+    deletions: "DataFrame",
+    older: "DataFrame | None",
+    *,
+    hours: float,
+) -> None:
     """Writes what is remembered from this batch on: its deletions, and the older ones of the last so many hours.
 
     Raises:
@@ -93,7 +109,10 @@ def remember(lake: Lake, table_key: str, number: int, deletions: "DataFrame", ol
     if older is not None:
         since = F.current_timestamp() - F.make_dt_interval(secs=F.lit(round(hours * 3600)))
         too_old = older.where(F.coalesce(F.col(REMEMBERED_AT) < since, F.lit(True)))
-        ends = F.max(F.coalesce(REMEMBERED_AT, OWN[2])).alias(OWN[2]), F.max(POSITION).alias(POSITION)
+        ends = (
+            F.max(F.coalesce(REMEMBERED_AT, OWN[2])).alias(OWN[2]),
+            F.max(POSITION).alias(POSITION),
+        )
         last = too_old.agg(F.count("*").alias(_COUNT), *ends).where(f"{_COUNT} > 0").drop(_COUNT)
         found = found.unionByName(older.where(F.col(REMEMBERED_AT) >= since))
         found = found.unionByName(last, allowMissingColumns=True)  # the others are null
@@ -106,12 +125,21 @@ def remember(lake: Lake, table_key: str, number: int, deletions: "DataFrame", ol
     lake.store.put_if_absent(_mark(table_key), b"")
 
 
-def refuse_late(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, lines: "DataFrame", facts: TableFacts | None) -> "DataFrame":
+def refuse_late(
+    lake: Lake,
+    spark: "SparkSession",
+    table: Table,
+    batch: Batch,
+    lines: "DataFrame",
+    facts: TableFacts | None,
+) -> "DataFrame":
     """The lines of a batch, with a reason for each that may bring back a deleted key; `facts` is the table before the batch."""
     changes, write = table.landing.change_data, table.write
     if facts is None or not isinstance(write, Merge) or write.deletes != "hard":
         return lines
-    is_full_load = isinstance(changes, Dms) and any(re.search(FULL_LOAD, file.name) for file in batch.files)
+    is_full_load = isinstance(changes, Dms) and any(
+        re.search(FULL_LOAD, file.name) for file in batch.files
+    )
     # Deletions that are forgotten are older than that, so a file that is loaded in time asks nobody.
     late_ms = now_ms() - changes.lateness_hours * HOUR_MS
     if not is_full_load and all(file.modified_ms > late_ms for file in batch.files):
@@ -122,19 +150,33 @@ def refuse_late(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, l
     # The load time of the last deletion that is forgotten, and the greatest position of them: null where an older program forgot them.
     until = marks.agg(F.max(OWN[2]).alias(_UNTIL_TIME), F.max(POSITION).alias(_UNTIL_POSITION))
     keys = [*map(quote, write.keys)]
-    known = table_at(spark, facts.snapshot).select(*keys).unionByName(deletions.select(*keys)).distinct().withColumn(_KNOWN, F.lit(True))
+    known = (
+        table_at(spark, facts.snapshot)
+        .select(*keys)
+        .unionByName(deletions.select(*keys))
+        .distinct()
+        .withColumn(_KNOWN, F.lit(True))
+    )
     is_unknown = (F.col(OPERATION) == Operation.UPSERT.value) & F.col(_KNOWN).isNull()
     of_full_load = F.lit(is_full_load) & F.col(OWN[0]).rlike(FULL_LOAD)
     has_waited = (F.col(OWN[2]) <= F.col(_UNTIL_TIME)) & (F.col(POSITION) <= F.col(_UNTIL_POSITION))
-    why = F.when(is_unknown & of_full_load, _WHY_FULL_LOAD).when(is_unknown & has_waited, _WHY_WAITED)
-    told = lines.join(known, [*write.keys], "left").crossJoin(until).withColumn(REASON, F.coalesce(REASON, why))
+    why = F.when(is_unknown & of_full_load, _WHY_FULL_LOAD).when(
+        is_unknown & has_waited, _WHY_WAITED
+    )
+    told = (
+        lines.join(known, [*write.keys], "left")
+        .crossJoin(until)
+        .withColumn(REASON, F.coalesce(REASON, why))
+    )
     return told.select(*map(quote, lines.columns))
 
 
 def forget_replaced(store: Store, table_key: str, *, arrived: int) -> None:
     """Removes every folder but the one that the next batch reads; `arrived` is the last batch in the table."""
     files, numbers = _listed(store, table_key)
-    newest = max((number for number in numbers if number <= arrived), default=max(numbers, default=0))
+    newest = max(
+        (number for number in numbers if number <= arrived), default=max(numbers, default=0)
+    )
     kept = f"{_FOLDER}/{table_key}/{newest}/"
     store.delete([name for name in files if not name.startswith(kept)])
 

@@ -8,7 +8,14 @@ from lakehouse.core.changes.sources import Dms
 from lakehouse.core.declaration.column_names import field_names
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.undeclared import AddedColumn
-from lakehouse.engine.changes.columns import CHANGED_AT, CODE, IS_PLACED, IS_TIMED, OLD_KEY, POSITION
+from lakehouse.engine.changes.columns import (
+    CHANGED_AT,
+    CODE,
+    IS_PLACED,
+    IS_TIMED,
+    OLD_KEY,
+    POSITION,
+)
 from lakehouse.engine.ingest.parse_lines import OWN, parse_records
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.statements import quote
@@ -20,26 +27,41 @@ if TYPE_CHECKING:
 FULL_LOAD = r"(^|/)LOAD[0-9A-Fa-f]*\.[^/]*$"
 
 
-def dms_lines(lines: "DataFrame", landing: Landing, changes: Dms, keys: Sequence[str], added: Sequence[AddedColumn]) -> "DataFrame":
+def dms_lines(
+    lines: "DataFrame",
+    landing: Landing,
+    changes: Dms,
+    keys: Sequence[str],
+    added: Sequence[AddedColumn],
+) -> "DataFrame":
     """The lines with their code, position, time and old key. A row of a full load has a position without parts, below every other."""
     lines = parse_records(replace(landing, required=()), lines, added, ())
     is_full_load = F.col(OWN[0]).rlike(FULL_LOAD)
     parts = {name: F.col(quote(name)) for name in changes.position}
     if not parts:
         # DMS names a file by the time of its changes; the folders above it are by date, or not, as the task was set at the time.
-        parts = {"file_name": F.substring_index(OWN[0], "/", -1), "path": F.col(OWN[0]), "line": F.col(OWN[1])}
+        parts = {
+            "file_name": F.substring_index(OWN[0], "/", -1),
+            "path": F.col(OWN[0]),
+            "line": F.col(OWN[1]),
+        }
     position = F.struct(*[F.when(~is_full_load, part).alias(name) for name, part in parts.items()])
     is_ordered = F.lit(True)
     for name in changes.position:
         is_ordered = is_ordered & _filled(F.col(quote(name))).isNotNull()
     images = {key: f"{changes.before_prefix}{key}" for key in keys}
     fields = field_names(landing.schema)
-    before = [(F.col(quote(name)) if name in fields else F.lit(None)).alias(key) for key, name in images.items()]
+    before = [
+        (F.col(quote(name)) if name in fields else F.lit(None)).alias(key)
+        for key, name in images.items()
+    ]
     told = F.lit(None) if changes.committed_at is None else F.col(quote(changes.committed_at))
     committed = told.cast("timestamp")
     return lines.withColumns(
         {
-            CODE: F.coalesce(_filled(F.col(quote(changes.operation))), F.when(is_full_load, F.lit("I"))),
+            CODE: F.coalesce(
+                _filled(F.col(quote(changes.operation))), F.when(is_full_load, F.lit("I"))
+            ),
             POSITION: position,
             IS_PLACED: is_full_load | is_ordered,
             IS_TIMED: committed.isNotNull() | (is_full_load & _filled(told).isNull()),

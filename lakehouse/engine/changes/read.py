@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, assert_never
 from lakehouse.core.changes.sources import Debezium, Dms, Operation
 from lakehouse.core.declaration.table import History, Merge, Table
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
-from lakehouse.engine.changes.columns import CHANGED_AT, CODE, IS_PLACED, IS_TIMED, OLD_KEY, OPERATION, POSITION
+from lakehouse.engine.changes.columns import (
+    CHANGED_AT,
+    CODE,
+    IS_PLACED,
+    IS_TIMED,
+    OLD_KEY,
+    OPERATION,
+    POSITION,
+)
 from lakehouse.engine.changes.debezium import debezium_lines
 from lakehouse.engine.changes.dms import dms_lines
 from lakehouse.engine.ingest.parse_lines import DIGEST, OWN, RAW, REASON, undeclared_names
@@ -60,10 +68,28 @@ def read_changes(table: Table, lines: "DataFrame", added: Sequence[AddedColumn])
             is_tombstone = F.trim(RAW) == "null"
         case _:
             assert_never(landing.change_data)
-    operations = F.create_map(*[F.lit(text) for code, operation in changes.operations.items() for text in (code, operation.value)])
-    operation = F.when(is_tombstone, _TOMBSTONE).otherwise(F.try_element_at(operations, F.col(CODE)))
+    operations = F.create_map(
+        *[
+            F.lit(text)
+            for code, operation in changes.operations.items()
+            for text in (code, operation.value)
+        ]
+    )
+    operation = F.when(is_tombstone, _TOMBSTONE).otherwise(
+        F.try_element_at(operations, F.col(CODE))
+    )
     lines = lines.withColumns({OPERATION: operation, OLD_KEY: _changed_key(keys, changes.update)})
-    columns = [*landing.column_names, *OWN, POSITION, CHANGED_AT, *undeclared_names(added), OPERATION, OLD_KEY, RAW, DIGEST]
+    columns = [
+        *landing.column_names,
+        *OWN,
+        POSITION,
+        CHANGED_AT,
+        *undeclared_names(added),
+        OPERATION,
+        OLD_KEY,
+        RAW,
+        DIGEST,
+    ]
     return lines.select(*map(quote, columns), _reason(table, keys).alias(REASON))
 
 
@@ -79,7 +105,9 @@ def count_changes(lines: "DataFrame", keys: Sequence[str]) -> ChangeCounts:
         "key_changes": good & is_moved,
     }
     key = F.when(good, F.col(quote(keys[0])))
-    *counts, least, greatest = lines.select(*map(F.count_if, counted.values()), F.min(key), F.max(key)).collect()[0]
+    *counts, least, greatest = lines.select(
+        *map(F.count_if, counted.values()), F.min(key), F.max(key)
+    ).collect()[0]
     found = dict(zip(counted, counts, strict=True))
     # A truncation and a changed key touch rows of keys that are not in the batch.
     is_told = not found["truncates"] and not found["key_changes"] and type(least) in (int, str)
@@ -108,7 +136,12 @@ def _reason(table: Table, keys: Sequence[str]) -> "Column":
         why = why.when(has_key & F.col(quote(key)).isNull(), f"the key {key} is missing")
     why = why.when(~is_tombstone & ~F.col(IS_PLACED), "the position is missing")
     if isinstance(table.write, History):
-        why = why.when(~is_tombstone & ~F.col(IS_TIMED), "the time of the commit is missing, or is no time")
+        why = why.when(
+            ~is_tombstone & ~F.col(IS_TIMED), "the time of the commit is missing, or is no time"
+        )
     for name in table.landing.required:
-        why = why.when((operation == Operation.UPSERT.value) & F.col(quote(name)).isNull(), f"required field {name} is missing")
+        why = why.when(
+            (operation == Operation.UPSERT.value) & F.col(quote(name)).isNull(),
+            f"required field {name} is missing",
+        )
     return why

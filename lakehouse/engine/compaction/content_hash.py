@@ -45,7 +45,11 @@ _ENDLESS = 2**64
 
 
 def sums_of(
-    store: Store, snapshot: Snapshot, files: Sequence[DataFile], *, wanted: Callable[[], bool] = lambda: True
+    store: Store,
+    snapshot: Snapshot,
+    files: Sequence[DataFile],
+    *,
+    wanted: Callable[[], bool] = lambda: True,
 ) -> type_of_sums | None:
     """For each partition how many rows there are and the sum of their hashes; `None` where Arrow cannot tell, or nobody wants it any more.
 
@@ -53,11 +57,18 @@ def sums_of(
     that it cannot read.
     """
     sizes = [file.size_bytes for file in files]
-    if not READ_THROUGH_LOG.isdisjoint(snapshot.features) or max(sizes, default=0) > _MOST_BYTES or sum(sizes) > _MOST_BYTES_IN_ALL:
+    if (
+        not READ_THROUGH_LOG.isdisjoint(snapshot.features)
+        or max(sizes, default=0) > _MOST_BYTES
+        or sum(sizes) > _MOST_BYTES_IN_ALL
+    ):
         return None
     if sum(file.deleted_row_count for file in files) > _MOST_DELETED_ROWS:
         return None
-    columns, partition_columns = by_name(snapshot.columns), frozenset(snapshot.partition_columns)  # of these the log tells
+    columns, partition_columns = (
+        by_name(snapshot.columns),
+        frozenset(snapshot.partition_columns),
+    )  # of these the log tells
     by_partition: dict[type_of_typed_partition, list[DataFile]] = {}
     for file in files:
         by_partition.setdefault(typed_partition(file.partition, columns), []).append(file)
@@ -67,7 +78,9 @@ def sums_of(
         for partition, own in by_partition.items():
             count = total = 0
             for rows in _portions(_tables(store, snapshot.table, own, hidden, wanted)):
-                own_columns = rows.drop_columns(sorted(partition_columns.intersection(rows.column_names)))
+                own_columns = rows.drop_columns(
+                    sorted(partition_columns.intersection(rows.column_names))
+                )
                 values = [column.combine_chunks() for column in own_columns.columns]
                 hashes = _mixed(_hashes_of_fields(own_columns.column_names, values, len(rows)))
                 count, total = count + rows.num_rows, total + int(hashes.sum(dtype=np.uint64))
@@ -83,7 +96,9 @@ def sums_of(
 def row_count_of(store: Store, snapshot: Snapshot, file: DataFile) -> int | None:
     """The rows of a file that are not deleted, by its own footer; `None` where it cannot be read."""
     try:
-        with pq.ParquetFile(pa.BufferReader(store.read(f"{snapshot.table}/{unquote(file.path)}"))) as content:
+        with pq.ParquetFile(
+            pa.BufferReader(store.read(f"{snapshot.table}/{unquote(file.path)}"))
+        ) as content:
             return content.metadata.num_rows - file.deleted_row_count
     except Exception:  # whatever it was, the file tells nothing
         return None
@@ -94,7 +109,9 @@ class ReadAhead:
 
     def __init__(self, store: Store, snapshot: Snapshot, bins: Sequence[Bin]) -> None:
         self._files = [file for bin_ in bins for file in bin_.files]
-        self._wanted = all(bin_.size_bytes <= _MOST_BYTES for bin_ in bins)  # else what comes of it cannot be told
+        self._wanted = all(
+            bin_.size_bytes <= _MOST_BYTES for bin_ in bins
+        )  # else what comes of it cannot be told
         self._pool = ThreadPoolExecutor(1, initializer=_stand_back)
         self._read = partial(sums_of, store, snapshot, self._files, wanted=lambda: self._wanted)
 
@@ -128,7 +145,11 @@ def _stand_back() -> None:
 
 
 def _tables(
-    store: Store, table: str, files: Sequence[DataFile], hidden: Mapping[str, type_of_places], wanted: Callable[[], bool]
+    store: Store,
+    table: str,
+    files: Sequence[DataFile],
+    hidden: Mapping[str, type_of_places],
+    wanted: Callable[[], bool],
 ) -> Iterator[pa.Table]:
     """The rows of each file that no deletion vector hides, some at a time."""
     for portion in in_portions(files, most_bytes=_MOST_BYTES, most_files=_MOST_FILES):
@@ -137,18 +158,27 @@ def _tables(
             if not wanted():
                 return
             rows = _tables_of(content)
-            yield from rows if file.deletion_vector is None else _visible(rows, hidden[file.deletion_vector])
+            yield from (
+                rows
+                if file.deletion_vector is None
+                else _visible(rows, hidden[file.deletion_vector])
+            )
 
 
 def _tables_of(content: bytes) -> Iterator[pa.Table]:
     with pq.ParquetFile(pa.BufferReader(content), coerce_int96_timestamp_unit="us") as file:
         told = file.metadata
-        size_bytes = sum(told.row_group(number).total_byte_size for number in range(told.num_row_groups))
+        size_bytes = sum(
+            told.row_group(number).total_byte_size for number in range(told.num_row_groups)
+        )
         at_once = max(1, min(_ROWS, told.num_rows * _MOST_BYTES // max(1, size_bytes)))
         if told.num_rows <= at_once:
             yield file.read(use_threads=False)  # a third of the time, where files are small
         else:
-            yield from (pa.Table.from_batches([batch]) for batch in file.iter_batches(at_once, use_threads=False))
+            yield from (
+                pa.Table.from_batches([batch])
+                for batch in file.iter_batches(at_once, use_threads=False)
+            )
 
 
 def _visible(tables: Iterable[pa.Table], hidden: type_of_places) -> Iterator[pa.Table]:
@@ -186,7 +216,9 @@ def _mixed(values: Any) -> type_of_hashes:
     return cast("type_of_hashes", hash_array(values, categorize=False))  # type: ignore[call-arg]  # the stubs lack it
 
 
-def _hashes_of_fields(names: Sequence[str], values: Iterable[pa.Array], count: int) -> type_of_hashes:
+def _hashes_of_fields(
+    names: Sequence[str], values: Iterable[pa.Array], count: int
+) -> type_of_hashes:
     """One number for the fields of each row; a field that is null adds nothing, as one that is not there."""
     total = np.zeros(count, np.uint64)
     for name, array in zip(names, values, strict=True):
@@ -216,7 +248,10 @@ def _hashes(array: pa.Array) -> type_of_hashes:
     if pa.types.is_struct(kind):
         return _hashes_of_fields(
             [field.name for field in kind],
-            [pc.call_function("struct_field", [array], pc.StructFieldOptions([place])) for place in range(len(kind))],
+            [
+                pc.call_function("struct_field", [array], pc.StructFieldOptions([place]))
+                for place in range(len(kind))
+            ],
             len(array),
         )
     if pa.types.is_map(kind):
@@ -231,7 +266,10 @@ def _hashes(array: pa.Array) -> type_of_hashes:
         array = array.cast(pa.string())
     if not pa.types.is_primitive(array.type):  # of texts, each once
         encoded = array.dictionary_encode()
-        texts, places = _mixed(encoded.dictionary.to_numpy(zero_copy_only=False)), encoded.indices.fill_null(0).to_numpy()
+        texts, places = (
+            _mixed(encoded.dictionary.to_numpy(zero_copy_only=False)),
+            encoded.indices.fill_null(0).to_numpy(),
+        )
         return texts[places] if len(texts) else np.zeros(len(array), np.uint64)
     if array.null_count:
         array = array.fill_null(False if pa.types.is_boolean(array.type) else 0)
@@ -243,7 +281,9 @@ def _hashes_of_lists(array: pa.ListArray) -> type_of_hashes:
     lengths = array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     ends = lengths.cumsum()
     inner = array.flatten()
-    places = np.arange(len(inner), dtype=np.uint64) - np.repeat((ends - lengths).astype(np.uint64), lengths)
+    places = np.arange(len(inner), dtype=np.uint64) - np.repeat(
+        (ends - lengths).astype(np.uint64), lengths
+    )
     values = _mixed(_hashes_of_fields(["element"], [inner], len(inner)) ^ _mixed(places))
     upto = np.concatenate([np.zeros(1, np.uint64), values.cumsum(dtype=np.uint64)])
     return upto[ends] - upto[ends - lengths] + lengths.astype(np.uint64)

@@ -59,7 +59,14 @@ def hold_back_now(
     """Why nothing but a person compacts the table now; `None`: it may be compacted. `failures` and `probed` as for `breaker_of`."""
     pause, probed = Journal(lake.store).pause_of(table.key), probed or probed_of(lake, table)
     breaker = breaker_of(lake, table, history, failures=failures, probed=probed)
-    held = hold_back(table.key, policy_for(table.layer, table.compaction), pause, breaker, now_ms(), write=table.write)
+    held = hold_back(
+        table.key,
+        policy_for(table.layer, table.compaction),
+        pause,
+        breaker,
+        now_ms(),
+        write=table.write,
+    )
     return held or probed.backoff
 
 
@@ -73,14 +80,20 @@ def refuse_held_back(lake: Lake, table: Table) -> None:
     pause = Journal(lake.store).pause_of(table.key)
     held = persons_hold_back(policy_for(table.layer, table.compaction), pause, now_ms())
     if held is not None:
-        raise Refused(f"compact {table.key}: {held.sentence}; accepted: lakehouse compact {table.key} --anyway")
+        raise Refused(
+            f"compact {table.key}: {held.sentence}; accepted: lakehouse compact {table.key} --anyway"
+        )
 
 
 def refuse_vacuum(lake: Lake, table: Table) -> None:
     """Refuses a vacuum of a table that a person paused, or whose declaration turns it off."""
     pause = Journal(lake.store).pause_of(table.key)
     held = pause.explanation.sentence if pause is not None and pause.holds(now_ms()) else ""
-    why = f"its declaration says Vacuum(mode={table.vacuum.mode!r})" if table.vacuum.mode == "off" else held
+    why = (
+        f"its declaration says Vacuum(mode={table.vacuum.mode!r})"
+        if table.vacuum.mode == "off"
+        else held
+    )
     if why:
         raise Refused(f"vacuum {table.key}: {why}; accepted: lakehouse vacuum {table.key} --anyway")
 
@@ -137,6 +150,8 @@ def note_try(lake: Lake, table_key: str, ended: CompactionTry) -> None:
 
 def _speaks_of_table(lake: Lake, error: Exception, attempt: Attempt) -> bool:
     if is_lost(error):
-        was_stopped = lake.settings.spark == "server" and status(lake.settings).condition == "stopped"
+        was_stopped = (
+            lake.settings.spark == "server" and status(lake.settings).condition == "stopped"
+        )
         return attempt.lost_server and not was_stopped
     return not (isinstance(error, Refused | Transient) or is_conflict(error))

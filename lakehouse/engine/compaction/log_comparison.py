@@ -23,18 +23,24 @@ _FOLDS: Mapping[str, Any] = {"minValues": min, "maxValues": max, "nullCount": su
 type_of_facts = tuple[int, Mapping[tuple[str, str], Any]]
 
 
-def equal_by_log(store: Store, snapshot: Snapshot, removed: Sequence[Side], added: Sequence[Side]) -> int | None:
+def equal_by_log(
+    store: Store, snapshot: Snapshot, removed: Sequence[Side], added: Sequence[Side]
+) -> int | None:
     """The row count of both sides, where the log says that they are the same; `None` where it says otherwise, or does not say."""
     try:
         statistics = _statistics(store, snapshot.table, [*removed, *added])
         before, after = (_by_partition(snapshot, sides, statistics) for sides in (removed, added))
-    except Exception:  # whatever it was, every row is compared, and meets it, too, if it is in the storage
+    except (
+        Exception
+    ):  # whatever it was, every row is compared, and meets it, too, if it is in the storage
         return None
     if before is None or after is None or before.keys() != after.keys():
         return None
     for partition, (row_count, facts) in before.items():
         other_count, others = after[partition]
-        if row_count != other_count or any(facts[each] != others[each] for each in facts.keys() & others.keys()):
+        if row_count != other_count or any(
+            facts[each] != others[each] for each in facts.keys() & others.keys()
+        ):
             return None
     return sum(row_count for row_count, _ in after.values())
 
@@ -43,10 +49,15 @@ def _by_partition(
     snapshot: Snapshot, sides: Sequence[Side], statistics: Mapping[tuple[int, str], str | None]
 ) -> Mapping[type_of_typed_partition, type_of_facts] | None:
     """Rows, and what is known of each column, by partition; `None` where the rows of a file are unknown."""
-    columns, files = by_name(snapshot.columns), dict[type_of_typed_partition, list[tuple[DataFile, Mapping[str, Any]]]]()
+    columns, files = (
+        by_name(snapshot.columns),
+        dict[type_of_typed_partition, list[tuple[DataFile, Mapping[str, Any]]]](),
+    )
     for side in sides:
         for file in side.files:
-            told = json.loads(statistics.get((side.version, file.path)) or "{}", parse_float=Decimal)
+            told = json.loads(
+                statistics.get((side.version, file.path)) or "{}", parse_float=Decimal
+            )
             files.setdefault(typed_partition(file.partition, columns), []).append((file, told))
     facts: dict[type_of_typed_partition, type_of_facts] = {}
     for partition, own in files.items():
@@ -57,7 +68,9 @@ def _by_partition(
             row_count += file.row_count - file.deleted_row_count
         if row_count:
             # A deleted row may have had the least value of its file.
-            exact = all(file.deletion_vector is None and told.get("tightBounds", True) for file, told in own)
+            exact = all(
+                file.deletion_vector is None and told.get("tightBounds", True) for file, told in own
+            )
             facts[partition] = row_count, _of_columns([told for _, told in own]) if exact else {}
     return facts
 
@@ -81,21 +94,33 @@ def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield path, value
 
 
-def _statistics(store: Store, table: str, sides: Sequence[Side]) -> Mapping[tuple[int, str], str | None]:
+def _statistics(
+    store: Store, table: str, sides: Sequence[Side]
+) -> Mapping[tuple[int, str], str | None]:
     """The statistics of each side's files as the log has them at its version, by both; of a file of which it has none there is nothing.
 
     Each file of the log is read once, the older first: checkpoints of large tables are what this takes its time for.
     """
-    versions_of, wanted = dict[str, list[int]](), {file.path for side in sides for file in side.files}
+    versions_of, wanted = (
+        dict[str, list[int]](),
+        {file.path for side in sides for file in side.files},
+    )
     listing = store.list(log_folder(table))
     for version in sorted({side.version for side in sides}):
         segment = find_segment(listing, table, version=version)
         for log_file in () if segment is None else (*segment.checkpoint, *segment.tail):
             versions_of.setdefault(log_file.name, []).append(version)
     found = dict[tuple[int, str], str | None]()
-    for (name, versions), data in zip(versions_of.items(), store.read_many([*versions_of]), strict=True):
+    for (name, versions), data in zip(
+        versions_of.items(), store.read_many([*versions_of]), strict=True
+    ):
         told = statistics_in(data) if name.endswith(".parquet") else _added_in(data)
-        found.update(((version, path), statistics) for path, statistics in told if path in wanted for version in versions)
+        found.update(
+            ((version, path), statistics)
+            for path, statistics in told
+            if path in wanted
+            for version in versions
+        )
     return found
 
 

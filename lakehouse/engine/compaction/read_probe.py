@@ -72,7 +72,9 @@ class ProbeReading:
 NOT_PROBED = ProbeReading()
 
 
-def probe_compaction(lake: Lake, spark: "SparkSession", outcome: CompactionOutcome, *, asked: bool = False) -> Probe | None:
+def probe_compaction(
+    lake: Lake, spark: "SparkSession", outcome: CompactionOutcome, *, asked: bool = False
+) -> Probe | None:
     """The gain of a compaction for readers, journalled; `None` where it did nothing, or is not due for a probe and none was `asked` for.
 
     The outcome has its account. `Transient` is raised where the server is gone.
@@ -99,8 +101,12 @@ def probe_compaction(lake: Lake, spark: "SparkSession", outcome: CompactionOutco
         openings_saved=max(0, entry.compaction.files_removed - entry.compaction.files_added),
     )
     record_probe(lake, attempt, known)
-    before, after = _scanned(spark, facts.snapshot, outcome.plan.partitions, versions, budget=budget)
-    probe = replace(attempt, before=before, after=after, spent_seconds=round(time.monotonic() - began, 3))
+    before, after = _scanned(
+        spark, facts.snapshot, outcome.plan.partitions, versions, budget=budget
+    )
+    probe = replace(
+        attempt, before=before, after=after, spent_seconds=round(time.monotonic() - began, 3)
+    )
     record_probe(lake, probe, known)
     return probe
 
@@ -108,7 +114,10 @@ def probe_compaction(lake: Lake, spark: "SparkSession", outcome: CompactionOutco
 def record_probe(lake: Lake, probe: Probe, before: Sequence[Probe] | None = None) -> None:
     """The probe in the journal, in place of its attempt, with the back-off that follows; `before`: earlier ones (`None`: as journalled)."""
     known = (*(probes(lake, probe.table) if before is None else before), probe)
-    follows = {"backoff_until_ms": backoff_until_ms(known), "verdict": assess_benefit(known).sentence}
+    follows = {
+        "backoff_until_ms": backoff_until_ms(known),
+        "verdict": assess_benefit(known).sentence,
+    }
     name = f"{probe.measured_ms:015}-{probe.version_after}.json"
     Journal(lake.store).record_probe(probe.table, name, {**probe.as_json(), **follows})
 
@@ -118,7 +127,10 @@ def read_probes(records: Records, now_ms: int, table_key: str = "") -> dict[str,
 
     A record that cannot be read tells nothing, and holds nobody off: it is the probe that will tell of it.
     """
-    newest = {table: names[-_SCANS_TOLD:] for table, names in names_by_table(records, PROBES, table_key).items()}
+    newest = {
+        table: names[-_SCANS_TOLD:]
+        for table, names in names_by_table(records, PROBES, table_key).items()
+    }
     read = records.read_many([name for names in newest.values() for name in names])
     told = {table: [next(read) for _ in names] for table, names in newest.items()}
     return {table: _reading(each, now_ms) for table, each in told.items()}
@@ -137,7 +149,11 @@ def probes(lake: Lake, table_key: str) -> tuple[Probe, ...]:
 
 
 def take_pairs(
-    scan_before: Callable[[], float], scan_after: Callable[[], float], *, budget_seconds: float, clock: Callable[[], float] = time.monotonic
+    scan_before: Callable[[], float],
+    scan_after: Callable[[], float],
+    *,
+    budget_seconds: float,
+    clock: Callable[[], float] = time.monotonic,
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Seconds of scans taken in turn, after one unmeasured scan of each, until the gain is known well enough or no pair fits any more."""
     deadline = clock() + budget_seconds
@@ -145,7 +161,9 @@ def take_pairs(
     pairs: list[tuple[float, float]] = []
     while len(pairs) < _MOST_PAIRS and clock() + last <= deadline and not _known(pairs):
         # The side that goes first has the colder caches, so it is each in turn.
-        first, second = (scan_before, scan_after) if len(pairs) % 2 == 0 else (scan_after, scan_before)
+        first, second = (
+            (scan_before, scan_after) if len(pairs) % 2 == 0 else (scan_after, scan_before)
+        )
         seconds = (first(), second())
         pairs.append(seconds if len(pairs) % 2 == 0 else (seconds[1], seconds[0]))
         last = sum(seconds)
@@ -158,17 +176,35 @@ def _known(pairs: Sequence[tuple[float, float]]) -> bool:
 
 
 def _scanned(
-    spark: "SparkSession", snapshot: Snapshot, partitions: Sequence[type_of_partition] | None, versions: tuple[int, int], *, budget: float
+    spark: "SparkSession",
+    snapshot: Snapshot,
+    partitions: Sequence[type_of_partition] | None,
+    versions: tuple[int, int],
+    *,
+    budget: float,
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """The pairs of seconds, none where they would not fit; only partitions that were compacted are read."""
     read = set(partitions or ())
-    size_bytes = sum(file.size_bytes for file in snapshot.files if partitions is None or file.partition in read)
+    size_bytes = sum(
+        file.size_bytes for file in snapshot.files if partitions is None or file.partition in read
+    )
     if size_bytes / _BYTES_PER_SECOND * _LEAST_SCANS > budget:
         return (), ()
-    predicate = None if partitions is None else statements.partition_predicate(snapshot.columns, partitions)
-    with translated(), session_confs(spark, {OLD_VERSIONS_REFUSED: "false"}), contextlib.ExitStack() as views:
-        frames = (table_at(spark, snapshot, version=version).where(predicate or "true") for version in versions)
-        before, after = (_scan_of(spark, views.enter_context(temporary_view(spark, frame))) for frame in frames)
+    predicate = (
+        None if partitions is None else statements.partition_predicate(snapshot.columns, partitions)
+    )
+    with (
+        translated(),
+        session_confs(spark, {OLD_VERSIONS_REFUSED: "false"}),
+        contextlib.ExitStack() as views,
+    ):
+        frames = (
+            table_at(spark, snapshot, version=version).where(predicate or "true")
+            for version in versions
+        )
+        before, after = (
+            _scan_of(spark, views.enter_context(temporary_view(spark, frame))) for frame in frames
+        )
         return take_pairs(before, after, budget_seconds=budget)
 
 
@@ -190,5 +226,12 @@ def _reading(told: Sequence[bytes], now_ms: int) -> ProbeReading:
             if (probe := probe_from(content)).before:
                 known.append(probe)
             backoff = explain_backoff(content["backoff_until_ms"] or 0, content["verdict"], now_ms)
-    scans = [Scan(measured_ms=each.measured_ms, before_seconds=each.before_seconds, after_seconds=each.after_seconds) for each in known]
+    scans = [
+        Scan(
+            measured_ms=each.measured_ms,
+            before_seconds=each.before_seconds,
+            after_seconds=each.after_seconds,
+        )
+        for each in known
+    ]
     return ProbeReading(scans=tuple(scans), backoff=backoff, opening_seconds=measure_opening(known))

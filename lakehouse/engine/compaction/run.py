@@ -26,7 +26,13 @@ from typing import TYPE_CHECKING, assert_never
 from uuid import uuid4
 
 from lakehouse.core.compaction.bins import Clustering, Packing, Purge, ZOrdering
-from lakehouse.core.compaction.conflicts import Loss, half_of, partitions_removed_from, seconds_to_wait, without_partitions
+from lakehouse.core.compaction.conflicts import (
+    Loss,
+    half_of,
+    partitions_removed_from,
+    seconds_to_wait,
+    without_partitions,
+)
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import CompactionPlan, plan_table
 from lakehouse.core.costs.estimate import fit_rates
@@ -56,10 +62,14 @@ if TYPE_CHECKING:
 def plan(lake: Lake, table: Table) -> CompactionPlan | None:
     """The compaction that would run now, from the log alone; `None` where there is no table."""
     facts = lake.facts(table.key)
-    return None if facts is None else plan_table(table, facts.snapshot, facts.history, now_ms=now_ms())
+    return (
+        None if facts is None else plan_table(table, facts.snapshot, facts.history, now_ms=now_ms())
+    )
 
 
-def compact(lake: Lake, spark: "SparkSession", table: Table, *, owner: str | None = None) -> CompactionOutcome:
+def compact(
+    lake: Lake, spark: "SparkSession", table: Table, *, owner: str | None = None
+) -> CompactionOutcome:
     """The outcome of a compaction of `table`, beside its plan; a plan that does nothing is not an error. `owner` says who asks.
 
     Where another writer changes a file first, it is tried again with less, a few times; what that wasted is in the outcome.
@@ -77,7 +87,18 @@ def compact(lake: Lake, spark: "SparkSession", table: Table, *, owner: str | Non
         while True:
             with hold(lake, spark, table.key, owner=owner or f"compaction of {table.key}"):
                 verify_left(lake, spark, table.key)
-                done = retry_conflicts(partial(_compact, lake, spark, table, losses, attempt, run=run, may_wait=waited is None))
+                done = retry_conflicts(
+                    partial(
+                        _compact,
+                        lake,
+                        spark,
+                        table,
+                        losses,
+                        attempt,
+                        run=run,
+                        may_wait=waited is None,
+                    )
+                )
             if isinstance(done, CompactionOutcome):
                 return replace(done, seconds_waited=waited or 0.0)
             waited = await_quiet(lake, table, done)
@@ -88,7 +109,11 @@ def await_quiet(lake: Lake, table: Table, seconds: float) -> float:
     started, deadline = time.monotonic(), None
     while True:
         facts = lake.facts(table.key)
-        left = 0.0 if facts is None else seconds_to_wait(facts.history, now_ms=now_ms(), seconds=seconds)
+        left = (
+            0.0
+            if facts is None
+            else seconds_to_wait(facts.history, now_ms=now_ms(), seconds=seconds)
+        )
         deadline = deadline or started + left
         if not left or time.monotonic() >= deadline:
             return time.monotonic() - started
@@ -96,16 +121,27 @@ def await_quiet(lake: Lake, table: Table, seconds: float) -> float:
 
 
 def _compact(
-    lake: Lake, spark: "SparkSession", table: Table, losses: list[Loss], attempt: Attempt, *, run: str, may_wait: bool
+    lake: Lake,
+    spark: "SparkSession",
+    table: Table,
+    losses: list[Loss],
+    attempt: Attempt,
+    *,
+    run: str,
+    may_wait: bool,
 ) -> CompactionOutcome | float:
     """The outcome; or the seconds that the plan takes, where it had better wait for a gap between the statements of others."""
     before = lake.facts(table.key)
     if before is None:
-        raise Refused(f"compaction of {table.key}: there is no table yet; accepted: materialize {table.key} first")
+        raise Refused(
+            f"compaction of {table.key}: there is no table yet; accepted: materialize {table.key} first"
+        )
     planned = _plan(table, before, losses)
     if not planned.bins:
         return _outcome(planned, [], losses, before)
-    if may_wait and seconds_to_wait(before.history, now_ms=now_ms(), seconds=planned.estimate.seconds):
+    if may_wait and seconds_to_wait(
+        before.history, now_ms=now_ms(), seconds=planned.estimate.seconds
+    ):
         return planned.estimate.seconds
     mark, started = uuid4().hex, time.monotonic()
     expect_verification(lake, table.key, mark, version=before.snapshot.version)
@@ -124,20 +160,43 @@ def _compact(
         after = _facts_since(lake, table, before.snapshot.version)
         commits = after.history.marked(mark)
         if conflict is not None:
-            losses.append(_loss(before, after, planned, commits, seconds_optimize, run=run, why=first_line(conflict)))
+            losses.append(
+                _loss(
+                    before,
+                    after,
+                    planned,
+                    commits,
+                    seconds_optimize,
+                    run=run,
+                    why=first_line(conflict),
+                )
+            )
             note_try(lake, table.key, losses[-1].ended)
             seconds_optimize -= losses[-1].ended.seconds
             if not commits:
                 raise conflict
         with settled(lake, table.key, mark):
-            compared = verify(lake, spark, before.snapshot, after, commits, ahead) if commits else None
+            compared = (
+                verify(lake, spark, before.snapshot, after, commits, ahead) if commits else None
+            )
     outcome = _outcome(planned, commits, losses, after)
-    return replace(outcome, compared=compared, seconds_optimize=seconds_optimize, seconds_verify=time.monotonic() - ended)
+    return replace(
+        outcome,
+        compared=compared,
+        seconds_optimize=seconds_optimize,
+        seconds_verify=time.monotonic() - ended,
+    )
 
 
-def run_statement(spark: "SparkSession", snapshot: Snapshot, planned: CompactionPlan, mark: str, *, cores: int) -> None:
+def run_statement(
+    spark: "SparkSession", snapshot: Snapshot, planned: CompactionPlan, mark: str, *, cores: int
+) -> None:
     """The plan's statement, done by a driver of so many cores; its commit has the plan's figures and `mark`, by which it is found."""
-    predicate = None if planned.partitions is None else statements.partition_predicate(snapshot.columns, planned.partitions)
+    predicate = (
+        None
+        if planned.partitions is None
+        else statements.partition_predicate(snapshot.columns, planned.partitions)
+    )
     confs = {
         session_settings.UP_TO: str(planned.statement.up_to_bytes),
         session_settings.RECORDS_PER_FILE: "0",  # no limit, so that a bin becomes one file
@@ -146,10 +205,19 @@ def run_statement(spark: "SparkSession", snapshot: Snapshot, planned: Compaction
     }
     match planned.statement:
         case Packing(smaller_than_bytes=smaller_than_bytes, max_deleted_rows_ratio=ratio):
-            confs |= {session_settings.SMALLER_THAN: str(smaller_than_bytes), session_settings.DELETED_ROWS: str(ratio)}
-            if len(planned.bins) < cores and planned.bytes_removed < session_settings.OPEN_BYTES * planned.files_removed:
+            confs |= {
+                session_settings.SMALLER_THAN: str(smaller_than_bytes),
+                session_settings.DELETED_ROWS: str(ratio),
+            }
+            if (
+                len(planned.bins) < cores
+                and planned.bytes_removed < session_settings.OPEN_BYTES * planned.files_removed
+            ):
                 # A core is idle, and to open the files takes longer than to read them, and to shuffle their few bytes.
-                confs |= {session_settings.READ_BIN_IN_PARALLEL: "true", session_settings.OPEN_COST: str(session_settings.OPEN_BYTES)}
+                confs |= {
+                    session_settings.READ_BIN_IN_PARALLEL: "true",
+                    session_settings.OPEN_COST: str(session_settings.OPEN_BYTES),
+                }
             statement = statements.optimize(snapshot.uri, predicate)
         case ZOrdering(columns=columns):
             statement = statements.optimize(snapshot.uri, predicate, zorder_by=columns)
@@ -169,7 +237,9 @@ def _metadata(planned: CompactionPlan, mark: str) -> str:
     `started_ms` goes with them, since what the log knows of an OPTIMIZE ends with its commit and begins nowhere.
     """
     figures = {name: value for name, value in planned.as_json().items() if name != "bins"}
-    return json.dumps({"compaction": mark, "started_ms": now_ms(), "plan": figures}, separators=(",", ":"))
+    return json.dumps(
+        {"compaction": mark, "started_ms": now_ms(), "plan": figures}, separators=(",", ":")
+    )
 
 
 def _facts_since(lake: Lake, table: Table, version: int) -> TableFacts:
@@ -187,14 +257,26 @@ def _plan(table: Table, facts: TableFacts, losses: Sequence[Loss]) -> Compaction
     if not losses:
         return whole
     contested = frozenset[type_of_typed_partition]().union(*(loss.partitions for loss in losses))
-    rest = without_partitions(whole, facts.snapshot, contested, rates=fit_rates(facts.history, facts.snapshot, prices=table.prices))
+    rest = without_partitions(
+        whole,
+        facts.snapshot,
+        contested,
+        rates=fit_rates(facts.history, facts.snapshot, prices=table.prices),
+    )
     if contested and rest.bins:
         return rest
     return plan_table(half_of(table, losses[-1]), facts.snapshot, facts.history, now_ms=now_ms())
 
 
 def _loss(
-    before: TableFacts, after: TableFacts, planned: CompactionPlan, commits: Sequence[Commit], seconds: float, *, run: str, why: str
+    before: TableFacts,
+    after: TableFacts,
+    planned: CompactionPlan,
+    commits: Sequence[Commit],
+    seconds: float,
+    *,
+    run: str,
+    why: str,
 ) -> Loss:
     """The cost of a conflict: all of the plan but what was committed before it, and that share of the time."""
     meanwhile = after.history.between(before.snapshot.version, after.snapshot.version) or ()
@@ -203,15 +285,23 @@ def _loss(
         ended_ms=now_ms(),
         result="conflict",
         bytes_rewritten=wasted_bytes,
-        files_rewritten=max(0, planned.files_removed - sum(len(commit.removed_paths) for commit in commits)),
+        files_rewritten=max(
+            0, planned.files_removed - sum(len(commit.removed_paths) for commit in commits)
+        ),
         seconds=seconds * wasted_bytes / max(1, planned.bytes_removed),
         why=why,
         run=run,
     )
-    return Loss(partitions=partitions_removed_from(before.snapshot, meanwhile), planned_bytes=planned.bytes_removed, ended=ended)
+    return Loss(
+        partitions=partitions_removed_from(before.snapshot, meanwhile),
+        planned_bytes=planned.bytes_removed,
+        ended=ended,
+    )
 
 
-def _outcome(planned: CompactionPlan, commits: Sequence[Commit], losses: Sequence[Loss], facts: TableFacts) -> CompactionOutcome:
+def _outcome(
+    planned: CompactionPlan, commits: Sequence[Commit], losses: Sequence[Loss], facts: TableFacts
+) -> CompactionOutcome:
     """The measured figures of one or several commits; none at all if the files of the plan were gone before OPTIMIZE looked."""
     return CompactionOutcome(
         plan=planned,

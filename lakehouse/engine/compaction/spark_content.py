@@ -13,14 +13,25 @@ from lakehouse.core.delta.partition_values import by_name, type_of_typed_partiti
 from lakehouse.core.delta.paths import bare_uri, is_absolute
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.errors import Broken
-from lakehouse.engine.compaction.content_hash import READ_THROUGH_LOG, row_count_of, type_of_sum, type_of_sums
+from lakehouse.engine.compaction.content_hash import (
+    READ_THROUGH_LOG,
+    row_count_of,
+    type_of_sum,
+    type_of_sums,
+)
 from lakehouse.engine.ingest.commit_rows import content_hash
 from lakehouse.engine.ingest.parse_lines import literal_path
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import table_at
-from lakehouse.engine.spark.session_settings import HASH_MAPS, OLD_VERSIONS_REFUSED, OPEN_BYTES, OPEN_COST, READ_WHOLE
+from lakehouse.engine.spark.session_settings import (
+    HASH_MAPS,
+    OLD_VERSIONS_REFUSED,
+    OPEN_BYTES,
+    OPEN_COST,
+    READ_WHOLE,
+)
 from lakehouse.engine.spark.sessions import is_conflict, is_lost
 
 if TYPE_CHECKING:
@@ -42,17 +53,32 @@ class Side:
     files: tuple[DataFile, ...]
 
 
-def spark_sums(lake: Lake, spark: "SparkSession", snapshot: Snapshot, sides: Sequence[Side]) -> list[type_of_sums]:
+def spark_sums(
+    lake: Lake, spark: "SparkSession", snapshot: Snapshot, sides: Sequence[Side]
+) -> list[type_of_sums]:
     """For each side, rows and the sum of their hashes by partition; as few jobs as possible, since each costs more than its work."""
     everywhere = not READ_THROUGH_LOG.isdisjoint(snapshot.features)
-    plain = {_path(snapshot, file.path) for side in sides for file in side.files if not everywhere and file.deletion_vector is None}
+    plain = {
+        _path(snapshot, file.path)
+        for side in sides
+        for file in side.files
+        if not everywhere and file.deletion_vector is None
+    }
     # The newest version has the same columns, and Delta has it in memory.
     newest = max(side.version for side in sides)
-    shared = _by_file(snapshot, _read_files(spark, snapshot, plain, version=newest)) if plain else {}
+    shared = (
+        _by_file(snapshot, _read_files(spark, snapshot, plain, version=newest)) if plain else {}
+    )
     columns, sums = by_name(snapshot.columns), list[type_of_sums]()
     for side in sides:
-        through_log = [file for file in side.files if everywhere or file.deletion_vector is not None]
-        own = _by_file(snapshot, _read_table(spark, snapshot, through_log, version=side.version)) if through_log else {}
+        through_log = [
+            file for file in side.files if everywhere or file.deletion_vector is not None
+        ]
+        own = (
+            _by_file(snapshot, _read_table(spark, snapshot, through_log, version=side.version))
+            if through_log
+            else {}
+        )
         asked = {file.path for file in through_log}
         found: dict[type_of_typed_partition, type_of_sum] = {}
         for file in side.files:
@@ -65,7 +91,9 @@ def spark_sums(lake: Lake, spark: "SparkSession", snapshot: Snapshot, sides: Seq
     return sums
 
 
-def _sum_of(lake: Lake, snapshot: Snapshot, file: DataFile, answer: Mapping[str, type_of_sum]) -> type_of_sum:
+def _sum_of(
+    lake: Lake, snapshot: Snapshot, file: DataFile, answer: Mapping[str, type_of_sum]
+) -> type_of_sum:
     """The sum of a file by Spark's answer. It names no file without rows, so of one that it does not name the file itself is asked."""
     place = _place(snapshot, file.path)
     if place in answer:
@@ -80,12 +108,23 @@ def _sum_of(lake: Lake, snapshot: Snapshot, file: DataFile, answer: Mapping[str,
 
 def _by_file(snapshot: Snapshot, frame: "DataFrame") -> Mapping[str, type_of_sum]:
     """Rows and the sum of their hashes, by the place of the file; a file without rows is not among them."""
-    fields = [field for field in frame.schema.fields if field.name not in snapshot.partition_columns]
-    hashed = frame.select(F.col("_metadata.file_path").alias("path"), content_hash(fields).alias("hash"))
+    fields = [
+        field for field in frame.schema.fields if field.name not in snapshot.partition_columns
+    ]
+    hashed = frame.select(
+        F.col("_metadata.file_path").alias("path"), content_hash(fields).alias("hash")
+    )
     # Two sums of half a hash each cannot overflow, and cost a tenth of one sum of decimals.
     high, low = F.sum(F.shiftright("hash", 32)), F.sum(F.col("hash").bitwiseAND(F.lit(0xFFFFFFFF)))
-    rows = hashed.groupBy("path").agg(F.count(F.lit(1)).alias("row_count"), high.alias("high"), low.alias("low")).collect()
-    return {_place(snapshot, row["path"]): (row["row_count"], (row["high"] << 32) + row["low"]) for row in rows}
+    rows = (
+        hashed.groupBy("path")
+        .agg(F.count(F.lit(1)).alias("row_count"), high.alias("high"), low.alias("low"))
+        .collect()
+    )
+    return {
+        _place(snapshot, row["path"]): (row["row_count"], (row["high"] << 32) + row["low"])
+        for row in rows
+    }
 
 
 def _path(snapshot: Snapshot, path: str) -> str:
@@ -98,21 +137,31 @@ def _place(snapshot: Snapshot, path: str) -> str:
     return bare_uri(_path(snapshot, path))
 
 
-def _read_files(spark: "SparkSession", snapshot: Snapshot, paths: Iterable[str], *, version: int) -> "DataFrame":
+def _read_files(
+    spark: "SparkSession", snapshot: Snapshot, paths: Iterable[str], *, version: int
+) -> "DataFrame":
     """The rows of files that tell them alone: a table's reader would open every file of a partition to compare its name."""
     from pyspark.sql.types import StructType
 
     table = table_at(spark, snapshot, version=version)
-    fields = [field for field in table.schema.fields if field.name not in snapshot.partition_columns]
+    fields = [
+        field for field in table.schema.fields if field.name not in snapshot.partition_columns
+    ]
     return spark.read.schema(StructType(fields)).parquet(*map(literal_path, sorted(paths)))
 
 
-def _read_table(spark: "SparkSession", snapshot: Snapshot, files: Sequence[DataFile], *, version: int) -> "DataFrame":
+def _read_table(
+    spark: "SparkSession", snapshot: Snapshot, files: Sequence[DataFile], *, version: int
+) -> "DataFrame":
     """The rows that the table had at `version` in the partitions of these files; a condition on a file's name would spare no reading."""
     table = table_at(spark, snapshot, version=version)
     if not snapshot.partition_columns:
         return table
-    return table.where(statements.partition_predicate(snapshot.columns, sorted({file.partition for file in files}, key=str)))
+    return table.where(
+        statements.partition_predicate(
+            snapshot.columns, sorted({file.partition for file in files}, key=str)
+        )
+    )
 
 
 def is_unreadable(error: Exception) -> bool:

@@ -17,7 +17,9 @@ class Expected(NamedTuple):
     version: int | None = None
 
 
-def expect_verification(lake: Lake, table_key: str, mark: str, *, version: int | None = None) -> None:
+def expect_verification(
+    lake: Lake, table_key: str, mark: str, *, version: int | None = None
+) -> None:
     """Note that a compaction of the table at `version` is about to commit, with `mark` in its commits."""
     lake.store.put(_name(table_key), json.dumps({"mark": mark, "version": version}).encode())
 
@@ -51,7 +53,9 @@ def settled(lake: Lake, table_key: str, mark: str) -> Iterator[None]:
 
 
 def _forget(lake: Lake, table_key: str, mark: str) -> None:
-    with contextlib.suppress(LakehouseError):  # it must neither hide what was found nor fail a compaction that stands
+    with contextlib.suppress(
+        LakehouseError
+    ):  # it must neither hide what was found nor fail a compaction that stands
         note = expected(lake, table_key)
         if note is not None and note.mark == mark:
             lake.store.delete([_name(table_key)])

@@ -44,7 +44,12 @@ if TYPE_CHECKING:
 
 
 def verify(
-    lake: Lake, spark: "SparkSession", before: Snapshot, after: TableFacts, commits: Sequence[Commit], ahead: ReadAhead | None = None
+    lake: Lake,
+    spark: "SparkSession",
+    before: Snapshot,
+    after: TableFacts,
+    commits: Sequence[Commit],
+    ahead: ReadAhead | None = None,
 ) -> Comparison:
     """The rows found to be the same. `before` is the table that was planned for, `commits` are those made, `after` is the table since.
 
@@ -67,7 +72,9 @@ def verify(
         except Exception as error:
             if not is_unreadable(error):
                 raise
-            sums = spark_sums(lake, spark, before, removed)  # if these cannot be read, the compaction is not to blame
+            sums = spark_sums(
+                lake, spark, before, removed
+            )  # if these cannot be read, the compaction is not to blame
             try:
                 sums += spark_sums(lake, spark, before, added)  # nor if storage had failed once
             except Exception as again:
@@ -78,7 +85,10 @@ def verify(
         for commit, old, new in zip(commits, sums, sums[len(commits) :], strict=False):
             if old != new:
                 raise Broken(undo(lake, spark, before, commits, commit, _difference(old, new)))
-    return Comparison(by="content", row_count=sum(count for each in sums[len(commits) :] for count, _ in each.values()))
+    return Comparison(
+        by="content",
+        row_count=sum(count for each in sums[len(commits) :] for count, _ in each.values()),
+    )
 
 
 def verify_left(lake: Lake, spark: "SparkSession", table_key: str) -> None:
@@ -106,7 +116,9 @@ def verify_left(lake: Lake, spark: "SparkSession", table_key: str) -> None:
             verify(lake, spark, before.snapshot, after, commits)
         except Exception as error:
             is_final = isinstance(error, Refused) or is_missing(error)
-            if not is_final or lake.facts(table_key) is None:  # storage that is away, or refuses the log, too, says nothing of the rows
+            if (
+                not is_final or lake.facts(table_key) is None
+            ):  # storage that is away, or refuses the log, too, says nothing of the rows
                 raise
             raise Broken(
                 f"compaction of {table_key}: the run that committed version {commits[-1].version} was ended before it compared the rows, "
@@ -114,7 +126,14 @@ def verify_left(lake: Lake, spark: "SparkSession", table_key: str) -> None:
             ) from error
 
 
-def undo(lake: Lake, spark: "SparkSession", before: Snapshot, commits: Sequence[Commit], faulty: Commit, why: str) -> str:
+def undo(
+    lake: Lake,
+    spark: "SparkSession",
+    before: Snapshot,
+    commits: Sequence[Commit],
+    faulty: Commit,
+    why: str,
+) -> str:
     """A sentence on the version before, which is restored where that loses nobody's rows."""
     version, mark = faulty.version - 1, uuid4().hex
     found = f"compaction of {before.table}: version {faulty.version} was to have the rows of version {version}, but {why}"
@@ -160,7 +179,11 @@ def _facts_since(lake: Lake, facts: TableFacts, note: Expected) -> TableFacts | 
     if note.version is not None and facts.snapshot.version < note.version:
         return None
     history = history_since(lake.store, facts.history, -1 if note.version is None else note.version)
-    if note.version is not None and history.between(note.version, facts.snapshot.version) is None and not history.marked(note.mark):
+    if (
+        note.version is not None
+        and history.between(note.version, facts.snapshot.version) is None
+        and not history.marked(note.mark)
+    ):
         raise Broken(
             f"compaction of {facts.snapshot.table}: the run that began at version {note.version} was ended before it compared the rows, "
             "and the log no longer tells whether it committed; look at the table; the next compaction goes on"
@@ -174,11 +197,19 @@ def _undone(history: Commits, version: int) -> str | None:
         return None
     told = f"version {version} was undone by a run that was ended before it told why; the table's history has both"
     restores = [commit.version for commit in history.commits if brought_back_by(commit) is not None]
-    between = [each.version for each in history.commits if version < each.version < restores[-1] and each.version not in restores]
+    between = [
+        each.version
+        for each in history.commits
+        if version < each.version < restores[-1] and each.version not in restores
+    ]
     if not between:
         return told
     missing = history.missing_after(version)
-    fate = f"the rows of {_numbers(missing)} are in no newer version" if missing else "that is brought back, with what was undone"
+    fate = (
+        f"the rows of {_numbers(missing)} are in no newer version"
+        if missing
+        else "that is brought back, with what was undone"
+    )
     somebody = f"in between somebody wrote version(s) {_numbers(between)}, and {fate}"
     return f"{told}; {somebody}: look at what versions {version} to {restores[-1]} hold"
 
@@ -187,12 +218,16 @@ def _numbers(versions: Iterable[int]) -> str:
     return ", ".join(map(str, versions))
 
 
-def _side(lake: Lake, before: Snapshot, after: TableFacts, version: int, paths: Sequence[str]) -> Side:
+def _side(
+    lake: Lake, before: Snapshot, after: TableFacts, version: int, paths: Sequence[str]
+) -> Side:
     """The files of a version at these paths: from a layout at hand if no commit in between names one of them, or from the log."""
     wanted, snapshot = set(paths), None
     for known in (before, after.snapshot):
         between = after.history.between(*sorted((known.version, version)))
-        if between is not None and wanted.isdisjoint(path for each in between for path in (*each.added_paths, *each.removed_paths)):
+        if between is not None and wanted.isdisjoint(
+            path for each in between for path in (*each.added_paths, *each.removed_paths)
+        ):
             snapshot = known
             break
     if snapshot is None:
@@ -208,13 +243,23 @@ def _side(lake: Lake, before: Snapshot, after: TableFacts, version: int, paths: 
     return Side(version=version, files=files)
 
 
-def _equal_rows(lake: Lake, snapshot: Snapshot, removed: Sequence[Side], added: Sequence[Side], ahead: ReadAhead | None) -> int | None:
+def _equal_rows(
+    lake: Lake,
+    snapshot: Snapshot,
+    removed: Sequence[Side],
+    added: Sequence[Side],
+    ahead: ReadAhead | None,
+) -> int | None:
     """The row count of both sides, where Arrow finds that they are the same; `None` where it does not."""
     before, after = ([file for side in sides for file in side.files] for sides in (removed, added))
     there = sums_of(lake.store, snapshot, after)
     if there is None:
         return None
-    here = ahead.sums() if ahead is not None and ahead.has_read(before) else sums_of(lake.store, snapshot, before)
+    here = (
+        ahead.sums()
+        if ahead is not None and ahead.has_read(before)
+        else sums_of(lake.store, snapshot, before)
+    )
     return sum(count for count, _ in there.values()) if here == there else None
 
 

@@ -27,7 +27,9 @@ __all__ = ["TableFacts", "garbage_uncollected", "history_since", "newest_first",
 _TRIES = 5
 
 
-def read_facts(store: Store, key: str, *, uri: str, newest_commits: int = 500, version: int | None = None) -> TableFacts | None:
+def read_facts(
+    store: Store, key: str, *, uri: str, newest_commits: int = 500, version: int | None = None
+) -> TableFacts | None:
     """The facts of the table in folder `key`, `None` where there is no table; `uri` is how Spark spells that folder.
 
     With `version`, the facts as they were then; a log whose cleanup went past it, or that is not there yet, is refused.
@@ -43,18 +45,32 @@ def read_facts(store: Store, key: str, *, uri: str, newest_commits: int = 500, v
     problem: Exception | None = None
     for _ in range(_TRIES):
         try:
-            segment = find_segment(store.list(log_folder(key)), key, newest_commits=newest_commits, version=version)
+            segment = find_segment(
+                store.list(log_folder(key)), key, newest_commits=newest_commits, version=version
+            )
             if segment is not None and version not in (None, segment.version):
-                raise LogChanged(f"log of {key}: its newest version up to {version} is {segment.version}")
+                raise LogChanged(
+                    f"log of {key}: its newest version up to {version} is {segment.version}"
+                )
             with garbage_uncollected():
-                return None if segment is None else _read(store, segment, uri=uri, newest_commits=newest_commits)
+                return (
+                    None
+                    if segment is None
+                    else _read(store, segment, uri=uri, newest_commits=newest_commits)
+                )
         except (LogChanged, FileNotFoundError) as error:
             problem = error
     if not isinstance(problem, LogChanged):
-        raise Transient(f"log of {key}: it changed {_TRIES} times while it was read ({problem}); try again") from problem
+        raise Transient(
+            f"log of {key}: it changed {_TRIES} times while it was read ({problem}); try again"
+        ) from problem
     if version is not None:
-        raise Refused(f"{problem}, so version {version} cannot be told; accepted: a version that the log still reaches") from problem
-    raise Broken(f"{problem}, so its newest version cannot be told: restore what is missing") from problem
+        raise Refused(
+            f"{problem}, so version {version} cannot be told; accepted: a version that the log still reaches"
+        ) from problem
+    raise Broken(
+        f"{problem}, so its newest version cannot be told: restore what is missing"
+    ) from problem
 
 
 @contextmanager
@@ -72,7 +88,14 @@ def garbage_uncollected() -> Iterator[None]:
 def _read(store: Store, segment: Segment, *, uri: str, newest_commits: int) -> TableFacts:
     commits, newest = list(read_commits(store, segment.commits)), segment.newest
     return TableFacts(
-        newest=LogFile(version=segment.version, name=newest.name, size_bytes=newest.size_bytes, modified_ms=newest.modified_ms),
+        newest=LogFile(
+            version=segment.version,
+            name=newest.name,
+            size_bytes=newest.size_bytes,
+            modified_ms=newest.modified_ms,
+        ),
         snapshot=fold_layout(segment, read_checkpoint(store, segment), commits, uri=uri),
-        history=Commits(table=segment.table, commits=tuple(each.commit for each in commits[-newest_commits:])),
+        history=Commits(
+            table=segment.table, commits=tuple(each.commit for each in commits[-newest_commits:])
+        ),
     )

@@ -9,7 +9,17 @@ from typing import Any, NamedTuple
 
 from lakehouse.core.delta.deletion_vectors import is_vector
 from lakehouse.core.errors import Broken
-from lakehouse.engine.delta_log.fields import MALFORMED, any_text, flag, number, number_or_none, pairs, part, text, type_of_pairs
+from lakehouse.engine.delta_log.fields import (
+    MALFORMED,
+    any_text,
+    flag,
+    number,
+    number_or_none,
+    pairs,
+    part,
+    text,
+    type_of_pairs,
+)
 
 # Spark writes numRecords first, which saves parsing the rest; a column of that name can only come later.
 _ROWS_FIRST = re.compile(r'\{"numRecords":(\d+)[,}]')
@@ -57,7 +67,13 @@ class AddedColumns(NamedTuple):
         """Actions for which `kept` is true."""
         if all(kept):
             return self
-        return self._replace(**{name: list(compress(getattr(self, name), kept)) for name in self._fields if name != "pairs"})
+        return self._replace(
+            **{
+                name: list(compress(getattr(self, name), kept))
+                for name in self._fields
+                if name != "pairs"
+            }
+        )
 
 
 class RemovedColumns(NamedTuple):
@@ -71,12 +87,18 @@ class RemovedColumns(NamedTuple):
 
 def removed_columns(removes: Sequence[RemovedFile]) -> RemovedColumns:
     """The same actions, by column."""
-    return RemovedColumns(**{name: [getattr(remove, name) for remove in removes] for name in RemovedColumns._fields})
+    return RemovedColumns(
+        **{name: [getattr(remove, name) for remove in removes] for name in RemovedColumns._fields}
+    )
 
 
 def added_columns(adds: Sequence[AddedFile]) -> AddedColumns:
     """The same actions, by column."""
-    columns = {name: [getattr(add, name) for add in adds] for name in AddedColumns._fields if name != "places"}
+    columns = {
+        name: [getattr(add, name) for add in adds]
+        for name in AddedColumns._fields
+        if name != "places"
+    }
     return AddedColumns(**columns, places=range(len(adds)))
 
 
@@ -100,7 +122,10 @@ class Actions:
 
     def learn(self, newer: "Actions") -> None:
         """Keep all that newer actions say of the table itself, and not of its files."""
-        self.metadata, self.protocol = newer.metadata or self.metadata, newer.protocol or self.protocol
+        self.metadata, self.protocol = (
+            newer.metadata or self.metadata,
+            newer.protocol or self.protocol,
+        )
         self.transactions |= newer.transactions
         self.domains |= newer.domains
         self.sidecars += newer.sidecars
@@ -127,7 +152,9 @@ class Actions:
             case "txn":
                 self.transactions[text(action, "appId")] = number(action, "version")
             case "domainMetadata":
-                self.domains[text(action, "domain")] = None if flag(action, "removed") else any_text(action, "configuration")
+                self.domains[text(action, "domain")] = (
+                    None if flag(action, "removed") else any_text(action, "configuration")
+                )
             case "sidecar":
                 self.sidecars.append(text(action, "path"))
 
@@ -137,7 +164,9 @@ def parse_actions(data: bytes, name: str) -> Actions:
     actions = Actions()
     lines = data.splitlines()
     if not any(line.strip() for line in lines):
-        raise Broken(f"log file {name} is empty; a commit has at least one action: restore the file")
+        raise Broken(
+            f"log file {name} is empty; a commit has at least one action: restore the file"
+        )
     for place, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -146,7 +175,9 @@ def parse_actions(data: bytes, name: str) -> Actions:
                 if action is not None:
                     actions.take(kind, action)
         except MALFORMED as error:
-            raise Broken(f"log file {name}, line {place} is no Delta action ({type(error).__name__}: {error}): restore the file") from error
+            raise Broken(
+                f"log file {name}, line {place} is no Delta action ({type(error).__name__}: {error}): restore the file"
+            ) from error
     return actions
 
 
@@ -155,7 +186,10 @@ def vector_id(vector: Mapping[str, Any]) -> str:
 
     Source: PROTOCOL.md, "Deletion Vectors", derived field uniqueId.
     """
-    identity, offset = f"{text(vector, 'storageType')}{text(vector, 'pathOrInlineDv')}", number_or_none(vector, "offset")
+    identity, offset = (
+        f"{text(vector, 'storageType')}{text(vector, 'pathOrInlineDv')}",
+        number_or_none(vector, "offset"),
+    )
     if not is_vector(identity):
         raise ValueError(f"{identity!r} is no deletion vector")
     return f"{identity}@{'' if offset is None else offset}"
@@ -187,7 +221,9 @@ def _added(action: Mapping[str, Any]) -> AddedFile:
 def _removed(action: Mapping[str, Any]) -> RemovedFile:
     return RemovedFile(
         path=text(action, "path"),
-        vector=None if action.get("deletionVector") is None else vector_id(part(action, "deletionVector")),
+        vector=None
+        if action.get("deletionVector") is None
+        else vector_id(part(action, "deletionVector")),
         deleted_ms=number_or_none(action, "deletionTimestamp"),
         size_bytes=number_or_none(action, "size"),
         data_change=flag(action, "dataChange"),

@@ -29,7 +29,14 @@ from lakehouse.engine.delta_log.log_segment import LogChanged, Segment
 from lakehouse.engine.store import Store
 
 _VECTOR = ("storageType", "pathOrInlineDv", "offset", "cardinality")
-_ADD = ("path", "size", "modificationTime", "partitionValues", "stats_parsed.numRecords", *(f"deletionVector.{leaf}" for leaf in _VECTOR))
+_ADD = (
+    "path",
+    "size",
+    "modificationTime",
+    "partitionValues",
+    "stats_parsed.numRecords",
+    *(f"deletionVector.{leaf}" for leaf in _VECTOR),
+)
 _REMOVE = ("path", "deletionTimestamp", "size", *(f"deletionVector.{leaf}" for leaf in _VECTOR[:3]))
 _BATCH_ROWS = 65_536  # fewer take longer, more take memory
 _SMALL = ("metaData", "protocol", "txn", "domainMetadata", "sidecar")
@@ -60,7 +67,9 @@ def read_checkpoint(store: Store, segment: Segment) -> Checkpoint:
         try:
             _read_into(checkpoint, store, f"{folder}/{path}")
         except FileNotFoundError as error:
-            raise LogChanged(f"checkpoint {segment.checkpoint[0].name}: its sidecar {path} is not there") from error
+            raise LogChanged(
+                f"checkpoint {segment.checkpoint[0].name}: its sidecar {path} is not there"
+            ) from error
     return checkpoint
 
 
@@ -84,7 +93,9 @@ def _read_into(checkpoint: Checkpoint, store: Store, name: str) -> None:
         with pq.ParquetFile(pa.BufferReader(data)) as file:
             _read_parquet_into(checkpoint, file)
     except (pa.ArrowException, OSError, *MALFORMED) as error:
-        raise Broken(f"checkpoint {name} cannot be read ({type(error).__name__}: {error}): restore or remove the file") from error
+        raise Broken(
+            f"checkpoint {name} cannot be read ({type(error).__name__}: {error}): restore or remove the file"
+        ) from error
 
 
 def _read_parquet_into(checkpoint: Checkpoint, file: pq.ParquetFile) -> None:
@@ -119,7 +130,9 @@ def _adds(rows: pa.StructArray) -> AddedColumns:
         places=places,
         pairs=pairs,
         row_count=counts,
-        deleted_row_count=[0 if vector is None else number(vector, "cardinality") for vector in vectors],
+        deleted_row_count=[
+            0 if vector is None else number(vector, "cardinality") for vector in vectors
+        ],
     )
 
 
@@ -139,7 +152,10 @@ def _counted(file: pq.ParquetFile, adds: Sequence[AddedColumns]) -> Iterator[Add
         return
     for batch, rows in zip(adds, _batches(file, "add", ("path", "stats")), strict=True):
         texts = rows.field("stats").to_pylist() if _has(rows, "stats") else [None] * len(rows)
-        counts = [row_count_of(text) if count is None else count for count, text in zip(batch.row_count, texts, strict=True)]
+        counts = [
+            row_count_of(text) if count is None else count
+            for count, text in zip(batch.row_count, texts, strict=True)
+        ]
         yield batch._replace(row_count=counts)
 
 
@@ -155,9 +171,13 @@ def _numbers(rows: pa.StructArray, name: str) -> list[int]:
     return _required(rows.field(name), name, pa.types.is_integer, "a whole number").to_pylist()
 
 
-def _required(column: pa.Array, name: str, is_kind: Callable[[pa.DataType], bool], kind: str) -> Any:
+def _required(
+    column: pa.Array, name: str, is_kind: Callable[[pa.DataType], bool], kind: str
+) -> Any:
     if column.null_count or not is_kind(column.type):
-        raise ValueError(f"{name} is {column.type}, null in {column.null_count} file(s), and must be {kind}")
+        raise ValueError(
+            f"{name} is {column.type}, null in {column.null_count} file(s), and must be {kind}"
+        )
     return column
 
 
@@ -185,7 +205,10 @@ def _vectors(rows: pa.StructArray) -> list[dict[str, Any] | None]:
         return [None] * len(rows)
     vectors: list[dict[str, Any] | None] = rows.field("deletionVector").to_pylist()
     # Some writers give a structure of nulls where there is none.
-    return [vector if vector and any(value is not None for value in vector.values()) else None for vector in vectors]
+    return [
+        vector if vector and any(value is not None for value in vector.values()) else None
+        for vector in vectors
+    ]
 
 
 def _vector_ids(vectors: Iterable[Mapping[str, Any] | None]) -> list[str | None]:
@@ -206,10 +229,14 @@ def _partitions(column: pa.MapArray) -> tuple[Sequence[int], list[type_of_pairs]
     entries = list(zip(names.indices.to_pylist(), valued, strict=True))
     known: dict[tuple[tuple[int, int], ...], int] = {}
     places = [known.setdefault(row, len(known)) for row in _rows_of(entries, offsets)]
-    return places, [tuple((known_names[name], known_values[value]) for name, value in row) for row in known]
+    return places, [
+        tuple((known_names[name], known_values[value]) for name, value in row) for row in known
+    ]
 
 
-def _rows_of(entries: Sequence[tuple[int, int]], offsets: Sequence[int]) -> Iterable[tuple[tuple[int, int], ...]]:
+def _rows_of(
+    entries: Sequence[tuple[int, int]], offsets: Sequence[int]
+) -> Iterable[tuple[tuple[int, int], ...]]:
     """The entries of each map; nearly always all maps have the same number of them."""
     width = len(entries) // max(len(offsets) - 1, 1)
     if width and offsets == list(range(0, len(entries) + 1, width)):

@@ -41,9 +41,13 @@ def read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadComm
             content = next(data)
             actions = parse_actions(content, file.name)
             version = int(file.name.rpartition("/")[2][:20])
-            commit = ReadCommit(fold_commit(actions, version=version, modified_ms=file.modified_ms), actions)
+            commit = ReadCommit(
+                fold_commit(actions, version=version, modified_ms=file.modified_ms), actions
+            )
             actions.info = {}  # it is told by the commit, and would be kept beside it
-            is_settled = file.etag or (file.modified_ms < asked_ms - _SETTLED_MS and store.stat(file.name) == file)
+            is_settled = file.etag or (
+                file.modified_ms < asked_ms - _SETTLED_MS and store.stat(file.name) == file
+            )
             if is_settled and len(content) == file.size_bytes:
                 kept.add(file, commit)
         yield commit
@@ -63,13 +67,17 @@ def newest_first(store: Store, history: Commits) -> Iterator[Commit]:
         return
     folder = log_folder(history.table)
     listed = {file.name: file for file in store.list(folder)}
-    names = (f"{folder}{version:020}.json" for version in range(history.commits[0].version - 1, -1, -1))
+    names = (
+        f"{folder}{version:020}.json" for version in range(history.commits[0].version - 1, -1, -1)
+    )
     older = [listed[name] for name in takewhile(listed.__contains__, names)]
     for start in range(0, len(older), _PORTION):
         try:
             portion = [each.commit for each in read_commits(store, older[start : start + _PORTION])]
         except FileNotFoundError as error:
-            raise Transient(f"log of {history.table}: it was cleaned up while it was read ({error}); try again") from error
+            raise Transient(
+                f"log of {history.table}: it was cleaned up while it was read ({error}); try again"
+            ) from error
         yield from portion
 
 

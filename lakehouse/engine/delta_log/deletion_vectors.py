@@ -22,23 +22,33 @@ _MAGIC = (1681511377).to_bytes(4, "little")  # a bitmap follows in the portable 
 _WORD = 4
 
 
-def hidden_rows(store: Store, table: str, files: Iterable[DataFile]) -> Mapping[str, type_of_places]:
+def hidden_rows(
+    store: Store, table: str, files: Iterable[DataFile]
+) -> Mapping[str, type_of_places]:
     """For the id of each deletion vector of these files the places of the rows that it hides, counted from 0, sorted.
 
     Raises:
         Refused: a vector stands in the log itself or outside the table's folder, or the log does not tell where in its file.
         Broken: a vector is damaged, or hides another number of rows than the log says.
     """
-    counts = {file.deletion_vector: file.deleted_row_count for file in files if file.deletion_vector is not None}
+    counts = {
+        file.deletion_vector: file.deleted_row_count
+        for file in files
+        if file.deletion_vector is not None
+    }
     vectors_of: dict[str, list[tuple[str, int]]] = {}
     for vector in counts:
         path, offset = vector_path(vector), vector_offset(vector)
         name = None if path is None else name_in_table(path)
         if name is None or offset is None:
-            raise Refused(f"{table}: deletion vector {vector} has no place in a file of the table's folder, and cannot be read here")
+            raise Refused(
+                f"{table}: deletion vector {vector} has no place in a file of the table's folder, and cannot be read here"
+            )
         vectors_of.setdefault(f"{table}/{name}", []).append((vector, offset))
     hidden: dict[str, type_of_places] = {}
-    for content, vectors in zip(store.read_many(list(vectors_of)), vectors_of.values(), strict=True):
+    for content, vectors in zip(
+        store.read_many(list(vectors_of)), vectors_of.values(), strict=True
+    ):
         for vector, offset in vectors:
             places = _places(content, offset, counts[vector])
             if places is None:

@@ -58,7 +58,9 @@ def texts(action: Mapping[str, Any], name: str) -> tuple[str, ...]:
 def pairs(action: Mapping[str, Any], name: str) -> type_of_pairs:
     """A map of texts, as pairs; values may be null."""
     value = action.get(name)
-    if not isinstance(value, Mapping) or not all(isinstance(each, str | None) for each in value.values()):
+    if not isinstance(value, Mapping) or not all(
+        isinstance(each, str | None) for each in value.values()
+    ):
         raise ValueError(f"{name} is {_shown(action, name)}, and must be a map of texts")
     return tuple(value.items())
 

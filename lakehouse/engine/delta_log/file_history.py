@@ -38,7 +38,9 @@ def read_file_history(store: Store, key: str, *, uri: str) -> FileHistory | None
         if first > 0:
             segment = _first_segment(listing, key, first=first)
             checkpoint = read_checkpoint(store, segment)
-            start = fold_layout(segment, checkpoint, list(read_commits(store, segment.older)), uri=uri)
+            start = fold_layout(
+                segment, checkpoint, list(read_commits(store, segment.older)), uri=uri
+            )
             files, known = files[start.version + 1 - first :], checkpoint.small
             compacted.update(file.path for file in start.files if file.compacted)
         commits = tuple(_told(read_commits(store, files), known, compacted, table=key, uri=uri))
@@ -46,13 +48,21 @@ def read_file_history(store: Store, key: str, *, uri: str) -> FileHistory | None
     except LogChanged as error:
         raise Broken(f"{error}, so its story cannot be told: restore what is missing") from error
     except FileNotFoundError as error:
-        raise Transient(f"log of {key}: it changed while it was read ({error}); try again") from error
+        raise Transient(
+            f"log of {key}: it changed while it was read ({error}); try again"
+        ) from error
 
 
 def _first_segment(listing: Sequence[StoredFile], table: str, *, first: int) -> Segment:
     """The oldest whole checkpoint that the commits from `first` on go on from."""
     names = [file.name.removeprefix(log_folder(table)) for file in listing]
-    versions = sorted({int(name[:20]) for name in names if name[:20].isdigit() and name[20:].startswith(".checkpoint")})
+    versions = sorted(
+        {
+            int(name[:20])
+            for name in names
+            if name[:20].isdigit() and name[20:].startswith(".checkpoint")
+        }
+    )
     for version in (number for number in versions if number >= first - 1):
         try:
             segment = find_segment(listing, table, newest_commits=_OLDER_COMMITS, version=version)
@@ -60,16 +70,25 @@ def _first_segment(listing: Sequence[StoredFile], table: str, *, first: int) -> 
             continue
         if segment is not None and segment.checkpoint_version == version:
             return segment
-    raise LogChanged(f"log of {table}: the commits before version {first} are gone and no whole checkpoint stands for them")
+    raise LogChanged(
+        f"log of {table}: the commits before version {first} are gone and no whole checkpoint stands for them"
+    )
 
 
-def _told(commits: Iterable[ReadCommit], known: Actions, compacted: set[str], *, table: str, uri: str) -> Iterator[FileCommit]:
+def _told(
+    commits: Iterable[ReadCommit], known: Actions, compacted: set[str], *, table: str, uri: str
+) -> Iterator[FileCommit]:
     """Each commit, given all that was `known` of the table before them, and which of its files were `compacted`."""
     shape = None
     for read in commits:
         commit, actions = read
         known.learn(actions)
-        if shape is None or actions.metadata or actions.protocol or CLUSTERING_DOMAIN in actions.domains:
+        if (
+            shape is None
+            or actions.metadata
+            or actions.protocol
+            or CLUSTERING_DOMAIN in actions.domains
+        ):
             shape = shape_of(known, table=table, uri=uri, version=commit.version)
         compacted |= compacted_paths([read])
         yield FileCommit(

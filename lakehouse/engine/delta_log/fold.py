@@ -15,7 +15,14 @@ from typing import Any, NamedTuple, TypeVar
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.partition_values import type_of_partition
 from lakehouse.core.delta.snapshot import DataFile, LogTail, Snapshot, Tombstone, last_removals
-from lakehouse.engine.delta_log.actions import Actions, AddedColumns, AddedFile, RemovedFile, added_columns, removed_columns
+from lakehouse.engine.delta_log.actions import (
+    Actions,
+    AddedColumns,
+    AddedFile,
+    RemovedFile,
+    added_columns,
+    removed_columns,
+)
 from lakehouse.engine.delta_log.checkpoint import Checkpoint
 from lakehouse.engine.delta_log.fields import type_of_pairs
 from lakehouse.engine.delta_log.log_segment import Segment
@@ -32,7 +39,9 @@ class ReadCommit(NamedTuple):
     actions: Actions
 
 
-def fold_layout(segment: Segment, checkpoint: Checkpoint, commits: Sequence[ReadCommit], *, uri: str) -> Snapshot:
+def fold_layout(
+    segment: Segment, checkpoint: Checkpoint, commits: Sequence[ReadCommit], *, uri: str
+) -> Snapshot:
     """The table at the segment's version; `commits` are all that were read, oldest first, those before the checkpoint included.
 
     It raises as `shape_of`, and `Refused` where a file is partitioned otherwise than the table.
@@ -41,13 +50,21 @@ def fold_layout(segment: Segment, checkpoint: Checkpoint, commits: Sequence[Read
     later, newest = _later(tail), Actions()
     for actions in (checkpoint.small, *(each.actions for each in tail)):
         newest.learn(actions)
-    shape, compacted = shape_of(newest, table=segment.table, uri=uri, version=segment.version), compacted_paths(commits)
+    shape, compacted = (
+        shape_of(newest, table=segment.table, uri=uri, version=segment.version),
+        compacted_paths(commits),
+    )
     added = added_columns([action for action in later.values() if isinstance(action, AddedFile)])
-    live = [data_files(adds, shape.partition_of, compacted) for adds in (*_untouched(checkpoint, later), added)]
+    live = [
+        data_files(adds, shape.partition_of, compacted)
+        for adds in (*_untouched(checkpoint, later), added)
+    ]
     files = tuple(chain.from_iterable(live))
     return replace(
         shape.snapshot,
-        committed_ms=commits[-1].commit.committed_ms if commits else segment.checkpoint[0].modified_ms,
+        committed_ms=commits[-1].commit.committed_ms
+        if commits
+        else segment.checkpoint[0].modified_ms,
         files=files,
         tombstones=tuple(_tombstones(checkpoint, later, files)),
         removed_vectors=_removed_vectors(checkpoint, commits, files),
@@ -67,16 +84,25 @@ def fold_commit(actions: Actions, *, version: int, modified_ms: int) -> Commit:
     """
     info = actions.info
     times = (info.get("inCommitTimestamp"), info.get("timestamp"))
-    operation, said, engine = info.get("operation"), info.get("userMetadata"), info.get("engineInfo") or info.get("clientVersion")
+    operation, said, engine = (
+        info.get("operation"),
+        info.get("userMetadata"),
+        info.get("engineInfo") or info.get("clientVersion"),
+    )
     return Commit(
         version=version,
-        committed_ms=next((time for time in times if isinstance(time, int) and not isinstance(time, bool)), 0) or modified_ms,
+        committed_ms=next(
+            (time for time in times if isinstance(time, int) and not isinstance(time, bool)), 0
+        )
+        or modified_ms,
         operation=operation if isinstance(operation, str) else "UNKNOWN",
         engine=engine if isinstance(engine, str) else "",
         changed_data=any(action.data_change for action in chain(actions.adds, actions.removes)),
         added_paths=tuple(add.path for add in actions.adds),
         removed_paths=tuple(remove.path for remove in actions.removes),
-        removed_vectors=tuple(remove.vector for remove in actions.removes if remove.vector is not None),
+        removed_vectors=tuple(
+            remove.vector for remove in actions.removes if remove.vector is not None
+        ),
         change_paths=tuple(actions.changes),
         added_bytes=sum(add.size_bytes for add in actions.adds),
         removed_bytes=sum(remove.size_bytes or 0 for remove in actions.removes),
@@ -90,7 +116,11 @@ def fold_commit(actions: Actions, *, version: int, modified_ms: int) -> Commit:
 def _as_texts(values: Any) -> dict[str, str]:
     if not isinstance(values, Mapping):
         return {}
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items() if value is not None}
+    return {
+        name: value if isinstance(value, str) else json.dumps(value)
+        for name, value in values.items()
+        if value is not None
+    }
 
 
 def _later(tail: Sequence[ReadCommit]) -> type_of_later:
@@ -113,7 +143,11 @@ def compacted_paths(commits: Iterable[ReadCommit]) -> set[str]:
     return written
 
 
-def data_files(adds: AddedColumns, partition_of: Callable[[type_of_pairs], type_of_partition], compacted: Set[str]) -> list[DataFile]:
+def data_files(
+    adds: AddedColumns,
+    partition_of: Callable[[type_of_pairs], type_of_partition],
+    compacted: Set[str],
+) -> list[DataFile]:
     """The files of these actions; `compacted` are the paths that compactions wrote."""
     # No partition but theirs: others that the columns hold may be of a partitioning that is gone.
     partitions = {place: partition_of(adds.pairs[place]) for place in set(adds.places)}
@@ -131,7 +165,9 @@ def data_files(adds: AddedColumns, partition_of: Callable[[type_of_pairs], type_
     )
 
 
-def made_of_columns(kind: type[type_of_made], count: int, **columns: Iterable[object]) -> list[type_of_made]:
+def made_of_columns(
+    kind: type[type_of_made], count: int, **columns: Iterable[object]
+) -> list[type_of_made]:
     """`count` values of a dataclass with slots and without `__post_init__`, each field from its column, all of them given.
 
     It is what `[kind(a=a, b=b) for a, b in zip(...)]` gives, in a third of its time: a frozen dataclass sets every field by a call.
@@ -151,26 +187,49 @@ def _untouched(checkpoint: Checkpoint, later: type_of_later) -> Iterator[AddedCo
             yield adds
         else:
             files = zip(adds.path, adds.vector, strict=True)
-            yield adds.where([path not in touched or (path, vector) not in later for path, vector in files])
+            yield adds.where(
+                [path not in touched or (path, vector) not in later for path, vector in files]
+            )
 
 
-def _tombstones(checkpoint: Checkpoint, later: type_of_later, files: Sequence[DataFile]) -> Sequence[Tombstone]:
+def _tombstones(
+    checkpoint: Checkpoint, later: type_of_later, files: Sequence[DataFile]
+) -> Sequence[Tombstone]:
     """One per path that no live file has, with its last deletion: a path is removed once for each vector it ever had."""
-    removes = [*checkpoint.removes, removed_columns([action for action in later.values() if isinstance(action, RemovedFile)])]
-    paths, times_ms, sizes = ([*chain.from_iterable(map(attrgetter(name), removes))] for name in ("path", "deleted_ms", "size_bytes"))
+    removes = [
+        *checkpoint.removes,
+        removed_columns([action for action in later.values() if isinstance(action, RemovedFile)]),
+    ]
+    paths, times_ms, sizes = (
+        [*chain.from_iterable(map(attrgetter(name), removes))]
+        for name in ("path", "deleted_ms", "size_bytes")
+    )
     last_ms, size_of = last_removals(paths, times_ms), dict(zip(paths, sizes, strict=True))
     for path in last_ms.keys() & map(attrgetter("path"), files):
         del last_ms[path]
-    return made_of_columns(Tombstone, len(last_ms), path=last_ms, deleted_ms=last_ms.values(), size_bytes=map(size_of.get, last_ms))
+    return made_of_columns(
+        Tombstone,
+        len(last_ms),
+        path=last_ms,
+        deleted_ms=last_ms.values(),
+        size_bytes=map(size_of.get, last_ms),
+    )
 
 
-def _removed_vectors(checkpoint: Checkpoint, commits: Sequence[ReadCommit], files: Sequence[DataFile]) -> Mapping[str, int | None]:
+def _removed_vectors(
+    checkpoint: Checkpoint, commits: Sequence[ReadCommit], files: Sequence[DataFile]
+) -> Mapping[str, int | None]:
     """The vectors that removed files had, with their last deletion; a file that got a new vector was removed with its old one.
 
     Of the commits before the checkpoint, too: it drops tombstones by the retention of its time, which may have been a shorter one.
     """
-    removes = [*checkpoint.removes, removed_columns([remove for commit in commits for remove in commit.actions.removes])]
-    vectors, times_ms = ([*chain.from_iterable(map(attrgetter(name), removes))] for name in ("vector", "deleted_ms"))
+    removes = [
+        *checkpoint.removes,
+        removed_columns([remove for commit in commits for remove in commit.actions.removes]),
+    ]
+    vectors, times_ms = (
+        [*chain.from_iterable(map(attrgetter(name), removes))] for name in ("vector", "deleted_ms")
+    )
     last_ms = last_removals(vectors, times_ms)
     for vector in last_ms.keys() & {file.deletion_vector for file in files} if last_ms else ():
         del last_ms[vector]

@@ -47,7 +47,13 @@ def log_folder(table: str) -> str:
     return f"{table}/_delta_log/"
 
 
-def find_segment(listing: Iterable[StoredFile], table: str, *, newest_commits: int = 0, version: int | None = None) -> Segment | None:
+def find_segment(
+    listing: Iterable[StoredFile],
+    table: str,
+    *,
+    newest_commits: int = 0,
+    version: int | None = None,
+) -> Segment | None:
     """The segment of the newest version in a listing of a table's log; `None` where it holds no commit and no checkpoint.
 
     With a `version`, it is that of the listing as it was when this was the newest one.
@@ -66,17 +72,24 @@ def find_segment(listing: Iterable[StoredFile], table: str, *, newest_commits: i
         if _COMMIT.fullmatch(name):
             commits[int(name[:20])] = file
         elif match := _CHECKPOINT.fullmatch(name):
-            parts[int(match["version"]), match["parts"] or match["uuid"] or ""][match["part"] or ""] = file
+            parts[int(match["version"]), match["parts"] or match["uuid"] or ""][
+                match["part"] or ""
+            ] = file
     # Parts of an unfinished checkpoint do not count.
     whole = [key for key, files in parts.items() if _is_whole(key[1], files)]
     if not whole and not commits:
         if pointed:
-            raise LogChanged(f"log of {table}: it names a last checkpoint, but holds neither checkpoint nor commits")
+            raise LogChanged(
+                f"log of {table}: it names a last checkpoint, but holds neither checkpoint nor commits"
+            )
         return None
     checkpoint_version, kind = max(whole, default=(-1, ""))
     newest = max(checkpoint_version, *commits) if commits else checkpoint_version
     tail = _after(commits, checkpoint_version, newest, table=table)
-    before = takewhile(commits.__contains__, range(checkpoint_version, checkpoint_version + len(tail) - newest_commits, -1))
+    before = takewhile(
+        commits.__contains__,
+        range(checkpoint_version, checkpoint_version + len(tail) - newest_commits, -1),
+    )
     return Segment(
         table=table,
         version=newest,
@@ -89,14 +102,31 @@ def find_segment(listing: Iterable[StoredFile], table: str, *, newest_commits: i
 
 def _is_whole(kind: str, files: Mapping[str, StoredFile]) -> bool:
     in_parts = len(kind) == _DIGITS_OF_A_PART
-    return not in_parts or ([int(part) for part in sorted(files)] == [*range(1, len(files) + 1)] and len(files) == int(kind))
+    return not in_parts or (
+        [int(part) for part in sorted(files)] == [*range(1, len(files) + 1)]
+        and len(files) == int(kind)
+    )
 
 
-def _after(commits: Mapping[int, StoredFile], checkpoint_version: int, version: int, *, table: str) -> tuple[StoredFile, ...]:
+def _after(
+    commits: Mapping[int, StoredFile], checkpoint_version: int, version: int, *, table: str
+) -> tuple[StoredFile, ...]:
     wanted = range(checkpoint_version + 1, version + 1)
     there = [number for number in sorted(commits) if number in wanted]
-    if missing := version - checkpoint_version - len(there):  # a name may claim any version, so the numbers are not gone through
-        first = next(number for place, number in enumerate(wanted) if place == len(there) or there[place] != number)
-        after = f"after its checkpoint of version {checkpoint_version}" if checkpoint_version >= 0 else "and has no whole checkpoint"
-        raise LogChanged(f"log of {table}: it reaches version {version} {after}, but {missing} commit(s) are missing, first {first}")
+    if (
+        missing := version - checkpoint_version - len(there)
+    ):  # a name may claim any version, so the numbers are not gone through
+        first = next(
+            number
+            for place, number in enumerate(wanted)
+            if place == len(there) or there[place] != number
+        )
+        after = (
+            f"after its checkpoint of version {checkpoint_version}"
+            if checkpoint_version >= 0
+            else "and has no whole checkpoint"
+        )
+        raise LogChanged(
+            f"log of {table}: it reaches version {version} {after}, but {missing} commit(s) are missing, first {first}"
+        )
     return tuple(commits[number] for number in there)

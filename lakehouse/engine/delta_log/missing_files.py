@@ -20,7 +20,9 @@ def missing_files(store: Store, snapshot: Snapshot) -> tuple[str, ...]:
         Refused: a file lies outside the lake (a shallow clone), where this store cannot look.
     """
     stored = {file.name for file in store.list(snapshot.table)}
-    return tuple(sorted(name for name in set(_names(snapshot)) if f"{snapshot.table}/{name}" not in stored))
+    return tuple(
+        sorted(name for name in set(_names(snapshot)) if f"{snapshot.table}/{name}" not in stored)
+    )
 
 
 def _names(snapshot: Snapshot) -> Iterator[str]:
@@ -29,5 +31,7 @@ def _names(snapshot: Snapshot) -> Iterator[str]:
         uri = unquote(path) if is_absolute(path) else f"{snapshot.uri}/{unquote(path)}"
         name = name_in_table(path) or name_below(uri, snapshot.uri)
         if name is None:
-            raise Refused(f"files of {snapshot.table}: {path} lies outside the table's folder {snapshot.uri}; accepted: files inside it")
+            raise Refused(
+                f"files of {snapshot.table}: {path} lies outside the table's folder {snapshot.uri}; accepted: files inside it"
+            )
         yield name

@@ -5,10 +5,24 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from lakehouse.core.delta.features import COUNTABLE
-from lakehouse.core.delta.snapshot import CATALOG_FEATURES, Column, LogTail, Snapshot, type_of_partition
+from lakehouse.core.delta.snapshot import (
+    CATALOG_FEATURES,
+    Column,
+    LogTail,
+    Snapshot,
+    type_of_partition,
+)
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.engine.delta_log.actions import Actions
-from lakehouse.engine.delta_log.fields import MALFORMED, number, pairs, part, text, texts, type_of_pairs
+from lakehouse.engine.delta_log.fields import (
+    MALFORMED,
+    number,
+    pairs,
+    part,
+    text,
+    texts,
+    type_of_pairs,
+)
 
 # Source: PROTOCOL.md, "Clustered Table"
 CLUSTERING_DOMAIN = "delta.clustering"
@@ -43,16 +57,31 @@ def shape_of(newest: Actions, *, table: str, uri: str, version: int) -> Shape:
     metadata, protocol = newest.metadata, newest.protocol
     if metadata is None or protocol is None:
         missing = "protocol" if protocol is None else "metaData"
-        raise Broken(f"log of {table}: it has no {missing} at version {version}; its first commit or its checkpoint is damaged: restore it")
+        raise Broken(
+            f"log of {table}: it has no {missing} at version {version}; its first commit or its checkpoint is damaged: restore it"
+        )
     kind = "metaData"
     try:
         fields: list[Mapping[str, Any]] = json.loads(text(metadata, "schemaString"))["fields"]
-        columns, partition_columns = tuple(_column(field) for field in fields), texts(metadata, "partitionColumns")
-        if unknown := [name for name in partition_columns if name not in {column.name for column in columns}]:
-            raise ValueError(f"partitionColumns has {unknown[0]!r}, which is no column of its schemaString")
-        properties = {name: value for name, value in pairs(metadata, "configuration") if value is not None}
+        columns, partition_columns = (
+            tuple(_column(field) for field in fields),
+            texts(metadata, "partitionColumns"),
+        )
+        if unknown := [
+            name for name in partition_columns if name not in {column.name for column in columns}
+        ]:
+            raise ValueError(
+                f"partitionColumns has {unknown[0]!r}, which is no column of its schemaString"
+            )
+        properties = {
+            name: value for name, value in pairs(metadata, "configuration") if value is not None
+        }
         is_mapped = properties.get("delta.columnMapping.mode", "none") != "none"
-        physical = {text(field, "name"): text(part(field, "metadata"), _PHYSICAL_NAME) for field in fields} if is_mapped else {}
+        physical = (
+            {text(field, "name"): text(part(field, "metadata"), _PHYSICAL_NAME) for field in fields}
+            if is_mapped
+            else {}
+        )
         table_id = text(metadata, "id")
         kind = "protocol"
         features = _features(protocol, table=table)
@@ -92,8 +121,15 @@ def _features(protocol: Mapping[str, Any], *, table: str) -> frozenset[str]:
         )
     if reader > _READER_WITH_FEATURES or read - COUNTABLE:
         found = ", ".join(sorted(read - COUNTABLE)) or f"reader version {reader}"
-        raise Refused(f"log of {table}: table feature {found} is unknown here, so its files cannot be counted for sure; {known}")
-    implied = [name for version, names in _IMPLIED_BY_WRITER.items() if version <= writer < _WRITER_WITH_FEATURES for name in names]
+        raise Refused(
+            f"log of {table}: table feature {found} is unknown here, so its files cannot be counted for sure; {known}"
+        )
+    implied = [
+        name
+        for version, names in _IMPLIED_BY_WRITER.items()
+        if version <= writer < _WRITER_WITH_FEATURES
+        for name in names
+    ]
     return read | written | frozenset(implied)
 
 
@@ -110,7 +146,9 @@ def _clustering(domain: str | None, physical: Mapping[str, str]) -> tuple[str, .
     return tuple(".".join([logical.get(path[0], path[0]), *path[1:]]) for path in paths)
 
 
-def _partitioner(shape: Snapshot, physical: Mapping[str, str]) -> Callable[[type_of_pairs], type_of_partition]:
+def _partitioner(
+    shape: Snapshot, physical: Mapping[str, str]
+) -> Callable[[type_of_pairs], type_of_partition]:
     """A function from a file's partition values, as its action has them, to those of a `DataFile`.
 
     Under column mapping, actions name columns by their `physical` names. An empty value is null, as the protocol has it.
@@ -123,12 +161,16 @@ def _partitioner(shape: Snapshot, physical: Mapping[str, str]) -> Callable[[type
         if pairs not in known:
             values = dict(pairs)
             if values.keys() != {physical_name for _, physical_name in wanted}:
-                found, own = (", ".join(names) or "nothing" for names in (values, dict(wanted).values()))
+                found, own = (
+                    ", ".join(names) or "nothing" for names in (values, dict(wanted).values())
+                )
                 raise Refused(
                     f"log of {shape.table}: a file is partitioned by {found}, the table by {own}; "
                     "accepted: files of the table's partitioning"
                 )
-            known[pairs] = tuple((name, values[physical_name] or None) for name, physical_name in wanted)
+            known[pairs] = tuple(
+                (name, values[physical_name] or None) for name, physical_name in wanted
+            )
         return known[pairs]
 
     return partition_of
@@ -138,7 +180,9 @@ def _column(field: Mapping[str, Any]) -> Column:
     comment = (field.get("metadata") or {}).get("comment")
     nullable = field.get("nullable", True)
     if not isinstance(nullable, bool):
-        raise ValueError(f"nullable of column {field.get('name')!r} is {nullable!r}, and must be true or false")
+        raise ValueError(
+            f"nullable of column {field.get('name')!r} is {nullable!r}, and must be true or false"
+        )
     return Column(
         name=text(field, "name"),
         type=_spark_type(field["type"]),

@@ -61,9 +61,14 @@ def arrived_batch(table: Table, facts: TableFacts | None, ledger: Ledger) -> int
     return arrived or 0
 
 
-def unfinished_batch(lake: Lake, table: Table, arrived: int, ledger: Ledger, batches: LandedBatches) -> Batch | None:
+def unfinished_batch(
+    lake: Lake, table: Table, arrived: int, ledger: Ledger, batches: LandedBatches
+) -> Batch | None:
     """The batch to do again, by the last one that `arrived`: its rows are missing, or its files that nothing but quarantine gets."""
-    unfinished, newest = find_unfinished(ledger, table.write, arrived=arrived, read=batches.batch), ledger.newest
+    unfinished, newest = (
+        find_unfinished(ledger, table.write, arrived=arrived, read=batches.batch),
+        ledger.newest,
+    )
     if unfinished is None and newest is not None and not newest.files and newest.quarantined:
         return None if quarantine_arrived(lake, table.key, newest) else newest
     return unfinished
@@ -74,13 +79,24 @@ def told_batch(table_key: str, facts: TableFacts | None) -> int:
     return 0 if facts is None else facts.snapshot.transactions.get(ingest_app_id(table_key), 0)
 
 
-def batch_commits(lake: Lake, table: Table, *, before: TableFacts | None, after: TableFacts) -> list[Commit]:
+def batch_commits(
+    lake: Lake, table: Table, *, before: TableFacts | None, after: TableFacts
+) -> list[Commit]:
     """The commits between two readings of a table's log that brought it batches, oldest first."""
-    commits = history_since(lake.store, after.history, -1 if before is None else before.snapshot.version).commits
+    commits = history_since(
+        lake.store, after.history, -1 if before is None else before.snapshot.version
+    ).commits
     return [commit for commit in commits if ingest_app_id(table.key) in commit.applications]
 
 
-def check_arrived(lake: Lake, table: Table, number: int, rows: int | None, before: TableFacts | None, after: TableFacts | None) -> None:
+def check_arrived(
+    lake: Lake,
+    table: Table,
+    number: int,
+    rows: int | None,
+    before: TableFacts | None,
+    after: TableFacts | None,
+) -> None:
     """Stops with `Broken` unless the log tells of the batch that was just written, with its rows; `None`: they are not counted."""
     arrived = told_batch(table.key, after)
     if after is None or arrived < number:
@@ -89,7 +105,11 @@ def check_arrived(lake: Lake, table: Table, number: int, rows: int | None, befor
             f"write it again and again; look at {table.key}/_delta_log"
         )
     written = batch_commits(lake, table, before=before, after=after)
-    counts = [int(commit.metrics["numOutputRows"]) for commit in written if "numOutputRows" in commit.metrics]
+    counts = [
+        int(commit.metrics["numOutputRows"])
+        for commit in written
+        if "numOutputRows" in commit.metrics
+    ]
     if rows is not None and counts and counts[-1] != rows:
         raise Broken(
             f"load of {table.key}: batch {number} has {rows} row(s), but version {written[-1].version} of the table says "
@@ -103,14 +123,26 @@ def record_arrived(lake: Lake, spark: "SparkSession", table: Table, number: int)
     Raises:
         Refused: there is no table, it tells already which batches it holds, or no batch has this number.
     """
-    with translated(), hold(lake, spark, table.key, owner=f"arrival of batch {number} in {table.key}"):
-        facts, ledger = lake.facts(table.key), LandedBatches(lake.store, table.key, prefix=table.landing.prefix).ledger()
+    with (
+        translated(),
+        hold(lake, spark, table.key, owner=f"arrival of batch {number} in {table.key}"),
+    ):
+        facts, ledger = (
+            lake.facts(table.key),
+            LandedBatches(lake.store, table.key, prefix=table.landing.prefix).ledger(),
+        )
         newest = 0 if ledger.newest is None else ledger.newest.number
         if facts is None:
-            raise Refused(f"landing {table.key}: there is no table yet; accepted: lakehouse materialize {table.key}")
+            raise Refused(
+                f"landing {table.key}: there is no table yet; accepted: lakehouse materialize {table.key}"
+            )
         if (known := facts.snapshot.transactions.get(ingest_app_id(table.key))) is not None:
-            raise Refused(f"landing {table.key}: its log tells that it holds the batches up to {known}; accepted: to leave that as it is")
+            raise Refused(
+                f"landing {table.key}: its log tells that it holds the batches up to {known}; accepted: to leave that as it is"
+            )
         if not 0 <= number <= newest:
-            raise Refused(f"landing {table.key}: --arrived is {number}; accepted: 0 to {newest}, the batches that were planned")
+            raise Refused(
+                f"landing {table.key}: --arrived is {number}; accepted: 0 to {newest}, the batches that were planned"
+            )
         transaction = commit_rows.Transaction(app_id=ingest_app_id(table.key), version=number)
         commit_rows.record_transaction(spark, facts.snapshot.uri, transaction)

@@ -22,13 +22,23 @@ from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.ingest.release import count_outputs
 from lakehouse.core.reasons import Explanation
 from lakehouse.engine.delta_log import TableFacts, history_since
-from lakehouse.engine.ingest.table_properties import apply_strategy, declared_properties, strategy_changes, strategy_in_force
+from lakehouse.engine.ingest.table_properties import (
+    apply_strategy,
+    declared_properties,
+    strategy_changes,
+    strategy_in_force,
+)
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import table_at, temporary_view
 from lakehouse.engine.spark.key_range import with_key_range
-from lakehouse.engine.spark.session_settings import SHUFFLED_BEFORE_WRITE, TRANSACTION_APP, TRANSACTION_VERSION, session_confs
+from lakehouse.engine.spark.session_settings import (
+    SHUFFLED_BEFORE_WRITE,
+    TRANSACTION_APP,
+    TRANSACTION_VERSION,
+    session_confs,
+)
 from lakehouse.runtime.interrupts import late_interrupts
 
 if TYPE_CHECKING:
@@ -56,7 +66,9 @@ def write_frame(
     user_metadata: str | None = None,
 ) -> None:
     """One commit of a frame's rows; `properties` take effect only where the commit makes the table. `widen`: a table gets new columns."""
-    options: dict[str, str | int] = {name: value for name, value in properties.items() if name.startswith("delta.")}
+    options: dict[str, str | int] = {
+        name: value for name, value in properties.items() if name.startswith("delta.")
+    }
     if transaction is not None:
         options |= {"txnAppId": transaction.app_id, "txnVersion": transaction.version}
     if user_metadata is not None:
@@ -66,7 +78,12 @@ def write_frame(
 
 
 def write_rows(
-    lake: Lake, table: Table, rows: "DataFrame", transaction: Transaction | None = None, *, user_metadata: str | None = None
+    lake: Lake,
+    table: Table,
+    rows: "DataFrame",
+    transaction: Transaction | None = None,
+    *,
+    user_metadata: str | None = None,
 ) -> None:
     """One commit of rows into a table, which is made as it is declared where it is not there; an `Overwrite` replaces all that is."""
     write_frame(
@@ -82,11 +99,19 @@ def write_rows(
 
 def record_transaction(spark: "SparkSession", uri: str, transaction: Transaction) -> None:
     """One commit without rows into a table that is there, under the transaction."""
-    write_frame(spark.read.format("delta").load(uri).limit(0), uri, mode="append", transaction=transaction)
+    write_frame(
+        spark.read.format("delta").load(uri).limit(0), uri, mode="append", transaction=transaction
+    )
 
 
 def merge_rows(
-    spark: "SparkSession", rows: "DataFrame", snapshot: Snapshot, write: Merge, transaction: Transaction, *, are_few: bool = False
+    spark: "SparkSession",
+    rows: "DataFrame",
+    snapshot: Snapshot,
+    write: Merge,
+    transaction: Transaction,
+    *,
+    are_few: bool = False,
 ) -> None:
     """One MERGE of rows, of which each key has one, into a table; those that would change nothing there touch no file of it.
 
@@ -94,20 +119,33 @@ def merge_rows(
     """
     rows, within = with_key_range(rows, write.keys) if are_few else (rows, ())
     target = table_at(spark, snapshot, within=within).alias("target")
-    fresh = rows.alias("source").join(target, F.expr(statements.not_older(write.keys, write.order_by)), "left_anti")
-    merge = partial(statements.merge, snapshot.uri, keys=write.keys, order_by=write.order_by, within=within)
+    fresh = rows.alias("source").join(
+        target, F.expr(statements.not_older(write.keys, write.order_by)), "left_anti"
+    )
+    merge = partial(
+        statements.merge, snapshot.uri, keys=write.keys, order_by=write.order_by, within=within
+    )
     try:
         run_merge(spark, fresh, snapshot, transaction, merge)
     finally:
-        with late_interrupts():  # the end of kept rows is told to the server, where Python drops what is raised
+        with (
+            late_interrupts()
+        ):  # the end of kept rows is told to the server, where Python drops what is raised
             del rows, fresh
 
 
 def run_merge(
-    spark: "SparkSession", source: "DataFrame", snapshot: Snapshot, transaction: Transaction, statement: Callable[[str], str]
+    spark: "SparkSession",
+    source: "DataFrame",
+    snapshot: Snapshot,
+    transaction: Transaction,
+    statement: Callable[[str], str],
 ) -> None:
     """One commit of the MERGE that `statement` gives for a view of the source, under the transaction."""
-    with temporary_view(spark, source) as view, session_confs(spark, merge_confs(snapshot.properties, transaction)):
+    with (
+        temporary_view(spark, source) as view,
+        session_confs(spark, merge_confs(snapshot.properties, transaction)),
+    ):
         spark.sql(statement(view))
 
 
@@ -127,8 +165,14 @@ def newest_per_key(rows: "DataFrame", write: Merge) -> "DataFrame":
 
     content = content_hash(rows.schema.fields)
     newest_first = [F.col(statements.quote(name)).desc_nulls_last() for name in write.order_by]
-    window = Window.partitionBy(*[statements.quote(key) for key in write.keys]).orderBy(*newest_first, content.desc())
-    return rows.withColumn("_lakehouse_rank", F.row_number().over(window)).where("_lakehouse_rank = 1").drop("_lakehouse_rank")
+    window = Window.partitionBy(*[statements.quote(key) for key in write.keys]).orderBy(
+        *newest_first, content.desc()
+    )
+    return (
+        rows.withColumn("_lakehouse_rank", F.row_number().over(window))
+        .where("_lakehouse_rank = 1")
+        .drop("_lakehouse_rank")
+    )
 
 
 def content_hash(fields: "Sequence[StructField]") -> "Column":
@@ -151,32 +195,52 @@ def partition_columns(table: Table) -> tuple[str, ...]:
     return table.write.partition_by if isinstance(table.write, Append) else ()
 
 
-def arranged(frame: "DataFrame", table: Table, landed_bytes: int, row_count: int, facts: TableFacts | None) -> "DataFrame":
+def arranged(
+    frame: "DataFrame", table: Table, landed_bytes: int, row_count: int, facts: TableFacts | None
+) -> "DataFrame":
     """The rows so that a batch writes as few files as it can: one per partition, or as many as reach the table's target size."""
     if facts is not None and facts.snapshot.properties.get(OPTIMIZE_WRITE) == "true":
         return frame  # Delta arranges each batch itself; to do it here too would shuffle it twice
     if by := partition_columns(table):
         return frame.repartition(*[frame[name] for name in by])
     policy = policy_for(table.layer, table.compaction)
-    files, size_bytes, history = ((), 0, None) if facts is None else (facts.snapshot.files, facts.snapshot.size_bytes, facts.history)
+    files, size_bytes, history = (
+        ((), 0, None)
+        if facts is None
+        else (facts.snapshot.files, facts.snapshot.size_bytes, facts.history)
+    )
     target = target_in_force(size_bytes, policy, write_history_of(history))
     return frame.coalesce(count_outputs(landed_bytes, row_count, files, target))
 
 
-def check_shape(frame: "DataFrame", table: Table, snapshot: Snapshot | None, *, new: Collection[str] = ()) -> None:
+def check_shape(
+    frame: "DataFrame", table: Table, snapshot: Snapshot | None, *, new: Collection[str] = ()
+) -> None:
     """Stops with `Refused` unless the rows have the columns of the table that is there, those that are `new`, and its partitioning."""
     if snapshot is None:
         return
-    wanted = {field.name: field.dataType.simpleString() for field in frame.schema.fields if field.name not in new}
+    wanted = {
+        field.name: field.dataType.simpleString()
+        for field in frame.schema.fields
+        if field.name not in new
+    }
     there = {column.name: column.type for column in snapshot.columns}
     if wanted != there:
-        differing = sorted(name for name in wanted.keys() | there.keys() if wanted.get(name) != there.get(name))
-        said = ", ".join(f"{name} as {wanted.get(name, 'absent')} (the table: {there.get(name, 'absent')})" for name in differing)
+        differing = sorted(
+            name for name in wanted.keys() | there.keys() if wanted.get(name) != there.get(name)
+        )
+        said = ", ".join(
+            f"{name} as {wanted.get(name, 'absent')} (the table: {there.get(name, 'absent')})"
+            for name in differing
+        )
         raise Refused(
             f"write of {table.key}: its declaration gives {said}; accepted: the columns of the table that is there, or {table.way_anew}"
         )
     if partition_columns(table) != snapshot.partition_columns:
-        declared, by = (", ".join(names) or "nothing" for names in (partition_columns(table), snapshot.partition_columns))
+        declared, by = (
+            ", ".join(names) or "nothing"
+            for names in (partition_columns(table), snapshot.partition_columns)
+        )
         raise Refused(
             f"write of {table.key}: it is declared as partitioned by {declared}, the table is by {by}; accepted: the partitioning that is "
             f"there, or {table.way_anew}"
@@ -184,7 +248,13 @@ def check_shape(frame: "DataFrame", table: Table, snapshot: Snapshot | None, *, 
 
 
 def outcome_of(
-    lake: Lake, spark: "SparkSession", table: Table, *, before: TableFacts | None, after: TableFacts | None, explanation: Explanation
+    lake: Lake,
+    spark: "SparkSession",
+    table: Table,
+    *,
+    before: TableFacts | None,
+    after: TableFacts | None,
+    explanation: Explanation,
 ) -> WriteOutcome:
     """The outcome of the commits between two readings of the table's log; a new table gets what could not be given to it at its making."""
     if before is None:
@@ -205,4 +275,6 @@ def _rows_written(metrics: Mapping[str, str]) -> int:
     merged = ("numTargetRowsInserted", "numTargetRowsUpdated")
     names = merged if merged[0] in metrics else ("numOutputRows",)
     counts = (metrics.get(name, "0") for name in names)
-    return sum(int(count) for count in counts if count.isdigit())  # somebody else's commits are among them, which may say anything
+    return sum(
+        int(count) for count in counts if count.isdigit()
+    )  # somebody else's commits are among them, which may say anything

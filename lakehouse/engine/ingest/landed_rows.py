@@ -26,14 +26,28 @@ import pyarrow.parquet as pq
 
 from lakehouse.core.declaration.column_names import field_types
 from lakehouse.core.declaration.landing import Landing
-from lakehouse.core.ingest.records import MAX_RECORD_BYTES, TOO_DEEP, Compression, Record, Unreadable, too_large
+from lakehouse.core.ingest.records import (
+    MAX_RECORD_BYTES,
+    TOO_DEEP,
+    Compression,
+    Record,
+    Unreadable,
+    too_large,
+)
 from lakehouse.core.ingest.undeclared import others_in_row
 from lakehouse.engine.ingest.unpacked_size import check_avro, in_parts, plan_parquet, unpacked_bytes
 
 _CHUNK_BYTES = 4 * 1024 * 1024
 _SHOWN = 1_000
 _MOST_DIGITS = 38  # of a decimal of Spark's
-_AVRO_TYPES = {"boolean": "BOOLEAN", "int": "BIGINT", "long": "BIGINT", "float": "DOUBLE", "double": "DOUBLE", "date": "DATE"}
+_AVRO_TYPES = {
+    "boolean": "BOOLEAN",
+    "int": "BIGINT",
+    "long": "BIGINT",
+    "float": "DOUBLE",
+    "double": "DOUBLE",
+    "date": "DATE",
+}
 _AVRO_TYPES |= {"timestamp-millis": "TIMESTAMP", "timestamp-micros": "TIMESTAMP"}
 
 
@@ -50,9 +64,13 @@ def read_rows(data: bytes, landing: Landing, *, max_content_bytes: int) -> Itera
             pass
     except Unreadable:
         raise
-    except Exception as error:  # the bytes are of anybody's make, and the readers raise whatever they stumble over
+    except (
+        Exception
+    ) as error:  # the bytes are of anybody's make, and the readers raise whatever they stumble over
         found = f"{type(error).__name__}: {str(error)[:_SHOWN]}"
-        raise Unreadable(f"it is no {format} file that can be read to its end ({found}); land it again") from error
+        raise Unreadable(
+            f"it is no {format} file that can be read to its end ({found}); land it again"
+        ) from error
     for number, row in enumerate(read(data, max_content_bytes), start=1):
         yield _record(number, row, fields, by_path=landing.new_columns == "refuse")
 
@@ -61,11 +79,18 @@ def own_types(data: bytes, format: str) -> dict[str, str]:
     """The columns of a Parquet or Avro file with the types that hold their values as they are read; none of a damaged file."""
     try:
         if format == "parquet":
-            return {field.name: _parquet_type(field.type) for field in pq.read_schema(pa.BufferReader(data))}
+            return {
+                field.name: _parquet_type(field.type)
+                for field in pq.read_schema(pa.BufferReader(data))
+            }
         from fastavro import block_reader
 
         schema: Any = block_reader(BytesIO(data)).writer_schema
-        return {field["name"]: _avro_type(field["type"]) for field in schema["fields"]} if schema["type"] == "record" else {}
+        return (
+            {field["name"]: _avro_type(field["type"]) for field in schema["fields"]}
+            if schema["type"] == "record"
+            else {}
+        )
     except Exception:  # as in `read_rows`, which tells what is wrong
         return {}
 
@@ -86,22 +111,34 @@ ZSTD = Compression("zstd", unzstd)
 def _parquet(data: bytes, limit: int) -> Iterator[dict[str, Any]]:
     with _opened(data) as file:
         if twice := [name for name, count in Counter(file.schema_arrow.names).items() if count > 1]:
-            raise Unreadable(f"it has {len(twice)} column name(s) more than once, first {twice[0]!r}; land it with a name for each column")
+            raise Unreadable(
+                f"it has {len(twice)} column name(s) more than once, first {twice[0]!r}; land it with a name for each column"
+            )
         (dictionaries, rows_at_once), schema, size = plan_parquet(file, limit), file.schema_arrow, 0
     with _opened(data, dictionaries) as file:
         # A reader of dictionaries keeps all values that it has seen, until it begins anew.
-        groups = (file.iter_batches(batch_size=rows_at_once, row_groups=[group]) for group in range(file.num_row_groups))
+        groups = (
+            file.iter_batches(batch_size=rows_at_once, row_groups=[group])
+            for group in range(file.num_row_groups)
+        )
         for batch in chain.from_iterable(groups):
             size += unpacked_bytes(batch)
             if size > limit:
                 raise too_large(limit)
             for part in in_parts(batch):
-                yield from _microseconds(_without_dictionaries(part, schema)).to_pylist(maps_as_pydicts="strict")
+                yield from _microseconds(_without_dictionaries(part, schema)).to_pylist(
+                    maps_as_pydicts="strict"
+                )
 
 
 def _opened(data: bytes, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
     source = pa.BufferReader(data)
-    return pq.ParquetFile(source, read_dictionary=[*dictionaries], page_checksum_verification=True, coerce_int96_timestamp_unit="us")
+    return pq.ParquetFile(
+        source,
+        read_dictionary=[*dictionaries],
+        page_checksum_verification=True,
+        coerce_int96_timestamp_unit="us",
+    )
 
 
 def _without_dictionaries(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -117,7 +154,9 @@ def _microseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
     for place, field in enumerate(batch.schema):
         if pa.types.is_timestamp(field.type):
             wanted = pc.CastOptions(pa.timestamp("us", field.type.tz), allow_time_truncate=True)
-            batch = batch.set_column(place, field.name, pc.cast(batch.column(place), options=wanted))
+            batch = batch.set_column(
+                place, field.name, pc.cast(batch.column(place), options=wanted)
+            )
     return batch
 
 
@@ -146,7 +185,11 @@ def _avro_type(found: Any) -> str:
         return _AVRO_TYPES.get(found, "STRING")
     named = cast("dict[str, Any]", found)
     logical = named.get("logicalType", named["type"])
-    return _decimal_type(named["precision"], named.get("scale", 0)) if logical == "decimal" else _AVRO_TYPES.get(str(logical), "STRING")
+    return (
+        _decimal_type(named["precision"], named.get("scale", 0))
+        if logical == "decimal"
+        else _AVRO_TYPES.get(str(logical), "STRING")
+    )
 
 
 def _decimal_type(precision: int, scale: int) -> str:
@@ -163,12 +206,16 @@ def _avro(data: bytes, limit: int) -> Iterator[Any]:
 def _record(number: int, row: Any, fields: Mapping[str, str], *, by_path: bool) -> Record:
     try:
         plain = _plain(row)
-        content = json.dumps(plain, ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogatepass")
+        content = json.dumps(plain, ensure_ascii=False, allow_nan=False).encode(
+            "utf-8", "surrogatepass"
+        )
         others = others_in_row(plain, fields, by_path=by_path) if isinstance(row, Mapping) else None
     except RecursionError:
         return Record(number, b"", TOO_DEEP)
     if len(content) > MAX_RECORD_BYTES:
-        return Record(number, content[:_SHOWN], f"the row has more than {MAX_RECORD_BYTES} bytes, the limit")
+        return Record(
+            number, content[:_SHOWN], f"the row has more than {MAX_RECORD_BYTES} bytes, the limit"
+        )
     if not isinstance(row, Mapping):
         return Record(number, content, "the row is no record with fields")
     return Record(number, content, is_object=True, undeclared=others)
@@ -180,11 +227,19 @@ def _plain(value: Any) -> Any:
         case None | bool() | int() | str():
             return value
         case float():
-            return value if isfinite(value) else str(value).replace("inf", "Infinity").replace("nan", "NaN")
+            return (
+                value
+                if isfinite(value)
+                else str(value).replace("inf", "Infinity").replace("nan", "NaN")
+            )
         case Decimal() | UUID():
             return str(value)
         case datetime():
-            return value.isoformat() if value.tzinfo is None else value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+            return (
+                value.isoformat()
+                if value.tzinfo is None
+                else value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+            )
         case date() | time():
             return value.isoformat()
         case timedelta():

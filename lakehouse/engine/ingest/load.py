@@ -29,7 +29,16 @@ from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.table import Overwrite, Table
 from lakehouse.core.errors import Broken, Refused, Transient
-from lakehouse.core.ingest.batches import Batch, BatchPlan, LandedFile, Ledger, choose_batch, ingest_app_id, judge_file, settle_batch
+from lakehouse.core.ingest.batches import (
+    Batch,
+    BatchPlan,
+    LandedFile,
+    Ledger,
+    choose_batch,
+    ingest_app_id,
+    judge_file,
+    settle_batch,
+)
 from lakehouse.core.ingest.inferred import pinned_table
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.ingest.undeclared import AddedColumn, columns_in_force
@@ -40,8 +49,20 @@ from lakehouse.engine.changes.read import ChangeCounts, change_keys, count_chang
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
-from lakehouse.engine.ingest.arrival import arrived_batch, check_arrived, told_batch, unfinished_batch
-from lakehouse.engine.ingest.parse_lines import count_lines, missing_columns, parse_records, staged_lines, table_rows, without_rescued
+from lakehouse.engine.ingest.arrival import (
+    arrived_batch,
+    check_arrived,
+    told_batch,
+    unfinished_batch,
+)
+from lakehouse.engine.ingest.parse_lines import (
+    count_lines,
+    missing_columns,
+    parse_records,
+    staged_lines,
+    table_rows,
+    without_rescued,
+)
 from lakehouse.engine.ingest.retire import retire
 from lakehouse.engine.ingest.staging import clear_staged, stage, staged_again
 from lakehouse.engine.ingest.work_size import confs_to_load
@@ -73,8 +94,22 @@ class _Lines:
 class LandingLoad:
     """One run's load of a table, whose guard the caller holds; what was handed over for `handed_batch` is loaded without steps 1 and 9."""
 
-    def __init__(self, lake: Lake, spark: "SparkSession", table: Table, tell: Callable[[str], None], *, handed_batch: int | None) -> None:
-        self._lake, self._spark, self._table, self._tell, self._handed_batch = lake, spark, table, tell, handed_batch
+    def __init__(
+        self,
+        lake: Lake,
+        spark: "SparkSession",
+        table: Table,
+        tell: Callable[[str], None],
+        *,
+        handed_batch: int | None,
+    ) -> None:
+        self._lake, self._spark, self._table, self._tell, self._handed_batch = (
+            lake,
+            spark,
+            table,
+            tell,
+            handed_batch,
+        )
         self._batches = LandedBatches(lake.store, table.key, prefix=table.landing.prefix)
         self._listing = dict[str, LandedFile]()
         self._loaded, self._counts = list[Batch](), Counter[str]()
@@ -86,20 +121,35 @@ class LandingLoad:
 
         It may be called again after a lost race for a commit; the outcome tells what was loaded before that, too.
         """
-        lake, spark, table, batches, landing = self._lake, self._spark, self._table, self._batches, self._table.landing
+        lake, spark, table, batches, landing = (
+            self._lake,
+            self._spark,
+            self._table,
+            self._batches,
+            self._table.landing,
+        )
         facts = put_back(lake, spark, table, facts, ledger := batches.ledger(), self._tell)
         handed = handed_over(lake.store, table.key, landing, self._handed_batch, ledger.newest)
         if handed is None:  # else steps 1 and 9 would each list
-            arrived_batch(table, facts, ledger)  # the log of another life of the table is told before a file goes by it
+            arrived_batch(
+                table, facts, ledger
+            )  # the log of another life of the table is told before a file goes by it
             self._retire(facts)
-        self._listing = {file.name: file for file in (landed_files(lake.store, landing) if handed is None else handed)}
+        self._listing = {
+            file.name: file
+            for file in (landed_files(lake.store, landing) if handed is None else handed)
+        }
         lying = {f"{landing.prefix}{name}" for name in self._listing}
         if not self._loaded:
             self._before = facts
         with session_confs(spark, {ANSI: "false"}):
             while True:
-                unfinished = unfinished_batch(lake, table, arrived_batch(table, facts, ledger), ledger, batches)
-                plan = choose_batch([*self._listing.values()], ledger, landing, table.write, unfinished=unfinished)
+                unfinished = unfinished_batch(
+                    lake, table, arrived_batch(table, facts, ledger), ledger, batches
+                )
+                plan = choose_batch(
+                    [*self._listing.values()], ledger, landing, table.write, unfinished=unfinished
+                )
                 pinned = pinned_table(table, ledger.columns, is_loaded=bool(ledger.last_taken))
                 if plan.batch is None:
                     break
@@ -111,7 +161,9 @@ class LandingLoad:
             if landing.changes is not None:
                 forget_replaced(lake.store, table.key, arrived=arrived)
         if handed is None:
-            with suppress(Transient, Refused):  # the rows are in the table, and the manifests are whole without it: the next load goes on
+            with suppress(
+                Transient, Refused
+            ):  # the rows are in the table, and the manifests are whole without it: the next load goes on
                 batches.fold(lying=lying, arrived=arrived, now_ms=now_ms())
         return self._outcome(facts, plan.explanation)
 
@@ -135,16 +187,32 @@ class LandingLoad:
             first, last = self._loaded[0].number, self._loaded[-1].number
             numbers = str(last) if first == last else f"{first} to {last}"
             size_bytes = sum(file.size_bytes for file in files)
-            explanation = self._reason.explain(files=len(files), bytes=size_bytes, batch=numbers, set_aside=len(aside))
+            explanation = self._reason.explain(
+                files=len(files), bytes=size_bytes, batch=numbers, set_aside=len(aside)
+            )
         return replace(
-            commit_rows.outcome_of(self._lake, self._spark, self._table, before=self._before, after=after, explanation=explanation),
+            commit_rows.outcome_of(
+                self._lake,
+                self._spark,
+                self._table,
+                before=self._before,
+                after=after,
+                explanation=explanation,
+            ),
             **self._counts,
             columns_added=tuple(column.name for batch in self._loaded for column in batch.columns),
             files_read=len(files),
             set_aside=aside,
         )
 
-    def _load_batch(self, table: Table, plan: BatchPlan, planned: Batch, ledger: Ledger, facts: TableFacts | None) -> TableFacts | None:
+    def _load_batch(
+        self,
+        table: Table,
+        plan: BatchPlan,
+        planned: Batch,
+        ledger: Ledger,
+        facts: TableFacts | None,
+    ) -> TableFacts | None:
         """The table's facts after the planned batch, which has arrived, or is to be done again with fewer files."""
         lake, spark = self._lake, self._spark
         if plan.is_new:
@@ -159,29 +227,53 @@ class LandingLoad:
         except Exception as error:
             rows = Rows(batch=batch, of=partial(_rows, lake, spark, table, lines))
             names = isolate(lake, spark, table, self._batches, rows, error).isolated[-1]
-            self._tell(f"{table.key}: batch {batch.number}: the rows of {len(names)} files cannot be written; they are set aside")
+            self._tell(
+                f"{table.key}: batch {batch.number}: the rows of {len(names)} files cannot be written; they are set aside"
+            )
             return lake.facts(table.key)
-        self._tell(f"{table.key}: batch {batch.number}: {len(batch.files)} files, {lines.row_count} rows; {plan.left} files wait")
+        self._tell(
+            f"{table.key}: batch {batch.number}: {len(batch.files)} files, {lines.row_count} rows; {plan.left} files wait"
+        )
         if lines.changes is not None and batch.files and after is not None:
-            self._counts["rows_superseded"] += superseded_count(lake, table, lines.changes, before=facts, after=after)
+            self._counts["rows_superseded"] += superseded_count(
+                lake, table, lines.changes, before=facts, after=after
+            )
         self._counts.update(rows_quarantined=lines.bad_count, rows_rescued=lines.rescued_count)
         if plan.is_new or batch.isolated:  # it was not done again as it was planned
             self._reason = Reason.BATCH_READY
         self._loaded.append(batch)
         return after
 
-    def _read_new(self, table: Table, plan: BatchPlan, planned: Batch, ledger: Ledger, facts: TableFacts | None) -> tuple[Batch, _Lines]:
+    def _read_new(
+        self,
+        table: Table,
+        plan: BatchPlan,
+        planned: Batch,
+        ledger: Ledger,
+        facts: TableFacts | None,
+    ) -> tuple[Batch, _Lines]:
         """The planned batch as it was read, its manifest written; what was read, or is gone, leaves the listing."""
         landing, is_overwrite = table.landing, isinstance(table.write, Overwrite)
         loaded_as = self._batches.loaded_as(planned.files, ledger)
-        staged = stage(self._lake.store, table.key, planned, landing, loaded_as=loaded_as, known=ledger.columns)
+        staged = stage(
+            self._lake.store, table.key, planned, landing, loaded_as=loaded_as, known=ledger.columns
+        )
         batch = replace(staged.batch, columns=staged.columns)
-        lines = _parsed(self._lake, self._spark, pinned_table(table, staged.columns), batch, ledger, facts)
-        read = [(file, staged.files[file.name]) for file in planned.files if file.name in staged.files]
+        lines = _parsed(
+            self._lake, self._spark, pinned_table(table, staged.columns), batch, ledger, facts
+        )
+        read = [
+            (file, staged.files[file.name]) for file in planned.files if file.name in staged.files
+        ]
         known = [ledger.seen.get(f"{landing.prefix}{file.name}") for file, _ in read]
-        judged = [judge_file(file, of, found, is_overwrite=is_overwrite) for (file, found), of in zip(read, known, strict=True)]
+        judged = [
+            judge_file(file, of, found, is_overwrite=is_overwrite)
+            for (file, found), of in zip(read, known, strict=True)
+        ]
         batch = replace(batch, refused_count=lines.bad_count)
-        batch = settle_batch(replace(plan, batch=batch), judged, row_count=lines.row_count, is_overwrite=is_overwrite)
+        batch = settle_batch(
+            replace(plan, batch=batch), judged, row_count=lines.row_count, is_overwrite=is_overwrite
+        )
         for name in (*staged.files, *staged.gone):
             del self._listing[name]
         if batch.files or batch.set_aside:
@@ -189,7 +281,14 @@ class LandingLoad:
         return batch, lines
 
 
-def _parsed(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, ledger: Ledger, facts: TableFacts | None) -> _Lines:
+def _parsed(
+    lake: Lake,
+    spark: "SparkSession",
+    table: Table,
+    batch: Batch,
+    ledger: Ledger,
+    facts: TableFacts | None,
+) -> _Lines:
     """The staged records of a batch, parsed, and held against their count and the columns of the table."""
     assert batch.part_count is not None and batch.record_count is not None
     if not batch.part_count:
@@ -212,31 +311,53 @@ def _parsed(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, ledge
     frame = without_rescued(frame, added, rescued_count, snapshot)
     shape = table_rows(frame) if changes is None else changed_rows(frame, table)
     commit_rows.check_shape(shape, table, snapshot, new=missing_columns(shape, added, snapshot))
-    return _Lines(frame=frame, added=added, row_count=row_count, bad_count=bad_count, rescued_count=rescued_count, changes=changes)
+    return _Lines(
+        frame=frame,
+        added=added,
+        row_count=row_count,
+        bad_count=bad_count,
+        rescued_count=rescued_count,
+        changes=changes,
+    )
 
 
-def _frame(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, added: Sequence[AddedColumn]) -> "DataFrame":
+def _frame(
+    lake: Lake, spark: "SparkSession", table: Table, batch: Batch, added: Sequence[AddedColumn]
+) -> "DataFrame":
     lines = staged_lines(lake, spark, table.key, batch)
     if table.landing.changes is None:
         return parse_records(table.landing, lines, added, commit_rows.partition_columns(table))
     return read_changes(table, lines, added)
 
 
-def _rows(lake: Lake, spark: "SparkSession", table: Table, lines: _Lines, part: Batch) -> "DataFrame":
+def _rows(
+    lake: Lake, spark: "SparkSession", table: Table, lines: _Lines, part: Batch
+) -> "DataFrame":
     """The rows of some files of a batch with these lines, with the columns of the table."""
     assert lines.frame is not None
-    frame = _frame(lake, spark, table, part, lines.added).select(*map(statements.quote, lines.frame.columns))
+    frame = _frame(lake, spark, table, part, lines.added).select(
+        *map(statements.quote, lines.frame.columns)
+    )
     return table_rows(frame) if lines.changes is None else changed_rows(frame, table)
 
 
-def _write(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, lines: _Lines, facts: TableFacts | None) -> TableFacts | None:
+def _write(
+    lake: Lake,
+    spark: "SparkSession",
+    table: Table,
+    batch: Batch,
+    lines: _Lines,
+    facts: TableFacts | None,
+) -> TableFacts | None:
     """Quarantine, then rows; the table's facts after it."""
     quarantine(lake, spark, table, batch, lines.frame if lines.bad_count else None)
     if batch.isolated:
         quarantine_isolated(lake, spark, table.key, batch)
     if not batch.files:
         if batch.quarantined and not quarantine_arrived(lake, table.key, batch):
-            raise Broken(f"load of {table.key}: the files of batch {batch.number} were refused, and its quarantine does not tell of them")
+            raise Broken(
+                f"load of {table.key}: the files of batch {batch.number} were refused, and its quarantine does not tell of them"
+            )
         return facts
     assert lines.frame is not None
     if facts is not None and (missing := missing_columns(lines.frame, lines.added, facts.snapshot)):
@@ -246,9 +367,18 @@ def _write(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, lines:
         apply_changes(lake, spark, table, batch, lines.frame, lines.changes, facts)
     else:
         landed_bytes = sum(file.size_bytes for file in batch.files)
-        rows = commit_rows.arranged(table_rows(lines.frame), table, landed_bytes, lines.row_count, facts)
+        rows = commit_rows.arranged(
+            table_rows(lines.frame), table, landed_bytes, lines.row_count, facts
+        )
         transaction = commit_rows.Transaction(app_id=ingest_app_id(table.key), version=batch.number)
         commit_rows.write_rows(lake, table, rows, transaction)
     after = lake.facts(table.key)
-    check_arrived(lake, table, batch.number, None if lines.changes else lines.row_count, before=facts, after=after)
+    check_arrived(
+        lake,
+        table,
+        batch.number,
+        None if lines.changes else lines.row_count,
+        before=facts,
+        after=after,
+    )
     return after

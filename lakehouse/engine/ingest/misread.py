@@ -23,12 +23,21 @@ if TYPE_CHECKING:
 
 type_of_column_of = Callable[[str], "Column"]
 UNFIT = "a field does not fit the schema"
-_KINDS = {"TIMESTAMP": "TIMESTAMP", "DATE": "DATE", "DEC": "DECIMAL", "NUMERIC": "DECIMAL", "TINYINT": "TINYINT", "BYTE": "TINYINT"}
+_KINDS = {
+    "TIMESTAMP": "TIMESTAMP",
+    "DATE": "DATE",
+    "DEC": "DECIMAL",
+    "NUMERIC": "DECIMAL",
+    "TINYINT": "TINYINT",
+    "BYTE": "TINYINT",
+}
 _KINDS |= dict.fromkeys(("DOUBLE", "FLOAT", "REAL"), "DOUBLE")
 _LAST_SECOND, _FIRST_SECOND = 253_402_300_799, -62_135_596_800  # the years 9999 and 1
 _HUGE = r"[-+]?[\d.]+[eE][-+]?\d{4,}"
 # A type with a DECIMAL among its members.
-_NESTED_DECIMAL = re.compile(r"(?:struct|array|map)\s*<.*\b(?:dec|decimal|numeric)\b", re.IGNORECASE | re.DOTALL)
+_NESTED_DECIMAL = re.compile(
+    r"(?:struct|array|map)\s*<.*\b(?:dec|decimal|numeric)\b", re.IGNORECASE | re.DOTALL
+)
 # The beginning of a value that may be misread, by kind.
 _JSON_VALUES = {
     "TIMESTAMP": r'"\s*+(?:T\d|\d{1,2}:|[-+]?\d+\s*+")|-?\d{12,}',
@@ -50,44 +59,68 @@ def misread_types(landing: Landing) -> dict[str, str]:
     return {name: kind for name, kind in _kinds(landing) if kind not in safe}
 
 
-def is_suspect(raw: "Column", is_object: "Column", types: Mapping[str, str], landing: Landing) -> "Column":
+def is_suspect(
+    raw: "Column", is_object: "Column", types: Mapping[str, str], landing: Landing
+) -> "Column":
     """Whether a record may hold a value that is misread, told by its text alone, so that few records are parsed twice."""
-    pattern = _csv_pattern({*types.values()}, landing) if landing.records_are_csv else _json_pattern(types)
+    pattern = (
+        _csv_pattern({*types.values()}, landing)
+        if landing.records_are_csv
+        else _json_pattern(types)
+    )
     found = raw.rlike(pattern)
     # Names and values may be told by escapes; and what is no strict JSON may have other quotes.
     return found if landing.records_are_csv else found | raw.contains("\\") | ~is_object
 
 
-def why_misread(why: "Column", landing: Landing, raw: "Column", text: type_of_column_of, value: type_of_column_of) -> "Column":
+def why_misread(
+    why: "Column",
+    landing: Landing,
+    raw: "Column",
+    text: type_of_column_of,
+    value: type_of_column_of,
+) -> "Column":
     """The reasons for which a misread value makes a line no row, after those of `why`.
 
     `text` gives the text of a column, null where nothing is suspect, and `value` what Spark read of `raw`.
     """
     for name, kind in misread_types(landing).items():
         why = why.when(_is_misread(text(name), value(name), kind), UNFIT)
-    for name in [] if landing.records_are_csv else [name for name, kind in _kinds(landing) if kind == "DOUBLE"]:
+    for name in (
+        []
+        if landing.records_are_csv
+        else [name for name, kind in _kinds(landing) if kind == "DOUBLE"]
+    ):
         why = why.when(is_too_large(raw, name, value(name)), UNFIT)
     return why
 
 
 def is_too_large(raw: "Column", name: str, value: "Column") -> "Column":
     """Whether a DOUBLE or FLOAT without an end is not called so in its JSON, but is a number there."""
-    return _is_endless(value) & ~raw.rlike(rf"""["']{_literal(name)}["']\s*+:\s*+["']?\s*+[-+]?[iI]""")
+    return _is_endless(value) & ~raw.rlike(
+        rf"""["']{_literal(name)}["']\s*+:\s*+["']?\s*+[-+]?[iI]"""
+    )
 
 
-def unless_huge(parsed: "Column", raw: "Column", text: type_of_column_of, landing: Landing) -> "Column":
+def unless_huge(
+    parsed: "Column", raw: "Column", text: type_of_column_of, landing: Landing
+) -> "Column":
     """The record as it is `parsed`, null where a DECIMAL of it is a number with a huge exponent, which is never to be parsed.
 
     JSON is looked at as it stands, since Spark's text of a number is that of a DOUBLE; `text` gives the text of a column of CSV.
     """
     names = [name for name, kind in misread_types(landing).items() if kind == "DECIMAL"]
     before = [rf'"(?:{"|".join(map(_literal, names))})"\s*+:'] if names else []
-    if any(_NESTED_DECIMAL.match(type_) for _, type_ in field_types(landing.schema)):  # CSV has no such types
+    if any(
+        _NESTED_DECIMAL.match(type_) for _, type_ in field_types(landing.schema)
+    ):  # CSV has no such types
         before = [r"[:,\[]"]  # any value: its name, if it has one, may be that of another member
     if not before:
         return parsed
     if landing.records_are_csv:
-        is_huge = reduce(or_, (F.coalesce(text(name).rlike(rf"^\s*{_HUGE}\s*$"), F.lit(False)) for name in names))
+        is_huge = reduce(
+            or_, (F.coalesce(text(name).rlike(rf"^\s*{_HUGE}\s*$"), F.lit(False)) for name in names)
+        )
     else:
         is_huge = raw.rlike(rf'{before[0]}\s*+"?\s*+{_HUGE}')
     return F.when(~is_huge, parsed)
@@ -96,7 +129,10 @@ def unless_huge(parsed: "Column", raw: "Column", text: type_of_column_of, landin
 def _kinds(landing: Landing) -> list[tuple[str, str]]:
     """The columns with their kinds, empty for one whose values are read as they stand."""
     types = ((name, type_.strip().upper()) for name, type_ in field_types(landing.schema))
-    return [(name, next((kind for word, kind in _KINDS.items() if type_.startswith(word)), "")) for name, type_ in types]
+    return [
+        (name, next((kind for word, kind in _KINDS.items() if type_.startswith(word)), ""))
+        for name, type_ in types
+    ]
 
 
 def _is_misread(text: "Column", value: "Column", kind: str) -> "Column":
@@ -108,8 +144,13 @@ def _is_misread(text: "Column", value: "Column", kind: str) -> "Column":
         return ~text.rlike(_DAY)
     if kind == "DOUBLE":
         return text.rlike(_JAVA_NUMBER) | (_is_endless(value) & text.rlike(r"\d"))
-    told = F.when(text.rlike(_DIGITS), F.coalesce(F.trim(text).try_cast("decimal(38,0)"), F.lit(_LAST_SECOND + 1)))
-    is_other = ~told.between(_FIRST_SECOND, _LAST_SECOND) | (told != F.unix_seconds(value.cast("timestamp")))
+    told = F.when(
+        text.rlike(_DIGITS),
+        F.coalesce(F.trim(text).try_cast("decimal(38,0)"), F.lit(_LAST_SECOND + 1)),
+    )
+    is_other = ~told.between(_FIRST_SECOND, _LAST_SECOND) | (
+        told != F.unix_seconds(value.cast("timestamp"))
+    )
     return text.rlike(r"^\s*(T\d|\d{1,2}:)") | is_other
 
 
@@ -118,8 +159,13 @@ def _is_endless(value: "Column") -> "Column":
 
 
 def _json_pattern(types: Mapping[str, str]) -> str:
-    names = {kind: "|".join(_literal(name) for name, its in types.items() if its == kind) for kind in types.values()}
-    return "|".join(rf'"(?:{names[kind]})"\s*+:\s*+(?:{_JSON_VALUES[kind]})' for kind in sorted(names))
+    names = {
+        kind: "|".join(_literal(name) for name, its in types.items() if its == kind)
+        for kind in types.values()
+    }
+    return "|".join(
+        rf'"(?:{names[kind]})"\s*+:\s*+(?:{_JSON_VALUES[kind]})' for kind in sorted(names)
+    )
 
 
 def _csv_pattern(kinds: set[str], landing: Landing) -> str:
@@ -128,7 +174,9 @@ def _csv_pattern(kinds: set[str], landing: Landing) -> str:
     begin, end = rf"(?:^|{delimiter})\s*+(?:{quote}\s*+)?+", rf"\s*(?:{quote}|{delimiter}|$)"
     year = rf"[-+]?\d{{4,7}}{end}"
     # A comma within a field stands in quotes where commas are the delimiter.
-    grouped = rf"(?:^|{delimiter})\s*+{quote}{'' if landing.delimiter == ',' else '?+'}\s*+[-+\d.]*,"
+    grouped = (
+        rf"(?:^|{delimiter})\s*+{quote}{'' if landing.delimiter == ',' else '?+'}\s*+[-+\d.]*,"
+    )
     values = {
         "TIMESTAMP": rf"{begin}(?:T\d|\d{{1,2}}:|-?\d{{12,}}|{year})",
         "DATE": rf"{begin}(?:{year}|[-+]?\d{{4,7}}-\d{{1,2}}(?:{end}|-\d{{1,2}}+(?!{end})))",

@@ -10,7 +10,14 @@ from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.ingest.batches import Batch
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
-from lakehouse.engine.ingest.misread import UNFIT, is_suspect, is_too_large, misread_types, unless_huge, why_misread
+from lakehouse.engine.ingest.misread import (
+    UNFIT,
+    is_suspect,
+    is_too_large,
+    misread_types,
+    unless_huge,
+    why_misread,
+)
 from lakehouse.engine.ingest.staging import STAGED_SCHEMA, part_names
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import functions as F  # noqa: N812
@@ -24,17 +31,26 @@ RAW = "_lakehouse_raw"
 DIGEST = "_lakehouse_digest"  # of the file that a line is from
 REASON = "_lakehouse_reason"
 IS_OBJECT = "_lakehouse_is_object"
-_GLOB = re.compile(r"[\[\]{}*?\\]")  # Spark takes a path with these for a pattern, and with a backslash before each for a name
+_GLOB = re.compile(
+    r"[\[\]{}*?\\]"
+)  # Spark takes a path with these for a pattern, and with a backslash before each for a name
 OWN = ("_source_file", "_source_line", "_landed_at")
 UNDECLARED = "_lakehouse_undeclared"
 _ADDED, _ADDED_CORRUPT = "_lakehouse_added", "_lakehouse_added_corrupt"
-_NOT_JSON, _MISSING, _EMPTY, _UNKNOWN = "not JSON", "required field ", "partition field ", "the schema does not name "
+_NOT_JSON, _MISSING, _EMPTY, _UNKNOWN = (
+    "not JSON",
+    "required field ",
+    "partition field ",
+    "the schema does not name ",
+)
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 # Columns as texts: those that Spark may misread, and those of CSV, null where a field holds nothing.
 _TEXTS, _FILLED = "_texts", "_filled"
 
 
-def parse_records(landing: Landing, lines: "DataFrame", added: Sequence[AddedColumn], partition_by: Sequence[str]) -> "DataFrame":
+def parse_records(
+    landing: Landing, lines: "DataFrame", added: Sequence[AddedColumn], partition_by: Sequence[str]
+) -> "DataFrame":
     """One row per line of `named_lines`: its columns, where it came from, those that were added, its text, and a reason if it is no row.
 
     A line with an empty text in a column of `partition_by` is none, nor is one with Hive's word for null: Delta keeps both as null. Source:
@@ -49,27 +65,48 @@ def parse_records(landing: Landing, lines: "DataFrame", added: Sequence[AddedCol
         parsed = parsed.withColumn(_FILLED, _filled(landing))
     fields = field_names(landing.schema)
     more, reason = undeclared_columns(landing, added), _why_not_a_row(landing, added).alias(REASON)
-    spread = parsed.select(*[_field(name, landing, parsed) for name in fields], *OWN, *more, RAW, DIGEST, reason)
+    spread = parsed.select(
+        *[_field(name, landing, parsed) for name in fields], *OWN, *more, RAW, DIGEST, reason
+    )
     derived = [F.expr(expression).alias(name) for name, expression in landing.derived.items()]
     beside = [name for name in spread.columns if name not in fields]
-    rows = spread.select(*[F.col(statements.quote(name)) for name in fields], *derived, *map(statements.quote, beside))
+    rows = spread.select(
+        *[F.col(statements.quote(name)) for name in fields],
+        *derived,
+        *map(statements.quote, beside),
+    )
     for name in partition_by:
         text = F.col(statements.quote(name)).cast("string")
-        why = F.when(text == "", f"{_EMPTY}{name} is empty").when(text == _HIVE_NULL, f"{_EMPTY}{name} is {_HIVE_NULL}, a word for null")
+        why = F.when(text == "", f"{_EMPTY}{name} is empty").when(
+            text == _HIVE_NULL, f"{_EMPTY}{name} is {_HIVE_NULL}, a word for null"
+        )
         rows = rows.withColumn(REASON, F.coalesce(REASON, why))
     return rows
 
 
 def staged_lines(lake: Lake, spark: "SparkSession", table_key: str, batch: Batch) -> "DataFrame":
     """One row per staged record of a batch, under the names of `named_lines`, without those of files that were taken out of it."""
-    paths = [literal_path(f"{lake.settings.spark_root}/{name}") for name in part_names(table_key, batch)]
+    paths = [
+        literal_path(f"{lake.settings.spark_root}/{name}") for name in part_names(table_key, batch)
+    ]
     lines = named_lines(spark.read.schema(STAGED_SCHEMA).parquet(*paths))
-    return lines.where(lines[OWN[0]].isin(*[f"{batch.prefix}{file.name}" for file in batch.files])) if batch.isolated else lines
+    return (
+        lines.where(lines[OWN[0]].isin(*[f"{batch.prefix}{file.name}" for file in batch.files]))
+        if batch.isolated
+        else lines
+    )
 
 
 def named_lines(lines: "DataFrame") -> "DataFrame":
     """Records with the columns of `STAGED_SCHEMA`, under names that no field of a file has."""
-    renamed = {"source_file": OWN[0], "line": OWN[1], "landed_at": OWN[2], "raw": RAW, "problem": REASON, "is_object": IS_OBJECT}
+    renamed = {
+        "source_file": OWN[0],
+        "line": OWN[1],
+        "landed_at": OWN[2],
+        "raw": RAW,
+        "problem": REASON,
+        "is_object": IS_OBJECT,
+    }
     renamed |= {"undeclared": UNDECLARED, "digest": DIGEST}
     return lines.withColumnsRenamed(renamed)
 
@@ -77,7 +114,9 @@ def named_lines(lines: "DataFrame") -> "DataFrame":
 def count_lines(lines: "DataFrame") -> tuple[int, int, int]:
     """The counts of lines that are rows, of lines that are none, and of rows with fields that no other column has."""
     good = F.col(REASON).isNull()
-    found = lines.select(F.count_if(good), F.count_if(~good), F.count_if(good & F.col(RESCUED).isNotNull())).collect()[0]
+    found = lines.select(
+        F.count_if(good), F.count_if(~good), F.count_if(good & F.col(RESCUED).isNotNull())
+    ).collect()[0]
     return found[0], found[1], found[2]
 
 
@@ -88,23 +127,41 @@ def table_rows(lines: "DataFrame") -> "DataFrame":
 
 def quarantined_lines(lines: "DataFrame") -> "DataFrame":
     """The lines that are no rows, with the columns of a quarantine table (`quarantine.entries`)."""
-    own = (("source_file", OWN[0]), ("line", OWN[1]), ("reason", REASON), ("raw", RAW), ("undeclared", UNDECLARED), ("digest", DIGEST))
-    return lines.where(f"{REASON} IS NOT NULL").select(*[F.col(name).alias(alias) for alias, name in own])
+    own = (
+        ("source_file", OWN[0]),
+        ("line", OWN[1]),
+        ("reason", REASON),
+        ("raw", RAW),
+        ("undeclared", UNDECLARED),
+        ("digest", DIGEST),
+    )
+    return lines.where(f"{REASON} IS NOT NULL").select(
+        *[F.col(name).alias(alias) for alias, name in own]
+    )
 
 
 def is_of_the_declaration(reason: "Column") -> "Column":
     """Whether the declaration gave this reason, so that another one may find a row in the line's text; any other text may be cut short."""
-    return reason.isin(_NOT_JSON, UNFIT) | reason.startswith(_MISSING) | reason.startswith(_EMPTY) | reason.startswith(_UNKNOWN)
+    return (
+        reason.isin(_NOT_JSON, UNFIT)
+        | reason.startswith(_MISSING)
+        | reason.startswith(_EMPTY)
+        | reason.startswith(_UNKNOWN)
+    )
 
 
-def with_undeclared(lines: "DataFrame", landing: Landing, added: Sequence[AddedColumn], lenient: "Column | None") -> "DataFrame":
+def with_undeclared(
+    lines: "DataFrame", landing: Landing, added: Sequence[AddedColumn], lenient: "Column | None"
+) -> "DataFrame":
     """The lines with their undeclared fields parsed. `lenient` is the text of lines that are no strict JSON, which Spark alone can read."""
     if lenient is not None:
         beside = _members(lenient, lambda name: ~name.isin(*field_names(landing.schema)))
         lines = lines.withColumn(UNDECLARED, F.coalesce(UNDECLARED, F.nullif(beside, F.lit("{}"))))
     columns = [f"{statements.quote(column.name)} {column.type}" for column in _typed(added)]
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _ADDED_CORRUPT}
-    return lines.withColumn(_ADDED, F.from_json(UNDECLARED, ", ".join([*columns, f"{_ADDED_CORRUPT} STRING"]), options))
+    return lines.withColumn(
+        _ADDED, F.from_json(UNDECLARED, ", ".join([*columns, f"{_ADDED_CORRUPT} STRING"]), options)
+    )
 
 
 def undeclared_columns(landing: Landing, added: Sequence[AddedColumn]) -> "list[Column]":
@@ -113,8 +170,14 @@ def undeclared_columns(landing: Landing, added: Sequence[AddedColumn]) -> "list[
     left: Column = F.lit(None).cast("string")
     if landing.new_columns != "refuse":
         all_left = F.when(F.size(rest) == F.size(F.json_object_keys(UNDECLARED)), F.col(UNDECLARED))
-        left = all_left.when(F.size(rest) > 0, _members(F.col(UNDECLARED), lambda name: ~name.isin(*names)))
-    return [*[F.col(f"{_ADDED}.{statements.quote(name)}").alias(name) for name in names], left.alias(RESCUED), F.col(UNDECLARED)]
+        left = all_left.when(
+            F.size(rest) > 0, _members(F.col(UNDECLARED), lambda name: ~name.isin(*names))
+        )
+    return [
+        *[F.col(f"{_ADDED}.{statements.quote(name)}").alias(name) for name in names],
+        left.alias(RESCUED),
+        F.col(UNDECLARED),
+    ]
 
 
 def undeclared_names(added: Sequence[AddedColumn]) -> list[str]:
@@ -128,21 +191,40 @@ def why_unfit(why: "Column", landing: Landing, added: Sequence[AddedColumn]) -> 
     if landing.new_columns == "refuse":
         why = why.when(F.size(rest) > 0, F.concat(F.lit(_UNKNOWN), F.array_join(rest, ", ")))
     for name in [column.name for column in added if column.type == "DOUBLE"]:
-        why = why.when(is_too_large(F.col(UNDECLARED), name, F.col(f"{_ADDED}.{statements.quote(name)}")), UNFIT)
+        why = why.when(
+            is_too_large(F.col(UNDECLARED), name, F.col(f"{_ADDED}.{statements.quote(name)}")),
+            UNFIT,
+        )
     return why.when(F.col(f"{_ADDED}.{_ADDED_CORRUPT}").isNotNull(), UNFIT)
 
 
-def without_rescued(lines: "DataFrame", added: Sequence[AddedColumn], rescued_count: int, snapshot: Snapshot | None) -> "DataFrame":
+def without_rescued(
+    lines: "DataFrame", added: Sequence[AddedColumn], rescued_count: int, snapshot: Snapshot | None
+) -> "DataFrame":
     """The lines as the table has their columns, which gets the one for the rest with the first row that has any."""
     is_there = snapshot is not None and any(column.name == RESCUED for column in snapshot.columns)
-    return lines if rescued_count or is_there or any(column.name == RESCUED for column in added) else lines.drop(RESCUED)
+    return (
+        lines
+        if rescued_count or is_there or any(column.name == RESCUED for column in added)
+        else lines.drop(RESCUED)
+    )
 
 
-def missing_columns(frame: "DataFrame", added: Sequence[AddedColumn], snapshot: Snapshot | None) -> dict[str, str]:
+def missing_columns(
+    frame: "DataFrame", added: Sequence[AddedColumn], snapshot: Snapshot | None
+) -> dict[str, str]:
     """The types of the columns that a table does not have yet and that its load adds to it."""
     there = set() if snapshot is None else {column.name for column in snapshot.columns}
     own = {RESCUED, *(column.name for column in added)} - there
-    return {} if snapshot is None else {field.name: field.dataType.simpleString() for field in frame.schema.fields if field.name in own}
+    return (
+        {}
+        if snapshot is None
+        else {
+            field.name: field.dataType.simpleString()
+            for field in frame.schema.fields
+            if field.name in own
+        }
+    )
 
 
 def literal_path(path: str) -> str:
@@ -161,14 +243,21 @@ def _parsed(landing: Landing) -> "Column":
 
 def _csv_options(landing: Landing) -> dict[str, str]:
     # RFC 4180, section 2.7: a quote inside quotes is doubled. `multiLine`: line breaks inside quotes stay as they are.
-    options = {"sep": landing.delimiter, "quote": landing.quote, "escape": landing.quote, "multiLine": "true"}
+    options = {
+        "sep": landing.delimiter,
+        "quote": landing.quote,
+        "escape": landing.quote,
+        "multiLine": "true",
+    }
     return options if landing.null_value is None else {**options, "nullValue": landing.null_value}
 
 
 def _texts(landing: Landing, types: Mapping[str, str]) -> "Column":
     """The values of these columns as texts; null for a line in which none can be misread."""
     if landing.records_are_csv:
-        texts = F.from_csv(F.col(RAW), _ddl_of_texts(field_names(landing.schema)), _csv_options(landing))
+        texts = F.from_csv(
+            F.col(RAW), _ddl_of_texts(field_names(landing.schema)), _csv_options(landing)
+        )
     else:
         texts = F.from_json(RAW, _ddl_of_texts(types), {"mode": "PERMISSIVE"})
     return F.when(is_suspect(F.col(RAW), F.col(IS_OBJECT), types, landing), texts)
@@ -177,7 +266,11 @@ def _texts(landing: Landing, types: Mapping[str, str]) -> "Column":
 def _filled(landing: Landing) -> "Column":
     """The fields as texts, each null that holds nothing; null for a line in which none does."""
     sign = f"\\Q{landing.delimiter}\\E"
-    texts = F.from_csv(F.col(RAW), _ddl_of_texts(field_names(landing.schema)), _csv_options(replace(landing, null_value="")))
+    texts = F.from_csv(
+        F.col(RAW),
+        _ddl_of_texts(field_names(landing.schema)),
+        _csv_options(replace(landing, null_value="")),
+    )
     return F.when(F.col(RAW).rlike(f"(?:^|{sign})(?:{sign}|$)"), texts)
 
 
@@ -195,11 +288,19 @@ def _value(name: str) -> "Column":
 
 def _field(name: str, landing: Landing, lines: "DataFrame") -> "Column":
     value = _value(name)
-    if not landing.records_are_csv and landing.null_value is not None and lines.select(value).schema[0].dataType.typeName() == "string":
+    if (
+        not landing.records_are_csv
+        and landing.null_value is not None
+        and lines.select(value).schema[0].dataType.typeName() == "string"
+    ):
         value = F.nullif(value, F.lit(landing.null_value))
-    if landing.keeps_empty_texts and dict(field_types(landing.schema))[name].strip().upper().startswith("STRING"):
+    if landing.keeps_empty_texts and dict(field_types(landing.schema))[
+        name
+    ].strip().upper().startswith("STRING"):
         # Spark reads a field that holds nothing as null, whatever `nullValue` is. Source: Spark's CSVOptions, asParserSettings
-        is_empty = F.col(_FILLED).isNotNull() & F.col(f"{_FILLED}.{statements.quote(name)}").isNull()
+        is_empty = (
+            F.col(_FILLED).isNotNull() & F.col(f"{_FILLED}.{statements.quote(name)}").isNull()
+        )
         value = F.when(is_empty, F.lit("")).otherwise(value)
     return value.alias(name)
 
@@ -213,7 +314,11 @@ def _why_not_a_row(landing: Landing, added: Sequence[AddedColumn]) -> "Column":
     why = why_unfit(why, landing, added)
     for name in landing.required:
         value = _value(name)
-        is_null_word = F.lit(False) if landing.null_value is None else value.cast("string") == F.lit(landing.null_value)
+        is_null_word = (
+            F.lit(False)
+            if landing.null_value is None
+            else value.cast("string") == F.lit(landing.null_value)
+        )
         why = why.when(value.isNull() | is_null_word, f"{_MISSING}{name} is missing")
     return why
 
@@ -242,6 +347,12 @@ def _rest(added: Sequence[AddedColumn]) -> "Column":
 
 def _members(text: "Column", is_wanted: "Callable[[Column], Column]") -> "Column":
     """Members of a JSON object as another, null left out. Values keep their types, unless an object inside has a key twice."""
-    typed = F.map_filter(F.from_json(text, "MAP<STRING, VARIANT>"), lambda name, value: is_wanted(name) & ~F.is_variant_null(value))
-    texts = F.map_filter(F.from_json(text, "MAP<STRING, STRING>"), lambda name, value: is_wanted(name) & value.isNotNull())
+    typed = F.map_filter(
+        F.from_json(text, "MAP<STRING, VARIANT>"),
+        lambda name, value: is_wanted(name) & ~F.is_variant_null(value),
+    )
+    texts = F.map_filter(
+        F.from_json(text, "MAP<STRING, STRING>"),
+        lambda name, value: is_wanted(name) & value.isNotNull(),
+    )
     return F.coalesce(F.to_json(typed), F.to_json(texts))

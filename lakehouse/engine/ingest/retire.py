@@ -31,7 +31,12 @@ from lakehouse.core.delta.paths import name_in_table
 from lakehouse.core.delta.table_facts import LogFile
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.batches import Batch, LandedFile, may_be_same
-from lakehouse.core.ingest.retirement import RetirementPlan, judge_files, plan_retirement, read_arrivals
+from lakehouse.core.ingest.retirement import (
+    RetirementPlan,
+    judge_files,
+    plan_retirement,
+    read_arrivals,
+)
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts, newest_first
@@ -45,7 +50,14 @@ _FOLDER = "landing-archive"
 # The content of one archive object is in memory twice while it is written and compared.
 _GROUP_BYTES = 64 * 1024 * 1024
 _ASKED_AT_ONCE = 16
-_SCHEMA = pa.schema({"name": pa.string(), "modified": pa.timestamp("ms", "UTC"), "digest": pa.string(), "content": pa.binary()})
+_SCHEMA = pa.schema(
+    {
+        "name": pa.string(),
+        "modified": pa.timestamp("ms", "UTC"),
+        "digest": pa.string(),
+        "content": pa.binary(),
+    }
+)
 
 
 class _Look(NamedTuple):
@@ -56,12 +68,16 @@ class _Look(NamedTuple):
     read_back: bool
 
 
-def plan_landed(lake: Lake, table: Table, batches: LandedBatches, facts: TableFacts | None) -> RetirementPlan:
+def plan_landed(
+    lake: Lake, table: Table, batches: LandedBatches, facts: TableFacts | None
+) -> RetirementPlan:
     """The files that would leave the landing area of a table now, by its ledger and its facts."""
     return _look(lake, table, *_landed(lake, table, batches), facts, reads_back=True).plan
 
 
-def retire(lake: Lake, table: Table, batches: LandedBatches, facts: TableFacts | None) -> tuple[RetirementPlan, int]:
+def retire(
+    lake: Lake, table: Table, batches: LandedBatches, facts: TableFacts | None
+) -> tuple[RetirementPlan, int]:
     """The plan of now, carried out under the caller's guard of the table; and how many of its files could not be deleted.
 
     Raises:
@@ -80,14 +96,20 @@ def retire(lake: Lake, table: Table, batches: LandedBatches, facts: TableFacts |
         if any(lake.has_moved_on(key, newest) for key, newest in look.logs.items()):
             look = _look(lake, table, known, lying, lake.facts(table.key), reads_back=reads_back)
             planned = {*look.plan.files}
-        going = _lying_as_loaded(lake, table.key, batch.prefix, [file for file in wanted if file in planned])
-        failed_count += len(lake.store.delete_each([f"{batch.prefix}{file.name}" for file in going]))
+        going = _lying_as_loaded(
+            lake, table.key, batch.prefix, [file for file in wanted if file in planned]
+        )
+        failed_count += len(
+            lake.store.delete_each([f"{batch.prefix}{file.name}" for file in going])
+        )
     if look.read_back:
         lake.store.put(marker, str(now_ms()).encode())
     return plan, failed_count
 
 
-def _landed(lake: Lake, table: Table, batches: LandedBatches) -> tuple[Sequence[Batch], Mapping[str, LandedFile]]:
+def _landed(
+    lake: Lake, table: Table, batches: LandedBatches
+) -> tuple[Sequence[Batch], Mapping[str, LandedFile]]:
     """The ledger's batches and the files of the landing area, by name. Behind a link they may be another table's, which must load them."""
     prefix = table.landing.prefix.rstrip("/")
     if Places(lake)(f"{lake.settings.spark_root}/{prefix}") != prefix:
@@ -99,7 +121,13 @@ def _landed(lake: Lake, table: Table, batches: LandedBatches) -> tuple[Sequence[
 
 
 def _look(
-    lake: Lake, table: Table, known: Sequence[Batch], lying: Mapping[str, LandedFile], facts: TableFacts | None, *, reads_back: bool
+    lake: Lake,
+    table: Table,
+    known: Sequence[Batch],
+    lying: Mapping[str, LandedFile],
+    facts: TableFacts | None,
+    *,
+    reads_back: bool,
 ) -> _Look:
     """The plan by the table's `facts` and its quarantine's log; with `reads_back` by all that the table's log holds, where it must."""
     quarantine = lake.facts(quarantine_key(table.key))
@@ -109,17 +137,31 @@ def _look(
         oldest = min((batch.number for batch, why in judged if not all(why.values())), default=None)
         arrivals = read_arrivals(facts, reversed(facts.history.commits), oldest=oldest or 0)
         first = arrivals.first_version
-        if oldest is not None and not arrivals.settles(oldest) and first is not None and lake.has_version(table.key, first - 1):
+        if (
+            oldest is not None
+            and not arrivals.settles(oldest)
+            and first is not None
+            and lake.has_version(table.key, first - 1)
+        ):
             read_back, arrivals = reads_back, replace(arrivals, is_partial=True)
             if reads_back:
-                arrivals = read_arrivals(facts, newest_first(lake.store, facts.history), oldest=oldest)
+                arrivals = read_arrivals(
+                    facts, newest_first(lake.store, facts.history), oldest=oldest
+                )
     quarantined = QuarantinedBatches(lake, table.key, quarantine)
-    plan = plan_retirement(judged, table.landing, arrivals, quarantined=quarantined, now_ms=now_ms())
-    logs = {table.key: facts and facts.newest, quarantine_key(table.key): quarantine and quarantine.newest}
+    plan = plan_retirement(
+        judged, table.landing, arrivals, quarantined=quarantined, now_ms=now_ms()
+    )
+    logs = {
+        table.key: facts and facts.newest,
+        quarantine_key(table.key): quarantine and quarantine.newest,
+    }
     return _Look(plan, logs, read_back)
 
 
-def _lying_as_loaded(lake: Lake, table_key: str, prefix: str, files: Sequence[LandedFile]) -> list[LandedFile]:
+def _lying_as_loaded(
+    lake: Lake, table_key: str, prefix: str, files: Sequence[LandedFile]
+) -> list[LandedFile]:
     """The files below `prefix` that lie there as they were loaded, each asked about now."""
     with ThreadPoolExecutor(max_workers=_ASKED_AT_ONCE) as pool:
         found = [*pool.map(lake.store.stat, [f"{prefix}{file.name}" for file in files])]
@@ -148,10 +190,17 @@ def _archived(lake: Lake, table_key: str, batch: Batch) -> Sequence[LandedFile]:
         read = [*zip(batch.files, lake.store.read_many(names), strict=True)]
     except FileNotFoundError:
         return []  # somebody takes them away just now; the next run sees what is left
-    same = [(file, data) for file, data in read if blake2b(data, digest_size=16).hexdigest() == file.digest]
+    same = [
+        (file, data)
+        for file, data in read
+        if blake2b(data, digest_size=16).hexdigest() == file.digest
+    ]
     if not same:
         return []
-    rows = [{"name": file.name, "modified": file.modified_ms, "digest": file.digest, "content": data} for file, data in same]
+    rows = [
+        {"name": file.name, "modified": file.modified_ms, "digest": file.digest, "content": data}
+        for file, data in same
+    ]
     table = pa.Table.from_pylist(rows, schema=_SCHEMA)
     told = "".join(f"{file.name}\0{file.modified_ms}\0{file.digest}\0" for file, _ in same)
     mark = blake2b(told.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
@@ -160,14 +209,19 @@ def _archived(lake: Lake, table_key: str, batch: Batch) -> Sequence[LandedFile]:
     pq.write_table(table, buffer, compression="zstd")
     lake.store.put_if_absent(name, buffer.getvalue())
     if not pq.read_table(BytesIO(lake.store.read(name))).equals(table):
-        raise Broken(f"landing of {table_key}: {name} does not hold what was archived; nothing is deleted: move it away, and try again")
+        raise Broken(
+            f"landing of {table_key}: {name} does not hold what was archived; nothing is deleted: move it away, and try again"
+        )
     return [file for file, _ in same]
 
 
 def _groups(batches: Sequence[Batch]) -> Iterator[Batch]:
     """The batches, those of many bytes in parts."""
     for batch in batches:
-        yield from (replace(batch, files=tuple(files)) for files in in_portions(batch.files, most_bytes=_GROUP_BYTES))
+        yield from (
+            replace(batch, files=tuple(files))
+            for files in in_portions(batch.files, most_bytes=_GROUP_BYTES)
+        )
 
 
 def _held(lake: Lake, table_key: str, facts: TableFacts | None) -> frozenset[str]:
@@ -176,7 +230,11 @@ def _held(lake: Lake, table_key: str, facts: TableFacts | None) -> frozenset[str
     for file in () if facts is None else facts.snapshot.files:
         name = name_in_table(file.path)
         if name is None:
-            raise Broken(f"landing of {table_key}: {file.path} of its quarantine is not in its folder; nothing is deleted")
-        rows = pq.read_table(BytesIO(lake.store.read(f"{quarantine_key(table_key)}/{name}")), columns=["source_file"])
+            raise Broken(
+                f"landing of {table_key}: {file.path} of its quarantine is not in its folder; nothing is deleted"
+            )
+        rows = pq.read_table(
+            BytesIO(lake.store.read(f"{quarantine_key(table_key)}/{name}")), columns=["source_file"]
+        )
         found |= set(rows.column("source_file").to_pylist())
     return frozenset(found)

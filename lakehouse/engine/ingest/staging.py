@@ -18,7 +18,14 @@ from lakehouse.core.declaration.column_names import field_types
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, FileRead, LandedFile
-from lakehouse.core.ingest.inferred import GIVES_NO_SCHEMA, FirstFile, has_record, infer_columns, landing_to_infer, pinned_landing
+from lakehouse.core.ingest.inferred import (
+    GIVES_NO_SCHEMA,
+    FirstFile,
+    has_record,
+    infer_columns,
+    landing_to_infer,
+    pinned_landing,
+)
 from lakehouse.core.ingest.ledger_segments import unpacked_name
 from lakehouse.core.ingest.records import GZIP, MIB, Record, Unreadable, read_records
 from lakehouse.core.ingest.undeclared import AddedColumn, NewColumns
@@ -28,11 +35,16 @@ from lakehouse.engine.store import Store
 from lakehouse.engine.store.portions import in_portions
 
 # The columns of `_SCHEMA`, as Spark reads them.
-STAGED_SCHEMA = (
-    "source_file STRING, line BIGINT, landed_at TIMESTAMP, raw STRING, problem STRING, is_object BOOLEAN, undeclared STRING, digest STRING"
+STAGED_SCHEMA = "source_file STRING, line BIGINT, landed_at TIMESTAMP, raw STRING, problem STRING, is_object BOOLEAN, undeclared STRING, digest STRING"
+_TYPES = {
+    "STRING": pa.string(),
+    "BIGINT": pa.int64(),
+    "TIMESTAMP": pa.timestamp("us", "UTC"),
+    "BOOLEAN": pa.bool_(),
+}
+_SCHEMA = pa.schema(
+    [(name, _TYPES[kind]) for name, kind in map(str.split, STAGED_SCHEMA.split(", "))]
 )
-_TYPES = {"STRING": pa.string(), "BIGINT": pa.int64(), "TIMESTAMP": pa.timestamp("us", "UTC"), "BOOLEAN": pa.bool_()}
-_SCHEMA = pa.schema([(name, _TYPES[kind]) for name, kind in map(str.split, STAGED_SCHEMA.split(", "))])
 _FOLDER = "_lakehouse/staged"
 # A part is held in memory while it is filled, and read by one task of Spark's.
 _PART_BYTES, _PART_RECORDS = 16 * MIB, 500_000
@@ -57,7 +69,13 @@ class Staged:
 
 
 def stage(
-    store: Store, table_key: str, batch: Batch, landing: Landing, *, loaded_as: type_of_loaded_as = None, known: Sequence[AddedColumn] = ()
+    store: Store,
+    table_key: str,
+    batch: Batch,
+    landing: Landing,
+    *,
+    loaded_as: type_of_loaded_as = None,
+    known: Sequence[AddedColumn] = (),
 ) -> Staged:
     """Reads the files of a batch, and puts their records into storage; of a file that was `loaded_as` some path the digest is all.
 
@@ -70,9 +88,13 @@ def stage(
     inferred = _inferred(first, landing, batch.prefix) if first else ()
     landing = pinned_landing(landing, inferred)
     shape = _shape(landing)
-    parts = _Parts(store, _folder(table_key, batch.number, shape), NewColumns(landing=landing, known=known))
+    parts = _Parts(
+        store, _folder(table_key, batch.number, shape), NewColumns(landing=landing, known=known)
+    )
     read, gone, packed = dict[str, FileRead](), set[str](), dict[tuple[int, str], tuple[str, str]]()
-    for file, data in first if landing.schema is None else chain(first, chain.from_iterable(groups)):
+    for file, data in (
+        first if landing.schema is None else chain(first, chain.from_iterable(groups))
+    ):
         if parts.size_bytes > _UNPACKED_TIMES * landing.max_batch_bytes:
             break
         if data is None:
@@ -80,13 +102,29 @@ def stage(
             continue
         digest, path = blake2b(data, digest_size=16).hexdigest(), f"{batch.prefix}{file.name}"
         mark = file.modified_ms, unpacked_name(path)
-        before = None if loaded_as is None else loaded_as(file, digest) or _packed_as(store, packed.get(mark), path, data, landing)
+        before = (
+            None
+            if loaded_as is None
+            else loaded_as(file, digest) or _packed_as(store, packed.get(mark), path, data, landing)
+        )
         found = FileRead(size_bytes=len(data), digest=digest, loaded_as=before)
-        read[file.name] = found if found.loaded_as else _staged(parts, file, data, found, landing, batch.prefix)
+        read[file.name] = (
+            found if found.loaded_as else _staged(parts, file, data, found, landing, batch.prefix)
+        )
         if before != path:  # else it was written over a loaded one, and is not loaded itself
             packed[mark] = path, before or path
-    batch = replace(batch, part_count=parts.close(), record_count=sum(each.record_count for each in read.values()), shape=shape)
-    return Staged(batch=batch, files=read, gone=frozenset(gone), columns=(*inferred, *parts.new.columns(now_ms())))
+    batch = replace(
+        batch,
+        part_count=parts.close(),
+        record_count=sum(each.record_count for each in read.values()),
+        shape=shape,
+    )
+    return Staged(
+        batch=batch,
+        files=read,
+        gone=frozenset(gone),
+        columns=(*inferred, *parts.new.columns(now_ms())),
+    )
 
 
 def staged_again(store: Store, table_key: str, batch: Batch, landing: Landing) -> Batch:
@@ -98,7 +136,11 @@ def staged_again(store: Store, table_key: str, batch: Batch, landing: Landing) -
     is_whole = batch.part_count is not None and all(map(store.stat, part_names(table_key, batch)))
     if is_whole and batch.shape in ("", _shape(landing)):
         return batch
-    _check_unchanged(table_key, batch, stage(store, table_key, batch, landing, loaded_as=lambda file, _: file.name).files)
+    _check_unchanged(
+        table_key,
+        batch,
+        stage(store, table_key, batch, landing, loaded_as=lambda file, _: file.name).files,
+    )
     staged = stage(store, table_key, batch, landing)
     try:
         _check_unchanged(table_key, batch, staged.files)
@@ -131,7 +173,11 @@ def _folder(table_key: str, number: int, shape: str) -> str:
 
 def _shape(landing: Landing) -> str:
     """A digest of all that decides how a record is staged."""
-    csv = (landing.delimiter, landing.quote, landing.header, landing.encoding, landing.null_value) if landing.records_are_csv else ()
+    csv = (
+        (landing.delimiter, landing.quote, landing.header, landing.encoding, landing.null_value)
+        if landing.records_are_csv
+        else ()
+    )
     told = (field_types(landing.schema), landing.format, csv, landing.new_columns, landing.changes)
     return blake2b(repr(told).encode(), digest_size=8).hexdigest()
 
@@ -157,11 +203,17 @@ def _check_unchanged(table_key: str, batch: Batch, found: Mapping[str, FileRead]
             )
 
 
-def _staged(parts: "_Parts", file: LandedFile, data: bytes, found: FileRead, landing: Landing, prefix: str) -> FileRead:
+def _staged(
+    parts: "_Parts", file: LandedFile, data: bytes, found: FileRead, landing: Landing, prefix: str
+) -> FileRead:
     path, count = f"{prefix}{file.name}", 0
     try:
         if landing.schema is None:
-            problem = GIVES_NO_SCHEMA if has_record(_records(file.name, data, landing_to_infer(landing)), landing) else None
+            problem = (
+                GIVES_NO_SCHEMA
+                if has_record(_records(file.name, data, landing_to_infer(landing)), landing)
+                else None
+            )
             return replace(found, problem=problem)
         for record in _records(file.name, data, landing):
             parts.add(path, file.modified_ms, record, found.digest)
@@ -171,39 +223,62 @@ def _staged(parts: "_Parts", file: LandedFile, data: bytes, found: FileRead, lan
     return replace(found, record_count=count)
 
 
-def _packed_as(store: Store, twin: tuple[str, str] | None, path: str, data: bytes, landing: Landing) -> str | None:
+def _packed_as(
+    store: Store, twin: tuple[str, str] | None, path: str, data: bytes, landing: Landing
+) -> str | None:
     """The path as which a file of the same time, and unpacked of the same name, is loaded, if it has the same records."""
     if twin is None or (then := _read(store, twin[0])) is None:
         return None
     pairs = zip_longest(_records(path, data, landing), _records(twin[0], then, landing))
     try:
-        return twin[1] if all(here and there and here.content == there.content for here, there in pairs) else None
+        return (
+            twin[1]
+            if all(here and there and here.content == there.content for here, there in pairs)
+            else None
+        )
     except Unreadable:
         return None
 
 
-def _inferred(group: Sequence[tuple[LandedFile, bytes | None]], landing: Landing, prefix: str) -> tuple[AddedColumn, ...]:
+def _inferred(
+    group: Sequence[tuple[LandedFile, bytes | None]], landing: Landing, prefix: str
+) -> tuple[AddedColumn, ...]:
     plain, tells_types = landing_to_infer(landing), landing.format in ("parquet", "avro")
 
     def first_file(name: str, data: bytes) -> FirstFile:
         types = own_types(data, landing.format) if tells_types else None
         return FirstFile(path=f"{prefix}{name}", records=_records(name, data, plain), types=types)
 
-    return infer_columns((first_file(file.name, data) for file, data in group if data is not None), landing, now_ms())
+    return infer_columns(
+        (first_file(file.name, data) for file, data in group if data is not None), landing, now_ms()
+    )
 
 
 def _records(name: str, data: bytes, landing: Landing) -> Iterator[Record]:
     limit = _UNPACKED_TIMES * landing.max_file_bytes
     if landing.format in ("json", "csv"):
-        return read_records(data, landing, compression=_COMPRESSIONS.get(name.rpartition(".")[2]), max_content_bytes=limit)
+        return read_records(
+            data,
+            landing,
+            compression=_COMPRESSIONS.get(name.rpartition(".")[2]),
+            max_content_bytes=limit,
+        )
     return read_rows(data, landing, max_content_bytes=limit)
 
 
 def _contents(store: Store, batch: Batch) -> Iterator[list[tuple[LandedFile, bytes | None]]]:
     """The files' contents in order, each list a bounded number of bytes; `None` for a file that is gone."""
-    for group in in_portions(batch.files, most_bytes=_READ_AT_ONCE_BYTES, most_files=_READ_AT_ONCE_FILES):
+    for group in in_portions(
+        batch.files, most_bytes=_READ_AT_ONCE_BYTES, most_files=_READ_AT_ONCE_FILES
+    ):
         try:
-            yield [*zip(group, [*store.read_many([f"{batch.prefix}{file.name}" for file in group])], strict=True)]
+            yield [
+                *zip(
+                    group,
+                    [*store.read_many([f"{batch.prefix}{file.name}" for file in group])],
+                    strict=True,
+                )
+            ]
         except FileNotFoundError:
             yield [(file, _read(store, f"{batch.prefix}{file.name}")) for file in group]
 
@@ -229,8 +304,22 @@ class _Parts:
         try:
             text, problem = record.content.decode(), record.problem
         except UnicodeDecodeError:
-            text, problem = record.content.decode("utf-8", "backslashreplace"), record.problem or "not UTF-8"
-        self._rows.append((path, record.line, modified_ms * 1_000, text, problem, record.is_object, record.undeclared, digest))
+            text, problem = (
+                record.content.decode("utf-8", "backslashreplace"),
+                record.problem or "not UTF-8",
+            )
+        self._rows.append(
+            (
+                path,
+                record.line,
+                modified_ms * 1_000,
+                text,
+                problem,
+                record.is_object,
+                record.undeclared,
+                digest,
+            )
+        )
         if record.undeclared is not None:
             self.new.see(record.undeclared, path)
         self._waiting_bytes += len(record.content) + len(record.undeclared or "")

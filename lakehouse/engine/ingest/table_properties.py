@@ -19,14 +19,22 @@ from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.strategies import AutoCompaction
 from lakehouse.core.declaration.strategy_properties import CLUSTERING_MARK, PropertyChanges
 from lakehouse.core.declaration.table import History, Merge, Overwrite, Table
-from lakehouse.core.declaration.vacuum_policy import DEFAULT_LOG_DAYS, DEFAULT_LOG_RETENTION, LOG_RETENTION
+from lakehouse.core.declaration.vacuum_policy import (
+    DEFAULT_LOG_DAYS,
+    DEFAULT_LOG_RETENTION,
+    LOG_RETENTION,
+)
 from lakehouse.core.delta.retention import span_ms_of
 from lakehouse.core.errors import Refused
 from lakehouse.core.scheduling.strategy_selection import StrategyChoice, strategy_of
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
-from lakehouse.engine.spark.session_settings import AUTO_COMPACT_MIN_FILES, AUTO_COMPACT_SMALLER_THAN, AUTO_COMPACT_UP_TO
+from lakehouse.engine.spark.session_settings import (
+    AUTO_COMPACT_MIN_FILES,
+    AUTO_COMPACT_SMALLER_THAN,
+    AUTO_COMPACT_UP_TO,
+)
 from lakehouse.engine.spark.sessions import first_line
 
 if TYPE_CHECKING:
@@ -39,10 +47,14 @@ CHANGE_KEYS = "lakehouse.changeKeys"
 
 def strategy_in_force(table: Table, facts: TableFacts | None) -> StrategyChoice:
     """The table's strategy, never `Chosen`, and why; without `facts` there is no table yet."""
-    return strategy_of(policy_for(table.layer, table.compaction), facts and facts.snapshot, facts and facts.history)
+    return strategy_of(
+        policy_for(table.layer, table.compaction), facts and facts.snapshot, facts and facts.history
+    )
 
 
-def apply_strategy(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | None) -> TableFacts | None:
+def apply_strategy(
+    lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | None
+) -> TableFacts | None:
     """The table's facts once it has what its declaration and its strategy need; the caller holds the table's guard.
 
     Raises:
@@ -55,14 +67,23 @@ def apply_strategy(lake: Lake, spark: "SparkSession", table: Table, facts: Table
         for statement in sent:
             spark.sql(statement)
     except AnalysisException as error:
-        raise Refused(f"{table.key}: Delta refuses what its declaration asks for: {first_line(error)}") from error
+        raise Refused(
+            f"{table.key}: Delta refuses what its declaration asks for: {first_line(error)}"
+        ) from error
     return lake.facts(table.key) if sent else facts
 
 
 def strategy_changes(table: Table, facts: TableFacts) -> PropertyChanges:
     """The properties that the strategy in force would still change; the declaration's own properties go before it."""
-    is_automatic, declared = policy_for(table.layer, table.compaction).mode == "automatic", declared_properties(table)
-    desired = strategy_properties.desired_properties(strategy_in_force(table, facts).strategy) if is_automatic else {}
+    is_automatic, declared = (
+        policy_for(table.layer, table.compaction).mode == "automatic",
+        declared_properties(table),
+    )
+    desired = (
+        strategy_properties.desired_properties(strategy_in_force(table, facts).strategy)
+        if is_automatic
+        else {}
+    )
     undeclared = {name: value for name, value in desired.items() if name not in declared}
     return strategy_properties.property_changes(facts.snapshot.properties, undeclared)
 
@@ -88,33 +109,55 @@ def strategy_confs(table: Table, facts: TableFacts | None) -> dict[str, str]:
 def declared_properties(table: Table) -> dict[str, str]:
     """The properties that a table has by its declaration; its changes can be read downstream unless each run replaces all of it."""
     base = {} if isinstance(table.write, Overwrite) else {"delta.enableChangeDataFeed": "true"}
-    if table.source is not None and table.source.changes is not None and isinstance(table.write, Merge | History):
+    if (
+        table.source is not None
+        and table.source.changes is not None
+        and isinstance(table.write, Merge | History)
+    ):
         base[CHANGE_KEYS] = json.dumps(sorted(table.write.keys))
     if table.source is not None and table.source.after_load != "keep":
         # A file goes only while the log tells all that happened since its batch, which takes as long as it stays, and some days.
-        base[LOG_RETENTION] = f"interval {max(ceil(table.source.keep_days) + _SPARE_DAYS, DEFAULT_LOG_DAYS)} days"
-    return {**base, **table.vacuum.properties_beside({**base, **table.properties}), **table.properties}
+        base[LOG_RETENTION] = (
+            f"interval {max(ceil(table.source.keep_days) + _SPARE_DAYS, DEFAULT_LOG_DAYS)} days"
+        )
+    return {
+        **base,
+        **table.vacuum.properties_beside({**base, **table.properties}),
+        **table.properties,
+    }
 
 
 def _statements(table: Table, facts: TableFacts) -> Iterator[str]:
     snapshot, declared = facts.snapshot, declared_properties(table)
-    if (was := snapshot.properties.get(CHANGE_KEYS)) is not None and was != (now := declared.get(CHANGE_KEYS, was)):
+    if (was := snapshot.properties.get(CHANGE_KEYS)) is not None and was != (
+        now := declared.get(CHANGE_KEYS, was)
+    ):
         raise Refused(
             f"write of {table.key}: it is declared with the keys {now}, and its rows were merged by {was}: some would be there twice; "
             f"accepted: the keys of before, or {table.way_anew}"
         )
     changes = strategy_changes(table, facts)
-    clustering = strategy_properties.clustering_change(snapshot, policy_for(table.layer, table.compaction).data_layout)
-    wanted = {**declared, **changes.set, **({} if clustering.mark is None else {CLUSTERING_MARK: clustering.mark})}
+    clustering = strategy_properties.clustering_change(
+        snapshot, policy_for(table.layer, table.compaction).data_layout
+    )
+    wanted = {
+        **declared,
+        **changes.set,
+        **({} if clustering.mark is None else {CLUSTERING_MARK: clustering.mark}),
+    }
     there = snapshot.properties
-    if LOG_RETENTION not in table.properties and _is_longer(there.get(LOG_RETENTION), wanted.get(LOG_RETENTION)):
+    if LOG_RETENTION not in table.properties and _is_longer(
+        there.get(LOG_RETENTION), wanted.get(LOG_RETENTION)
+    ):
         del wanted[LOG_RETENTION]
     if missing := {name: value for name, value in wanted.items() if there.get(name) != value}:
         yield statements.set_properties(snapshot.uri, missing)
     if clustering.columns is not None:
         yield statements.cluster_by(snapshot.uri, clustering.columns)
     gone = {*changes.unset, *([CLUSTERING_MARK] if clustering.mark is None else [])}
-    if unset := sorted(name for name in gone if name in snapshot.properties and name not in declared):
+    if unset := sorted(
+        name for name in gone if name in snapshot.properties and name not in declared
+    ):
         yield statements.unset_properties(snapshot.uri, unset)
 
 

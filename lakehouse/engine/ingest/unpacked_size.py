@@ -27,7 +27,15 @@ _SYNC_BYTES = 16
 _ROWS_AT_ONCE = 5_000
 _PART_BYTES = 64 * 1024 * 1024
 # Bytes of a value in memory; of BYTE_ARRAY the offset alone.
-_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 8, "BYTE_ARRAY": 4}
+_WIDTHS = {
+    "BOOLEAN": 1,
+    "INT32": 4,
+    "FLOAT": 4,
+    "INT64": 8,
+    "DOUBLE": 8,
+    "INT96": 8,
+    "BYTE_ARRAY": 4,
+}
 # Source: Arrow, parquet/arrow/schema_internal.cc: only texts and binary values are read as dictionaries.
 _READ_AS_DICTIONARY = {"NONE", "STRING", "ENUM"}
 # Only these encodings have values that take more bytes than their chunk has for them. Source: Parquet, Encodings.md
@@ -47,12 +55,16 @@ def plan_parquet(file: pq.ParquetFile, limit: int) -> tuple[list[str], int]:
     for place in range(metadata.num_columns):
         column, chunks = file.schema.column(place), [group.column(place) for group in groups]
         width = _WIDTHS.get(column.physical_type) or column.length or 0
-        content_bytes += sum(max(chunk.total_uncompressed_size, chunk.num_values * width) for chunk in chunks)
+        content_bytes += sum(
+            max(chunk.total_uncompressed_size, chunk.num_values * width) for chunk in chunks
+        )
         encodings = {encoding for chunk in chunks for encoding in chunk.encodings}
         is_repeated = not _DICTIONARY.isdisjoint(encodings)
         if column.physical_type != "BYTE_ARRAY" or column.logical_type.type == "DECIMAL":
             row_bytes += width
-        elif _PREFIXES in encodings or (is_repeated and column.logical_type.type not in _READ_AS_DICTIONARY):
+        elif _PREFIXES in encodings or (
+            is_repeated and column.logical_type.type not in _READ_AS_DICTIONARY
+        ):
             row_bytes += max((chunk.total_uncompressed_size for chunk in chunks), default=0)
         elif is_repeated:
             dictionaries.append(column.path)
@@ -101,10 +113,14 @@ def _array_bytes(array: Any) -> int:
     kind = array.type
     if pa.types.is_dictionary(kind):
         lengths: Any = pc.call_function("binary_length", [array.dictionary])
-        return array.indices.nbytes + (pc.call_function("sum", [lengths.take(array.indices)]).as_py() or 0)
+        return array.indices.nbytes + (
+            pc.call_function("sum", [lengths.take(array.indices)]).as_py() or 0
+        )
     if pa.types.is_map(kind):
         begin, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
-        return len(array) + sum(_array_bytes(each.slice(begin, end - begin)) for each in (array.keys, array.items))
+        return len(array) + sum(
+            _array_bytes(each.slice(begin, end - begin)) for each in (array.keys, array.items)
+        )
     if pa.types.is_struct(kind):
         return max(len(array), sum(map(_array_bytes, array.flatten())))
     if pa.types.is_nested(kind):  # a list of some kind
@@ -119,9 +135,13 @@ def _block_bytes(codec: str, packed: bytes, limit: int) -> int:
     if codec == "snappy":
         import cramjam
 
-        return cramjam.snappy.decompress_raw_len(packed)  # as the block itself tells; the reader makes room for so much
+        return cramjam.snappy.decompress_raw_len(
+            packed
+        )  # as the block itself tells; the reader makes room for so much
     if codec not in _CODECS:
-        raise Unreadable(f"its codec is {codec!r}; accepted: null, snappy, {', '.join(_CODECS)}; land it again in one of them")
+        raise Unreadable(
+            f"its codec is {codec!r}; accepted: null, snappy, {', '.join(_CODECS)}; land it again in one of them"
+        )
     size = 0
     for chunk in _CODECS[codec](packed):
         size += len(chunk)
@@ -143,7 +163,11 @@ def _chunks(open_file: Callable[[BytesIO], IO[bytes]], packed: bytes) -> Iterato
             yield chunk
 
 
-_CODECS = {"deflate": _deflate, "bzip2": partial(_chunks, bz2.BZ2File), "xz": partial(_chunks, lzma.LZMAFile)}
+_CODECS = {
+    "deflate": _deflate,
+    "bzip2": partial(_chunks, bz2.BZ2File),
+    "xz": partial(_chunks, lzma.LZMAFile),
+}
 
 
 def _takes_no_bytes(kind: Any, named: dict[str, bool]) -> bool:
@@ -157,7 +181,9 @@ def _takes_no_bytes(kind: Any, named: dict[str, bool]) -> bool:
             return False
         case {"type": "array", "items": items}:
             if _takes_no_bytes(items, named):
-                raise Unreadable("its schema has an array whose items take no bytes; land it with items that hold something")
+                raise Unreadable(
+                    "its schema has an array whose items take no bytes; land it with items that hold something"
+                )
             return False
         case {"type": "map", "values": values}:
             _takes_no_bytes(values, named)

@@ -26,7 +26,15 @@ from lakehouse.core.delta.commits import INPUTS, Commit
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest import increments
-from lakehouse.core.ingest.increments import CONSUME, KEYS, READ_MS, NothingNew, ReadAll, ReadChanges, type_of_increment
+from lakehouse.core.ingest.increments import (
+    CONSUME,
+    KEYS,
+    READ_MS,
+    NothingNew,
+    ReadAll,
+    ReadChanges,
+    type_of_increment,
+)
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.engine.delta_log import TableFacts, history_since, newest_first
@@ -36,7 +44,13 @@ from lakehouse.engine.ingest.table_properties import apply_strategy, strategy_co
 from lakehouse.engine.ingest.work_size import confs_to_derive, merges_few
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.frames import table_at
-from lakehouse.engine.spark.session_settings import HASH_MAPS, OLD_VERSIONS_REFUSED, READ_WHOLE, USER_METADATA, session_confs
+from lakehouse.engine.spark.session_settings import (
+    HASH_MAPS,
+    OLD_VERSIONS_REFUSED,
+    READ_WHOLE,
+    USER_METADATA,
+    session_confs,
+)
 from lakehouse.engine.spark.sessions import causes_of, translated
 from lakehouse.engine.table_lock import hold, retry_conflicts
 
@@ -50,7 +64,12 @@ _CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
 def write_table(
-    lake: Lake, spark: "SparkSession", table: Table, *, tell: Callable[[str], None] = lambda _: None, handed_batch: int | None = None
+    lake: Lake,
+    spark: "SparkSession",
+    table: Table,
+    *,
+    tell: Callable[[str], None] = lambda _: None,
+    handed_batch: int | None = None,
 ) -> WriteOutcome:
     """The outcome of one run of the table's write, also where it did nothing; `tell` gets a sentence after each batch of a load.
 
@@ -61,13 +80,25 @@ def write_table(
         Broken: the rows to read are gone or changed, and reading the others again would double some; or its batches are unknown.
     """
     if isinstance(table.write, Adopted):
-        raise Refused(f"write of {table.key}: others write it, at {table.write.uri}; accepted: to compact it, or to vacuum it")
+        raise Refused(
+            f"write of {table.key}: others write it, at {table.write.uri}; accepted: to compact it, or to vacuum it"
+        )
     started = time.monotonic()
-    landed = LandingLoad(lake, spark, table, tell, handed_batch=handed_batch) if table.source else None
+    landed = (
+        LandingLoad(lake, spark, table, tell, handed_batch=handed_batch) if table.source else None
+    )
 
     def attempt() -> WriteOutcome:
         facts = lake.facts(table.key)
-        with session_confs(spark, {OLD_VERSIONS_REFUSED: "false", HASH_MAPS: "true", **READ_WHOLE, **strategy_confs(table, facts)}):
+        with session_confs(
+            spark,
+            {
+                OLD_VERSIONS_REFUSED: "false",
+                HASH_MAPS: "true",
+                **READ_WHOLE,
+                **strategy_confs(table, facts),
+            },
+        ):
             target = apply_strategy(lake, spark, table, facts)
             return _derive(lake, spark, table, target) if landed is None else landed.run(target)
 
@@ -81,17 +112,29 @@ def consume_app_id(read: Snapshot) -> str:
     return f"{CONSUME}{read.table}/{read.table_id}"
 
 
-def _derive(lake: Lake, spark: "SparkSession", table: Table, target: TableFacts | None) -> WriteOutcome:
+def _derive(
+    lake: Lake, spark: "SparkSession", table: Table, target: TableFacts | None
+) -> WriteOutcome:
     inputs = dict[str, TableFacts]()
     for source in table.inputs:
         if (facts := lake.facts(source.key)) is None:
-            raise Refused(f"write of {table.key}: its input {source.key} has no table yet; accepted: materialize {source.key} first")
+            raise Refused(
+                f"write of {table.key}: its input {source.key} has no table yet; accepted: materialize {source.key} first"
+            )
         inputs[source.key] = facts
-    assert not isinstance(table.write, Adopted | History)  # write_table has refused the one, the declaration the other
+    assert not isinstance(
+        table.write, Adopted | History
+    )  # write_table has refused the one, the declaration the other
     derivation = _Derivation(lake=lake, spark=spark, table=table, inputs=inputs, target=target)
-    explanation = derivation.overwrite() if isinstance(table.write, Overwrite) else derivation.follow(table.write)
+    explanation = (
+        derivation.overwrite()
+        if isinstance(table.write, Overwrite)
+        else derivation.follow(table.write)
+    )
     after = target if explanation.reason is Reason.INPUTS_UNCHANGED else lake.facts(table.key)
-    return commit_rows.outcome_of(lake, spark, table, before=target, after=after, explanation=explanation)
+    return commit_rows.outcome_of(
+        lake, spark, table, before=target, after=after, explanation=explanation
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,9 +156,13 @@ class _Derivation:
         try:
             self._write(write, driver, increment)
         except Exception as error:
-            if not isinstance(increment, ReadChanges) or not _changes_are_gone(error, driver.snapshot):
+            if not isinstance(increment, ReadChanges) or not _changes_are_gone(
+                error, driver.snapshot
+            ):
                 raise
-            lost = Reason.INPUT_HISTORY_LOST.explain(table=driver.snapshot.table, consumed=increment.first - 1, version=increment.upto)
+            lost = Reason.INPUT_HISTORY_LOST.explain(
+                table=driver.snapshot.table, consumed=increment.first - 1, version=increment.upto
+            )
             increment = ReadAll(upto=increment.upto, explanation=lost)
             self._write(write, driver, increment)
         return increment.explanation
@@ -124,22 +171,42 @@ class _Derivation:
         """Writes all anew, if an input has changed a row."""
         consumed = increments.consumed_by_overwrite(_commits_of(self.lake, self.target))
         found = [_increment_of(self.lake, consumed, facts) for facts in self.inputs.values()]
-        news = [increment.explanation for increment in found if not isinstance(increment, NothingNew)]
+        news = [
+            increment.explanation for increment in found if not isinstance(increment, NothingNew)
+        ]
         if removed := sorted({key for key, _ in consumed} - self.inputs.keys()):
             news.append(Reason.INPUT_REMOVED.explain(tables=", ".join(removed)))
         if not news:
-            versions = ", ".join(f"{key} {consumed[key, facts.snapshot.table_id][0]}" for key, facts in self.inputs.items())
+            versions = ", ".join(
+                f"{key} {consumed[key, facts.snapshot.table_id][0]}"
+                for key, facts in self.inputs.items()
+            )
             return Reason.INPUTS_UNCHANGED.explain(versions=versions)
         rows = self._transformed(None)
         read = {
-            key: [facts.snapshot.table_id, version := facts.snapshot.version, increments.committed_ms(facts.history, version)]
+            key: [
+                facts.snapshot.table_id,
+                version := facts.snapshot.version,
+                increments.committed_ms(facts.history, version),
+            ]
             for key, facts in self.inputs.items()
         }
-        with session_confs(self.spark, confs_to_derive(self.lake.store, self.table, self.inputs, self.target, None)):
-            commit_rows.write_rows(self.lake, self.table, rows, user_metadata=json.dumps({INPUTS: read}, separators=(",", ":")))
-        return replace(news[0], more="".join(f"; {explanation.sentence}" for explanation in news[1:]))
+        with session_confs(
+            self.spark, confs_to_derive(self.lake.store, self.table, self.inputs, self.target, None)
+        ):
+            commit_rows.write_rows(
+                self.lake,
+                self.table,
+                rows,
+                user_metadata=json.dumps({INPUTS: read}, separators=(",", ":")),
+            )
+        return replace(
+            news[0], more="".join(f"; {explanation.sentence}" for explanation in news[1:])
+        )
 
-    def _write(self, write: Append | Merge, driver: TableFacts, increment: ReadAll | ReadChanges) -> None:
+    def _write(
+        self, write: Append | Merge, driver: TableFacts, increment: ReadAll | ReadChanges
+    ) -> None:
         lake, table, target = self.lake, self.table, self.target
         if isinstance(write, Append) and isinstance(increment, ReadAll) and target is not None:
             raise Broken(
@@ -149,16 +216,30 @@ class _Derivation:
         named = (*write.keys, *write.order_by) if isinstance(write, Merge) else write.partition_by
         if missing := [name for name in named if name not in rows.columns]:
             found = ", ".join(rows.columns)
-            raise Refused(f"write of {table.key}: its transform gives no column {missing[0]}, which its write= names; it gives {found}")
-        transaction = commit_rows.Transaction(app_id=consume_app_id(driver.snapshot), version=increment.upto)
+            raise Refused(
+                f"write of {table.key}: its transform gives no column {missing[0]}, which its write= names; it gives {found}"
+            )
+        transaction = commit_rows.Transaction(
+            app_id=consume_app_id(driver.snapshot), version=increment.upto
+        )
         read_ms = increments.committed_ms(driver.history, increment.upto)
-        told = json.dumps({READ_MS: {transaction.app_id: read_ms}, KEYS: increments.merge_keys(table)})
-        with session_confs(self.spark, {**confs_to_derive(lake.store, table, self.inputs, target, increment), USER_METADATA: told}):
+        told = json.dumps(
+            {READ_MS: {transaction.app_id: read_ms}, KEYS: increments.merge_keys(table)}
+        )
+        with session_confs(
+            self.spark,
+            {
+                **confs_to_derive(lake.store, table, self.inputs, target, increment),
+                USER_METADATA: told,
+            },
+        ):
             if isinstance(write, Merge):
                 rows = commit_rows.newest_per_key(rows, write)
             if isinstance(write, Merge) and target is not None:
                 are_few = merges_few(lake.store, driver, target, increment)
-                commit_rows.merge_rows(self.spark, rows, target.snapshot, write, transaction, are_few=are_few)
+                commit_rows.merge_rows(
+                    self.spark, rows, target.snapshot, write, transaction, are_few=are_few
+                )
             else:
                 commit_rows.write_rows(lake, table, rows, transaction)
 
@@ -169,12 +250,18 @@ class _Derivation:
             key = self.table.inputs[0].key
             frames[key] = _changes(self.spark, self.inputs[key].snapshot.uri, increment)
         assert self.table.transform is not None
-        rows = self.table.transform(**{source.name: frames[source.key] for source in self.table.inputs})
-        commit_rows.check_shape(rows, self.table, None if self.target is None else self.target.snapshot)
+        rows = self.table.transform(
+            **{source.name: frames[source.key] for source in self.table.inputs}
+        )
+        commit_rows.check_shape(
+            rows, self.table, None if self.target is None else self.target.snapshot
+        )
         return rows
 
 
-def next_increment(lake: Lake, table: Table, driver: TableFacts, target: TableFacts | None) -> type_of_increment:
+def next_increment(
+    lake: Lake, table: Table, driver: TableFacts, target: TableFacts | None
+) -> type_of_increment:
     """The increment that an `Append` or `Merge`, there as `target`, reads of its first input now; the logs tell, however far back that was.
 
     Raises:
@@ -185,9 +272,16 @@ def next_increment(lake: Lake, table: Table, driver: TableFacts, target: TableFa
     app_id, version = consume_app_id(driver.snapshot), driver.snapshot.version
     known = {} if target is None else target.snapshot.transactions
     consumed = known.get(app_id)
-    commits = driver.history if consumed is None else history_since(lake.store, driver.history, consumed - 1)
+    commits = (
+        driver.history
+        if consumed is None
+        else history_since(lake.store, driver.history, consumed - 1)
+    )
     if consumed is not None and (
-        consumed > version or increments.is_another(commits, consumed, increments.read_ms_of(_commits_of(lake, target), app_id, consumed))
+        consumed > version
+        or increments.is_another(
+            commits, consumed, increments.read_ms_of(_commits_of(lake, target), app_id, consumed)
+        )
     ):
         raise Broken(
             f"write of {table.key}: version {consumed} of {driver.snapshot.table}, which it has consumed, is not there any more, and the "
@@ -212,24 +306,42 @@ def _commits_of(lake: Lake, target: TableFacts | None) -> Iterable[Commit]:
     return () if target is None else newest_first(lake.store, target.history)
 
 
-def _increment_of(lake: Lake, consumed: Mapping[tuple[str, str], tuple[int, int | None]], facts: TableFacts) -> type_of_increment:
+def _increment_of(
+    lake: Lake, consumed: Mapping[tuple[str, str], tuple[int, int | None]], facts: TableFacts
+) -> type_of_increment:
     snapshot = facts.snapshot
     version, read_ms = consumed.get((snapshot.table, snapshot.table_id), (None, None))
-    history = facts.history if version is None else history_since(lake.store, facts.history, version - 1)
+    history = (
+        facts.history if version is None else history_since(lake.store, facts.history, version - 1)
+    )
     if version is not None and increments.is_another(history, version, read_ms):
         version = None
     is_anew = any(key == snapshot.table for key, _ in consumed)
-    return increments.plan_increment(version, snapshot.version, history, is_anew=is_anew, is_whole=True)
+    return increments.plan_increment(
+        version, snapshot.version, history, is_anew=is_anew, is_whole=True
+    )
 
 
 def _changes(spark: "SparkSession", uri: str, increment: ReadChanges) -> "DataFrame":
     """The rows that came, or came anew, in the versions of an increment."""
 
     def feed(first: int, upto: int) -> "DataFrame":
-        reader = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", first).option("endingVersion", upto)
-        return reader.load(uri).where("_change_type IN ('insert', 'update_postimage')").drop(*_CHANGE_COLUMNS)
+        reader = (
+            spark.read.format("delta")
+            .option("readChangeFeed", "true")
+            .option("startingVersion", first)
+            .option("endingVersion", upto)
+        )
+        return (
+            reader.load(uri)
+            .where("_change_type IN ('insert', 'update_postimage')")
+            .drop(*_CHANGE_COLUMNS)
+        )
 
-    return reduce(lambda before, after: before.unionByName(after), (feed(*versions) for versions in increment.ranges))
+    return reduce(
+        lambda before, after: before.unionByName(after),
+        (feed(*versions) for versions in increment.ranges),
+    )
 
 
 def _changes_are_gone(error: Exception, snapshot: Snapshot) -> bool:
@@ -239,5 +351,9 @@ def _changes_are_gone(error: Exception, snapshot: Snapshot) -> bool:
             return True
         spellings = (text, unquote(text))
         if condition == _FILE_GONE and any(f"{snapshot.uri}/" in each for each in spellings):
-            return not any(f"{snapshot.uri}/{unquote(file.path)}" in each for file in snapshot.files for each in spellings)
+            return not any(
+                f"{snapshot.uri}/{unquote(file.path)}" in each
+                for file in snapshot.files
+                for each in spellings
+            )
     return False

@@ -16,7 +16,10 @@ class Places:
 
     def __init__(self, lake: Lake) -> None:
         roots = {"": lake.settings.spark_root, **lake.elsewhere}
-        self._roots = {bare_uri(os.path.realpath(root) if root.startswith("/") else root): name for name, root in roots.items()}
+        self._roots = {
+            bare_uri(os.path.realpath(root) if root.startswith("/") else root): name
+            for name, root in roots.items()
+        }
         self._folders: dict[str, str] = {}
 
     def __call__(self, uri: str) -> str | None:
@@ -47,5 +50,9 @@ def landing_places(lake: Lake, declared: Iterable[Table]) -> tuple[str, ...]:
     """The prefixes from which declared tables load, by their names, and by those of the folders to which links in them lead."""
     places = Places(lake)
     prefixes = {table.source.prefix for table in declared if table.source is not None}
-    real = {f"{place}/" for prefix in prefixes if (place := places(f"{lake.settings.spark_root}/{prefix}"))}
+    real = {
+        f"{place}/"
+        for prefix in prefixes
+        if (place := places(f"{lake.settings.spark_root}/{prefix}"))
+    }
     return tuple(sorted(prefixes | real))

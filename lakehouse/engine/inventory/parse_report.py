@@ -34,28 +34,45 @@ _FLAGS = ("is_latest", "is_delete_marker", "is_multipart_uploaded")
 def stored_objects(report: Report, data: bytes, *, where: str) -> Iterator[StoredObject]:
     """Every row of the file `data`, refused by the name `where`: unreadable, or with rows of another bucket, or of no time that can be."""
     plausible = rows = 0
-    for columns in column_batches(report, data, where=where, only=(*NEEDED_COLUMNS, *_OPTIONAL.values())):
+    for columns in column_batches(
+        report, data, where=where, only=(*NEEDED_COLUMNS, *_OPTIONAL.values())
+    ):
         if others := set(columns["bucket"]) - {report.bucket}:
-            raise Refused(f"{where} has rows of bucket {min(others)!r}; accepted: rows of bucket {report.bucket!r}")
+            raise Refused(
+                f"{where} has rows of bucket {min(others)!r}; accepted: rows of bucket {report.bucket!r}"
+            )
         times = [plausible_ms(ms, now_ms=report.created_ms) for ms in columns["last_modified_date"]]
         rows += len(times)
         plausible += sum(ms is not None for ms in times)
         yield from _objects(columns, times, where=where)
     if rows and not plausible:
-        raise Refused(f"{where}: of {rows} times of modification none lies between 2006 and the report; seconds for milliseconds?")
+        raise Refused(
+            f"{where}: of {rows} times of modification none lies between 2006 and the report; seconds for milliseconds?"
+        )
 
 
-def column_batches(report: Report, data: bytes, *, where: str, only: Sequence[str]) -> Iterator[Mapping[str, Sequence[Any]]]:
+def column_batches(
+    report: Report, data: bytes, *, where: str, only: Sequence[str]
+) -> Iterator[Mapping[str, Sequence[Any]]]:
     """The columns of `only` that the report has, as Python values, some ten thousand rows at a time; keys are decoded."""
     read = {"CSV": _csv, "ORC": _orc, "Parquet": _parquet}[report.file_format]
     wanted = [name for name in report.columns if name in only]
     try:
         for batch in read(report, data, wanted):
-            columns = {name.lower(): _values(name.lower(), column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+            columns = {
+                name.lower(): _values(name.lower(), column)
+                for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            }
             if lacking := [name for name in NEEDED_COLUMNS if name in only and name not in columns]:
-                raise Refused(f"{where} has no column {' and no '.join(lacking)}; accepted: the columns that its manifest names")
-            if report.file_format == "CSV":  # decoded exactly once: what is still escaped afterwards is the object's own name
-                columns["key"] = [key and unquote_plus(key, errors="strict") for key in columns["key"]]
+                raise Refused(
+                    f"{where} has no column {' and no '.join(lacking)}; accepted: the columns that its manifest names"
+                )
+            if (
+                report.file_format == "CSV"
+            ):  # decoded exactly once: what is still escaped afterwards is the object's own name
+                columns["key"] = [
+                    key and unquote_plus(key, errors="strict") for key in columns["key"]
+                ]
             yield columns
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise Refused(
@@ -65,7 +82,10 @@ def column_batches(report: Report, data: bytes, *, where: str, only: Sequence[st
 
 def _parquet(_report: Report, data: bytes, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
     with pq.ParquetFile(pa.BufferReader(data)) as file:
-        yield from file.iter_batches(_BATCH_ROWS, columns=[name for name in file.schema_arrow.names if name.lower() in wanted])
+        yield from file.iter_batches(
+            _BATCH_ROWS,
+            columns=[name for name in file.schema_arrow.names if name.lower() in wanted],
+        )
 
 
 def _orc(_report: Report, data: bytes, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -91,7 +111,10 @@ def _csv(report: Report, data: bytes, wanted: Sequence[str]) -> Iterator[pa.Reco
             text,
             read_options=csv.ReadOptions(column_names=names, use_threads=False),
             convert_options=csv.ConvertOptions(
-                column_types=dict.fromkeys(names, pa.string()), include_columns=list(wanted), strings_can_be_null=True, null_values=[""]
+                column_types=dict.fromkeys(names, pa.string()),
+                include_columns=list(wanted),
+                strings_can_be_null=True,
+                null_values=[""],
             ),
         ) as reader,
     ):
@@ -118,12 +141,23 @@ def _milliseconds(column: pa.Array) -> pa.Array:
     return column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False).cast(pa.int64())
 
 
-def _objects(columns: Mapping[str, Sequence[Any]], times: Sequence[int | None], *, where: str) -> Iterator[StoredObject]:
+def _objects(
+    columns: Mapping[str, Sequence[Any]], times: Sequence[int | None], *, where: str
+) -> Iterator[StoredObject]:
     optional = [columns.get(column, repeat(None)) for column in _OPTIONAL.values()]
-    for bucket, key, size, modified_ms, *others in zip(columns["bucket"], columns["key"], columns["size"], times, *optional, strict=False):
+    for bucket, key, size, modified_ms, *others in zip(
+        columns["bucket"], columns["key"], columns["size"], times, *optional, strict=False
+    ):
         more = dict(zip(_OPTIONAL, others, strict=True))
         if key is None or (size is None and not more["is_delete_marker"]) or (size or 0) < 0:
-            raise Refused(f"{where}: the row of key {key!r} has size {size}; accepted: a key, and a size unless it is a delete marker")
+            raise Refused(
+                f"{where}: the row of key {key!r} has size {size}; accepted: a key, and a size unless it is a delete marker"
+            )
         yield StoredObject(
-            bucket=bucket, key=key, size_bytes=size or 0, modified_ms=modified_ms, is_dir=key.endswith("/") and not size, **more
+            bucket=bucket,
+            key=key,
+            size_bytes=size or 0,
+            modified_ms=modified_ms,
+            is_dir=key.endswith("/") and not size,
+            **more,
         )

@@ -15,7 +15,13 @@ from lakehouse.core.inventory.report_manifest import Report
 from lakehouse.core.inventory.table_files import Owners, TableFiles, fold_table_files, table_roots
 from lakehouse.engine.inventory.log_locations import Places, landing_places
 from lakehouse.engine.inventory.scan import SCAN, scan
-from lakehouse.engine.inventory.stored_reports import checksum_of, newest_report, read_keys, read_report, stamps_of
+from lakehouse.engine.inventory.stored_reports import (
+    checksum_of,
+    newest_report,
+    read_keys,
+    read_report,
+    stamps_of,
+)
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import Store
 
@@ -28,12 +34,18 @@ type_of_owner = Callable[[StoredObject], str | None]
 type_of_through = Callable[[Iterator[StoredObject], type_of_owner], Iterable[StoredObject]]
 
 
-def known_report(lake: Lake, *, now_ms: int, configuration: str | None = None, max_age_hours: float | None = None) -> Report:
+def known_report(
+    lake: Lake, *, now_ms: int, configuration: str | None = None, max_age_hours: float | None = None
+) -> Report:
     """The newest complete report, of one `configuration` or of all; refused if there is none that can be trusted, or it is too old."""
-    report = newest_report(lake.store, now_ms=now_ms, configuration=configuration, max_age_hours=max_age_hours)
+    report = newest_report(
+        lake.store, now_ms=now_ms, configuration=configuration, max_age_hours=max_age_hours
+    )
     if report is None:
         of_it = "" if configuration is None else f" of configuration {configuration!r}"
-        raise Refused(f"inventory of {lake.store.bucket}: there is no complete report{of_it} yet; make one with: lakehouse inventory scan")
+        raise Refused(
+            f"inventory of {lake.store.bucket}: there is no complete report{of_it} yet; make one with: lakehouse inventory scan"
+        )
     return report
 
 
@@ -42,26 +54,43 @@ def fresh_report(lake: Lake, *, now_ms: int, configuration: str | None = None) -
     if configuration == SCAN or (configuration is None and _makes_its_own(lake.store)):
         young = None
         with suppress(Refused):
-            young = newest_report(lake.store, now_ms=now_ms, configuration=SCAN, max_age_hours=_SCAN_AGAIN_HOURS)
+            young = newest_report(
+                lake.store, now_ms=now_ms, configuration=SCAN, max_age_hours=_SCAN_AGAIN_HOURS
+            )
         if young is None:
             scan(lake.store, now_ms=now_ms)
     return known_report(lake, now_ms=now_ms, configuration=configuration)
 
 
 def reconcile_report(
-    lake: Lake, declared: Iterable[Table], report: Report, *, now_ms: int, through: type_of_through | None = None
+    lake: Lake,
+    declared: Iterable[Table],
+    report: Report,
+    *,
+    now_ms: int,
+    through: type_of_through | None = None,
 ) -> Reconciliation:
     """One report held against the logs, unless it is refused; `declared` are tables to look for in any case.
 
     `through` gets every row and the way to its table, and gives the rows on.
     """
     store, tables = lake.store, [table for table in declared if table.key not in lake.elsewhere]
-    names = (key.removeprefix(store.prefix) for key in read_keys(store, report) if key.startswith(store.prefix))
-    table_files, unread = _read_table_files(lake, sorted(table_roots(names) | {table.key for table in tables}), now_ms=now_ms)
+    names = (
+        key.removeprefix(store.prefix)
+        for key in read_keys(store, report)
+        if key.startswith(store.prefix)
+    )
+    table_files, unread = _read_table_files(
+        lake, sorted(table_roots(names) | {table.key for table in tables}), now_ms=now_ms
+    )
     owners = Owners([*(each.table for each in table_files), *unread])
 
     def owner(each: StoredObject) -> str | None:
-        return owners.table_of(each.key.removeprefix(store.prefix)) if each.key.startswith(store.prefix) else None
+        return (
+            owners.table_of(each.key.removeprefix(store.prefix))
+            if each.key.startswith(store.prefix)
+            else None
+        )
 
     rows = read_report(store, report)
     return reconcile(
@@ -77,7 +106,9 @@ def reconcile_report(
 
 def settled_ms(report: Report) -> int:
     """A file that was written before this time is in the report, if it is in storage."""
-    return report.created_ms - (SETTLED_MS if report.configuration == SCAN else _SETTLED_ELSEWHERE_MS)
+    return report.created_ms - (
+        SETTLED_MS if report.configuration == SCAN else _SETTLED_ELSEWHERE_MS
+    )
 
 
 def _makes_its_own(store: Store) -> bool:
@@ -85,16 +116,24 @@ def _makes_its_own(store: Store) -> bool:
     return all(checksum_of(store, *each) is None for each in stamps_of(store) if each[0] != SCAN)
 
 
-def _read_table_files(lake: Lake, tables: Iterable[str], *, now_ms: int) -> tuple[list[TableFiles], dict[str, str]]:
+def _read_table_files(
+    lake: Lake, tables: Iterable[str], *, now_ms: int
+) -> tuple[list[TableFiles], dict[str, str]]:
     """The books of those tables that are there, and why those of the others cannot be read."""
     table_files: list[TableFiles] = []
     unread: dict[str, str] = {}
-    places = Places(replace(lake, elsewhere={}))  # the report shows nothing of tables that lie outside the lake
+    places = Places(
+        replace(lake, elsewhere={})
+    )  # the report shows nothing of tables that lie outside the lake
     for table in tables:
         try:
             facts = lake.facts(table)
             if facts is not None:
-                table_files.append(fold_table_files(facts.snapshot, place=places, commits=facts.history.commits, now_ms=now_ms))
+                table_files.append(
+                    fold_table_files(
+                        facts.snapshot, place=places, commits=facts.history.commits, now_ms=now_ms
+                    )
+                )
         except LakehouseError as error:
             unread[table] = str(error)
     return table_files, unread

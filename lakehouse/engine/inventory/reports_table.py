@@ -24,7 +24,15 @@ import pyarrow as pa
 
 from lakehouse.core.checks import CheckResult
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.inventory.checks import Load, allowed_hours, assess_complete, assess_fresh, assess_missing, assess_plausible, loads_of
+from lakehouse.core.inventory.checks import (
+    Load,
+    allowed_hours,
+    assess_complete,
+    assess_fresh,
+    assess_missing,
+    assess_plausible,
+    loads_of,
+)
 from lakehouse.core.inventory.expiry import stamp_ms
 from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.inventory.reconcile import Reconciliation
@@ -45,7 +53,17 @@ if TYPE_CHECKING:
 PARTITION_COLUMNS = ("bucket", "report_day")
 _FLAGS = ("is_dir", "is_latest", "is_delete_marker", "multipart")
 _COLUMNS = (
-    *("bucket", "key", "size_bytes", "modified_ms", "is_dir", "storage_class", "archive_tier", "is_latest", "is_delete_marker"),
+    *(
+        "bucket",
+        "key",
+        "size_bytes",
+        "modified_ms",
+        "is_dir",
+        "storage_class",
+        "archive_tier",
+        "is_latest",
+        "is_delete_marker",
+    ),
     *("version_id", "encryption", "multipart", "checksum_algorithm", "owner"),
 )
 _TYPES = {"size_bytes": pa.int64(), "modified_ms": pa.int64()} | dict.fromkeys(_FLAGS, pa.bool_())
@@ -82,7 +100,13 @@ def inventory_table(bucket: str) -> str:
 
 
 def load_report(
-    lake: Lake, report: Report, declared: Iterable[Table], *, spark: "Callable[[], SparkSession]", now_ms: int, owner: str
+    lake: Lake,
+    report: Report,
+    declared: Iterable[Table],
+    *,
+    spark: "Callable[[], SparkSession]",
+    now_ms: int,
+    owner: str,
 ) -> InventoryOutcome:
     """The report reconciled, and in the inventory table; of one that is there already, nothing is written and no session is opened.
 
@@ -99,10 +123,16 @@ def load_report(
         load = _load(report, found)
     else:
         session = spark()
-        with hold(lake, session, key, owner=owner), translated(), session_confs(session, {PARTITIONS_OVERWRITTEN: "dynamic"}):
+        with (
+            hold(lake, session, key, owner=owner),
+            translated(),
+            session_confs(session, {PARTITIONS_OVERWRITTEN: "dynamic"}),
+        ):
             _clear(lake)
             files = RowFiles(lake.store, _staging(lake), _SCHEMA)
-            found = reconcile_report(lake, declared, report, now_ms=now_ms, through=partial(_through, files, report))
+            found = reconcile_report(
+                lake, declared, report, now_ms=now_ms, through=partial(_through, files, report)
+            )
             load = _load(report, found)
             newly_loaded = load.object_count
             if newly_loaded:
@@ -129,8 +159,14 @@ def report_day(report: Report) -> date:
 def judge(lake: Lake, outcome: InventoryOutcome, *, now_ms: int) -> tuple[CheckResult, ...]:
     """One result per name of `core.inventory.checks.CHECKS`."""
     report = outcome.report
-    earlier = (stamp for name, stamp in stamps_of(lake.store) if name == report.configuration and f"{name}/{stamp}" < report.name)
-    allowed = allowed_hours(report.created_ms, stamp_ms(next(earlier, "")), own=report.configuration == SCAN)
+    earlier = (
+        stamp
+        for name, stamp in stamps_of(lake.store)
+        if name == report.configuration and f"{name}/{stamp}" < report.name
+    )
+    allowed = allowed_hours(
+        report.created_ms, stamp_ms(next(earlier, "")), own=report.configuration == SCAN
+    )
     return (
         assess_complete(outcome.load, outcome.row_count),
         assess_fresh(outcome.load, allowed=allowed, now_ms=now_ms),
@@ -141,7 +177,11 @@ def judge(lake: Lake, outcome: InventoryOutcome, *, now_ms: int) -> tuple[CheckR
 
 def _clear(lake: Lake) -> None:
     """Removes all that is in the staging folder, what killed writes left there, too."""
-    names = (each.key.removeprefix(lake.store.prefix) for each in lake.store.walk(_staging(lake)) if not each.key.endswith("/"))
+    names = (
+        each.key.removeprefix(lake.store.prefix)
+        for each in lake.store.walk(_staging(lake))
+        if not each.key.endswith("/")
+    )
     lake.store.delete([*names])
 
 
@@ -149,7 +189,9 @@ def _staging(lake: Lake) -> str:
     return f"{REPORTS}/_loading/{lake.store.bucket}"  # no bucket's name begins with an underscore, so that no report lies here
 
 
-def _through(files: RowFiles, report: Report, objects: Iterator[StoredObject], owner: type_of_owner) -> Iterator[StoredObject]:
+def _through(
+    files: RowFiles, report: Report, objects: Iterator[StoredObject], owner: type_of_owner
+) -> Iterator[StoredObject]:
     """The same objects, each written down on its way."""
     while batch := list(islice(objects, BATCH_ROWS)):
         files.add(_rows(batch, owner, report))
@@ -157,21 +199,44 @@ def _through(files: RowFiles, report: Report, objects: Iterator[StoredObject], o
 
 
 def _rows(batch: Sequence[StoredObject], owner: type_of_owner, report: Report) -> pa.RecordBatch:
-    columns: dict[str, list[Any]] = {name: [getattr(each, name) for each in batch] for name in _COLUMNS}
+    columns: dict[str, list[Any]] = {
+        name: [getattr(each, name) for each in batch] for name in _COLUMNS
+    }
     columns["lake_table"] = [owner(each) for each in batch]
-    columns["report"], columns["report_day"] = [report.name] * len(batch), [report_day(report)] * len(batch)
+    columns["report"], columns["report_day"] = (
+        [report.name] * len(batch),
+        [report_day(report)] * len(batch),
+    )
     return pa.RecordBatch.from_pydict(columns, schema=_SCHEMA)
 
 
-def _overwrite(lake: Lake, spark: "SparkSession", key: str, files: Sequence[DataPart], load: Load) -> None:
+def _overwrite(
+    lake: Lake, spark: "SparkSession", key: str, files: Sequence[DataPart], load: Load
+) -> None:
     from lakehouse.engine.ingest.commit_rows import write_frame
 
-    frame = spark.read.parquet(*(f"{lake.settings.spark_root}/{file.key.removeprefix(lake.store.prefix)}" for file in files))
-    write_frame(frame, lake.settings.table_uri(key), mode="overwrite", partition_by=PARTITION_COLUMNS, user_metadata=load.as_text())
+    frame = spark.read.parquet(
+        *(
+            f"{lake.settings.spark_root}/{file.key.removeprefix(lake.store.prefix)}"
+            for file in files
+        )
+    )
+    write_frame(
+        frame,
+        lake.settings.table_uri(key),
+        mode="overwrite",
+        partition_by=PARTITION_COLUMNS,
+        user_metadata=load.as_text(),
+    )
 
 
 def _load(report: Report, found: Reconciliation) -> Load:
-    return Load(report=report.name, created_ms=report.created_ms, object_count=found.file_count, size_bytes=found.size_bytes)
+    return Load(
+        report=report.name,
+        created_ms=report.created_ms,
+        object_count=found.file_count,
+        size_bytes=found.size_bytes,
+    )
 
 
 def _loads(facts: TableFacts | None) -> list[Load]:
@@ -180,6 +245,13 @@ def _loads(facts: TableFacts | None) -> list[Load]:
 
 def _rows_of_day(facts: TableFacts | None, report: Report) -> int | None:
     wanted = {"bucket": report.bucket, "report_day": report_day(report).isoformat()}
-    files = [] if facts is None else [file for file in facts.snapshot.files if dict(file.partition) == wanted]
-    counts = [None if file.row_count is None else file.row_count - file.deleted_row_count for file in files]
+    files = (
+        []
+        if facts is None
+        else [file for file in facts.snapshot.files if dict(file.partition) == wanted]
+    )
+    counts = [
+        None if file.row_count is None else file.row_count - file.deleted_row_count
+        for file in files
+    ]
     return None if None in counts else sum(count or 0 for count in counts)

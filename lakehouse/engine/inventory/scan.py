@@ -25,7 +25,12 @@ from lakehouse.core.inventory.expiry import expired
 from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.inventory.report_manifest import DataPart
 from lakehouse.core.units import MINUTE_MS
-from lakehouse.engine.inventory.parquet_files import BATCH_ROWS, RowFiles, number_column, text_column
+from lakehouse.engine.inventory.parquet_files import (
+    BATCH_ROWS,
+    RowFiles,
+    number_column,
+    text_column,
+)
 from lakehouse.engine.inventory.stored_reports import REPORTS, checksum_of, stamps_of
 from lakehouse.engine.store import LOCAL, Store
 
@@ -76,9 +81,13 @@ def scan(store: Store, *, now_ms: int, progress: Callable[[int], None] | None = 
             progress(object_count)
     parts = files.finish()
     name = _publish(store, folder, parts, began_ms=now_ms)
-    with suppress(LakehouseError):  # the report is there; what may not be deleted now is old tomorrow, too
+    with suppress(
+        LakehouseError
+    ):  # the report is there; what may not be deleted now is old tomorrow, too
         _remove_expired(store, folder, now_ms=now_ms)
-    return Scanned(manifest_name=name, files=parts, object_count=object_count, size_bytes=size_bytes)
+    return Scanned(
+        manifest_name=name, files=parts, object_count=object_count, size_bytes=size_bytes
+    )
 
 
 def _rows(batch: Sequence[StoredObject]) -> pa.RecordBatch:
@@ -102,7 +111,9 @@ def _publish(store: Store, folder: str, files: Sequence[DataPart], *, began_ms: 
         "creationTimestamp": str(began_ms),
         "fileFormat": "Parquet",
         "fileSchema": _FILE_SCHEMA,
-        "files": [{"key": file.key, "size": file.size_bytes, "MD5checksum": file.md5} for file in files],
+        "files": [
+            {"key": file.key, "size": file.size_bytes, "MD5checksum": file.md5} for file in files
+        ],
     }
     data = json.dumps(document, indent=2).encode()
     for late in range(_TRIES):
@@ -116,14 +127,25 @@ def _publish(store: Store, folder: str, files: Sequence[DataPart], *, began_ms: 
         checksum = hashlib.md5(data, usedforsecurity=False).hexdigest()
         store.put(f"{folder}/{began:%Y-%m-%dT%H-%MZ}/manifest.checksum", f"{checksum}\n".encode())
         return name
-    raise Transient(f"inventory scan: {_TRIES} scans of {store.bucket} in the minutes before this one; try again in some minutes")
+    raise Transient(
+        f"inventory scan: {_TRIES} scans of {store.bucket} in the minutes before this one; try again in some minutes"
+    )
 
 
 def _remove_expired(store: Store, folder: str, *, now_ms: int) -> None:
     """Old reports of our own go: first the files that make them reports."""
-    complete = (stamp for name, stamp in stamps_of(store) if name == SCAN and checksum_of(store, name, stamp))
+    complete = (
+        stamp
+        for name, stamp in stamps_of(store)
+        if name == SCAN and checksum_of(store, name, stamp)
+    )
     # Unlike a list of files, a walk has what killed writes left.
-    files = [(each.key.removeprefix(f"{store.prefix}{folder}/"), each.modified_ms or now_ms) for each in store.walk(folder)]
-    names = [f"{folder}/{name}" for name in expired(files, newest=next(complete, None), now_ms=now_ms)]
+    files = [
+        (each.key.removeprefix(f"{store.prefix}{folder}/"), each.modified_ms or now_ms)
+        for each in store.walk(folder)
+    ]
+    names = [
+        f"{folder}/{name}" for name in expired(files, newest=next(complete, None), now_ms=now_ms)
+    ]
     store.delete([name for name in names if name.endswith("manifest.checksum")])
     store.delete([name for name in names if not name.endswith("manifest.checksum")])

@@ -31,7 +31,10 @@ def stamps_of(store: Store, *, after: Mapping[str, str] | None = None) -> list[t
     base, known = f"{REPORTS}/{store.bucket}", after or {}
     names = store.folders(base)
     found = [
-        (name, stamp) for name in names for stamp in store.folders(f"{base}/{name}", after=known.get(name, "")) if _STAMP.fullmatch(stamp)
+        (name, stamp)
+        for name in names
+        for stamp in store.folders(f"{base}/{name}", after=known.get(name, ""))
+        if _STAMP.fullmatch(stamp)
     ]
     return sorted(found, key=lambda each: (each[1], each[0]), reverse=True)
 
@@ -39,20 +42,35 @@ def stamps_of(store: Store, *, after: Mapping[str, str] | None = None) -> list[t
 def checksum_of(store: Store, configuration: str, stamp: str) -> str | None:
     """The checksum of a report's manifest; `None` where there is none, since the report is not complete yet."""
     try:
-        return store.read(f"{REPORTS}/{store.bucket}/{configuration}/{stamp}/manifest.checksum").decode("ascii", "replace")
+        return store.read(
+            f"{REPORTS}/{store.bucket}/{configuration}/{stamp}/manifest.checksum"
+        ).decode("ascii", "replace")
     except FileNotFoundError:
         return None
 
 
-def newest_report(store: Store, *, now_ms: int, configuration: str | None = None, max_age_hours: float | None = None) -> Report | None:
+def newest_report(
+    store: Store,
+    *,
+    now_ms: int,
+    configuration: str | None = None,
+    max_age_hours: float | None = None,
+) -> Report | None:
     """The newest complete report of the store (of one `configuration`, if given), refused as by `parse_manifest`; `None`: there is none."""
     for found, stamp in stamps_of(store):
-        if configuration not in (None, found) or (checksum := checksum_of(store, found, stamp)) is None:
+        if (
+            configuration not in (None, found)
+            or (checksum := checksum_of(store, found, stamp)) is None
+        ):
             continue
         folder = f"{REPORTS}/{store.bucket}/{found}"
         name = f"{folder}/{stamp}/manifest.json"
         return parse_manifest(
-            _read(store, name, f"inventory report {name}: its checksum is there and the manifest is not"),
+            _read(
+                store,
+                name,
+                f"inventory report {name}: its checksum is there and the manifest is not",
+            ),
             checksum,
             name=f"{found}/{stamp}",
             bucket=store.bucket,
@@ -84,8 +102,12 @@ class ReportRows:
 
     def __init__(self, store: Store, report: Report) -> None:
         self.report, self.tables = report, set[str]()
-        self._rows = sqlite3.connect("", check_same_thread=False)  # "" is a file that goes with its connection
-        self._rows.execute("CREATE TABLE object (key TEXT, size_bytes, modified_ms, is_dir, is_latest, is_delete_marker)")
+        self._rows = sqlite3.connect(
+            "", check_same_thread=False
+        )  # "" is a file that goes with its connection
+        self._rows.execute(
+            "CREATE TABLE object (key TEXT, size_bytes, modified_ms, is_dir, is_latest, is_delete_marker)"
+        )
         self._rows.executemany("INSERT INTO object VALUES (?, ?, ?, ?, ?, ?)", self._read(store))
         self._rows.execute("CREATE INDEX by_key ON object (key)")
 
@@ -93,7 +115,9 @@ class ReportRows:
         """The rows whose key begins with `folder`, which ends in `/`, sorted by key."""
         end = folder[:-1] + chr(ord("/") + 1)
         query = "SELECT * FROM object WHERE key >= ? AND key < ? ORDER BY key"
-        for key, size_bytes, modified_ms, is_dir, is_latest, is_marker in self._rows.execute(query, (folder, end)):
+        for key, size_bytes, modified_ms, is_dir, is_latest, is_marker in self._rows.execute(
+            query, (folder, end)
+        ):
             yield StoredObject(
                 bucket=self.report.bucket,
                 key=key,
@@ -109,18 +133,33 @@ class ReportRows:
             if each.key.startswith(store.prefix):
                 if is_current(each):  # a log of which only versions are left makes no table
                     self.tables |= table_roots([each.key.removeprefix(store.prefix)])
-                yield each.key, each.size_bytes, each.modified_ms, each.is_dir, each.is_latest, each.is_delete_marker
+                yield (
+                    each.key,
+                    each.size_bytes,
+                    each.modified_ms,
+                    each.is_dir,
+                    each.is_latest,
+                    each.is_delete_marker,
+                )
 
 
 def _verified(store: Store, report: Report) -> Iterator[tuple[str, bytes]]:
     """The data files, each with the words by which a refusal names it."""
     for part in report.files:
         where = f"inventory report {report.name}: {part.key}"
-        data = _read(store, part.key.removeprefix(store.prefix), f"{where} is named in the manifest and is not there")
+        data = _read(
+            store,
+            part.key.removeprefix(store.prefix),
+            f"{where} is named in the manifest and is not there",
+        )
         if len(data) != part.size_bytes:
-            raise Refused(f"{where} has {len(data)} bytes, the manifest says {part.size_bytes}; wait for the next report, or scan")
+            raise Refused(
+                f"{where} has {len(data)} bytes, the manifest says {part.size_bytes}; wait for the next report, or scan"
+            )
         if (md5 := hashlib.md5(data, usedforsecurity=False).hexdigest()) != part.md5:
-            raise Refused(f"{where} has MD5 {md5}, the manifest says {part.md5}; wait for the next report, or scan")
+            raise Refused(
+                f"{where} has MD5 {md5}, the manifest says {part.md5}; wait for the next report, or scan"
+            )
         yield where, data
 
 

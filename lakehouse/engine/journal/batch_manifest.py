@@ -13,7 +13,15 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from lakehouse.core.errors import Broken
-from lakehouse.core.ingest.batches import FINGERPRINT_BYTES, Batch, KnownFile, LandedFile, Ledger, RetriedLines, SetAside
+from lakehouse.core.ingest.batches import (
+    FINGERPRINT_BYTES,
+    Batch,
+    KnownFile,
+    LandedFile,
+    Ledger,
+    RetriedLines,
+    SetAside,
+)
 from lakehouse.core.ingest.ledger_segments import LedgerSegment
 from lakehouse.core.ingest.undeclared import AddedColumn
 
@@ -26,7 +34,9 @@ def encode_manifest(batch: Batch) -> bytes:
     return encoded(asdict(batch))
 
 
-def decode_manifest(data: bytes, name: str, *, number: int, prefix: str) -> tuple[Batch, Ledger | None]:
+def decode_manifest(
+    data: bytes, name: str, *, number: int, prefix: str
+) -> tuple[Batch, Ledger | None]:
     """The batch of a manifest, and the ledger that an older one carries. A manifest that tells no prefix means files below `prefix`.
 
     Raises:
@@ -37,13 +47,20 @@ def decode_manifest(data: bytes, name: str, *, number: int, prefix: str) -> tupl
         batch, carried = _batch(content, prefix), None
         # Only manifests of today tell a digest or a staging; one of theirs that carries nothing is damaged.
         if number % SNAPSHOT_EVERY == 0 and ("seen" in content or "part_count" not in content):
-            before, last_taken = "" if content.get("prefix") else prefix, str(content.get("last_taken", ""))
+            before, last_taken = (
+                "" if content.get("prefix") else prefix,
+                str(content.get("last_taken", "")),
+            )
             seen = {f"{before}{path}": _known(each) for path, each in content["seen"].items()}
-            carried = Ledger(newest=batch, seen=seen, last_taken=f"{before}{last_taken}" if last_taken else "")
+            carried = Ledger(
+                newest=batch, seen=seen, last_taken=f"{before}{last_taken}" if last_taken else ""
+            )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise damaged(name, error) from error
     if batch.number != number:
-        raise Broken(f"journal: {name} holds batch {batch.number}; restore it from a copy of the lake")
+        raise Broken(
+            f"journal: {name} holds batch {batch.number}; restore it from a copy of the lake"
+        )
     return batch, carried
 
 
@@ -71,18 +88,24 @@ def decode_segment(data: bytes, name: str, *, number: int) -> LedgerSegment:
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise damaged(name, error) from error
     if segment.number != number:
-        raise Broken(f"journal: {name} holds the batches up to {segment.number}; restore it from a copy of the lake")
+        raise Broken(
+            f"journal: {name} holds the batches up to {segment.number}; restore it from a copy of the lake"
+        )
     return segment
 
 
 def encoded(content: Mapping[str, Any]) -> bytes:
     """A record as the journal writes it."""
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode(
+        "utf-8", "surrogatepass"
+    )
 
 
 def damaged(name: str, error: Exception) -> Broken:
     """The error for a record of the journal that cannot be read."""
-    return Broken(f"journal: {name} cannot be read ({type(error).__name__}: {error}); restore it from a copy of the lake")
+    return Broken(
+        f"journal: {name} cannot be read ({type(error).__name__}: {error}); restore it from a copy of the lake"
+    )
 
 
 def _batch(content: dict[str, Any], prefix: str) -> Batch:
@@ -110,4 +133,6 @@ def _known(content: int | list[Any]) -> KnownFile:
     if isinstance(content, int):
         return KnownFile(size_bytes=content)
     size_bytes, modified_ms, digest, is_taken = content
-    return KnownFile(size_bytes=size_bytes, modified_ms=modified_ms, digest=digest, is_taken=is_taken)
+    return KnownFile(
+        size_bytes=size_bytes, modified_ms=modified_ms, digest=digest, is_taken=is_taken
+    )

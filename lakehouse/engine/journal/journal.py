@@ -78,9 +78,15 @@ class JournalCache:
         if markers == self._markers and 0 <= now_ms - self._swept_ms < self._sweep_ms:
             return
         # Listed after the markers: what is written from here on has a marker that the next look finds.
-        self._files = {file.name: file for kind in (PAUSES, TRIES, PROBES) for file in self._store.list(kind)}
+        self._files = {
+            file.name: file for kind in (PAUSES, TRIES, PROBES) for file in self._store.list(kind)
+        }
         # Two pauses within the second that S3 tells may be equally long.
-        kept = [file for file in self._files.values() if file in self._contents and not file.name.startswith(PAUSES)]
+        kept = [
+            file
+            for file in self._files.values()
+            if file in self._contents and not file.name.startswith(PAUSES)
+        ]
         self._contents = {file: self._contents[file] for file in kept}
         self._markers, self._swept_ms = markers, now_ms
 
@@ -91,7 +97,9 @@ class JournalCache:
     def read_many(self, names: Sequence[str]) -> Iterator[bytes]:
         """See `Store.read_many`."""
         unread = [file for name in names if (file := self._files[name]) not in self._contents]
-        self._contents.update(zip(unread, self._store.read_many([file.name for file in unread]), strict=True))
+        self._contents.update(
+            zip(unread, self._store.read_many([file.name for file in unread]), strict=True)
+        )
         return (self._contents[self._files[name]] for name in names)
 
 
@@ -104,9 +112,13 @@ class Journal:
     def __init__(self, store: Store, records: Records | None = None) -> None:
         self._store, self._records = store, records or store
 
-    def record_session(self, table_key: str, session_id: str, owner: str, operations: Sequence[str] = ()) -> None:
+    def record_session(
+        self, table_key: str, session_id: str, owner: str, operations: Sequence[str] = ()
+    ) -> None:
         """Note that a session is about to write a table, or that its `operations` were interrupted, in place of what was noted before."""
-        record = SessionRecord(session_id=session_id, owner=owner, started_ms=now_ms(), operations=tuple(operations))
+        record = SessionRecord(
+            session_id=session_id, owner=owner, started_ms=now_ms(), operations=tuple(operations)
+        )
         self._store.put(_name(_SESSIONS, table_key), encoded(asdict(record)))
 
     def session(self, table_key: str) -> SessionRecord | None:
@@ -148,7 +160,10 @@ class Journal:
         A record that is damaged is a pause without an end: what a person asked for is unknown, and unknown never acts.
         """
         names = [file.name for file in self._records.list(PAUSES)]
-        found = [_pause(name, data) for name, data in zip(names, self._records.read_many(names), strict=True)]
+        found = [
+            _pause(name, data)
+            for name, data in zip(names, self._records.read_many(names), strict=True)
+        ]
         return {pause.table: pause for pause in found}
 
     def pause_of(self, table_key: str) -> Pause | None:
@@ -170,16 +185,27 @@ class Journal:
         """The newest of the noted tries of a table, oldest first; one that is damaged counts as a failure."""
         return self.tries_since({}, under=table_key, newest=newest).get(table_key, ())
 
-    def tries_since(self, succeeded_ms: Mapping[str, int], *, under: str = "", newest: int = _TRIES_READ) -> dict[str, type_of_tries]:
+    def tries_since(
+        self, succeeded_ms: Mapping[str, int], *, under: str = "", newest: int = _TRIES_READ
+    ) -> dict[str, type_of_tries]:
         """The same of all tables, of each those after its time in `succeeded_ms`: one listing, and a read for each."""
         listed = names_by_table(self._records, TRIES, under)
-        found = {key: [name for name in names if _told_ms(name) > succeeded_ms.get(key, -1)][-newest:] for key, names in listed.items()}
+        found = {
+            key: [name for name in names if _told_ms(name) > succeeded_ms.get(key, -1)][-newest:]
+            for key, names in listed.items()
+        }
         read = self._records.read_many([name for names in found.values() for name in names])
-        return {key: tuple(_try(name, next(read)) for name in names) for key, names in found.items() if names}
+        return {
+            key: tuple(_try(name, next(read)) for name in names)
+            for key, names in found.items()
+            if names
+        }
 
     def record_vacuum(self, table_key: str, ended: VacuumRecord) -> None:
         """Note a vacuum that has ended, well or not."""
-        self._record(_VACUUMS, table_key, f"{ended.started_ms:015}-{uuid4().hex}.json", asdict(ended))
+        self._record(
+            _VACUUMS, table_key, f"{ended.started_ms:015}-{uuid4().hex}.json", asdict(ended)
+        )
 
     def vacuums(self, table_key: str) -> tuple[VacuumRecord, ...]:
         """The newest vacuums of a table, oldest first. One that is damaged is left out: what it knew is asked of storage again."""
@@ -209,7 +235,11 @@ def names_by_table(store: Records, kind: str, table_key: str = "") -> dict[str, 
     A record that lies an hour ahead was told by a clock that was set back since: it counts as the oldest, so that it hides no newer one.
     """
     latest_ms, found = now_ms() + HOUR_MS, dict[str, list[str]]()
-    names = [file.name for file in store.list(f"{kind}/{table_key}".removesuffix("/")) if _RECORD.search(file.name)]
+    names = [
+        file.name
+        for file in store.list(f"{kind}/{table_key}".removesuffix("/"))
+        if _RECORD.search(file.name)
+    ]
     for name in sorted(names, key=lambda name: (_told_ms(name) < latest_ms, name)):
         found.setdefault(name.removeprefix(f"{kind}/").rpartition("/")[0], []).append(name)
     return found
@@ -229,7 +259,12 @@ def _pause(name: str, data: bytes) -> Pause:
         content = json.loads(data)
         until_ms = content["until_ms"]
         ends_ms = None if until_ms is None else int(until_ms)
-        return Pause(table=table, since_ms=int(content["since_ms"]), until_ms=ends_ms, why=str(content["why"]))
+        return Pause(
+            table=table,
+            since_ms=int(content["since_ms"]),
+            until_ms=ends_ms,
+            why=str(content["why"]),
+        )
     except (ValueError, TypeError, KeyError) as error:
         return Pause(table=table, since_ms=0, why=f"{name} cannot be read ({type(error).__name__})")
 
@@ -238,4 +273,8 @@ def _try(name: str, data: bytes) -> CompactionTry:
     try:
         return CompactionTry(**json.loads(data))
     except (ValueError, TypeError) as error:
-        return CompactionTry(ended_ms=_told_ms(name), result="failed", why=f"{name} cannot be read ({type(error).__name__})")
+        return CompactionTry(
+            ended_ms=_told_ms(name),
+            result="failed",
+            why=f"{name} cannot be read ({type(error).__name__})",
+        )

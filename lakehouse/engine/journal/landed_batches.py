@@ -28,8 +28,21 @@ from typing import NamedTuple
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.errors import Broken, Transient
 from lakehouse.core.ingest.batches import Batch, LandedFile, Ledger
-from lakehouse.core.ingest.ledger_segments import LedgerSegment, extend_ledger, fold_batches, loaded_before, lost_files, unpacked_name
-from lakehouse.engine.journal.batch_manifest import SNAPSHOT_EVERY, decode_manifest, decode_segment, encode_manifest, encode_segment
+from lakehouse.core.ingest.ledger_segments import (
+    LedgerSegment,
+    extend_ledger,
+    fold_batches,
+    loaded_before,
+    lost_files,
+    unpacked_name,
+)
+from lakehouse.engine.journal.batch_manifest import (
+    SNAPSHOT_EVERY,
+    decode_manifest,
+    decode_segment,
+    encode_manifest,
+    encode_segment,
+)
 from lakehouse.engine.store import Store, StoredFile
 
 _NAME = re.compile(r"(segment-)?(\d{20})\.json")
@@ -45,7 +58,9 @@ def landed_files(store: Store, landing: Landing) -> list[LandedFile]:
 def landed_file(file: StoredFile, landing: Landing) -> LandedFile:
     """A file of the store as the ledger knows it."""
     name = file.name.removeprefix(landing.prefix)
-    return LandedFile(name=name, size_bytes=file.size_bytes, modified_ms=file.modified_ms, etag=file.etag)
+    return LandedFile(
+        name=name, size_bytes=file.size_bytes, modified_ms=file.modified_ms, etag=file.etag
+    )
 
 
 class _Listing(NamedTuple):
@@ -84,7 +99,9 @@ class LandedBatches:
         """The batches of which anything is known, by their numbers; what is forgotten of older ones is not among them."""
         listing = self._list()
         try:
-            newer = self._read_manifests(number for number in listing.manifests if number > listing.segment)
+            newer = self._read_manifests(
+                number for number in listing.manifests if number > listing.segment
+            )
         except FileNotFoundError as error:
             raise self._is_gone(error) from error
         return [*self._read_segment(listing.segment).batches, *(batch for batch, _ in newer)]
@@ -107,9 +124,14 @@ class LandedBatches:
                 f"{segment.forgotten_batch} are gone from {self._prefix} and forgotten; accepted: put the table back from a copy; or "
                 f"delete {self._folder}, then what lies in the landing area now is loaded into a new table"
             )
-        return next((batch for batch in segment.batches if batch.number == number), Batch(number=number, files=()))
+        return next(
+            (batch for batch in segment.batches if batch.number == number),
+            Batch(number=number, files=()),
+        )
 
-    def loaded_as(self, files: Iterable[LandedFile], ledger: Ledger) -> Callable[[LandedFile, str], str | None]:
+    def loaded_as(
+        self, files: Iterable[LandedFile], ledger: Ledger
+    ) -> Callable[[LandedFile, str], str | None]:
         """Gives the path under which one of these files was loaded, by the digest of its content; `None` if it was not.
 
         Moving and packing leave a file its time. One that was moved is gone from where it was, or another file lies there; one that was
@@ -122,13 +144,19 @@ class LandedBatches:
             loaded, now = ledger.seen[path].as_loaded, self._store.stat(path)
             if now is None or now.size_bytes != loaded.size_bytes:
                 return True
-            return now.etag != loaded.etag if now.etag and loaded.etag else now.modified_ms != loaded.modified_ms
+            return (
+                now.etag != loaded.etag
+                if now.etag and loaded.etag
+                else now.modified_ms != loaded.modified_ms
+            )
 
         def path_of(file: LandedFile, digest: str) -> str | None:
             path = f"{self._prefix}{file.name}"
             if (known := ledger.seen.get(path)) is not None and known.is_taken:
                 return path
-            packed, alike = (before.get((file.modified_ms, mark), ()) for mark in (unpacked_name(path), digest))
+            packed, alike = (
+                before.get((file.modified_ms, mark), ()) for mark in (unpacked_name(path), digest)
+            )
             return next(chain(packed, (each for each in alike if has_left(each))), None)
 
         return path_of
@@ -142,7 +170,9 @@ class LandedBatches:
         """
         newest, asked = self._list().newest, f"ingest of {self._table}: batch {batch.number}"
         if batch.number > newest + 1:
-            raise Broken(f"{asked} was to be planned, but the newest manifest is {newest}: manifests are lost")
+            raise Broken(
+                f"{asked} was to be planned, but the newest manifest is {newest}: manifests are lost"
+            )
         name = self._name(batch.number)
         if batch.number <= newest or not self._store.put_if_absent(name, encode_manifest(batch)):
             raise Transient(f"{asked} was planned by another process meanwhile ({name}); try again")
@@ -155,7 +185,10 @@ class LandedBatches:
             Broken: the one that is there is folded, carries what an older program knew, or names other files, or the batch would have no
                 file and others follow it, so that it would not be done again; the manifest stays.
         """
-        listing, asked = self._list(), f"ingest of {self._table}: batch {batch.number} was to be planned"
+        listing, asked = (
+            self._list(),
+            f"ingest of {self._table}: batch {batch.number} was to be planned",
+        )
         if batch.number not in listing.manifests or batch.number <= listing.segment:
             raise Broken(
                 f"{asked} with fewer files, but its manifest is folded into segment {listing.segment}; accepted: a declaration, or "
@@ -163,9 +196,17 @@ class LandedBatches:
             )
         before, carried = self._read_manifests([batch.number])[0]
         named, files = ({file.name for file in each.files} for each in (batch, before))
-        taken_out, aside = {name for names in batch.isolated for name in names}, {each.name for each in batch.quarantined}
+        taken_out, aside = (
+            {name for names in batch.isolated for name in names},
+            {each.name for each in batch.quarantined},
+        )
         is_passed_over = not named and batch.number != listing.newest
-        if carried is not None or is_passed_over or not named < files or not files - named <= taken_out & aside:
+        if (
+            carried is not None
+            or is_passed_over
+            or not named < files
+            or not files - named <= taken_out & aside
+        ):
             what = f"{len(named)} of its {len(files)} file(s) and {len(taken_out)} taken out"
             raise Broken(f"{asked} anew with {what}; its manifest stays as it is")
         self._store.put(self._name(batch.number), encode_manifest(batch))
@@ -192,15 +233,26 @@ class LandedBatches:
         name, data = self._name(newest, "segment-"), None
         if newer:
             read = [batch for batch, _ in self._read_manifests(newer)]
-            data = encode_segment(fold_batches(before, read, lying=lying, prefix=self._prefix, arrived=arrived, now_ms=now_ms))
+            data = encode_segment(
+                fold_batches(
+                    before, read, lying=lying, prefix=self._prefix, arrived=arrived, now_ms=now_ms
+                )
+            )
             self._store.put_if_absent(name, data)
         read_back = self._store.read(name)
         if data is not None and read_back != data:
             raise Broken(f"journal: {name} is not what was written; the manifests stay")
         self._segment = decode_segment(read_back, name, number=newest)
         if lost := lost_files(older, self._segment, lying=lying):
-            raise Broken(f"journal: {name} does not know {len(lost)} file(s), first {lost[0]!r}; nothing is deleted")
-        self._store.delete([*(self._name(number, "segment-") for number in folded), *map(self._name, listing.manifests)])
+            raise Broken(
+                f"journal: {name} does not know {len(lost)} file(s), first {lost[0]!r}; nothing is deleted"
+            )
+        self._store.delete(
+            [
+                *(self._name(number, "segment-") for number in folded),
+                *map(self._name, listing.manifests),
+            ]
+        )
 
     def _read_ledger(self) -> Ledger:
         listing = self._list()
@@ -210,30 +262,51 @@ class LandedBatches:
             snapshot = listing.newest - listing.newest % SNAPSHOT_EVERY
             carried = self._read_manifests([snapshot])[0][1]
             first, ledger = (1, ledger) if carried is None else (snapshot, carried)
-        return extend_ledger(ledger, (batch for batch, _ in self._read_manifests(range(first, listing.newest + 1))))
+        return extend_ledger(
+            ledger, (batch for batch, _ in self._read_manifests(range(first, listing.newest + 1)))
+        )
 
     def _list(self) -> _Listing:
-        names = (file.name.removeprefix(f"{self._folder}/") for file in self._store.list(self._folder))
-        found = [(bool(match[1]), int(match[2])) for name in names if (match := _NAME.fullmatch(name))]
-        segments, manifests = (sorted(number for is_segment, number in found if is_segment is kind) for kind in (True, False))
-        self._listing = _Listing(segments, manifests, max(segments, default=0), max((*segments, *manifests), default=0))
+        names = (
+            file.name.removeprefix(f"{self._folder}/") for file in self._store.list(self._folder)
+        )
+        found = [
+            (bool(match[1]), int(match[2])) for name in names if (match := _NAME.fullmatch(name))
+        ]
+        segments, manifests = (
+            sorted(number for is_segment, number in found if is_segment is kind)
+            for kind in (True, False)
+        )
+        self._listing = _Listing(
+            segments, manifests, max(segments, default=0), max((*segments, *manifests), default=0)
+        )
         return self._listing
 
     def _read_segment(self, number: int) -> LedgerSegment:
         if number != self._segment.number:
             name = self._name(number, "segment-")
-            self._segment = decode_segment(self._store.read(name), name, number=number) if number else LedgerSegment()
+            self._segment = (
+                decode_segment(self._store.read(name), name, number=number)
+                if number
+                else LedgerSegment()
+            )
         return self._segment
 
     def _read_manifests(self, numbers: Iterable[int]) -> list[tuple[Batch, Ledger | None]]:
         wanted = [*numbers]
         unread = [number for number in wanted if number not in self._manifests]
-        for number, data in zip(unread, self._store.read_many([*map(self._name, unread)]), strict=True):
-            self._manifests[number] = decode_manifest(data, self._name(number), number=number, prefix=self._prefix)
+        for number, data in zip(
+            unread, self._store.read_many([*map(self._name, unread)]), strict=True
+        ):
+            self._manifests[number] = decode_manifest(
+                data, self._name(number), number=number, prefix=self._prefix
+            )
         return [self._manifests[number] for number in wanted]
 
     def _is_gone(self, error: FileNotFoundError) -> Broken:
-        return Broken(f"journal: a manifest of {self._table} is gone ({error}); restore it from a copy of the lake")
+        return Broken(
+            f"journal: a manifest of {self._table} is gone ({error}); restore it from a copy of the lake"
+        )
 
     def _name(self, number: int, kind: str = "") -> str:
         return f"{self._folder}/{kind}{number:020}.json"

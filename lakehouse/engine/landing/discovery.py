@@ -64,7 +64,11 @@ class Discovery:
     def __init__(self, lake: Lake, tables: Iterable[Table]) -> None:
         self._lake = lake
         sources = {table.key: table.source for table in tables if lake.settings.on_s3}
-        self._waiting = {key: _Waiting(source) for key, source in sources.items() if source is not None and source.queue}
+        self._waiting = {
+            key: _Waiting(source)
+            for key, source in sources.items()
+            if source is not None and source.queue
+        }
         names = sorted({each.landing.queue for each in self._waiting.values()})
         self._inboxes = {name: _Inbox(LandingQueue(name)) for name in names}
 
@@ -82,10 +86,14 @@ class Discovery:
             unreadable = [message.id for message in received if not self._is_read(inbox, message)]
             inbox.sentence = f"queue {inbox.queue.address}: {count_of(len(received), 'message')}"
             if new := [each for each in unreadable if each not in inbox.unreadable]:
-                inbox.sentence += f", of which {len(new)} are none of S3's and stay in the queue, first {new[0]}"
+                inbox.sentence += (
+                    f", of which {len(new)} are none of S3's and stay in the queue, first {new[0]}"
+                )
             inbox.unreadable.update(new)
 
-    def look(self, table: Table, ledger: Ledger, unfinished: Batch | None, *, anew: bool, now: float) -> Sequence[LandedFile]:
+    def look(
+        self, table: Table, ledger: Ledger, unfinished: Batch | None, *, anew: bool, now: float
+    ) -> Sequence[LandedFile]:
         """The files that may be loaded next, none before a batch to do again; `anew`: a run may have read, or missed, what waited."""
         waiting = self._waiting.get(table.key)
         if unfinished is not None:
@@ -97,8 +105,16 @@ class Discovery:
             waiting.swept = now
         else:
             seen = [] if anew else [file for file in waiting.files.values() if file is not None]
-            hints = [f"{waiting.landing.prefix}{name}" for name, file in waiting.files.items() if anew or file is None]
-            store = self._lake.store.base if isinstance(self._lake.store, MountedStore) else self._lake.store
+            hints = [
+                f"{waiting.landing.prefix}{name}"
+                for name, file in waiting.files.items()
+                if anew or file is None
+            ]
+            store = (
+                self._lake.store.base
+                if isinstance(self._lake.store, MountedStore)
+                else self._lake.store
+            )
             assert isinstance(store, S3Store)  # a lake elsewhere has no queues
             found = [*seen, *(landed_file(file, waiting.landing) for file in store.find(hints))]
         still = files_that_wait(found, ledger, table.landing)
@@ -112,10 +128,22 @@ class Discovery:
         old files leave, by a listing only.
         """
         waiting = self._waiting.get(table.key)
-        if waiting is None or plan.batch is None or not plan.is_new or plan.left or plan.batch.number % FOLD_EVERY == 0:
+        if (
+            waiting is None
+            or plan.batch is None
+            or not plan.is_new
+            or plan.left
+            or plan.batch.number % FOLD_EVERY == 0
+        ):
             return False
         try:
-            hand_over(self._lake.store, table.key, waiting.landing, plan.batch.number, filter(None, waiting.files.values()))
+            hand_over(
+                self._lake.store,
+                table.key,
+                waiting.landing,
+                plan.batch.number,
+                filter(None, waiting.files.values()),
+            )
         except LakehouseError:
             return False  # it saves a listing, and must not cost a load
         return True
@@ -124,7 +152,11 @@ class Discovery:
         """Deletes the messages whose files wait no longer; a sentence of each queue."""
         for inbox in self._inboxes.values():
             told = inbox.messages.values()
-            settled = [message for message, places in told if not any(name in self._waiting[key].files for key, name in places)]
+            settled = [
+                message
+                for message, places in told
+                if not any(name in self._waiting[key].files for key, name in places)
+            ]
             del settled[MOST_DELETED:]
             try:
                 inbox.queue.delete(settled)
@@ -143,7 +175,11 @@ class Discovery:
         places = set[tuple[str, str]]()
         for table_key, waiting in self._waiting.items():
             prefix = f"{self._lake.store.prefix}{waiting.landing.prefix}"
-            below = [key.removeprefix(prefix) for key in keys if key.startswith(prefix) and not key.endswith("/")]
+            below = [
+                key.removeprefix(prefix)
+                for key in keys
+                if key.startswith(prefix) and not key.endswith("/")
+            ]
             names = [name for name in below if is_public(name)]
             waiting.files |= dict.fromkeys(names)
             places |= {(table_key, name) for name in names}
@@ -157,13 +193,17 @@ class Discovery:
                 waiting.swept = float("-inf")
 
 
-def hand_over(store: Store, table_key: str, landing: Landing, batch: int, files: Iterable[LandedFile]) -> None:
+def hand_over(
+    store: Store, table_key: str, landing: Landing, batch: int, files: Iterable[LandedFile]
+) -> None:
     """Write what waits for the run of a table's next batch."""
     found = {"batch": batch, "prefix": landing.prefix, "files": [asdict(file) for file in files]}
     store.put(_place(table_key), json.dumps(found, separators=(",", ":")).encode())
 
 
-def handed_over(store: Store, table_key: str, landing: Landing, batch: int | None, newest: Batch | None) -> list[LandedFile] | None:
+def handed_over(
+    store: Store, table_key: str, landing: Landing, batch: int | None, newest: Batch | None
+) -> list[LandedFile] | None:
     """The files for a batch that follows the ledger's `newest`; `None`, so that the prefix is listed, if none are there or understood."""
     if batch != (0 if newest is None else newest.number) + 1:
         return None

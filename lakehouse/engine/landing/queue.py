@@ -18,10 +18,16 @@ from lakehouse.engine.store.s3 import answer_parts
 _AT_ONCE = 10
 # With any wait SQS asks all of its servers, so that no message is overlooked. A tick of a sensor has 60 seconds, also where SQS is away.
 _WAIT_SECONDS = 1
-_CLIENT = {"retries": {"mode": "standard", "total_max_attempts": 2}, "connect_timeout": 3, "read_timeout": 5}
+_CLIENT = {
+    "retries": {"mode": "standard", "total_max_attempts": 2},
+    "connect_timeout": 3,
+    "read_timeout": 5,
+}
 # The messages that 25 requests give, in a second or two. A listing of more is cheaper than to be told of each file.
 MOST_MESSAGES = 250
-_PASSING = frozenset({"OverLimit", "RequestThrottled", "ThrottlingException", "Throttling", "KmsThrottled"})
+_PASSING = frozenset(
+    {"OverLimit", "RequestThrottled", "ThrottlingException", "Throttling", "KmsThrottled"}
+)
 
 
 class Message(NamedTuple):
@@ -46,13 +52,22 @@ class LandingQueue:
     def receive(self, *, hidden_seconds: int) -> list[Message]:
         """The messages that wait in the queue, at most `MOST_MESSAGES`; one that is not deleted comes again after `hidden_seconds`."""
         found: list[Message] = []
-        request = {"QueueUrl": self._url, "MaxNumberOfMessages": _AT_ONCE, "VisibilityTimeout": hidden_seconds}
+        request = {
+            "QueueUrl": self._url,
+            "MaxNumberOfMessages": _AT_ONCE,
+            "VisibilityTimeout": hidden_seconds,
+        }
         with self._translated("ReceiveMessage"):
             while len(found) < MOST_MESSAGES:
-                received = self._client.receive_message(**request, WaitTimeSeconds=0 if found else _WAIT_SECONDS).get("Messages")
+                received = self._client.receive_message(
+                    **request, WaitTimeSeconds=0 if found else _WAIT_SECONDS
+                ).get("Messages")
                 if not received:
                     break
-                found += [Message(id=each["MessageId"], receipt=each["ReceiptHandle"], body=each["Body"]) for each in received]
+                found += [
+                    Message(id=each["MessageId"], receipt=each["ReceiptHandle"], body=each["Body"])
+                    for each in received
+                ]
         return found
 
     def delete(self, messages: Sequence[Message]) -> None:
@@ -60,7 +75,9 @@ class LandingQueue:
         with self._translated("DeleteMessage"):
             for start in range(0, len(messages), _AT_ONCE):
                 portion = enumerate(messages[start : start + _AT_ONCE])
-                entries = [{"Id": str(place), "ReceiptHandle": each.receipt} for place, each in portion]
+                entries = [
+                    {"Id": str(place), "ReceiptHandle": each.receipt} for place, each in portion
+                ]
                 self._client.delete_message_batch(QueueUrl=self._url, Entries=entries)
 
     @cached_property
@@ -68,7 +85,9 @@ class LandingQueue:
         import boto3
         from botocore.config import Config
 
-        session = boto3.Session(region_name=s3_region(os.environ), profile_name=os.environ.get("AWS_PROFILE") or None)
+        session = boto3.Session(
+            region_name=s3_region(os.environ), profile_name=os.environ.get("AWS_PROFILE") or None
+        )
         return session.client("sqs", config=Config(**_CLIENT))
 
     @cached_property
@@ -91,9 +110,16 @@ class LandingQueue:
             said = f"{where}: SQS answers {code} ({status})"
             if code in _PASSING or status >= 500 or status == 429:
                 raise Transient(said) from error
-            raise Refused(f"{said}; needed are this queue, in the region in use, and sqs:{action}") from error
+            raise Refused(
+                f"{said}; needed are this queue, in the region in use, and sqs:{action}"
+            ) from error
         except (ConnectionError, HTTPClientError) as error:
             raise Transient(f"{where}: {type(error).__name__}") from error
-        except (BotoCoreError, ValueError) as error:  # botocore's of an endpoint that is no URL is a ValueError
+        except (
+            BotoCoreError,
+            ValueError,
+        ) as error:  # botocore's of an endpoint that is no URL is a ValueError
             said = type(error).__name__ if isinstance(error, ValueError) else str(error)
-            raise Refused(f"{where}: {said}; accepted: boto3's AWS_ variables for keys, region and AWS_ENDPOINT_URL_SQS") from error
+            raise Refused(
+                f"{where}: {said}; accepted: boto3's AWS_ variables for keys, region and AWS_ENDPOINT_URL_SQS"
+            ) from error

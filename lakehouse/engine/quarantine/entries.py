@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 # The fields of a text of CSV, which it does not tell itself.
 _FIELDS = "fields"
 _BATCH = "batch"  # what each commit is told to carry, also under a number that the log knows
-_SCHEMA = "source_file STRING, line BIGINT, reason STRING, raw STRING, undeclared STRING, digest STRING"
+_SCHEMA = (
+    "source_file STRING, line BIGINT, reason STRING, raw STRING, undeclared STRING, digest STRING"
+)
 
 
 def quarantine_key(table_key: str) -> str:
@@ -67,18 +69,27 @@ class QuarantinedBatches:
     @cached_property
     def _told(self) -> set[int]:
         told, oldest = set[int](), 0
-        for commit in () if self._facts is None else newest_first(self._lake.store, self._facts.history):
-            numbers = (commit.applications.get(_app_id(self._table_key)), written_in(commit).get(_BATCH))
+        for commit in (
+            () if self._facts is None else newest_first(self._lake.store, self._facts.history)
+        ):
+            numbers = (
+                commit.applications.get(_app_id(self._table_key)),
+                written_in(commit).get(_BATCH),
+            )
             told |= {number for number in numbers if isinstance(number, int)}
             oldest = commit.version
             if may_take_rows(commit):
                 return told
         if not oldest:
             return told
-        return told | {*range(1, min(told, default=quarantined_batch(self._table_key, self._facts) + 1))}
+        return told | {
+            *range(1, min(told, default=quarantined_batch(self._table_key, self._facts) + 1))
+        }
 
 
-def quarantine(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, lines: "DataFrame | None") -> None:
+def quarantine(
+    lake: Lake, spark: "SparkSession", table: Table, batch: Batch, lines: "DataFrame | None"
+) -> None:
     """Writes those of `lines` that are no rows, and the files of the batch that a person should look at; a file has no line and no text.
 
     The caller holds the table's guard.
@@ -87,36 +98,74 @@ def quarantine(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, li
         return
     facts = lake.facts(quarantine_key(table.key))
     has_some = quarantined_batch(table.key, facts) >= batch.number
-    later = {name for names in batch.isolated for name in names} if has_some else set[str]()  # `quarantine_isolated` puts them there
+    later = (
+        {name for names in batch.isolated for name in names} if has_some else set[str]()
+    )  # `quarantine_isolated` puts them there
     aside = [each for each in batch.quarantined if each.name not in later]
     if lines is None and not aside:
         return
-    files = spark.createDataFrame([(_path(batch, each), None, each.why, None, None, None) for each in aside], _SCHEMA)
+    files = spark.createDataFrame(
+        [(_path(batch, each), None, each.why, None, None, None) for each in aside], _SCHEMA
+    )
     found = files if lines is None else quarantined_lines(lines).unionByName(files)
     # Under a number that is known Delta would leave it out.
-    transaction = None if has_some else commit_rows.Transaction(app_id=_app_id(table.key), version=batch.number)
+    transaction = (
+        None
+        if has_some
+        else commit_rows.Transaction(app_id=_app_id(table.key), version=batch.number)
+    )
     if not batch.files and not batch.isolated:
         transaction = _of_files(table.key, batch)
     if facts is not None and (has_some or not batch.files):
         found = missing_entries(spark, facts.snapshot, found)
-        if found.isEmpty() and transaction is None and batch.number in QuarantinedBatches(lake, table.key, facts):
+        if (
+            found.isEmpty()
+            and transaction is None
+            and batch.number in QuarantinedBatches(lake, table.key, facts)
+        ):
             return
-    told = {"batch": F.lit(batch.number).cast("bigint"), "quarantined_at": F.current_timestamp(), _FIELDS: _fields(table)}
-    uri, metadata = lake.settings.table_uri(quarantine_key(table.key)), json.dumps({_BATCH: batch.number})
-    commit_rows.write_frame(found.withColumns(told), uri, mode="append", widen=True, transaction=transaction, user_metadata=metadata)
+    told = {
+        "batch": F.lit(batch.number).cast("bigint"),
+        "quarantined_at": F.current_timestamp(),
+        _FIELDS: _fields(table),
+    }
+    uri, metadata = (
+        lake.settings.table_uri(quarantine_key(table.key)),
+        json.dumps({_BATCH: batch.number}),
+    )
+    commit_rows.write_frame(
+        found.withColumns(told),
+        uri,
+        mode="append",
+        widen=True,
+        transaction=transaction,
+        user_metadata=metadata,
+    )
 
 
 def why_other_fields(table: Table) -> "Column":
     """The reason of a line of CSV that was put down by a declaration with other fields, or in another order; null for others."""
-    return F.when(F.col(_FIELDS) != _fields(table), F.concat(F.lit("its fields are those of another declaration: "), _FIELDS))
+    return F.when(
+        F.col(_FIELDS) != _fields(table),
+        F.concat(F.lit("its fields are those of another declaration: "), _FIELDS),
+    )
 
 
 def quarantine_isolated(lake: Lake, spark: "SparkSession", table_key: str, batch: Batch) -> None:
     """Writes the files that were taken out of a batch last in the place of their lines; `quarantine` of the batch was called before."""
     facts = lake.facts(quarantine_key(table_key))
     assert facts is not None
-    aside = [(_path(batch, each), each.why) for each in batch.quarantined if each.name in batch.isolated[-1]]
-    statement = partial(statements.replace_lines, facts.snapshot.uri, batch=batch.number, source_files=[name for name, _ in aside])
+    aside = [
+        (_path(batch, each), each.why)
+        for each in batch.quarantined
+        if each.name in batch.isolated[-1]
+    ]
+    statement = partial(
+        statements.replace_lines,
+        facts.snapshot.uri,
+        batch=batch.number,
+        source_files=[name for name, _ in aside],
+    )
     source = spark.createDataFrame(aside, "source_file STRING, reason STRING")
     commit_rows.run_merge(spark, source, facts.snapshot, _of_files(table_key, batch), statement)
 
@@ -132,12 +181,18 @@ def missing_entries(spark: "SparkSession", snapshot: Snapshot, found: "DataFrame
         return F.col(f"found.{name}").eqNullSafe(F.col(f"there.{name}"))
 
     # The text of a line is another one where the declaration is.
-    is_same_line = F.when(F.col("there.digest").isNull(), is_same("raw")).otherwise(is_same("digest"))
+    is_same_line = F.when(F.col("there.digest").isNull(), is_same("raw")).otherwise(
+        is_same("digest")
+    )
     is_same_entry = F.when(F.col("found.line").isNull(), is_same("reason")).otherwise(is_same_line)
-    return found.alias("found").join(there, is_same("source_file") & is_same("line") & is_same_entry, "left_anti")
+    return found.alias("found").join(
+        there, is_same("source_file") & is_same("line") & is_same_entry, "left_anti"
+    )
 
 
-def entries_at(spark: "SparkSession", snapshot: Snapshot, *, version: int | None = None) -> "DataFrame":
+def entries_at(
+    spark: "SparkSession", snapshot: Snapshot, *, version: int | None = None
+) -> "DataFrame":
     """The quarantine at the snapshot's version, or another one; what an older program did not tell is null."""
     entries = table_at(spark, snapshot, version=version)
     untold = [name for name in ("undeclared", "digest", _FIELDS) if name not in entries.columns]
@@ -146,14 +201,18 @@ def entries_at(spark: "SparkSession", snapshot: Snapshot, *, version: int | None
 
 def _of_files(table_key: str, batch: Batch) -> commit_rows.Transaction:
     """The transaction of a batch's refused files. It tells these very files: in a ledger made anew the number has others."""
-    files = repr([(each.name, each.size_bytes, each.modified_ms, each.digest) for each in batch.quarantined])
+    files = repr(
+        [(each.name, each.size_bytes, each.modified_ms, each.digest) for each in batch.quarantined]
+    )
     mark = blake2b(files.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
     return commit_rows.Transaction(app_id=f"{_app_id(table_key)}/{batch.number}-{mark}", version=1)
 
 
 def _fields(table: Table) -> "Column":
     landing = table.landing
-    return F.lit(landing.delimiter.join(field_names(landing.schema)) if landing.records_are_csv else None).cast("string")
+    return F.lit(
+        landing.delimiter.join(field_names(landing.schema)) if landing.records_are_csv else None
+    ).cast("string")
 
 
 def _path(batch: Batch, file: SetAside) -> str:

@@ -24,7 +24,12 @@ from typing import TYPE_CHECKING
 from lakehouse.core.declaration.table import Overwrite, Table
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, LandedFile
-from lakehouse.core.ingest.isolation import PROBES, any_can_be_written, failing_files, without_failing
+from lakehouse.core.ingest.isolation import (
+    PROBES,
+    any_can_be_written,
+    failing_files,
+    without_failing,
+)
 from lakehouse.engine.changes.deleted_keys import forget_batch
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.arrival import told_batch
@@ -58,7 +63,14 @@ class Rows:
     of: "Callable[[Batch], DataFrame]"
 
 
-def isolate(lake: Lake, spark: "SparkSession", table: Table, batches: LandedBatches, rows: Rows, error: Exception) -> Batch:
+def isolate(
+    lake: Lake,
+    spark: "SparkSession",
+    table: Table,
+    batches: LandedBatches,
+    rows: Rows,
+    error: Exception,
+) -> Batch:
     """The batch without the files that made its write fail with `error`, its manifest written; the caller holds the table's guard.
 
     Raises:
@@ -83,7 +95,9 @@ def isolate(lake: Lake, spark: "SparkSession", table: Table, batches: LandedBatc
         raise _stop(table, batch, "though each of its files can by itself", problem) from error
     records = staged_lines(lake, spark, table.key, _part_of(batch, [*failing])).count()
     is_overwrite, has_table = isinstance(table.write, Overwrite), facts is not None
-    smaller = without_failing(batch, failing, failing_records=records, is_overwrite=is_overwrite, has_table=has_table)
+    smaller = without_failing(
+        batch, failing, failing_records=records, is_overwrite=is_overwrite, has_table=has_table
+    )
     forget_batch(lake.store, table.key, batch.number)
     batches.replace(smaller)
     return smaller
@@ -101,9 +115,13 @@ def row_problem(error: BaseException) -> str | None:
     states = {error.getSqlState() or "", *_STATE.findall(f"{error}{trace}")}
     if not any(state.startswith(_OF_VALUES) for state in states):
         return None
-    texts = [text for text, condition in causes_of(error) if condition not in _WRAPPED] or [str(error)]
+    texts = [text for text, condition in causes_of(error) if condition not in _WRAPPED] or [
+        str(error)
+    ]
     said = texts[-1].partition("\n\nJVM stacktrace:")[0]
-    if "Traceback (most recent call last)" in said:  # of a Python function; its last line names the error
+    if (
+        "Traceback (most recent call last)" in said
+    ):  # of a Python function; its last line names the error
         said = [line for line in said.splitlines() if line.strip() and "SQLSTATE" not in line][-1]
     return " ".join(_STATE.sub("", said).split())[:_SHOWN]
 
@@ -116,7 +134,9 @@ def _part_of(batch: Batch, files: Sequence[LandedFile]) -> Batch:
 def _why_not(rows: "DataFrame", table: Table, uri: str) -> str | None:
     partition_by, properties = commit_rows.partition_columns(table), declared_properties(table)
     try:
-        commit_rows.write_frame(rows, uri, mode="append", partition_by=partition_by, properties=properties)
+        commit_rows.write_frame(
+            rows, uri, mode="append", partition_by=partition_by, properties=properties
+        )
     except Exception as error:
         if (problem := row_problem(error)) is None:
             raise
@@ -126,8 +146,13 @@ def _why_not(rows: "DataFrame", table: Table, uri: str) -> str | None:
 
 def _holds_a_good_row(rows: Rows, table: Table, uri: str) -> bool:
     """Whether some of a batch's records can be written, so that the others fail for what is in them."""
-    found = rows.of(rows.batch).select(*OWN[:2]).orderBy(F.xxhash64(*OWN[:2])).limit(PROBES).collect()
-    records = (rows.of(rows.batch).where((F.col(OWN[0]) == file) & (F.col(OWN[1]) == line)) for file, line in found)
+    found = (
+        rows.of(rows.batch).select(*OWN[:2]).orderBy(F.xxhash64(*OWN[:2])).limit(PROBES).collect()
+    )
+    records = (
+        rows.of(rows.batch).where((F.col(OWN[0]) == file) & (F.col(OWN[1]) == line))
+        for file, line in found
+    )
     return any(_why_not(record, table, uri) is None for record in records)
 
 

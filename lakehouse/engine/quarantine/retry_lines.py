@@ -44,7 +44,12 @@ from lakehouse.engine.ingest.parse_lines import (
 )
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.quarantine.entries import entries_at, missing_entries, quarantine_key, why_other_fields
+from lakehouse.engine.quarantine.entries import (
+    entries_at,
+    missing_entries,
+    quarantine_key,
+    why_other_fields,
+)
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import table_at, temporary_view
@@ -70,34 +75,61 @@ class QuarantineFacts:
 
 
 def retry_lines(
-    lake: Lake, spark: "SparkSession", table: Table, known: QuarantineFacts, lines: "DataFrame", review: QuarantineReview
+    lake: Lake,
+    spark: "SparkSession",
+    table: Table,
+    known: QuarantineFacts,
+    lines: "DataFrame",
+    review: QuarantineReview,
 ) -> QuarantineReview:
     """The review with what became of the lines; `lines` are those of the quarantine that were asked for."""
     target, ledger = known.target, known.ledger
     if not isinstance(table.write, Append) or target is None:
-        changes, why = table.landing.changes, "the table is not written by Append: land these lines in a new file"
+        changes, why = (
+            table.landing.changes,
+            "the table is not written by Append: land these lines in a new file",
+        )
         if isinstance(changes, Dms) and not changes.position:
             why += ", whose name sorts right behind that of the file they are from: names order these changes"
-        return replace(review, left={**review.left, "there is no table yet" if target is None else why: review.lines})
+        return replace(
+            review,
+            left={**review.left, "there is no table yet" if target is None else why: review.lines},
+        )
     if (other := (marked := mark_other_content(spark, lines, ledger)).where(_OTHER).count()) > 0:
-        review = replace(review, left={**review.left, "their file was loaded with another content": other})
-    lines, table = marked.where(f"NOT {_OTHER}").drop(_OTHER), pinned_table(table, ledger.columns, is_loaded=True)
+        review = replace(
+            review, left={**review.left, "their file was loaded with another content": other}
+        )
+    lines, table = (
+        marked.where(f"NOT {_OTHER}").drop(_OTHER),
+        pinned_table(table, ledger.columns, is_loaded=True),
+    )
     added = columns_in_force(ledger.columns, table.landing)
     parsed = _parsed(table, _without_older(lines), added)
-    counts = {why: (count, rescued) for why, count, rescued in parsed.groupBy(REASON).agg(F.count("*"), F.count(RESCUED)).collect()}
+    counts = {
+        why: (count, rescued)
+        for why, count, rescued in parsed.groupBy(REASON)
+        .agg(F.count("*"), F.count(RESCUED))
+        .collect()
+    }
     row_count, rescued_count = counts.pop(None, (0, 0))
     good = without_rescued(table_rows(parsed), added, rescued_count, target.snapshot)
     missing = missing_columns(good, added, target.snapshot)
     commit_rows.check_shape(good, table, target.snapshot, new=missing)
     fresh = good.join(_loaded(spark, target.snapshot), [*_PLACE], "left_anti").select(*good.columns)
     fresh_count = fresh.count() if row_count else 0
-    review = replace(review, rows=fresh_count, left={**review.left, **{why: counts[why][0] for why in sorted(counts)}})
+    review = replace(
+        review,
+        rows=fresh_count,
+        left={**review.left, **{why: counts[why][0] for why in sorted(counts)}},
+    )
     if review.dry_run or not row_count:
         return review
     if fresh_count:
         if missing:
             spark.sql(statements.add_columns(target.snapshot.uri, missing))
-        told = [each.version for each in ledger.retried if each.table_id == target.snapshot.table_id]
+        told = [
+            each.version for each in ledger.retried if each.table_id == target.snapshot.table_id
+        ]
         version = max(target.snapshot.transactions.get(retry_app_id(table.key), 0), *told, 0) + 1
         transaction = commit_rows.Transaction(app_id=retry_app_id(table.key), version=version)
         commit_rows.write_rows(lake, table, fresh.coalesce(1), transaction)
@@ -106,7 +138,12 @@ def retry_lines(
 
 
 def put_back(
-    lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | None, ledger: Ledger, tell: Callable[[str], None]
+    lake: Lake,
+    spark: "SparkSession",
+    table: Table,
+    facts: TableFacts | None,
+    ledger: Ledger,
+    tell: Callable[[str], None],
 ) -> TableFacts | None:
     """The table's facts, once the lines are in the quarantine again that it had from there and came back from an older copy without.
 
@@ -118,20 +155,30 @@ def put_back(
     if facts is None:
         return None
     known = facts.snapshot.transactions.get(retry_app_id(table.key), 0)
-    lost = [each for each in ledger.retried if each.table_id == facts.snapshot.table_id and each.version > known]
+    lost = [
+        each
+        for each in ledger.retried
+        if each.table_id == facts.snapshot.table_id and each.version > known
+    ]
     if not lost:
         return facts
     count = 0
     for each in lost:  # a line of several retries is put back by the first of them
         quarantine = lake.facts(quarantine_key(table.key))
         count += 0 if quarantine is None else _put_back(lake, spark, table, quarantine, each)
-    transaction = commit_rows.Transaction(app_id=retry_app_id(table.key), version=max(each.version for each in lost))
+    transaction = commit_rows.Transaction(
+        app_id=retry_app_id(table.key), version=max(each.version for each in lost)
+    )
     commit_rows.record_transaction(spark, facts.snapshot.uri, transaction)
-    tell(f"{table.key}: {count} line(s) that it came back from an older copy without are in its quarantine again")
+    tell(
+        f"{table.key}: {count} line(s) that it came back from an older copy without are in its quarantine again"
+    )
     return lake.facts(table.key)
 
 
-def _put_back(lake: Lake, spark: "SparkSession", table: Table, quarantine: TableFacts, lost: RetriedLines) -> int:
+def _put_back(
+    lake: Lake, spark: "SparkSession", table: Table, quarantine: TableFacts, lost: RetriedLines
+) -> int:
     """The number of lines of one retry that were put back; 0 where they never left this quarantine."""
     version = lost.quarantine_version
     if version >= quarantine.snapshot.version:
@@ -145,7 +192,9 @@ def _put_back(lake: Lake, spark: "SparkSession", table: Table, quarantine: Table
         )
     if written_in(after).get(_RETRY) != lost.version:
         return 0
-    before, then = (entries_at(spark, quarantine.snapshot, version=each) for each in (version, version + 1))
+    before, then = (
+        entries_at(spark, quarantine.snapshot, version=each) for each in (version, version + 1)
+    )
     found = missing_entries(spark, quarantine.snapshot, before.exceptAll(then))
     if (count := found.count()) > 0:
         commit_rows.write_frame(found, quarantine.snapshot.uri, mode="append", widen=True)
@@ -156,7 +205,11 @@ def _without_older(lines: "DataFrame") -> "DataFrame":
     """The lines, each once, without those of an older program, which told no digest of their file, that stand there again with it."""
     lines = lines.dropDuplicates([*_LINE, "raw"])
     known = lines.where("digest IS NOT NULL")
-    return known.unionByName(lines.where("digest IS NULL").join(known.select(_LINE), _LINE, "left_anti").select(*lines.columns))
+    return known.unionByName(
+        lines.where("digest IS NULL")
+        .join(known.select(_LINE), _LINE, "left_anti")
+        .select(*lines.columns)
+    )
 
 
 def mark_other_content(spark: "SparkSession", lines: "DataFrame", ledger: Ledger) -> "DataFrame":
@@ -168,19 +221,40 @@ def mark_other_content(spark: "SparkSession", lines: "DataFrame", ledger: Ledger
 
     paths = [path for (path,) in lines.select("source_file").distinct().collect()]
     known = [(path, ledger.seen[path]) for path in paths if path in ledger.seen]
-    files = [(path, file.modified_ms, file.as_loaded.digest or None if file.is_taken else None) for path, file in known]
+    files = [
+        (path, file.modified_ms, file.as_loaded.digest or None if file.is_taken else None)
+        for path, file in known
+    ]
     told = spark.createDataFrame(files, "source_file STRING, landed_ms BIGINT, loaded STRING")
     contents = F.size(F.collect_set("digest").over(Window.partitionBy(*_LINE)))
-    other = F.coalesce(F.col("digest") != F.col("loaded"), F.col("digest").isNotNull() & F.col("loaded").isNull() & F.col("several"))
-    marked = lines.withColumn("several", contents > 1).join(F.broadcast(told), "source_file", "left").withColumn(_OTHER, other)
+    other = F.coalesce(
+        F.col("digest") != F.col("loaded"),
+        F.col("digest").isNotNull() & F.col("loaded").isNull() & F.col("several"),
+    )
+    marked = (
+        lines.withColumn("several", contents > 1)
+        .join(F.broadcast(told), "source_file", "left")
+        .withColumn(_OTHER, other)
+    )
     return marked.select(*lines.columns, "landed_ms", _OTHER)
 
 
-def _take_out(lake: Lake, spark: "SparkSession", table: Table, known: QuarantineFacts, lines: "DataFrame", row_count: int) -> None:
+def _take_out(
+    lake: Lake,
+    spark: "SparkSession",
+    table: Table,
+    known: QuarantineFacts,
+    lines: "DataFrame",
+    row_count: int,
+) -> None:
     """Takes the lines out of the quarantine that the table has as it is now."""
     after, facts = lake.facts(table.key), known.quarantine
     assert after is not None
-    loaded = lines.select(*_LINE, "digest").distinct().join(_loaded(spark, after.snapshot).toDF(*_LINE), _LINE, "left_semi")
+    loaded = (
+        lines.select(*_LINE, "digest")
+        .distinct()
+        .join(_loaded(spark, after.snapshot).toDF(*_LINE), _LINE, "left_semi")
+    )
     if (found := loaded.select(_LINE).distinct().count()) < row_count:
         raise Broken(
             f"retry of {table.key}: {row_count} line(s) of its quarantine are rows now, and version {after.snapshot.version} of the table "
@@ -190,10 +264,19 @@ def _take_out(lake: Lake, spark: "SparkSession", table: Table, known: Quarantine
     if version:
         now, newest = lake.facts(quarantine_key(table.key)), known.batches.ledger().newest
         assert now is not None and newest is not None
-        retried = RetriedLines(table_id=after.snapshot.table_id, version=version, quarantine_version=now.snapshot.version)
-        known.batches.plan(Batch(number=newest.number + 1, files=(), prefix=table.landing.prefix, retried=retried))
+        retried = RetriedLines(
+            table_id=after.snapshot.table_id,
+            version=version,
+            quarantine_version=now.snapshot.version,
+        )
+        known.batches.plan(
+            Batch(number=newest.number + 1, files=(), prefix=table.landing.prefix, retried=retried)
+        )
         said[_RETRY] = version
-    with temporary_view(spark, loaded) as view, session_confs(spark, {USER_METADATA: json.dumps(said)}):
+    with (
+        temporary_view(spark, loaded) as view,
+        session_confs(spark, {USER_METADATA: json.dumps(said)}),
+    ):
         tells_digests = any(column.name == "digest" for column in facts.snapshot.columns)
         digest = "target.digest" if tells_digests else "CAST(NULL AS STRING)"
         spark.sql(statements.delete_loaded_lines(facts.snapshot.uri, view, digest=digest))
@@ -206,12 +289,17 @@ def _parsed(table: Table, lines: "DataFrame", added: Sequence[AddedColumn]) -> "
         "line",
         F.coalesce(F.timestamp_millis("landed_ms"), F.col("quarantined_at")).alias("landed_at"),
         "raw",
-        F.coalesce(why_other_fields(table), F.when(~is_of_the_declaration(F.col("reason")), F.col("reason"))).alias("problem"),
+        F.coalesce(
+            why_other_fields(table),
+            F.when(~is_of_the_declaration(F.col("reason")), F.col("reason")),
+        ).alias("problem"),
         F.lit(False).alias("is_object"),
         "undeclared",
         F.lit(None).cast("string").alias("digest"),
     )
-    return parse_records(table.landing, named_lines(records), added, commit_rows.partition_columns(table))
+    return parse_records(
+        table.landing, named_lines(records), added, commit_rows.partition_columns(table)
+    )
 
 
 def _loaded(spark: "SparkSession", snapshot: Snapshot) -> "DataFrame":

@@ -11,10 +11,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def table_at(spark: "SparkSession", snapshot: Snapshot, *, version: int | None = None, within: Sequence[str] = ()) -> "DataFrame":
+def table_at(
+    spark: "SparkSession",
+    snapshot: Snapshot,
+    *,
+    version: int | None = None,
+    within: Sequence[str] = (),
+) -> "DataFrame":
     """The rows of a table at the snapshot's version, or another one, for which each condition in `within` holds."""
     # Without a version, a DataFrame shows what is there when it is run.
-    table = spark.read.format("delta").option("versionAsOf", snapshot.version if version is None else version).load(snapshot.uri)
+    table = (
+        spark.read.format("delta")
+        .option("versionAsOf", snapshot.version if version is None else version)
+        .load(snapshot.uri)
+    )
     return table.where(" AND ".join(within)) if within else table
 
 

@@ -25,10 +25,18 @@ _LONGEST_TEXT = 200
 # For each type of a key an end of its range as a value that reaches the client unchanged, whatever the time zones of both and the bytes
 # of a text; and the end that this value stands for, `None` where a literal cannot say it.
 _ENDS: Mapping[str, tuple[Callable[["Column"], "Column"], Callable[[Any], type_of_end | None]]] = {
-    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), (lambda end: end, lambda value: value)),
+    **dict.fromkeys(
+        ("tinyint", "smallint", "int", "bigint"), (lambda end: end, lambda value: value)
+    ),
     "date": (lambda end: F.unix_date(end), lambda days: _EPOCH.date() + timedelta(days=days)),
-    "timestamp": (lambda end: F.unix_micros(end), lambda micros: _EPOCH + timedelta(microseconds=micros)),
-    "string": (lambda end: end.cast("binary"), lambda value: bytes(value).decode("ascii") if len(value) <= _LONGEST_TEXT else None),
+    "timestamp": (
+        lambda end: F.unix_micros(end),
+        lambda micros: _EPOCH + timedelta(microseconds=micros),
+    ),
+    "string": (
+        lambda end: end.cast("binary"),
+        lambda value: bytes(value).decode("ascii") if len(value) <= _LONGEST_TEXT else None,
+    ),
 }
 
 
@@ -40,10 +48,21 @@ def with_key_range(rows: "DataFrame", keys: Sequence[str]) -> tuple["DataFrame",
     if not told:
         return kept, ()
     columns = [(F.col(quote(key)), _ENDS[types[key]][0]) for key in told]
-    ends = [F.struct(as_told(F.min(key)), as_told(F.max(key)), F.count_if(key.isNull())) for key, as_told in columns]
+    ends = [
+        F.struct(as_told(F.min(key)), as_told(F.max(key)), F.count_if(key.isNull()))
+        for key, as_told in columns
+    ]
     found = zip(told, kept.select(*ends).collect()[0], strict=True)
-    ranges = [(key, _end(least, types[key]), _end(most, types[key])) for key, (least, most, nulls) in found if not nulls]
-    return kept, tuple(between(key, least, most) for key, least, most in ranges if least is not None and most is not None)
+    ranges = [
+        (key, _end(least, types[key]), _end(most, types[key]))
+        for key, (least, most, nulls) in found
+        if not nulls
+    ]
+    return kept, tuple(
+        between(key, least, most)
+        for key, least, most in ranges
+        if least is not None and most is not None
+    )
 
 
 def _kept(rows: "DataFrame") -> "DataFrame":

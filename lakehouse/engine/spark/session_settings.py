@@ -33,12 +33,17 @@ OPEN_BYTES = 64 * 1024
 # Off: an expression over a row that is odd gives null; on, it ends the whole statement, and one row would block its batch for ever.
 ANSI = "spark.sql.ansi.enabled"
 # Off: a file that is broken or gone is an error; on, a reader passes it over, and a rewrite of it loses its rows without a word.
-READ_WHOLE = {"spark.sql.files.ignoreCorruptFiles": "false", "spark.sql.files.ignoreMissingFiles": "false"}
+READ_WHOLE = {
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+}
 # A content hash compares a map as it is stored, entry by entry, which a rewrite of files leaves alone.
 HASH_MAPS = "spark.sql.legacy.allowHashOnMapType"
 # On: a version older than the retention of deleted files cannot be read, even if its files are all there.
 # Source: Delta Lake 4.4.0, DeltaSQLConf
-OLD_VERSIONS_REFUSED = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
+OLD_VERSIONS_REFUSED = (
+    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
+)
 
 # Off: plans are run as they stand, and interpreted. A statement of many small jobs takes longer to plan again and to compile than to run.
 ADAPTIVE = "spark.sql.adaptive.enabled"
@@ -46,7 +51,12 @@ WHOLE_STAGE = "spark.sql.codegen.wholeStage"
 # `NO_CODEGEN`: expressions are interpreted, too. Source: Spark 4.2.0, SQLConf.scala, CODEGEN_FACTORY_MODE
 EXPRESSIONS_COMPILED = "spark.sql.codegen.factoryMode"
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
-INTERPRETED = {ADAPTIVE: "false", WHOLE_STAGE: "false", EXPRESSIONS_COMPILED: "NO_CODEGEN", SHUFFLE_PARTITIONS: "1"}
+INTERPRETED = {
+    ADAPTIVE: "false",
+    WHOLE_STAGE: "false",
+    EXPRESSIONS_COMPILED: "NO_CODEGEN",
+    SHUFFLE_PARTITIONS: "1",
+}
 # A statement over more rows or bytes than these is faster compiled and in parallel; a landed record costs as much as ten rows of a table.
 # Source: docs/benchmarks/interpreted.json
 INTERPRETED_ROWS, INTERPRETED_BYTES, _ROWS_PER_RECORD = 100_000, 16 * 1024 * 1024, 10
@@ -54,7 +64,11 @@ INTERPRETED_ROWS, INTERPRETED_BYTES, _ROWS_PER_RECORD = 100_000, 16 * 1024 * 102
 
 def confs_for(*, rows: float | None, size_bytes: int, records: int = 0) -> Mapping[str, str]:
     """Settings for statements over so many rows (`None`: unknown) and bytes of tables, and so many landed records: interpreted if few."""
-    few = rows is not None and rows + records * _ROWS_PER_RECORD <= INTERPRETED_ROWS and size_bytes <= INTERPRETED_BYTES
+    few = (
+        rows is not None
+        and rows + records * _ROWS_PER_RECORD <= INTERPRETED_ROWS
+        and size_bytes <= INTERPRETED_BYTES
+    )
     return INTERPRETED if few else {}
 
 

@@ -56,7 +56,9 @@ def prepare(settings: Settings) -> None:
         Transient: nothing answers; the text says how to start it.
         Refused: the setting, or this machine, cannot give a session.
     """
-    os.environ["SPARK_CONNECT_RELEASE_SESSION_ON_EXIT"] = "true"  # else each session stays on the server for an hour
+    os.environ["SPARK_CONNECT_RELEASE_SESSION_ON_EXIT"] = (
+        "true"  # else each session stays on the server for an hour
+    )
     if settings.spark == "server":
         state, token = server.status(settings), server.read_token(settings)
         if not state.is_running or state.port != settings.spark_port or token is None:
@@ -95,7 +97,10 @@ def connect(settings: Settings) -> "SparkSession":
     prepare(settings)
     if not over_connect(settings):
         return adopt(_builder(settings).getOrCreate())
-    place, process = (settings.spark, settings.spark_port), server.status(settings).process if settings.spark == "server" else None
+    place, process = (
+        (settings.spark, settings.spark_port),
+        server.status(settings).process if settings.spark == "server" else None,
+    )
     with _OPENING, translated():
         opened_on, kept = _opened.get(place, (None, None))
         if kept is not None:
@@ -134,11 +139,19 @@ def session_id(spark: "SparkSession") -> str:
     """The identity under which a session's statements can be interrupted from elsewhere."""
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-    return spark.session_id if isinstance(spark, ConnectSession) else str(spark.sparkContext.applicationId)
+    return (
+        spark.session_id
+        if isinstance(spark, ConnectSession)
+        else str(spark.sparkContext.applicationId)
+    )
 
 
 def interrupt_session(
-    settings: Settings, session_id: str, known: Sequence[str] = (), *, note: Callable[[Sequence[str]], None] = lambda _: None
+    settings: Settings,
+    session_id: str,
+    known: Sequence[str] = (),
+    *,
+    note: Callable[[Sequence[str]], None] = lambda _: None,
 ) -> tuple[str, ...]:
     """Interrupts whatever runs in that session and waits for its end, and for that of the operations `known`; the ids of all of them.
 
@@ -177,22 +190,37 @@ def translated() -> Iterator[None]:
         yield
     except Exception as error:
         if is_conflict(error):
-            raise Transient(f"another writer changed the table first: {first_line(error)}") from error
+            raise Transient(
+                f"another writer changed the table first: {first_line(error)}"
+            ) from error
         if _is_unreachable(error):
-            raise Transient(f"the Spark server stopped answering in the middle of a statement: {first_line(error)}") from error
+            raise Transient(
+                f"the Spark server stopped answering in the middle of a statement: {first_line(error)}"
+            ) from error
         if _is_gone(error):
-            raise Transient(f"the Spark server ended this session, or was started again: {first_line(error)}") from error
-        if any(condition == "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" for _, condition in causes_of(error)):
-            raise Transient(f"rows that were kept for the statement are lost with their executor: {first_line(error)}") from error
+            raise Transient(
+                f"the Spark server ended this session, or was started again: {first_line(error)}"
+            ) from error
+        if any(
+            condition == "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" for _, condition in causes_of(error)
+        ):
+            raise Transient(
+                f"rows that were kept for the statement are lost with their executor: {first_line(error)}"
+            ) from error
         if _grpc_code(error) == "UNAUTHENTICATED":
-            raise Refused(f"the Spark Connect server refused the token in {server.TOKEN_VARIABLE}") from error
+            raise Refused(
+                f"the Spark Connect server refused the token in {server.TOKEN_VARIABLE}"
+            ) from error
         raise
 
 
 def _builder(settings: Settings) -> "SparkSession.Builder":
     """The opener of a session. PySpark, and its libraries for Connect, are imported in seconds on a busy machine: an interrupt waits."""
     with late_interrupts():
-        for name in ("pyspark.sql", *(("pyspark.sql.connect.session", "delta.connect") if over_connect(settings) else ())):
+        for name in (
+            "pyspark.sql",
+            *(("pyspark.sql.connect.session", "delta.connect") if over_connect(settings) else ()),
+        ):
             importlib.import_module(name)
     from pyspark.sql import SparkSession
 
@@ -204,7 +232,11 @@ def _builder(settings: Settings) -> "SparkSession.Builder":
 
 def _remote(settings: Settings, session: str) -> str:
     # The literal name localhost: only with it PySpark sends a token over a local channel without TLS.
-    base = f"sc://localhost:{settings.spark_port}/" if settings.spark == "server" else settings.spark.rstrip(";")
+    base = (
+        f"sc://localhost:{settings.spark_port}/"
+        if settings.spark == "server"
+        else settings.spark.rstrip(";")
+    )
     separator = "" if urlsplit(base).path else "/"
     named = "" if ";user_id=" in base else ";user_id=lakehouse"
     return f"{base}{separator}{named};session_id={session}"
@@ -214,9 +246,23 @@ def _fail_soon(client: "SparkConnectClient") -> None:
     """About ten seconds of retries in place of PySpark's ten minutes, and none when the process ends."""
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
-    warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")  # the error that follows says it
-    client.set_retry_policies([DefaultPolicy(max_retries=5, initial_backoff=100, backoff_multiplier=3.0, max_backoff=4000, jitter=100)])
-    atexit.register(client.set_retry_policies, [])  # runs before the client's own farewells to a server that may be gone
+    warnings.filterwarnings(
+        "ignore", message=r"\[RETRIES_EXCEEDED\]"
+    )  # the error that follows says it
+    client.set_retry_policies(
+        [
+            DefaultPolicy(
+                max_retries=5,
+                initial_backoff=100,
+                backoff_multiplier=3.0,
+                max_backoff=4000,
+                jitter=100,
+            )
+        ]
+    )
+    atexit.register(
+        client.set_retry_policies, []
+    )  # runs before the client's own farewells to a server that may be gone
 
 
 def _wait_until_ended(client: "SparkConnectClient", operations: Sequence[str]) -> None:
@@ -234,7 +280,9 @@ def _wait_until_ended(client: "SparkConnectClient", operations: Sequence[str]) -
                 f"operation {operations[0]} of an interrupted session has not ended after {_SETTLE_SECONDS} s; stop the Spark server "
                 "(lakehouse server stop, or Ctrl-C where lakehouse up runs), start it, and try again"
             )
-        time.sleep(0.1 if operations else 0)  # between two questions to the server; nothing is assumed of the time that passes
+        time.sleep(
+            0.1 if operations else 0
+        )  # between two questions to the server; nothing is assumed of the time that passes
 
 
 def _condition(error: BaseException) -> str:
@@ -247,7 +295,9 @@ def is_conflict(error: BaseException) -> bool:
     """Whether another writer won the race for a commit."""
     from pyspark.errors import PySparkException
 
-    is_commit_conflict = isinstance(error, PySparkException) and error.getSqlState() == "2D521"  # Delta's state for all of them
+    is_commit_conflict = (
+        isinstance(error, PySparkException) and error.getSqlState() == "2D521"
+    )  # Delta's state for all of them
     return is_commit_conflict or _condition(error).startswith("DELTA_CONCURRENT_")
 
 
@@ -258,7 +308,10 @@ def is_missing(error: BaseException) -> bool:
 
 def is_lost(error: BaseException) -> bool:
     """Whether the server, or our session on it, is gone, so that each further call would only wait for nothing."""
-    return any(each is not None and (_is_unreachable(each) or _is_gone(each)) for each in (error, error.__cause__))
+    return any(
+        each is not None and (_is_unreachable(each) or _is_gone(each))
+        for each in (error, error.__cause__)
+    )
 
 
 def _is_unreachable(error: BaseException) -> bool:
@@ -266,7 +319,9 @@ def _is_unreachable(error: BaseException) -> bool:
 
 
 def _is_gone(error: BaseException) -> bool:
-    return _condition(error).startswith(_GONE) or "incorrect server side session identifier" in str(error)
+    return _condition(error).startswith(_GONE) or "incorrect server side session identifier" in str(
+        error
+    )
 
 
 def _grpc_code(error: BaseException) -> str | None:
@@ -277,10 +332,15 @@ def _grpc_code(error: BaseException) -> str | None:
 
 def first_line(error: BaseException) -> str:
     """The first line of an error; of an error that only says that it waited for another one, that other one."""
-    told = re.search(r'details = "(.+?)"\n', str(error))  # gRPC's own text begins with the name of a Python class
+    told = re.search(
+        r'details = "(.+?)"\n', str(error)
+    )  # gRPC's own text begins with the name of a Python class
     line = told[1] if told else (str(error).splitlines() or [type(error).__name__])[0]
     if line.rstrip().endswith(_WAITED):
-        line = next((cause for cause, _ in causes_of(error)[1:] if not cause.rstrip().endswith(_WAITED)), line)
+        line = next(
+            (cause for cause, _ in causes_of(error)[1:] if not cause.rstrip().endswith(_WAITED)),
+            line,
+        )
     return line[:300]
 
 
@@ -288,4 +348,7 @@ def causes_of(error: BaseException) -> list[tuple[str, str]]:
     """The messages of an error and its causes on the server, outermost first, each with its error condition, "" where it has none."""
     # Over Connect, and of a driver in this process. The names of Java's classes are left out.
     trace = getattr(error, "_stacktrace", None) or getattr(error, "_stackTrace", None) or ""
-    return [(str(error), _condition(error)), *re.findall(r"^Caused by: [\w.$]+: ((?:\[([\w.]+)\])?.+)$", trace, re.MULTILINE)]
+    return [
+        (str(error), _condition(error)),
+        *re.findall(r"^Caused by: [\w.$]+: ((?:\[([\w.]+)\])?.+)$", trace, re.MULTILINE),
+    ]

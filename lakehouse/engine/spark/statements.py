@@ -25,7 +25,9 @@ def quote(name: str) -> str:
         Refused: it is empty or holds a NUL or a line break, which no table or column can have, or `${`, which Spark replaces.
     """
     if not name or set(name) & set("\0\n\r") or "${" in name:
-        raise Refused(f"the name {name!r} cannot be used in SQL; accepted: names without NUL, line breaks and ${{")
+        raise Refused(
+            f"the name {name!r} cannot be used in SQL; accepted: names without NUL, line breaks and ${{"
+        )
     return f"`{name.replace('`', '``')}`"
 
 
@@ -64,7 +66,14 @@ def between(column: str, least: type_of_end, greatest: type_of_end) -> str:
     return f"{quote(column)} BETWEEN {_constant(least)} AND {_constant(greatest)}"
 
 
-def merge(uri: str, source: str, *, keys: Sequence[str], order_by: Sequence[str], within: tuple[str, ...] = ()) -> str:
+def merge(
+    uri: str,
+    source: str,
+    *,
+    keys: Sequence[str],
+    order_by: Sequence[str],
+    within: tuple[str, ...] = (),
+) -> str:
     """Rows of the view `source` into a table: new keys are inserted, and a row that is there is replaced by a newer one only.
 
     Here and below, `within` are conditions that hold for every row of the source by its keys, and so for what it meets in the table.
@@ -73,7 +82,13 @@ def merge(uri: str, source: str, *, keys: Sequence[str], order_by: Sequence[str]
 
 
 def merge_changes(
-    uri: str, source: str, *, keys: Sequence[str], order_by: Sequence[str], deleted: str, within: tuple[str, ...] = ()
+    uri: str,
+    source: str,
+    *,
+    keys: Sequence[str],
+    order_by: Sequence[str],
+    deleted: str,
+    within: tuple[str, ...] = (),
 ) -> str:
     """Newest changes, one a key, into a table: as `merge`, and a newer one with `deleted` takes the row out."""
     newer = _newer(order_by)
@@ -107,7 +122,10 @@ def merge_marked(
         return f"{quote(name)} = CASE WHEN source.{quote(told)} THEN source.{quote(name)} ELSE {kept} END"
 
     marked = [f"{quote(name)} = source.{quote(name)}" for name in own]
-    marked += [unless_told(name, f"coalesce(source.{quote(name)}, target.{quote(name)})") for name in values]
+    marked += [
+        unless_told(name, f"coalesce(source.{quote(name)}, target.{quote(name)})")
+        for name in values
+    ]
     marked += [unless_told(name, f"target.{quote(name)}") for name in derived]
     return (
         f"{_merge_into(uri, source, keys, within)} "  # noqa: S608  # names are quoted
@@ -116,7 +134,9 @@ def merge_marked(
     )
 
 
-def merge_versions(uri: str, source: str, *, keys: Sequence[str], within: tuple[str, ...] = ()) -> str:
+def merge_versions(
+    uri: str, source: str, *, keys: Sequence[str], within: tuple[str, ...] = ()
+) -> str:
     """Rows of the view `source` into a table, each in the place of the one with its keys, if there is one."""
     return f"{_merge_into(uri, source, keys, within)} WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
 
@@ -128,7 +148,9 @@ def not_older(keys: Sequence[str], order_by: Sequence[str]) -> str:
 
 def set_properties(uri: str, properties: Mapping[str, str]) -> str:
     """Properties of a table, set."""
-    pairs = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in sorted(properties.items()))
+    pairs = ", ".join(
+        f"{literal(name)} = {literal(value)}" for name, value in sorted(properties.items())
+    )
     return f"ALTER TABLE {path_table(uri)} SET TBLPROPERTIES ({pairs})"
 
 
@@ -163,7 +185,9 @@ def describe_detail(uri: str) -> str:
     return f"DESCRIBE DETAIL {path_table(uri)}"
 
 
-def delete_lines(uri: str, *, upto_batch: int, source_files: Sequence[str] = (), whole_files: bool = False) -> str:
+def delete_lines(
+    uri: str, *, upto_batch: int, source_files: Sequence[str] = (), whole_files: bool = False
+) -> str:
     """Takes out of a quarantine table what batches up to this one put there: of these files or of all; `whole_files` without the lines."""
     condition = f"batch <= {int(upto_batch)}"
     if source_files:
@@ -253,7 +277,10 @@ def _any_of(rows: Sequence[type_of_partition], types: Mapping[str, str]) -> str:
         groups[row[0][1]].append(row[1:])
     if len(rows[0]) == 1:
         return _one_of(column, list(groups), types)
-    branches = [f"({_one_of(column, [value], types)} AND {_any_of(rest, types)})" for value, rest in groups.items()]
+    branches = [
+        f"({_one_of(column, [value], types)} AND {_any_of(rest, types)})"
+        for value, rest in groups.items()
+    ]
     return f"({' OR '.join(branches)})"
 
 
@@ -268,5 +295,7 @@ def _one_of(column: str, values: Sequence[str | None], types: Mapping[str, str])
 
 def _typed(value: str, type_name: str) -> str:
     if not _TYPE.fullmatch(type_name):
-        raise Refused(f"a partition column of type {type_name!r} cannot be selected by; accepted: plain types")
+        raise Refused(
+            f"a partition column of type {type_name!r} cannot be selected by; accepted: plain types"
+        )
     return literal(value) if type_name == "string" else f"CAST({literal(value)} AS {type_name})"

@@ -10,7 +10,17 @@ from lakehouse.engine.store.interface import LOCAL, Store, StoredFile
 from lakehouse.engine.store.mounts import Mount, MountedStore, real_address
 from lakehouse.engine.store.s3 import S3Store
 
-__all__ = ["LOCAL", "DiskStore", "Mount", "MountedStore", "S3Store", "Store", "StoredFile", "real_address", "store_at"]
+__all__ = [
+    "LOCAL",
+    "DiskStore",
+    "Mount",
+    "MountedStore",
+    "S3Store",
+    "Store",
+    "StoredFile",
+    "real_address",
+    "store_at",
+]
 
 
 def store_at(address: str, make_client: Callable[[], Any] | None = None) -> Store:
@@ -18,4 +28,8 @@ def store_at(address: str, make_client: Callable[[], Any] | None = None) -> Stor
 
     `make_client` gives the client of one on S3.
     """
-    return S3Store(*split_bucket(address), make_client) if address.startswith("s3://") else DiskStore(Path(address))
+    return (
+        S3Store(*split_bucket(address), make_client)
+        if address.startswith("s3://")
+        else DiskStore(Path(address))
+    )

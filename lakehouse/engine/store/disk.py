@@ -44,22 +44,39 @@ class DiskStore(Store):
 
     def list(self, prefix: str) -> list[StoredFile]:
         """See `Store.list`."""
-        files = (file for file in self._files(prefix) if not UNFINISHED.fullmatch(file.name.rpartition("/")[2]))
+        files = (
+            file
+            for file in self._files(prefix)
+            if not UNFINISHED.fullmatch(file.name.rpartition("/")[2])
+        )
         return sorted(files, key=attrgetter("name"))
 
     def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
         """See `Store.folders`."""
         path = self.root / folder_prefix(prefix)
         self._check_inside(path)
-        with _translated(path, "list"), suppress(FileNotFoundError, NotADirectoryError), os.scandir(path) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False) and entry.name > after)
+        with (
+            _translated(path, "list"),
+            suppress(FileNotFoundError, NotADirectoryError),
+            os.scandir(path) as entries,
+        ):
+            return sorted(
+                entry.name
+                for entry in entries
+                if entry.is_dir(follow_symlinks=False) and entry.name > after
+            )
         return []
 
     def walk(self, prefix: str) -> Iterator[StoredObject]:
         """See `Store.walk`. Bytes of a name that are no UTF-8 are escaped, as no reader of the lake could name them."""
         for file in self._files(prefix):
             key = file.name.encode("utf-8", "backslashreplace").decode()
-            yield StoredObject(bucket=self.bucket, key=key, size_bytes=file.size_bytes, modified_ms=file.modified_ms)
+            yield StoredObject(
+                bucket=self.bucket,
+                key=key,
+                size_bytes=file.size_bytes,
+                modified_ms=file.modified_ms,
+            )
 
     def read(self, name: str) -> bytes:
         """See `Store.read`."""
@@ -69,7 +86,9 @@ class DiskStore(Store):
             try:
                 return path.read_bytes()
             except (IsADirectoryError, NotADirectoryError) as error:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from error
+                raise FileNotFoundError(
+                    errno.ENOENT, os.strerror(errno.ENOENT), str(path)
+                ) from error
 
     def put(self, name: str, data: bytes) -> None:
         """See `Store.put`."""
@@ -105,7 +124,10 @@ class DiskStore(Store):
 
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
         """See `Store.delete_each`."""
-        return {name: error.strerror or type(error).__name__ for name, error in self._unlink(names).items()}
+        return {
+            name: error.strerror or type(error).__name__
+            for name, error in self._unlink(names).items()
+        }
 
     def _unlink(self, names: Sequence[str]) -> dict[str, OSError]:
         paths = [self._path(name) for name in names]
@@ -124,7 +146,9 @@ class DiskStore(Store):
     def _check_inside(self, path: Path) -> None:
         root = os.path.realpath(self.root)
         if os.path.commonpath((root, os.path.realpath(path))) != root:
-            raise Refused(f"store: {path} leads out of {self.root} through a link; accepted: names that stay inside it")
+            raise Refused(
+                f"store: {path} leads out of {self.root} through a link; accepted: names that stay inside it"
+            )
 
     def _files(self, prefix: str) -> Iterator[StoredFile]:
         """Files in a folder and below it, as found; those that vanish meanwhile are left out."""
@@ -134,13 +158,18 @@ class DiskStore(Store):
         with _translated(path, "list"):
             while pending:
                 inside = pending.pop()
-                with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.root / inside) as entries:
+                with (
+                    suppress(FileNotFoundError, NotADirectoryError),
+                    os.scandir(self.root / inside) as entries,
+                ):
                     for entry in entries:
                         if entry.is_dir(follow_symlinks=False):
                             pending.append(f"{inside}{entry.name}/")
                         elif entry.is_file(follow_symlinks=False):
                             with suppress(FileNotFoundError):
-                                yield _stored(f"{inside}{entry.name}", entry.stat(follow_symlinks=False))
+                                yield _stored(
+                                    f"{inside}{entry.name}", entry.stat(follow_symlinks=False)
+                                )
 
 
 def _unlink(path: Path) -> OSError | None:
@@ -154,7 +183,9 @@ def _unlink(path: Path) -> OSError | None:
 
 
 def _stored(name: str, status: os.stat_result) -> StoredFile:
-    return StoredFile(name=name, size_bytes=status.st_size, modified_ms=status.st_mtime_ns // 1_000_000)
+    return StoredFile(
+        name=name, size_bytes=status.st_size, modified_ms=status.st_mtime_ns // 1_000_000
+    )
 
 
 @contextmanager
@@ -190,7 +221,11 @@ def _translated(path: Path | str, action: str) -> Iterator[None]:
     except OSError as error:
         text = f"store: cannot {action} {path}: {error.strerror}"
         if error.errno in _NO_RIGHT:
-            raise Refused(f"{text}; this user needs the right to do so on a file system that takes hard links") from error
+            raise Refused(
+                f"{text}; this user needs the right to do so on a file system that takes hard links"
+            ) from error
         if error.errno in _NO_ROOM:
             raise Transient(f"{text}; free some, then try again") from error
-        raise Refused(f"{text} (errno {error.errno}); accepted: a folder on a working file system") from error
+        raise Refused(
+            f"{text} (errno {error.errno}); accepted: a folder on a working file system"
+        ) from error

@@ -106,7 +106,9 @@ def checked_name(name: str) -> str:
         Refused: it is empty, absolute, ends in `/`, has an empty, `.` or `..` part, or a NUL.
     """
     if "\0" in name or not {"", ".", ".."}.isdisjoint(name.split("/")):
-        raise Refused(f"store: {name!r} names no file inside the lake; accepted: a relative path without empty, '.' or '..' parts")
+        raise Refused(
+            f"store: {name!r} names no file inside the lake; accepted: a relative path without empty, '.' or '..' parts"
+        )
     return name
 
 

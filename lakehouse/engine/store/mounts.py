@@ -40,7 +40,10 @@ class MountedStore(Store):
     @property
     def requests(self) -> Counter[str]:
         """See `Store`."""
-        stores = {id(store): store for store in (self.base, *(each.store for each in self.mounts.values()))}
+        stores = {
+            id(store): store
+            for store in (self.base, *(each.store for each in self.mounts.values()))
+        }
         return sum((store.requests for store in stores.values()), Counter[str]())
 
     def keeps_versions(self) -> bool | None:
@@ -53,7 +56,9 @@ class MountedStore(Store):
         if mount is None:
             return store.list(prefix)
         folder, own = folder_prefix(there), folder_prefix(prefix)
-        return [replace(file, name=own + file.name.removeprefix(folder)) for file in store.list(there)]
+        return [
+            replace(file, name=own + file.name.removeprefix(folder)) for file in store.list(there)
+        ]
 
     def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
         """See `Store.folders`."""
@@ -104,9 +109,15 @@ class MountedStore(Store):
         """See `Store.delete_each`. The names of one call lie in one place."""
         found = [self._find(name) for name in names]
         if any(mount is not found[0][0] for mount, _, _ in found):
-            raise Refused(f"store: files of several places in one deletion, like {names[0]!r} and {names[-1]!r}; accepted: those of one")
+            raise Refused(
+                f"store: files of several places in one deletion, like {names[0]!r} and {names[-1]!r}; accepted: those of one"
+            )
         own = {there: name for (*_, there), name in zip(found, names, strict=True)}
-        return {own[there]: why for there, why in found[0][1].delete_each([*own]).items()} if found else {}
+        return (
+            {own[there]: why for there, why in found[0][1].delete_each([*own]).items()}
+            if found
+            else {}
+        )
 
     def _find(self, name: str) -> tuple[Mount | None, Store, str]:
         """The mount that a name lies in (`None`: the lake itself), its store, and the name there."""
@@ -119,5 +130,7 @@ class MountedStore(Store):
 
     def _own(self, name: str) -> str:
         if self._find(name)[0] is not None:
-            raise Refused(f"store: {name!r} lies in a table that others write; accepted: names in the lake's own folders")
+            raise Refused(
+                f"store: {name!r} lies in a table that others write; accepted: names in the lake's own folders"
+            )
         return name

@@ -34,14 +34,28 @@ _DELETE_BATCH = 1_000
 _PAUSES_SECONDS = (0.0, 0.1, 0.3, 0.9, 2.7)  # the first try is at once
 _READERS = 16
 _ATTEMPTS = 3  # botocore's default of its standard mode
-_PASSING = frozenset({"SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "Throttling", "OperationAborted"})
+_PASSING = frozenset(
+    {
+        "SlowDown",
+        "InternalError",
+        "ServiceUnavailable",
+        "RequestTimeout",
+        "Throttling",
+        "OperationAborted",
+    }
+)
 # A server that lacks an operation lacks it the next time, too.
 _NOT_IMPLEMENTED = 501
 # An empty key below the lake's prefix, which a server that heeds `If-None-Match` lets nobody write a second time.
 _TAKEN = "_lakehouse/taken"
 # Of an address in an error, what comes after the host is the request.
 _REQUEST = re.compile(r'(?<=\w)/[^\s"]*(?=")')
-_PERMISSIONS = {"list": "s3:ListBucket", "read": "s3:GetObject (and s3:ListBucket)", "write": "s3:PutObject", "delete": "s3:DeleteObject"}
+_PERMISSIONS = {
+    "list": "s3:ListBucket",
+    "read": "s3:GetObject (and s3:ListBucket)",
+    "write": "s3:PutObject",
+    "delete": "s3:DeleteObject",
+}
 
 
 def client_options(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -54,7 +68,13 @@ def client_options(environ: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def s3_client(*, region_name: str | None, endpoint_url: str | None, profile_name: str | None, max_attempts: int) -> Any:
+def s3_client(
+    *,
+    region_name: str | None,
+    endpoint_url: str | None,
+    profile_name: str | None,
+    max_attempts: int,
+) -> Any:
     """boto3's client as the store needs it; safe in several threads."""
     import boto3
     from botocore.config import Config
@@ -67,13 +87,17 @@ def s3_client(*, region_name: str | None, endpoint_url: str | None, profile_name
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
     )
-    return boto3.Session(region_name=region_name, profile_name=profile_name).client("s3", endpoint_url=endpoint_url, config=config)
+    return boto3.Session(region_name=region_name, profile_name=profile_name).client(
+        "s3", endpoint_url=endpoint_url, config=config
+    )
 
 
 class S3Store(Store):
     """A `Store` of the keys below `prefix` in `bucket`. The first request makes the client."""
 
-    def __init__(self, bucket: str, prefix: str, make_client: Callable[[], Any] | None = None) -> None:
+    def __init__(
+        self, bucket: str, prefix: str, make_client: Callable[[], Any] | None = None
+    ) -> None:
         self.bucket = bucket
         self.prefix = folder_prefix(prefix)
         self.requests = Counter[str]()
@@ -84,7 +108,9 @@ class S3Store(Store):
     def client(self) -> Any:
         """The S3 client in use, whose requests are counted."""
         client = self._make_client()
-        client.meta.events.register("before-call.s3", lambda model, **_: self.requests.update([model.name]))
+        client.meta.events.register(
+            "before-call.s3", lambda model, **_: self.requests.update([model.name])
+        )
         return client
 
     def keeps_versions(self) -> bool | None:
@@ -97,25 +123,39 @@ class S3Store(Store):
         """The server's time, as its answers tell it."""
         with self._translated("list", self.prefix):
             answer = self.client.list_objects_v2(Bucket=self.bucket, MaxKeys=1)
-        return round(parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"]).timestamp() * 1_000)
+        return round(
+            parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"]).timestamp()
+            * 1_000
+        )
 
     def list(self, prefix: str) -> list[StoredFile]:
         """See `Store.list`. Keys that end in `/` mark folders and are no files."""
         pages = self._pages(self.prefix + folder_prefix(prefix))
-        objects = [entry for page in pages for entry in page.get("Contents", ()) if not entry["Key"].endswith("/")]
+        objects = [
+            entry
+            for page in pages
+            for entry in page.get("Contents", ())
+            if not entry["Key"].endswith("/")
+        ]
         return sorted(map(self._stored, objects), key=attrgetter("name"))
 
     def find(self, names: Iterable[str]) -> Sequence[StoredFile]:
         """The files that are there, as `list` gives them, in no more requests than names or than pages of the listing."""
         with self._translated("list", self.prefix):
-            entries = find_keys(self.client, self.bucket, self.prefix, [self.prefix + name for name in names])
+            entries = find_keys(
+                self.client, self.bucket, self.prefix, [self.prefix + name for name in names]
+            )
         return [self._stored(entry) for entry in entries if not entry["Key"].endswith("/")]
 
     def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
         """See `Store.folders`. What comes before `after` is not listed at all."""
         key = self.prefix + folder_prefix(prefix)
         pages = self._pages(key, Delimiter="/", **({"StartAfter": key + after} if after else {}))
-        found = (entry["Prefix"].removeprefix(key).removesuffix("/") for page in pages for entry in page.get("CommonPrefixes", ()))
+        found = (
+            entry["Prefix"].removeprefix(key).removesuffix("/")
+            for page in pages
+            for entry in page.get("CommonPrefixes", ())
+        )
         return sorted(name for name in found if name > after)
 
     def walk(self, prefix: str) -> Iterator[StoredObject]:
@@ -159,7 +199,9 @@ class S3Store(Store):
                 pause_about(pause)
                 if (answer := self._put_conditionally(key, data, writer)) is not None:
                     return answer
-        raise Transient(f"store: s3://{self.bucket}/{key}: {len(_PAUSES_SECONDS)} conflicting writes at once; try again")
+        raise Transient(
+            f"store: s3://{self.bucket}/{key}: {len(_PAUSES_SECONDS)} conflicting writes at once; try again"
+        )
 
     def delete(self, names: Iterable[str]) -> None:
         """See `Store.delete`."""
@@ -167,11 +209,15 @@ class S3Store(Store):
         failed = self.delete_each(asked)
         if not failed:
             return
-        name, code = min(failed.items(), key=lambda item: item[1] in _PASSING)  # the first that is final, if one is
+        name, code = min(
+            failed.items(), key=lambda item: item[1] in _PASSING
+        )  # the first that is final, if one is
         text = f"store: {len(failed)} of {len(asked)} keys were not deleted, for one s3://{self.bucket}/{self.prefix}{name}: {code}"
         if code in _PASSING:
             raise Transient(f"{text}; the others are gone, try again")
-        raise Refused(f"{text}; the others are gone; needed is {_PERMISSIONS['delete']} on every key of the lake")
+        raise Refused(
+            f"{text}; the others are gone; needed is {_PERMISSIONS['delete']} on every key of the lake"
+        )
 
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
         """See `Store.delete_each`."""
@@ -191,21 +237,33 @@ class S3Store(Store):
 
     def _pages(self, key: str, **more: str) -> Iterator[Mapping[str, Any]]:
         with self._translated("list", key):
-            yield from self.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=key, **more)
+            yield from self.client.get_paginator("list_objects_v2").paginate(
+                Bucket=self.bucket, Prefix=key, **more
+            )
 
     def _key(self, name: str) -> str:
         return self.prefix + checked_name(name)
 
     def _stored(self, entry: Mapping[str, Any]) -> StoredFile:
-        modified_ms, etag = round(entry["LastModified"].timestamp() * 1_000), str(entry.get("ETag", "")).strip('"')
-        return StoredFile(name=entry["Key"].removeprefix(self.prefix), size_bytes=entry["Size"], modified_ms=modified_ms, etag=etag)
+        modified_ms, etag = (
+            round(entry["LastModified"].timestamp() * 1_000),
+            str(entry.get("ETag", "")).strip('"'),
+        )
+        return StoredFile(
+            name=entry["Key"].removeprefix(self.prefix),
+            size_bytes=entry["Size"],
+            modified_ms=modified_ms,
+            etag=etag,
+        )
 
     def _put_conditionally(self, key: str, data: bytes, writer: str) -> bool | None:
         """Whether this call wrote the key; `None` where S3 answers that another write of it is under way."""
         from botocore.exceptions import ClientError
 
         try:
-            self.client.put_object(Bucket=self.bucket, Key=key, Body=data, IfNoneMatch="*", Metadata={"writer": writer})
+            self.client.put_object(
+                Bucket=self.bucket, Key=key, Body=data, IfNoneMatch="*", Metadata={"writer": writer}
+            )
             return True
         except ClientError as error:
             code, _, answer = answer_parts(error)
@@ -215,7 +273,10 @@ class S3Store(Store):
                 raise
             if not answer.get("RetryAttempts"):
                 return False
-            return self.client.head_object(Bucket=self.bucket, Key=key)["Metadata"].get("writer") == writer
+            return (
+                self.client.head_object(Bucket=self.bucket, Key=key)["Metadata"].get("writer")
+                == writer
+            )
 
     def _check_conditions_are_heeded(self) -> None:
         """Writes a key that is taken: one request for each store object, two for a lake's first."""
@@ -224,7 +285,9 @@ class S3Store(Store):
                 return
             key = self.prefix + _TAKEN
             with self._translated("write", key):
-                self._is_heeded = any(self._put_conditionally(key, b"", uuid4().hex) is not True for _ in range(2))
+                self._is_heeded = any(
+                    self._put_conditionally(key, b"", uuid4().hex) is not True for _ in range(2)
+                )
         if not self._is_heeded:
             raise Refused(
                 f"store: the server of s3://{self.bucket}/{self.prefix} ignores If-None-Match and overwrites keys that are taken; "
@@ -239,11 +302,15 @@ class S3Store(Store):
             pause_about(pause)  # what is asked again at once is refused again
             with self._translated("delete", pending[0]):
                 request = {"Objects": [{"Key": key} for key in pending], "Quiet": True}
-                errors = self.client.delete_objects(Bucket=self.bucket, Delete=request).get("Errors", [])
+                errors = self.client.delete_objects(Bucket=self.bucket, Delete=request).get(
+                    "Errors", []
+                )
             failed = {error.get("Key", ""): error["Code"] for error in errors}
             if strangers := failed.keys() - set(pending):
                 where = f"store: cannot delete s3://{self.bucket}/{pending[0]}"
-                raise Transient(f"{where}: S3 answers of {min(strangers)!r}, which was not asked about; try again")
+                raise Transient(
+                    f"{where}: S3 answers of {min(strangers)!r}, which was not asked about; try again"
+                )
             final |= {key: code for key, code in failed.items() if code not in _PASSING}
             pending = [key for key, code in failed.items() if code in _PASSING]
             if not pending:
@@ -253,7 +320,13 @@ class S3Store(Store):
     @contextmanager
     def _translated(self, action: str, key: str) -> Iterator[None]:
         """botocore's errors as ours, once; a missing key is FileNotFoundError."""
-        from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError, IncompleteReadError
+        from botocore.exceptions import (
+            BotoCoreError,
+            ClientError,
+            ConnectionError,
+            HTTPClientError,
+            IncompleteReadError,
+        )
 
         where = f"store: cannot {action} s3://{self.bucket}/{key}"
         try:
@@ -263,13 +336,19 @@ class S3Store(Store):
         except (ConnectionError, HTTPClientError, IncompleteReadError) as error:
             raise Transient(f"{where}: {_REQUEST.sub('', str(error))}; try again") from error
         except BotoCoreError as error:
-            raise Refused(f"{where}: {error}; accepted: boto3's AWS_ variables for keys, region and AWS_ENDPOINT_URL") from error
+            raise Refused(
+                f"{where}: {error}; accepted: boto3's AWS_ variables for keys, region and AWS_ENDPOINT_URL"
+            ) from error
 
 
 def answer_parts(error: Any) -> tuple[str, int, Mapping[str, Any]]:
     """The code, the HTTP status and the metadata of the answer that botocore's error tells of."""
     answer = error.response.get("ResponseMetadata", {})
-    return str(error.response.get("Error", {}).get("Code", "")), answer.get("HTTPStatusCode", 0), answer
+    return (
+        str(error.response.get("Error", {}).get("Code", "")),
+        answer.get("HTTPStatusCode", 0),
+        answer,
+    )
 
 
 def _from_answer(error: Any, where: str, action: str) -> Exception:
@@ -281,6 +360,10 @@ def _from_answer(error: Any, where: str, action: str) -> Exception:
     if code in _PASSING or (status >= 500 and status != _NOT_IMPLEMENTED) or status == 429:
         return Transient(f"{where}: S3 answers {code} ({status}); try again")
     if status == 403:
-        return Refused(f"{where}: S3 answers {code}; needed is {_PERMISSIONS[action]}, with keys that are valid now")
+        return Refused(
+            f"{where}: S3 answers {code}; needed is {_PERMISSIONS[action]}, with keys that are valid now"
+        )
     said = error.response.get("Error", {}).get("Message", "")
-    return Refused(f"{where}: S3 answers {code} ({status}): {said}; check bucket, region and AWS_ENDPOINT_URL")
+    return Refused(
+        f"{where}: S3 answers {code} ({status}): {said}; check bucket, region and AWS_ENDPOINT_URL"
+    )

@@ -33,7 +33,9 @@ class _Span(NamedTuple):
         return key > self.after and (self.upto is None or key <= self.upto)
 
 
-def walk_keys(client: Any, bucket: str, prefix: str, *, threads: int = THREADS, page_keys: int = _PAGE_KEYS) -> Iterator[type_of_entry]:
+def walk_keys(
+    client: Any, bucket: str, prefix: str, *, threads: int = THREADS, page_keys: int = _PAGE_KEYS
+) -> Iterator[type_of_entry]:
     """Every key below a prefix once, as S3 describes it, in no order; at most one page for each thread is held.
 
     A key that is written or deleted meanwhile may be there or not.
@@ -42,12 +44,19 @@ def walk_keys(client: Any, bucket: str, prefix: str, *, threads: int = THREADS, 
         Refused: the server does not list in order, so that a listing could not end.
     """
     ask = partial(_ask, client, Bucket=bucket, MaxKeys=page_keys)
-    spans, running = deque([_Span()]), set[Future[tuple[Sequence[type_of_entry], Sequence[_Span]]]]()
+    spans, running = (
+        deque([_Span()]),
+        set[Future[tuple[Sequence[type_of_entry], Sequence[_Span]]]](),
+    )
     with ThreadPoolExecutor(max_workers=threads) as pool:
         while spans or running:
             while spans and len(running) < threads:
                 span = spans.popleft()
-                running.add(pool.submit(_list, ask, prefix, span, pieces=threads - len(running) - len(spans)))
+                running.add(
+                    pool.submit(
+                        _list, ask, prefix, span, pieces=threads - len(running) - len(spans)
+                    )
+                )
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 entries, rest = future.result()
@@ -55,7 +64,9 @@ def walk_keys(client: Any, bucket: str, prefix: str, *, threads: int = THREADS, 
                 spans.extend(rest)
 
 
-def _list(ask: Any, prefix: str, span: _Span, *, pieces: int) -> tuple[Sequence[type_of_entry], Sequence[_Span]]:
+def _list(
+    ask: Any, prefix: str, span: _Span, *, pieces: int
+) -> tuple[Sequence[type_of_entry], Sequence[_Span]]:
     """The keys that one request lists of a span, and the spans that are left."""
     answer = ask(span.after, Prefix=prefix)
     listed = answer.get("Contents", ())
@@ -70,14 +81,19 @@ def _cut(ask: Any, prefix: str, span: _Span, pieces: int) -> Sequence[_Span]:
     """The same keys in at most `pieces` spans, cut between the folders of the uppermost level that has several left."""
     # Above the folder in which both bounds are there is nothing to cut at.
     folders = accumulate(f"{name}/" for name in span.after.split("/")[:-1])
-    level = max([prefix, *(folder for folder in folders if (span.upto or "").startswith(folder))], key=len)
+    level = max(
+        [prefix, *(folder for folder in folders if (span.upto or "").startswith(folder))], key=len
+    )
     while True:
         answer = ask(span.after, Prefix=level, Delimiter="/")
         folders = [entry["Prefix"] for entry in answer.get("CommonPrefixes", ())]
         bounds = [folder for folder in folders if span.holds(folder) and folder != span.upto]
         if bounds:
             bounds = bounds[:: -(-len(bounds) // (pieces - 1))]
-            return [_Span(after, upto) for after, upto in zip([span.after, *bounds], [*bounds, span.upto], strict=True)]
+            return [
+                _Span(after, upto)
+                for after, upto in zip([span.after, *bounds], [*bounds, span.upto], strict=True)
+            ]
         deeper = span.after.find("/", len(level))
         if deeper < 0:
             return [span._replace(flat=True)]
@@ -88,7 +104,9 @@ def _ask(client: Any, after: str, **request: Any) -> Mapping[str, Any]:
     answer = client.list_objects_v2(**request, **({"StartAfter": after} if after else {}))
     keys = [entry["Key"] for entry in answer.get("Contents", ())]
     if keys and (keys[0] <= after or keys[0] > keys[-1]):
-        raise Refused(f"store: the S3 server lists {keys[0]!r} after {after or keys[-1]!r}; accepted: one that lists keys in order")
+        raise Refused(
+            f"store: the S3 server lists {keys[0]!r} after {after or keys[-1]!r}; accepted: one that lists keys in order"
+        )
     return answer
 
 

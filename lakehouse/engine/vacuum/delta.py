@@ -18,7 +18,9 @@ _ASKED_AT_ONCE = 50_000
 _QUICKLY_PLANNED = {ADAPTIVE: "false", WHOLE_STAGE: "false"}
 
 
-def agreed(spark: "SparkSession", uri: str, table: str, candidates: Sequence[Candidate]) -> list[Candidate]:
+def agreed(
+    spark: "SparkSession", uri: str, table: str, candidates: Sequence[Candidate]
+) -> list[Candidate]:
     """The candidates that Delta would delete, too, each of Hadoop's checksums with its file; `uri` is the table's for statements.
 
     Raises:
@@ -42,16 +44,26 @@ def _ask(spark: "SparkSession", uri: str, table: str, asked: Sequence[Candidate]
         portion = asked[start : start + _ASKED_AT_ONCE]
         of_path = {f"{location}/{each.name}": each.name for each in portion}
         with temporary_view(spark, spark.createDataFrame(_inventory([*of_path], portion))) as view:
-            answer: list[str] = spark.sql(statements.vacuum_dry_run(uri, view)).toArrow().column("path").to_pylist()
+            answer: list[str] = (
+                spark.sql(statements.vacuum_dry_run(uri, view)).toArrow().column("path").to_pylist()
+            )
         names |= answered(answer, of_path, location=location, table=table)
     return names
 
 
-def answered(answer: Iterable[str], names: Mapping[str, str], *, location: str, table: str) -> set[str]:
+def answered(
+    answer: Iterable[str], names: Mapping[str, str], *, location: str, table: str
+) -> set[str]:
     """The names of the files that Delta's answer gives up, by their paths in `names`, below `location`; Broken if it names any other."""
-    false = {f"{location}/{folder}" for name in names.values() for folder in _false_folders(location, name)}
+    false = {
+        f"{location}/{folder}"
+        for name in names.values()
+        for folder in _false_folders(location, name)
+    }
     if strangers := {*answer} - names.keys() - false:
-        raise Broken(f"vacuum of {table}: Delta would delete {min(strangers)}, which it was not asked about; nothing was deleted")
+        raise Broken(
+            f"vacuum of {table}: Delta would delete {min(strangers)}, which it was not asked about; nothing was deleted"
+        )
     return {names[path] for path in {*answer} - false}
 
 
@@ -74,6 +86,16 @@ def _inventory(paths: Sequence[str], asked: Sequence[Candidate]) -> "pa.Table":
     """
     import pyarrow as pa
 
-    types = [("path", pa.string()), ("length", pa.int64()), ("isDir", pa.bool_()), ("modificationTime", pa.int64())]
-    columns = [paths, [each.size_bytes for each in asked], [False] * len(asked), [each.modified_ms for each in asked]]
+    types = [
+        ("path", pa.string()),
+        ("length", pa.int64()),
+        ("isDir", pa.bool_()),
+        ("modificationTime", pa.int64()),
+    ]
+    columns = [
+        paths,
+        [each.size_bytes for each in asked],
+        [False] * len(asked),
+        [each.modified_ms for each in asked],
+    ]
     return pa.table(columns, schema=pa.schema(types))

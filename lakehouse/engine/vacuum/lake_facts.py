@@ -51,7 +51,9 @@ class LakeFacts:
     that another one reads, `unplaced` the last parts of paths of which nobody can tell whether they lead into the lake.
     """
 
-    def __init__(self, lake: Lake, declared: Sequence[Table], *, wanted: Collection[str] | None = None) -> None:
+    def __init__(
+        self, lake: Lake, declared: Sequence[Table], *, wanted: Collection[str] | None = None
+    ) -> None:
         self.lake, self.declared, self.landed = lake, declared, landing_places(lake, declared)
         self.tables, self.there = set[str](), set[str]()
         self.lent, self.unplaced = frozenset[str](), frozenset[str]()
@@ -98,7 +100,10 @@ class LakeFacts:
         found = next((rows for rows in reports if table.key in rows.tables), None)
         if reports and found is None:
             newest = reports[0].report.name
-            problem = problem or f"the report {newest} shows nothing of {table.key}: is it older than the table, or another prefix's?"
+            problem = (
+                problem
+                or f"the report {newest} shows nothing of {table.key}: is it older than the table, or another prefix's?"
+            )
         return found, problem
 
     def read(self, table: Table) -> None:
@@ -109,7 +114,11 @@ class LakeFacts:
         """
         if self._current_ms is None:
             self._current_ms, self._newest = now_ms(), dict.fromkeys(self._folders()) | self._newest
-            self._read_tables({each.key for each in self.declared}.union(*(rows.tables for rows in self._reports[0])))
+            self._read_tables(
+                {each.key for each in self.declared}.union(
+                    *(rows.tables for rows in self._reports[0])
+                )
+            )
         elif self._is_old():
             self._ask_again()
         # Storage is asked for the tables that no report shows.
@@ -129,7 +138,12 @@ class LakeFacts:
         new = sorted(self.lake.elsewhere.keys() & self.there - self._remembered)
         self._remembered.update(new)
         with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
-            for _ in pool.map(lambda key: self.lake.store.put_if_absent(self._found_name(key), self.lake.elsewhere[key].encode()), new):
+            for _ in pool.map(
+                lambda key: self.lake.store.put_if_absent(
+                    self._found_name(key), self.lake.elsewhere[key].encode()
+                ),
+                new,
+            ):
                 pass
 
     @cached_property
@@ -150,9 +164,17 @@ class LakeFacts:
         A configuration that stopped still shows its tables, but no clone that was made beside them since.
         """
         reports, problem = self._reports
-        young = [rows for rows in reports if rows.report.age_hours(now_ms()) <= table.vacuum.max_report_hours]
+        young = [
+            rows
+            for rows in reports
+            if rows.report.age_hours(now_ms()) <= table.vacuum.max_report_hours
+        ]
         shown = {table.key, *(each.key for each in self.declared)} - self.lake.elsewhere.keys()
-        return bool(young) and not problem and all(any(key in rows.tables for rows in young) for key in shown)
+        return (
+            bool(young)
+            and not problem
+            and all(any(key in rows.tables for rows in young) for key in shown)
+        )
 
     @cached_property
     def _listed(self) -> set[str]:
@@ -170,11 +192,22 @@ class LakeFacts:
 
         def below(folder: str) -> list[str]:
             names = self.lake.store.folders(folder)
-            return [f"{folder}/{name}" for name in names if name[:1] not in ("", ".", "_") and "=" not in name]
+            return [
+                f"{folder}/{name}"
+                for name in names
+                if name[:1] not in ("", ".", "_") and "=" not in name
+            ]
 
         with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
             first = [*chain.from_iterable(pool.map(below, self.lake.elsewhere))]
-            found = [*first, *chain.from_iterable(pool.map(below, [folder for folder in first if folder not in self._spread_folders]))]
+            found = [
+                *first,
+                *chain.from_iterable(
+                    pool.map(
+                        below, [folder for folder in first if folder not in self._spread_folders]
+                    )
+                ),
+            ]
         return self._with_log(found)
 
     def _with_log(self, folders: Sequence[str]) -> set[str]:
@@ -184,13 +217,17 @@ class LakeFacts:
             return {folder for folder, files in zip(folders, logs, strict=True) if files}
 
     def _is_old(self) -> bool:
-        return now_ms() - (self._current_ms or 0) >= max(_ASK_AGAIN_MS, _ASK_AGAIN_MS_PER_TABLE * len(self._newest))
+        return now_ms() - (self._current_ms or 0) >= max(
+            _ASK_AGAIN_MS, _ASK_AGAIN_MS_PER_TABLE * len(self._newest)
+        )
 
     def _ask_again(self) -> None:
         asked_ms = now_ms()
         with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
             moved = pool.map(self.lake.has_moved_on, self._newest, self._newest.values())
-            other = [table for table, has_moved in zip(self._newest, moved, strict=True) if has_moved]
+            other = [
+                table for table, has_moved in zip(self._newest, moved, strict=True) if has_moved
+            ]
         self._read({*other, *self._unread, *(self._folders() - self._newest.keys())})
         self._current_ms = asked_ms
 
@@ -203,14 +240,21 @@ class LakeFacts:
         for table in sorted(tables):
             self._kept.pop(table, None)
             try:
-                if table in self._wanted and sum(each.file_count for each in self._kept.values()) < _KEPT_FILES:
+                if (
+                    table in self._wanted
+                    and sum(each.file_count for each in self._kept.values()) < _KEPT_FILES
+                ):
                     self.log(table)
                 else:
                     self._learn(table, read_log(self.lake, table, place=self._place))
             except LakehouseError as error:
                 self._unread[table] = str(error)
             else:
-                if table in self.lake.elsewhere and table not in self.there and not self._may_never_have_been(table):
+                if (
+                    table in self.lake.elsewhere
+                    and table not in self.there
+                    and not self._may_never_have_been(table)
+                ):
                     self._unread[table] = (
                         f"there is no Delta table at {self.lake.elsewhere[table]}; accepted: the disk or folder there again, or a "
                         f"declaration (or a call of maintain) without this table; {_FOUND}/{table}/ tells where it once was"
@@ -233,7 +277,11 @@ class LakeFacts:
         self.tables.add(table)
         self.there.add(table)
         if table in self.lake.elsewhere:
-            folders = {name.partition("/")[0] for name in chain(table_files.live, table_files.stones) if "/" in name}
+            folders = {
+                name.partition("/")[0]
+                for name in chain(table_files.live, table_files.stones)
+                if "/" in name
+            }
             if len(folders) >= _SPREAD_FOLDERS:
                 self._spread_folders |= {f"{table}/{folder}" for folder in folders}
         self.transactions[table] = known.facts.snapshot.transactions
@@ -244,7 +292,9 @@ class LakeFacts:
     def _refuse_unread(self, table: str) -> None:
         for name, why in self._unread.items():
             if name != table:
-                raise Refused(f"vacuum of {table}: {name} cannot be read, so that the files that it borrows are unknown: {why}")
+                raise Refused(
+                    f"vacuum of {table}: {name} cannot be read, so that the files that it borrows are unknown: {why}"
+                )
 
     def _folders(self) -> set[str]:
         """The lake's folders, two levels deep, as `silver/orders`; a new table that lies deeper is not seen."""
@@ -258,7 +308,15 @@ class LakeFacts:
             )
         tops = [name for name in names if name not in no_table and name not in landed]
         # A table of the uppermost level has its log and its partitions there.
-        found = {*tops, *(f"{top}/{name}" for top in tops for name in store.folders(top) if name not in no_table and "=" not in name)}
+        found = {
+            *tops,
+            *(
+                f"{top}/{name}"
+                for top in tops
+                for name in store.folders(top)
+                if name not in no_table and "=" not in name
+            ),
+        }
         for key in sorted(found & self.lake.elsewhere.keys()):
             if self.lake.holds_files(key):
                 raise Refused(

@@ -34,7 +34,9 @@ def read_log(lake: Lake, table: str, *, place: Places) -> KnownLog | None:
     facts = lake.facts(table)
     if facts is None:
         return None
-    table_files = fold_table_files(facts.snapshot, place=place, commits=facts.history.commits, now_ms=now_ms())
+    table_files = fold_table_files(
+        facts.snapshot, place=place, commits=facts.history.commits, now_ms=now_ms()
+    )
     return KnownLog(facts=facts, table_files=table_files)
 
 

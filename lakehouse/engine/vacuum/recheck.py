@@ -26,7 +26,9 @@ from lakehouse.engine.vacuum.table_facts import VacuumReading, own_folders
 class Recheck:
     """The last check of one plan's files; what it keeps goes into `spared` with the reason."""
 
-    def __init__(self, run: LakeFacts, known: VacuumReading, planned: VacuumPlan, spared: dict[str, str]) -> None:
+    def __init__(
+        self, run: LakeFacts, known: VacuumReading, planned: VacuumPlan, spared: dict[str, str]
+    ) -> None:
         self._run, self._planned, self._spared = run, planned, spared
         self._facts = known.facts
         self._later: LaterFacts | None = None
@@ -47,14 +49,30 @@ class Recheck:
         if not self._facts.on_s3:
             is_own = own_folders(self._run.lake, table)
             linked = {each.name for each in going if not is_own(each.name)}
-            going = self._without(going, linked, "its folder is a link that leads out of the table's")
+            going = self._without(
+                going, linked, "its folder is a link that leads out of the table's"
+            )
         # On S3 a request for each file would be as many as Delta takes, and nobody else writes a name that was made for one try.
         asked = [each for each in going if not self._facts.on_s3 or not written_once(each.name)]
         with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
-            found = dict(zip(asked, pool.map(store.stat, [f"{table}/{each.name}" for each in asked]), strict=True))
+            found = dict(
+                zip(
+                    asked,
+                    pool.map(store.stat, [f"{table}/{each.name}" for each in asked]),
+                    strict=True,
+                )
+            )
         gone = {each.name for each, now in found.items() if now is None}
-        again = {each.name for each, now in found.items() if now is not None and self._is_another(each, now)}
-        going = self._without([each for each in going if each.name not in gone], again, "it was written again since it was listed")
+        again = {
+            each.name
+            for each, now in found.items()
+            if now is not None and self._is_another(each, now)
+        }
+        going = self._without(
+            [each for each in going if each.name not in gone],
+            again,
+            "it was written again since it was listed",
+        )
         self._ask_the_log()
         return self._allowed(going)
 
@@ -63,14 +81,23 @@ class Recheck:
 
         The plan holds no file of a table that was known; a file that this table removed may be the new one's as well as an orphan.
         """
-        store, asked = self._run.lake.store, folders_to_ask(self._facts, self._planned.mode, (each.name for each in candidates))
+        store, asked = (
+            self._run.lake.store,
+            folders_to_ask(self._facts, self._planned.mode, (each.name for each in candidates)),
+        )
 
         def has_log(folder: str) -> bool:
             log = f"{self._planned.table}/{folder}/_delta_log"
-            return store.stat(f"{log}/{0:020}.json") is not None if asked[folder] else bool(store.list(log))
+            return (
+                store.stat(f"{log}/{0:020}.json") is not None
+                if asked[folder]
+                else bool(store.list(log))
+            )
 
         with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
-            made = {folder for folder, has in zip(asked, pool.map(has_log, asked), strict=True) if has}
+            made = {
+                folder for folder, has in zip(asked, pool.map(has_log, asked), strict=True) if has
+            }
         return {each.name for each in candidates if not made.isdisjoint(folders_above(each.name))}
 
     def _is_another(self, each: Candidate, now: StoredFile) -> bool:
@@ -84,23 +111,31 @@ class Recheck:
         horizon_ms = self._planned.horizon_ms
         too_late_ms = min(horizon_ms, each.modified_ms + 1) if self._facts.log_only else horizon_ms
         is_size_known = each.size_bytes > 0 or self._planned.mode != "LITE"
-        return now.modified_ms >= too_late_ms or (is_size_known and now.size_bytes != each.size_bytes)
+        return now.modified_ms >= too_late_ms or (
+            is_size_known and now.size_bytes != each.size_bytes
+        )
 
-    def _without(self, candidates: Sequence[Candidate], names: set[str], why: str) -> list[Candidate]:
+    def _without(
+        self, candidates: Sequence[Candidate], names: set[str], why: str
+    ) -> list[Candidate]:
         """The files but for these, each of which keeps Hadoop's checksum of it."""
         self._spared |= {each.name: why for each in candidates if each.name in names}
         return [each for each in candidates if (each.goes_with or each.name) not in names]
 
     def _allowed(self, going: Sequence[Candidate]) -> list[Candidate]:
         if self._later is None:
-            self._later = LaterFacts(self._facts, horizon_ms=self._planned.horizon_ms, now_ms=now_ms())
+            self._later = LaterFacts(
+                self._facts, horizon_ms=self._planned.horizon_ms, now_ms=now_ms()
+            )
         allowed = self._later.allow(going)
         names = {each.name for each in allowed}
         for each in going:
             if each.name not in names:
                 is_lent = self._facts.table_files.place_of(each.name) in self._facts.lent
                 self._spared[each.name] = (
-                    "another table reads it" if is_lent else f"version {self._facts.table_files.version} needs it again"
+                    "another table reads it"
+                    if is_lent
+                    else f"version {self._facts.table_files.version} needs it again"
                 )
         return allowed
 
@@ -108,7 +143,10 @@ class Recheck:
         run = self._run
         run.ask_before_deletion(self._planned.table)
         if (run.lent, run.unplaced) != (self._facts.lent, self._facts.unplaced):
-            self._facts, self._later = replace(self._facts, lent=run.lent, unplaced=run.unplaced), None
+            self._facts, self._later = (
+                replace(self._facts, lent=run.lent, unplaced=run.unplaced),
+                None,
+            )
 
     def _ask_the_log(self) -> None:
         """The table's own log is read again where it has a newer version; by that the retention, too, is the one of then."""
@@ -116,5 +154,10 @@ class Recheck:
             return
         log = self._run.log(self._planned.table)
         if log is None:
-            raise Broken(f"vacuum of {self._planned.table}: its log is gone since the vacuum began; the rest was left alone")
-        self._facts, self._later = replace(self._facts, table_files=log.table_files, log=log.facts), None
+            raise Broken(
+                f"vacuum of {self._planned.table}: its log is gone since the vacuum began; the rest was left alone"
+            )
+        self._facts, self._later = (
+            replace(self._facts, table_files=log.table_files, log=log.facts),
+            None,
+        )

@@ -64,7 +64,11 @@ class _Work:
 
     def __init__(self, lake: Lake, table: Table, owner: str | None = None) -> None:
         self._lake, self._table, self._run = lake, table, owner or uuid4().hex
-        self._began_ms, self._started, self._before = now_ms(), time.monotonic(), lake.store.requests.copy()
+        self._began_ms, self._started, self._before = (
+            now_ms(),
+            time.monotonic(),
+            lake.store.requests.copy(),
+        )
         self.deleted_files = self.deleted_bytes = 0
         self.spared, self.failed = dict[str, str](), dict[str, str]()
 
@@ -74,9 +78,14 @@ class _Work:
             self.deleted_files += 1
             self.deleted_bytes += each.size_bytes
 
-    def journal(self, known: VacuumReading, planned: VacuumPlan, *, is_complete: bool) -> VacuumOutcome:
+    def journal(
+        self, known: VacuumReading, planned: VacuumPlan, *, is_complete: bool
+    ) -> VacuumOutcome:
         """The outcome, written down; it is complete if all that was past the retention was gone through."""
-        seconds, requests = time.monotonic() - self._started, self._lake.store.requests - self._before
+        seconds, requests = (
+            time.monotonic() - self._started,
+            self._lake.store.requests - self._before,
+        )
         on_s3 = self._lake.on_s3(self._table.key)
         kept = sorted({*self.spared, *planned.lent}) if planned.log_only else []
         is_all = planned.reason is not Reason.TOO_LITTLE_PAST and not planned.left_count
@@ -100,15 +109,21 @@ class _Work:
             usd=price(
                 self._table.prices,
                 seconds=seconds,
-                get_requests=sum(count for name, count in requests.items() if name.startswith(("Get", "Head"))),
-                put_requests=sum(count for name, count in requests.items() if name.startswith(("Put", "List"))),
+                get_requests=sum(
+                    count for name, count in requests.items() if name.startswith(("Get", "Head"))
+                ),
+                put_requests=sum(
+                    count for name, count in requests.items() if name.startswith(("Put", "List"))
+                ),
             ),
             failed=dict(islice(self.failed.items(), FAILED_NAMED)),
             kept=kept[:FAILED_NAMED],
             lists_saved=planned.lists_saved,
             is_complete=is_complete and is_whole,
             # A listing of a moment ago shows what is there; the log and a report do not, and S3 calls a missing key deleted, too.
-            is_at_most=on_s3 and planned.mode != "FULL" and any(written_once(each.name) for each in planned.candidates),
+            is_at_most=on_s3
+            and planned.mode != "FULL"
+            and any(written_once(each.name) for each in planned.candidates),
             run=self._run,
             requests=dict(requests),
             table_id=known.facts.log.snapshot.table_id,
@@ -119,7 +134,12 @@ class _Work:
 
 
 def vacuum(
-    run: LakeFacts, open_spark: "Callable[[], SparkSession]", table: Table, *, mode: type_of_mode | None = None, owner: str | None = None
+    run: LakeFacts,
+    open_spark: "Callable[[], SparkSession]",
+    table: Table,
+    *,
+    mode: type_of_mode | None = None,
+    owner: str | None = None,
 ) -> VacuumOutcome:
     """The outcome of a vacuum of `table`, beside its plan; where there is nothing to do, no session is opened. `owner` says who asks.
 
@@ -146,14 +166,20 @@ def vacuum(
             try:
                 _carry_out(run, spark, table, known, planned, work)
             except BaseException:
-                with contextlib.suppress(LakehouseError):  # storage that does not answer must not hide what went wrong
+                with contextlib.suppress(
+                    LakehouseError
+                ):  # storage that does not answer must not hide what went wrong
                     work.journal(known, planned, is_complete=False)
                 raise
     return work.journal(known, planned, is_complete=True)
 
 
 def rehearse(
-    run: LakeFacts, open_spark: "Callable[[], SparkSession]", table: Table, *, mode: type_of_mode | None = None
+    run: LakeFacts,
+    open_spark: "Callable[[], SparkSession]",
+    table: Table,
+    *,
+    mode: type_of_mode | None = None,
 ) -> VacuumPlan | None:
     """The plan of a vacuum with exactly the files that would go now, Delta asked; nothing is touched. `None` where there is no table.
 
@@ -167,7 +193,13 @@ def rehearse(
         return planned
     if setting := _retention_to_set(known, table):
         said = ", ".join(f"{name} to {value}" for name, value in setting.items())
-        return replace(planned, notes=(*planned.notes, f"the vacuum would first set {said}; by that Delta was not asked yet"))
+        return replace(
+            planned,
+            notes=(
+                *planned.notes,
+                f"the vacuum would first set {said}; by that Delta was not asked yet",
+            ),
+        )
     with translated():
         spared, uri = dict[str, str](), run.lake.table_uri(table.key)
         going = _agreed(open_spark(), uri, planned, spared)
@@ -191,15 +223,21 @@ def check_clock(lake: Lake, table_key: str) -> None:
         )
 
 
-def _planned(run: LakeFacts, table: Table, mode: type_of_mode | None) -> tuple[VacuumReading, VacuumPlan]:
+def _planned(
+    run: LakeFacts, table: Table, mode: type_of_mode | None
+) -> tuple[VacuumReading, VacuumPlan]:
     known = gather(run, table)
     planned = known and plan(run, table, mode=mode, gathered=known)
     if known is None or planned is None:
-        raise Refused(f"vacuum of {table.key}: there is no table yet; accepted: materialize {table.key} first")
+        raise Refused(
+            f"vacuum of {table.key}: there is no table yet; accepted: materialize {table.key} first"
+        )
     return known, planned
 
 
-def _agreed(spark: "SparkSession", uri: str, planned: VacuumPlan, spared: dict[str, str]) -> list[Candidate]:
+def _agreed(
+    spark: "SparkSession", uri: str, planned: VacuumPlan, spared: dict[str, str]
+) -> list[Candidate]:
     """The rest of the plan after Delta was asked."""
     going = agreed(spark, uri, planned.table, planned.candidates)
     kept = {each.name for each in planned.candidates} - {each.name for each in going}
@@ -207,7 +245,14 @@ def _agreed(spark: "SparkSession", uri: str, planned: VacuumPlan, spared: dict[s
     return going
 
 
-def _carry_out(run: LakeFacts, spark: "SparkSession", table: Table, known: VacuumReading, planned: VacuumPlan, work: _Work) -> None:
+def _carry_out(
+    run: LakeFacts,
+    spark: "SparkSession",
+    table: Table,
+    known: VacuumReading,
+    planned: VacuumPlan,
+    work: _Work,
+) -> None:
     going = _agreed(spark, run.lake.table_uri(table.key), planned, work.spared)
     recheck = Recheck(run, known, planned, work.spared)
     per_second = table.vacuum.max_deletes_per_second if run.lake.on_s3(table.key) else 0
@@ -225,13 +270,17 @@ def _batches(candidates: Sequence[Candidate], *, per_second: int) -> Iterator[Se
         yield candidates[start : start + size]
 
 
-def _delete(lake: Lake, table: str, batch: Sequence[Candidate], recheck: Recheck, work: _Work) -> None:
+def _delete(
+    lake: Lake, table: str, batch: Sequence[Candidate], recheck: Recheck, work: _Work
+) -> None:
     """Deletes what may go of a batch. Each further try is checked anew: minutes may have passed before the storage said nothing."""
     going, tried = [*batch], False
     for pause in (*_PAUSES_SECONDS, None):
         try:
             rest = recheck.still_going(going)
-            if tried:  # a file that is gone, and was not spared, went by a try whose answer was lost
+            if (
+                tried
+            ):  # a file that is gone, and was not spared, went by a try whose answer was lost
                 left = {*work.spared, *(each.name for each in rest)}
                 work.count(each for each in going if left.isdisjoint((each.name, each.goes_with)))
             going, tried = rest, True
@@ -242,11 +291,17 @@ def _delete(lake: Lake, table: str, batch: Sequence[Candidate], recheck: Recheck
                 work.failed |= {each.name: str(error) for each in going}
                 raise
             pause_about(pause)  # the storage asks for less
-    work.failed |= {each.name: failed[name] for each in going if (name := f"{table}/{each.name}") in failed}
+    work.failed |= {
+        each.name: failed[name] for each in going if (name := f"{table}/{each.name}") in failed
+    }
     work.count(each for each in going if each.name not in work.failed)
 
 
 def _retention_to_set(known: VacuumReading, table: Table) -> dict[str, str]:
     """The properties that the declaration asks for; none where the table has them, since an ALTER aborts other writers."""
     has = known.facts.log.snapshot.properties
-    return {name: value for name, value in table.vacuum.properties_beside(has).items() if has.get(name) != value}
+    return {
+        name: value
+        for name, value in table.vacuum.properties_beside(has).items()
+        if has.get(name) != value
+    }

@@ -41,7 +41,13 @@ class VacuumReading:
     rows: ReportRows | None
 
 
-def plan(run: LakeFacts, table: Table, *, mode: type_of_mode | None = None, gathered: VacuumReading | None = None) -> VacuumPlan | None:
+def plan(
+    run: LakeFacts,
+    table: Table,
+    *,
+    mode: type_of_mode | None = None,
+    gathered: VacuumReading | None = None,
+) -> VacuumPlan | None:
     """The plan of a vacuum of `table` now, by its cheapest valid mode or the one that is wanted; `None` where there is no table.
 
     No Spark is asked; Delta's own answer may spare some of it.
@@ -54,8 +60,14 @@ def plan(run: LakeFacts, table: Table, *, mode: type_of_mode | None = None, gath
     if known is None:
         return None
     began_ms = now_ms()
-    chosen, quotes = choose_mode(known.facts, table.vacuum, prices=table.prices, now_ms=began_ms, wanted=mode)
-    settled = settled_ms(known.rows.report) if chosen == "INVENTORY" and known.rows else began_ms - SETTLED_MS
+    chosen, quotes = choose_mode(
+        known.facts, table.vacuum, prices=table.prices, now_ms=began_ms, wanted=mode
+    )
+    settled = (
+        settled_ms(known.rows.report)
+        if chosen == "INVENTORY" and known.rows
+        else began_ms - SETTLED_MS
+    )
     return plan_vacuum(
         known.facts,
         table.vacuum,
@@ -86,7 +98,10 @@ def gather(run: LakeFacts, table: Table) -> VacuumReading | None:
         _refuse_older_copy(run.lake, log, records[-1])
     rows, problem = run.report_of(table)
     # A vacuum sets what is declared before it begins; a plan that is only looked at goes by it, too.
-    properties = {**log.facts.snapshot.properties, **table.vacuum.properties_beside(log.facts.snapshot.properties)}
+    properties = {
+        **log.facts.snapshot.properties,
+        **table.vacuum.properties_beside(log.facts.snapshot.properties),
+    }
     held_ms, held = _held(run, table, log)
     facts = VacuumFacts(
         table_files=replace(log.table_files, retention_ms=retention_ms_of(properties)),
@@ -116,7 +131,9 @@ def _refuse_older_copy(lake: Lake, log: KnownLog, last: VacuumRecord) -> None:
     snapshot = log.facts.snapshot
     if last.table_id != snapshot.table_id:
         return
-    if _ends_before(lake, log, last.version) or is_another(log.facts.history, last.version, last.committed_ms):
+    if _ends_before(lake, log, last.version) or is_another(
+        log.facts.history, last.version, last.committed_ms
+    ):
         raise Broken(
             f"vacuum of {snapshot.table}: version {last.version}, which the last vacuum saw, is not in its log, which is at version "
             f"{snapshot.version}: an older copy was put in its place; accepted: the newest log in its place again; or, if that is lost and "
@@ -133,7 +150,10 @@ def _strays(run: LakeFacts, table: str) -> dict[str, str]:
     """Folders that a key below `_delta_log` makes look like tables, though it is neither commit nor checkpoint, with such a key."""
     folders = (name for name in run.tables - run.there if name.startswith(f"{table}/"))
     logs = {folder: run.lake.store.list(f"{folder}/_delta_log") for folder in folders}
-    return {folder: files[0].name if files else f"{folder}/_delta_log/" for folder, files in logs.items()}
+    return {
+        folder: files[0].name if files else f"{folder}/_delta_log/"
+        for folder, files in logs.items()
+    }
 
 
 def _objects(lake: Lake, known: VacuumReading, mode: type_of_mode) -> Iterable[StoredObject]:
@@ -146,7 +166,11 @@ def _objects(lake: Lake, known: VacuumReading, mode: type_of_mode) -> Iterable[S
             return known.rows.below(f"{store.prefix}{table}/")
         case "LITE":
             by_log = objects_by_log(known.facts, bucket=store.bucket)
-            return by_log if known.facts.on_s3 else _on_disk(lake, table, by_log, log_only=known.facts.log_only)
+            return (
+                by_log
+                if known.facts.on_s3
+                else _on_disk(lake, table, by_log, log_only=known.facts.log_only)
+            )
 
 
 def own_folders(lake: Lake, table: str) -> Callable[[str], bool]:
@@ -160,7 +184,9 @@ def own_folders(lake: Lake, table: str) -> Callable[[str], bool]:
     return lambda name: is_own(name.rpartition("/")[0])
 
 
-def _on_disk(lake: Lake, table: str, objects: Iterable[StoredObject], *, log_only: bool) -> Iterator[StoredObject]:
+def _on_disk(
+    lake: Lake, table: str, objects: Iterable[StoredObject], *, log_only: bool
+) -> Iterator[StoredObject]:
     """The objects that are there, with what the disk knows of them, which costs nothing; Hadoop's checksums among them.
 
     What lies behind a link is left out, as a listing leaves it out. Where the log alone decides (`log_only`), so is what was written after
@@ -168,14 +194,21 @@ def _on_disk(lake: Lake, table: str, objects: Iterable[StoredObject], *, log_onl
     """
     is_own, above = own_folders(lake, table), f"{lake.store.prefix}{table}/"
     for each in objects:
-        if "\0" in each.key or not is_own(each.key.removeprefix(above)):  # no file of a disk has such a name
+        if "\0" in each.key or not is_own(
+            each.key.removeprefix(above)
+        ):  # no file of a disk has such a name
             continue
         file = lake.store.stat(each.key.removeprefix(lake.store.prefix))
         if log_only and file is not None and file.modified_ms > (each.modified_ms or 0):
             continue
         for key in (each.key, checksum_name(each.key)):
             if found := lake.store.stat(key.removeprefix(lake.store.prefix)):
-                yield StoredObject(bucket=each.bucket, key=key, size_bytes=found.size_bytes, modified_ms=found.modified_ms)
+                yield StoredObject(
+                    bucket=each.bucket,
+                    key=key,
+                    size_bytes=found.size_bytes,
+                    modified_ms=found.modified_ms,
+                )
 
 
 def _held(run: LakeFacts, table: Table, log: KnownLog) -> tuple[int | None, str]:
@@ -190,24 +223,38 @@ def _held(run: LakeFacts, table: Table, log: KnownLog) -> tuple[int | None, str]
 
     def since(version: int | None) -> Commits:
         """The commits after a version, however many there are; those that the facts hold where the version is unknown."""
-        return log.facts.history if version is None else history_since(run.lake.store, log.facts.history, version)
+        return (
+            log.facts.history
+            if version is None
+            else history_since(run.lake.store, log.facts.history, version)
+        )
 
     waiting: dict[str, int] = {}
     note = expected(run.lake, table.key)
     if note is not None and (made := since(note.version).marked(note.mark)):
         waiting["the verification of a compaction"] = made[0].committed_ms
     for reader in run.declared:
-        if reader.inputs and reader.inputs[0].key == table.key and not isinstance(reader.write, Overwrite):
+        if (
+            reader.inputs
+            and reader.inputs[0].key == table.key
+            and not isinstance(reader.write, Overwrite)
+        ):
             consumed = run.transactions.get(reader.key, {}).get(consume_app_id(log.facts.snapshot))
             if consumed is not None and _ends_before(run.lake, log, consumed):
                 raise Broken(
                     f"vacuum of {table.key}: version {consumed}, which {reader.key} has read, is not in its log: an older copy was "
                     f"put in its place; accepted: the newest log in its place again; or, for {reader.key}, {reader.way_anew}"
                 )
-            commits = None if consumed is None else since(consumed).between(consumed, log.facts.snapshot.version)
+            commits = (
+                None
+                if consumed is None
+                else since(consumed).between(consumed, log.facts.snapshot.version)
+            )
             if commits and any(map(is_news, commits)):
                 waiting[reader.key] = commits[0].committed_ms
     if not waiting:
         return None, ""
     since_ms = min(waiting.values()) - _BEFORE_COMMIT_MS
-    return since_ms, Reason.HELD_FOR_READERS.explain(since=since_ms, readers=", ".join(sorted(waiting))).sentence
+    return since_ms, Reason.HELD_FOR_READERS.explain(
+        since=since_ms, readers=", ".join(sorted(waiting))
+    ).sentence

@@ -25,7 +25,9 @@ _EPOCH, _LOADING = datetime(1970, 1, 1), timedelta(hours=6)
 _COLUMNS = field_names(bronze.flight_events.landing.schema)
 
 
-def sorted_changes(rows: Iterable[Mapping[str, Any]], *, shape: str, first: datetime) -> list[LandingFile]:
+def sorted_changes(
+    rows: Iterable[Mapping[str, Any]], *, shape: str, first: datetime
+) -> list[LandingFile]:
     """The files of the same rows as `files.event_files` takes, by hour and name; `first` is the replay's first hour."""
     return sorted(_files(rows, shape, first), key=attrgetter("hour", "name"))
 
@@ -34,17 +36,23 @@ def _files(rows: Iterable[Mapping[str, Any]], shape: str, first: datetime) -> It
     for (hour, origin), group in groupby(rows, key=by_file):
         events = [{name: row[name] for name in _COLUMNS} for row in group]
         if shape == "debezium":
-            content = b"".join(_event(event, is_snapshot=_is_loaded(event, hour, first)) for event in events)
+            content = b"".join(
+                _event(event, is_snapshot=_is_loaded(event, hour, first)) for event in events
+            )
             name = f"landing/debezium/flights/{hour_text(hour)}-{origin}.json"
             yield LandingFile(hour=hour, name=name, content=content, event_count=len(events))
             continue
         folder = f"landing/dms/flights/{hour:%Y/%m/%d}"
         if loaded := [event for event in events if _is_loaded(event, hour, first)]:
             name = f"{folder}/LOAD{hour:%Y%m%d%H}{_ORIGINS[origin]}.csv"
-            yield LandingFile(hour=hour, name=name, content=_csv(loaded, is_load=True), event_count=len(loaded))
+            yield LandingFile(
+                hour=hour, name=name, content=_csv(loaded, is_load=True), event_count=len(loaded)
+            )
         if ongoing := [event for event in events if not _is_loaded(event, hour, first)]:
             name = f"{folder}/{hour:%Y%m%d-%H}-{origin}.csv"
-            yield LandingFile(hour=hour, name=name, content=_csv(ongoing, is_load=False), event_count=len(ongoing))
+            yield LandingFile(
+                hour=hour, name=name, content=_csv(ongoing, is_load=False), event_count=len(ongoing)
+            )
 
 
 def _is_loaded(event: Mapping[str, Any], hour: datetime, first: datetime) -> bool:
@@ -67,19 +75,36 @@ def _csv(events: Sequence[Mapping[str, Any]], *, is_load: bool) -> bytes:
     lines.writerow([*([] if is_load else ["Op"]), *events[0], "change_seq"])
     for event in events:
         code = "I" if event["event_type"] == "scheduled" else "U"
-        lines.writerow([*([] if is_load else [code]), *map(_field, event.values()), _field(None) if is_load else f"{_position(event):035}"])
+        lines.writerow(
+            [
+                *([] if is_load else [code]),
+                *map(_field, event.values()),
+                _field(None) if is_load else f"{_position(event):035}",
+            ]
+        )
     return out.getvalue().encode()
 
 
 def _field(value: Any) -> Any:
     if value is None:
         return "NULL"  # as DMS writes it by default
-    return utc_text(value) if isinstance(value, datetime) else str(value).lower() if isinstance(value, bool) else value
+    return (
+        utc_text(value)
+        if isinstance(value, datetime)
+        else str(value).lower()
+        if isinstance(value, bool)
+        else value
+    )
 
 
 def _event(event: Mapping[str, Any], *, is_snapshot: bool) -> bytes:
     seconds = _seconds(event["event_time"])
-    source = {"connector": "postgresql", "ts_ms": seconds * 1000, "lsn": _position(event), "snapshot": str(is_snapshot).lower()}
+    source = {
+        "connector": "postgresql",
+        "ts_ms": seconds * 1000,
+        "lsn": _position(event),
+        "snapshot": str(is_snapshot).lower(),
+    }
     code = "r" if is_snapshot else "c" if event["event_type"] == "scheduled" else "u"
     told = {"before": None, "after": event, "source": source, "op": code, "ts_ms": seconds * 1000}
     return json.dumps(told, separators=(",", ":"), default=utc_text).encode() + b"\n"

@@ -18,14 +18,18 @@ SOURCES = {
         null_value="NULL",
         changes=Dms(position=("change_seq",), committed_at="event_time"),
     ),
-    "debezium": Landing(prefix="landing/debezium/flights/", format="json", schema=_COLUMNS, changes=Debezium()),
+    "debezium": Landing(
+        prefix="landing/debezium/flights/", format="json", schema=_COLUMNS, changes=Debezium()
+    ),
 }
 
 
 def change_tables(shape: str) -> dict[str, Table]:
     """Flights from bronze to gold, by key, in the order in which they are written; `shape` is dms or debezium."""
     rows = Table(key="bronze/flights", source=SOURCES[shape], write=Merge(keys=("flight_id",)))
-    newest, daily, delays = (each.transform for each in (silver.flights, gold.carrier_daily, gold.route_delays))
+    newest, daily, delays = (
+        each.transform for each in (silver.flights, gold.carrier_daily, gold.route_delays)
+    )
     assert newest is not None and daily is not None and delays is not None
 
     @table(key="silver/flights", inputs=[rows], write=silver.flights.write)
@@ -35,7 +39,17 @@ def change_tables(shape: str) -> dict[str, Table]:
     found = [
         rows,
         flights,
-        Table(key="gold/carrier_daily", inputs=(flights, bronze.airlines), write=Overwrite(), transform=daily),
-        Table(key="gold/route_delays", inputs=(flights, silver.weather), write=Overwrite(), transform=delays),
+        Table(
+            key="gold/carrier_daily",
+            inputs=(flights, bronze.airlines),
+            write=Overwrite(),
+            transform=daily,
+        ),
+        Table(
+            key="gold/route_delays",
+            inputs=(flights, silver.weather),
+            write=Overwrite(),
+            transform=delays,
+        ),
     ]
     return {each.key: each for each in found}

@@ -23,9 +23,17 @@ def adopted(terminal: Terminal) -> str:
     return (terminal.home / "adopted.toml").read_text()
 
 
-def test_a_table_is_adopted_by_three_lines_and_is_one_of_the_lake_s_from_then_on(terminal: Terminal, warehouse: Path) -> None:
+def test_a_table_is_adopted_by_three_lines_and_is_one_of_the_lake_s_from_then_on(
+    terminal: Terminal, warehouse: Path
+) -> None:
     shown = terminal.run("adopt", f"{warehouse}/events").stdout
-    for said in ("delta-rs:py-", "(12 commits)", "partitioned by day", "12 small, 12 mergeable", "each full read then opens 10 files less"):
+    for said in (
+        "delta-rs:py-",
+        "(12 commits)",
+        "partitioned by day",
+        "12 small, 12 mergeable",
+        "each full read then opens 10 files less",
+    ):
         assert said in shown
     lines = f'["silver/events"]\nuri = "{warehouse}/events"\nwriters = "unknown"\n'
     assert adopted(terminal).endswith(lines) and lines in shown
@@ -37,18 +45,24 @@ def test_a_table_is_adopted_by_three_lines_and_is_one_of_the_lake_s_from_then_on
 def test_the_documents_have_the_documented_shape(terminal: Terminal, warehouse: Path) -> None:
     [found] = terminal.json("adopt", f"{warehouse}/events", "--dry-run")
     shown = dict(SHOWN["adopt"][0])
-    assert shape({**found, "writers": None, "health": None}) == shape({**shown, "writers": None, "health": None})
+    assert shape({**found, "writers": None, "health": None}) == shape(
+        {**shown, "writers": None, "health": None}
+    )
     assert not (terminal.home / "adopted.toml").exists()
 
 
 def test_what_a_vacuum_would_free_is_told(terminal: Terminal, tmp_path: Path) -> None:
-    LogBuilder(DiskStore(tmp_path), "w/t").create().append([("a", 70), ("b", 30)]).store_data().delete(["a"])
+    LogBuilder(DiskStore(tmp_path), "w/t").create().append(
+        [("a", 70), ("b", 30)]
+    ).store_data().delete(["a"])
     os.utime(tmp_path / "w/t/a", (1_600_000_000, 1_600_000_000))
     [found] = terminal.json("adopt", f"{tmp_path}/w/t")
     assert (found["vacuum"]["files"], found["vacuum"]["bytes"]) == (1, 70)
 
 
-def test_below_a_prefix_the_whole_fleet_is_shown_worst_first_and_adopted(terminal: Terminal, warehouse: Path) -> None:
+def test_below_a_prefix_the_whole_fleet_is_shown_worst_first_and_adopted(
+    terminal: Terminal, warehouse: Path
+) -> None:
     terminal.run("adopt", f"{warehouse}/customers", "--key", "gold/customers", "--writers", "none")
     lines = terminal.run("adopt", "--prefix", str(warehouse)).stdout.splitlines()
     assert [line.split()[1] for line in lines[2:4]] == ["silver/events", "gold/customers"]
@@ -56,7 +70,10 @@ def test_below_a_prefix_the_whole_fleet_is_shown_worst_first_and_adopted(termina
     assert adopted(terminal).count("uri = ") == 2 and 'writers = "none"' in adopted(terminal)
     before = adopted(terminal)
     again = terminal.json("adopt", "--prefix", str(warehouse))
-    assert [(each["table"], each["adopted"]) for each in again] == [("gold/customers", True), ("silver/events", True)]
+    assert [(each["table"], each["adopted"]) for each in again] == [
+        ("gold/customers", True),
+        ("silver/events", True),
+    ]
     assert adopted(terminal) == before
 
 
@@ -66,10 +83,17 @@ def test_a_log_that_cannot_be_read_is_named_by_its_address_and_holds_back_no_vac
     LogBuilder(DiskStore(warehouse), "broken").create()
     (warehouse / "broken/_delta_log/00000000000000000000.json").write_text("{")
     events, broken, customers = (
-        next(each for each in terminal.json("adopt", "--prefix", str(warehouse), "--dry-run", exit_code=1) if each["uri"].endswith(name))
+        next(
+            each
+            for each in terminal.json("adopt", "--prefix", str(warehouse), "--dry-run", exit_code=1)
+            if each["uri"].endswith(name)
+        )
         for name in ("events", "broken", "customers")
     )
-    assert broken["sentence"].endswith(f"restore the file (silver/broken is {warehouse}/broken)") and broken["reason"] == "BROKEN"
+    assert (
+        broken["sentence"].endswith(f"restore the file (silver/broken is {warehouse}/broken)")
+        and broken["reason"] == "BROKEN"
+    )
     for each in (events, customers):
         assert each["vacuum"]["sentence"].startswith("nothing removed before")
 
@@ -78,7 +102,9 @@ def test_folders_that_are_passed_over_are_counted(terminal: Terminal, warehouse:
     for name in ("region=eu/orders", "_hidden", ".hidden"):
         LogBuilder(DiskStore(warehouse), name).create()
     result = terminal.run("adopt", "--prefix", str(warehouse), "--dry-run")
-    assert result.stderr.startswith(f"3 folders passed over, like {warehouse}/.hidden: a name with = is a partition's")
+    assert result.stderr.startswith(
+        f"3 folders passed over, like {warehouse}/.hidden: a name with = is a partition's"
+    )
     assert "2 tables would be added to" in result.stdout and "uri" not in result.stdout
     [found] = terminal.json("adopt", f"{warehouse}/region=eu/orders", "--dry-run")
     assert found["table"] == "silver/region_eu_orders"
@@ -100,34 +126,56 @@ def refused(terminal: Terminal, *arguments: str) -> str:
     return result.stderr
 
 
-def test_a_refusal_names_what_would_be_accepted(terminal: Terminal, warehouse: Path, tmp_path: Path) -> None:
+def test_a_refusal_names_what_would_be_accepted(
+    terminal: Terminal, warehouse: Path, tmp_path: Path
+) -> None:
     assert f"did you mean {warehouse}/events?" in refused(terminal, f"{warehouse}/event")
-    assert "the key silver/orders is taken" in refused(terminal, f"{warehouse}/events", "--key", "silver/orders")
-    assert "accepted: another, like silver/events" in refused(terminal, f"{warehouse}/events", "--key", "silver/orders")
-    assert "a layer of bronze, silver, gold" in refused(terminal, f"{warehouse}/events", "--key", "copper/events")
+    assert "the key silver/orders is taken" in refused(
+        terminal, f"{warehouse}/events", "--key", "silver/orders"
+    )
+    assert "accepted: another, like silver/events" in refused(
+        terminal, f"{warehouse}/events", "--key", "silver/orders"
+    )
+    assert "a layer of bronze, silver, gold" in refused(
+        terminal, f"{warehouse}/events", "--key", "copper/events"
+    )
     assert "give either an ADDRESS or --prefix" in refused(terminal)
-    assert "without, each table gets a key" in refused(terminal, "--prefix", str(warehouse), "--key", "silver/x")
+    assert "without, each table gets a key" in refused(
+        terminal, "--prefix", str(warehouse), "--key", "silver/x"
+    )
     assert "did you mean" in refused(terminal, "--prefix", f"{warehouse}/nothing")
     terminal.run("adopt", f"{warehouse}/events")
-    assert "it is silver/events already" in refused(terminal, f"{warehouse}/events", "--key", "gold/events")
+    assert "it is silver/events already" in refused(
+        terminal, f"{warehouse}/events", "--key", "gold/events"
+    )
 
 
 def test_a_table_inside_another_is_refused(terminal: Terminal, warehouse: Path) -> None:
     LogBuilder(DiskStore(warehouse), "events/inside").create()
-    assert f"it lies inside the folder of the table {warehouse}/events" in refused(terminal, f"{warehouse}/events/inside")
+    assert f"it lies inside the folder of the table {warehouse}/events" in refused(
+        terminal, f"{warehouse}/events/inside"
+    )
     terminal.run("adopt", f"{warehouse}/customers")
     LogBuilder(DiskStore(warehouse), "customers/deep/inside").create()
-    assert "lies inside the folder of the table" in refused(terminal, f"{warehouse}/customers/deep/inside")
+    assert "lies inside the folder of the table" in refused(
+        terminal, f"{warehouse}/customers/deep/inside"
+    )
 
 
-def test_the_key_of_a_table_that_lies_in_the_lake_is_given_to_no_other(terminal: Terminal, warehouse: Path) -> None:
+def test_the_key_of_a_table_that_lies_in_the_lake_is_given_to_no_other(
+    terminal: Terminal, warehouse: Path
+) -> None:
     LogBuilder(DiskStore(terminal.root), "silver/events").create()
-    assert "accepted: another key, like silver/w_events" in refused(terminal, f"{warehouse}/events", "--key", "silver/events")
+    assert "accepted: another key, like silver/w_events" in refused(
+        terminal, f"{warehouse}/events", "--key", "silver/events"
+    )
     [found] = terminal.json("adopt", f"{warehouse}/events")
     assert found["table"] == "silver/w_events"
 
 
-def test_a_table_is_adopted_through_a_link_by_the_place_where_it_lies(terminal: Terminal, warehouse: Path, tmp_path: Path) -> None:
+def test_a_table_is_adopted_through_a_link_by_the_place_where_it_lies(
+    terminal: Terminal, warehouse: Path, tmp_path: Path
+) -> None:
     LogBuilder(DiskStore(terminal.root), "silver/own").create()
     for name, target in (("events", warehouse / "events"), ("own", terminal.root / "silver/own")):
         (tmp_path / name).symlink_to(target)
@@ -137,44 +185,66 @@ def test_a_table_is_adopted_through_a_link_by_the_place_where_it_lies(terminal: 
     assert "it is silver/events already" in refused(terminal, str(tmp_path / "events"))
 
 
-def test_nothing_is_written_that_would_stop_the_next_command(terminal: Terminal, warehouse: Path) -> None:
-    tables = [adopted_table(f"silver/{name}", f"{warehouse}/{path}") for name, path in (("a", "events"), ("b", "events/deep"))]
+def test_nothing_is_written_that_would_stop_the_next_command(
+    terminal: Terminal, warehouse: Path
+) -> None:
+    tables = [
+        adopted_table(f"silver/{name}", f"{warehouse}/{path}")
+        for name, path in (("a", "events"), ("b", "events/deep"))
+    ]
     settings = parse_settings(terminal.environ, base=warehouse)
     with pytest.raises(Refused, match=r"in the folder of silver/a"):
         write_adopted(settings, tables[1:], beside={"silver/a": tables[0]})
     assert not (terminal.home / "adopted.toml").exists()
 
 
-def test_a_folder_with_a_name_that_no_address_holds_is_one_refused_row(terminal: Terminal, warehouse: Path) -> None:
+def test_a_folder_with_a_name_that_no_address_holds_is_one_refused_row(
+    terminal: Terminal, warehouse: Path
+) -> None:
     LogBuilder(DiskStore(warehouse), "odd[1]").create()
     fleet = terminal.run("adopt", "--prefix", str(warehouse))
     assert fleet.exit_code == 2 and "holds '['" in fleet.stderr and "odd%5B1%5D" in fleet.stdout
     assert adopted(terminal).count("uri = ") == 2
 
 
-def test_a_table_of_another_lake_and_one_of_this_lake_elsewhere_are_refused(told: Terminal, tmp_path: Path) -> None:
+def test_a_table_of_another_lake_and_one_of_this_lake_elsewhere_are_refused(
+    told: Terminal, tmp_path: Path
+) -> None:
     other = open_lake(own_settings(tmp_path / "other"))
     LogBuilder(other.store, "silver/t").create()
     claim(other, asked="test")
-    assert f"belongs to the lake {other.settings.root}" in refused(told, f"{other.settings.root}/silver/t")
+    assert f"belongs to the lake {other.settings.root}" in refused(
+        told, f"{other.settings.root}/silver/t"
+    )
     assert "it is silver/orders already" in refused(told, f"{told.root}/silver/orders")
     LogBuilder(DiskStore(told.root), "some/deeper/table").create()
-    assert "accepted: layer/name as its key and its place" in refused(told, f"{told.root}/some/deeper/table")
+    assert "accepted: layer/name as its key and its place" in refused(
+        told, f"{told.root}/some/deeper/table"
+    )
 
 
 # A feature that only a writer has to know, one that changes what a reader sees, and one that leaves commits to somebody else.
-UNKNOWN = {"newWriterFeature": False, "newReaderFeature": True, "catalogManaged": True, "coordinatedCommits-preview": False}
+UNKNOWN = {
+    "newWriterFeature": False,
+    "newReaderFeature": True,
+    "catalogManaged": True,
+    "coordinatedCommits-preview": False,
+}
 
 
 @pytest.mark.parametrize(("feature", "reads"), UNKNOWN.items())
-def test_a_feature_that_is_not_known_is_refused_by_name(terminal: Terminal, tmp_path: Path, feature: str, reads: bool) -> None:
+def test_a_feature_that_is_not_known_is_refused_by_name(
+    terminal: Terminal, tmp_path: Path, feature: str, reads: bool
+) -> None:
     story = LogBuilder(DiskStore(tmp_path), "w/t")
     story.create(reader_features=[feature] if reads else [], features=[feature])
     assert feature in refused(terminal, f"{tmp_path}/w/t")
     assert feature in refused(terminal, "--prefix", f"{tmp_path}/w")
 
 
-def test_a_hand_written_entry_inside_another_table_or_the_lake_is_refused_wherever_it_is_read(terminal: Terminal, tmp_path: Path) -> None:
+def test_a_hand_written_entry_inside_another_table_or_the_lake_is_refused_wherever_it_is_read(
+    terminal: Terminal, tmp_path: Path
+) -> None:
     terminal.home.mkdir(parents=True)
     entries = {
         f'["silver/a"]\nuri = "{tmp_path}/a"\n["silver/b"]\nuri = "{tmp_path}/a/deep/b"\n': "in the folder of silver/a",
@@ -184,11 +254,15 @@ def test_a_hand_written_entry_inside_another_table_or_the_lake_is_refused_wherev
     for text, said in entries.items():
         (terminal.home / "adopted.toml").write_text(text)
         assert said in terminal.refused("health")
-    (terminal.home / "adopted.toml").write_text('["silver/a"]\nuri = "/data"\n["silver/b"]\nuri = "/data/x"\n')
+    (terminal.home / "adopted.toml").write_text(
+        '["silver/a"]\nuri = "/data"\n["silver/b"]\nuri = "/data/x"\n'
+    )
     said = f"in the folder of silver/a; accepted: tables that lie in no other (adopted tables stand in {terminal.home}/adopted.toml"
     assert said in terminal.run("health").stderr
     (tmp_path / "link").symlink_to(tmp_path / "a")
-    (terminal.home / "adopted.toml").write_text(f'["silver/a"]\nuri = "{tmp_path}/a"\n["silver/b"]\nuri = "{tmp_path}/link"\n')
+    (terminal.home / "adopted.toml").write_text(
+        f'["silver/a"]\nuri = "{tmp_path}/a"\n["silver/b"]\nuri = "{tmp_path}/link"\n'
+    )
     assert "are both" in terminal.run("health").stderr
 
 
@@ -196,18 +270,49 @@ def test_ten_thousand_small_files_deletion_vectors_clustering_and_v2_checkpoints
     terminal: Terminal, tmp_path: Path
 ) -> None:
     store = DiskStore(tmp_path)
-    LogBuilder(store, "w/many").create().append([(f"part-{number}", 100, 1) for number in range(10_000)]).checkpoint()
-    vectors = LogBuilder(store, "w/vectors").create(reader_features=["deletionVectors"]).append([("a", 1_000, 100), ("b", 1_000, 100)])
+    LogBuilder(store, "w/many").create().append(
+        [(f"part-{number}", 100, 1) for number in range(10_000)]
+    ).checkpoint()
+    vectors = (
+        LogBuilder(store, "w/vectors")
+        .create(reader_features=["deletionVectors"])
+        .append([("a", 1_000, 100), ("b", 1_000, 100)])
+    )
     vectors.delete_rows({"a": 60})
-    clustered = LogBuilder(store, "w/clustered").create(columns={"id": "long"}, features=["clustering", "domainMetadata"])
-    domain = {"domain": "delta.clustering", "configuration": json.dumps({"clusteringColumns": [["id"]]}), "removed": False}
-    clustered.commit("CLUSTER BY", {"domainMetadata": domain}).append([("a", 100, 1), ("b", 100, 1)])
-    second = LogBuilder(store, "w/v2").create(reader_features=["v2Checkpoint"]).append([("a", 100, 1), ("b", 100, 1)])
-    second.checkpoint(uuid="00000000-0000-0000-0000-000000000000", sidecars=2).append([("c", 100, 1)])
+    clustered = LogBuilder(store, "w/clustered").create(
+        columns={"id": "long"}, features=["clustering", "domainMetadata"]
+    )
+    domain = {
+        "domain": "delta.clustering",
+        "configuration": json.dumps({"clusteringColumns": [["id"]]}),
+        "removed": False,
+    }
+    clustered.commit("CLUSTER BY", {"domainMetadata": domain}).append(
+        [("a", 100, 1), ("b", 100, 1)]
+    )
+    second = (
+        LogBuilder(store, "w/v2")
+        .create(reader_features=["v2Checkpoint"])
+        .append([("a", 100, 1), ("b", 100, 1)])
+    )
+    second.checkpoint(uuid="00000000-0000-0000-0000-000000000000", sidecars=2).append(
+        [("c", 100, 1)]
+    )
     found = {each["table"]: each for each in terminal.json("adopt", "--prefix", f"{tmp_path}/w")}
-    assert (found["silver/many"]["health"]["file_count"], found["silver/many"]["compaction"]["files_removed"]) == (10_000, 10_000)
-    assert found["silver/vectors"]["health"]["row_count"] == 140 and found["silver/vectors"]["features"] == ["deletionVectors"]
+    assert (
+        found["silver/many"]["health"]["file_count"],
+        found["silver/many"]["compaction"]["files_removed"],
+    ) == (10_000, 10_000)
+    assert found["silver/vectors"]["health"]["row_count"] == 140 and found["silver/vectors"][
+        "features"
+    ] == ["deletionVectors"]
     assert found["silver/vectors"]["compaction"]["reason"] == "DELETED_ROWS"
-    assert found["silver/clustered"]["clustered_by"] == ["id"] and found["silver/clustered"]["compaction"]["reason"] == "LOOSE_FILES"
+    assert (
+        found["silver/clustered"]["clustered_by"] == ["id"]
+        and found["silver/clustered"]["compaction"]["reason"] == "LOOSE_FILES"
+    )
     assert 'cluster_by = ["id"]' in found["silver/clustered"]["lines"]
-    assert (found["silver/v2"]["health"]["file_count"], found["silver/v2"]["health"]["row_count"]) == (3, 3)
+    assert (
+        found["silver/v2"]["health"]["file_count"],
+        found["silver/v2"]["health"]["row_count"],
+    ) == (3, 3)

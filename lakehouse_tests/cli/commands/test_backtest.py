@@ -33,18 +33,33 @@ def full(terminal: Terminal, story: type_of_story) -> Terminal:
 def optimized(full: Terminal) -> Subject:
     """That table with a strategy that no log can tell about."""
     lake = open_lake(parse_settings(full.environ, base=full.home))
-    return Subject(lake=lake, key="bronze/orders", layer="bronze", declared=Compaction(strategy=OptimizedWrite(), min_small_files=4))
+    return Subject(
+        lake=lake,
+        key="bronze/orders",
+        layer="bronze",
+        declared=Compaction(strategy=OptimizedWrite(), min_small_files=4),
+    )
 
 
 def by_name(document: Any) -> dict[str, Any]:
     return {replay["name"]: replay for replay in document["replays"]}
 
 
-def test_a_replay_under_the_policy_in_force_is_alone_without_a_wish_for_more(full: Terminal) -> None:
+def test_a_replay_under_the_policy_in_force_is_alone_without_a_wish_for_more(
+    full: Terminal,
+) -> None:
     document = full.json("backtest", "bronze/orders")
-    assert (document["table"], document["first_version"], document["from_the_beginning"]) == ("bronze/orders", 0, True)
+    assert (document["table"], document["first_version"], document["from_the_beginning"]) == (
+        "bronze/orders",
+        0,
+        True,
+    )
     [replay] = document["replays"]
-    assert (replay["name"], replay["run_count"], replay["bytes_rewritten"]) == ("in_force", 2, 406 + 518)
+    assert (replay["name"], replay["run_count"], replay["bytes_rewritten"]) == (
+        "in_force",
+        2,
+        406 + 518,
+    )
     assert [version["file_count"] for version in replay["versions"]] == [1, 2, 3, 1, 2, 3, 1, 2, 3]
     assert replay["versions"][3]["runs"][0]["bytes_added"] == 203
 
@@ -54,7 +69,17 @@ def test_side_by_side_with_the_policy_in_force_and_with_what_happened(full: Term
     assert list(found) == ["given", "in_force", "really"]
     assert [replay["run_count"] for replay in found.values()] == [0, 2, 1]
     assert [version["file_count"] for version in found["given"]["versions"]] == list(range(1, 10))
-    assert [version["file_count"] for version in found["really"]["versions"]] == [1, 2, 3, 1, 2, 3, 4, 5, 6]
+    assert [version["file_count"] for version in found["really"]["versions"]] == [
+        1,
+        2,
+        3,
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+    ]
     assert found["given"]["versions"][0]["reason"] == "OPTED_OUT"
 
 
@@ -62,21 +87,57 @@ def test_a_person_sees_the_sums_the_runs_and_the_lines(full: Terminal) -> None:
     result = full.run("backtest", "bronze/orders", "--policy", "min_small_files=2", "--compare")
     lines = result.stdout.splitlines()
     assert lines[0].split() == ["given", "in", "force", "really"]
-    assert next(line for line in lines if line.startswith("compactions")).split() == ["compactions", "4", "2", "1"]
+    assert next(line for line in lines if line.startswith("compactions")).split() == [
+        "compactions",
+        "4",
+        "2",
+        "1",
+    ]
     assert "bronze/orders, given:" in lines
     assert any("* given   o in force   + really" in line for line in lines)
-    assert any(line.startswith("given: the sizes of 3 merged file(s) are estimated: they shrink to 0.500") for line in lines)
-    assert full.run("backtest", "bronze/orders", "--verbose").stdout.count("mergeable files, 4 wanted") == 7  # every version
+    assert any(
+        line.startswith("given: the sizes of 3 merged file(s) are estimated: they shrink to 0.500")
+        for line in lines
+    )
+    assert (
+        full.run("backtest", "bronze/orders", "--verbose").stdout.count("mergeable files, 4 wanted")
+        == 7
+    )  # every version
 
 
 def test_each_strategy_stands_beside_the_best_in_hindsight(full: Terminal) -> None:
-    asked = ("backtest", "bronze/orders", "--policy", "mode=off", "--strategies", "--reads-per-day", "300000")
+    asked = (
+        "backtest",
+        "bronze/orders",
+        "--policy",
+        "mode=off",
+        "--strategies",
+        "--reads-per-day",
+        "300000",
+    )
     found = by_name(full.json(*asked))
-    counts = [("given", 0), ("by_sensor", 2), ("after_write", 4), ("each_night", 0)]  # all of it happened in one second
+    counts = [
+        ("given", 0),
+        ("by_sensor", 2),
+        ("after_write", 4),
+        ("each_night", 0),
+    ]  # all of it happened in one second
     assert [(name, replay["run_count"]) for name, replay in found.items()] == counts
     assert found["each_night"]["bill"] == found["given"]["bill"] != found["by_sensor"]["bill"]
     lines = full.run(*asked).stdout.splitlines()
-    assert lines[0].split() == ["policy", "compactions", "mean", "files", "seconds", "readers", "lost", "both,", "USD", "×", "best"]
+    assert lines[0].split() == [
+        "policy",
+        "compactions",
+        "mean",
+        "files",
+        "seconds",
+        "readers",
+        "lost",
+        "both,",
+        "USD",
+        "×",
+        "best",
+    ]
     assert [line.split()[0] for line in lines[2:6]] == ["given", "by", "after", "each"]
     assert all(float(line.split()[-1]) >= 1 for line in lines[2:6])
     assert [line for line in lines if line.startswith("bronze/orders")] == ["bronze/orders:"]
@@ -86,37 +147,89 @@ def test_strategies_stand_beside_what_happened_also_where_the_one_in_force_canno
     full: Terminal, capsys: pytest.CaptureFixture[str]
 ) -> None:
     document = full.json("backtest", "bronze/orders", "--compare", "--strategies")
-    assert [replay["name"] for replay in document["replays"]] == ["in_force", "after_write", "each_night", "none", "really"]
-    lines = full.run("backtest", "bronze/orders", "--compare", "--strategies", "--verbose").stdout.splitlines()
-    assert lines[0].split() == ["policy", "compactions", "mean", "files", "seconds", "rewritten", "USD"]
-    assert [line for line in lines if line.startswith("bronze/orders")] == ["bronze/orders, in force:", "bronze/orders, really:"]
+    assert [replay["name"] for replay in document["replays"]] == [
+        "in_force",
+        "after_write",
+        "each_night",
+        "none",
+        "really",
+    ]
+    lines = full.run(
+        "backtest", "bronze/orders", "--compare", "--strategies", "--verbose"
+    ).stdout.splitlines()
+    assert lines[0].split() == [
+        "policy",
+        "compactions",
+        "mean",
+        "files",
+        "seconds",
+        "rewritten",
+        "USD",
+    ]
+    assert [line for line in lines if line.startswith("bronze/orders")] == [
+        "bronze/orders, in force:",
+        "bronze/orders, really:",
+    ]
     found = backtests_of(optimized(full), strategies=True)
     assert [*found] == ["by_sensor", "after_write", "each_night", "none"]
     print_backtests(found, verbose=True)
     assert "* by sensor   o after write   + each night   x none" in capsys.readouterr().out
 
 
-def test_the_plot_is_a_picture_of_the_kind_that_its_name_says(full: Terminal, tmp_path: Path) -> None:
+def test_the_plot_is_a_picture_of_the_kind_that_its_name_says(
+    full: Terminal, tmp_path: Path
+) -> None:
     for name in ("plot.png", "plot.svg"):
         assert full.run("backtest", "bronze/orders", "--plot", str(tmp_path / name)).exit_code == 0
     png = (tmp_path / "plot.png").read_bytes()
     assert png.startswith(b"\x89PNG\r\n\x1a\n") and struct.unpack(">II", png[16:24]) == (1920, 840)
     assert ElementTree.parse(tmp_path / "plot.svg").getroot().tag.endswith("svg")
-    for name, said in (("plot.pdf", "accepted: .png, .svg"), ("nowhere/plot.png", "there is no folder")):
+    for name, said in (
+        ("plot.pdf", "accepted: .png, .svg"),
+        ("nowhere/plot.png", "there is no folder"),
+    ):
         assert said in full.refused("backtest", "bronze/orders", "--plot", str(tmp_path / name))
 
 
-def test_any_delta_table_serves_also_one_that_another_program_wrote(terminal: Terminal, tmp_path: Path) -> None:
+def test_any_delta_table_serves_also_one_that_another_program_wrote(
+    terminal: Terminal, tmp_path: Path
+) -> None:
     place = str(tmp_path / "elsewhere")
     for start in range(6):
-        deltalake.write_deltalake(place, pa.table({"id": range(start * 10, start * 10 + 10)}), mode="append")
+        deltalake.write_deltalake(
+            place, pa.table({"id": range(start * 10, start * 10 + 10)}), mode="append"
+        )
     deltalake.DeltaTable(place).optimize.compact()
     deltalake.DeltaTable(place).delete("id < 15")
-    document = terminal.json("backtest", place, "--policy", "min_small_files=3", "--policy", "cooldown_minutes=0", "--compare")
+    document = terminal.json(
+        "backtest",
+        place,
+        "--policy",
+        "min_small_files=3",
+        "--policy",
+        "cooldown_minutes=0",
+        "--compare",
+    )
     assert document["table"] == "elsewhere"
     found = by_name(document)
-    assert [version["file_count"] for version in found["given"]["versions"]] == [1, 2, 1, 2, 1, 2, 1]
-    assert [version["file_count"] for version in found["really"]["versions"]] == [1, 2, 3, 4, 5, 1, 1]
+    assert [version["file_count"] for version in found["given"]["versions"]] == [
+        1,
+        2,
+        1,
+        2,
+        1,
+        2,
+        1,
+    ]
+    assert [version["file_count"] for version in found["really"]["versions"]] == [
+        1,
+        2,
+        3,
+        4,
+        5,
+        1,
+        1,
+    ]
     assert {replay["versions"][-1]["row_count"] for replay in found.values()} == {45}
     assert found["in_force"]["run_count"] == 0
     assert found["in_force"]["estimated"]["moved_removals"] == 1
@@ -142,14 +255,18 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("table", "said"), REFUSED.items(), ids=REFUSED)
-def test_what_is_no_table_is_refused(terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, said: str) -> None:
+def test_what_is_no_table_is_refused(
+    terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, said: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     deltalake.write_deltalake("bronze_orders", pa.table({"id": [1]}))
     result = terminal.refused("backtest", table)
     assert said in result and "secret" not in result
 
 
-def test_a_policy_in_force_that_cannot_be_replayed_is_left_out_of_a_comparison(full: Terminal, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_policy_in_force_that_cannot_be_replayed_is_left_out_of_a_comparison(
+    full: Terminal, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = backtests_of(optimized(full), ["strategy=by_sensor"], compare=True)
     assert (list(found), len(found["given"].runs)) == (["given", "really"], 2)
     assert "in force is left out: strategy optimized_write" in capsys.readouterr().err
@@ -157,21 +274,41 @@ def test_a_policy_in_force_that_cannot_be_replayed_is_left_out_of_a_comparison(f
         backtests_of(optimized(full))
 
 
-def test_a_strategy_to_be_chosen_is_replayed_as_the_chosen_one_and_an_unknown_knob_is_refused_with_the_nearest(full: Terminal) -> None:
+def test_a_strategy_to_be_chosen_is_replayed_as_the_chosen_one_and_an_unknown_knob_is_refused_with_the_nearest(
+    full: Terminal,
+) -> None:
     found = full.json("backtest", "bronze/orders", "--policy", "strategy=chosen:1000000")
     assert found["replays"][0]["run_count"] == 2
-    assert "did you mean min_small_files" in full.refused("backtest", "bronze/orders", "--policy", "min_smal_files=3")
+    assert "did you mean min_small_files" in full.refused(
+        "backtest", "bronze/orders", "--policy", "min_smal_files=3"
+    )
 
 
 def test_every_replay_is_told_beside_the_best_schedule_in_hindsight(full: Terminal) -> None:
     assert full.run("backtest", "bronze/orders", "--reads-per-day", "1e-310").exit_code == 0
-    told = full.json("backtest", "bronze/orders", "--policy", "mode=off", "--compare", "--reads-per-day", "300000")
+    told = full.json(
+        "backtest",
+        "bronze/orders",
+        "--policy",
+        "mode=off",
+        "--compare",
+        "--reads-per-day",
+        "300000",
+    )
     bills = {name: replay["bill"] for name, replay in by_name(told).items()}
-    assert {name: bill["compaction_count"] for name, bill in bills.items()} == {"given": 0, "in_force": 2, "really": 1}
+    assert {name: bill["compaction_count"] for name, bill in bills.items()} == {
+        "given": 0,
+        "in_force": 2,
+        "really": 1,
+    }
     assert bills["given"]["upkeep_usd"] == 0 < bills["given"]["readers_usd"]
     assert told["best"]["usd"] <= min(bill["usd"] for bill in bills.values())
-    lines = full.run("backtest", "bronze/orders", "--compare", "--reads-per-day", "100000").stdout.splitlines()
-    [times] = [line.split()[-2:] for line in lines if line.startswith("times the best in hindsight")]
+    lines = full.run(
+        "backtest", "bronze/orders", "--compare", "--reads-per-day", "100000"
+    ).stdout.splitlines()
+    [times] = [
+        line.split()[-2:] for line in lines if line.startswith("times the best in hindsight")
+    ]
     assert [float(each) >= 1 for each in times] == [True, True]
     assert sum(line.startswith("the best schedule in hindsight: ") for line in lines) == 1
     alone = full.json("backtest", "bronze/orders")

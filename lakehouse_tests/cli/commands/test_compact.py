@@ -20,15 +20,26 @@ def test_the_plan_that_ran_is_shown_beside_what_it_did_and_of_very_many_files_th
     facts = LogBuilder(key=orders.key).create(partition_by=["d"]).append(files).facts()
     whole = plan_table(orders, facts.snapshot, facts.history, now_ms=0)
     narrowed = replace(
-        whole, bins=whole.bins[:2], explanation=Reason.NO_FILES.explain(version=4), estimate=replace(whole.estimate, seconds=0.5)
+        whole,
+        bins=whole.bins[:2],
+        explanation=Reason.NO_FILES.explain(version=4),
+        estimate=replace(whole.estimate, seconds=0.5),
     )
-    outcome = CompactionOutcome(plan=narrowed, version_after=2, files_removed=1_200, files_added=2, conflicts=1)
+    outcome = CompactionOutcome(
+        plan=narrowed, version_after=2, files_removed=1_200, files_added=2, conflicts=1
+    )
     document = compaction_metadata(outcome)["lakehouse/compaction"].value
-    assert (document["files_removed"], document["actual_files_removed"], document["conflicts"]) == (1_200, 1_200, 1)
+    assert (document["files_removed"], document["actual_files_removed"], document["conflicts"]) == (
+        1_200,
+        1_200,
+        1,
+    )
     assert [len(paths) for paths in document["bins"]] == [600, 400]
     _print(document)
     shown = capsys.readouterr().out.splitlines()
-    assert shown[0] == "bronze/orders: version 1 -> 2, NO_FILES: the table has no files at version 4"
+    assert (
+        shown[0] == "bronze/orders: version 1 -> 2, NO_FILES: the table has no files at version 4"
+    )
     assert [line.split() for line in shown if line.startswith(("files removed", "seconds"))] == [
         ["files", "removed", "1,200", "1,200", "0.0%"],
         ["seconds", "0.50", "-", "-"],

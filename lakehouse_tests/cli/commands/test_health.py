@@ -15,21 +15,39 @@ from lakehouse_tests.log_builder import MINUTE_MS, START_MS
 def test_health_has_the_numbers_of_each_table_under_stable_names(told: Terminal) -> None:
     orders, latest, totals = told.json("health")
     assert orders.keys() == latest.keys() == totals.keys()
-    assert [orders[name] for name in ("version", "file_count", "small_file_count", "mergeable_file_count")] == [2, 5, 4, 3]
-    assert (orders["size_bytes"], orders["average_file_bytes"], orders["row_count"]) == (4803, 960, 480)
-    assert (latest["tombstone_count"], latest["tombstone_bytes"], latest["log_commit_count"]) == (2, 300, 4)
+    assert [
+        orders[name]
+        for name in ("version", "file_count", "small_file_count", "mergeable_file_count")
+    ] == [2, 5, 4, 3]
+    assert (orders["size_bytes"], orders["average_file_bytes"], orders["row_count"]) == (
+        4803,
+        960,
+        480,
+    )
+    assert (latest["tombstone_count"], latest["tombstone_bytes"], latest["log_commit_count"]) == (
+        2,
+        300,
+        4,
+    )
     assert orders["parts"].keys() == {"small files", "average size", "log debt", "tombstones"}
     assert sum(orders["histogram"].values()) == 5
 
 
-def test_a_table_that_does_not_exist_yet_has_no_score_and_comes_last_and_the_worst_one_first(told: Terminal) -> None:
+def test_a_table_that_does_not_exist_yet_has_no_score_and_comes_last_and_the_worst_one_first(
+    told: Terminal,
+) -> None:
     [totals] = told.json("health", "gold/totals")
     unknown = {name for name, value in totals.items() if value is None}
     assert unknown == {"version", "committed_ms", "row_count", "score", "bill"}
-    assert totals["sentence"] == "the table is declared and does not exist yet: nothing was written to it"
+    assert (
+        totals["sentence"]
+        == "the table is declared and does not exist yet: nothing was written to it"
+    )
     lines = told.run("health").stdout.splitlines()
     scores = [line.split()[0] for line in lines[2:]]
-    assert scores[-1] == "-" and [float(score) for score in scores[:-1]] == sorted(float(score) for score in scores[:-1])
+    assert scores[-1] == "-" and [float(score) for score in scores[:-1]] == sorted(
+        float(score) for score in scores[:-1]
+    )
     assert "3 files (303 B) merge into 1" in "\n".join(lines)
 
 
@@ -41,11 +59,39 @@ def test_verbose_shows_the_parts_and_the_sizes(told: Terminal) -> None:
 
 def test_tables_lists_what_is_declared_and_what_there_is_of_it(told: Terminal) -> None:
     orders, latest, totals = told.json("tables")
-    declared = {"description": "Orders as they land.", "landing": "landing/orders/", "inputs": [], "merge_keys": []}
-    found = {"version": 2, "file_count": 5, "size_bytes": 4803, "row_count": 480, "committed_ms": 1_700_000_120_000, "hands_off": None}
-    assert orders == {"table": "bronze/orders", "write": "append", "partition_by": ["d"], **declared, **found}
-    assert (latest["landing"], latest["inputs"], latest["write"], latest["merge_keys"]) == (None, ["bronze/orders"], "merge", ["id"])
-    assert (totals["write"], totals["version"], totals["file_count"], totals["row_count"]) == ("overwrite", None, 0, None)
+    declared = {
+        "description": "Orders as they land.",
+        "landing": "landing/orders/",
+        "inputs": [],
+        "merge_keys": [],
+    }
+    found = {
+        "version": 2,
+        "file_count": 5,
+        "size_bytes": 4803,
+        "row_count": 480,
+        "committed_ms": 1_700_000_120_000,
+        "hands_off": None,
+    }
+    assert orders == {
+        "table": "bronze/orders",
+        "write": "append",
+        "partition_by": ["d"],
+        **declared,
+        **found,
+    }
+    assert (latest["landing"], latest["inputs"], latest["write"], latest["merge_keys"]) == (
+        None,
+        ["bronze/orders"],
+        "merge",
+        ["id"],
+    )
+    assert (totals["write"], totals["version"], totals["file_count"], totals["row_count"]) == (
+        "overwrite",
+        None,
+        0,
+        None,
+    )
     shown = told.run("tables").stdout
     assert "append by d" in shown and "merge on id" in shown and "not there yet" in shown
 
@@ -64,8 +110,12 @@ STORE_DOWN = {
 }
 
 
-@pytest.mark.parametrize("arguments", [("tables",), ("health",), ("plan",), ("vacuum", "--dry-run")])
-def test_a_store_that_fails_is_told_once_and_not_once_per_table(told: Terminal, arguments: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [("tables",), ("health",), ("plan",), ("vacuum", "--dry-run")]
+)
+def test_a_store_that_fails_is_told_once_and_not_once_per_table(
+    told: Terminal, arguments: tuple[str, ...]
+) -> None:
     result = told.run(*arguments, **STORE_DOWN)
     assert result.exit_code == 75
     assert result.stderr == (
@@ -85,20 +135,32 @@ def test_what_is_wrong_with_one_table_alone_is_told_of_it_alone(told: Terminal) 
 def test_the_fleet_ends_with_what_upkeep_and_readers_cost_where_reads_are_declared(
     terminal: Terminal, story: type_of_story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(example, "totals", replace(example.totals, compaction=Compaction(reads_per_day=5_760)))
+    monkeypatch.setattr(
+        example, "totals", replace(example.totals, compaction=Compaction(reads_per_day=5_760))
+    )
     gold = story("gold/totals").create()
     for number in range(4):
         gold.append([(f"f{number}", 100, 1)])
     monkeypatch.setattr(fleet_from_logs, "now_ms", lambda: START_MS + 4 * MINUTE_MS)
     bill = terminal.json("health", "gold/totals")[0]["bill"]
     # A write a minute and four reads: one opening too many, then two; a compaction would have taken more.
-    assert (bill["really"]["readers_seconds"], bill["really"]["compaction_count"], bill["really"]) == (0.012, 0, bill["best"])
+    assert (
+        bill["really"]["readers_seconds"],
+        bill["really"]["compaction_count"],
+        bill["really"],
+    ) == (0.012, 0, bill["best"])
     last = terminal.run("health").stdout.splitlines()[-1]
-    assert last == "upkeep and readers of 1 table with reads_per_day: 0.000001 USD; the best in hindsight 0.000001 USD, 1.00 times as much"
+    assert (
+        last
+        == "upkeep and readers of 1 table with reads_per_day: 0.000001 USD; the best in hindsight 0.000001 USD, 1.00 times as much"
+    )
 
 
 def test_the_log_of_a_reader_is_read_once_for_its_own_health_and_for_the_bill_of_the_table_that_it_reads(
-    terminal: Terminal, story: type_of_story, monkeypatch: pytest.MonkeyPatch, log_reads: Counter[str]
+    terminal: Terminal,
+    story: type_of_story,
+    monkeypatch: pytest.MonkeyPatch,
+    log_reads: Counter[str],
 ) -> None:
     counted = replace(example.latest_orders, compaction=Compaction(reads_per_day=1))
     monkeypatch.setattr(example, "latest_orders", counted)

@@ -19,27 +19,60 @@ from lakehouse_tests.log_builder import MINUTE_MS, START_MS
 def test_commits_come_newest_first_and_a_compaction_with_its_account(told: Terminal) -> None:
     history = told.json("history", "silver/orders")
     assert (history["table"], history["version"]) == ("silver/orders", 3)
-    assert [commit["operation"] for commit in history["commits"]] == ["OPTIMIZE", "WRITE", "WRITE", "CREATE TABLE"]
-    newest, counts = history["commits"][0], {"files_removed": 2, "files_added": 1, "bytes_removed": 300}
+    assert [commit["operation"] for commit in history["commits"]] == [
+        "OPTIMIZE",
+        "WRITE",
+        "WRITE",
+        "CREATE TABLE",
+    ]
+    newest, counts = (
+        history["commits"][0],
+        {"files_removed": 2, "files_added": 1, "bytes_removed": 300},
+    )
     errors = {"files": 0.0, "bytes": None, "seconds": None}
     assert newest.pop("compaction") == {
         "reason": "MERGEABLE_FILES",
         "sentence": "why it ran",
-        **{f"{when}_{name}": count for name, count in counts.items() for when in ("predicted", "actual")},
-        **dict.fromkeys(("predicted_bytes_added", "predicted_seconds", "predicted_usd", "actual_seconds", "actual_usd")),
+        **{
+            f"{when}_{name}": count
+            for name, count in counts.items()
+            for when in ("predicted", "actual")
+        },
+        **dict.fromkeys(
+            (
+                "predicted_bytes_added",
+                "predicted_seconds",
+                "predicted_usd",
+                "actual_seconds",
+                "actual_usd",
+            )
+        ),
         "actual_bytes_added": 280,
         "errors": errors,
         "mean_errors": errors,
     }
-    commit = {"version": 3, "committed_ms": 1_700_000_180_000, "operation": "OPTIMIZE", "changed_data": False}
+    commit = {
+        "version": 3,
+        "committed_ms": 1_700_000_180_000,
+        "operation": "OPTIMIZE",
+        "changed_data": False,
+    }
     assert newest == {**commit, **counts, "bytes_added": 280}
     assert all(commit["compaction"] is None for commit in history["commits"][1:])
 
 
-def test_a_compaction_of_somebody_else_has_no_prediction(terminal: Terminal, story: type_of_story) -> None:
-    story("gold/totals").create().append([("a", 1), ("b", 1)]).optimize(["a", "b"], into=("c", 2), user_metadata="by hand")
+def test_a_compaction_of_somebody_else_has_no_prediction(
+    terminal: Terminal, story: type_of_story
+) -> None:
+    story("gold/totals").create().append([("a", 1), ("b", 1)]).optimize(
+        ["a", "b"], into=("c", 2), user_metadata="by hand"
+    )
     compaction = terminal.json("history", "gold/totals", "--limit", "1")["commits"][0]["compaction"]
-    assert (compaction["reason"], compaction["predicted_files_removed"], compaction["actual_files_removed"]) == (None, None, 2)
+    assert (
+        compaction["reason"],
+        compaction["predicted_files_removed"],
+        compaction["actual_files_removed"],
+    ) == (None, None, 2)
     assert "not by this program" in terminal.run("history", "gold/totals").stdout
 
 
@@ -55,23 +88,44 @@ def test_a_person_reads_when_and_why(told: Terminal) -> None:
     assert shown[2].endswith("why it ran; as predicted")
 
 
-def test_compactions_of_either_kind_stand_out(terminal: Terminal, story: type_of_story, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = story("gold/totals").create().append([("a", 1), ("b", 1)]).optimize(["a", "b"], into=("c", 2))
-    log.commit("REORG", {"remove": {"path": "c", "deletionTimestamp": START_MS, "dataChange": False}})
-    monkeypatch.setattr(history, "print_grid", lambda _, rows, *, style, **more: click.echo(str([(row[2], style(row)) for row in rows])))
+def test_compactions_of_either_kind_stand_out(
+    terminal: Terminal, story: type_of_story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = (
+        story("gold/totals")
+        .create()
+        .append([("a", 1), ("b", 1)])
+        .optimize(["a", "b"], into=("c", 2))
+    )
+    log.commit(
+        "REORG", {"remove": {"path": "c", "deletionTimestamp": START_MS, "dataChange": False}}
+    )
+    monkeypatch.setattr(
+        history,
+        "print_grid",
+        lambda _, rows, *, style, **more: click.echo(str([(row[2], style(row)) for row in rows])),
+    )
     told = [("REORG", "cyan"), ("OPTIMIZE", "cyan"), ("WRITE", ""), ("CREATE TABLE", "")]
     assert terminal.run("history", "gold/totals").stdout.startswith(str(told))
 
 
 def test_a_prediction_that_failed_is_shown(terminal: Terminal, story: type_of_story) -> None:
     wrong = json.dumps({"plan": {**PREDICTION["plan"], "files_removed": 7}})
-    story("gold/totals").create().append([("a", 100), ("b", 200)]).optimize(["a", "b"], into=("c", 280), user_metadata=wrong)
+    story("gold/totals").create().append([("a", 100), ("b", 200)]).optimize(
+        ["a", "b"], into=("c", 280), user_metadata=wrong
+    )
     assert "predicted otherwise: files removed 7" in terminal.run("history", "gold/totals").stdout
 
 
-def test_seconds_and_money_stand_beside_their_prediction(terminal: Terminal, story: type_of_story) -> None:
+def test_seconds_and_money_stand_beside_their_prediction(
+    terminal: Terminal, story: type_of_story
+) -> None:
     estimate = {"seconds": 3.0, "usd": 0.0002, "bytes_written": 300, "source": "defaults"}
-    written = {**PREDICTION, "started_ms": START_MS + 2 * MINUTE_MS - 2_500, "plan": {**PREDICTION["plan"], "estimate": estimate}}
+    written = {
+        **PREDICTION,
+        "started_ms": START_MS + 2 * MINUTE_MS - 2_500,
+        "plan": {**PREDICTION["plan"], "estimate": estimate},
+    }
     builder = story("gold/totals").create().append([("a", 100), ("b", 200)])
     builder.optimize(["a", "b"], into=("c", 240), user_metadata=json.dumps(written))
     told = terminal.json("history", "gold/totals")
@@ -86,13 +140,22 @@ def test_seconds_and_money_stand_beside_their_prediction(terminal: Terminal, sto
 def test_tries_that_came_to_nothing_are_in_the_account(told: Terminal) -> None:
     journal = Journal(DiskStore(told.root))
     for result in ("failed", "conflict"):
-        journal.record_try("silver/orders", CompactionTry(ended_ms=1, result=result, bytes_rewritten=300, seconds=1.5))
+        journal.record_try(
+            "silver/orders",
+            CompactionTry(ended_ms=1, result=result, bytes_rewritten=300, seconds=1.5),
+        )
     account = told.json("history", "silver/orders")["account"]
-    assert (account["wasted_runs"], account["wasted_seconds"], account["wasted_bytes"]) == (2, 3.0, 600)
+    assert (account["wasted_runs"], account["wasted_seconds"], account["wasted_bytes"]) == (
+        2,
+        3.0,
+        600,
+    )
 
 
 def test_the_plot_shows_the_file_count_falling_where_a_compaction_is_marked(told: Terminal) -> None:
-    *_, axis, marks, versions, legend = told.run("history", "silver/orders", "--plot").stdout.splitlines()
+    *_, axis, marks, versions, legend = told.run(
+        "history", "silver/orders", "--plot"
+    ).stdout.splitlines()
     assert axis.strip().startswith("+---") and versions.split() == ["0", "3"]
     assert len(marks) == len(axis) and marks.strip() == "^"
     assert legend.split() == ["*", "files", "^", "compaction"]
@@ -102,11 +165,18 @@ def test_the_plot_goes_into_a_file_and_with_json_leaves_the_document_alone(told:
     picture = told.home / "files.svg"
     assert told.run("history", "silver/orders", "--plot", str(picture)).exit_code == 0
     assert ElementTree.parse(picture).getroot().tag.endswith("svg")
-    assert json.loads(told.run("history", "silver/orders", "--json", "--plot").stdout)["account"]["compaction_count"] == 1
+    assert (
+        json.loads(told.run("history", "silver/orders", "--json", "--plot").stdout)["account"][
+            "compaction_count"
+        ]
+        == 1
+    )
 
 
 def test_a_table_that_does_not_exist_has_no_history(told: Terminal) -> None:
-    assert told.refused("history", "gold/totals").startswith("Refused: history gold/totals: the table is declared and does not exist yet")
+    assert told.refused("history", "gold/totals").startswith(
+        "Refused: history gold/totals: the table is declared and does not exist yet"
+    )
 
 
 def test_what_upkeep_and_readers_cost_stands_beside_the_best_in_hindsight(
@@ -122,11 +192,23 @@ def test_what_upkeep_and_readers_cost_stands_beside_the_best_in_hindsight(
     bill = terminal.json("history", "silver/orders", "--reads-per-day", "5760")["bill"]
     # Four reads a minute: one opening too many each, then two, three, four, five until the compaction, which nobody read after.
     assert (bill["really"]["readers_seconds"], bill["really"]["compaction_count"]) == (0.06, 1)
-    assert (bill["best"]["readers_seconds"], bill["best"]["compaction_count"], bill["best"]["upkeep_usd"]) == (0.06, 0, 0)
-    assert bill["really"]["seconds"] == pytest.approx(0.06 + (0.4 + 0.08 + 6 * 0.001) * 1.3, abs=1e-3)
+    assert (
+        bill["best"]["readers_seconds"],
+        bill["best"]["compaction_count"],
+        bill["best"]["upkeep_usd"],
+    ) == (0.06, 0, 0)
+    assert bill["really"]["seconds"] == pytest.approx(
+        0.06 + (0.4 + 0.08 + 6 * 0.001) * 1.3, abs=1e-3
+    )
     lines = terminal.run("history", "silver/orders", "--reads-per-day", "5760").stdout.splitlines()
-    assert lines[-2] == "upkeep and readers, really: 1 compaction 0.6 s, readers 0.1 s, together 0.000042 USD"
-    assert lines[-1] == "upkeep and readers, the best in hindsight: 0 compactions 0.0 s, readers 0.1 s, together 0.000004 USD"
+    assert (
+        lines[-2]
+        == "upkeep and readers, really: 1 compaction 0.6 s, readers 0.1 s, together 0.000042 USD"
+    )
+    assert (
+        lines[-1]
+        == "upkeep and readers, the best in hindsight: 0 compactions 0.0 s, readers 0.1 s, together 0.000004 USD"
+    )
     # A day later, what was compacted at the end is what readers have been spared since.
     monkeypatch.setattr(fleet_from_logs, "now_ms", lambda: START_MS + 7 * MINUTE_MS + DAY_MS)
     bill = terminal.json("history", "silver/orders", "--reads-per-day", "5760")["bill"]
@@ -135,14 +217,23 @@ def test_what_upkeep_and_readers_cost_stands_beside_the_best_in_hindsight(
 
 @pytest.mark.parametrize(
     ("option", "wrong"),
-    [("--plot", "silver"), ("--plot", "nowhere/files.svg"), ("--reads-per-day", "nan"), ("--reads-per-day", "inf")],
+    [
+        ("--plot", "silver"),
+        ("--plot", "nowhere/files.svg"),
+        ("--reads-per-day", "nan"),
+        ("--reads-per-day", "inf"),
+    ],
 )
-def test_a_picture_that_cannot_be_made_and_reads_that_are_no_number_are_refused(told: Terminal, option: str, wrong: str) -> None:
+def test_a_picture_that_cannot_be_made_and_reads_that_are_no_number_are_refused(
+    told: Terminal, option: str, wrong: str
+) -> None:
     result = told.run("history", "silver/orders", option, wrong)
     assert (result.exit_code, "accepted: " in result.stderr) == (2, True)
 
 
-def test_the_commits_of_tables_that_read_all_of_it_are_reads_of_the_bill(terminal: Terminal, story: type_of_story) -> None:
+def test_the_commits_of_tables_that_read_all_of_it_are_reads_of_the_bill(
+    terminal: Terminal, story: type_of_story
+) -> None:
     log, reader = story("silver/orders").create(), story("gold/totals").create()
     for number in range(3):
         log.append([(f"f{number}", 100, 1)])

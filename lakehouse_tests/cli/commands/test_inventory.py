@@ -9,7 +9,12 @@ from lakehouse_tests.cli.conftest import Terminal, type_of_story
 @pytest.fixture
 def stored(terminal: Terminal, story: type_of_story) -> Terminal:
     """A lake in which every live file is stored, one was compacted away, and one lies in no version."""
-    builder = story("bronze/orders").create(partition_by=["d"]).append([("d=1/a", 100), ("d=1/b", 200)]).store_data()
+    builder = (
+        story("bronze/orders")
+        .create(partition_by=["d"])
+        .append([("d=1/a", 100), ("d=1/b", 200)])
+        .store_data()
+    )
     builder.optimize(["d=1/a", "d=1/b"], into=("d=1/c", 280)).store_data()
     store = DiskStore(terminal.root)
     store.put("bronze/orders/d=1/stray", b"x" * 7)
@@ -17,7 +22,9 @@ def stored(terminal: Terminal, story: type_of_story) -> Terminal:
     return terminal
 
 
-def test_without_a_report_one_is_told_to_scan_and_one_that_is_too_old_is_refused_where_that_is_asked(stored: Terminal) -> None:
+def test_without_a_report_one_is_told_to_scan_and_one_that_is_too_old_is_refused_where_that_is_asked(
+    stored: Terminal,
+) -> None:
     assert "lakehouse inventory scan" in stored.refused("inventory", "report")
     stored.run("inventory", "scan")
     assert stored.run("inventory", "report", "--max-age", "1").exit_code == 0
@@ -38,7 +45,9 @@ def test_the_report_tells_where_the_bytes_lie(stored: Terminal) -> None:
 def test_the_parts_sum_to_the_report(stored: Terminal) -> None:
     scanned = stored.json("inventory", "scan")
     document = stored.json("inventory", "report")
-    shares = [part for table in document["tables"] for part in table["parts"]] + document["unclaimed"]
+    shares = [part for table in document["tables"] for part in table["parts"]] + document[
+        "unclaimed"
+    ]
     for name, total in (("file_count", "object_count"), ("size_bytes", "size_bytes")):
         assert sum(share[name] for share in shares) == document["report"][total] == scanned[total]
 
@@ -46,7 +55,9 @@ def test_the_parts_sum_to_the_report(stored: Terminal) -> None:
 def test_one_table_is_shown_alone_and_an_unknown_one_is_refused(stored: Terminal) -> None:
     stored.run("inventory", "scan")
     document = stored.json("inventory", "report", "bronze/orders")
-    assert [table["table"] for table in document["tables"]] == ["bronze/orders"] and document["unclaimed"] == []
+    assert [table["table"] for table in document["tables"]] == ["bronze/orders"] and document[
+        "unclaimed"
+    ] == []
     assert "did you mean bronze/orders?" in stored.refused("inventory", "report", "bronze/order")
 
 
@@ -56,19 +67,29 @@ def test_a_live_file_that_is_missing_is_told_loudly(stored: Terminal) -> None:
     result = stored.run("inventory", "report")
     assert result.exit_code == 1
     assert "bronze/orders: not in storage: 1\n  d=1/c\n" in result.stdout
-    assert "Broken: bronze/orders: 1 file(s) of version 2 are not in storage, first d=1/c" in result.stderr
+    assert (
+        "Broken: bronze/orders: 1 file(s) of version 2 are not in storage, first d=1/c"
+        in result.stderr
+    )
 
 
-def test_a_report_that_does_not_cover_a_table_says_so(stored: Terminal, story: type_of_story) -> None:
+def test_a_report_that_does_not_cover_a_table_says_so(
+    stored: Terminal, story: type_of_story
+) -> None:
     stored.run("inventory", "scan")
     story("silver/orders").create().append([("old", 1)])
     result = stored.run("inventory", "report", "silver/orders")
     assert result.exit_code == 1 and "is it another prefix's?" in result.stderr
 
 
-def test_a_log_that_cannot_be_read_hides_no_other_table(stored: Terminal, story: type_of_story) -> None:
+def test_a_log_that_cannot_be_read_hides_no_other_table(
+    stored: Terminal, story: type_of_story
+) -> None:
     story("silver/orders").create().append([("a", 1)]).lose(0)
     stored.run("inventory", "scan")
     document = stored.json("inventory", "report", exit_code=1)
-    assert [(table["table"], table["version"]) for table in document["tables"]] == [("bronze/orders", 2), ("silver/orders", None)]
+    assert [(table["table"], table["version"]) for table in document["tables"]] == [
+        ("bronze/orders", 2),
+        ("silver/orders", None),
+    ]
     assert [part["part"] for part in document["tables"][1]["parts"]] == ["unread"]

@@ -10,7 +10,11 @@ HOUR_MS = 3_600_000
 
 def held(terminal: Terminal) -> dict[str, str]:
     """The reasons of the tables that are left alone."""
-    return {each["table"]: each["hands_off"]["reason"] for each in terminal.json("tables") if each["hands_off"]}
+    return {
+        each["table"]: each["hands_off"]["reason"]
+        for each in terminal.json("tables")
+        if each["hands_off"]
+    }
 
 
 def test_a_table_is_paused_until_it_is_resumed(told: Terminal) -> None:
@@ -19,10 +23,18 @@ def test_a_table_is_paused_until_it_is_resumed(told: Terminal) -> None:
     assert held(told) == {}
     paused = told.json("pause", "silver/orders", "--why", "a backfill\n is under way")
     assert abs(paused["since_ms"] - now_ms()) < 60_000
-    pause = {"table": "silver/orders", "paused": True, "until_ms": None, "why": "a backfill is under way"}
+    pause = {
+        "table": "silver/orders",
+        "paused": True,
+        "until_ms": None,
+        "why": "a backfill is under way",
+    }
     assert paused == {**pause, "since_ms": paused["since_ms"]}
     assert held(told) == {"silver/orders": "PAUSED"}
-    assert "until: lakehouse resume silver/orders: a backfill is under way" in told.run("tables").stdout
+    assert (
+        "until: lakehouse resume silver/orders: a backfill is under way"
+        in told.run("tables").stdout
+    )
     assert told.json("resume", "silver/orders") == {**paused, "paused": False}
     assert held(told) == {}
     assert told.json("resume", "silver/orders")["since_ms"] is None
@@ -36,23 +48,36 @@ def test_a_pause_may_last_for_a_span(told: Terminal, until: str, hours: float) -
     assert held(told) == {"bronze/orders": "PAUSED"}
 
 
-@pytest.mark.parametrize("until", ["2999-12-01T06:00Z", "2999-12-01T06:00", "2999-12-01T07:00+01:00"])
-def test_a_pause_may_last_until_a_moment_utc_where_no_zone_is_named(told: Terminal, until: str) -> None:
+@pytest.mark.parametrize(
+    "until", ["2999-12-01T06:00Z", "2999-12-01T06:00", "2999-12-01T07:00+01:00"]
+)
+def test_a_pause_may_last_until_a_moment_utc_where_no_zone_is_named(
+    told: Terminal, until: str
+) -> None:
     assert told.json("pause", "bronze/orders", "--until", until)["until_ms"] == 32_501_023_200_000
     assert ", until 2999-12-01 06:00 UTC" in told.run("tables").stdout
 
 
 @pytest.mark.parametrize("until", ["0h", "1999-01-01", "soon", "3w", "", "-3h"])
-def test_an_end_that_cannot_be_meant_is_refused_and_nothing_is_paused(told: Terminal, until: str) -> None:
+def test_an_end_that_cannot_be_meant_is_refused_and_nothing_is_paused(
+    told: Terminal, until: str
+) -> None:
     result = told.refused("pause", "bronze/orders", f"--until={until}")
-    assert result.startswith(f"Refused: --until is {until!r}") and "accepted: a time to come" in result
+    assert (
+        result.startswith(f"Refused: --until is {until!r}") and "accepted: a time to come" in result
+    )
     assert held(told) == {}
 
 
-def test_a_person_has_to_insist_on_compacting_a_paused_table_and_sees_its_plan(told: Terminal) -> None:
+def test_a_person_has_to_insist_on_compacting_a_paused_table_and_sees_its_plan(
+    told: Terminal,
+) -> None:
     told.run("pause", "bronze/orders", "--until", "6h", "--why", "a backfill")
     result = told.refused("compact", "bronze/orders")
     assert result.startswith("Refused: compact bronze/orders: paused since ")
     assert result.endswith(" UTC: a backfill; accepted: lakehouse compact bronze/orders --anyway\n")
-    assert told.json("compact", "bronze/orders", "--dry-run")["reason"] == told.json("plan", "bronze/orders")[0]["reason"]
+    assert (
+        told.json("compact", "bronze/orders", "--dry-run")["reason"]
+        == told.json("plan", "bronze/orders")[0]["reason"]
+    )
     assert told.json("compact", "silver/orders", "--anyway")["version_after"] is None

@@ -15,7 +15,8 @@ from lakehouse_tests.log_builder import MINUTE_MS, START_MS
 def plans(terminal: Terminal, *tables: str, exit_code: int = 0) -> list[dict[str, Any]]:
     """What `plan --json` says of the plans alone, without the tables' places in the fleet."""
     return [
-        {name: value for name, value in each.items() if name != "fleet"} for each in terminal.json("plan", *tables, exit_code=exit_code)
+        {name: value for name, value in each.items() if name != "fleet"}
+        for each in terminal.json("plan", *tables, exit_code=exit_code)
     ]
 
 
@@ -62,19 +63,28 @@ FOUND: list[dict[str, Any]] = [
 def test_a_plan_is_a_list_with_every_declared_table_in_order(told: Terminal) -> None:
     found = plans(told)
     estimates = [plan.pop("estimate") for plan in found]
-    told = [estimate and (estimate["seconds"], estimate["usd"], estimate["source"]) for estimate in estimates]
+    told = [
+        estimate and (estimate["seconds"], estimate["usd"], estimate["source"])
+        for estimate in estimates
+    ]
     assert told == [(0.483, 0.000295169, "defaults"), (0.0, 0.0, "defaults"), None]
     assert found == FOUND
 
 
 def test_one_table_gives_a_list_too_and_one_named_twice_is_planned_once(told: Terminal) -> None:
     assert [each["table"] for each in told.json("plan", "silver/orders")] == ["silver/orders"]
-    assert [each["table"] for each in told.json("plan", "gold/totals", "silver/orders", "gold/totals")] == ["gold/totals", "silver/orders"]
+    assert [
+        each["table"] for each in told.json("plan", "gold/totals", "silver/orders", "gold/totals")
+    ] == ["gold/totals", "silver/orders"]
 
 
 def test_a_person_sees_the_largest_gain_first_and_the_files_on_request(told: Terminal) -> None:
     lines = told.run("plan", "--verbose").stdout.splitlines()
-    assert [line.split()[0] for line in lines[2:5]] == ["bronze/orders", "silver/orders", "gold/totals"]
+    assert [line.split()[0] for line in lines[2:5]] == [
+        "bronze/orders",
+        "silver/orders",
+        "gold/totals",
+    ]
     compared = "every row is compared after the commit, which takes about 0.1 s and 0.000089 USD"
     assert f"bronze/orders: about 0.5 s and 0.000295 USD, by defaults; {compared}" in lines
     assert "bronze/orders, d=1: 3 files, 303 B" in lines
@@ -95,22 +105,38 @@ def test_a_table_that_cannot_be_planned_does_not_hide_the_others(told: Terminal)
     assert "silver/orders" in result.stdout and "NOTHING_SHARES_A_BIN" in result.stdout
     assert result.stderr.startswith("Broken: log of bronze/orders")
     documents = told.json("plan", exit_code=1)
-    assert [(each["reason"], each["version"]) for each in documents] == [("BROKEN", None), ("NOTHING_SHARES_A_BIN", 3), ("NO_TABLE", None)]
+    assert [(each["reason"], each["version"]) for each in documents] == [
+        ("BROKEN", None),
+        ("NOTHING_SHARES_A_BIN", 3),
+        ("NO_TABLE", None),
+    ]
 
 
 def test_an_unknown_table_is_refused_with_the_nearest_names(told: Terminal) -> None:
     result = told.refused("plan", "silver/order")
-    assert result == "Refused: table 'silver/order' is not declared; did you mean silver/orders or bronze/orders?\n"
+    assert (
+        result
+        == "Refused: table 'silver/order' is not declared; did you mean silver/orders or bronze/orders?\n"
+    )
     assert "did you mean" in told.refused("compact", "orders")
-    assert "does not exist yet; write it first: lakehouse materialize gold/totals" in told.refused("compact", "gold/totals")
+    assert "does not exist yet; write it first: lakehouse materialize gold/totals" in told.refused(
+        "compact", "gold/totals"
+    )
 
 
 def test_a_table_with_nothing_to_merge_is_left_alone_at_once_and_told_why(told: Terminal) -> None:
     plan = plans(told, "silver/orders")[0]
     done = told.json("compact", "silver/orders", LAKEHOUSE_SPARK="sc://nowhere:1")
     assert {name: done[name] for name in plan} == plan
-    assert (done["version_after"], done["actual_files_removed"], done["actual_files_added"]) == (None, 0, 0)
-    assert plan["sentence"] in told.run("compact", "silver/orders", LAKEHOUSE_SPARK="sc://nowhere:1").stdout
+    assert (done["version_after"], done["actual_files_removed"], done["actual_files_added"]) == (
+        None,
+        0,
+        0,
+    )
+    assert (
+        plan["sentence"]
+        in told.run("compact", "silver/orders", LAKEHOUSE_SPARK="sc://nowhere:1").stdout
+    )
 
 
 def test_the_fleet_is_ranked_by_what_a_compaction_gives_a_day_over_what_it_costs(
@@ -124,28 +150,48 @@ def test_the_fleet_is_ranked_by_what_a_compaction_gives_a_day_over_what_it_costs
         gold.append([(f"new-{number}", 100, 1)])
     found = terminal.json("plan")
     fleet = sorted((each["fleet"] for each in found), key=lambda each: each["rank"])
-    assert [(each["table"], each["fleet"]["reason"], each["fleet"]["request"]) for each in found] == [
+    assert [
+        (each["table"], each["fleet"]["reason"], each["fleet"]["request"]) for each in found
+    ] == [
         ("bronze/orders", "NO_FACTS", False),
         ("silver/orders", "DUE", True),
         ("gold/totals", "NO_SLOT", False),
     ]
     # Gold was written three times within the day: silver was read as often, and a compaction would have spared each read 5 of 6 files.
-    assert fleet[0]["benefit_usd_per_day"] == pytest.approx(3 * 5 * usd_per_opening(latest_orders.prices, on_s3=False), rel=1e-3)
-    assert fleet[0]["ratio"] == pytest.approx(fleet[0]["benefit_usd_per_day"] / fleet[0]["cost_usd"], rel=1e-2)
-    assert (fleet[2]["benefit_usd_per_day"], fleet[2]["cost_usd"], fleet[2]["ratio"]) == (None, None, None)
+    assert fleet[0]["benefit_usd_per_day"] == pytest.approx(
+        3 * 5 * usd_per_opening(latest_orders.prices, on_s3=False), rel=1e-3
+    )
+    assert fleet[0]["ratio"] == pytest.approx(
+        fleet[0]["benefit_usd_per_day"] / fleet[0]["cost_usd"], rel=1e-2
+    )
+    assert (fleet[2]["benefit_usd_per_day"], fleet[2]["cost_usd"], fleet[2]["ratio"]) == (
+        None,
+        None,
+        None,
+    )
     [alone] = terminal.json("plan", "silver/orders")
     assert alone["fleet"] == fleet[0]
-    assert [each["fleet"]["request"] for each in terminal.json("plan", LAKEHOUSE_COMPACTION_SLOTS="2")] == [False, True, True]
+    assert [
+        each["fleet"]["request"] for each in terminal.json("plan", LAKEHOUSE_COMPACTION_SLOTS="2")
+    ] == [False, True, True]
 
 
 @pytest.mark.parametrize(("is_undone", "reason"), [(False, "COOLING_DOWN"), (True, "DUE")])
 def test_a_compaction_that_was_undone_cools_nothing_down(
-    terminal: Terminal, story: type_of_story, monkeypatch: pytest.MonkeyPatch, is_undone: bool, reason: str
+    terminal: Terminal,
+    story: type_of_story,
+    monkeypatch: pytest.MonkeyPatch,
+    is_undone: bool,
+    reason: str,
 ) -> None:
     monkeypatch.setattr("lakehouse.cli.fleet_from_logs.now_ms", lambda: START_MS + 3 * MINUTE_MS)
     small = [(f"d=1/small-{number}", 100, 10) for number in range(8)]
     log = story("bronze/orders").create(partition_by=["d"]).append(small)
-    log.optimize(["d=1/small-0", "d=1/small-1"], into=("d=1/merged", 200, 20), user_metadata=json.dumps(PREDICTION))
+    log.optimize(
+        ["d=1/small-0", "d=1/small-1"],
+        into=("d=1/merged", 200, 20),
+        user_metadata=json.dumps(PREDICTION),
+    )
     if is_undone:
         log.commit("RESTORE", user_metadata='{"restored":1}')
     [found] = terminal.json("plan", "bronze/orders")
@@ -159,12 +205,17 @@ def test_a_paused_table_says_so_in_the_ranking(told: Terminal) -> None:
     assert "an audit" in found["fleet"]["sentence"]
 
 
-def test_what_a_table_s_past_has_chosen_is_named_where_it_is_not_the_sensor(terminal: Terminal, story: type_of_story) -> None:
+def test_what_a_table_s_past_has_chosen_is_named_where_it_is_not_the_sensor(
+    terminal: Terminal, story: type_of_story
+) -> None:
     log = story("bronze/orders").create()
     for number in range(12):
         log.append([(f"{number}-{part}", 5_000_000, 1_000) for part in range(8)])
     [found] = terminal.json("plan", LAKEHOUSE_TABLES="lakehouse_tests.cli.open_to_choice")
-    assert found["fleet"]["sentence"] == "its strategy is OptimizedWrite, which Chosen has chosen, so the sensor does not ask for it"
+    assert (
+        found["fleet"]["sentence"]
+        == "its strategy is OptimizedWrite, which Chosen has chosen, so the sensor does not ask for it"
+    )
 
 
 @pytest.mark.parametrize(
@@ -179,8 +230,17 @@ def test_a_table_cools_down_after_our_own_compactions_of_either_kind(
     terminal: Terminal, story: type_of_story, operation: str, written: str, reason: str
 ) -> None:
     log = story("gold/totals").create().append([("a", 100), ("b", 100), ("c", 100), ("d", 100)])
-    add = {"path": "e", "partitionValues": {}, "size": 200, "modificationTime": START_MS, "dataChange": False}
-    removes = [{"remove": {"path": path, "deletionTimestamp": START_MS, "dataChange": False, "size": 100}} for path in ("a", "b")]
+    add = {
+        "path": "e",
+        "partitionValues": {},
+        "size": 200,
+        "modificationTime": START_MS,
+        "dataChange": False,
+    }
+    removes = [
+        {"remove": {"path": path, "deletionTimestamp": START_MS, "dataChange": False, "size": 100}}
+        for path in ("a", "b")
+    ]
     log.commit(operation, {"add": add}, *removes, user_metadata=written, committed_ms=now_ms())
     [found] = terminal.json("plan", "gold/totals")
     assert (found["reason"], found["fleet"]["reason"]) == ("MERGEABLE_FILES", reason)

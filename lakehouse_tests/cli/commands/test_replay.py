@@ -15,11 +15,21 @@ def landed(terminal: Terminal) -> list[Path]:
     return sorted(path for path in terminal.root.glob("landing/**/*") if path.is_file())
 
 
-def test_it_goes_on_where_it_stopped_and_past_a_day_it_has_nothing_to_do(prepared_home: Path, tmp_path: Path) -> None:
-    terminal = Terminal(link_year(prepared_home, tmp_path / "home"), LAKEHOUSE_REPLAY="on", LAKEHOUSE_REPLAY_HOURS="3")
+def test_it_goes_on_where_it_stopped_and_past_a_day_it_has_nothing_to_do(
+    prepared_home: Path, tmp_path: Path
+) -> None:
+    terminal = Terminal(
+        link_year(prepared_home, tmp_path / "home"),
+        LAKEHOUSE_REPLAY="on",
+        LAKEHOUSE_REPLAY_HOURS="3",
+    )
     first = terminal.json("replay", "--hours", "8")
     assert shape(first) == shape(SHOWN["replay"])
-    assert (first["since"], first["until"], first["finished"]) == ("2013-01-01T00:00:00", "2013-01-01T08:00:00", False)
+    assert (first["since"], first["until"], first["finished"]) == (
+        "2013-01-01T00:00:00",
+        "2013-01-01T08:00:00",
+        False,
+    )
     assert len(landed(terminal)) == first["files"] > 8
     tick = terminal.json("replay")
     assert (tick["since"], tick["until"]) == ("2013-01-01T08:00:00", "2013-01-01T11:00:00")
@@ -38,10 +48,14 @@ def test_a_day_outside_the_year_is_refused(terminal: Terminal, day: str) -> None
 
 
 def test_a_replay_that_is_turned_off_lands_nothing(terminal: Terminal) -> None:
-    assert terminal.refused("replay", "--hours", "1").startswith("Refused: replay: LAKEHOUSE_REPLAY is off")
+    assert terminal.refused("replay", "--hours", "1").startswith(
+        "Refused: replay: LAKEHOUSE_REPLAY is off"
+    )
 
 
-def test_a_lakehouse_without_the_replay_says_so(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lakehouse_without_the_replay_says_so(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "lakehouse.replay", None)
     result = terminal.refused("replay", "--hours", "1", LAKEHOUSE_REPLAY="on")
     assert result.startswith("Refused: replay: this lakehouse has no replay any more")

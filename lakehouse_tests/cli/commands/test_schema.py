@@ -11,18 +11,35 @@ from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.cli.conftest import Terminal
 
-HAIL = AddedColumn(name="hail", type="BIGINT", file="landing/orders/8.json", policy="add", at_ms=1_763_722_800_000)
+HAIL = AddedColumn(
+    name="hail", type="BIGINT", file="landing/orders/8.json", policy="add", at_ms=1_763_722_800_000
+)
 
 
-def test_declared_columns_stand_before_those_that_came_and_one_declared_since_is_told_once(told: Terminal) -> None:
+def test_declared_columns_stand_before_those_that_came_and_one_declared_since_is_told_once(
+    told: Terminal,
+) -> None:
     batches = LandedBatches(DiskStore(told.root), "bronze/orders", prefix="landing/orders/")
     now_declared = AddedColumn(name="AMOUNT", type="STRING", file="", policy="add", at_ms=0)
     batches.plan(Batch(number=1, files=(), prefix="landing/orders/", columns=(HAIL, now_declared)))
     document = told.json("schema", "bronze/orders")
     columns = [" ".join((each["name"], each["type"], each["by"])) for each in document["columns"]]
-    assert columns == ["id STRING declared", "amount BIGINT declared", "d STRING declared", "hail BIGINT add"]
+    assert columns == [
+        "id STRING declared",
+        "amount BIGINT declared",
+        "d STRING declared",
+        "hail BIGINT add",
+    ]
     last = told.run("schema", "bronze/orders").stdout.splitlines()[-1]
-    assert last.split() == ["hail", "BIGINT", "add", "2025-11-21", "11:00", "UTC", "landing/orders/8.json"]
+    assert last.split() == [
+        "hail",
+        "BIGINT",
+        "add",
+        "2025-11-21",
+        "11:00",
+        "UTC",
+        "landing/orders/8.json",
+    ]
     assert told.run("schema", "silver/orders").stderr == (
         "Refused: schema silver/orders: it is made from other tables; accepted: a table that is loaded from landed files\n"
     )
@@ -41,7 +58,13 @@ def test_an_inferred_schema_is_told_with_its_origin_also_when_it_is_declared_sin
     for name, more in (("not_declared", ""), ("declared_since", ", schema='id BIGINT'")):
         (tmp_path / f"{name}.py").write_text(WITHOUT_SCHEMA.format(more=more))
     terminal.environ["LAKEHOUSE_TABLES"] = "not_declared"
-    unknown = {"table": "bronze/orders", "schema": None, "new_columns": "rescue", "columns": [], "history": []}
+    unknown = {
+        "table": "bronze/orders",
+        "schema": None,
+        "new_columns": "rescue",
+        "columns": [],
+        "history": [],
+    }
     assert terminal.json("schema", "bronze/orders") == unknown
     assert terminal.run("schema", "bronze/orders").stdout.startswith(
         "bronze/orders: no schema is declared, and none was inferred yet; the first batch of landed files decides\n"
@@ -52,7 +75,14 @@ def test_an_inferred_schema_is_told_with_its_origin_also_when_it_is_declared_sin
     document = terminal.json("schema", "bronze/orders")
     assert document["schema"] == "inferred" and document["columns"] == document["history"]
     origins = [(each["name"], each["by"], each["file"]) for each in document["columns"]]
-    assert origins == [("id", "infer", HAIL.file), ("amount", "infer", HAIL.file), ("hail", "add", HAIL.file)]
+    assert origins == [
+        ("id", "infer", HAIL.file),
+        ("amount", "infer", HAIL.file),
+        ("hail", "add", HAIL.file),
+    ]
     since = terminal.json("schema", "bronze/orders", LAKEHOUSE_TABLES="declared_since")
     assert since["schema"] == "declared" and since["history"] == document["history"]
-    assert [(each["name"], each["by"], each["file"]) for each in since["columns"]] == [("id", "declared", HAIL.file), *origins[1:]]
+    assert [(each["name"], each["by"], each["file"]) for each in since["columns"]] == [
+        ("id", "declared", HAIL.file),
+        *origins[1:],
+    ]

@@ -63,7 +63,10 @@ def test_credentials_in_an_address_are_refused_and_not_repeated(text: str) -> No
     assert "hush" not in str(refused.value)
 
 
-@pytest.mark.parametrize("text", ["/data/[a]*", "/data/a\nb", "/data/\udcff", "s3://bucket/../a@b/./t", "/data/d=1/orders"])
+@pytest.mark.parametrize(
+    "text",
+    ["/data/[a]*", "/data/a\nb", "/data/\udcff", "s3://bucket/../a@b/./t", "/data/d=1/orders"],
+)
 def test_what_is_no_address_is_shown_as_one(text: str) -> None:
     shown = quoted_address(text)
     assert parse_address(shown, base="/") == shown and (shown == text) == ("=" in text)
@@ -71,7 +74,17 @@ def test_what_is_no_address_is_shown_as_one(text: str) -> None:
 
 def test_a_key_is_told_from_an_address() -> None:
     assert [
-        word for word in ("silver/orders", "orders", "./orders", "/orders", "file:/a", "s3:/b/a", "dbfs:/a") if not is_address(word)
+        word
+        for word in (
+            "silver/orders",
+            "orders",
+            "./orders",
+            "/orders",
+            "file:/a",
+            "s3:/b/a",
+            "dbfs:/a",
+        )
+        if not is_address(word)
     ] == ["silver/orders", "orders"]
 
 
@@ -92,4 +105,7 @@ def test_a_key_says_where_the_table_lies(address: str, key: str) -> None:
 def test_a_key_that_is_taken_gets_the_folder_above_and_then_a_number() -> None:
     taken = {"silver/orders"}
     assert key_of("/data/sales/orders", taken) == "silver/sales_orders"
-    assert key_of("/data/sales/orders", {*taken, "silver/sales_orders", "silver/data_sales_orders"}) == "silver/orders_2"
+    assert (
+        key_of("/data/sales/orders", {*taken, "silver/sales_orders", "silver/data_sales_orders"})
+        == "silver/orders_2"
+    )

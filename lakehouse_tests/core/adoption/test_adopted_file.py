@@ -5,7 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.adoption.adopted import Adopted, commits_at_risk, commits_conditionally
-from lakehouse.core.adoption.adopted_file import adopted_lines, adopted_table, parse_adopted, toml_text
+from lakehouse.core.adoption.adopted_file import (
+    adopted_lines,
+    adopted_table,
+    parse_adopted,
+    toml_text,
+)
 from lakehouse.core.declaration.compaction_policy import Compaction, LiquidClustering
 from lakehouse.core.declaration.strategies import AfterWrite
 from lakehouse.core.declaration.table import Append, Overwrite, Table
@@ -21,7 +26,9 @@ def test_a_table_is_adopted_by_three_lines_and_read_back() -> None:
 
 
 def test_what_differs_from_the_defaults_is_read_back_too() -> None:
-    table = adopted_table("gold/events", "/data/events", writers="none", orphans="delete", cluster_by=("a b", 'c"d'))
+    table = adopted_table(
+        "gold/events", "/data/events", writers="none", orphans="delete", cluster_by=("a b", 'c"d')
+    )
     assert table.compaction.data_layout == LiquidClustering(columns=("a b", 'c"d'))
     assert parse_adopted(adopted_lines(table), name="adopted.toml") == {"gold/events": table}
 
@@ -102,7 +109,10 @@ def test_a_table_that_nobody_makes_is_refused_still() -> None:
 
 def test_commits_of_others_are_at_risk_until_a_person_says_why_they_are_not() -> None:
     on_s3 = commits_at_risk(Adopted(uri="s3://bucket/t"))
-    assert on_s3 is not None and "on S3 Spark checks that a version is free, then writes it" in on_s3.sentence
+    assert (
+        on_s3 is not None
+        and "on S3 Spark checks that a version is free, then writes it" in on_s3.sentence
+    )
     assert commits_at_risk(Adopted(uri="/data/t")) is not None
     assert commits_at_risk(Adopted(uri="s3://bucket/t", writers="none")) is None
     assert commits_at_risk(Adopted(uri="s3://bucket/t", writers="conditional")) is None

@@ -27,7 +27,10 @@ type_of_history = Sequence[int]
 def random_history(random: Random) -> type_of_history:
     """Writes and reads in bursts of any length, some of them of many files."""
     reads, most = random.choice([0.1, 0.5, 0.9]), random.choice([2, 6, 30])
-    return [0 if random.random() < reads else random.randint(1, most) for _ in range(random.randint(5, 45))]
+    return [
+        0 if random.random() < reads else random.randint(1, most)
+        for _ in range(random.randint(5, 45))
+    ]
 
 
 def by_the_rule(history: type_of_history, fixed: int, per_file: int) -> tuple[float, int, int]:
@@ -69,7 +72,9 @@ def in_hindsight(history: type_of_history, fixed: int, per_file: int) -> float:
 
 
 @pytest.mark.parametrize("per_file", [0, 1], ids=["a constant cost", "a cost by the file"])
-def test_the_rule_costs_at_most_twice_the_best_and_the_reads_that_set_its_compactions_off(per_file: int) -> None:
+def test_the_rule_costs_at_most_twice_the_best_and_the_reads_that_set_its_compactions_off(
+    per_file: int,
+) -> None:
     random, compactions = Random(14), 0
     for _ in range(HISTORIES):
         history, fixed = random_history(random), random.randint(2, 60)
@@ -91,7 +96,9 @@ def test_the_best_schedule_is_the_best_of_all() -> None:
     for _ in range(40):
         history, fixed = random_history(random)[:9], random.randint(2, 20)
 
-        def cost_of(chosen: tuple[int, ...], history: type_of_history = history, fixed: int = fixed) -> int:
+        def cost_of(
+            chosen: tuple[int, ...], history: type_of_history = history, fixed: int = fixed
+        ) -> int:
             files = total = 0
             for place, written in enumerate(history):
                 files, total = files + written, total + (0 if written else files)
@@ -99,19 +106,28 @@ def test_the_best_schedule_is_the_best_of_all() -> None:
                     files, total = 0, total + fixed + files
             return total
 
-        every = [chosen for count in range(len(history) + 1) for chosen in combinations(range(len(history)), count)]
+        every = [
+            chosen
+            for count in range(len(history) + 1)
+            for chosen in combinations(range(len(history)), count)
+        ]
         assert in_hindsight(history, fixed, 1) == min(map(cost_of, every))
 
 
 def writes(count: int, hours: float = 1, files: int = 2) -> tuple[LogEvent, ...]:
     return tuple(
-        LogEvent(at_ms=round(number * hours * HOUR_MS), added=tuple((f"{number}/{each}", "", 1_000) for each in range(files)))
+        LogEvent(
+            at_ms=round(number * hours * HOUR_MS),
+            added=tuple((f"{number}/{each}", "", 1_000) for each in range(files)),
+        )
         for number in range(count)
     )
 
 
 def history_of(events: tuple[LogEvent, ...], reads_per_day: float, **more: object) -> ReadHistory:
-    policy = Compaction(target_file_bytes=1_000_000, min_small_files=4, reads_per_day=reads_per_day, **QUIET)
+    policy = Compaction(
+        target_file_bytes=1_000_000, min_small_files=4, reads_per_day=reads_per_day, **QUIET
+    )
     return ReadHistory(start=(), events=events, policy=policy, rates=DEFAULT_RATES, **more)  # type: ignore[arg-type]
 
 
@@ -134,7 +150,9 @@ def test_no_schedule_is_below_the_best(reads_per_day: float) -> None:
     history = history_of(writes(12), reads_per_day=reads_per_day)
     best = history.best()
     bills = [history.bill([]), history.bill([event.at_ms for event in history.events])]
-    bills += [history.bill([first.at_ms, later.at_ms]) for first, later in combinations(history.events, 2)]
+    bills += [
+        history.bill([first.at_ms, later.at_ms]) for first, later in combinations(history.events, 2)
+    ]
     assert best.usd <= min(bill.usd for bill in bills) + 1e-15
     assert best.compaction_count == {0: 0, 24: 0, 1_440: 3, 720_000: 11}[reads_per_day]
 
@@ -145,11 +163,29 @@ def test_a_compaction_that_merges_nothing_is_no_gift(folders: int) -> None:
     random = Random(11)
     for number in range(8):
         sizes = (1_000,) if number < 4 else (1_000, 250_000, 400_000, 600_000)
-        files = [(f"{name}", f"{random.randrange(folders)}", random.choice(sizes)) for name in range(12)]
-        events = [LogEvent(at_ms=place * HOUR_MS, added=tuple(files.pop() for _ in range(random.randint(1, 2)))) for place in range(6)]
-        history, times = history_of(tuple(events), reads_per_day=random.choice([1_000, 5_000, 100_000])), [event.at_ms for event in events]
-        least = min(history.bill(chosen).usd for count in range(len(times) + 1) for chosen in combinations(times, count))
-        assert least - 1e-12 <= history.best().usd <= least * (1 + 1e-9 if folders == 1 and number < 4 else 1.3)
+        files = [
+            (f"{name}", f"{random.randrange(folders)}", random.choice(sizes)) for name in range(12)
+        ]
+        events = [
+            LogEvent(
+                at_ms=place * HOUR_MS, added=tuple(files.pop() for _ in range(random.randint(1, 2)))
+            )
+            for place in range(6)
+        ]
+        history, times = (
+            history_of(tuple(events), reads_per_day=random.choice([1_000, 5_000, 100_000])),
+            [event.at_ms for event in events],
+        )
+        least = min(
+            history.bill(chosen).usd
+            for count in range(len(times) + 1)
+            for chosen in combinations(times, count)
+        )
+        assert (
+            least - 1e-12
+            <= history.best().usd
+            <= least * (1 + 1e-9 if folders == 1 and number < 4 else 1.3)
+        )
     each = history_of(writes(100, files=1), reads_per_day=4_800)
     assert each.bill([event.at_ms for event in each.events]).upkeep_seconds > 25
     assert each.best().upkeep_seconds > 25
@@ -158,7 +194,14 @@ def test_a_compaction_that_merges_nothing_is_no_gift(folders: int) -> None:
 def test_a_file_from_before_the_log_is_there_once_however_many_vectors_it_got() -> None:
     files = [data_file(1_000, name) for name in ("old", "older", "old", "old")]
     vectors = [
-        Commit(version=n, committed_ms=n, operation="DELETE", changed_data=True, added_paths=("old",), removed_paths=("old",))
+        Commit(
+            version=n,
+            committed_ms=n,
+            operation="DELETE",
+            changed_data=True,
+            added_paths=("old",),
+            removed_paths=("old",),
+        )
         for n in (1, 2)
     ]
     history = read_history(vectors, files, snapshot([]), policy=Compaction(), rates=DEFAULT_RATES)
@@ -168,17 +211,25 @@ def test_a_file_from_before_the_log_is_there_once_however_many_vectors_it_got() 
 def test_readers_go_on_reading_after_the_last_commit() -> None:
     last = writes(1, files=9)
     assert history_of(last, reads_per_day=24).bill([]).readers_seconds == 0
-    assert history_of(last, reads_per_day=24, until_ms=2 * DAY_MS).bill([]).readers_seconds == pytest.approx(48 * 0.008)
+    assert history_of(last, reads_per_day=24, until_ms=2 * DAY_MS).bill(
+        []
+    ).readers_seconds == pytest.approx(48 * 0.008)
 
 
 def test_readers_pay_the_measured_price_of_an_opening() -> None:
-    bills = [history_of(writes(5), reads_per_day=24, opening_seconds=seconds).bill([]) for seconds in (0.001, 0.04)]
+    bills = [
+        history_of(writes(5), reads_per_day=24, opening_seconds=seconds).bill([])
+        for seconds in (0.001, 0.04)
+    ]
     assert bills[1].readers_usd == pytest.approx(40 * bills[0].readers_usd)
     assert bills[1].readers_seconds == pytest.approx(40 * bills[0].readers_seconds)
 
 
 def test_where_time_costs_no_money_the_best_takes_the_least_of_it() -> None:
-    history = replace(history_of(writes(50, files=10), 12_000), rates=replace(DEFAULT_RATES, prices=Prices(usd_per_vcpu_hour=0)))
+    history = replace(
+        history_of(writes(50, files=10), 12_000),
+        rates=replace(DEFAULT_RATES, prices=Prices(usd_per_vcpu_hour=0)),
+    )
     best, really = history.best(), history.bill([event.at_ms for event in history.events][::2])
     assert (best.usd, best.compaction_count > 5, best.seconds <= really.seconds) == (0, True, True)
     assert really.times(best) == pytest.approx(really.seconds / best.seconds)
@@ -186,7 +237,9 @@ def test_where_time_costs_no_money_the_best_takes_the_least_of_it() -> None:
 
 def test_reads_are_counted_at_their_times_and_after_the_last_commit() -> None:
     times = (0, HOUR_MS - 1, HOUR_MS, 9 * DAY_MS)
-    assert history_of(writes(2), 0, read_ms=times).bill([]).readers_seconds == pytest.approx(0.001 * (1 + 1 + 3 + 3))
+    assert history_of(writes(2), 0, read_ms=times).bill([]).readers_seconds == pytest.approx(
+        0.001 * (1 + 1 + 3 + 3)
+    )
 
 
 def test_of_a_long_history_fewer_events_are_chosen_from_and_all_reads_count() -> None:
@@ -196,13 +249,29 @@ def test_of_a_long_history_fewer_events_are_chosen_from_and_all_reads_count() ->
 
 
 def test_a_log_is_told_without_its_compactions_whose_times_stay() -> None:
-    def commit(version: int, added: tuple[str, ...], removed: tuple[str, ...] = (), *, is_data: bool = True) -> Commit:
+    def commit(
+        version: int, added: tuple[str, ...], removed: tuple[str, ...] = (), *, is_data: bool = True
+    ) -> Commit:
         paths, at_ms = {"added_paths": added, "removed_paths": removed}, version * 10
-        return Commit(version=version, committed_ms=at_ms, operation="WRITE", changed_data=is_data, added_bytes=50 * len(added), **paths)
+        return Commit(
+            version=version,
+            committed_ms=at_ms,
+            operation="WRITE",
+            changed_data=is_data,
+            added_bytes=50 * len(added),
+            **paths,
+        )
 
-    commits = [commit(1, ("a", "b")), commit(2, ("m",), ("a", "b"), is_data=False), commit(3, ("c",), ("m",)), commit(4, ("c",), ("c",))]
+    commits = [
+        commit(1, ("a", "b")),
+        commit(2, ("m",), ("a", "b"), is_data=False),
+        commit(3, ("c",), ("m",)),
+        commit(4, ("c",), ("c",)),
+    ]
     made = snapshot([data_file(70, "c")])
-    found = read_history(commits, made.files, made, policy=Compaction(), rates=DEFAULT_RATES, compacted_ms=[20, 35])
+    found = read_history(
+        commits, made.files, made, policy=Compaction(), rates=DEFAULT_RATES, compacted_ms=[20, 35]
+    )
     assert found.events == (
         LogEvent(at_ms=10, added=(("a", "", 50), ("b", "", 50))),
         LogEvent(at_ms=20),

@@ -21,13 +21,27 @@ SHAPE = snapshot([])
 SOON = replace(POLICY, min_small_files=2)
 
 
-def replayed(policy: Compaction, *hours: float, files: int = 1, prices: Prices = DEFAULT_PRICES) -> Backtest:
+def replayed(
+    policy: Compaction, *hours: float, files: int = 1, prices: Prices = DEFAULT_PRICES
+) -> Backtest:
     """A table that got `files` files at each of these hours after midnight, and then again a year later."""
     times = [*(round(hour * HOUR_MS) for hour in hours), 365 * 24 * HOUR_MS]
     commits: list[FileCommit] = []
     for version, time in enumerate(times):
-        added = tuple(replace(data_file(10 * (place + 1), f"{version}-{place}"), modified_ms=time) for place in range(files))
-        commits.append(FileCommit(version=version, committed_ms=time, operation="WRITE", changed_data=True, added=added, shape=SHAPE))
+        added = tuple(
+            replace(data_file(10 * (place + 1), f"{version}-{place}"), modified_ms=time)
+            for place in range(files)
+        )
+        commits.append(
+            FileCommit(
+                version=version,
+                committed_ms=time,
+                operation="WRITE",
+                changed_data=True,
+                added=added,
+                shape=SHAPE,
+            )
+        )
     history = FileHistory(table="t", start=None, commits=tuple(commits))
     return simulate_history(history, policy, rates=replace(DEFAULT_RATES, prices=prices))
 
@@ -101,8 +115,13 @@ def test_what_is_not_chosen_yet_is_refused() -> None:
         (24, [81.21]),
     ],
 )
-def test_readers_that_are_declared_decide_between_two_commits(reads_per_day: float | None, hours: list[float]) -> None:
+def test_readers_that_are_declared_decide_between_two_commits(
+    reads_per_day: float | None, hours: list[float]
+) -> None:
     read = replace(SOON, min_small_files=6, reads_per_day=reads_per_day)
     assert hours_of(replayed(read, 1, 1.5, 2.5, files=3)) == hours
     for usd in (0, 11):  # what is lost and what it takes have one price
-        assert hours_of(replayed(read, 1, 1.5, 2.5, files=3, prices=Prices(usd_per_vcpu_hour=usd))) == hours
+        assert (
+            hours_of(replayed(read, 1, 1.5, 2.5, files=3, prices=Prices(usd_per_vcpu_hour=usd)))
+            == hours
+        )

@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 from lakehouse.core.backtest.result import Backtest
 from lakehouse.core.backtest.simulate import real_result, simulate_history
 from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.strategies import AfterWrite, AutoCompaction, OptimizedWrite, Scheduled
+from lakehouse.core.declaration.strategies import (
+    AfterWrite,
+    AutoCompaction,
+    OptimizedWrite,
+    Scheduled,
+)
 from lakehouse.core.delta.commit_files import FileHistory
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
@@ -39,7 +44,11 @@ def file_counts(backtest: Backtest) -> list[int]:
 
 
 def paths(backtest: Backtest) -> list[tuple[int, tuple[str, ...], tuple[str, ...]]]:
-    return [(moment.version, run.removed_paths, run.added_paths) for moment in backtest.steps for run in moment.runs]
+    return [
+        (moment.version, run.removed_paths, run.added_paths)
+        for moment in backtest.steps
+        for run in moment.runs
+    ]
 
 
 def appended(count: int, *, size: int = 1_000) -> LogBuilder:
@@ -52,17 +61,39 @@ def appended(count: int, *, size: int = 1_000) -> LogBuilder:
 def test_the_sensors_own_threshold_decides_and_its_sentence_is_told() -> None:
     found = replayed(appended(5))
     assert file_counts(found) == [1, 2, 3, 1, 2]
-    assert [moment.reason for moment in found.steps] == [Reason.BELOW_THRESHOLD] * 3 + [Reason.DUE, Reason.BELOW_THRESHOLD]
+    assert [moment.reason for moment in found.steps] == [Reason.BELOW_THRESHOLD] * 3 + [
+        Reason.DUE,
+        Reason.BELOW_THRESHOLD,
+    ]
     [run] = found.runs
-    assert (run.removed_paths, run.bytes_removed, run.at_ms) == (("f0", "f1", "f2", "f3"), 4_006, START_MS + 4 * MINUTE_MS)
-    assert run.sentence == "4 mergeable files reach the threshold of 4 (its readers are unknown): 4 files (3.9 KiB) merge into 1"
-    assert (found.bytes_ingested, found.bytes_rewritten, found.write_amplification) == (5_010, 4_006, 4_006 / 5_010)
-    assert (found.mean_file_count, found.deviation_file_count) == (1.8, pytest.approx(0.748, abs=0.001))
+    assert (run.removed_paths, run.bytes_removed, run.at_ms) == (
+        ("f0", "f1", "f2", "f3"),
+        4_006,
+        START_MS + 4 * MINUTE_MS,
+    )
+    assert (
+        run.sentence
+        == "4 mergeable files reach the threshold of 4 (its readers are unknown): 4 files (3.9 KiB) merge into 1"
+    )
+    assert (found.bytes_ingested, found.bytes_rewritten, found.write_amplification) == (
+        5_010,
+        4_006,
+        4_006 / 5_010,
+    )
+    assert (found.mean_file_count, found.deviation_file_count) == (
+        1.8,
+        pytest.approx(0.748, abs=0.001),
+    )
     assert found.seconds > 0 and found.usd > 0
 
 
-def test_a_table_that_is_written_anew_each_time_owes_its_readers_nothing_of_the_time_before() -> None:
-    log, patient = LogBuilder().create(), replace(POLICY, min_small_files=1_000, reads_per_day=20_000)
+def test_a_table_that_is_written_anew_each_time_owes_its_readers_nothing_of_the_time_before() -> (
+    None
+):
+    log, patient = (
+        LogBuilder().create(),
+        replace(POLICY, min_small_files=1_000, reads_per_day=20_000),
+    )
     for write in range(30):
         log.overwrite([(f"{write}/{number}", 1_000) for number in range(8)])
     found = replayed(log, patient)
@@ -76,12 +107,19 @@ def test_a_table_that_is_written_anew_each_time_owes_its_readers_nothing_of_the_
 def test_on_s3_real_and_simulated_compactions_cost_their_requests() -> None:
     log = appended(4).optimize([f"f{place}" for place in range(4)], into=("c", 4_006, 4))
     on_disk, on_s3 = (real_result(story_of(log, root), POLICY) for root in ("/lake", "s3://lake"))
-    assert (on_s3.seconds, on_s3.usd) == (on_disk.seconds, simulate_history(story_of(log, "s3://lake"), POLICY).usd)
+    assert (on_s3.seconds, on_s3.usd) == (
+        on_disk.seconds,
+        simulate_history(story_of(log, "s3://lake"), POLICY).usd,
+    )
     assert on_s3.usd > on_disk.usd > 0
 
 
 def test_without_a_compaction_the_count_is_what_writers_made_it() -> None:
-    log = appended(6).optimize([f"f{place}" for place in range(6)], into=("c", 6_000, 6_015)).append([("g", 10)])
+    log = (
+        appended(6)
+        .optimize([f"f{place}" for place in range(6)], into=("c", 6_000, 6_015))
+        .append([("g", 10)])
+    )
     found = replayed(log, NONE)
     assert file_counts(found) == [1, 2, 3, 4, 5, 6, 7]
     assert file_counts(real_result(story_of(log), NONE)) == [1, 2, 3, 4, 5, 1, 2]
@@ -89,13 +127,18 @@ def test_without_a_compaction_the_count_is_what_writers_made_it() -> None:
     assert (found.runs, found.uncertainty.shrink_ratio) == ((), 6_000 / 6_015)
 
 
-def test_a_real_output_is_taken_where_the_same_rows_are_put_together_and_modelled_elsewhere() -> None:
+def test_a_real_output_is_taken_where_the_same_rows_are_put_together_and_modelled_elsewhere() -> (
+    None
+):
     log = appended(4).optimize([f"f{place}" for place in range(4)], into=("c", 2_003, 4_006))
     same = replayed(log)
     assert paths(same) == [(4, ("f0", "f1", "f2", "f3"), ("c",))]
     assert (same.runs[0].bytes_added, same.uncertainty.modelled_files) == (2_003, 0)
     other = replayed(log, replace(POLICY, min_small_files=2))
-    assert [run.bytes_added for run in other.runs] == [1_000, 2_003]  # half, as the real one shrank; then all rows are together again
+    assert [run.bytes_added for run in other.runs] == [
+        1_000,
+        2_003,
+    ]  # half, as the real one shrank; then all rows are together again
     assert other.uncertainty.modelled_files == 1
 
 
@@ -114,7 +157,9 @@ def test_a_schedule_runs_between_two_commits_or_not_at_all() -> None:
 
 
 @pytest.mark.parametrize("strategy", [OptimizedWrite(), AutoCompaction()])
-def test_a_strategy_that_no_log_tells_about_is_refused(strategy: OptimizedWrite | AutoCompaction) -> None:
+def test_a_strategy_that_no_log_tells_about_is_refused(
+    strategy: OptimizedWrite | AutoCompaction,
+) -> None:
     with pytest.raises(Refused, match="accepted: the others"):
         replayed(appended(1), replace(POLICY, strategy=strategy))
 
@@ -131,7 +176,11 @@ def test_a_merge_into_one_file_has_to_write_again_what_the_replay_put_beside_it(
     log = appended(4).rewrite(["f1"], [("new", 900, 1_001)]).delete(["f2"])
     found = replayed(log)
     merged, deleted = found.steps[4:]
-    assert (merged.file_count, merged.size_bytes, merged.row_count) == (1, 900 + 1_000 + 1_002 + 1_003, 4_006)
+    assert (merged.file_count, merged.size_bytes, merged.row_count) == (
+        1,
+        900 + 1_000 + 1_002 + 1_003,
+        4_006,
+    )
     assert (deleted.file_count, deleted.row_count) == (1, 3_004)
     assert (found.uncertainty.moved_removals, found.uncertainty.carried_bytes) == (2, 3_005 + 2_903)
 
@@ -142,11 +191,22 @@ def test_a_deletion_vector_goes_where_the_rows_are() -> None:
     assert (found.steps[-1].row_count, found.uncertainty.moved_vectors) == (3_906, 1)
     log = appended(3).optimize(["f0", "f1", "f2"], into=("c", 3_000, 3_003)).delete_rows({"c": 300})
     spread = replayed(log, NONE)
-    assert (spread.steps[-1].row_count, spread.steps[-1].file_count, spread.uncertainty.moved_vectors) == (2_703, 3, 1)
+    assert (
+        spread.steps[-1].row_count,
+        spread.steps[-1].file_count,
+        spread.uncertainty.moved_vectors,
+    ) == (2_703, 3, 1)
 
 
 def test_a_log_without_its_beginning_starts_at_the_oldest_checkpoint() -> None:
-    log = appended(3).checkpoint().append([("f3", 1_003)]).checkpoint().append([("f4", 1_004)]).forget_before(4)
+    log = (
+        appended(3)
+        .checkpoint()
+        .append([("f3", 1_003)])
+        .checkpoint()
+        .append([("f4", 1_004)])
+        .forget_before(4)
+    )
     found = replayed(log)
     assert (found.history.first_version, found.history.start is None) == (3, False)
     assert paths(found) == [(4, ("f0", "f1", "f2", "f3"), ("replay/1-merged",))]
@@ -154,19 +214,43 @@ def test_a_log_without_its_beginning_starts_at_the_oldest_checkpoint() -> None:
 
 
 def test_a_partition_by_row_counts_and_where_they_do_not_tell_it_is_counted() -> None:
-    for into, unclear in (([("y", 6_900, 70), ("x", 2_900, 30)], 0), ([("y", 5_000, 50), ("x", 5_000, 50)], 1)):
-        log = LogBuilder().create().append([("a", 1_000, 10), ("b", 2_000, 20), ("c", 3_000, 30), ("d", 4_000, 40)])
-        assert replayed(log.optimize(["a", "b", "c", "d"], into=into), AFTER_WRITE).uncertainty.unclear_compactions == unclear
+    for into, unclear in (
+        ([("y", 6_900, 70), ("x", 2_900, 30)], 0),
+        ([("y", 5_000, 50), ("x", 5_000, 50)], 1),
+    ):
+        log = (
+            LogBuilder()
+            .create()
+            .append([("a", 1_000, 10), ("b", 2_000, 20), ("c", 3_000, 30), ("d", 4_000, 40)])
+        )
+        assert (
+            replayed(
+                log.optimize(["a", "b", "c", "d"], into=into), AFTER_WRITE
+            ).uncertainty.unclear_compactions
+            == unclear
+        )
 
 
 def test_a_purge_of_single_files_is_told_by_their_rows_too() -> None:
-    log = LogBuilder().create().append([("a", 1_000, 10), ("b", 2_000, 20)]).delete_rows({"a": 1, "b": 2})
+    log = (
+        LogBuilder()
+        .create()
+        .append([("a", 1_000, 10), ("b", 2_000, 20)])
+        .delete_rows({"a": 1, "b": 2})
+    )
     found = replayed(log.optimize(["a", "b"], into=[("y", 1_800, 18), ("x", 900, 9)]), NONE)
-    assert (found.uncertainty.unclear_compactions, found.steps[-1].row_count, found.steps[-1].file_count) == (0, 27, 2)
+    assert (
+        found.uncertainty.unclear_compactions,
+        found.steps[-1].row_count,
+        found.steps[-1].file_count,
+    ) == (0, 27, 2)
 
 
 sizes = st.integers(min_value=10, max_value=9_000)
-deeds = st.tuples(st.sampled_from(["append", "rewrite", "delete", "vector", "optimize"]), st.lists(sizes, min_size=1, max_size=4))
+deeds = st.tuples(
+    st.sampled_from(["append", "rewrite", "delete", "vector", "optimize"]),
+    st.lists(sizes, min_size=1, max_size=4),
+)
 
 
 def written(told: Sequence[tuple[str, list[int]]]) -> LogBuilder:
@@ -204,30 +288,57 @@ def written(told: Sequence[tuple[str, list[int]]]) -> LogBuilder:
     return log
 
 
-@given(st.lists(deeds, max_size=12), st.sampled_from([POLICY, NONE, AFTER_WRITE, replace(POLICY, min_small_files=2)]))
-def test_every_replay_has_the_rows_that_the_table_had_at_each_version(told: Sequence[tuple[str, list[int]]], policy: Compaction) -> None:
+@given(
+    st.lists(deeds, max_size=12),
+    st.sampled_from([POLICY, NONE, AFTER_WRITE, replace(POLICY, min_small_files=2)]),
+)
+def test_every_replay_has_the_rows_that_the_table_had_at_each_version(
+    told: Sequence[tuple[str, list[int]]], policy: Compaction
+) -> None:
     story = story_of(written(told))
     real, found = real_result(story, policy), simulate_history(story, policy)
     real_rows = {moment.version: moment.row_count for moment in real.steps}
-    assert [moment.row_count for moment in found.steps] == [real_rows[moment.version] for moment in found.steps]
+    assert [moment.row_count for moment in found.steps] == [
+        real_rows[moment.version] for moment in found.steps
+    ]
     assert all((moment.file_count == 0) == (moment.row_count == 0) for moment in found.steps)
 
 
-@given(st.lists(st.lists(sizes, min_size=1, max_size=4), max_size=10), st.integers(min_value=1, max_value=3))
-def test_the_replay_of_the_policy_in_force_is_what_happened(batches: Sequence[list[int]], shrink: int) -> None:
+@given(
+    st.lists(st.lists(sizes, min_size=1, max_size=4), max_size=10),
+    st.integers(min_value=1, max_value=3),
+)
+def test_the_replay_of_the_policy_in_force_is_what_happened(
+    batches: Sequence[list[int]], shrink: int
+) -> None:
     log = LogBuilder().create()
     for step, batch in enumerate(batches):
         log.append([(f"{step}-{place}", size) for place, size in enumerate(batch)])
         plan = plan_of(log.snapshot())
-        state = TableState(table=log.key, version=log.version, mergeable_file_count=plan.files_removed)
-        [decision] = choose_compactions([state], {log.key: POLICY}, RunState(), bounds=Bounds(slots=1), now_ms=log.snapshot().committed_ms)
+        state = TableState(
+            table=log.key, version=log.version, mergeable_file_count=plan.files_removed
+        )
+        [decision] = choose_compactions(
+            [state],
+            {log.key: POLICY},
+            RunState(),
+            bounds=Bounds(slots=1),
+            now_ms=log.snapshot().committed_ms,
+        )
         if decision.request:
             removed = [file for bin_ in plan.bins for file in bin_.files]
             rows = [sum(file.row_count or 0 for file in bin_.files) for bin_ in plan.bins]
-            made = [(f"{step}-c{place}", bin_.size_bytes // shrink, rows[place]) for place, bin_ in enumerate(plan.bins)]
+            made = [
+                (f"{step}-c{place}", bin_.size_bytes // shrink, rows[place])
+                for place, bin_ in enumerate(plan.bins)
+            ]
             log.optimize([file.path for file in removed], into=made)
     story = story_of(log)
     real, found = real_result(story, POLICY), simulate_history(story, POLICY)
     assert paths(found) == paths(real)
     assert file_counts(found) == file_counts(real)
-    assert (found.bytes_rewritten, found.uncertainty.modelled_files, found.uncertainty.moved_removals) == (real.bytes_rewritten, 0, 0)
+    assert (
+        found.bytes_rewritten,
+        found.uncertainty.modelled_files,
+        found.uncertainty.moved_removals,
+    ) == (real.bytes_rewritten, 0, 0)

@@ -13,11 +13,20 @@ KEYS = st.integers(0, 3)
 
 
 def upsert(position: int, key: int, value: str, **more: Any) -> Change:
-    return Change(operation=Operation.UPSERT, position=(position,), key=(key,), after={"v": value}, committed_ms=position * 10, **more)
+    return Change(
+        operation=Operation.UPSERT,
+        position=(position,),
+        key=(key,),
+        after={"v": value},
+        committed_ms=position * 10,
+        **more,
+    )
 
 
 def delete(position: int, key: int) -> Change:
-    return Change(operation=Operation.DELETE, position=(position,), key=(key,), committed_ms=position * 10)
+    return Change(
+        operation=Operation.DELETE, position=(position,), key=(key,), committed_ms=position * 10
+    )
 
 
 def truncate(position: int) -> Change:
@@ -42,7 +51,9 @@ def streams(draw: st.DrawFn) -> list[Change]:
 
 
 @given(streams(), st.data())
-def test_changes_add_up_to_a_dictionary_to_which_they_were_applied_in_order(stream: Sequence[Change], data: st.DataObject) -> None:
+def test_changes_add_up_to_a_dictionary_to_which_they_were_applied_in_order(
+    stream: Sequence[Change], data: st.DataObject
+) -> None:
     repeats = data.draw(st.lists(st.sampled_from(stream)))
     arrived = data.draw(st.permutations([*stream, *repeats]))
     state: type_of_state = {}
@@ -60,7 +71,11 @@ def test_changes_add_up_to_a_dictionary_to_which_they_were_applied_in_order(stre
 
 
 def _as_of(history: Sequence[Version], time: int) -> type_of_state:
-    held = [each for each in history if each.row and each.valid_from is not None and each.valid_from <= time]
+    held = [
+        each
+        for each in history
+        if each.row and each.valid_from is not None and each.valid_from <= time
+    ]
     held = [each for each in held if each.valid_to is None or time < each.valid_to]
     assert len({each.key for each in held}) == len(held)
     return {each.key: each.row for each in held if each.row is not None}
@@ -73,18 +88,30 @@ def test_between_equal_positions_the_later_place_counts_and_history_has_one_vers
 
 
 def test_a_row_of_a_full_load_is_older_than_every_change() -> None:
-    loaded = Change(operation=Operation.UPSERT, position=(None,), key=(1,), after={"v": "loaded"}, committed_ms=500)
+    loaded = Change(
+        operation=Operation.UPSERT,
+        position=(None,),
+        key=(1,),
+        after={"v": "loaded"},
+        committed_ms=500,
+    )
     assert newest_state([upsert(1, 1, "changed"), loaded]) == {(1,): {"v": "changed"}}
     assert newest_state([delete(1, 1), loaded]) == {}
     # It was loaded after the change was committed: it held until then.
-    assert [(each.row, each.valid_from, each.valid_to) for each in reversed(versions([loaded, upsert(1, 1, "changed")]))] == [
+    assert [
+        (each.row, each.valid_from, each.valid_to)
+        for each in reversed(versions([loaded, upsert(1, 1, "changed")]))
+    ] == [
         ({"v": "loaded"}, 10, 10),
         ({"v": "changed"}, 10, None),
     ]
 
 
 def test_a_deletion_is_a_version_of_no_length() -> None:
-    assert [(each.row, each.valid_from, each.valid_to, each.is_current) for each in versions([delete(2, 1), upsert(1, 1, "a")])] == [
+    assert [
+        (each.row, each.valid_from, each.valid_to, each.is_current)
+        for each in versions([delete(2, 1), upsert(1, 1, "a")])
+    ] == [
         (None, 20, 20, False),
         ({"v": "a"}, 10, 20, False),
     ]

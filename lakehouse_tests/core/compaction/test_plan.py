@@ -13,7 +13,15 @@ from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.delta.snapshot import Column, DataFile, Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
-from lakehouse_tests.core.example_snapshots import NO_PAST, POLICY, TARGET, data_file, plan, plan_of, snapshot
+from lakehouse_tests.core.example_snapshots import (
+    NO_PAST,
+    POLICY,
+    TARGET,
+    data_file,
+    plan,
+    plan_of,
+    snapshot,
+)
 from lakehouse_tests.core.optimize_oracle import after, day_of, delta_bins
 
 # Whole-table sizes of a bin, smallest first. The target is 8,000 bytes, files below 6,000 are candidates.
@@ -53,14 +61,20 @@ DELETED = {
 
 
 @pytest.mark.parametrize(("rows", "deleted", "has_vector", "taken"), DELETED.values(), ids=DELETED)
-def test_a_large_file_is_taken_for_its_deleted_rows(rows: int | None, deleted: int, has_vector: bool, taken: bool) -> None:
-    large = data_file(7_000, "large", rows=rows, deleted=deleted, vector="v" if has_vector else None)
+def test_a_large_file_is_taken_for_its_deleted_rows(
+    rows: int | None, deleted: int, has_vector: bool, taken: bool
+) -> None:
+    large = data_file(
+        7_000, "large", rows=rows, deleted=deleted, vector="v" if has_vector else None
+    )
     found = plan([large, data_file(500, "a"), data_file(400, "b")])
     assert ("large" in [file.path for bin_ in found.bins for file in bin_.files]) is taken
 
 
 def test_a_large_file_full_of_deleted_rows_stays_where_no_other_fits_beside_it() -> None:
-    assert plan([data_file(7_000, deleted=90), data_file(5_000)]).reason is Reason.NOTHING_SHARES_A_BIN
+    assert (
+        plan([data_file(7_000, deleted=90), data_file(5_000)]).reason is Reason.NOTHING_SHARES_A_BIN
+    )
 
 
 FRESHNESS = {
@@ -68,15 +82,25 @@ FRESHNESS = {
     "one fresh file beside a compacted one": ([(False, 0), (True, 0)], False),
     "compacted files only": ([(True, 0), (True, 0), (True, 0)], False),
     "two fresh files take the compacted one with them": ([(True, 0), (False, 0), (False, 0)], True),
-    "a compacted file with a vector is fresh, however few of its rows are deleted": ([(True, 1), (False, 0)], True),
+    "a compacted file with a vector is fresh, however few of its rows are deleted": (
+        [(True, 1), (False, 0)],
+        True,
+    ),
     "two compacted files with vectors": ([(True, 1), (True, 1)], True),
     "one vector is not enough, however many rows are deleted": ([(True, 99), (True, 0)], False),
 }
 
 
 @pytest.mark.parametrize(("files", "merged"), FRESHNESS.values(), ids=FRESHNESS)
-def test_a_bin_needs_two_files_that_no_compaction_wrote(files: list[tuple[bool, int]], merged: bool) -> None:
-    found = plan([data_file(1_000, str(place), compacted=old, deleted=rows) for place, (old, rows) in enumerate(files)])
+def test_a_bin_needs_two_files_that_no_compaction_wrote(
+    files: list[tuple[bool, int]], merged: bool
+) -> None:
+    found = plan(
+        [
+            data_file(1_000, str(place), compacted=old, deleted=rows)
+            for place, (old, rows) in enumerate(files)
+        ]
+    )
     assert found.files_removed == (len(files) if merged else 0)
     assert found.reason is (Reason.MERGEABLE_FILES if merged else Reason.ALREADY_COMPACTED)
 
@@ -86,17 +110,36 @@ def in_day(size_bytes: int, path: str, day: str | None, *, compacted: bool = Fal
 
 
 def test_a_plan_is_limited_to_the_partitions_that_are_worth_it_and_takes_all_bins_there() -> None:
-    worth = [in_day(3_000, "a", "1"), in_day(3_000, "b", "1"), *(in_day(4_000, f"old-{place}", "1", compacted=True) for place in range(2))]
-    found = plan([*worth, in_day(100, "c", "2"), in_day(100, "d", "3", compacted=True), in_day(100, "e", "3")])
+    worth = [
+        in_day(3_000, "a", "1"),
+        in_day(3_000, "b", "1"),
+        *(in_day(4_000, f"old-{place}", "1", compacted=True) for place in range(2)),
+    ]
+    found = plan(
+        [
+            *worth,
+            in_day(100, "c", "2"),
+            in_day(100, "d", "3", compacted=True),
+            in_day(100, "e", "3"),
+        ]
+    )
     assert found.partitions == ((("day", "1"),),)
-    assert [[file.path for file in bin_.files] for bin_ in found.bins] == [["a", "b"], ["old-0", "old-1"]]
+    assert [[file.path for file in bin_.files] for bin_ in found.bins] == [
+        ["a", "b"],
+        ["old-0", "old-1"],
+    ]
     assert (found.files_removed, found.files_added, found.bytes_removed) == (4, 2, 14_000)
     assert plan([1_000, 1_000]).partitions is None
 
 
 SPELLINGS = {
     "timestamp": ("timestamp", "2024-01-01 03:04:05", "2024-01-01T03:04:05.000000Z", True),
-    "timestamp in another zone": ("timestamp", "2024-01-01 03:04:05", "2024-01-01T05:04:05+02:00", True),
+    "timestamp in another zone": (
+        "timestamp",
+        "2024-01-01 03:04:05",
+        "2024-01-01T05:04:05+02:00",
+        True,
+    ),
     "two timestamps": ("timestamp", "2024-01-01 03:04:05", "2024-01-01 03:04:06", False),
     "whole numbers": ("int", "5", "05", True),
     "decimals": ("decimal(10,2)", "1.5", "1.50", True),
@@ -107,12 +150,19 @@ SPELLINGS = {
 
 
 @pytest.mark.parametrize(("column_type", "one", "other", "same"), SPELLINGS.values(), ids=SPELLINGS)
-def test_two_spellings_of_one_value_are_one_partition(column_type: str, one: str | None, other: str | None, same: bool) -> None:
-    found = plan([in_day(100, "a", one), in_day(200, "b", other)], columns=[Column(name="day", type=column_type)])
+def test_two_spellings_of_one_value_are_one_partition(
+    column_type: str, one: str | None, other: str | None, same: bool
+) -> None:
+    found = plan(
+        [in_day(100, "a", one), in_day(200, "b", other)],
+        columns=[Column(name="day", type=column_type)],
+    )
     assert (found.files_removed == 2) is same
 
 
-@pytest.mark.parametrize(("feature", "why"), [("clustering", "is not planned"), ("catalogManaged", "is not known here")])
+@pytest.mark.parametrize(
+    ("feature", "why"), [("clustering", "is not planned"), ("catalogManaged", "is not known here")]
+)
 def test_a_feature_that_changes_the_selection_is_refused_by_name(feature: str, why: str) -> None:
     with pytest.raises(Refused, match=f"bronze/t: table feature {feature} {why}"):
         plan([1_000, 1_000], features=frozenset({feature}), clustering_columns=["id"])
@@ -122,12 +172,17 @@ NOTHING = {
     "no files": ([], Reason.NO_FILES),
     "large files": ([6_000, 9_000], Reason.NOTHING_SMALL),
     "a lone small file": ([1_000, 9_000], Reason.NOTHING_SHARES_A_BIN),
-    "compacted files": ([data_file(1_000, "a", compacted=True), data_file(1_000, "b", compacted=True)], Reason.ALREADY_COMPACTED),
+    "compacted files": (
+        [data_file(1_000, "a", compacted=True), data_file(1_000, "b", compacted=True)],
+        Reason.ALREADY_COMPACTED,
+    ),
 }
 
 
 @pytest.mark.parametrize(("files", "reason"), NOTHING.values(), ids=NOTHING)
-def test_a_plan_that_does_nothing_says_why_with_numbers(files: Sequence[int | DataFile], reason: Reason) -> None:
+def test_a_plan_that_does_nothing_says_why_with_numbers(
+    files: Sequence[int | DataFile], reason: Reason
+) -> None:
     found = plan(files)
     assert (found.reason, found.bins, found.partitions) == (reason, (), None)
     assert re.search(r"\d|^one ", found.sentence)
@@ -165,7 +220,11 @@ def tables(draw: st.DrawFn) -> Snapshot:
     count = draw(st.integers(0, 14))
     files = [
         data_file(
-            draw(st.one_of(st.sampled_from([1_000, 2_600, 2_700, 4_000]), st.integers(1, TARGET + 2_000))),
+            draw(
+                st.one_of(
+                    st.sampled_from([1_000, 2_600, 2_700, 4_000]), st.integers(1, TARGET + 2_000)
+                )
+            ),
             f"f{place}",
             partition=(("day", draw(st.sampled_from(["1", "01", "2", None]))),),
             compacted=draw(st.booleans()),
@@ -194,11 +253,15 @@ def test_two_bins_of_one_partition_always_pass_the_target_together(table: Snapsh
     for bin_ in plan_of(table).bins:
         by_day[day_of(bin_.files[0])].append(bin_.size_bytes)
     for found in by_day.values():
-        assert all(one + other > TARGET for place, one in enumerate(found) for other in found[place + 1 :])
+        assert all(
+            one + other > TARGET for place, one in enumerate(found) for other in found[place + 1 :]
+        )
 
 
 @given(tables(), st.randoms(use_true_random=False))
-def test_the_plan_predicts_what_delta_does_whatever_its_order_among_equal_sizes(table: Snapshot, random: Random) -> None:
+def test_the_plan_predicts_what_delta_does_whatever_its_order_among_equal_sizes(
+    table: Snapshot, random: Random
+) -> None:
     done = plan_of(table)
     # Where there is nothing to do, nothing is sent to Delta.
     actual = delta_bins(table, done, ties=lambda _: random.randrange(100)) if done.bins else []
@@ -207,11 +270,21 @@ def test_the_plan_predicts_what_delta_does_whatever_its_order_among_equal_sizes(
 
 
 @given(tables(), st.data(), st.randoms(use_true_random=False))
-def test_planning_the_outcome_of_a_plan_yields_nothing_to_do(table: Snapshot, data: st.DataObject, random: Random) -> None:
+def test_planning_the_outcome_of_a_plan_yields_nothing_to_do(
+    table: Snapshot, data: st.DataObject, random: Random
+) -> None:
     done = plan_of(table)
     bins = delta_bins(table, done, ties=lambda _: random.randrange(100))
-    outputs = [data.draw(st.sampled_from([1, size // 2 or 1, size])) for size in (sum(file.size_bytes for file in bin_) for bin_ in bins)]
+    outputs = [
+        data.draw(st.sampled_from([1, size // 2 or 1, size]))
+        for size in (sum(file.size_bytes for file in bin_) for bin_ in bins)
+    ]
     again = plan_of(after(table, NO_PAST, done, bins, outputs)[0], POLICY)
     assert (again.bins, again.partitions) == ((), None)
-    assert again.reason in {Reason.NO_FILES, Reason.NOTHING_SMALL, Reason.NOTHING_SHARES_A_BIN, Reason.ALREADY_COMPACTED}
+    assert again.reason in {
+        Reason.NO_FILES,
+        Reason.NOTHING_SMALL,
+        Reason.NOTHING_SHARES_A_BIN,
+        Reason.ALREADY_COMPACTED,
+    }
     assert re.search(r"\d|^one ", again.sentence)

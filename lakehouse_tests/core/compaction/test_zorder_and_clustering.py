@@ -17,35 +17,64 @@ from lakehouse_tests.core.compaction.test_bin_packing import paths
 from lakehouse_tests.core.example_snapshots import NO_PAST, POLICY, data_file, plan_of, snapshot
 from lakehouse_tests.core.optimize_oracle import after, delta_bins, written
 
-COLUMNS = (Column(name="id", type="bigint"), Column(name="text", type="string"), Column(name="day", type="int"))
+COLUMNS = (
+    Column(name="id", type="bigint"),
+    Column(name="text", type="string"),
+    Column(name="day", type="int"),
+)
 Z_ORDER, CLUSTERED = ZOrder(columns=("id", "text")), LiquidClustering(columns=("id",))
 
 
 def daily(day: int, *sizes: int, name: str = "f") -> list[DataFile]:
-    return [data_file(size, f"{name}{day}-{place}", partition=(("day", str(day)),)) for place, size in enumerate(sizes)]
+    return [
+        data_file(size, f"{name}{day}-{place}", partition=(("day", str(day)),))
+        for place, size in enumerate(sizes)
+    ]
 
 
 def zordered(table: Snapshot, past: Commits = NO_PAST, **knobs: Any) -> CompactionPlan:
-    return plan_of(table, replace(POLICY, data_layout=Z_ORDER, **knobs), past=past, now_ms=1_000 * table.version)
+    return plan_of(
+        table,
+        replace(POLICY, data_layout=Z_ORDER, **knobs),
+        past=past,
+        now_ms=1_000 * table.version,
+    )
 
 
 def clustered(table: Snapshot, past: Commits = NO_PAST, **knobs: Any) -> CompactionPlan:
-    return plan_of(table, replace(POLICY, data_layout=CLUSTERED, **knobs), past=past, now_ms=1_000 * table.version)
+    return plan_of(
+        table,
+        replace(POLICY, data_layout=CLUSTERED, **knobs),
+        past=past,
+        now_ms=1_000 * table.version,
+    )
 
 
 def start(*, days: bool, by: Sequence[str] = ()) -> Snapshot:
     features = frozenset({"clustering"}) if by else frozenset[str]()
-    return snapshot([], columns=COLUMNS, partition_columns=["day"] if days else [], clustering_columns=by, features=features)
+    return snapshot(
+        [],
+        columns=COLUMNS,
+        partition_columns=["day"] if days else [],
+        clustering_columns=by,
+        features=features,
+    )
 
 
 def done(table: Snapshot, past: Commits, plan: CompactionPlan) -> tuple[Snapshot, Commits]:
     bins = delta_bins(table, plan)
     assert sorted(map(len, bins)) == sorted(len(bin_.files) for bin_ in plan.bins)
-    return after(table, past, plan, bins, [sum(file.size_bytes for file in bin_) // 2 for bin_ in bins])
+    return after(
+        table, past, plan, bins, [sum(file.size_bytes for file in bin_) // 2 for bin_ in bins]
+    )
 
 
-def test_a_z_order_takes_every_file_of_the_partitions_once_and_then_waits_for_a_quarter_of_new_bytes() -> None:
-    table, past = written(start(days=True), NO_PAST, [*daily(1, 9_000, 9_000), *daily(2, 500, 500), *daily(3, 5)])
+def test_a_z_order_takes_every_file_of_the_partitions_once_and_then_waits_for_a_quarter_of_new_bytes() -> (
+    None
+):
+    table, past = written(
+        start(days=True), NO_PAST, [*daily(1, 9_000, 9_000), *daily(2, 500, 500), *daily(3, 5)]
+    )
     first = zordered(table, past)
     assert (first.reason, first.files_removed, first.files_added, first.partitions) == (
         Reason.OUT_OF_ORDER,
@@ -65,15 +94,22 @@ def test_a_z_order_takes_every_file_of_the_partitions_once_and_then_waits_for_a_
     assert zordered(table, past).partitions == ((("day", "2"),),)
 
 
-def test_other_columns_are_another_order_and_old_files_are_in_order_if_the_last_one_left_nothing() -> None:
+def test_other_columns_are_another_order_and_old_files_are_in_order_if_the_last_one_left_nothing() -> (
+    None
+):
     table, past = written(start(days=True), NO_PAST, daily(1, 900, 900))
     table, past = done(table, past, zordered(table, past))
     table, past = written(table, past, daily(1, 10, name="new"))
-    other = plan_of(table, replace(POLICY, data_layout=ZOrder(columns=("text",))), past=past, now_ms=0)
+    other = plan_of(
+        table, replace(POLICY, data_layout=ZOrder(columns=("text",))), past=past, now_ms=0
+    )
     assert other.reason is Reason.OUT_OF_ORDER
     old = replace(table, files=(*table.files, *daily(2, 50, 60, name="older-than-the-log")))
     assert zordered(old, past).bins == ()
-    assert zordered(old, replace(past, commits=past.commits[2:])).partitions == ((("day", "2"),), (("day", "1"),))
+    assert zordered(old, replace(past, commits=past.commits[2:])).partitions == (
+        (("day", "2"),),
+        (("day", "1"),),
+    )
 
 
 def test_a_z_order_is_bounded_by_partitions_and_kept_for_cold_ones() -> None:
@@ -87,32 +123,59 @@ def test_a_z_order_is_bounded_by_partitions_and_kept_for_cold_ones() -> None:
 REFUSED = {
     "a partition column": (("day",), {}, "'day', which is one that it is partitioned by"),
     "no column": (("ids",), {}, "'ids', which is no column of it"),
-    "no statistics": (("text",), {"delta.dataSkippingNumIndexedCols": "1"}, "'text', which has no statistics.*accepted: id$"),
-    "statistics of others": (("id",), {"delta.dataSkippingStatsColumns": "text"}, "'id', which has no statistics.*accepted: text$"),
+    "no statistics": (
+        ("text",),
+        {"delta.dataSkippingNumIndexedCols": "1"},
+        "'text', which has no statistics.*accepted: id$",
+    ),
+    "statistics of others": (
+        ("id",),
+        {"delta.dataSkippingStatsColumns": "text"},
+        "'id', which has no statistics.*accepted: text$",
+    ),
 }
 
 
 @pytest.mark.parametrize(("columns", "properties", "why"), REFUSED.values(), ids=REFUSED)
-def test_a_z_order_is_refused_where_delta_refuses_it(columns: tuple[str, ...], properties: dict[str, str], why: str) -> None:
+def test_a_z_order_is_refused_where_delta_refuses_it(
+    columns: tuple[str, ...], properties: dict[str, str], why: str
+) -> None:
     table = replace(start(days=True), properties=properties)
     with pytest.raises(Refused, match=f"ZOrder.columns holds {why}"):
         plan_of(table, replace(POLICY, data_layout=ZOrder(columns=columns)))
 
 
 def test_a_struct_takes_its_leaves_of_the_columns_with_statistics() -> None:
-    columns = (Column(name="s", type="struct<a:int,b:struct<c:int,d:int>>"), Column(name="id", type="int"))
-    table = replace(start(days=False), columns=columns, properties={"delta.dataSkippingNumIndexedCols": "3"})
+    columns = (
+        Column(name="s", type="struct<a:int,b:struct<c:int,d:int>>"),
+        Column(name="id", type="int"),
+    )
+    table = replace(
+        start(days=False), columns=columns, properties={"delta.dataSkippingNumIndexedCols": "3"}
+    )
     with pytest.raises(Refused, match="no statistics"):
         plan_of(table, replace(POLICY, data_layout=ZOrder(columns=("id",))))
     table = replace(table, properties={"delta.dataSkippingNumIndexedCols": "-1"})
-    assert plan_of(table, replace(POLICY, data_layout=ZOrder(columns=("ID",)))).reason is Reason.IN_ORDER
+    assert (
+        plan_of(table, replace(POLICY, data_layout=ZOrder(columns=("ID",)))).reason
+        is Reason.IN_ORDER
+    )
 
 
 def test_a_liquid_table_is_rewritten_whole_while_it_is_below_a_cube_and_then_waits() -> None:
-    table, past = written(start(days=False, by=["id"]), NO_PAST, [data_file(4_000, "a"), data_file(6_000, "b")])
+    table, past = written(
+        start(days=False, by=["id"]), NO_PAST, [data_file(4_000, "a"), data_file(6_000, "b")]
+    )
     first = clustered(table, past)
-    assert (first.reason, first.files_removed, first.files_added, first.partitions) == (Reason.LOOSE_FILES, 2, 1, None)
-    assert first.sentence.startswith("2 files (9.8 KiB) are rewritten, clustered by id, into at most 1")
+    assert (first.reason, first.files_removed, first.files_added, first.partitions) == (
+        Reason.LOOSE_FILES,
+        2,
+        1,
+        None,
+    )
+    assert first.sentence.startswith(
+        "2 files (9.8 KiB) are rewritten, clustered by id, into at most 1"
+    )
     table, past = done(table, past, first)
     assert clustered(table, past).reason is Reason.IN_ORDER
     table, past = written(table, past, [data_file(1_000, "c")])
@@ -122,9 +185,17 @@ def test_a_liquid_table_is_rewritten_whole_while_it_is_below_a_cube_and_then_wai
 
 
 def test_deleted_rows_of_a_cube_that_stays_as_it_is_ask_for_no_run() -> None:
-    table, past = written(start(days=False, by=["id"]), NO_PAST, [data_file(4_000, "a"), data_file(6_000, "b")])
+    table, past = written(
+        start(days=False, by=["id"]), NO_PAST, [data_file(4_000, "a"), data_file(6_000, "b")]
+    )
     table, past = done(table, past, clustered(table, past))
-    table = replace(table, files=tuple(replace(file, row_count=100, deleted_row_count=60, deletion_vector="u1") for file in table.files))
+    table = replace(
+        table,
+        files=tuple(
+            replace(file, row_count=100, deleted_row_count=60, deletion_vector="u1")
+            for file in table.files
+        ),
+    )
     plan = clustered(table, past, purge_deleted_rows_share=0.2)
     state = state_of(table, plan)
     assert (plan.reason, state.deleted_rows_share) == (Reason.IN_ORDER, 0.6)
@@ -139,13 +210,20 @@ def test_where_the_log_forgot_what_was_clustered_the_figures_are_the_most() -> N
 
 
 def test_clustering_waits_for_its_columns_and_never_comes_with_partitions() -> None:
-    assert clustered(start(days=False)).sentence == "it is clustered by nothing at version 7, and by id from its next write on"
+    assert (
+        clustered(start(days=False)).sentence
+        == "it is clustered by nothing at version 7, and by id from its next write on"
+    )
     with pytest.raises(Refused, match="LiquidClustering, and it has partitions"):
         clustered(start(days=True))
 
 
 def test_a_table_that_lost_its_clustering_is_packed_and_still_refuses_an_order() -> None:
-    table = replace(start(days=False), features=frozenset({"clustering"}), files=(data_file(10, "a"), data_file(20, "b")))
+    table = replace(
+        start(days=False),
+        features=frozenset({"clustering"}),
+        files=(data_file(10, "a"), data_file(20, "b")),
+    )
     assert plan_of(table).files_removed == 2
     with pytest.raises(Refused, match="clustering is not planned by ZOrder"):
         zordered(table)

@@ -29,25 +29,39 @@ def seconds_of(truth: type_of_truth, files: int, size_bytes: int, *, added: int 
     return truth[0] + truth[1] * added + truth[2] * files + truth[3] * size_bytes
 
 
-def ran(truth: type_of_truth, count: int, *, seed: int = 1, spoilt: Callable[[int], float] = lambda _: 1.0) -> list[Commit]:
+def ran(
+    truth: type_of_truth,
+    count: int,
+    *,
+    seed: int = 1,
+    spoilt: Callable[[int], float] = lambda _: 1.0,
+) -> list[Commit]:
     """Compactions of many sizes on a machine of these rates; `spoilt` is by what factor a run was slower."""
     dice, commits = random.Random(seed), list[Commit]()
     for version in range(1, count + 1):
         files = dice.randint(3, 80)
         size_bytes = files * dice.choice((5_000, 100_000, MB))
-        seconds = seconds_of(truth, files, size_bytes) * dice.lognormvariate(0, 0.05) * spoilt(version)
+        seconds = (
+            seconds_of(truth, files, size_bytes) * dice.lognormvariate(0, 0.05) * spoilt(version)
+        )
         commits.append(compaction(version, files, size_bytes, seconds))
     return commits
 
 
 def predicted(commits: list[Commit], files: int, size_bytes: int) -> float:
-    return estimate(fit_rates(past(commits), EMPTY), files_removed=files, bytes_removed=size_bytes).seconds
+    return estimate(
+        fit_rates(past(commits), EMPTY), files_removed=files, bytes_removed=size_bytes
+    ).seconds
 
 
 @pytest.mark.parametrize(
-    "commits", [[], [write(1, 10)], [compaction(1, seconds=None)]], ids=["no commit", "a write", "no start was written"]
+    "commits",
+    [[], [write(1, 10)], [compaction(1, seconds=None)]],
+    ids=["no commit", "a write", "no start was written"],
 )
-def test_without_a_measured_compaction_the_defaults_are_taken_and_named(commits: list[Commit]) -> None:
+def test_without_a_measured_compaction_the_defaults_are_taken_and_named(
+    commits: list[Commit],
+) -> None:
     found = estimate(fit_rates(past(commits), EMPTY), files_removed=100, bytes_removed=30 * MB)
     assert (found.source, found.basis, found.spread_share) == ("defaults", "defaults", None)
     assert found.seconds == pytest.approx(0.4 + 0.08 + 100 * 0.001 + 30 / 100)
@@ -63,14 +77,30 @@ MEASURED = {
 
 
 @pytest.mark.parametrize(("rows", "columns", "size_mb", "seconds"), MEASURED.values(), ids=MEASURED)
-def test_the_defaults_know_that_each_value_takes_its_time(rows: int, columns: int, size_mb: int, seconds: float) -> None:
-    files = [data_file(size_mb * MB // 10, f"part-{place}", partition=(("day", "1"),), rows=rows // 10) for place in range(10)]
+def test_the_defaults_know_that_each_value_takes_its_time(
+    rows: int, columns: int, size_mb: int, seconds: float
+) -> None:
+    files = [
+        data_file(size_mb * MB // 10, f"part-{place}", partition=(("day", "1"),), rows=rows // 10)
+        for place in range(10)
+    ]
     half = ",".join(f"field{place}:decimal(10,2)" for place in range(columns // 2))
     named = [Column(name=f"column{place}", type="int") for place in range(columns - columns // 2)]
-    of_table = snapshot(files, columns=[*named, Column(name="fields", type=f"struct<{half}>"), Column(name="day", type="int")])
-    found = estimate(fit_rates(past([]), of_table), files_removed=10, bytes_removed=size_mb * MB).seconds
+    of_table = snapshot(
+        files,
+        columns=[
+            *named,
+            Column(name="fields", type=f"struct<{half}>"),
+            Column(name="day", type="int"),
+        ],
+    )
+    found = estimate(
+        fit_rates(past([]), of_table), files_removed=10, bytes_removed=size_mb * MB
+    ).seconds
     assert seconds / 2 < found < seconds * 1.2
-    with_compacted = replace(of_table, files=(*of_table.files, data_file(900 * MB, "big", compacted=True, rows=7)))
+    with_compacted = replace(
+        of_table, files=(*of_table.files, data_file(900 * MB, "big", compacted=True, rows=7))
+    )
     assert fit_rates(past([]), with_compacted) == fit_rates(past([]), of_table)
     uncounted = snapshot([replace(file, row_count=None) for file in files], columns=named)
     assert fit_rates(past([]), uncounted) == fit_rates(past([]), EMPTY)
@@ -95,17 +125,23 @@ def test_after_ten_runs_the_mean_error_is_under_ten_percent(truth: type_of_truth
 
 
 @pytest.mark.parametrize(
-    "spoilt", [lambda run: 6.0 if run == 1 else 1.0, lambda run: 4.0 if run in (5, 11) else 1.0], ids=["a cold start", "a busy machine"]
+    "spoilt",
+    [lambda run: 6.0 if run == 1 else 1.0, lambda run: 4.0 if run in (5, 11) else 1.0],
+    ids=["a cold start", "a busy machine"],
 )
 def test_a_run_far_off_does_not_spoil_the_rates(spoilt: Callable[[int], float]) -> None:
     truth = (0.45, 0.05, 0.01, 1 / 50e6)
-    assert predicted(ran(truth, 12, spoilt=spoilt), 40, 10 * MB) == pytest.approx(seconds_of(truth, 40, 10 * MB), rel=0.1)
+    assert predicted(ran(truth, 12, spoilt=spoilt), 40, 10 * MB) == pytest.approx(
+        seconds_of(truth, 40, 10 * MB), rel=0.1
+    )
 
 
 def test_a_machine_that_became_slower_is_believed() -> None:
     truth = (0.45, 0.05, 0.01, 1 / 50e6)
     commits = ran(truth, 40, spoilt=lambda run: 2.0 if run > 20 else 1.0)
-    assert predicted(commits, 40, 10 * MB) == pytest.approx(2 * seconds_of(truth, 40, 10 * MB), rel=0.15)
+    assert predicted(commits, 40, 10 * MB) == pytest.approx(
+        2 * seconds_of(truth, 40, 10 * MB), rel=0.15
+    )
 
 
 def test_one_run_moves_the_prediction_towards_it_and_no_rate_is_below_zero() -> None:
@@ -114,20 +150,37 @@ def test_one_run_moves_the_prediction_towards_it_and_no_rate_is_below_zero() -> 
     assert 1.3 * default < predicted(slow, 10, MB) < 2 * default
     odd = [compaction(1, 10, MB, seconds=5.0), compaction(2, 50, 50 * MB, seconds=1.0)]
     rates = fit_rates(past(odd), EMPTY)
-    assert min(rates.seconds_fixed, rates.seconds_per_file_added, rates.seconds_per_file, rates.seconds_per_byte) >= 0
+    assert (
+        min(
+            rates.seconds_fixed,
+            rates.seconds_per_file_added,
+            rates.seconds_per_file,
+            rates.seconds_per_byte,
+        )
+        >= 0
+    )
 
 
 def test_a_fit_says_how_many_runs_it_rests_on_and_how_far_they_spread() -> None:
     few, many = (fit_rates(past(ran(TRUTHS["slow files"], count)), EMPTY) for count in (2, 30))
     assert (few.run_count, many.run_count, many.source) == (2, 30, "history")
     assert many.spread_share is not None and 0 < many.spread_share < 0.1
-    assert estimate(many, files_removed=1, bytes_removed=1).basis.startswith("the history of 30 runs, spread ")
+    assert estimate(many, files_removed=1, bytes_removed=1).basis.startswith(
+        "the history of 30 runs, spread "
+    )
 
 
 def test_the_bytes_written_follow_what_was_written_before() -> None:
-    histories = [[compaction(version, written_share=0.6) for version in range(count)] for count in (0, 1, 11)]
-    shares = [estimate(fit_rates(past(commits), EMPTY), files_removed=2, bytes_removed=MB).bytes_written for commits in histories]
-    assert shares[0] == MB and shares[1] < 0.65 * MB and shares[2] == pytest.approx(0.6 * MB, rel=0.02)
+    histories = [
+        [compaction(version, written_share=0.6) for version in range(count)] for count in (0, 1, 11)
+    ]
+    shares = [
+        estimate(fit_rates(past(commits), EMPTY), files_removed=2, bytes_removed=MB).bytes_written
+        for commits in histories
+    ]
+    assert (
+        shares[0] == MB and shares[1] < 0.65 * MB and shares[2] == pytest.approx(0.6 * MB, rel=0.02)
+    )
 
 
 def test_nothing_costs_nothing() -> None:
@@ -136,17 +189,29 @@ def test_nothing_costs_nothing() -> None:
 
 
 def test_money_is_the_driver_s_time_and_on_s3_its_requests() -> None:
-    rates = replace(DEFAULT_RATES, prices=Prices(usd_per_vcpu_hour=0.5, vcpus=4, usd_per_1000_puts=1, usd_per_1000_gets=0.1))
+    rates = replace(
+        DEFAULT_RATES,
+        prices=Prices(usd_per_vcpu_hour=0.5, vcpus=4, usd_per_1000_puts=1, usd_per_1000_gets=0.1),
+    )
     disk = estimate(rates, files_removed=10, bytes_removed=MB)
     s3 = estimate(rates, files_removed=10, bytes_removed=MB, on_s3=True)
-    assert disk.vcpu_hours == pytest.approx(disk.seconds * 4 / 3600) and disk.usd == pytest.approx(disk.vcpu_hours * 0.5)
+    assert disk.vcpu_hours == pytest.approx(disk.seconds * 4 / 3600) and disk.usd == pytest.approx(
+        disk.vcpu_hours * 0.5
+    )
     assert (disk.get_requests, s3.get_requests, s3.put_requests) == (0, 70, 4)
     assert s3.usd - disk.usd == pytest.approx(0.0070 + 0.0040)
     assert price(rates.prices, seconds=3600) == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("usd_per_vcpu_hour", -1), ("vcpus", inf), ("usd_per_1000_gets", "0"), ("region", ""), ("as_of", 2026)]
+    ("field", "value"),
+    [
+        ("usd_per_vcpu_hour", -1),
+        ("vcpus", inf),
+        ("usd_per_1000_gets", "0"),
+        ("region", ""),
+        ("as_of", 2026),
+    ],
 )
 def test_prices_that_cannot_be_meant_are_refused_by_name(field: str, value: Any) -> None:
     with pytest.raises(Refused, match=rf"Prices\.{field} is .*accepted: "):
@@ -155,6 +220,11 @@ def test_prices_that_cannot_be_meant_are_refused_by_name(field: str, value: Any)
 
 def test_a_table_s_own_prices_are_in_its_plan() -> None:
     landed = Landing(prefix="landing/t/", format="json", schema="id BIGINT")
-    table = Table(key="bronze/t", source=landed, write=Append(), prices=Prices(usd_per_vcpu_hour=3600, vcpus=1))
+    table = Table(
+        key="bronze/t",
+        source=landed,
+        write=Append(),
+        prices=Prices(usd_per_vcpu_hour=3600, vcpus=1),
+    )
     found = plan_table(table, snapshot([1_000, 2_000]), past([]), now_ms=0).estimate
     assert found.seconds > 0 and found.usd == pytest.approx(found.seconds)

@@ -12,15 +12,25 @@ MB = 1_000_000
 
 def thrown(seconds: float, bytes_rewritten: int) -> CompactionTry:
     """A run that came to nothing."""
-    return CompactionTry(ended_ms=0, result="failed", seconds=seconds, bytes_rewritten=bytes_rewritten)
+    return CompactionTry(
+        ended_ms=0, result="failed", seconds=seconds, bytes_rewritten=bytes_rewritten
+    )
 
 
 def test_predicted_beside_actual_with_the_error_of_each_and_the_mean_so_far() -> None:
-    commits = [write(1, 2 * MB), compaction(2, seconds=2.0, predicted_seconds=1.0, predicted_usd=0.1)]
-    commits += [compaction(3, seconds=2.0, predicted_seconds=2.2), compaction(4, seconds=1.0, predicted_seconds=1.0)]
+    commits = [
+        write(1, 2 * MB),
+        compaction(2, seconds=2.0, predicted_seconds=1.0, predicted_usd=0.1),
+    ]
+    commits += [
+        compaction(3, seconds=2.0, predicted_seconds=2.2),
+        compaction(4, seconds=1.0, predicted_seconds=1.0),
+    ]
     account = account_for(past(commits))
     assert [entry.errors["seconds"] for entry in account.entries] == pytest.approx([0.5, 0.1, 0.0])
-    assert [entry.mean_errors["seconds"] for entry in account.entries] == pytest.approx([0.5, 0.3, 0.2])
+    assert [entry.mean_errors["seconds"] for entry in account.entries] == pytest.approx(
+        [0.5, 0.3, 0.2]
+    )
     assert (account.mean_errors["files"], account.mean_errors["bytes"]) == (0, pytest.approx(0.25))
     first = account.entries[0].compaction
     assert first.predicted is not None
@@ -35,23 +45,42 @@ def test_the_sum_of_what_was_wasted_says_where_it_ends(count: int, end: str) -> 
 
 
 def test_the_mean_forgets_all_but_the_newest_ten() -> None:
-    commits = [compaction(version, seconds=1.0, predicted_seconds=100.0 if version == 1 else 1.1) for version in range(1, 12)]
+    commits = [
+        compaction(version, seconds=1.0, predicted_seconds=100.0 if version == 1 else 1.1)
+        for version in range(1, 12)
+    ]
     means = [entry.mean_errors["seconds"] for entry in account_for(past(commits)).entries]
     assert means[9] == pytest.approx((99 + 0.9) / 10) and means[10] == pytest.approx(0.1)
 
 
 def test_what_nobody_predicted_or_measured_has_no_error() -> None:
-    other = Commit(version=1, committed_ms=1, operation="OPTIMIZE", changed_data=False, removed_paths=("a",), added_paths=("b",))
+    other = Commit(
+        version=1,
+        committed_ms=1,
+        operation="OPTIMIZE",
+        changed_data=False,
+        removed_paths=("a",),
+        added_paths=("b",),
+    )
     account = account_for(past([other, compaction(2, seconds=None)]))
-    found = [(entry.errors["files"], entry.errors["seconds"], entry.usd) for entry in account.entries]
+    found = [
+        (entry.errors["files"], entry.errors["seconds"], entry.usd) for entry in account.entries
+    ]
     assert found == [(None, None, None), (0.0, None, None)]
     assert account.mean_errors == {"files": 0.0, "bytes": None, "seconds": None}
 
 
 def test_a_run_of_several_commits_is_one_compaction() -> None:
-    several = [compaction(1, seconds=1.0, mark="one"), compaction(2, seconds=3600 + 1.0, mark="one")]
+    several = [
+        compaction(1, seconds=1.0, mark="one"),
+        compaction(2, seconds=3600 + 1.0, mark="one"),
+    ]
     [entry] = account_for(past(several)).entries
-    assert (entry.compaction.first_version, entry.compaction.version, entry.compaction.files_removed) == (1, 2, 20)
+    assert (
+        entry.compaction.first_version,
+        entry.compaction.version,
+        entry.compaction.files_removed,
+    ) == (1, 2, 20)
     assert entry.compaction.seconds == 3601
 
 
@@ -60,10 +89,25 @@ def test_a_clock_that_is_ahead_gives_no_seconds() -> None:
 
 
 AMPLIFICATION = {
-    "one rewrite of half": ([write(1, 10 * MB), compaction(2, size_bytes=5 * MB, written_share=1.0)], 0.5),
-    "the same bytes again and again": ([write(1, MB), *(compaction(v, size_bytes=MB, written_share=1.0) for v in (2, 3, 4))], 3.0),
+    "one rewrite of half": (
+        [write(1, 10 * MB), compaction(2, size_bytes=5 * MB, written_share=1.0)],
+        0.5,
+    ),
+    "the same bytes again and again": (
+        [write(1, MB), *(compaction(v, size_bytes=MB, written_share=1.0) for v in (2, 3, 4))],
+        3.0,
+    ),
     "a backfill rewrites nothing": (
-        [write(1, MB), Commit(version=2, committed_ms=1, operation="ROW TRACKING BACKFILL", changed_data=False, added_bytes=MB)],
+        [
+            write(1, MB),
+            Commit(
+                version=2,
+                committed_ms=1,
+                operation="ROW TRACKING BACKFILL",
+                changed_data=False,
+                added_bytes=MB,
+            ),
+        ],
         0.0,
     ),
     "the writes are no longer in the log": ([compaction(1)], None),
@@ -80,4 +124,7 @@ def test_bytes_rewritten_per_byte_ingested(commits: list[Commit], ratio: float |
 def test_wasted_work_is_counted() -> None:
     account = account_for(past([write(1, MB)]), [thrown(1.5, 100), thrown(2.0, 50)])
     assert (account.wasted_runs, account.wasted_seconds, account.wasted_bytes) == (2, 3.5, 150)
-    assert account.sentences == ("write amplification 0.00: 0 B rewritten for 977 KiB ingested", "wasted: 2 runs, 3.5 s, 150 B")
+    assert account.sentences == (
+        "write amplification 0.00: 0 B rewritten for 977 KiB ingested",
+        "wasted: 2 runs, 3.5 s, 150 B",
+    )

@@ -48,13 +48,19 @@ VERDICTS = {
     "no gain three times": ([probe(0.0)] * 3, "does not pay", Reason.PROBES_DO_NOT_PAY),
     "slower three times": ([probe(-0.2)] * 3, "does not pay", Reason.PROBES_DO_NOT_PAY),
     "too much noise": ([probe(0.0, noise=0.4)] * 3, "not known", Reason.PROBES_UNDECIDED),
-    "a gain too small to care": ([probe(0.005, noise=0.001)] * 3, "does not pay", Reason.PROBES_DO_NOT_PAY),
+    "a gain too small to care": (
+        [probe(0.005, noise=0.001)] * 3,
+        "does not pay",
+        Reason.PROBES_DO_NOT_PAY,
+    ),
     "only the newest five count": ([probe(0.0)] * 5 + [probe(0.3)] * 5, "pays", Reason.PROBES_PAY),
 }
 
 
 @pytest.mark.parametrize(("probes", "verdict", "reason"), VERDICTS.values(), ids=VERDICTS)
-def test_the_verdict_of_several_probes(probes: Sequence[Probe], verdict: str, reason: Reason) -> None:
+def test_the_verdict_of_several_probes(
+    probes: Sequence[Probe], verdict: str, reason: Reason
+) -> None:
     found = assess_benefit(probes)
     assert (found.verdict, found.reason) == (verdict, reason)
 
@@ -71,7 +77,11 @@ def test_what_slows_both_scans_of_a_pair_changes_no_gain() -> None:
 
 
 def test_the_interval_narrows_with_every_pair() -> None:
-    widths = [gain.high - gain.low for pairs in (2, 4, 8, 30) if (gain := probe(0.2, noise=0.1, pairs=pairs).gain)]
+    widths = [
+        gain.high - gain.low
+        for pairs in (2, 4, 8, 30)
+        if (gain := probe(0.2, noise=0.1, pairs=pairs).gain)
+    ]
     assert len(widths) == 4 and widths == sorted(widths, reverse=True)
 
 
@@ -81,7 +91,13 @@ def test_what_does_not_pay_is_left_alone_twice_as_long_each_time_and_at_most_a_w
         return None if until_ms is None else (until_ms - probes[-1].measured_ms) / HOUR_MS
 
     useless = [probe(0.0, hour=hour) for hour in range(10)]
-    assert [left_alone_hours(useless[:count]) for count in (2, 3, 4, 5, 9)] == [None, 6, 12, 24, 168]
+    assert [left_alone_hours(useless[:count]) for count in (2, 3, 4, 5, 9)] == [
+        None,
+        6,
+        12,
+        24,
+        168,
+    ]
     assert left_alone_hours([*useless[:4], *[probe(0.5, hour=20)] * 2]) is None
 
 
@@ -90,13 +106,18 @@ def test_the_back_off_ends_by_itself_and_says_why_it_is_there() -> None:
     assert backoff_until_ms(useless) == 8 * HOUR_MS
     backoff = explain_backoff(8 * HOUR_MS, assess_benefit(useless).sentence, 2 * HOUR_MS)
     assert backoff is not None and backoff.reason is Reason.BACKED_OFF
-    assert backoff.sentence.startswith("compaction is tried again in 6.0 h, since it does not pay: 3 probes measured scans")
+    assert backoff.sentence.startswith(
+        "compaction is tried again in 6.0 h, since it does not pay: 3 probes measured scans"
+    )
     assert explain_backoff(8 * HOUR_MS, "", 8 * HOUR_MS) is None
 
 
 def test_a_probe_that_says_nothing_neither_prolongs_a_back_off_nor_ends_it() -> None:
     useless = [probe(0.0, hour=hour) for hour in range(3)]
-    for nothing in ([probe(0.0, hour=3, pairs=0)], [probe(0.0, hour=3, pairs=0), probe(0.0, hour=4, pairs=1)]):
+    for nothing in (
+        [probe(0.0, hour=3, pairs=0)],
+        [probe(0.0, hour=3, pairs=0), probe(0.0, hour=4, pairs=1)],
+    ):
         assert backoff_until_ms([*useless, *nothing]) == backoff_until_ms(useless) == 8 * HOUR_MS
         assert backoff_until_ms(nothing) is None
 
@@ -104,7 +125,10 @@ def test_a_probe_that_says_nothing_neither_prolongs_a_back_off_nor_ends_it() -> 
 def account_of(ours: Sequence[int], first_version: int = 0, others: Sequence[int] = ()) -> Account:
     """An account with our compactions at these versions, and another hand's."""
     commits = [
-        replace(compaction(version), user_metadata=None) if version in others else compaction(version) for version in {*ours, *others}
+        replace(compaction(version), user_metadata=None)
+        if version in others
+        else compaction(version)
+        for version in {*ours, *others}
     ]
     commits = [write(first_version, 10), *commits]
     return account_for(past(sorted(commits, key=lambda commit: commit.version)))
@@ -142,10 +166,15 @@ def test_every_tenth_is_probed_also_where_the_log_holds_fewer_or_always_as_many(
     """One compaction in so many commits, and a log that holds the newest 500 of them."""
     probes: list[Probe] = []
     for version in range(every, 100 * every, every):
-        account = account_of(range(every * (max(0, version - 499) // every + 1), version + 1, every), first_version=max(0, version - 499))
+        account = account_of(
+            range(every * (max(0, version - 499) // every + 1), version + 1, every),
+            first_version=max(0, version - 499),
+        )
         if probe_budget_seconds(account, 2.0, probes):
             probes = [*probes, probed_at(version)][-20:]
-    gaps = [(after.version_after - before.version_after) / every for before, after in pairwise(probes)]
+    gaps = [
+        (after.version_after - before.version_after) / every for before, after in pairwise(probes)
+    ]
     assert len(probes) >= 8 and all(9 <= gap <= 11 for gap in gaps)
 
 

@@ -28,11 +28,26 @@ def test_top_level_fields_are_found(ddl: str, names: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("type_", "members"),
     {
-        "a comment with brackets": ("STRUCT<a: INT COMMENT 'x, > 0', b: INT>", {"a": "INT COMMENT 'x, > 0'", "b": "INT"}),
-        "an open bracket": ("struct<a INT COMMENT 'x < 0', b: DATE> NOT NULL", {"a": "INT COMMENT 'x < 0'", "b": "DATE"}),
-        "a quote behind a backslash": (r"STRUCT<a: INT COMMENT 'it\'s >', b: INT>", {"a": r"INT COMMENT 'it\'s >'", "b": "INT"}),
-        "a doubled quote": ("STRUCT<a: INT COMMENT 'it''s >', b: INT>", {"a": "INT COMMENT 'it''s >'", "b": "INT"}),
-        "double quotes": ('STRUCT<a: INT COMMENT "\'>", b: INT>', {"a": 'INT COMMENT "\'>"', "b": "INT"}),
+        "a comment with brackets": (
+            "STRUCT<a: INT COMMENT 'x, > 0', b: INT>",
+            {"a": "INT COMMENT 'x, > 0'", "b": "INT"},
+        ),
+        "an open bracket": (
+            "struct<a INT COMMENT 'x < 0', b: DATE> NOT NULL",
+            {"a": "INT COMMENT 'x < 0'", "b": "DATE"},
+        ),
+        "a quote behind a backslash": (
+            r"STRUCT<a: INT COMMENT 'it\'s >', b: INT>",
+            {"a": r"INT COMMENT 'it\'s >'", "b": "INT"},
+        ),
+        "a doubled quote": (
+            "STRUCT<a: INT COMMENT 'it''s >', b: INT>",
+            {"a": "INT COMMENT 'it''s >'", "b": "INT"},
+        ),
+        "double quotes": (
+            'STRUCT<a: INT COMMENT "\'>", b: INT>',
+            {"a": 'INT COMMENT "\'>"', "b": "INT"},
+        ),
         "a name with brackets": ("STRUCT<`a>b`: INT, `c``,<`: INT>", {"a>b": "INT", "c`,<": "INT"}),
         "a quote that is not closed": ("STRUCT<a: INT COMMENT 'x>", {}),
         "none": ("ARRAY<STRUCT<a: INT>>", {}),

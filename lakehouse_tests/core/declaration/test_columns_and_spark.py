@@ -13,7 +13,9 @@ from lakehouse.engine.store import DiskStore
 
 
 def test_values_made_of_columns_are_those_that_their_class_makes() -> None:
-    stones = made_of_columns(Tombstone, 2, path=["a", "b"], deleted_ms=[1, None], size_bytes=iter([None, 2]))
+    stones = made_of_columns(
+        Tombstone, 2, path=["a", "b"], deleted_ms=[1, None], size_bytes=iter([None, 2])
+    )
     assert stones == [Tombstone(path="a", deleted_ms=1), Tombstone(path="b", size_bytes=2)]
     assert len(set(stones)) == 2
 
@@ -43,9 +45,15 @@ def test_the_benchmark_s_log_holds_what_it_says(tmp_path: Path) -> None:
     facts = read_facts(DiskStore(tmp_path), big_log.KEY, uri="/lake/big")
     assert facts is not None
     snapshot = facts.snapshot
-    assert (snapshot.version, snapshot.file_count, len(snapshot.tombstones)) == (6, 2_000 + 5 * 50 - 5 * 3, 500 + 5 * 3)
+    assert (snapshot.version, snapshot.file_count, len(snapshot.tombstones)) == (
+        6,
+        2_000 + 5 * 50 - 5 * 3,
+        500 + 5 * 3,
+    )
     assert len({file.partition for file in snapshot.files}) == 40
     assert (
-        sum(file.deletion_vector is not None for file in snapshot.files) == sum(file.deleted_row_count > 0 for file in snapshot.files) > 90
+        sum(file.deletion_vector is not None for file in snapshot.files)
+        == sum(file.deleted_row_count > 0 for file in snapshot.files)
+        > 90
     )
     assert all(type(file) is DataFile and file.row_count for file in snapshot.files)

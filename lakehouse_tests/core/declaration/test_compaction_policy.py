@@ -5,23 +5,49 @@ from dataclasses import replace
 
 import pytest
 
-from lakehouse.core.declaration.compaction_policy import MIB, BinPacking, Compaction, LiquidClustering, ZOrder, policy_for
+from lakehouse.core.declaration.compaction_policy import (
+    MIB,
+    BinPacking,
+    Compaction,
+    LiquidClustering,
+    ZOrder,
+    policy_for,
+)
 from lakehouse.core.declaration.strategies import BySensor, Chosen, Scheduled
 from lakehouse.core.errors import Refused
 
 
-@pytest.mark.parametrize(("layer", "min_small_files"), [("bronze", 40), ("silver", 16), ("gold", 8)])
+@pytest.mark.parametrize(
+    ("layer", "min_small_files"), [("bronze", 40), ("silver", 16), ("gold", 8)]
+)
 def test_the_defaults_of_a_layer(layer: str, min_small_files: int) -> None:
     policy = policy_for(layer, Compaction())
-    assert (policy.min_small_files, policy.target_file_bytes, policy.max_deleted_rows_ratio) == (min_small_files, 0, 0.05)
-    assert (policy.strategy, policy.mode, policy.windows, policy.data_layout) == (BySensor(), "automatic", (), BinPacking())
+    assert (policy.min_small_files, policy.target_file_bytes, policy.max_deleted_rows_ratio) == (
+        min_small_files,
+        0,
+        0.05,
+    )
+    assert (policy.strategy, policy.mode, policy.windows, policy.data_layout) == (
+        BySensor(),
+        "automatic",
+        (),
+        BinPacking(),
+    )
 
 
 @pytest.mark.parametrize(
-    ("knob", "value"), [("target_file_bytes", 4096), ("min_small_files", 2), ("max_deleted_rows_ratio", 1), ("max_deleted_rows_ratio", 0.5)]
+    ("knob", "value"),
+    [
+        ("target_file_bytes", 4096),
+        ("min_small_files", 2),
+        ("max_deleted_rows_ratio", 1),
+        ("max_deleted_rows_ratio", 0.5),
+    ],
 )
 def test_a_declared_knob_beats_the_default_and_leaves_the_others(knob: str, value: float) -> None:
-    assert policy_for("gold", Compaction(**{knob: value})) == replace(policy_for("gold", Compaction()), **{knob: value})
+    assert policy_for("gold", Compaction(**{knob: value})) == replace(
+        policy_for("gold", Compaction()), **{knob: value}
+    )
 
 
 @pytest.mark.parametrize(
@@ -48,7 +74,9 @@ def test_a_knob_that_cannot_be_meant_is_refused_by_name(knob: str, value: object
         Compaction(**{knob: value})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("target", "candidate"), [(4096, 3072), (4097, 3072), (128 * MIB, 96 * MIB)])
+@pytest.mark.parametrize(
+    ("target", "candidate"), [(4096, 3072), (4097, 3072), (128 * MIB, 96 * MIB)]
+)
 def test_candidates_are_below_three_quarters_of_the_target(target: int, candidate: int) -> None:
     assert policy_for("gold", Compaction(target_file_bytes=target)).candidate_bytes == candidate
 
@@ -62,6 +90,8 @@ def test_candidates_are_below_three_quarters_of_the_target(target: int, candidat
         (lambda: LiquidClustering(columns="a"), "LiquidClustering.columns is 'a'"),  # type: ignore[arg-type]
     ],
 )
-def test_a_value_that_cannot_be_meant_is_refused_by_name(make: Callable[[], object], named: str) -> None:
+def test_a_value_that_cannot_be_meant_is_refused_by_name(
+    make: Callable[[], object], named: str
+) -> None:
     with pytest.raises(Refused, match=f"^{named}; accepted: "):
         make()

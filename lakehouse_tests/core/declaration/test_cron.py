@@ -18,7 +18,12 @@ TIMES = {
     "30 */12 29 2 *": ["2024-02-29T00:30", "2024-02-29T12:30"],
     "0 0 * * 4": ["2024-02-29T00:00"],
     "0 6 1 * 4": ["2024-02-29T06:00", "2024-03-01T06:00"],
-    "15,45 22-23 28 * *": ["2024-02-28T22:15", "2024-02-28T22:45", "2024-02-28T23:15", "2024-02-28T23:45"],
+    "15,45 22-23 28 * *": [
+        "2024-02-28T22:15",
+        "2024-02-28T22:45",
+        "2024-02-28T23:15",
+        "2024-02-28T23:45",
+    ],
     "0-30/15 5 29 2 *": ["2024-02-29T05:00", "2024-02-29T05:15", "2024-02-29T05:30"],
     "0 12 * * 0-3": ["2024-02-28T12:00"],
     "0 12 * * 7": [],
@@ -27,7 +32,9 @@ TIMES = {
 
 @pytest.mark.parametrize(("cron", "times"), TIMES.items(), ids=TIMES)
 def test_a_schedule_comes_round_when_cron_says(cron: str, times: list[str]) -> None:
-    assert list(cron_times(cron, ms("2024-02-28T00:00"), ms("2024-03-01T18:00"))) == [ms(time) for time in times]
+    assert list(cron_times(cron, ms("2024-02-28T00:00"), ms("2024-03-01T18:00"))) == [
+        ms(time) for time in times
+    ]
 
 
 def test_the_moment_itself_is_past_and_the_end_is_not_reached() -> None:

@@ -2,9 +2,20 @@
 
 import pytest
 
-from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, LiquidClustering, ZOrder
+from lakehouse.core.declaration.compaction_policy import (
+    BinPacking,
+    Compaction,
+    LiquidClustering,
+    ZOrder,
+)
 from lakehouse.core.declaration.policy_text import parse_policy
-from lakehouse.core.declaration.strategies import AfterWrite, BySensor, Chosen, OptimizedWrite, Scheduled
+from lakehouse.core.declaration.strategies import (
+    AfterWrite,
+    BySensor,
+    Chosen,
+    OptimizedWrite,
+    Scheduled,
+)
 from lakehouse.core.declaration.windows import Window
 from lakehouse.core.errors import Refused
 
@@ -23,7 +34,9 @@ WORDS = {
     "strategy=chosen:60": Compaction(strategy=Chosen(latency_seconds=60)),
     "mode=off": Compaction(mode="off"),
     "windows=22:00-04:00": Compaction(windows=(NIGHT,)),
-    "windows=sat, sun 00:00-23:59; 22:00-04:00": Compaction(windows=(Window(start="00:00", end="23:59", days=("sat", "sun")), NIGHT)),
+    "windows=sat, sun 00:00-23:59; 22:00-04:00": Compaction(
+        windows=(Window(start="00:00", end="23:59", days=("sat", "sun")), NIGHT)
+    ),
     "data_layout=bin_packing": Compaction(data_layout=BinPacking()),
     "data_layout=z_order:a,b": Compaction(data_layout=ZOrder(columns=("a", "b"))),
     "data_layout=liquid_clustering:a": Compaction(data_layout=LiquidClustering(columns=("a",))),

@@ -30,11 +30,15 @@ def _ms(text: str) -> int:
         ((NIGHT, NOON), "2026-11-22T12:30", True),
     ],
 )
-def test_a_window_is_open_from_its_start_to_before_its_end(windows: tuple[Window, ...], now: str, open_: bool) -> None:
+def test_a_window_is_open_from_its_start_to_before_its_end(
+    windows: tuple[Window, ...], now: str, open_: bool
+) -> None:
     assert is_open(windows, _ms(now)) is open_
 
 
-@pytest.mark.parametrize(("field", "value"), [("start", "24:00"), ("end", "6"), ("days", ("friday",)), ("days", ())])
+@pytest.mark.parametrize(
+    ("field", "value"), [("start", "24:00"), ("end", "6"), ("days", ("friday",)), ("days", ())]
+)
 def test_a_window_that_cannot_be_meant_is_refused_by_name(field: str, value: object) -> None:
     with pytest.raises(Refused, match=rf"^Window\.{field} is .*; accepted: "):
         Window(**{"start": "22:00", "end": "06:00", field: value})  # type: ignore[arg-type]

@@ -19,19 +19,28 @@ CHANGED = {
 
 
 @pytest.mark.parametrize(("past", "version", "changed"), CHANGED.values(), ids=CHANGED)
-def test_whether_rows_changed_after_a_version(past: Commits, version: int, changed: bool | None) -> None:
+def test_whether_rows_changed_after_a_version(
+    past: Commits, version: int, changed: bool | None
+) -> None:
     assert past.data_changed_after(version) is changed
 
 
-@pytest.mark.parametrize(("version", "upto", "found"), [(4, 6, [5, 6]), (5, 5, []), (6, 5, None), (3, 6, None), (5, 8, None), (6, 7, [7])])
-def test_the_commits_between_two_versions_are_all_there_or_unknown(version: int, upto: int, found: list[int] | None) -> None:
+@pytest.mark.parametrize(
+    ("version", "upto", "found"),
+    [(4, 6, [5, 6]), (5, 5, []), (6, 5, None), (3, 6, None), (5, 8, None), (6, 7, [7])],
+)
+def test_the_commits_between_two_versions_are_all_there_or_unknown(
+    version: int, upto: int, found: list[int] | None
+) -> None:
     between = history(True, True, True, first=5).between(version, upto)
     assert (None if between is None else [commit.version for commit in between]) == found
 
 
 def test_the_file_counts_are_told_backwards_from_the_newest() -> None:
     told = [(3, 0, True), (1, 4, False), (2, 2, True), (9, 0, False)]
-    commits = tuple(_changed("X", added, removed, changed_data=changed) for added, removed, changed in told)
+    commits = tuple(
+        _changed("X", added, removed, changed_data=changed) for added, removed, changed in told
+    )
     assert Commits(table="bronze/t", commits=commits).file_counts(7) == (10, 7, 7, 7)
 
 
@@ -52,9 +61,15 @@ def test_what_our_restores_undid_and_what_they_took_from_others_is_told(
     later: list[int | None], undone: set[int], missing: list[int]
 ) -> None:
     commits = [
-        _changed("WRITE", 1, 0) if each is None else _changed("RESTORE", 1, 0, user_metadata=f'{{"restored": {each}}}') for each in later
+        _changed("WRITE", 1, 0)
+        if each is None
+        else _changed("RESTORE", 1, 0, user_metadata=f'{{"restored": {each}}}')
+        for each in later
     ]
-    numbered = (replace(commit, version=number) for number, commit in enumerate([*[_changed("WRITE", 1, 0)] * 4, *commits]))
+    numbered = (
+        replace(commit, version=number)
+        for number, commit in enumerate([*[_changed("WRITE", 1, 0)] * 4, *commits])
+    )
     past = Commits(table="bronze/t", commits=tuple(numbered))
     assert (past.undone(), past.missing_after(3)) == (undone, tuple(missing))
 
@@ -86,11 +101,17 @@ OPERATIONS = {
 
 def _changed(operation: str, added: int, removed: int, **more: object) -> Commit:
     paths = {"added_paths": ("added",) * added, "removed_paths": ("removed",) * removed}
-    return Commit(version=1, committed_ms=0, operation=operation, **{"changed_data": True, **paths, **more})  # type: ignore[arg-type]
+    return Commit(
+        version=1, committed_ms=0, operation=operation, **{"changed_data": True, **paths, **more}
+    )  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("operation", "added", "removed", "repeats"), OPERATIONS.values(), ids=OPERATIONS)
-def test_which_operations_may_tell_rows_a_second_time(operation: str, added: int, removed: int, repeats: bool) -> None:
+@pytest.mark.parametrize(
+    ("operation", "added", "removed", "repeats"), OPERATIONS.values(), ids=OPERATIONS
+)
+def test_which_operations_may_tell_rows_a_second_time(
+    operation: str, added: int, removed: int, repeats: bool
+) -> None:
     assert may_repeat_rows(_changed(operation, added, removed)) is repeats
     assert not may_repeat_rows(_changed(operation, added, removed, changed_data=False))
 
@@ -105,4 +126,8 @@ def test_which_operations_may_tell_rows_a_second_time(operation: str, added: int
 )
 def test_what_this_lake_overwrites_is_followed_as_it_is(mark: dict[str, str]) -> None:
     assert not may_repeat_rows(_changed(added=1, removed=1, **mark))  # type: ignore[arg-type]
-    assert may_repeat_rows(_changed(mark["operation"], 1, 1, applications={"somebody": 1}, user_metadata='{"restored":true}'))
+    assert may_repeat_rows(
+        _changed(
+            mark["operation"], 1, 1, applications={"somebody": 1}, user_metadata='{"restored":true}'
+        )
+    )

@@ -17,10 +17,16 @@ PAIRS: dict[str, tuple[type_of_partition, type_of_partition, bool]] = {
     "what cannot be cast is compared as it is spelled": ((("n", "five"),), (("n", "Five"),), False),
     "zeros are one, whatever their signs": ((("x", "0.0"),), (("x", "-0.0"),), True),
     "NaN is equal to itself": ((("x", "NaN"), ("n", "5")), (("x", "NaN"), ("n", "05")), True),
-    "and takes no other value along": ((("day", "x"), ("n", "5")), (("day", "x"), ("n", "05")), True),
+    "and takes no other value along": (
+        (("day", "x"), ("n", "5")),
+        (("day", "x"), ("n", "05")),
+        True,
+    ),
 }
 
 
 @pytest.mark.parametrize(("one", "other", "same"), PAIRS.values(), ids=PAIRS)
-def test_values_are_compared_as_their_type(one: type_of_partition, other: type_of_partition, same: bool) -> None:
+def test_values_are_compared_as_their_type(
+    one: type_of_partition, other: type_of_partition, same: bool
+) -> None:
     assert (typed_partition(one, COLUMNS) == typed_partition(other, COLUMNS)) is same

@@ -23,7 +23,10 @@ def test_a_uri_has_a_name_below_the_root_that_it_leads_to(uri: str, name: str | 
     assert name_below(uri, "s3a://b/lake/") == name
 
 
-@pytest.mark.parametrize("uri", ["file:/lake/x", "file:///lake/x", "/lake/x", "/lake//x/", "file:///lake/y/../x", "/lake/./x"])
+@pytest.mark.parametrize(
+    "uri",
+    ["file:/lake/x", "file:///lake/x", "/lake/x", "/lake//x/", "file:///lake/y/../x", "/lake/./x"],
+)
 def test_a_folder_of_this_machine_has_one_spelling(uri: str) -> None:
     assert bare_uri(uri) == "/lake/x"
 

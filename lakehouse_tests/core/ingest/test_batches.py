@@ -24,7 +24,12 @@ from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.core.reasons import Reason
 
 LANDING = Landing(
-    prefix="landing/orders/", format="json", schema="id STRING", max_batch_files=3, max_batch_bytes=1_500, max_file_bytes=1_000
+    prefix="landing/orders/",
+    format="json",
+    schema="id STRING",
+    max_batch_files=3,
+    max_batch_bytes=1_500,
+    max_file_bytes=1_000,
 )
 
 APPEND = Append()
@@ -60,13 +65,25 @@ class Story:
     is_new: bool = True
 
     def plan(self) -> BatchPlan:
-        taken = [f"{LANDING.prefix}{file.name}" for known in (*self.older, self.newest) if known for file in known.files]
-        seen = {name: KnownFile(size_bytes=each) if isinstance(each, int) else each for name, each in self.seen.items()}
+        taken = [
+            f"{LANDING.prefix}{file.name}"
+            for known in (*self.older, self.newest)
+            if known
+            for file in known.files
+        ]
+        seen = {
+            name: KnownFile(size_bytes=each) if isinstance(each, int) else each
+            for name, each in self.seen.items()
+        }
         ledger = Ledger(
-            newest=self.newest, seen={f"{LANDING.prefix}{name}": each for name, each in seen.items()}, last_taken=max(taken, default="")
+            newest=self.newest,
+            seen={f"{LANDING.prefix}{name}": each for name, each in seen.items()},
+            last_taken=max(taken, default=""),
         )
         numbered = {known.number: known for known in self.older}
-        unfinished = find_unfinished(ledger, self.write, arrived=self.arrived, read=numbered.__getitem__)
+        unfinished = find_unfinished(
+            ledger, self.write, arrived=self.arrived, read=numbered.__getitem__
+        )
         return choose_batch(self.listing, ledger, LANDING, self.write, unfinished=unfinished)
 
 
@@ -85,31 +102,72 @@ STORIES = {
     "an empty folder": Story([], **NOTHING),
     "nothing new": Story(landed("a.json"), **KNOWN, **NOTHING),
     "one new file": Story(landed("a.json", "b.json"), **KNOWN, number=5, taken=["b.json"]),
-    "a late file that sorts before those taken": Story(landed("0.json", "a.json"), **KNOWN, number=5, taken=["0.json"]),
-    "more files than a batch takes": Story(landed(*(f"{place}.json" for place in range(9))), taken=["0.json", "1.json", "2.json"]),
-    "more bytes than a batch takes": Story(landed("a.json", "b.json", "c.json", size_bytes=600), taken=["a.json", "b.json"]),
-    "one file takes a batch by itself": Story(landed("a.json", "b.json", size_bytes=1_000), taken=["a.json"]),
-    "hidden names at any level": Story(landed(".a.json", "_b.json", "x/.y/c.json", "_tmp/d.json"), **NOTHING),
+    "a late file that sorts before those taken": Story(
+        landed("0.json", "a.json"), **KNOWN, number=5, taken=["0.json"]
+    ),
+    "more files than a batch takes": Story(
+        landed(*(f"{place}.json" for place in range(9))), taken=["0.json", "1.json", "2.json"]
+    ),
+    "more bytes than a batch takes": Story(
+        landed("a.json", "b.json", "c.json", size_bytes=600), taken=["a.json", "b.json"]
+    ),
+    "one file takes a batch by itself": Story(
+        landed("a.json", "b.json", size_bytes=1_000), taken=["a.json"]
+    ),
+    "hidden names at any level": Story(
+        landed(".a.json", "_b.json", "x/.y/c.json", "_tmp/d.json"), **NOTHING
+    ),
     "a folder below the prefix": Story(landed("x/y/a.json"), taken=["x/y/a.json"]),
-    "a batch that did not arrive": Story(landed("a.json", "b.json", "new.json"), **(KNOWN | PLANNED)),
+    "a batch that did not arrive": Story(
+        landed("a.json", "b.json", "new.json"), **(KNOWN | PLANNED)
+    ),
     "the same, its files gone": Story([], **(KNOWN | PLANNED)),
-    "none of three batches arrived, the oldest comes first": Story(**DELETED, **AGAIN, arrived=0, number=1, taken=["a.json"]),
-    "then the next with files, whatever is set aside in between": Story(**DELETED, **AGAIN, arrived=1, number=3, taken=["c.json"]),
+    "none of three batches arrived, the oldest comes first": Story(
+        **DELETED, **AGAIN, arrived=0, number=1, taken=["a.json"]
+    ),
+    "then the next with files, whatever is set aside in between": Story(
+        **DELETED, **AGAIN, arrived=1, number=3, taken=["c.json"]
+    ),
     "then what is new": Story(**DELETED, arrived=3, number=4, taken=["new.json"]),
-    "of an overwrite the newest is done again": Story(**DELETED, **AGAIN, write=Overwrite(), arrived=0, number=3, taken=["c.json"]),
+    "of an overwrite the newest is done again": Story(
+        **DELETED, **AGAIN, write=Overwrite(), arrived=0, number=3, taken=["c.json"]
+    ),
     "a batch of no file has nothing to arrive": Story(
-        landed("a.json", "b.json"), newest=batch(4), seen={"a.json": 10}, arrived=3, number=5, taken=["b.json"]
+        landed("a.json", "b.json"),
+        newest=batch(4),
+        seen={"a.json": 10},
+        arrived=3,
+        number=5,
+        taken=["b.json"],
     ),
     "a foreign file": Story(landed("a.json", "a.parquet"), taken=["a.json"], aside=["a.parquet"]),
     "foreign files alone": Story(landed("a.csv", "b.JSON"), aside=["a.csv", "b.JSON"]),
-    "a foreign file set aside before": Story(landed("a.csv"), newest=batch(1), seen={"a.csv": 10}, arrived=0, **NOTHING),
-    "a file that changed": Story(landed("a.json", size_bytes=11) + landed("b.json"), **KNOWN, number=5, taken=["b.json"], aside=["a.json"]),
-    "a taken file of another time is read again": Story([FILE], seen={"a.json": known(6, digest="d")}, taken=["a.json"]),
-    "one that an older program took without a digest is not": Story([FILE], seen={"a.json": known(6)}, **NOTHING),
-    "a file that was set aside and has changed": Story([FILE], seen={"a.json": known(6, is_taken=False)}, taken=["a.json"]),
-    "a file that was set aside and has not": Story([FILE], seen={"a.json": known(7, is_taken=False)}, **NOTHING),
+    "a foreign file set aside before": Story(
+        landed("a.csv"), newest=batch(1), seen={"a.csv": 10}, arrived=0, **NOTHING
+    ),
+    "a file that changed": Story(
+        landed("a.json", size_bytes=11) + landed("b.json"),
+        **KNOWN,
+        number=5,
+        taken=["b.json"],
+        aside=["a.json"],
+    ),
+    "a taken file of another time is read again": Story(
+        [FILE], seen={"a.json": known(6, digest="d")}, taken=["a.json"]
+    ),
+    "one that an older program took without a digest is not": Story(
+        [FILE], seen={"a.json": known(6)}, **NOTHING
+    ),
+    "a file that was set aside and has changed": Story(
+        [FILE], seen={"a.json": known(6, is_taken=False)}, taken=["a.json"]
+    ),
+    "a file that was set aside and has not": Story(
+        [FILE], seen={"a.json": known(7, is_taken=False)}, **NOTHING
+    ),
     **{
-        f"a file with {name}": Story([replace(FILE, etag=now)], seen={"a.json": known(7, digest="d", etag=before)}, **more)
+        f"a file with {name}": Story(
+            [replace(FILE, etag=now)], seen={"a.json": known(7, digest="d", etag=before)}, **more
+        )
         for name, before, now, more in (
             ("another etag", "1", "2", {"taken": ["a.json"]}),
             ("the same etag", "1", "1", NOTHING),
@@ -117,17 +175,26 @@ STORIES = {
         )
     },
     "a file that was written again with its etag": Story(
-        [replace(FILE, modified_ms=9, etag="1")], seen={"a.json": known(7, etag="1", loaded=known(6, digest="d"))}, **NOTHING
+        [replace(FILE, modified_ms=9, etag="1")],
+        seen={"a.json": known(7, etag="1", loaded=known(6, digest="d"))},
+        **NOTHING,
     ),
     "a name that is no text": Story(landed("a\udcff.json"), aside=["a\udcff.json"]),
-    "a name with an empty part": Story(landed("/a.json", "b//a.json", "c.json"), taken=["c.json"], aside=["/a.json", "b//a.json"]),
+    "a name with an empty part": Story(
+        landed("/a.json", "b//a.json", "c.json"), taken=["c.json"], aside=["/a.json", "b//a.json"]
+    ),
     "a name with a colon": Story(landed("05:00.json"), taken=["05:00.json"]),
     "a file as large as is allowed": Story(landed("a.json", size_bytes=1_000), taken=["a.json"]),
     "a larger one": Story(landed("a.json", size_bytes=1_001), aside=["a.json"]),
     "an overwrite takes the newest": Story(
-        landed("2.json", "1.json", "3.json"), write=Overwrite(), taken=["3.json"], aside=["1.json", "2.json"]
+        landed("2.json", "1.json", "3.json"),
+        write=Overwrite(),
+        taken=["3.json"],
+        aside=["1.json", "2.json"],
     ),
-    "an overwrite takes no older file": Story(landed("0.json", "a.json"), **KNOWN, write=Overwrite(), number=5, aside=["0.json"]),
+    "an overwrite takes no older file": Story(
+        landed("0.json", "a.json"), **KNOWN, write=Overwrite(), number=5, aside=["0.json"]
+    ),
     "an overwrite is not held up by a larger file": Story(
         landed("z.json", size_bytes=1_001) + landed("b.json"),
         newest=batch(2),
@@ -138,8 +205,17 @@ STORIES = {
         number=3,
         taken=["b.json"],
     ),
-    "nor by a foreign name": Story(landed("b.json"), newest=batch(1), seen={"z.csv": 10}, write=Overwrite(), number=2, taken=["b.json"]),
-    "an overwrite of a file that changed": Story(landed("a.json", size_bytes=11), **KNOWN, write=Overwrite(), number=5, aside=["a.json"]),
+    "nor by a foreign name": Story(
+        landed("b.json"),
+        newest=batch(1),
+        seen={"z.csv": 10},
+        write=Overwrite(),
+        number=2,
+        taken=["b.json"],
+    ),
+    "an overwrite of a file that changed": Story(
+        landed("a.json", size_bytes=11), **KNOWN, write=Overwrite(), number=5, aside=["a.json"]
+    ),
 }
 
 
@@ -147,15 +223,26 @@ STORIES = {
 def test_a_batch(story: Story) -> None:
     found = story.plan()
     chosen = found.batch
-    assert (found.reason, found.is_new, chosen and chosen.number) == (story.reason, story.is_new, story.number)
+    assert (found.reason, found.is_new, chosen and chosen.number) == (
+        story.reason,
+        story.is_new,
+        story.number,
+    )
     assert ([file.name for file in chosen.files] if chosen else []) == story.taken
-    assert [aside.name for aside in (*chosen.set_aside, *found.superseded)] == story.aside if chosen else not story.aside
+    assert (
+        [aside.name for aside in (*chosen.set_aside, *found.superseded)] == story.aside
+        if chosen
+        else not story.aside
+    )
 
 
 @pytest.mark.parametrize(
     ("listing", "why"),
     [
-        (landed("b.csv"), "its name ends in none of .json, .jsonl, .json.gz, .jsonl.gz, .json.zst, .jsonl.zst"),
+        (
+            landed("b.csv"),
+            "its name ends in none of .json, .jsonl, .json.gz, .jsonl.gz, .json.zst, .jsonl.zst",
+        ),
         (landed("a.json", size_bytes=11), "it had 10 bytes when it was taken and it has 11 now"),
         (landed("b.json", size_bytes=1_001), "it has 1001 bytes, at most 1000 are read"),
     ],
@@ -173,32 +260,60 @@ def test_an_overwrite_ends_with_a_late_file_that_is_older_than_the_one_taken() -
 
 
 def test_files_of_another_prefix_are_other_files() -> None:
-    ledger = Ledger(newest=batch(1, "a.json"), seen={"landing/old/a.json": KnownFile(size_bytes=10)}, last_taken="landing/old/z.json")
+    ledger = Ledger(
+        newest=batch(1, "a.json"),
+        seen={"landing/old/a.json": KnownFile(size_bytes=10)},
+        last_taken="landing/old/z.json",
+    )
     found = choose_batch(landed("a.json"), ledger, LANDING, Overwrite(), unfinished=None).batch
-    assert found is not None and (found.prefix, [file.name for file in found.files]) == ("landing/orders/", ["a.json"])
+    assert found is not None and (found.prefix, [file.name for file in found.files]) == (
+        "landing/orders/",
+        ["a.json"],
+    )
 
 
 @pytest.mark.parametrize("older", ["landing/z/2023-12.json", "landing/orders/prices.csv"])
-def test_an_overwrite_that_was_declared_anew_is_not_replaced_by_a_late_older_file(older: str) -> None:
+def test_an_overwrite_that_was_declared_anew_is_not_replaced_by_a_late_older_file(
+    older: str,
+) -> None:
     """What was taken before under another prefix, or of another format, hides nothing that was taken since."""
-    taken = {older: KnownFile(size_bytes=10, digest="1"), "landing/orders/2024-02.json": KnownFile(size_bytes=10, digest="2")}
-    ledger = Ledger(newest=batch(2, "2024-02.json"), seen=taken, last_taken=max(older, "landing/orders/2024-02.json"))
+    taken = {
+        older: KnownFile(size_bytes=10, digest="1"),
+        "landing/orders/2024-02.json": KnownFile(size_bytes=10, digest="2"),
+    }
+    ledger = Ledger(
+        newest=batch(2, "2024-02.json"),
+        seen=taken,
+        last_taken=max(older, "landing/orders/2024-02.json"),
+    )
     plan = choose_batch(landed("2024-01.json"), ledger, LANDING, Overwrite(), unfinished=None)
     assert plan.batch is not None
     assert (plan.batch.files, [aside.name for aside in plan.superseded]) == ((), ["2024-01.json"])
 
 
 @pytest.mark.parametrize(("name", "is_read"), [("b.parquet", True), ("b.txt", False)])
-def test_a_file_set_aside_for_its_format_waits_again_when_that_format_is_declared(name: str, is_read: bool) -> None:
-    aside = choose_batch(landed(name), Ledger(newest=None, seen={}), LANDING, APPEND, unfinished=None).batch
+def test_a_file_set_aside_for_its_format_waits_again_when_that_format_is_declared(
+    name: str, is_read: bool
+) -> None:
+    aside = choose_batch(
+        landed(name), Ledger(newest=None, seen={}), LANDING, APPEND, unfinished=None
+    ).batch
     assert aside is not None and not aside.files
-    ledger, now = extend_ledger(Ledger(newest=None, seen={}), [aside]), replace(LANDING, format="parquet")
+    ledger, now = (
+        extend_ledger(Ledger(newest=None, seen={}), [aside]),
+        replace(LANDING, format="parquet"),
+    )
     assert choose_batch(landed(name), ledger, LANDING, APPEND, unfinished=None).batch is None
     found = choose_batch(landed(name), ledger, now, APPEND, unfinished=None).batch
     assert (found is not None) is is_read
     if found is not None:
         assert [file.name for file in found.files] == [name]
-        assert choose_batch(landed(name), extend_ledger(ledger, [found]), now, APPEND, unfinished=None).batch is None
+        assert (
+            choose_batch(
+                landed(name), extend_ledger(ledger, [found]), now, APPEND, unfinished=None
+            ).batch
+            is None
+        )
 
 
 READ = FileRead(size_bytes=12, digest="new", record_count=3)
@@ -208,15 +323,32 @@ JUDGED: dict[str, tuple[KnownFile | None, FileRead, str, bool]] = {
     "set aside before": (replace(TAKEN, is_taken=False), READ, "", False),
     "unreadable": (None, replace(READ, problem="no"), "no", True),
     "empty": (None, replace(READ, record_count=0), "it holds no record", False),
-    "touched": (replace(TAKEN, digest="new"), READ, "it was written again, with the content that was taken", False),
-    "replaced": (TAKEN, READ, "it had 12 bytes when it was taken and its content is another; landed files must not change", True),
+    "touched": (
+        replace(TAKEN, digest="new"),
+        READ,
+        "it was written again, with the content that was taken",
+        False,
+    ),
+    "replaced": (
+        TAKEN,
+        READ,
+        "it had 12 bytes when it was taken and its content is another; landed files must not change",
+        True,
+    ),
 }
 
 
 @pytest.mark.parametrize(("known", "read", "why", "is_quarantined"), JUDGED.values(), ids=JUDGED)
-def test_what_becomes_of_a_file_that_was_read(known: KnownFile | None, read: FileRead, why: str, is_quarantined: bool) -> None:
+def test_what_becomes_of_a_file_that_was_read(
+    known: KnownFile | None, read: FileRead, why: str, is_quarantined: bool
+) -> None:
     found = judge_file(FILE, known, read, is_overwrite=False)
-    assert (found.name, found.size_bytes, found.modified_ms, found.digest) == ("a.json", 12, 7, "new")
+    assert (found.name, found.size_bytes, found.modified_ms, found.digest) == (
+        "a.json",
+        12,
+        7,
+        "new",
+    )
     if isinstance(found, LandedFile):
         assert why == ""
     else:
@@ -229,19 +361,27 @@ def test_an_empty_file_of_an_overwrite_is_one_that_a_person_should_see() -> None
 
 
 @pytest.mark.parametrize("row_count", [0, 1])
-def test_an_overwrite_takes_its_file_only_for_its_rows_and_leaves_older_ones_in_wait_without_any(row_count: int) -> None:
+def test_an_overwrite_takes_its_file_only_for_its_rows_and_leaves_older_ones_in_wait_without_any(
+    row_count: int,
+) -> None:
     plan = Story(landed("1.json", "2.json", "x.csv"), write=Overwrite()).plan()
     assert plan.batch is not None
     columns = (AddedColumn(name="id", type="BIGINT", file="2.json", policy="infer", at_ms=0),)
     plan = replace(plan, batch=replace(plan.batch, columns=columns))
-    settled = settle_batch(plan, [replace(FILE, name="2.json")], row_count=row_count, is_overwrite=True)
+    settled = settle_batch(
+        plan, [replace(FILE, name="2.json")], row_count=row_count, is_overwrite=True
+    )
     assert [file.name for file in settled.files] == ["2.json"][:row_count]
     assert settled.columns == columns[:row_count]
-    assert [aside.name for aside in settled.set_aside] == (["x.csv", "1.json"] if row_count else ["x.csv", "2.json"])
+    assert [aside.name for aside in settled.set_aside] == (
+        ["x.csv", "1.json"] if row_count else ["x.csv", "2.json"]
+    )
     assert [aside.name for aside in settled.quarantined] == ([] if row_count else ["2.json"])
 
 
-def test_an_append_takes_files_without_a_single_row_and_its_sentence_counts_what_is_not_taken() -> None:
+def test_an_append_takes_files_without_a_single_row_and_its_sentence_counts_what_is_not_taken() -> (
+    None
+):
     plan = Story(landed("a.json", "b.csv")).plan()
     assert plan.sentence == "batch 1 has 1 landed file (10 B), 1 file set aside"
     assert settle_batch(plan, [FILE], row_count=0, is_overwrite=False).files == (FILE,)

@@ -5,48 +5,138 @@ from dataclasses import replace
 import pytest
 
 from lakehouse.core.delta.commits import Commits
-from lakehouse.core.ingest.increments import NothingNew, ReadAll, ReadChanges, plan_increment, type_of_increment
+from lakehouse.core.ingest.increments import (
+    NothingNew,
+    ReadAll,
+    ReadChanges,
+    plan_increment,
+    type_of_increment,
+)
 from lakehouse.core.reasons import Reason
 from lakehouse_tests.core.example_snapshots import history
 
 # consumed, pinned version, history -> (what is read, from, up to, why)
 STORIES = {
     "never read": (None, 2, history(True, True, True), (ReadAll, None, 2, Reason.INPUT_UNREAD)),
-    "never read, and its log begins late": (None, 9, history(True, first=9), (ReadAll, None, 9, Reason.INPUT_UNREAD)),
-    "the same version": (2, 2, history(True, True, True), (NothingNew, None, 2, Reason.INPUTS_UNCHANGED)),
-    "one commit more": (1, 2, history(True, True, True), (ReadChanges, 2, 2, Reason.INPUTS_CHANGED)),
-    "many commits more": (0, 2, history(True, True, True), (ReadChanges, 1, 2, Reason.INPUTS_CHANGED)),
-    "compactions only": (0, 2, history(True, False, False), (NothingNew, None, 2, Reason.INPUTS_UNCHANGED)),
-    "rows between compactions": (0, 3, history(True, False, True, False), (ReadChanges, 2, 3, Reason.INPUTS_CHANGED)),
-    "commits newer than the pinned version": (1, 1, history(True, True, True), (NothingNew, None, 1, Reason.INPUTS_UNCHANGED)),
-    "the log still holds just enough": (4, 6, history(True, True, first=5), (ReadChanges, 5, 6, Reason.INPUTS_CHANGED)),
-    "the log begins too late": (3, 6, history(True, True, first=5), (ReadAll, None, 6, Reason.INPUT_HISTORY_LOST)),
+    "never read, and its log begins late": (
+        None,
+        9,
+        history(True, first=9),
+        (ReadAll, None, 9, Reason.INPUT_UNREAD),
+    ),
+    "the same version": (
+        2,
+        2,
+        history(True, True, True),
+        (NothingNew, None, 2, Reason.INPUTS_UNCHANGED),
+    ),
+    "one commit more": (
+        1,
+        2,
+        history(True, True, True),
+        (ReadChanges, 2, 2, Reason.INPUTS_CHANGED),
+    ),
+    "many commits more": (
+        0,
+        2,
+        history(True, True, True),
+        (ReadChanges, 1, 2, Reason.INPUTS_CHANGED),
+    ),
+    "compactions only": (
+        0,
+        2,
+        history(True, False, False),
+        (NothingNew, None, 2, Reason.INPUTS_UNCHANGED),
+    ),
+    "rows between compactions": (
+        0,
+        3,
+        history(True, False, True, False),
+        (ReadChanges, 2, 3, Reason.INPUTS_CHANGED),
+    ),
+    "commits newer than the pinned version": (
+        1,
+        1,
+        history(True, True, True),
+        (NothingNew, None, 1, Reason.INPUTS_UNCHANGED),
+    ),
+    "the log still holds just enough": (
+        4,
+        6,
+        history(True, True, first=5),
+        (ReadChanges, 5, 6, Reason.INPUTS_CHANGED),
+    ),
+    "the log begins too late": (
+        3,
+        6,
+        history(True, True, first=5),
+        (ReadAll, None, 6, Reason.INPUT_HISTORY_LOST),
+    ),
     "the log tells nothing": (3, 6, history(), (ReadAll, None, 6, Reason.INPUT_HISTORY_LOST)),
-    "nothing told, nothing needed": (6, 6, history(), (NothingNew, None, 6, Reason.INPUTS_UNCHANGED)),
-    "the table was made anew": (9, 2, history(True, True, True), (ReadAll, None, 2, Reason.INPUT_HISTORY_LOST)),
-    "the history is older than the pinned version": (1, 5, history(True, True, True), (ReadAll, None, 5, Reason.INPUT_HISTORY_LOST)),
+    "nothing told, nothing needed": (
+        6,
+        6,
+        history(),
+        (NothingNew, None, 6, Reason.INPUTS_UNCHANGED),
+    ),
+    "the table was made anew": (
+        9,
+        2,
+        history(True, True, True),
+        (ReadAll, None, 2, Reason.INPUT_HISTORY_LOST),
+    ),
+    "the history is older than the pinned version": (
+        1,
+        5,
+        history(True, True, True),
+        (ReadAll, None, 5, Reason.INPUT_HISTORY_LOST),
+    ),
 }
 
 
 @pytest.mark.parametrize(("consumed", "version", "past", "wanted"), STORIES.values(), ids=STORIES)
-def test_an_increment(consumed: int | None, version: int, past: Commits, wanted: tuple[type, int | None, int, Reason]) -> None:
+def test_an_increment(
+    consumed: int | None, version: int, past: Commits, wanted: tuple[type, int | None, int, Reason]
+) -> None:
     found = plan_increment(consumed, version, past)
     assert (type(found), getattr(found, "first", None), found.upto, found.reason) == wanted
-    assert "bronze/t" in found.sentence and str(version if consumed is None else consumed) in found.sentence
+    assert (
+        "bronze/t" in found.sentence
+        and str(version if consumed is None else consumed) in found.sentence
+    )
 
 
-def _undone(*, consumed: int, upto: int, is_whole: bool, restored: str | None = '{"restored":1}', after: bool = True) -> type_of_increment:
+def _undone(
+    *,
+    consumed: int,
+    upto: int,
+    is_whole: bool,
+    restored: str | None = '{"restored":1}',
+    after: bool = True,
+) -> type_of_increment:
     """Versions 0 and 1 with rows, 2 and 3 a compaction's, 4 the RESTORE of version 1, 5 with rows or without."""
     commits = history(True, True, False, False, True, after).commits
     undoing = replace(commits[4], operation="RESTORE", user_metadata=restored)
-    return plan_increment(consumed, upto, Commits(table="bronze/t", commits=(*commits[:4], undoing, commits[5])), is_whole=is_whole)
+    return plan_increment(
+        consumed,
+        upto,
+        Commits(table="bronze/t", commits=(*commits[:4], undoing, commits[5])),
+        is_whole=is_whole,
+    )
 
 
 @pytest.mark.parametrize(
     ("consumed", "upto", "ranges"),
-    [(0, 5, ((1, 3), (5, 5))), (0, 4, ((1, 3),)), (0, 3, ((1, 3),)), *((consumed, 5, ((5, 5),)) for consumed in (1, 2, 3, 4))],
+    [
+        (0, 5, ((1, 3), (5, 5))),
+        (0, 4, ((1, 3),)),
+        (0, 3, ((1, 3),)),
+        *((consumed, 5, ((5, 5),)) for consumed in (1, 2, 3, 4)),
+    ],
 )
-def test_who_follows_changes_passes_over_the_undoing_of_a_compaction(consumed: int, upto: int, ranges: tuple[tuple[int, int], ...]) -> None:
+def test_who_follows_changes_passes_over_the_undoing_of_a_compaction(
+    consumed: int, upto: int, ranges: tuple[tuple[int, int], ...]
+) -> None:
     found = _undone(consumed=consumed, upto=upto, is_whole=False)
     assert isinstance(found, ReadChanges) and found.ranges == ranges
 
@@ -57,10 +147,16 @@ def test_a_compaction_and_its_undoing_are_no_news(consumed: int) -> None:
     assert isinstance(_undone(consumed=consumed, upto=5, is_whole=False, after=False), NothingNew)
 
 
-@pytest.mark.parametrize(("consumed", "kind"), [(1, NothingNew), (2, ReadAll), (3, ReadAll), (4, NothingNew)])
-def test_who_read_the_rows_of_an_undone_compaction_reads_them_again(consumed: int, kind: type) -> None:
+@pytest.mark.parametrize(
+    ("consumed", "kind"), [(1, NothingNew), (2, ReadAll), (3, ReadAll), (4, NothingNew)]
+)
+def test_who_read_the_rows_of_an_undone_compaction_reads_them_again(
+    consumed: int, kind: type
+) -> None:
     found = _undone(consumed=consumed, upto=4, is_whole=True)
-    assert isinstance(found, kind) and found.reason is (Reason.INPUT_UNDONE if kind is ReadAll else Reason.INPUTS_UNCHANGED)
+    assert isinstance(found, kind) and found.reason is (
+        Reason.INPUT_UNDONE if kind is ReadAll else Reason.INPUTS_UNCHANGED
+    )
 
 
 @pytest.mark.parametrize("metadata", [None, "", "{}", '{"restored":"1"}', '{"compaction":"x"}'])
@@ -79,15 +175,27 @@ def test_a_restore_of_somebody_else_is_news(metadata: str | None) -> None:
         (1, 5, False, Reason.INPUTS_CHANGED),
     ],
 )
-def test_who_appends_never_reads_past_rows_that_it_may_have_had(consumed: int, upto: int, is_append: bool, reason: Reason) -> None:
+def test_who_appends_never_reads_past_rows_that_it_may_have_had(
+    consumed: int, upto: int, is_append: bool, reason: Reason
+) -> None:
     commits = list(history(*[True] * 6).commits)
     commits[3] = replace(commits[3], operation="RESTORE", added_paths=("a",))
-    found = plan_increment(consumed, upto, Commits(table="bronze/t", commits=tuple(commits)), is_append=is_append)
-    assert (found.reason, type(found)) == (reason, ReadAll if reason is Reason.INPUT_REPLACED else ReadChanges)
+    found = plan_increment(
+        consumed, upto, Commits(table="bronze/t", commits=tuple(commits)), is_append=is_append
+    )
+    assert (found.reason, type(found)) == (
+        reason,
+        ReadAll if reason is Reason.INPUT_REPLACED else ReadChanges,
+    )
     if reason is Reason.INPUT_REPLACED:
-        assert found.sentence.startswith("version 3 of bronze/t is a RESTORE of somebody else, which may bring back rows")
+        assert found.sentence.startswith(
+            "version 3 of bronze/t is a RESTORE of somebody else, which may bring back rows"
+        )
 
 
 def test_an_input_that_was_made_anew_is_read_whole_and_the_sentence_says_so() -> None:
     found = plan_increment(None, 5, history(*[True] * 6), is_anew=True)
-    assert (type(found), found.sentence) == (ReadAll, "bronze/t was made anew since it was read: all of version 5 is read")
+    assert (type(found), found.sentence) == (
+        ReadAll,
+        "bronze/t was made anew since it was read: all of version 5 is read",
+    )

@@ -10,12 +10,23 @@ from hypothesis import strategies as st
 
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, LandedFile, SetAside
-from lakehouse.core.ingest.isolation import AT_ONCE, PROBES, any_can_be_written, failing_files, without_failing
+from lakehouse.core.ingest.isolation import (
+    AT_ONCE,
+    PROBES,
+    any_can_be_written,
+    failing_files,
+    without_failing,
+)
 from lakehouse.core.ingest.undeclared import AddedColumn
 
 
 def landed(*names: str) -> tuple[LandedFile, ...]:
-    return tuple(LandedFile(name=name, size_bytes=10, modified_ms=7, digest=f"digest {name}", etag=f"etag {name}") for name in names)
+    return tuple(
+        LandedFile(
+            name=name, size_bytes=10, modified_ms=7, digest=f"digest {name}", etag=f"etag {name}"
+        )
+        for name in names
+    )
 
 
 class Trial:
@@ -31,12 +42,18 @@ class Trial:
 
 @given(count=st.integers(1, 200), data=st.data())
 @settings(deadline=None)
-def test_exactly_the_files_that_fail_alone_are_found_in_tries_like_their_number_times_log2_of_all(count: int, data: st.DataObject) -> None:
+def test_exactly_the_files_that_fail_alone_are_found_in_tries_like_their_number_times_log2_of_all(
+    count: int, data: st.DataObject
+) -> None:
     files = landed(*map(str, range(count)))
     bad = data.draw(st.lists(st.sampled_from(files), max_size=5, unique=True))
     trial = Trial(bad)
     assert failing_files(files, trial.why_not) == {file: f"{file.name} is bad" for file in bad}
-    assert trial.tries <= 1 + 2 * len(bad) * math.ceil(math.log2(count)) if count > 1 else trial.tries == 1
+    assert (
+        trial.tries <= 1 + 2 * len(bad) * math.ceil(math.log2(count))
+        if count > 1
+        else trial.tries == 1
+    )
 
 
 def test_where_very_many_fail_some_are_found_at_once() -> None:
@@ -47,7 +64,9 @@ def test_where_very_many_fail_some_are_found_at_once() -> None:
 
 
 def test_files_that_fail_only_together_are_not_set_aside() -> None:
-    assert failing_files(landed("a", "b"), lambda group: "together" if len(group) > 1 else None) == {}
+    assert (
+        failing_files(landed("a", "b"), lambda group: "together" if len(group) > 1 else None) == {}
+    )
 
 
 @pytest.mark.parametrize("count", [1, 7, PROBES, PROBES + 1, 2_000])
@@ -66,16 +85,38 @@ OLDER = SetAside(name="0", size_bytes=1, why="a is newer and replaces it")
 
 
 def planned(*names: str, set_aside: tuple[SetAside, ...] = (FOREIGN, DAMAGED)) -> Batch:
-    return Batch(number=3, files=landed(*names), set_aside=set_aside, prefix="p/", part_count=2, record_count=9)
+    return Batch(
+        number=3,
+        files=landed(*names),
+        set_aside=set_aside,
+        prefix="p/",
+        part_count=2,
+        record_count=9,
+    )
 
 
 def test_a_batch_loses_the_files_that_fail_and_names_them_as_they_were_read() -> None:
     batch = planned("a", "b", "c")
-    smaller = without_failing(batch, {batch.files[1]: "n is 0"}, failing_records=4, is_overwrite=False, has_table=True)
-    aside = SetAside(**asdict(batch.files[1]), why="its rows cannot be written: n is 0", is_quarantined=True)
+    smaller = without_failing(
+        batch, {batch.files[1]: "n is 0"}, failing_records=4, is_overwrite=False, has_table=True
+    )
+    aside = SetAside(
+        **asdict(batch.files[1]), why="its rows cannot be written: n is 0", is_quarantined=True
+    )
     assert (smaller.files, smaller.set_aside) == (landed("a", "c"), (FOREIGN, DAMAGED, aside))
-    assert (smaller.number, smaller.part_count, smaller.record_count, smaller.isolated) == (3, 2, 5, (("b",),))
-    again = without_failing(smaller, dict.fromkeys(landed("a", "c"), "y"), failing_records=5, is_overwrite=False, has_table=True)
+    assert (smaller.number, smaller.part_count, smaller.record_count, smaller.isolated) == (
+        3,
+        2,
+        5,
+        (("b",),),
+    )
+    again = without_failing(
+        smaller,
+        dict.fromkeys(landed("a", "c"), "y"),
+        failing_records=5,
+        is_overwrite=False,
+        has_table=True,
+    )
     assert (again.files, again.record_count, again.isolated) == ((), 0, (("b",), ("a", "c")))
     assert [each.name for each in again.quarantined] == ["d.gz", "b", "a", "c"]
 
@@ -85,7 +126,13 @@ def test_columns_that_came_with_files_of_which_none_is_loaded_go_where_no_table_
     batch = replace(planned("a", "b"), columns=(column,))
 
     def columns(*names: str, has_table: bool) -> tuple[object, ...]:
-        smaller = without_failing(batch, dict.fromkeys(landed(*names), "x"), failing_records=1, is_overwrite=False, has_table=has_table)
+        smaller = without_failing(
+            batch,
+            dict.fromkeys(landed(*names), "x"),
+            failing_records=1,
+            is_overwrite=False,
+            has_table=has_table,
+        )
         return smaller.columns, smaller.part_count
 
     assert columns("a", "b", has_table=False) == ((), 0)
@@ -95,11 +142,23 @@ def test_columns_that_came_with_files_of_which_none_is_loaded_go_where_no_table_
 
 def test_an_overwrite_without_its_file_lets_go_of_those_that_it_had_replaced() -> None:
     batch = planned("a", set_aside=(DAMAGED, OLDER))
-    smaller = without_failing(batch, {batch.files[0]: "x"}, failing_records=9, is_overwrite=True, has_table=True)
+    smaller = without_failing(
+        batch, {batch.files[0]: "x"}, failing_records=9, is_overwrite=True, has_table=True
+    )
     assert [each.name for each in smaller.set_aside] == ["d.gz", "a"]
 
 
-@pytest.mark.parametrize(("failing", "records"), [({}, 0), (dict.fromkeys(landed("other"), "x"), 1), (dict.fromkeys(landed("a"), "x"), 10)])
-def test_what_is_not_of_the_batch_is_not_taken_out_of_it(failing: dict[LandedFile, str], records: int) -> None:
-    with pytest.raises(Broken, match=r"batch 3: \d file\(s\) with \d+ record\(s\) were to be taken out of its 2 file\(s\) with 9"):
-        without_failing(planned("a", "b"), failing, failing_records=records, is_overwrite=False, has_table=True)
+@pytest.mark.parametrize(
+    ("failing", "records"),
+    [({}, 0), (dict.fromkeys(landed("other"), "x"), 1), (dict.fromkeys(landed("a"), "x"), 10)],
+)
+def test_what_is_not_of_the_batch_is_not_taken_out_of_it(
+    failing: dict[LandedFile, str], records: int
+) -> None:
+    with pytest.raises(
+        Broken,
+        match=r"batch 3: \d file\(s\) with \d+ record\(s\) were to be taken out of its 2 file\(s\) with 9",
+    ):
+        without_failing(
+            planned("a", "b"), failing, failing_records=records, is_overwrite=False, has_table=True
+        )

@@ -33,7 +33,12 @@ class Plain(NamedTuple):
 
 
 def json_records(data: bytes, *, packed: bool = False, limit: int = LIMIT) -> list[Plain]:
-    return [Plain(*each[:4]) for each in read_records(data, JSON, compression=GZIP if packed else None, max_content_bytes=limit)]
+    return [
+        Plain(*each[:4])
+        for each in read_records(
+            data, JSON, compression=GZIP if packed else None, max_content_bytes=limit
+        )
+    ]
 
 
 def csv_records(data: bytes, landing: Landing = CSV) -> list[Plain]:
@@ -50,22 +55,33 @@ def test_lines_end_in_any_of_three_ways_and_blank_ones_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
-def test_records_do_not_depend_on_the_size_of_a_chunk(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines, fields = b'{"a": 1}\r\n\r\n{"b":\r2}\n\n{"c": 3}\r', HEADER + b'A,1,"x\r\ny ""z"""\r\n\r\nB,2,\rC,3,"\n"'
+def test_records_do_not_depend_on_the_size_of_a_chunk(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines, fields = (
+        b'{"a": 1}\r\n\r\n{"b":\r2}\n\n{"c": 3}\r',
+        HEADER + b'A,1,"x\r\ny ""z"""\r\n\r\nB,2,\rC,3,"\n"',
+    )
     expected = json_records(lines), csv_records(fields)
     monkeypatch.setattr(records, "_CHUNK_BYTES", size)
     assert (json_records(lines), csv_records(fields)) == expected
     assert [record.line for record in expected[1]] == [2, 5, 6]
 
 
-def test_a_line_over_the_limit_is_one_record_with_its_problem_and_those_after_it_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_over_the_limit_is_one_record_with_its_problem_and_those_after_it_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(records, "MAX_RECORD_BYTES", 2_000)
     for size in (500, 10_000):
         monkeypatch.setattr(records, "_CHUNK_BYTES", size)
         first, long, last, end = json_records(b"{}\n" + b"x" * 5_000 + b"\r\n[]\n" + b"y" * 3_000)
         assert (first, last) == ((1, b"{}", None, True), (3, b"[]", None, False))
         for record, line, sign in ((long, 2, b"x"), (end, 4, b"y")):
-            assert (record.line, record.content, record.problem) == (line, sign * 1_000, "the line has more than 2000 bytes, the limit")
+            assert (record.line, record.content, record.problem) == (
+                line,
+                sign * 1_000,
+                "the line has more than 2000 bytes, the limit",
+            )
 
 
 @pytest.mark.parametrize(
@@ -85,7 +101,18 @@ def test_half_a_character_is_a_problem_and_not_a_question_mark(line: bytes, is_b
 
 
 @pytest.mark.parametrize(
-    "line", [b'{"a":1}x', b'{"a":1}{"b":2}', b"[1]", b"7", b'{"a":NaN}', b"{'a': 1}", b'{"a":', b'{"a":"\t"}', b"\xff"]
+    "line",
+    [
+        b'{"a":1}x',
+        b'{"a":1}{"b":2}',
+        b"[1]",
+        b"7",
+        b'{"a":NaN}',
+        b"{'a': 1}",
+        b'{"a":',
+        b'{"a":"\t"}',
+        b"\xff",
+    ],
 )
 def test_what_is_no_strict_json_object_is_left_to_a_more_lenient_parser(line: bytes) -> None:
     assert json_records(line) == [(1, line, None, False)]
@@ -93,8 +120,13 @@ def test_what_is_no_strict_json_object_is_left_to_a_more_lenient_parser(line: by
 
 @pytest.mark.parametrize("schema", ["x STRING", "id BIGINT", "x STRUCT<a: INT>"])
 def test_what_is_nested_too_deep_stands_in_quarantine_and_stops_nobody(schema: str) -> None:
-    lines = [b'{"x": {"b": %b%b}}' % (b"[" * depth, b"]" * depth) for depth in (*range(900, 1_000), 9_999)]
-    records = [*read_records(b"\n".join(lines), replace(JSON, schema=schema), max_content_bytes=LIMIT)]
+    lines = [
+        b'{"x": {"b": %b%b}}' % (b"[" * depth, b"]" * depth)
+        for depth in (*range(900, 1_000), 9_999)
+    ]
+    records = [
+        *read_records(b"\n".join(lines), replace(JSON, schema=schema), max_content_bytes=LIMIT)
+    ]
     assert [record.line for record in records] == [*range(1, len(lines) + 1)]
     assert {record.problem for record in records[:5]} == {None}
     assert records[-1].problem == "a value lies too deep in others"
@@ -108,13 +140,20 @@ def test_a_byte_order_mark_is_no_part_of_the_first_record() -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
 def test_another_encoding_is_named(encoding: str) -> None:
-    with pytest.raises(Unreadable, match=f"byte order mark of {encoding.upper()}; land it as UTF-8"):
+    with pytest.raises(
+        Unreadable, match=f"byte order mark of {encoding.upper()}; land it as UTF-8"
+    ):
         json_records("{}".encode(encoding))
 
 
 def test_a_field_in_quotes_is_never_split() -> None:
-    assert csv_records(HEADER + b'A,1,5" pipe\nB, "2",x\n') == [(2, b'A,1,5" pipe', None, False), (3, b'B, "2",x', None, False)]
-    assert csv_records(HEADER + b'A,1,"first\nsecond"\nB,2,"x\nC,3,injected"\nD,4,"say ""hi""\n" \n') == [
+    assert csv_records(HEADER + b'A,1,5" pipe\nB, "2",x\n') == [
+        (2, b'A,1,5" pipe', None, False),
+        (3, b'B, "2",x', None, False),
+    ]
+    assert csv_records(
+        HEADER + b'A,1,"first\nsecond"\nB,2,"x\nC,3,injected"\nD,4,"say ""hi""\n" \n'
+    ) == [
         (2, b'A,1,"first\nsecond"', None, False),
         (4, b'B,2,"x\nC,3,injected"', None, False),
         (6, b'D,4,"say ""hi""\n" ', None, False),
@@ -124,12 +163,24 @@ def test_a_field_in_quotes_is_never_split() -> None:
 DOUBLED = "before other text, and a quote inside quotes is doubled"
 BEHIND = "so that what follows is no record; land it again, corrected"
 STRAY = {
-    "never closed": (b'B,2,"not closed\nC,3,lost\n', "the quote that opens in line 3 is never closed"),
-    "opened behind a line break in quotes": (b'"B\r\n2",2,"x\nC,3,lost', "the quote that opens in line 4 is never closed"),
+    "never closed": (
+        b'B,2,"not closed\nC,3,lost\n',
+        "the quote that opens in line 3 is never closed",
+    ),
+    "opened behind a line break in quotes": (
+        b'"B\r\n2",2,"x\nC,3,lost',
+        "the quote that opens in line 4 is never closed",
+    ),
     "at the end": (b'B,2,"', "the quote that opens in line 3 is never closed"),
     "doubled at the end": (b'B,2,"x""\n', "the quote that opens in line 3 is never closed"),
-    "closed by the quote of a later field": (b'B,2,"x\nC,3,"lost"\n', f"the quote that opens in line 3 is closed in line 4 {DOUBLED}"),
-    "not doubled": (b'B,2,"x"y\nC,3,z\n', f"the quote that opens in line 3 is closed in line 3 {DOUBLED}"),
+    "closed by the quote of a later field": (
+        b'B,2,"x\nC,3,"lost"\n',
+        f"the quote that opens in line 3 is closed in line 4 {DOUBLED}",
+    ),
+    "not doubled": (
+        b'B,2,"x"y\nC,3,z\n',
+        f"the quote that opens in line 3 is closed in line 3 {DOUBLED}",
+    ),
 }
 
 
@@ -139,7 +190,9 @@ def test_a_file_with_a_stray_quote_gives_no_record_and_the_line_where_the_quote_
     bad: bytes, why: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(records, "_CHUNK_BYTES", size)
-    found = read_records(HEADER + b"A,1,x\n" + bad, CSV, max_content_bytes=LIMIT)  # who infers a schema opens all files first
+    found = read_records(
+        HEADER + b"A,1,x\n" + bad, CSV, max_content_bytes=LIMIT
+    )  # who infers a schema opens all files first
     with pytest.raises(Unreadable) as error:
         next(found)
     assert str(error.value) == f"{why}, {BEHIND}"
@@ -151,13 +204,20 @@ def test_so_does_one_with_a_record_over_the_limit(monkeypatch: pytest.MonkeyPatc
     quote = f"the quote that opens in line 3 is not closed within 2000 bytes, the limit of a record, {BEHIND}"
     for size, of_quotes in ((500, quote), (10_000, record)):
         monkeypatch.setattr(records, "_CHUNK_BYTES", size)
-        for long, why in ((b'"' + b"x" * 3_000 + b'"', of_quotes), (b"x" * 3_000, record), (b'"' + b"x" * 3_000, quote)):
+        for long, why in (
+            (b'"' + b"x" * 3_000 + b'"', of_quotes),
+            (b"x" * 3_000, record),
+            (b'"' + b"x" * 3_000, quote),
+        ):
             with pytest.raises(Unreadable) as error:
                 csv_records(HEADER + b"A,1,x\nB,2," + long + b"\nC,3,z\n")
             assert str(error.value) == why
 
 
-@pytest.mark.parametrize("header", [b"code,n,comment", b'"code","n","comment"', b" code , n,\tcomment", b"\r\ncode,n,comment"])
+@pytest.mark.parametrize(
+    "header",
+    [b"code,n,comment", b'"code","n","comment"', b" code , n,\tcomment", b"\r\ncode,n,comment"],
+)
 def test_a_header_is_known_by_its_names(header: bytes) -> None:
     assert len(csv_records(header + b"\r\nA,1,x\r\n")) == 1
 
@@ -179,13 +239,20 @@ def test_a_csv_file_with_another_header_is_not_read(data: bytes, why: str) -> No
 
 
 def test_a_file_without_a_header_begins_with_its_first_row() -> None:
-    assert csv_records(b"A,1,x\nB,2,y", replace(CSV, header=False)) == [(1, b"A,1,x", None, False), (2, b"B,2,y", None, False)]
+    assert csv_records(b"A,1,x\nB,2,y", replace(CSV, header=False)) == [
+        (1, b"A,1,x", None, False),
+        (2, b"B,2,y", None, False),
+    ]
     assert csv_records(b"", replace(CSV, header=False)) == []
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "cp1252", "utf-8-sig", "shift_jis"])
 def test_text_of_another_encoding_is_read_as_declared(encoding: str) -> None:
-    text = "code;n;comment\nA;1;ソート\n" if encoding in ("utf-16", "shift_jis") else "code;n;comment\nA;1;é\n"
+    text = (
+        "code;n;comment\nA;1;ソート\n"
+        if encoding in ("utf-16", "shift_jis")
+        else "code;n;comment\nA;1;é\n"
+    )
     [record] = csv_records(text.encode(encoding), replace(CSV, delimiter=";", encoding=encoding))
     assert record.content.decode() == text.splitlines()[1]
 
@@ -198,18 +265,39 @@ def test_a_file_that_is_not_of_its_encoding_gives_no_record_at_all(
     monkeypatch.setattr(records, "_CHUNK_BYTES", 100)
     data = HEADER + b"A,1,x\n" * 1_000 + b"B,2,\x81\n"
     packed = data if compression is None else gzip.compress(data)
-    with pytest.raises(Unreadable, match=r"it is not cp1252, as Landing.encoding says .*; land it again, or declare what it is"):
-        next(read_records(packed, replace(landing, encoding="cp1252"), compression=compression, max_content_bytes=LIMIT))
+    with pytest.raises(
+        Unreadable,
+        match=r"it is not cp1252, as Landing.encoding says .*; land it again, or declare what it is",
+    ):
+        next(
+            read_records(
+                packed,
+                replace(landing, encoding="cp1252"),
+                compression=compression,
+                max_content_bytes=LIMIT,
+            )
+        )
 
 
 def test_gzip_of_several_members_and_padding_is_one_file() -> None:
-    data = gzip.compress(b'{"a": 1}\n{"b"') + gzip.compress(b": 2}\n") + gzip.compress(b"") + b"\0" * 8
-    assert [record.content for record in json_records(data, packed=True)] == [b'{"a": 1}', b'{"b": 2}']
+    data = (
+        gzip.compress(b'{"a": 1}\n{"b"') + gzip.compress(b": 2}\n") + gzip.compress(b"") + b"\0" * 8
+    )
+    assert [record.content for record in json_records(data, packed=True)] == [
+        b'{"a": 1}',
+        b'{"b": 2}',
+    ]
 
 
 WHOLE = gzip.compress(b"".join(b'{"id": %d}\n' % number for number in range(2_000)), mtime=0)
 FLIPPED = WHOLE[:-6] + bytes([WHOLE[-6] ^ 1]) + WHOLE[-5:]
-DAMAGED = {"empty": b"", "cut": WHOLE[:-9], "flipped": FLIPPED, "behind": WHOLE + b"more", "not gzip": b'{"id": 1}\n'}
+DAMAGED = {
+    "empty": b"",
+    "cut": WHOLE[:-9],
+    "flipped": FLIPPED,
+    "behind": WHOLE + b"more",
+    "not gzip": b'{"id": 1}\n',
+}
 
 
 @pytest.mark.parametrize("damage", DAMAGED)
@@ -226,11 +314,17 @@ def test_what_unpacks_to_more_than_the_limit_is_not_unpacked_further() -> None:
 
 
 TEXT = st.one_of(
-    st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6), st.sampled_from(['"', ",", "\n", "\r\n", "\r", ' "', 'a"b'])
+    st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6),
+    st.sampled_from(['"', ",", "\n", "\r\n", "\r", ' "', 'a"b']),
 )
 
 
-SIGNS = [CSV, replace(CSV, delimiter=";"), replace(CSV, delimiter="\t", quote="'"), replace(CSV, delimiter="\x01", quote="|")]
+SIGNS = [
+    CSV,
+    replace(CSV, delimiter=";"),
+    replace(CSV, delimiter="\t", quote="'"),
+    replace(CSV, delimiter="\x01", quote="|"),
+]
 
 
 @given(
@@ -244,7 +338,11 @@ def test_every_row_of_a_csv_writer_is_one_record_on_its_line(
 ) -> None:
     file = io.StringIO(newline="")
     # By itself the writer puts no other line break into quotes than its own.
-    quoting = csv.QUOTE_ALL if any(sign in value for row in rows for value in row for sign in "\r\n") else csv.QUOTE_MINIMAL
+    quoting = (
+        csv.QUOTE_ALL
+        if any(sign in value for row in rows for value in row for sign in "\r\n")
+        else csv.QUOTE_MINIMAL
+    )
     signs = {"delimiter": landing.delimiter, "quotechar": landing.quote}
     writer = csv.writer(file, lineterminator=end, quoting=quoting, **signs)
     expected: list[tuple[int, list[str]]] = []
@@ -267,9 +365,23 @@ def parsed(record: Plain, **signs: str) -> list[str]:
 def test_any_bytes_are_read_or_refused_whatever_the_chunk(data: bytes, size: int) -> None:
     def outcome() -> list[object]:
         found: list[object] = []
-        for kind, packed, content in ((JSON, False, data), (JSON, True, data), (CSV, False, data), (CSV, False, HEADER + data)):
+        for kind, packed, content in (
+            (JSON, False, data),
+            (JSON, True, data),
+            (CSV, False, data),
+            (CSV, False, HEADER + data),
+        ):
             try:
-                found.append([*read_records(content, kind, compression=GZIP if packed else None, max_content_bytes=LIMIT)])
+                found.append(
+                    [
+                        *read_records(
+                            content,
+                            kind,
+                            compression=GZIP if packed else None,
+                            max_content_bytes=LIMIT,
+                        )
+                    ]
+                )
             except Unreadable as error:
                 found.append(str(error))
         return found
@@ -284,19 +396,33 @@ def test_any_bytes_are_read_or_refused_whatever_the_chunk(data: bytes, size: int
     ("line", "staged"),
     {
         "a fraction": ('{"id":1,"name":1.10}', '{"id": 1, "name": "1.10"}'),
-        "more digits than a double has": ('{"name":12345678901234567890.5}', '{"name": "12345678901234567890.5"}'),
-        "an object": ('{"name":{"a": 0.1234567890123456789},"x":"y"}', '{"name": "{\\"a\\": 0.1234567890123456789}", "x": "y"}'),
+        "more digits than a double has": (
+            '{"name":12345678901234567890.5}',
+            '{"name": "12345678901234567890.5"}',
+        ),
+        "an object": (
+            '{"name":{"a": 0.1234567890123456789},"x":"y"}',
+            '{"name": "{\\"a\\": 0.1234567890123456789}", "x": "y"}',
+        ),
         "a key twice": ('{"name":1.0,"name":2.50}', '{"name": "2.50"}'),
-        "a whole number": ('{"id":1.5,"name":12345678901234567890}', '{"id":1.5,"name":12345678901234567890}'),
+        "a whole number": (
+            '{"id":1.5,"name":12345678901234567890}',
+            '{"id":1.5,"name":12345678901234567890}',
+        ),
         "a text": ('{"id":1.5,"name":"1.10"}', '{"id":1.5,"name":"1.10"}'),
     }.values(),
 )
-def test_a_text_column_gets_what_was_sent_and_not_what_a_double_makes_of_it(line: str, staged: str) -> None:
+def test_a_text_column_gets_what_was_sent_and_not_what_a_double_makes_of_it(
+    line: str, staged: str
+) -> None:
     assert staged_as(line, replace(JSON, schema="id INT, name STRING NOT NULL")) == [staged]
 
 
 def staged_as(line: str, landing: Landing) -> list[str]:
-    return [record.content.decode() for record in read_records(line.encode(), landing, max_content_bytes=LIMIT)]
+    return [
+        record.content.decode()
+        for record in read_records(line.encode(), landing, max_content_bytes=LIMIT)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -306,26 +432,39 @@ def staged_as(line: str, landing: Landing) -> list[str]:
             '{"before":{"id":1,"name":1.10},"after":{"name":2.50}}',
             '{"before": {"id": 1, "name": "1.10"}, "after": {"name": "2.50"}}',
         ),
-        "with its schema": ('{"schema":{},"payload":{"after":{"name":1e2}}}', '{"schema": {}, "payload": {"after": {"name": "1e2"}}}'),
+        "with its schema": (
+            '{"schema":{},"payload":{"after":{"name":1e2}}}',
+            '{"schema": {}, "payload": {"after": {"name": "1e2"}}}',
+        ),
         "a tombstone": ("null", "null"),
-        "a deletion": ('{"op":"d","before":{"id":1},"after":null}', '{"op":"d","before":{"id":1},"after":null}'),
+        "a deletion": (
+            '{"op":"d","before":{"id":1},"after":null}',
+            '{"op":"d","before":{"id":1},"after":null}',
+        ),
     }.values(),
 )
 def test_so_does_one_of_the_rows_of_an_event(line: str, staged: str) -> None:
-    assert staged_as(line, replace(JSON, schema="id INT, name STRING", changes=Debezium())) == [staged]
+    assert staged_as(line, replace(JSON, schema="id INT, name STRING", changes=Debezium())) == [
+        staged
+    ]
 
 
 def test_members_and_digits_are_kept_of_a_line_with_nan_too() -> None:
     landing = replace(JSON, schema="id INT, name STRING, s STRUCT<a: INT>, t DOUBLE")
     lines = b'{"id":1,"name":1.10,"s":{"a":1,"b":2},"t":NaN}\n{"id":1,"x":NaN}'  # the second is left to the more lenient parser
-    assert [(record.content, record.is_object, record.undeclared) for record in read_records(lines, landing, max_content_bytes=LIMIT)] == [
+    assert [
+        (record.content, record.is_object, record.undeclared)
+        for record in read_records(lines, landing, max_content_bytes=LIMIT)
+    ] == [
         (b'{"id": 1, "name": "1.10", "s": {"a":1,"b":2}, "t": NaN}', False, '{"s": {"b": 2}}'),
         (b'{"id":1,"x":NaN}', False, None),
     ]
 
 
 def dms_records(data: bytes) -> list[bytes]:
-    landing = replace(CSV, schema="Op STRING, id INT, name STRING", null_value="NULL", changes=Dms())
+    landing = replace(
+        CSV, schema="Op STRING, id INT, name STRING", null_value="NULL", changes=Dms()
+    )
     return [record.content for record in read_records(data, landing, max_content_bytes=LIMIT)]
 
 
@@ -342,19 +481,39 @@ def dms_records(data: bytes) -> list[bytes]:
         "nothing": (b"", []),
     }.values(),
 )
-def test_a_file_of_dms_has_a_header_or_none_and_a_full_load_may_lack_the_operation(data: bytes, found: list[bytes]) -> None:
+def test_a_file_of_dms_has_a_header_or_none_and_a_full_load_may_lack_the_operation(
+    data: bytes, found: list[bytes]
+) -> None:
     assert dms_records(data) == found
 
 
 @pytest.mark.parametrize(
     ("data", "why"),
     {
-        "a field too many": (b"I,1,a,b\n", r"^its first record has 4 field\(s\), 3 are wanted: Op,id,name$"),
-        "a header in another order": (b"Op,name,id\nI,a,1\n", "^its header is 'Op,name,id' and not Op,id,name; a column that was dropped"),
-        "one without operation, too": (b"name,id\na,1\n", "^its header is 'name,id' and not Op,id,name; a column that was dropped"),
-        "a header in another case": (b"OP,ID,NAME\nI,1,a\n", "^its header is 'OP,ID,NAME' and not Op,id,name; a column"),
-        "a header with another column": (b"op,id,city\nI,1,a\n", "^its header is 'op,id,city' and not Op,id,name; a column"),
-        "a change that lacks a column": (b"D,1\n", r"^its first record has 2 field\(s\) and begins with 'D', an operation or a value of"),
+        "a field too many": (
+            b"I,1,a,b\n",
+            r"^its first record has 4 field\(s\), 3 are wanted: Op,id,name$",
+        ),
+        "a header in another order": (
+            b"Op,name,id\nI,a,1\n",
+            "^its header is 'Op,name,id' and not Op,id,name; a column that was dropped",
+        ),
+        "one without operation, too": (
+            b"name,id\na,1\n",
+            "^its header is 'name,id' and not Op,id,name; a column that was dropped",
+        ),
+        "a header in another case": (
+            b"OP,ID,NAME\nI,1,a\n",
+            "^its header is 'OP,ID,NAME' and not Op,id,name; a column",
+        ),
+        "a header with another column": (
+            b"op,id,city\nI,1,a\n",
+            "^its header is 'op,id,city' and not Op,id,name; a column",
+        ),
+        "a change that lacks a column": (
+            b"D,1\n",
+            r"^its first record has 2 field\(s\) and begins with 'D', an operation or a value of",
+        ),
     }.values(),
 )
 def test_a_file_of_dms_with_other_columns_is_unreadable(data: bytes, why: str) -> None:

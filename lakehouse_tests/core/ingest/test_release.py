@@ -11,7 +11,14 @@ from lakehouse.core.ingest.batches import Batch, BatchPlan, LandedFile, Ledger, 
 from lakehouse.core.ingest.release import count_outputs
 from lakehouse.core.reasons import Reason
 
-LANDING = Landing(prefix="landing/o/", format="json", schema="id STRING", release_files=3, release_bytes=1024, release_minutes=2)
+LANDING = Landing(
+    prefix="landing/o/",
+    format="json",
+    schema="id STRING",
+    release_files=3,
+    release_bytes=1024,
+    release_minutes=2,
+)
 LEDGER = Ledger(newest=None, seen={})
 MINUTE_MS = 60_000
 
@@ -19,9 +26,18 @@ MINUTE_MS = 60_000
 RELEASED = {
     "by their number": ([(1, 0), (1, 0), (1, 0)], "; released by their number, 3 or more"),
     "by their bytes": ([(1_000, 0), (24, 0)], "; released by their bytes, 1 KiB or more"),
-    "by the age of the oldest": ([(1, 0), (1, 2)], "; released by their age, the oldest has waited 2 min or more"),
-    "by the first of them": ([(1_000, 9), (1_000, 9), (1, 9)], "; released by their number, 3 or more"),
-    "by an age that nobody knows": ([(1, -2.01)], "; released by their age, which nobody knows: the oldest is dated in the future"),
+    "by the age of the oldest": (
+        [(1, 0), (1, 2)],
+        "; released by their age, the oldest has waited 2 min or more",
+    ),
+    "by the first of them": (
+        [(1_000, 9), (1_000, 9), (1, 9)],
+        "; released by their number, 3 or more",
+    ),
+    "by an age that nobody knows": (
+        [(1, -2.01)],
+        "; released by their age, which nobody knows: the oldest is dated in the future",
+    ),
     "not yet": ([(1_000, 1), (23, 1.99)], None),
     "not by a clock that is a little ahead": ([(1, -1.99)], None),
 }
@@ -30,19 +46,28 @@ RELEASED = {
 def listing(*files: tuple[int, float]) -> list[LandedFile]:
     """The files as of minute 10."""
     return [
-        LandedFile(name=f"{place}.json", size_bytes=size, modified_ms=round((10 - minutes) * MINUTE_MS))
+        LandedFile(
+            name=f"{place}.json", size_bytes=size, modified_ms=round((10 - minutes) * MINUTE_MS)
+        )
         for place, (size, minutes) in enumerate(files)
     ]
 
 
-def plan(*files: tuple[int, float], landing: Landing = LANDING, now_ms: int | None = 600_000, begun: Batch | None = None) -> BatchPlan:
+def plan(
+    *files: tuple[int, float],
+    landing: Landing = LANDING,
+    now_ms: int | None = 600_000,
+    begun: Batch | None = None,
+) -> BatchPlan:
     return choose_batch(listing(*files), LEDGER, landing, Append(), unfinished=begun, now_ms=now_ms)
 
 
 @pytest.mark.parametrize(("files", "why"), RELEASED.values(), ids=RELEASED)
 def test_files_that_wait_are_released(files: list[tuple[int, float]], why: str | None) -> None:
     found = plan(*files)
-    assert (found.reason, found.batch is None) == ((Reason.BATCH_READY, False) if why else (Reason.BATCH_WAITING, True))
+    assert (found.reason, found.batch is None) == (
+        (Reason.BATCH_READY, False) if why else (Reason.BATCH_WAITING, True)
+    )
     assert found.sentence.endswith(why or "min")
 
 
@@ -55,7 +80,10 @@ def test_the_sentence_says_what_files_wait_for() -> None:
 
 def test_who_asks_for_a_load_need_not_wait_nor_does_a_batch_that_was_begun() -> None:
     begun = Batch(number=1, files=tuple(listing((1, 0))))
-    assert (plan((1, 0), now_ms=None).reason, plan((1, 0), begun=begun).reason) == (Reason.BATCH_READY, Reason.BATCH_UNFINISHED)
+    assert (plan((1, 0), now_ms=None).reason, plan((1, 0), begun=begun).reason) == (
+        Reason.BATCH_READY,
+        Reason.BATCH_UNFINISHED,
+    )
 
 
 def test_without_a_policy_no_file_waits() -> None:
@@ -84,5 +112,7 @@ FULL = DataFile(path="b", size_bytes=MIB, modified_ms=0, row_count=8_192)
         (16 * MIB, 200_000, [SMALL, FULL], 1),
     ],
 )
-def test_a_batch_writes_files_of_the_target_size(landed_bytes: int, row_count: int, files: list[DataFile], outputs: int) -> None:
+def test_a_batch_writes_files_of_the_target_size(
+    landed_bytes: int, row_count: int, files: list[DataFile], outputs: int
+) -> None:
     assert count_outputs(landed_bytes, row_count, files, 16 * MIB) == outputs

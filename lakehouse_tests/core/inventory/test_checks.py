@@ -6,7 +6,15 @@ from typing import Any
 import pytest
 
 from lakehouse.core.delta.commits import Commit, Commits
-from lakehouse.core.inventory.checks import Load, allowed_hours, assess_complete, assess_fresh, assess_missing, assess_plausible, loads_of
+from lakehouse.core.inventory.checks import (
+    Load,
+    allowed_hours,
+    assess_complete,
+    assess_fresh,
+    assess_missing,
+    assess_plausible,
+    loads_of,
+)
 from lakehouse.core.inventory.expiry import expired
 from lakehouse.core.inventory.reconcile import Reconciliation, TableShares
 
@@ -38,12 +46,18 @@ def stamp(days_old: float, form: str = "%Y-%m-%dT%H-%MZ") -> str:
 def test_of_our_old_scans_only_what_they_wrote_goes(name: str, days_old: float, goes: bool) -> None:
     file = name, NOW - round(days_old * DAY)
     assert expired([file], newest=stamp(0), now_ms=NOW) == ((name,) if goes else ())
-    assert expired([file], newest=stamp(30), now_ms=NOW) == expired([file], newest=None, now_ms=NOW) == ()
+    assert (
+        expired([file], newest=stamp(30), now_ms=NOW)
+        == expired([file], newest=None, now_ms=NOW)
+        == ()
+    )
 
 
 def test_a_report_loses_its_checksum_first() -> None:
     names = [f"{stamp(30)}/manifest.{kind}" for kind in ("json", "checksum")]
-    assert expired([(name, 0) for name in names], newest=stamp(0), now_ms=NOW)[0].endswith("checksum")
+    assert expired([(name, 0) for name in names], newest=stamp(0), now_ms=NOW)[0].endswith(
+        "checksum"
+    )
 
 
 def load(count: int, size: int, report: str = "daily/x") -> Load:
@@ -62,10 +76,19 @@ def test_what_commits_say_of_loads_is_read_back_newest_first_and_others_are_pass
         load(3, 4, "daily/b").as_text().replace("}}", ',"of_a_later_program":1}}'),
     ]
     commits = [
-        Commit(version=number, committed_ms=NOW, operation="WRITE", changed_data=True, user_metadata=text)
+        Commit(
+            version=number,
+            committed_ms=NOW,
+            operation="WRITE",
+            changed_data=True,
+            user_metadata=text,
+        )
         for number, text in enumerate(texts)
     ]
-    assert list(loads_of(Commits(table="t", commits=tuple(commits)))) == [load(3, 4, "daily/b"), load(1, 2, "daily/a")]
+    assert list(loads_of(Commits(table="t", commits=tuple(commits)))) == [
+        load(3, 4, "daily/b"),
+        load(1, 2, "daily/a"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +105,9 @@ def test_what_commits_say_of_loads_is_read_back_newest_first_and_others_are_pass
     ],
 )
 def test_a_bucket_does_not_lose_half_over_night_in_silence(now: Any, before: Any, ok: bool) -> None:
-    verdict = assess_plausible(load(*now), None if before is None else load(*before, report="daily/before"))
+    verdict = assess_plausible(
+        load(*now), None if before is None else load(*before, report="daily/before")
+    )
     assert verdict.ok == ok and ("is gone" in verdict.sentence) == (not ok)
 
 
@@ -94,9 +119,19 @@ def test_rows_that_are_not_in_the_table_are_told() -> None:
 
 @pytest.mark.parametrize(
     ("before_days", "own", "hours"),
-    [(None, True, 26), (7, True, 26), (None, False, 50), (1, False, 50), (0.1, False, 50), (7, False, 194), (30, False, 194)],
+    [
+        (None, True, 26),
+        (7, True, 26),
+        (None, False, 50),
+        (1, False, 50),
+        (0.1, False, 50),
+        (7, False, 194),
+        (30, False, 194),
+    ],
 )
-def test_a_report_may_be_as_old_as_its_rhythm_allows(before_days: float | None, own: bool, hours: float) -> None:
+def test_a_report_may_be_as_old_as_its_rhythm_allows(
+    before_days: float | None, own: bool, hours: float
+) -> None:
     before_ms = None if before_days is None else NOW - round(before_days * DAY)
     assert allowed_hours(NOW, before_ms, own=own) == hours
     assert assess_fresh(load(1, 1), allowed=1, now_ms=NOW).ok
@@ -106,7 +141,10 @@ def test_a_report_may_be_as_old_as_its_rhythm_allows(before_days: float | None, 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"missing": tuple("abcdefg")}, "7 live file(s) are not in the report: t/a, t/b, t/c, t/d, t/e, …"),
+        (
+            {"missing": tuple("abcdefg")},
+            "7 live file(s) are not in the report: t/a, t/b, t/c, t/d, t/e, …",
+        ),
         ({"problem": "why"}, "not known of t"),
     ],
 )

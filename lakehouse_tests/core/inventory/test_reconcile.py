@@ -16,7 +16,13 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.objects import Part, StoredObject, plausible_ms
 from lakehouse.core.inventory.reconcile import Reconciliation, TableShares, reconcile
 from lakehouse.core.inventory.report_manifest import parse_manifest
-from lakehouse.core.inventory.table_files import Owners, Reference, TableFiles, fold_table_files, table_roots
+from lakehouse.core.inventory.table_files import (
+    Owners,
+    Reference,
+    TableFiles,
+    fold_table_files,
+    table_roots,
+)
 
 NOW = 1_795_000_000_000
 HOUR, DAY = 3_600_000, 86_400_000
@@ -46,7 +52,9 @@ def manifest(**changed: Any) -> dict[str, Any]:
 def parse(document: dict[str, Any] | bytes, checksum: str | None = None, **more: Any) -> Any:
     data = document if isinstance(document, bytes) else json.dumps(document).encode()
     said = hashlib.md5(data).hexdigest() + "\n" if checksum is None else checksum
-    return parse_manifest(data, said, name="daily/x", bucket="lake", folder=FOLDER, now_ms=NOW, **more)
+    return parse_manifest(
+        data, said, name="daily/x", bucket="lake", folder=FOLDER, now_ms=NOW, **more
+    )
 
 
 def test_a_report_of_a_clock_that_is_minutes_ahead_is_read() -> None:
@@ -57,7 +65,17 @@ def test_a_manifest_of_aws_is_read() -> None:
     found = parse(manifest())
     assert (found.bucket, found.configuration, found.created_ms) == ("lake", "daily", NOW - HOUR)
     assert found.columns == (
-        *("bucket", "key", "version_id", "is_latest", "is_delete_marker", "size", "last_modified_date", "e_tag", "storage_class"),
+        *(
+            "bucket",
+            "key",
+            "version_id",
+            "is_latest",
+            "is_delete_marker",
+            "size",
+            "last_modified_date",
+            "e_tag",
+            "storage_class",
+        ),
         "intelligent_tiering_access_tier",
     )
     assert [(file.key, file.size_bytes) for file in found.files] == [(f"{FOLDER}/a.csv.gz", 10)]
@@ -67,9 +85,15 @@ def test_a_manifest_of_aws_is_read() -> None:
 @pytest.mark.parametrize(
     ("file_format", "schema"),
     [
-        ("ORC", "struct<bucket:string,key:string,size:bigint,last_modified_date:timestamp,e_tag:string>"),
+        (
+            "ORC",
+            "struct<bucket:string,key:string,size:bigint,last_modified_date:timestamp,e_tag:string>",
+        ),
         ("Parquet", PARQUET),
-        ("Parquet", PARQUET.replace("UTF8", "STRING").replace("TIMESTAMP_MILLIS", "TIMESTAMP(MILLIS,true)")),
+        (
+            "Parquet",
+            PARQUET.replace("UTF8", "STRING").replace("TIMESTAMP_MILLIS", "TIMESTAMP(MILLIS,true)"),
+        ),
     ],
 )
 def test_the_columns_of_orc_and_parquet_are_read(file_format: str, schema: str) -> None:
@@ -85,9 +109,23 @@ def test_the_columns_of_orc_and_parquet_are_read(file_format: str, schema: str) 
         (b"{", {}, "cannot be understood"),
         (b"[]", {}, "cannot be understood"),
         (manifest(sourceBucket="other"), {}, "of bucket 'other'"),
-        (manifest(files=[{"key": "reports/lake/weekly/data/a", "size": 1, "MD5checksum": "0" * 32}]), {}, "another report's"),
-        (manifest(files=[{"key": f"{FOLDER}/../../x", "size": 1, "MD5checksum": "0" * 32}]), {}, "another report's"),
-        (manifest(files=[{"key": f"{FOLDER}/a", "size": 1, "MD5checksum": "x"}]), {}, "MD5checksum"),
+        (
+            manifest(
+                files=[{"key": "reports/lake/weekly/data/a", "size": 1, "MD5checksum": "0" * 32}]
+            ),
+            {},
+            "another report's",
+        ),
+        (
+            manifest(files=[{"key": f"{FOLDER}/../../x", "size": 1, "MD5checksum": "0" * 32}]),
+            {},
+            "another report's",
+        ),
+        (
+            manifest(files=[{"key": f"{FOLDER}/a", "size": 1, "MD5checksum": "x"}]),
+            {},
+            "MD5checksum",
+        ),
         (manifest(files=[]), {}, "no data files"),
         (manifest(fileSchema="Bucket, Key, LastModifiedDate"), {}, "no column size"),
         (manifest(fileSchema="Bucket, Key, Size"), {}, "no column last_modified_date"),
@@ -95,13 +133,27 @@ def test_the_columns_of_orc_and_parquet_are_read(file_format: str, schema: str) 
         (manifest(creationTimestamp=str(NOW // 1000)), {}, "no time in milliseconds"),
         (manifest(creationTimestamp=str(NOW * 1000)), {}, "no time in milliseconds"),
         (manifest(creationTimestamp=str(NOW + 2 * DAY)), {}, "no time in milliseconds"),
-        (manifest(creationTimestamp=str(NOW + HOUR)), {}, "it is dated 60 min ahead of this machine's clock, at most 5 min are accepted"),
-        (manifest(creationTimestamp=str(NOW + HOUR)), {"max_age_hours": 26}, "ahead of this machine's clock"),
+        (
+            manifest(creationTimestamp=str(NOW + HOUR)),
+            {},
+            "it is dated 60 min ahead of this machine's clock, at most 5 min are accepted",
+        ),
+        (
+            manifest(creationTimestamp=str(NOW + HOUR)),
+            {"max_age_hours": 26},
+            "ahead of this machine's clock",
+        ),
         (manifest(creationTimestamp="2026-11-20"), {}, "cannot be understood"),
-        (manifest(creationTimestamp=str(NOW - 31 * HOUR)), {"max_age_hours": 26}, "31 h old, at most 26 h allowed"),
+        (
+            manifest(creationTimestamp=str(NOW - 31 * HOUR)),
+            {"max_age_hours": 26},
+            "31 h old, at most 26 h allowed",
+        ),
     ],
 )
-def test_a_manifest_that_cannot_be_trusted_is_refused_by_name(document: Any, more: dict[str, Any], said: str) -> None:
+def test_a_manifest_that_cannot_be_trusted_is_refused_by_name(
+    document: Any, more: dict[str, Any], said: str
+) -> None:
     with pytest.raises(Refused, match="inventory report daily/x") as refused:
         parse(document, **more)
     assert said in str(refused.value)
@@ -120,16 +172,28 @@ def test_a_manifest_that_cannot_be_trusted_is_refused_by_name(document: Any, mor
         ("x", None),
     ],
 )
-def test_a_key_belongs_to_the_longest_table_folder_by_whole_components(name: str, table: str | None) -> None:
+def test_a_key_belongs_to_the_longest_table_folder_by_whole_components(
+    name: str, table: str | None
+) -> None:
     assert Owners(["a/b", "a/b/c/d"]).table_of(name) == table
 
 
 def test_every_folder_with_a_log_is_a_table() -> None:
-    assert table_roots(["a/b/_delta_log/0.json", "a/b/c/_delta_log/_sidecars/x", "d/x", "_delta_log/x"]) == {"a/b", "a/b/c"}
+    assert table_roots(
+        ["a/b/_delta_log/0.json", "a/b/c/_delta_log/_sidecars/x", "d/x", "_delta_log/x"]
+    ) == {"a/b", "a/b/c"}
 
 
 @pytest.mark.parametrize(
-    ("ms", "plausible"), [(NOW, True), (NOW // 1000, False), (NOW * 1000, False), (0, False), (NOW + 2 * DAY, False), (None, False)]
+    ("ms", "plausible"),
+    [
+        (NOW, True),
+        (NOW // 1000, False),
+        (NOW * 1000, False),
+        (0, False),
+        (NOW + 2 * DAY, False),
+        (None, False),
+    ],
 )
 def test_seconds_and_microseconds_are_no_times(ms: int | None, plausible: bool) -> None:
     assert (plausible_ms(ms, now_ms=NOW) is not None) == plausible
@@ -151,7 +215,9 @@ def test_seconds_and_microseconds_are_no_times(ms: int | None, plausible: bool) 
     ],
 )
 def test_the_retention_is_the_table_s_property(text: str | None, ms: int | None) -> None:
-    assert retention_ms_of({} if text is None else {"delta.deletedFileRetentionDuration": text}) == ms
+    assert (
+        retention_ms_of({} if text is None else {"delta.deletedFileRetentionDuration": text}) == ms
+    )
 
 
 def stored(key: str, size: int = 1, age: int = 30 * DAY, **more: Any) -> StoredObject:
@@ -198,7 +264,10 @@ def held(*objects: StoredObject, **more: Any) -> Reconciliation:
         (stored("a/t/d=1/x"), Part.ORPHANED_OLD),
         (stored("a/t/d=1/x", age=DAY), Part.ORPHANED_YOUNG),
         (stored("a/t/d=1/x", age=WEEK), Part.ORPHANED_YOUNG),
-        (StoredObject(bucket="lake", key="a/t/x", size_bytes=1, modified_ms=None), Part.ORPHANED_YOUNG),
+        (
+            StoredObject(bucket="lake", key="a/t/x", size_bytes=1, modified_ms=None),
+            Part.ORPHANED_YOUNG,
+        ),
         (stored("a/t/_p=1/x"), Part.ORPHANED_OLD),
         (stored("a/t/_delta_index/x"), Part.HIDDEN),
         (stored("a/t/metadata/v1.metadata.json"), Part.HIDDEN),
@@ -222,7 +291,9 @@ def held(*objects: StoredObject, **more: Any) -> Reconciliation:
 )
 def test_every_object_is_told_apart(each: StoredObject, part: Part) -> None:
     [table] = held(each).tables
-    assert [(share.part, share.file_count, share.size_bytes) for share in table.shares] == [(part, 1, each.size_bytes)]
+    assert [(share.part, share.file_count, share.size_bytes) for share in table.shares] == [
+        (part, 1, each.size_bytes)
+    ]
 
 
 def only(found: Reconciliation) -> TableShares:
@@ -233,7 +304,10 @@ def only(found: Reconciliation) -> TableShares:
 def test_a_live_file_that_is_not_in_storage_is_missing() -> None:
     assert only(held(*ALL)).missing == ()
     assert only(held()).missing == ("d=1/live", "deletion_vector_live.bin")
-    hidden_by_versions = stored("a/t/d=1/live", 5, is_latest=False), stored("a/t/d=1/live", 0, is_latest=True, is_delete_marker=True)
+    hidden_by_versions = (
+        stored("a/t/d=1/live", 5, is_latest=False),
+        stored("a/t/d=1/live", 0, is_latest=True, is_delete_marker=True),
+    )
     assert only(held(ALL[1], *hidden_by_versions)).missing == ("d=1/live",)
 
 
@@ -247,21 +321,45 @@ def test_a_live_file_of_another_size_is_told() -> None:
 
 
 def test_without_a_known_retention_nothing_is_past_it() -> None:
-    found = only(reconcile([table_files(retention_ms=None)], [stored("a/t/past"), stored("a/t/x")], now_ms=NOW, settled_ms=0))
+    found = only(
+        reconcile(
+            [table_files(retention_ms=None)],
+            [stored("a/t/past"), stored("a/t/x")],
+            now_ms=NOW,
+            settled_ms=0,
+        )
+    )
     assert [share.part for share in found.shares] == [Part.TOMBSTONED_KEPT, Part.ORPHANED_YOUNG]
 
 
 def test_files_that_a_shallow_clone_reads_are_lent_and_missed_by_the_clone() -> None:
     reference = Reference(size_bytes=1, written_ms=NOW - DAY)
-    clone = table_files("a/clone", live={}, vectors={}, stones={}, elsewhere={"a/t/past": reference, "a/t/gone": reference})
-    found = reconcile([table_files(), clone], [*ALL, stored("lake/a/t/past"), stored("a/t/past")], now_ms=NOW, settled_ms=NOW)
+    clone = table_files(
+        "a/clone",
+        live={},
+        vectors={},
+        stones={},
+        elsewhere={"a/t/past": reference, "a/t/gone": reference},
+    )
+    found = reconcile(
+        [table_files(), clone],
+        [*ALL, stored("lake/a/t/past"), stored("a/t/past")],
+        now_ms=NOW,
+        settled_ms=NOW,
+    )
     cloned, lender = found.tables
     assert cloned.missing == ("a/t/gone",)
     assert [share.part for share in lender.shares] == [Part.LIVE, Part.LENT, Part.VECTORS_LIVE]
 
 
 def test_what_belongs_to_no_table_is_listed_by_its_folder() -> None:
-    objects = [*ALL, stored("landing/a", 7), stored("landing/b/c", 8), stored("readme", 1), stored("a/tt/x", 2)]
+    objects = [
+        *ALL,
+        stored("landing/a", 7),
+        stored("landing/b/c", 8),
+        stored("readme", 1),
+        stored("a/tt/x", 2),
+    ]
     found = held(*objects)
     assert [(share.folder, share.file_count, share.size_bytes) for share in found.unclaimed] == [
         ("a/tt/", 1, 2),
@@ -272,15 +370,24 @@ def test_what_belongs_to_no_table_is_listed_by_its_folder() -> None:
 
 
 def test_keys_of_a_bucket_are_taken_relative_to_the_lake() -> None:
-    found = held(stored("lake/a/t/d=1/live", 5), stored("a/t/d=1/live", 5), stored("lakes/x", 1), lake_prefix="lake/")
+    found = held(
+        stored("lake/a/t/d=1/live", 5),
+        stored("a/t/d=1/live", 5),
+        stored("lakes/x", 1),
+        lake_prefix="lake/",
+    )
     assert [(share.part, share.size_bytes) for share in only(found).shares] == [(Part.LIVE, 5)]
-    assert [(share.folder, share.size_bytes) for share in found.unclaimed] == [("(outside the lake)", 6)]
+    assert [(share.folder, share.size_bytes) for share in found.unclaimed] == [
+        ("(outside the lake)", 6)
+    ]
 
 
 def test_a_table_whose_log_cannot_be_read_has_no_orphans() -> None:
     found = held(*ALL, stored("a/u/x", 4), unread={"a/u": "why"})
     assert found.tables[1].problem == "why"
-    assert [(share.part, share.size_bytes) for share in found.tables[1].shares] == [(Part.UNREAD, 4)]
+    assert [(share.part, share.size_bytes) for share in found.tables[1].shares] == [
+        (Part.UNREAD, 4)
+    ]
     assert found.unclaimed == ()
 
 
@@ -294,7 +401,10 @@ def test_small_files_are_seen_where_no_log_is_read() -> None:
     ]
     found = held(*ALL, *small, stored("plain/t/x"), stored("_hidden/x"), unread={"a/u": "why"})
     assert [share.small_count for table in found.tables for share in table.shares] == [0, 0, 1]
-    assert [(share.folder, share.small_count) for share in found.unclaimed] == [("_hidden/", 0), ("plain/t/", 1)]
+    assert [(share.folder, share.small_count) for share in found.unclaimed] == [
+        ("_hidden/", 0),
+        ("plain/t/", 1),
+    ]
 
 
 def test_a_full_listing_asks_for_each_thousand_objects_of_each_table() -> None:
@@ -303,7 +413,13 @@ def test_a_full_listing_asks_for_each_thousand_objects_of_each_table() -> None:
 
 
 def test_storage_classes_are_kept_apart() -> None:
-    found = only(held(ALL[1], stored("a/t/d=1/live", 5, storage_class="STANDARD"), stored("a/t/x", 2, storage_class="GLACIER")))
+    found = only(
+        held(
+            ALL[1],
+            stored("a/t/d=1/live", 5, storage_class="STANDARD"),
+            stored("a/t/x", 2, storage_class="GLACIER"),
+        )
+    )
     assert [(share.part, share.storage_class) for share in found.shares] == [
         (Part.LIVE, "STANDARD"),
         (Part.ORPHANED_OLD, "GLACIER"),
@@ -318,7 +434,12 @@ def test_the_books_of_a_layout() -> None:
         version=7,
         committed_ms=NOW,
         files=(
-            DataFile(path="d=a%2520b/x", size_bytes=5, modified_ms=1, deletion_vector="u00000000000000000001@1"),
+            DataFile(
+                path="d=a%2520b/x",
+                size_bytes=5,
+                modified_ms=1,
+                deletion_vector="u00000000000000000001@1",
+            ),
             DataFile(path="s3://bucket/lake/a/t/y%20z", size_bytes=6, modified_ms=2),
             DataFile(path="s3a://bucket/lake/a/source/z", size_bytes=7, modified_ms=3),
             DataFile(path="s3a://elsewhere/z", size_bytes=8, modified_ms=4),
@@ -328,21 +449,45 @@ def test_the_books_of_a_layout() -> None:
             Tombstone(path="s3://bucket/lake/a/t/old%3D1", deleted_ms=8),
             Tombstone(path="s3a://bucket/lake/a/source/gone"),
         ),
-        removed_vectors={"iinline": 1, f"{SHARED}@1": 7, f"{SHARED}@99": 5, "u00000000000000000003@1": 5, "u00000000000000000003@2": None},
+        removed_vectors={
+            "iinline": 1,
+            f"{SHARED}@1": 7,
+            f"{SHARED}@99": 5,
+            "u00000000000000000003@1": 5,
+            "u00000000000000000003@2": None,
+        },
         log=LogTail(checkpoint_version=None, commit_count=1, commit_bytes=1),
     )
     found = fold_table_files(snapshot, place=lambda uri: name_below(uri, "s3a://bucket/lake"))
-    assert found.live == {"d=a%20b/x": Reference(size_bytes=5, written_ms=1), "y z": Reference(size_bytes=6, written_ms=2)}
+    assert found.live == {
+        "d=a%20b/x": Reference(size_bytes=5, written_ms=1),
+        "y z": Reference(size_bytes=6, written_ms=2),
+    }
     assert found.elsewhere == {"a/source/z": Reference(size_bytes=7, written_ms=3)}
     assert found.outside == ("s3a://elsewhere/z",)
     assert (found.stones, found.retention_ms) == ({"old=1": 9}, WEEK)
-    assert found.removed_vectors == {vector_file(SHARED): 7, vector_file("u00000000000000000003"): None}
+    assert found.removed_vectors == {
+        vector_file(SHARED): 7,
+        vector_file("u00000000000000000003"): None,
+    }
     [vector] = found.vectors
     assert vector.startswith("deletion_vector_") and found.vectors[vector].written_ms == NOW
 
 
 NAMES = st.sampled_from(
-    ["d=1/live", "kept", "past", "x", "d=1/y", "_delta_log/00000000000000000001.json", "_change_data/c", ".z", "d=1/", "v_dead.bin", "n/x"]
+    [
+        "d=1/live",
+        "kept",
+        "past",
+        "x",
+        "d=1/y",
+        "_delta_log/00000000000000000001.json",
+        "_change_data/c",
+        ".z",
+        "d=1/",
+        "v_dead.bin",
+        "n/x",
+    ]
 )
 
 
@@ -351,7 +496,11 @@ NAMES = st.sampled_from(
         st.builds(
             StoredObject,
             bucket=st.just("lake"),
-            key=st.builds("{}{}".format, st.sampled_from(["a/t/", "a/t/n/", "a/tt/", "a/bad/", "landing/", "", "other/"]), NAMES),
+            key=st.builds(
+                "{}{}".format,
+                st.sampled_from(["a/t/", "a/t/n/", "a/tt/", "a/bad/", "landing/", "", "other/"]),
+                NAMES,
+            ),
             size_bytes=st.integers(0, 10**15),
             modified_ms=st.none() | st.integers(NOW - 30 * DAY, NOW),
             is_dir=st.booleans(),
@@ -363,6 +512,12 @@ NAMES = st.sampled_from(
     )
 )
 def test_the_parts_sum_to_the_inventory_s_total(objects: list[StoredObject]) -> None:
-    found = reconcile([table_files(), table_files("a/t/n")], objects, now_ms=NOW, settled_ms=NOW, unread={"a/bad": "why"})
+    found = reconcile(
+        [table_files(), table_files("a/t/n")],
+        objects,
+        now_ms=NOW,
+        settled_ms=NOW,
+        unread={"a/bad": "why"},
+    )
     assert found.file_count == len(objects)
     assert found.size_bytes == sum(each.size_bytes for each in objects)

@@ -39,7 +39,10 @@ def tried(result: str, hours: float, **more: object) -> CompactionTry:
 
 
 def breaker(
-    tries: Sequence[CompactionTry] = (), now: float = 0, rewrites: Rewrites | None = None, scans: Sequence[Scan] = ()
+    tries: Sequence[CompactionTry] = (),
+    now: float = 0,
+    rewrites: Rewrites | None = None,
+    scans: Sequence[Scan] = (),
 ) -> BreakerState:
     return assess_breaker(tries, rewrites or Rewrites(), NOON + int(now * HOUR), scans=scans)
 
@@ -53,18 +56,53 @@ STORIES = {
     "just before the time is over": (FAILED, 5.999, "open", 6),
     "the time is over": (FAILED, 6, "half open", 6),
     "lost races count, too": ([*FAILED[:2], tried("conflict", 0)], 0, "open", 6),
-    "a success between them": ([FAILED[0], tried("succeeded", -1.5), *FAILED[1:]], 0, "closed", None),
+    "a success between them": (
+        [FAILED[0], tried("succeeded", -1.5), *FAILED[1:]],
+        0,
+        "closed",
+        None,
+    ),
     "the half-open try succeeds": ([*FAILED, tried("succeeded", 6)], 6, "closed", None),
     "the half-open try fails": ([*FAILED, tried("failed", 6)], 6, "open", 6 + 12),
-    "and the next one fails, too": ([*FAILED, tried("failed", 6), tried("failed", 18)], 18, "open", 18 + 24),
-    "it is never shut for ever": ([tried("failed", hours) for hours in range(40)], 40, "open", 39 + 16 * 6),
+    "and the next one fails, too": (
+        [*FAILED, tried("failed", 6), tried("failed", 18)],
+        18,
+        "open",
+        18 + 24,
+    ),
+    "it is never shut for ever": (
+        [tried("failed", hours) for hours in range(40)],
+        40,
+        "open",
+        39 + 16 * 6,
+    ),
     "the order they are told in does not matter": ([*FAILED[::-1]], 0, "open", 6),
     "failures of a clock that was ahead hold nothing": (AHEAD, 0, "half open", 6 - NOON // HOUR),
     "and are over with the next success": ([*AHEAD, tried("succeeded", 0)], 0, "closed", None),
-    "the newest by the right clock says how long": ([*FAILED[:2], tried("failed", 9_000)], 0, "open", -1 + 6),
-    "a success of a clock that was ahead hides no failure": ([*FAILED, tried("succeeded", 9_000)], 0, "open", 6),
-    "one run's attempts are one try": ([tried("failed", hours, run="r") for hours in (-2, -1, 0)], 0, "closed", None),
-    "a run that succeeds at last": ([*FAILED[:2], tried("conflict", 0, run="r"), tried("succeeded", 1, run="r")], 1, "closed", None),
+    "the newest by the right clock says how long": (
+        [*FAILED[:2], tried("failed", 9_000)],
+        0,
+        "open",
+        -1 + 6,
+    ),
+    "a success of a clock that was ahead hides no failure": (
+        [*FAILED, tried("succeeded", 9_000)],
+        0,
+        "open",
+        6,
+    ),
+    "one run's attempts are one try": (
+        [tried("failed", hours, run="r") for hours in (-2, -1, 0)],
+        0,
+        "closed",
+        None,
+    ),
+    "a run that succeeds at last": (
+        [*FAILED[:2], tried("conflict", 0, run="r"), tried("succeeded", 1, run="r")],
+        1,
+        "closed",
+        None,
+    ),
 }
 
 
@@ -73,13 +111,19 @@ def test_failures_in_a_row_open_the_breaker_and_a_success_closes_it(
     tries: Sequence[CompactionTry], now: float, position: str, retry: float | None
 ) -> None:
     found = breaker(tries, now)
-    assert (found.position, found.retry_at_ms) == (position, None if retry is None else NOON + int(retry * HOUR))
+    assert (found.position, found.retry_at_ms) == (
+        position,
+        None if retry is None else NOON + int(retry * HOUR),
+    )
 
 
 def test_rewrites_and_scans_of_a_clock_that_was_ahead_hold_nothing() -> None:
     ahead = NOON + 9_000 * HOUR
     looped = Rewrites(times=3, bytes_rewritten=900, version=6, last_ms=ahead)
-    slower = [Scan(measured_ms=ahead + number, before_seconds=1.0, after_seconds=1.5) for number in range(3)]
+    slower = [
+        Scan(measured_ms=ahead + number, before_seconds=1.0, after_seconds=1.5)
+        for number in range(3)
+    ]
     assert breaker(rewrites=looped).position == breaker(scans=slower).position == "half open"
     fine = Scan(measured_ms=NOON, before_seconds=1.0, after_seconds=0.5)
     assert breaker(scans=[fine, *slower]).position == "closed"
@@ -98,11 +142,16 @@ def test_an_open_breaker_says_what_failed_how_often_and_until_when() -> None:
 def test_a_half_open_breaker_says_since_when_and_what_was_before() -> None:
     found = breaker(FAILED, 7)
     assert found.reason is Reason.HALF_OPEN
-    assert "since 2026-11-20 18:00 UTC" in found.sentence and "3 compactions in a row" in found.sentence
+    assert (
+        "since 2026-11-20 18:00 UTC" in found.sentence
+        and "3 compactions in a row" in found.sentence
+    )
 
 
 def test_a_closed_breaker_says_how_near_it_is() -> None:
-    found = breaker([tried("failed", 0)], rewrites=Rewrites(times=2, last_ms=NOON), scans=scans((1, 2)))
+    found = breaker(
+        [tried("failed", 0)], rewrites=Rewrites(times=2, last_ms=NOON), scans=scans((1, 2))
+    )
     assert found.reason is Reason.BREAKER_CLOSED
     assert found.sentence == (
         "the breaker is closed: 1 failure and 1 slower scan in a row, the same bytes rewritten for nothing 2 times; 3 of a kind open it"
@@ -111,7 +160,10 @@ def test_a_closed_breaker_says_how_near_it_is() -> None:
 
 def scans(*pairs: tuple[float, float]) -> list[Scan]:
     told = enumerate(pairs)
-    return [Scan(measured_ms=NOON + place * HOUR, before_seconds=before, after_seconds=after) for place, (before, after) in told]
+    return [
+        Scan(measured_ms=NOON + place * HOUR, before_seconds=before, after_seconds=after)
+        for place, (before, after) in told
+    ]
 
 
 @pytest.mark.parametrize(
@@ -124,14 +176,18 @@ def scans(*pairs: tuple[float, float]) -> list[Scan]:
         ([(1, 0.5)] * 3 + [(1, 1.2)] * 3, "open"),
     ],
 )
-def test_scans_that_got_slower_in_a_row_open_the_breaker(pairs: Sequence[tuple[float, float]], position: str) -> None:
+def test_scans_that_got_slower_in_a_row_open_the_breaker(
+    pairs: Sequence[tuple[float, float]], position: str
+) -> None:
     assert breaker(scans=scans(*pairs), now=len(pairs)).position == position
 
 
 def test_measured_harm_is_told_with_its_seconds_and_ends_after_a_success() -> None:
     harmed = scans((1, 1.2), (1, 1.2), (1, 1.25))
     found = breaker(scans=harmed, now=2)
-    assert found.reason is Reason.MEASURED_HARM and "the last one from 1 s to 1.25 s" in found.sentence
+    assert (
+        found.reason is Reason.MEASURED_HARM and "the last one from 1 s to 1.25 s" in found.sentence
+    )
     assert breaker([tried("succeeded", 1.9)], scans=harmed, now=2).position == "open"
     assert breaker([tried("succeeded", 9)], scans=harmed, now=9).position == "closed"
 
@@ -146,7 +202,9 @@ class Log:
     def append(self, files: int = 1, folder: str = "") -> "Log":
         return self._commit("WRITE", [], files, folder, is_data=True)
 
-    def optimize(self, into: int = 1, *, folder: str = "", operation: str = "OPTIMIZE", ours: bool = False) -> "Log":
+    def optimize(
+        self, into: int = 1, *, folder: str = "", operation: str = "OPTIMIZE", ours: bool = False
+    ) -> "Log":
         removed = [path for path in self.live if path.startswith(folder)]
         return self._commit(operation, removed, into, folder, is_data=False, ours=ours)
 
@@ -157,7 +215,9 @@ class Log:
     def restore(self, version: int) -> "Log":
         """Our RESTORE, which brings `version` back; of files it tells nothing."""
         self._commit("RESTORE", [], 0, "", is_data=True)
-        self.commits[-1] = replace(self.commits[-1], user_metadata=json.dumps({"restored": version}))
+        self.commits[-1] = replace(
+            self.commits[-1], user_metadata=json.dumps({"restored": version})
+        )
         return self
 
     @property
@@ -165,7 +225,15 @@ class Log:
         return find_rewrites(Commits(table="bronze/t", commits=tuple(self.commits)))
 
     def _commit(
-        self, operation: str, removed: list[str], files: int, folder: str, *, is_data: bool, ours: bool = False, again: Sequence[str] = ()
+        self,
+        operation: str,
+        removed: list[str],
+        files: int,
+        folder: str,
+        *,
+        is_data: bool,
+        ours: bool = False,
+        again: Sequence[str] = (),
     ) -> "Log":
         version = len(self.commits)
         added = [*again, *(f"{folder}{version}-{number}" for number in range(files))]
@@ -195,17 +263,37 @@ def hourly(log: Log, rounds: int, *, fresh: int) -> Log:
 LOOPS = {
     "written once": (Log().append(9).optimize(), 0),
     "all anew, to the same end": (Log().append(9).optimize().optimize().optimize().optimize(), 3),
-    "all anew, in the same number of files": (Log().append(9).optimize(4).optimize(4).optimize(3), 2),
+    "all anew, in the same number of files": (
+        Log().append(9).optimize(4).optimize(4).optimize(3),
+        2,
+    ),
     "the large file again for each small one": (hourly(Log().append(9).optimize(), 3, fresh=1), 3),
     "with two fresh files each time": (hourly(Log().append(9).optimize(), 5, fresh=2), 0),
     "a second tier": (Log().append(90).optimize(16).optimize(2), 0),
-    "deleted rows are taken out": (Log().append(9).optimize(1).delete_rows().optimize(1).delete_rows().optimize(1), 0),
-    "REORG neither counts nor ends the row": (Log().append(9).optimize().optimize().optimize(operation="REORG").optimize(), 2),
-    "a merge with a purpose ends the row": (Log().append(9).optimize().optimize().optimize().append(4).optimize(), 0),
-    "new rows in place of the old": (Log().append(9).optimize().optimize().optimize(operation="WRITE").delete_rows(), 0),
+    "deleted rows are taken out": (
+        Log().append(9).optimize(1).delete_rows().optimize(1).delete_rows().optimize(1),
+        0,
+    ),
+    "REORG neither counts nor ends the row": (
+        Log().append(9).optimize().optimize().optimize(operation="REORG").optimize(),
+        2,
+    ),
+    "a merge with a purpose ends the row": (
+        Log().append(9).optimize().optimize().optimize().append(4).optimize(),
+        0,
+    ),
+    "new rows in place of the old": (
+        Log().append(9).optimize().optimize().optimize(operation="WRITE").delete_rows(),
+        0,
+    ),
     "statistics, computed anew": (Log().append(9).optimize().optimize(), 1),
     "each partition for itself": (
-        Log().append(4, "d=1/").optimize(folder="d=1/").append(4, "d=2/").optimize(folder="d=2/").optimize(folder="d=1/"),
+        Log()
+        .append(4, "d=1/")
+        .optimize(folder="d=1/")
+        .append(4, "d=2/")
+        .optimize(folder="d=2/")
+        .optimize(folder="d=1/"),
         1,
     ),
     "nothing there": (Log(), 0),
@@ -217,8 +305,16 @@ def test_only_bytes_that_are_rewritten_for_nothing_count(log: Log, times: int) -
     assert log.rewrites.times == times
 
 
-def test_a_loop_in_one_partition_is_seen_beside_others_and_a_useful_compaction_of_ours_ends_it() -> None:
-    log = Log().append(4, "d=1/").append(4, "d=2/").optimize(1, folder="d=1/").optimize(1, folder="d=2/")
+def test_a_loop_in_one_partition_is_seen_beside_others_and_a_useful_compaction_of_ours_ends_it() -> (
+    None
+):
+    log = (
+        Log()
+        .append(4, "d=1/")
+        .append(4, "d=2/")
+        .optimize(1, folder="d=1/")
+        .optimize(1, folder="d=2/")
+    )
     for _ in range(3):
         log.optimize(1, folder="d=1/")
     assert log.rewrites == Rewrites(times=3, bytes_rewritten=300, version=6, last_ms=NOON + 6)
@@ -237,8 +333,14 @@ def test_a_commit_that_only_describes_files_anew_moves_no_bytes() -> None:
 def test_a_rewrite_loop_opens_the_breaker_with_its_numbers() -> None:
     log = Log().append(9).optimize().optimize().optimize().optimize()
     found = breaker(rewrites=log.rewrites, now=1)
-    assert (found.position, found.reason, found.retry_at_ms) == ("open", Reason.REWRITE_LOOP, NOON + 4 + 6 * HOUR)
-    assert "rewritten 3 times in a row for nothing, 300 B in all, last by version 4" in found.sentence
+    assert (found.position, found.reason, found.retry_at_ms) == (
+        "open",
+        Reason.REWRITE_LOOP,
+        NOON + 4 + 6 * HOUR,
+    )
+    assert (
+        "rewritten 3 times in a row for nothing, 300 B in all, last by version 4" in found.sentence
+    )
 
 
 @given(st.lists(st.tuples(st.integers(2, 5), st.integers(1, 3)), max_size=12))
@@ -249,14 +351,23 @@ def test_bins_of_two_fresh_files_are_never_a_loop(rounds: list[tuple[int, int]])
     assert log.rewrites.times == 0
 
 
-def test_tries_come_from_the_log_and_a_compaction_that_failed_after_its_commit_is_a_failure() -> None:
+def test_tries_come_from_the_log_and_a_compaction_that_failed_after_its_commit_is_a_failure() -> (
+    None
+):
     log = Log().append(4).optimize(ours=True).append(4).optimize().append(4).optimize(ours=True)
     history = Commits(table="bronze/t", commits=tuple(log.commits))
-    assert [(each.ended_ms - NOON, each.result) for each in tries_of(history, ())] == [(1, "succeeded"), (5, "succeeded")]
+    assert [(each.ended_ms - NOON, each.result) for each in tries_of(history, ())] == [
+        (1, "succeeded"),
+        (5, "succeeded"),
+    ]
     undone = CompactionTry(ended_ms=NOON + 2000, result="failed", seconds=1.996, why="rows differ")
     assert [each.result for each in tries_of(history, [undone])] == ["succeeded", "failed"]
     halfway = replace(undone, result="conflict")
-    assert [each.result for each in tries_of(history, [halfway])] == ["succeeded", "succeeded", "conflict"]
+    assert [each.result for each in tries_of(history, [halfway])] == [
+        "succeeded",
+        "succeeded",
+        "conflict",
+    ]
 
 
 def test_a_compaction_that_a_later_run_undid_is_no_success_and_ends_no_row_of_failures() -> None:
@@ -265,9 +376,17 @@ def test_a_compaction_that_a_later_run_undid_is_no_success_and_ends_no_row_of_fa
     # The run that found it out began after the commit, so that its failure spans the RESTORE alone.
     found_out = tried("failed", 1, seconds=1)
     tries = tries_of(history, [tried("failed", -2), tried("failed", -1), found_out])
-    assert [(each.ended_ms - NOON, each.result) for each in tries if each.ended_ms >= NOON] == [(1, "succeeded"), (HOUR, "failed")]
+    assert [(each.ended_ms - NOON, each.result) for each in tries if each.ended_ms >= NOON] == [
+        (1, "succeeded"),
+        (HOUR, "failed"),
+    ]
     lone = replace(history, commits=history.commits[2:])
-    assert breaker(tries_of(lone, [tried("failed", -2), tried("failed", -1), found_out]), now=1).position == "open"
+    assert (
+        breaker(
+            tries_of(lone, [tried("failed", -2), tried("failed", -1), found_out]), now=1
+        ).position
+        == "open"
+    )
 
 
 OPEN = breaker(FAILED, 1)
@@ -280,14 +399,34 @@ CLOSED = "no window is open at 2026-11-20 12:00 UTC (windows: 22:00-04:00 UTC da
 EVERYTHING: dict[str, Any] = {"mode": "recommend", "windows": (WINDOW,)}
 ORDER = [
     (Compaction(mode="off", windows=(WINDOW,)), PAUSE, OPEN, Reason.OPTED_OUT, "mode off"),
-    (Compaction(**EVERYTHING), PAUSE, OPEN, Reason.PAUSED, "paused since 2026-11-20 11:00 UTC, until 2026-11-20 13:00 UTC: a backfill"),
+    (
+        Compaction(**EVERYTHING),
+        PAUSE,
+        OPEN,
+        Reason.PAUSED,
+        "paused since 2026-11-20 11:00 UTC, until 2026-11-20 13:00 UTC: a backfill",
+    ),
     (Compaction(**EVERYTHING), None, OPEN, Reason.RECOMMEND_ONLY, "lakehouse compact bronze/t"),
-    (Compaction(windows=(WINDOW,)), None, OPEN, Reason.BREAKER_OPEN, "3 compactions in a row did not succeed"),
-    (Compaction(windows=(WINDOW,)), None, HALF, Reason.WINDOW_CLOSED, f"{CLOSED}; the next opens at 2026-11-20 22:00 UTC"),
+    (
+        Compaction(windows=(WINDOW,)),
+        None,
+        OPEN,
+        Reason.BREAKER_OPEN,
+        "3 compactions in a row did not succeed",
+    ),
+    (
+        Compaction(windows=(WINDOW,)),
+        None,
+        HALF,
+        Reason.WINDOW_CLOSED,
+        f"{CLOSED}; the next opens at 2026-11-20 22:00 UTC",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("knobs", "pause", "state", "reason", "sentence"), ORDER, ids=[row[3].name for row in ORDER])
+@pytest.mark.parametrize(
+    ("knobs", "pause", "state", "reason", "sentence"), ORDER, ids=[row[3].name for row in ORDER]
+)
 def test_the_first_reason_in_order_is_told(
     knobs: Compaction, pause: Pause | None, state: BreakerState, reason: Reason, sentence: str
 ) -> None:
@@ -298,7 +437,16 @@ def test_the_first_reason_in_order_is_told(
 @pytest.mark.parametrize("state", [None, HALF, breaker()])
 def test_a_table_is_served_where_no_reason_holds(state: BreakerState | None) -> None:
     over = Pause(table="bronze/t", since_ms=0, until_ms=NOON)
-    assert hold_back("bronze/t", Compaction(windows=(WINDOW, Window(start="11:00", end="13:00"))), over, state, NOON) is None
+    assert (
+        hold_back(
+            "bronze/t",
+            Compaction(windows=(WINDOW, Window(start="11:00", end="13:00"))),
+            over,
+            state,
+            NOON,
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -309,11 +457,17 @@ def test_a_table_is_served_where_no_reason_holds(state: BreakerState | None) -> 
         (Compaction(mode="recommend", windows=(WINDOW,)), None, None),
     ],
 )
-def test_a_person_is_bound_by_an_opt_out_and_a_pause_alone(knobs: Compaction, pause: Pause | None, reason: Reason | None) -> None:
+def test_a_person_is_bound_by_an_opt_out_and_a_pause_alone(
+    knobs: Compaction, pause: Pause | None, reason: Reason | None
+) -> None:
     found = persons_hold_back(knobs, pause, NOON)
     assert (found and found.reason) == reason
 
 
 def test_a_pause_without_an_end_says_how_it_ends() -> None:
     pause = Pause(table="bronze/t", since_ms=NOON)
-    assert pause.holds(NOON * 2) and pause.explanation.sentence == "paused since 2026-11-20 12:00 UTC, until: lakehouse resume bronze/t"
+    assert (
+        pause.holds(NOON * 2)
+        and pause.explanation.sentence
+        == "paused since 2026-11-20 12:00 UTC, until: lakehouse resume bronze/t"
+    )

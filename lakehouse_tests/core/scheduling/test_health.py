@@ -19,7 +19,13 @@ def part(found: Health, name: str) -> float:
 
 def test_the_counts_are_those_of_the_layout_and_of_its_plan() -> None:
     stones = [Tombstone(path="x", size_bytes=70), Tombstone(path="y")]
-    found = health(snapshot([1_000, 2_000, 5_999, 6_000, data_file(9_000, rows=10, deleted=3)], tombstones=stones, commit_count=3))
+    found = health(
+        snapshot(
+            [1_000, 2_000, 5_999, 6_000, data_file(9_000, rows=10, deleted=3)],
+            tombstones=stones,
+            commit_count=3,
+        )
+    )
     assert (found.file_count, found.small_file_count, found.mergeable_file_count) == (5, 3, 2)
     assert (found.size_bytes, found.average_file_bytes, found.row_count) == (23_999, 4_799, 407)
     assert (found.tombstone_count, found.tombstone_bytes) == (2, 70)
@@ -47,7 +53,10 @@ WORSENING = {
     "small files": [snapshot([100] * count) for count in (0, 2, 4, 40, 400)],
     "average size": [snapshot([10_000 // count] * count) for count in (2, 5, 10, 100)],
     "log debt": [snapshot([9_000], commit_count=count) for count in (0, 10, 100, 1_000)],
-    "tombstones": [snapshot([9_000], tombstones=[Tombstone(path="x", size_bytes=size)]) for size in (0, 900, 9_000, 90_000)],
+    "tombstones": [
+        snapshot([9_000], tombstones=[Tombstone(path="x", size_bytes=size)])
+        for size in (0, 900, 9_000, 90_000)
+    ],
 }
 
 
@@ -74,14 +83,25 @@ def test_a_part_is_half_at_its_limit(name: str, table: Snapshot) -> None:
 
 
 def test_the_average_is_measured_against_what_each_partition_could_have() -> None:
-    days = [data_file(size, f"{day}{size}", partition=(("day", day),)) for day in "ab" for size in (4_000, 5_000)]
+    days = [
+        data_file(size, f"{day}{size}", partition=(("day", day),))
+        for day in "ab"
+        for size in (4_000, 5_000)
+    ]
     assert part(health(snapshot(days)), "average size") == 1.0
-    days = [data_file(size, f"{day}{size}", partition=(("day", day),)) for day in "ab" for size in (1_000, 2_000)]
+    days = [
+        data_file(size, f"{day}{size}", partition=(("day", day),))
+        for day in "ab"
+        for size in (1_000, 2_000)
+    ]
     assert part(health(snapshot(days)), "average size") == 0.5
 
 
 def test_the_sentence_names_the_part_that_costs_most() -> None:
-    assert "held down most by log debt: 900 commits" in health(snapshot([9_000], commit_count=900)).sentence
+    assert (
+        "held down most by log debt: 900 commits"
+        in health(snapshot([9_000], commit_count=900)).sentence
+    )
 
 
 HISTOGRAM = {
@@ -101,21 +121,38 @@ def test_each_file_stands_in_one_bin_of_the_histogram(size: int, label: str) -> 
     assert ([found for found, count in histogram.items() if count], len(histogram)) == ([label], 11)
 
 
-@pytest.mark.parametrize(("count", "ok"), [(0, True), (4, True), (7, True), (8, False), (40, False)])
+@pytest.mark.parametrize(
+    ("count", "ok"), [(0, True), (4, True), (7, True), (8, False), (40, False)]
+)
 def test_small_files_fail_the_check_at_twice_the_threshold(count: int, ok: bool) -> None:
     found = health(snapshot([100] * count))
     is_ok, sentence = small_files_ok(found)
     assert is_ok is ok
-    assert sentence.startswith(found.plan.sentence) and f"{count} mergeable" in sentence and "8 are too many" in sentence
+    assert (
+        sentence.startswith(found.plan.sentence)
+        and f"{count} mergeable" in sentence
+        and "8 are too many" in sentence
+    )
 
 
 @pytest.mark.parametrize(
     ("commits", "interval", "ok"),
-    [(100, None, True), (101, None, False), (20, "2", True), (21, "2", False), (100, "nonsense", True), (100, "0", True)],
+    [
+        (100, None, True),
+        (101, None, False),
+        (20, "2", True),
+        (21, "2", False),
+        (100, "nonsense", True),
+        (100, "0", True),
+    ],
 )
-def test_log_debt_fails_beyond_ten_checkpoint_intervals(commits: int, interval: str | None, ok: bool) -> None:
+def test_log_debt_fails_beyond_ten_checkpoint_intervals(
+    commits: int, interval: str | None, ok: bool
+) -> None:
     properties = {} if interval is None else {"delta.checkpointInterval": interval}
-    is_ok, sentence = log_debt_ok(health(snapshot([9_000], commit_count=commits, properties=properties, checkpoint_version=5)))
+    is_ok, sentence = log_debt_ok(
+        health(snapshot([9_000], commit_count=commits, properties=properties, checkpoint_version=5))
+    )
     assert is_ok is ok
     assert "KiB) since the checkpoint of version 5" in sentence
 

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.strategies import Chosen, OptimizedWrite
 from lakehouse.core.reasons import Reason
-from lakehouse.core.scheduling.ranking import CYCLE_MS, Bounds, Decision, RunInFlight, RunState, Try, choose_compactions, describe
+from lakehouse.core.scheduling.ranking import (
+    CYCLE_MS,
+    Bounds,
+    Decision,
+    RunInFlight,
+    RunState,
+    Try,
+    choose_compactions,
+    describe,
+)
 from lakehouse.core.scheduling.triggers import TableState
 from lakehouse_tests.core.example_snapshots import POLICY
 
@@ -24,7 +33,12 @@ def state(table: str, mergeable: int | None, version: int | None = 7) -> TableSt
 
 
 def choose(
-    states: Sequence[TableState], runs: RunState | None = None, *, slots: int = 9, policy: Compaction = POLICY, now_ms: int = NOW
+    states: Sequence[TableState],
+    runs: RunState | None = None,
+    *,
+    slots: int = 9,
+    policy: Compaction = POLICY,
+    now_ms: int = NOW,
 ) -> tuple[Decision, ...]:
     policies, bounds = {each.table: policy for each in states}, Bounds(slots=slots)
     return choose_compactions(states, policies, runs or RunState(), bounds=bounds, now_ms=now_ms)
@@ -34,10 +48,14 @@ def flying(table: str, *, compaction: bool = True) -> RunInFlight:
     return RunInFlight(table=table, name=f"run of {table}", is_compaction=compaction)
 
 
-def tried(result: str, *, version: int = 7, hours: float = 0, committed_ms: int | None = None) -> Try:
+def tried(
+    result: str, *, version: int = 7, hours: float = 0, committed_ms: int | None = None
+) -> Try:
     """A try that ended so many hours ago."""
     ended_ms = NOW - int(hours * 3_600_000)
-    return Try(table="a", version=version, result=result, committed_ms=committed_ms, ended_ms=ended_ms)  # type: ignore[arg-type]
+    return Try(
+        table="a", version=version, result=result, committed_ms=committed_ms, ended_ms=ended_ms
+    )  # type: ignore[arg-type]
 
 
 MANY = state("a", 90)
@@ -50,39 +68,151 @@ STORIES = {
     "a count without a version": (state("a", 90, None), (), (), Reason.NO_FACTS, None),
     "a version without a count": (state("a", None), (), (), Reason.NO_FACTS, None),
     "a compaction of it is under way": (MANY, (flying("a"),), (), Reason.RUN_IN_FLIGHT, None),
-    "a write of it is under way": (MANY, (flying("a", compaction=False),), (), Reason.RUN_IN_FLIGHT, None),
-    "another table's run is under way": (state("a", 4), (flying("b"),), (), Reason.DUE, "compaction/a/version=7/try=1"),
+    "a write of it is under way": (
+        MANY,
+        (flying("a", compaction=False),),
+        (),
+        Reason.RUN_IN_FLIGHT,
+        None,
+    ),
+    "another table's run is under way": (
+        state("a", 4),
+        (flying("b"),),
+        (),
+        Reason.DUE,
+        "compaction/a/version=7/try=1",
+    ),
     "this state was compacted": (MANY, (), (tried("succeeded"),), Reason.ASKED_BEFORE, None),
     "this state was asked for": (MANY, (), (tried("in flight"),), Reason.ASKED_BEFORE, None),
     "it failed once": (MANY, (), (tried("failed"),), Reason.DUE, "compaction/a/version=7/try=2"),
-    "it failed, then succeeded": (MANY, (), (tried("failed"), tried("succeeded")), Reason.ASKED_BEFORE, None),
-    "it failed as often as is allowed": (MANY, (), (tried("failed"),) * 3, Reason.TRIES_USED_UP, None),
-    "it was refused before it began": (MANY, (), (tried("refused"),) * 9, Reason.DUE, "compaction/a/version=7/try=10"),
-    "it was refused, then succeeded": (MANY, (), (tried("refused"), tried("succeeded")), Reason.ASKED_BEFORE, None),
-    "it failed as often between refusals": (MANY, (), (tried("failed"), tried("refused")) * 3, Reason.TRIES_USED_UP, None),
-    "it failed as often just within the pause": (MANY, (), (tried("failed", hours=5.99),) * 3, Reason.TRIES_USED_UP, None),
-    "the pause is over": (MANY, (), (tried("failed", hours=6),) * 3, Reason.DUE, "compaction/a/version=7/try=4"),
-    "the newest failure begins the pause": (MANY, (), [tried("failed", hours=hours) for hours in (9, 9, 1)], Reason.TRIES_USED_UP, None),
-    "the next pause is twice as long": (MANY, (), (tried("failed", hours=11.9),) * 4, Reason.TRIES_USED_UP, None),
-    "the next pause is over": (MANY, (), (tried("failed", hours=12),) * 4, Reason.DUE, "compaction/a/version=7/try=5"),
-    "failures of a clock that was ahead": (MANY, (), (tried("failed", hours=-9),) * 3, Reason.DUE, "compaction/a/version=7/try=4"),
-    "a success outlasts any pause": (MANY, (), (tried("succeeded", hours=9_000),), Reason.ASKED_BEFORE, None),
+    "it failed, then succeeded": (
+        MANY,
+        (),
+        (tried("failed"), tried("succeeded")),
+        Reason.ASKED_BEFORE,
+        None,
+    ),
+    "it failed as often as is allowed": (
+        MANY,
+        (),
+        (tried("failed"),) * 3,
+        Reason.TRIES_USED_UP,
+        None,
+    ),
+    "it was refused before it began": (
+        MANY,
+        (),
+        (tried("refused"),) * 9,
+        Reason.DUE,
+        "compaction/a/version=7/try=10",
+    ),
+    "it was refused, then succeeded": (
+        MANY,
+        (),
+        (tried("refused"), tried("succeeded")),
+        Reason.ASKED_BEFORE,
+        None,
+    ),
+    "it failed as often between refusals": (
+        MANY,
+        (),
+        (tried("failed"), tried("refused")) * 3,
+        Reason.TRIES_USED_UP,
+        None,
+    ),
+    "it failed as often just within the pause": (
+        MANY,
+        (),
+        (tried("failed", hours=5.99),) * 3,
+        Reason.TRIES_USED_UP,
+        None,
+    ),
+    "the pause is over": (
+        MANY,
+        (),
+        (tried("failed", hours=6),) * 3,
+        Reason.DUE,
+        "compaction/a/version=7/try=4",
+    ),
+    "the newest failure begins the pause": (
+        MANY,
+        (),
+        [tried("failed", hours=hours) for hours in (9, 9, 1)],
+        Reason.TRIES_USED_UP,
+        None,
+    ),
+    "the next pause is twice as long": (
+        MANY,
+        (),
+        (tried("failed", hours=11.9),) * 4,
+        Reason.TRIES_USED_UP,
+        None,
+    ),
+    "the next pause is over": (
+        MANY,
+        (),
+        (tried("failed", hours=12),) * 4,
+        Reason.DUE,
+        "compaction/a/version=7/try=5",
+    ),
+    "failures of a clock that was ahead": (
+        MANY,
+        (),
+        (tried("failed", hours=-9),) * 3,
+        Reason.DUE,
+        "compaction/a/version=7/try=4",
+    ),
+    "a success outlasts any pause": (
+        MANY,
+        (),
+        (tried("succeeded", hours=9_000),),
+        Reason.ASKED_BEFORE,
+        None,
+    ),
     "this version of a table that was made anew since": (
         MADE_ANEW,
         (),
-        (tried("succeeded", committed_ms=4), *(tried("failed", committed_ms=4),) * 3, tried("succeeded")),
+        (
+            tried("succeeded", committed_ms=4),
+            *(tried("failed", committed_ms=4),) * 3,
+            tried("succeeded"),
+        ),
         Reason.DUE,
         "compaction/a/version=7/committed_ms=5/try=1",
     ),
-    "this very state was compacted": (MADE_ANEW, (), (tried("succeeded", committed_ms=5),), Reason.ASKED_BEFORE, None),
-    "an older state failed": (MANY, (), (tried("failed", version=6),) * 3, Reason.DUE, "compaction/a/version=7/try=1"),
-    "a succeeded older state": (state("a", 4), (), (tried("succeeded", version=6),), Reason.DUE, "compaction/a/version=7/try=1"),
+    "this very state was compacted": (
+        MADE_ANEW,
+        (),
+        (tried("succeeded", committed_ms=5),),
+        Reason.ASKED_BEFORE,
+        None,
+    ),
+    "an older state failed": (
+        MANY,
+        (),
+        (tried("failed", version=6),) * 3,
+        Reason.DUE,
+        "compaction/a/version=7/try=1",
+    ),
+    "a succeeded older state": (
+        state("a", 4),
+        (),
+        (tried("succeeded", version=6),),
+        Reason.DUE,
+        "compaction/a/version=7/try=1",
+    ),
 }
 
 
-@pytest.mark.parametrize(("table", "in_flight", "tries", "reason", "run_key"), STORIES.values(), ids=STORIES)
+@pytest.mark.parametrize(
+    ("table", "in_flight", "tries", "reason", "run_key"), STORIES.values(), ids=STORIES
+)
 def test_one_table(
-    table: TableState, in_flight: tuple[RunInFlight, ...], tries: Sequence[Try], reason: Reason, run_key: str | None
+    table: TableState,
+    in_flight: tuple[RunInFlight, ...],
+    tries: Sequence[Try],
+    reason: Reason,
+    run_key: str | None,
 ) -> None:
     (found,) = choose([table], RunState(in_flight=in_flight, tries=tuple(tries)))
     assert (found.reason, found.run_key, found.request) == (reason, run_key, run_key is not None)
@@ -94,7 +224,9 @@ def test_most_mergeable_first_and_unknown_last() -> None:
     assert [decision.table for decision in found] == ["d", "b", "e", "c", "a"]
 
 
-@pytest.mark.parametrize(("slots", "requested"), [(0, []), (1, ["c"]), (2, ["c", "b"]), (9, ["c", "b", "a"])])
+@pytest.mark.parametrize(
+    ("slots", "requested"), [(0, []), (1, ["c"]), (2, ["c", "b"]), (9, ["c", "b", "a"])]
+)
 def test_no_more_compactions_at_once_than_slots(slots: int, requested: list[str]) -> None:
     found = choose([state("a", 5), state("b", 6), state("c", 7)], slots=slots)
     assert [decision.table for decision in found if decision.request] == requested
@@ -104,7 +236,10 @@ def test_no_more_compactions_at_once_than_slots(slots: int, requested: list[str]
 def test_compactions_under_way_take_their_slots_and_writes_do_not() -> None:
     runs = RunState(in_flight=(flying("x"), flying("y", compaction=False)))
     found = choose([state("a", 5), state("b", 6)], runs, slots=2)
-    assert [(decision.table, decision.reason) for decision in found] == [("b", Reason.DUE), ("a", Reason.NO_SLOT)]
+    assert [(decision.table, decision.reason) for decision in found] == [
+        ("b", Reason.DUE),
+        ("a", Reason.NO_SLOT),
+    ]
 
 
 def test_a_table_that_may_not_run_leaves_its_slot_to_the_next() -> None:
@@ -124,7 +259,9 @@ def test_no_state_is_asked_for_twice_however_often_the_sensor_ticks() -> None:
 
 
 @given(st.lists(st.sampled_from(["refused", "failed"]), max_size=40))
-def test_however_often_a_state_was_refused_it_is_asked_for_under_a_new_key_until_it_has_failed_three_times(results: list[str]) -> None:
+def test_however_often_a_state_was_refused_it_is_asked_for_under_a_new_key_until_it_has_failed_three_times(
+    results: list[str],
+) -> None:
     tries, keys = list[Try](), list[str]()
     for result in [*results, "failed"]:
         (found,) = choose([state("a", 90)], RunState(tries=tuple(tries)))
@@ -136,21 +273,40 @@ def test_however_often_a_state_was_refused_it_is_asked_for_under_a_new_key_until
 
 
 def test_the_text_has_one_line_per_table_with_numbers() -> None:
-    assert describe(choose([state("a", 3), state("b", 5), state("c", 4)], slots=1)).splitlines() == [
+    assert describe(
+        choose([state("a", 3), state("b", 5), state("c", 4)], slots=1)
+    ).splitlines() == [
         f"b: 5 mergeable files reach the threshold of 4{UNKNOWN};",
         f"c: 4 mergeable files reach the threshold of 4{UNKNOWN}, but at most 1 compaction may run at once;",
         f"a: 3 mergeable files, 4 wanted{UNKNOWN}",
     ]
 
 
-def worthy(table: str, *, reads: float = 24, usd: float | None = 0.01, since: int | None = None, **more: object) -> TableState:
+def worthy(
+    table: str,
+    *,
+    reads: float = 24,
+    usd: float | None = 0.01,
+    since: int | None = None,
+    **more: object,
+) -> TableState:
     """A due table; what it is worth is set by how often it is read."""
-    made = TableState(table=table, version=7, mergeable_file_count=5, file_count=9, files_after=5, reads_per_day=reads, estimate_usd=usd)
+    made = TableState(
+        table=table,
+        version=7,
+        mergeable_file_count=5,
+        file_count=9,
+        files_after=5,
+        reads_per_day=reads,
+        estimate_usd=usd,
+    )
     return replace(made, due_since_ms=since, **more)  # type: ignore[arg-type]
 
 
 def served(states: Sequence[TableState], bounds: Bounds) -> list[str]:
-    found = choose_compactions(states, {each.table: POLICY for each in states}, RunState(), bounds=bounds, now_ms=NOW)
+    found = choose_compactions(
+        states, {each.table: POLICY for each in states}, RunState(), bounds=bounds, now_ms=NOW
+    )
     return [decision.table for decision in found if decision.request]
 
 
@@ -162,17 +318,34 @@ def test_what_gives_most_for_its_cost_goes_first_and_health_breaks_the_tie() -> 
         worthy("sick", health_score=40.0),
         replace(worthy("unknown"), reads_per_day=None),
     ]
-    assert [decision.table for decision in choose(states)] == ["sick", "well", "cheap", "dear", "unknown"]
+    assert [decision.table for decision in choose(states)] == [
+        "sick",
+        "well",
+        "cheap",
+        "dear",
+        "unknown",
+    ]
 
 
 def test_a_table_that_has_waited_longer_than_the_patience_goes_before_all_others() -> None:
-    states = [worthy("rich", reads=1e9), worthy("poor", reads=0, since=NOW - CYCLE_MS), worthy("poorer", reads=0, since=NOW - CYCLE_MS - 1)]
+    states = [
+        worthy("rich", reads=1e9),
+        worthy("poor", reads=0, since=NOW - CYCLE_MS),
+        worthy("poorer", reads=0, since=NOW - CYCLE_MS - 1),
+    ]
     assert served(states, Bounds(slots=3)) == ["poorer", "poor", "rich"]
-    assert served([worthy("rich", reads=1e9), worthy("poor", since=NOW - CYCLE_MS + 1)], Bounds(slots=1)) == ["rich"]
+    assert served(
+        [worthy("rich", reads=1e9), worthy("poor", since=NOW - CYCLE_MS + 1)], Bounds(slots=1)
+    ) == ["rich"]
 
 
 def test_no_more_is_asked_for_than_the_budget_pays() -> None:
-    states = [worthy("a", usd=0.5, reads=900), worthy("b", usd=0.6, reads=800), worthy("c", usd=0.4), worthy("d", usd=None)]
+    states = [
+        worthy("a", usd=0.5, reads=900),
+        worthy("b", usd=0.6, reads=800),
+        worthy("c", usd=0.4),
+        worthy("d", usd=None),
+    ]
     assert served(states, Bounds(slots=9, budget_usd=1.0)) == ["a", "c"]
     assert served(states, Bounds(slots=9, budget_usd=1.0, spent_usd=0.45)) == ["a"]
     assert served(states, Bounds(slots=9)) == ["a", "b", "c", "d"]
@@ -184,7 +357,9 @@ def test_a_table_dearer_than_the_budget_is_served_at_its_bound_and_overdraws_it_
     assert served([dear, cheap], replace(bounds, spent_usd=0.9)) == ["dear"]
     assert served([dear, cheap], replace(bounds, spent_usd=1.0)) == []
     assert served([replace(dear, due_since_ms=None), cheap], bounds) == ["cheap"]
-    refused = choose_compactions([dear], {"dear": POLICY}, RunState(), bounds=replace(bounds, spent_usd=1.0), now_ms=NOW)[0]
+    refused = choose_compactions(
+        [dear], {"dear": POLICY}, RunState(), bounds=replace(bounds, spent_usd=1.0), now_ms=NOW
+    )[0]
     why = f"5 mergeable files reach the threshold of 4{UNKNOWN}"
     assert refused.sentence == f"{why}, but it costs 5 USD, and 0 of the 1 USD an hour are left"
     assert (refused.reason, refused.due_since_ms) == (Reason.OVER_BUDGET, dear.due_since_ms)
@@ -213,7 +388,11 @@ def test_openings_cost_requests_where_the_table_lies_on_s3() -> None:
 
 
 def test_who_is_left_alone_is_told_so_and_takes_no_slot() -> None:
-    policies = {"a": POLICY, "b": replace(POLICY, strategy=OptimizedWrite()), "c": replace(POLICY, strategy=Chosen(latency_seconds=60))}
+    policies = {
+        "a": POLICY,
+        "b": replace(POLICY, strategy=OptimizedWrite()),
+        "c": replace(POLICY, strategy=Chosen(latency_seconds=60)),
+    }
     found = choose_compactions(
         [worthy(table, sensor_driven=True) for table in policies],
         policies,
@@ -223,14 +402,22 @@ def test_who_is_left_alone_is_told_so_and_takes_no_slot() -> None:
         hold_back={"a": Reason.OPTED_OUT.explain(said="mode off")},
     )
     assert [(each.table, each.sentence, each.request) for each in found] == [
-        ("a", "its declaration says mode off: nothing runs unless a person insists (--anyway)", False),
+        (
+            "a",
+            "its declaration says mode off: nothing runs unless a person insists (--anyway)",
+            False,
+        ),
         ("b", "its strategy is OptimizedWrite, so the sensor does not ask for it", False),
         ("c", f"5 mergeable files reach the threshold of 4{UNKNOWN}", True),
     ]
 
 
-@pytest.mark.parametrize(("sensor_driven", "requested"), [(True, True), (False, False), (None, False)])
-def test_a_strategy_chosen_by_the_past_is_the_sensor_s_only_where_it_is_known_to_be(sensor_driven: bool | None, requested: bool) -> None:
+@pytest.mark.parametrize(
+    ("sensor_driven", "requested"), [(True, True), (False, False), (None, False)]
+)
+def test_a_strategy_chosen_by_the_past_is_the_sensor_s_only_where_it_is_known_to_be(
+    sensor_driven: bool | None, requested: bool
+) -> None:
     policy = replace(POLICY, strategy=Chosen(latency_seconds=60))
     state = worthy("a", sensor_driven=sensor_driven)
     assert choose([state], policy=policy)[0].request is requested
@@ -240,14 +427,24 @@ def test_a_strategy_chosen_by_the_past_is_the_sensor_s_only_where_it_is_known_to
 
 
 def test_the_clock_of_waiting_starts_when_a_table_is_due_and_stops_when_it_is_not() -> None:
-    due, waiting, idle = worthy("due"), worthy("waiting", since=5), replace(worthy("idle"), mergeable_file_count=0, due_since_ms=5)
+    due, waiting, idle = (
+        worthy("due"),
+        worthy("waiting", since=5),
+        replace(worthy("idle"), mergeable_file_count=0, due_since_ms=5),
+    )
     runs = RunState(in_flight=(flying("waiting", compaction=False),))
-    assert {each.table: each.due_since_ms for each in choose([due, waiting, idle], runs)} == {"due": NOW, "waiting": 5, "idle": None}
+    assert {each.table: each.due_since_ms for each in choose([due, waiting, idle], runs)} == {
+        "due": NOW,
+        "waiting": 5,
+        "idle": None,
+    }
     assert choose([waiting], RunState(in_flight=(flying("waiting"),)))[0].due_since_ms is None
 
 
 def test_of_a_fleet_the_first_are_told_and_the_rest_counted() -> None:
-    text = describe(choose([state(f"t{number:03}", number % 2 * 9) for number in range(100)], slots=1), lines=10)
+    text = describe(
+        choose([state(f"t{number:03}", number % 2 * 9) for number in range(100)], slots=1), lines=10
+    )
     assert text.splitlines()[-1] == "and 90 more: 50 BELOW_THRESHOLD, 40 NO_SLOT"
     assert len(text.splitlines()) == 11
 
@@ -256,12 +453,16 @@ COSTS = [0.001, 0.4, 1.0, 7.0]
 
 
 @given(
-    reads=st.lists(st.lists(st.sampled_from([0, 1, 50, 1e6]), min_size=6, max_size=6), min_size=12, max_size=12),
+    reads=st.lists(
+        st.lists(st.sampled_from([0, 1, 50, 1e6]), min_size=6, max_size=6), min_size=12, max_size=12
+    ),
     costs=st.lists(st.sampled_from(COSTS), min_size=1, max_size=6),
     slots=st.integers(1, 3),
     budget_usd=st.sampled_from([0.0, 0.5, 1.0]),
 )
-def test_nobody_starves(reads: list[list[float]], costs: list[float], slots: int, budget_usd: float) -> None:
+def test_nobody_starves(
+    reads: list[list[float]], costs: list[float], slots: int, budget_usd: float
+) -> None:
     """However the benefits move, each of n tables that are always due is served within its bound, one after the other."""
     patience = 2
     bound = patience + (len(costs) if budget_usd else -(-len(costs) // slots))
@@ -270,8 +471,13 @@ def test_nobody_starves(reads: list[list[float]], costs: list[float], slots: int
     bounds = Bounds(slots=slots, budget_usd=budget_usd, patience_ms=patience * CYCLE_MS)
     for cycle, benefits in enumerate(reads * 2):
         now = NOW + cycle * CYCLE_MS
-        states = [worthy(table, reads=benefits[place], usd=costs[place], since=since.get(table)) for place, table in enumerate(waited)]
-        found = choose_compactions(states, {each.table: POLICY for each in states}, RunState(), bounds=bounds, now_ms=now)
+        states = [
+            worthy(table, reads=benefits[place], usd=costs[place], since=since.get(table))
+            for place, table in enumerate(waited)
+        ]
+        found = choose_compactions(
+            states, {each.table: POLICY for each in states}, RunState(), bounds=bounds, now_ms=now
+        )
         for decision in found:
             waited[decision.table] = 0 if decision.request else waited[decision.table] + 1
             if decision.request:

@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 
-from lakehouse.core.declaration.compaction_policy import MIB, BinPacking, Compaction, LiquidClustering, ZOrder, policy_for
+from lakehouse.core.declaration.compaction_policy import (
+    MIB,
+    BinPacking,
+    Compaction,
+    LiquidClustering,
+    ZOrder,
+    policy_for,
+)
 from lakehouse.core.declaration.strategies import (
     AfterWrite,
     AutoCompaction,
@@ -28,17 +35,27 @@ from lakehouse.core.declaration.strategy_properties import (
 from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
-from lakehouse.core.scheduling.strategy_selection import WriteFacts, choose_strategy, measure_writes, strategy_of
+from lakehouse.core.scheduling.strategy_selection import (
+    WriteFacts,
+    choose_strategy,
+    measure_writes,
+    strategy_of,
+)
 from lakehouse_tests.core.example_snapshots import snapshot
 
 HOUR_MS = 3_600_000
-SMALL = WriteFacts(batch_bytes=MIB, batch_files=2, batch_partitions=1, arrivals_per_hour=12, table_bytes=20 * MIB)
+SMALL = WriteFacts(
+    batch_bytes=MIB, batch_files=2, batch_partitions=1, arrivals_per_hour=12, table_bytes=20 * MIB
+)
 LARGE = replace(SMALL, batch_bytes=1000 * MIB, batch_files=64)
 
 
 def chosen(latency_seconds: float) -> Compaction:
     """A policy that leaves the strategy open."""
-    return policy_for("bronze", Compaction(strategy=Chosen(latency_seconds=latency_seconds), target_file_bytes=128 * MIB))
+    return policy_for(
+        "bronze",
+        Compaction(strategy=Chosen(latency_seconds=latency_seconds), target_file_bytes=128 * MIB),
+    )
 
 
 # Wished latency, how the table is written, what is chosen, and why.
@@ -64,16 +81,25 @@ CHOICES = {
 
 
 @pytest.mark.parametrize(("latency", "facts", "strategy", "reason"), CHOICES.values(), ids=CHOICES)
-def test_before_or_after_the_write(latency: float, facts: WriteFacts | None, strategy: type_of_strategy, reason: Reason) -> None:
+def test_before_or_after_the_write(
+    latency: float, facts: WriteFacts | None, strategy: type_of_strategy, reason: Reason
+) -> None:
     found = choose_strategy(chosen(latency), facts)
     assert (found.strategy, found.reason) == (strategy, reason)
     assert any(sign.isdigit() for sign in found.sentence)
 
 
-@pytest.mark.parametrize(("reads_per_day", "seconds"), [(None, 240), (0, 9600), (1e-315, 9600), (24, 6188), (100_000, 96)])
-def test_declared_readers_bring_the_sensor_earlier_by_what_they_lose(reads_per_day: float | None, seconds: float) -> None:
+@pytest.mark.parametrize(
+    ("reads_per_day", "seconds"),
+    [(None, 240), (0, 9600), (1e-315, 9600), (24, 6188), (100_000, 96)],
+)
+def test_declared_readers_bring_the_sensor_earlier_by_what_they_lose(
+    reads_per_day: float | None, seconds: float
+) -> None:
     often = replace(SMALL, batch_files=8, arrivals_per_hour=60)
-    found = choose_strategy(replace(chosen(300), min_small_files=32, reads_per_day=reads_per_day), often)
+    found = choose_strategy(
+        replace(chosen(300), min_small_files=32, reads_per_day=reads_per_day), often
+    )
     assert found.strategy == (BySensor() if seconds <= 300 else AfterWrite())
     assert f"{seconds} s" in found.sentence
 
@@ -86,7 +112,10 @@ def test_the_sentence_has_the_numbers() -> None:
     )
 
 
-@pytest.mark.parametrize("strategy", [OptimizedWrite(), AfterWrite(), Scheduled(cron="0 3 * * *"), AutoCompaction(), BySensor()])
+@pytest.mark.parametrize(
+    "strategy",
+    [OptimizedWrite(), AfterWrite(), Scheduled(cron="0 3 * * *"), AutoCompaction(), BySensor()],
+)
 def test_a_declared_strategy_is_in_force_whatever_the_history(strategy: type_of_strategy) -> None:
     found = choose_strategy(policy_for("bronze", Compaction(strategy=strategy)), SMALL)
     assert (found.strategy, found.reason) == (strategy, Reason.STRATEGY_DECLARED)
@@ -98,7 +127,15 @@ def written(*commits: tuple[int, str, bool]) -> Commits:
     told = []
     for place, (hour, files, data) in enumerate(commits):
         added = {"added_paths": tuple(files.split()), "added_bytes": MIB * len(files.split())}
-        told.append(Commit(version=place, committed_ms=hour * HOUR_MS, operation="WRITE", changed_data=data, **added))
+        told.append(
+            Commit(
+                version=place,
+                committed_ms=hour * HOUR_MS,
+                operation="WRITE",
+                changed_data=data,
+                **added,
+            )
+        )
     return Commits(table="bronze/t", commits=tuple(told))
 
 
@@ -107,18 +144,32 @@ def test_writes_are_measured_from_the_commits_with_new_rows_alone() -> None:
         (0, "", False), (0, "d=1/a d=2/a", True), (2, "d=1/b d=2/b", True), (3, "d=1/x", False), (4, "d=1/c d=1/d d=2/c", True),
         (6, "d=1/e d=2/e", True), (8, "d=1/f d=1/g d=1/h d=2/f d=3/f", True),
     )  # fmt: skip
-    measured = WriteFacts(batch_bytes=2 * MIB, batch_files=2, batch_partitions=2, arrivals_per_hour=0.5, table_bytes=15)
+    measured = WriteFacts(
+        batch_bytes=2 * MIB,
+        batch_files=2,
+        batch_partitions=2,
+        arrivals_per_hour=0.5,
+        table_bytes=15,
+    )
     assert measure_writes(snapshot([7, 8], partition_columns=("d",)), history) == measured
     shuffled = snapshot([7, 8], properties={OPTIMIZE_WRITE: "true"})
-    assert measure_writes(shuffled, history) == replace(measured, batch_partitions=1, is_shuffled=True)
+    assert measure_writes(shuffled, history) == replace(
+        measured, batch_partitions=1, is_shuffled=True
+    )
 
 
 @pytest.mark.parametrize(
     ("history", "known"),
-    [(written(*[(hour, "a", True) for hour in range(4)]), 4), (written(*[(1, "a", True)] * 9), 9), (written(*[(1, "a", False)] * 9), 0)],
+    [
+        (written(*[(hour, "a", True) for hour in range(4)]), 4),
+        (written(*[(1, "a", True)] * 9), 9),
+        (written(*[(1, "a", False)] * 9), 0),
+    ],
     ids=["too few", "all at once", "no rows"],
 )
-def test_a_history_that_does_not_tell_leaves_the_choice_to_the_sensor(history: Commits, known: int) -> None:
+def test_a_history_that_does_not_tell_leaves_the_choice_to_the_sensor(
+    history: Commits, known: int
+) -> None:
     found = strategy_of(chosen(60), snapshot([1]), history)
     assert (found.strategy, found.reason) == (BySensor(), Reason.WRITES_UNKNOWN)
     assert strategy_of(chosen(60), None, None).reason is Reason.WRITES_UNKNOWN
@@ -127,9 +178,13 @@ def test_a_history_that_does_not_tell_leaves_the_choice_to_the_sensor(history: C
 
 def test_a_target_that_follows_the_table_is_the_one_that_batches_have_to_fill() -> None:
     policy = replace(chosen(60), target_file_bytes=0)
-    history = written(*[(hour, " ".join(f"{hour}.{place}" for place in range(16)), True) for hour in range(6)])
+    history = written(
+        *[(hour, " ".join(f"{hour}.{place}" for place in range(16)), True) for hour in range(6)]
+    )
     assert strategy_of(policy, snapshot([16 * MIB]), history).strategy == OptimizedWrite()
-    assert strategy_of(policy, snapshot([16 * 1024 * MIB] * 9), history).strategy != OptimizedWrite()
+    assert (
+        strategy_of(policy, snapshot([16 * 1024 * MIB] * 9), history).strategy != OptimizedWrite()
+    )
 
 
 OURS = f"{OPTIMIZE_WRITE}=true"
@@ -160,10 +215,15 @@ PROPERTIES: dict[str, tuple[type_of_strategy, dict[str, str], dict[str, Any]]] =
 
 
 @pytest.mark.parametrize(("strategy", "current", "expected"), PROPERTIES.values(), ids=PROPERTIES)
-def test_only_what_was_set_here_is_taken_back(strategy: type_of_strategy, current: dict[str, str], expected: dict[str, Any]) -> None:
+def test_only_what_was_set_here_is_taken_back(
+    strategy: type_of_strategy, current: dict[str, str], expected: dict[str, Any]
+) -> None:
     found = property_changes(current, desired_properties(strategy))
     assert found == PropertyChanges(**expected)
-    after = {**{name: value for name, value in current.items() if name not in found.unset}, **found.set}
+    after = {
+        **{name: value for name, value in current.items() if name not in found.unset},
+        **found.set,
+    }
     assert property_changes(after, desired_properties(strategy)) == PropertyChanges(left=found.left)
 
 
@@ -183,15 +243,26 @@ CLUSTERINGS: dict[str, tuple[Any, tuple[str, ...], str | None, tuple[str, ...] |
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("wanted", "current", "mark", "columns", "after"), CLUSTERINGS.values(), ids=CLUSTERINGS)
+@pytest.mark.parametrize(
+    ("wanted", "current", "mark", "columns", "after"), CLUSTERINGS.values(), ids=CLUSTERINGS
+)
 def test_clustering_comes_and_goes_with_the_policy(
-    wanted: Any, current: tuple[str, ...], mark: str | None, columns: tuple[str, ...] | None, after: str | None
+    wanted: Any,
+    current: tuple[str, ...],
+    mark: str | None,
+    columns: tuple[str, ...] | None,
+    after: str | None,
 ) -> None:
-    there = replace(snapshot([], properties={CLUSTERING_MARK: mark} if mark else {}), clustering_columns=current)
+    there = replace(
+        snapshot([], properties={CLUSTERING_MARK: mark} if mark else {}), clustering_columns=current
+    )
     found = clustering_change(there, wanted)
     assert (found.columns, found.mark) == (columns, after)
 
 
 def test_a_table_with_partitions_cannot_be_clustered() -> None:
-    with pytest.raises(Refused, match="bronze/t: LiquidClustering, and the table is partitioned by d; accepted: no partitions"):
+    with pytest.raises(
+        Refused,
+        match="bronze/t: LiquidClustering, and the table is partitioned by d; accepted: no partitions",
+    ):
         clustering_change(snapshot([], partition_columns=("d",)), BY_A)

@@ -15,8 +15,23 @@ from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.ranking import Bounds, RunState, choose_compactions
-from lakehouse.core.scheduling.triggers import NetBenefit, OnceCold, TableState, find_trigger, is_due, slowdown_of, state_of
-from lakehouse_tests.core.example_snapshots import NO_PAST, POLICY, data_file, plan, plan_of, snapshot
+from lakehouse.core.scheduling.triggers import (
+    NetBenefit,
+    OnceCold,
+    TableState,
+    find_trigger,
+    is_due,
+    slowdown_of,
+    state_of,
+)
+from lakehouse_tests.core.example_snapshots import (
+    NO_PAST,
+    POLICY,
+    data_file,
+    plan,
+    plan_of,
+    snapshot,
+)
 
 HOUR = 3_600_000
 NOW = 1_700_000_000_000
@@ -45,25 +60,39 @@ def found(state: TableState, **knobs: object) -> Reason:
     return find_trigger(state, replace(QUIET, **knobs), now_ms=NOW).reason  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("knob", "reached", "missed", "reason", "needs"), TRIGGERS, ids=[case[0] for case in TRIGGERS])
+@pytest.mark.parametrize(
+    ("knob", "reached", "missed", "reason", "needs"), TRIGGERS, ids=[case[0] for case in TRIGGERS]
+)
 def test_each_trigger_fires_at_its_own_threshold_and_never_without_its_fact(
     knob: str, reached: float, missed: float, reason: Reason, needs: str
 ) -> None:
-    due, waiting = (find_trigger(FOUND, replace(QUIET, **{knob: value}), now_ms=NOW) for value in (reached, missed))  # type: ignore[arg-type]
+    due, waiting = (
+        find_trigger(FOUND, replace(QUIET, **{knob: value}), now_ms=NOW)
+        for value in (reached, missed)
+    )  # type: ignore[arg-type]
     assert (due.reason, is_due(due)) == (reason, True)
     assert (waiting.reason, is_due(waiting)) == (Reason.BELOW_THRESHOLD, False)
     unknown = replace(FOUND, **{needs: None})  # type: ignore[arg-type]
     assert found(unknown, **{knob: reached}) in (Reason.BELOW_THRESHOLD, Reason.NO_FACTS)
 
 
-def test_a_table_lies_on_s3_where_its_address_says_so_and_tells_when_its_version_was_committed() -> None:
+def test_a_table_lies_on_s3_where_its_address_says_so_and_tells_when_its_version_was_committed() -> (
+    None
+):
     for uri, on_s3 in (("s3a://bucket/t", True), ("/lake/t", False)):
         made = replace(snapshot([1]), uri=uri, committed_ms=NOW)
         state = state_of(made, plan_of(made))
         assert (state.on_s3, state.committed_ms) == (on_s3, NOW)
 
 
-LOSING = replace(FOUND, lost_openings=120.0, openings=((0, 8),), estimate_seconds=0.7, estimate_usd=0.0001, readers="declared")
+LOSING = replace(
+    FOUND,
+    lost_openings=120.0,
+    openings=((0, 8),),
+    estimate_seconds=0.7,
+    estimate_usd=0.0001,
+    readers="declared",
+)
 
 
 @pytest.mark.parametrize(
@@ -71,34 +100,54 @@ LOSING = replace(FOUND, lost_openings=120.0, openings=((0, 8),), estimate_second
     [
         pytest.param(FOUND, {}, Reason.BELOW_THRESHOLD, id="nothing but a threshold is declared"),
         pytest.param(
-            replace(FOUND, mergeable_file_count=0), {"max_small_file_age_hours": 1}, Reason.BELOW_THRESHOLD, id="an old file is alone"
+            replace(FOUND, mergeable_file_count=0),
+            {"max_small_file_age_hours": 1},
+            Reason.BELOW_THRESHOLD,
+            id="an old file is alone",
         ),
         pytest.param(
-            replace(FOUND, purged_row_count=0), {"purge_deleted_rows_share": 0.1}, Reason.BELOW_THRESHOLD, id="no plan takes the rows out"
+            replace(FOUND, purged_row_count=0),
+            {"purge_deleted_rows_share": 0.1},
+            Reason.BELOW_THRESHOLD,
+            id="no plan takes the rows out",
         ),
     ],
 )
-def test_nothing_that_a_compaction_would_not_change_makes_a_table_due(state: TableState, knobs: dict[str, float], reason: Reason) -> None:
+def test_nothing_that_a_compaction_would_not_change_makes_a_table_due(
+    state: TableState, knobs: dict[str, float], reason: Reason
+) -> None:
     assert found(state, **knobs) is reason
 
 
 def test_readers_on_s3_lose_requests_beside_seconds() -> None:
-    assert (found(LOSING), found(replace(LOSING, on_s3=True))) == (Reason.READERS_LOSE_LITTLE, Reason.DUE_READERS)
+    assert (found(LOSING), found(replace(LOSING, on_s3=True))) == (
+        Reason.READERS_LOSE_LITTLE,
+        Reason.DUE_READERS,
+    )
 
 
 def test_deleted_rows_that_no_plan_would_take_out_ask_for_nothing() -> None:
-    files, policy = [data_file(9_000, "a", deleted=60)], replace(QUIET, purge_deleted_rows_share=0.2)
+    files, policy = (
+        [data_file(9_000, "a", deleted=60)],
+        replace(QUIET, purge_deleted_rows_share=0.2),
+    )
     made = snapshot(files)
     for cold_hours, reason in ((0, Reason.DUE_DELETED_ROWS), (1, Reason.BELOW_THRESHOLD)):
         state = state_of(made, plan_of(made, replace(policy, cold_hours=cold_hours), now_ms=0))
-        assert (state.deleted_rows_share, find_trigger(state, policy, now_ms=0).reason) == (0.6, reason)
+        assert (state.deleted_rows_share, find_trigger(state, policy, now_ms=0).reason) == (
+            0.6,
+            reason,
+        )
 
 
 def test_age_grows_with_the_clock_and_nothing_else() -> None:
     policy = replace(QUIET, max_small_file_age_hours=31)
     assert not is_due(find_trigger(FOUND, policy, now_ms=NOW))
     late = find_trigger(FOUND, policy, now_ms=NOW + HOUR)
-    assert (is_due(late), late.sentence) == (True, "the oldest of its 10 mergeable files is 31.0 h old, 31 h are allowed")
+    assert (is_due(late), late.sentence) == (
+        True,
+        "the oldest of its 10 mergeable files is 31.0 h old, 31 h are allowed",
+    )
 
 
 @pytest.mark.parametrize(
@@ -111,10 +160,14 @@ def test_age_grows_with_the_clock_and_nothing_else() -> None:
         (9.0, 10, " (10 for 40, since its readers take 900% longer than they used to)"),
     ],
 )
-def test_the_threshold_follows_the_readers_within_bounds_and_says_so(slowdown: float | None, wanted: int, told: str) -> None:
+def test_the_threshold_follows_the_readers_within_bounds_and_says_so(
+    slowdown: float | None, wanted: int, told: str
+) -> None:
     finding = find_trigger(replace(FOUND, slowdown=slowdown), QUIET, now_ms=NOW)
     assert finding.sentence == (
-        f"10 mergeable files reach the threshold of {wanted}{told}" if wanted <= 10 else f"10 mergeable files, {wanted} wanted{told}"
+        f"10 mergeable files reach the threshold of {wanted}{told}"
+        if wanted <= 10
+        else f"10 mergeable files, {wanted} wanted{told}"
     )
 
 
@@ -136,10 +189,20 @@ def test_what_grows_a_little_every_day_is_seen_against_the_runs_of_days_before()
 
 
 def test_a_state_holds_what_the_log_tells() -> None:
-    files = [data_file(1_000, "a"), data_file(1_500, "b", deleted=20), data_file(7_000, "c"), data_file(900, "d", compacted=True)]
+    files = [
+        data_file(1_000, "a"),
+        data_file(1_500, "b", deleted=20),
+        data_file(7_000, "c"),
+        data_file(900, "d", compacted=True),
+    ]
     made = snapshot(files)
     state = state_of(made, plan(files))
-    assert (state.version, state.file_count, state.mergeable_file_count, state.files_after) == (7, 4, 3, 2)
+    assert (state.version, state.file_count, state.mergeable_file_count, state.files_after) == (
+        7,
+        4,
+        3,
+        2,
+    )
     assert (state.mergeable_bytes, state.openings_saved, state.oldest_small_ms) == (3_400, 2, 0)
     assert state.deleted_rows_share == 0.05
     assert state.estimate_usd is not None and state.estimate_usd > 0
@@ -154,12 +217,18 @@ def test_a_backlog_counts_whole_however_little_one_run_may_do() -> None:
 
 
 def test_rows_that_the_log_does_not_count_hide_no_share() -> None:
-    whole, unknown = snapshot([data_file(1_000, "a", rows=None)]), snapshot([data_file(1_000, "a", rows=None, vector="u1")])
+    whole, unknown = (
+        snapshot([data_file(1_000, "a", rows=None)]),
+        snapshot([data_file(1_000, "a", rows=None, vector="u1")]),
+    )
     assert state_of(whole, plan([])).deleted_rows_share == 0
     assert state_of(unknown, plan([])).deleted_rows_share is None
 
 
-DAYS = [data_file(100 + number, f"f{number}", partition=(("day", str(number % 2)),)) for number in range(8)]
+DAYS = [
+    data_file(100 + number, f"f{number}", partition=(("day", str(number % 2)),))
+    for number in range(8)
+]
 
 
 @given(st.booleans(), st.integers(1, 48), st.integers(0, 200 * HOUR), st.booleans())
@@ -167,12 +236,25 @@ def test_what_was_written_once_is_asked_for_once_it_is_cold_and_never_before(
     is_partitioned: bool, cold_hours: int, now_ms: int, is_old: bool
 ) -> None:
     """Written at 0, told of at once, and never again; `is_old`: too few files for the count, so that their age decides."""
-    policy = Compaction(min_small_files=40 if is_old else 4, max_small_file_age_hours=24.0 if is_old else 0, cold_hours=cold_hours)
-    table = Table(key="bronze/t", source=Landing(prefix="t/", format="json", schema="id STRING"), write=Append(), compaction=policy)
+    policy = Compaction(
+        min_small_files=40 if is_old else 4,
+        max_small_file_age_hours=24.0 if is_old else 0,
+        cold_hours=cold_hours,
+    )
+    table = Table(
+        key="bronze/t",
+        source=Landing(prefix="t/", format="json", schema="id STRING"),
+        write=Append(),
+        compaction=policy,
+    )
     made, past = snapshot(DAYS if is_partitioned else [100, 101, 102, 103]), NO_PAST
-    told = state_of(made, plan_table(table, made, past, now_ms=0), plan_once_cold(table, made, past, now_ms=0))
+    told = state_of(
+        made, plan_table(table, made, past, now_ms=0), plan_once_cold(table, made, past, now_ms=0)
+    )
     in_force = policy_for("bronze", policy)
-    [decision] = choose_compactions([told.at(now_ms)], {"bronze/t": in_force}, RunState(), bounds=Bounds(), now_ms=now_ms)
+    [decision] = choose_compactions(
+        [told.at(now_ms)], {"bronze/t": in_force}, RunState(), bounds=Bounds(), now_ms=now_ms
+    )
     due_hours = max(24, cold_hours) if is_old else cold_hours
     assert told.mergeable_file_count == 0
     assert decision.request is (now_ms >= due_hours * HOUR)
@@ -180,26 +262,50 @@ def test_what_was_written_once_is_asked_for_once_it_is_cold_and_never_before(
 
 
 def test_a_warm_table_says_when_it_will_be_due() -> None:
-    figures = {"mergeable_file_count": 60, "mergeable_bytes": 6_000, "files_after": 3, "oldest_small_ms": NOW, "purged_row_count": 0}
-    warm = replace(FOUND, once_cold=OnceCold(at_ms=NOW + HOUR, **figures, estimate_seconds=1.0, estimate_usd=0.1))
+    figures = {
+        "mergeable_file_count": 60,
+        "mergeable_bytes": 6_000,
+        "files_after": 3,
+        "oldest_small_ms": NOW,
+        "purged_row_count": 0,
+    }
+    warm = replace(
+        FOUND,
+        once_cold=OnceCold(at_ms=NOW + HOUR, **figures, estimate_seconds=1.0, estimate_usd=0.1),
+    )
     finding = find_trigger(warm.at(NOW), QUIET, now_ms=NOW)
     once = "60 once all of it is cold, from 2023-11-14 23:13 UTC on"
     assert finding.sentence == f"10 mergeable files, 40 wanted (its readers are unknown); {once}"
     turned = warm.at(NOW + HOUR)
-    assert (turned.mergeable_file_count, turned.files_after, turned.file_count, turned.version) == (60, 3, 20, 7)
+    assert (turned.mergeable_file_count, turned.files_after, turned.file_count, turned.version) == (
+        60,
+        3,
+        20,
+        7,
+    )
     assert find_trigger(turned, QUIET, now_ms=NOW + HOUR).reason is Reason.DUE
 
 
 # 400 openings of 1 ms are lost, and a compaction takes 0.4 s with its comparison.
 LOST = replace(
-    FOUND, openings=((0, 8),), lost_openings=400.0, estimate_seconds=0.3, comparison_seconds=0.1, estimate_usd=0.3 * 2 / 3600 * 0.11
+    FOUND,
+    openings=((0, 8),),
+    lost_openings=400.0,
+    estimate_seconds=0.3,
+    comparison_seconds=0.1,
+    estimate_usd=0.3 * 2 / 3600 * 0.11,
 )
 
 
 @pytest.mark.parametrize(
     ("state", "declared", "reason", "sentence"),
     [
-        (LOST, None, Reason.DUE_READERS, "readers have lost 0.4 s since the last compaction, and another takes 0.4 s"),
+        (
+            LOST,
+            None,
+            Reason.DUE_READERS,
+            "readers have lost 0.4 s since the last compaction, and another takes 0.4 s",
+        ),
         (
             replace(LOST, lost_openings=399.0, readers="declared"),
             0,
@@ -212,11 +318,31 @@ LOST = replace(
             Reason.READERS_LOSE_LITTLE,
             "readers have lost 0.0 s of the 0.4 s that a compaction takes; 10 mergeable files, 80 make it due in any case",
         ),
-        (replace(LOST, lost_openings=0.0), None, Reason.BELOW_THRESHOLD, "10 mergeable files, 40 wanted (its readers are unknown)"),
-        (replace(LOST, openings=None, lost_openings=None, readers="declared"), 9, Reason.BELOW_THRESHOLD, None),
+        (
+            replace(LOST, lost_openings=0.0),
+            None,
+            Reason.BELOW_THRESHOLD,
+            "10 mergeable files, 40 wanted (its readers are unknown)",
+        ),
+        (
+            replace(LOST, openings=None, lost_openings=None, readers="declared"),
+            9,
+            Reason.BELOW_THRESHOLD,
+            None,
+        ),
         (replace(LOST, estimate_usd=None, readers="declared"), 9, Reason.BELOW_THRESHOLD, None),
-        (replace(LOST, mergeable_file_count=0, estimate_seconds=0.0), 9, Reason.BELOW_THRESHOLD, "0 mergeable files, 40 wanted"),
-        (replace(LOST, lost_openings=1.0, opening_seconds=0.5, readers="seen"), None, Reason.DUE_READERS, None),
+        (
+            replace(LOST, mergeable_file_count=0, estimate_seconds=0.0),
+            9,
+            Reason.BELOW_THRESHOLD,
+            "0 mergeable files, 40 wanted",
+        ),
+        (
+            replace(LOST, lost_openings=1.0, opening_seconds=0.5, readers="seen"),
+            None,
+            Reason.DUE_READERS,
+            None,
+        ),
     ],
 )
 def test_losses_of_readers_decide_where_they_are_known(
@@ -227,35 +353,69 @@ def test_losses_of_readers_decide_where_they_are_known(
     assert sentence is None or finding.sentence == sentence
 
 
-@pytest.mark.parametrize(("readers", "declared", "most"), [("unknown", None, 40), ("seen", None, 80), ("declared", 0, 1600)])
-def test_a_number_of_files_and_an_age_make_a_table_due_whatever_its_readers_lose(readers: str, declared: float | None, most: int) -> None:
-    policy, state = replace(QUIET, reads_per_day=declared), replace(LOST, lost_openings=0.0, readers=readers)  # type: ignore[arg-type]
-    assert find_trigger(replace(state, mergeable_file_count=most), policy, now_ms=NOW).reason is Reason.DUE
-    assert not is_due(find_trigger(replace(state, mergeable_file_count=most - 1), policy, now_ms=NOW))
+@pytest.mark.parametrize(
+    ("readers", "declared", "most"),
+    [("unknown", None, 40), ("seen", None, 80), ("declared", 0, 1600)],
+)
+def test_a_number_of_files_and_an_age_make_a_table_due_whatever_its_readers_lose(
+    readers: str, declared: float | None, most: int
+) -> None:
+    policy, state = (
+        replace(QUIET, reads_per_day=declared),
+        replace(LOST, lost_openings=0.0, readers=readers),
+    )  # type: ignore[arg-type]
+    assert (
+        find_trigger(replace(state, mergeable_file_count=most), policy, now_ms=NOW).reason
+        is Reason.DUE
+    )
+    assert not is_due(
+        find_trigger(replace(state, mergeable_file_count=most - 1), policy, now_ms=NOW)
+    )
     hours = 30 * 40 / most  # the oldest file is 30 h old
-    assert find_trigger(state, replace(policy, max_small_file_age_hours=hours), now_ms=NOW).reason is Reason.DUE_AGE
-    assert not is_due(find_trigger(state, replace(policy, max_small_file_age_hours=hours + 0.1), now_ms=NOW))
+    assert (
+        find_trigger(state, replace(policy, max_small_file_age_hours=hours), now_ms=NOW).reason
+        is Reason.DUE_AGE
+    )
+    assert not is_due(
+        find_trigger(state, replace(policy, max_small_file_age_hours=hours + 0.1), now_ms=NOW)
+    )
 
 
 def test_an_opening_costs_its_seconds_and_its_requests() -> None:
     # 1 ms on 2 vCPUs at 0.11 USD an hour, and on S3 two GETs at 0.0004 USD a thousand.
     assert usd_per_opening(DEFAULT_PRICES, on_s3=False) == pytest.approx(0.001 * 2 / 3600 * 0.11)
-    assert usd_per_opening(DEFAULT_PRICES, on_s3=True) == pytest.approx(0.001 * 2 / 3600 * 0.11 + 2 * 0.0004 / 1000)
+    assert usd_per_opening(DEFAULT_PRICES, on_s3=True) == pytest.approx(
+        0.001 * 2 / 3600 * 0.11 + 2 * 0.0004 / 1000
+    )
     own = Prices(usd_per_vcpu_hour=3.6, vcpus=10, usd_per_1000_gets=1)
     assert usd_per_opening(own, on_s3=True) == pytest.approx(0.001 * 10 * 0.001 + 2 * 0.001)
 
 
 def test_worth_grows_with_readers_and_files_and_falls_with_cost() -> None:
-    state = TableState(table="bronze/orders", reads_per_day=24, file_count=101, files_after=1, estimate_usd=0.001, on_s3=True)
+    state = TableState(
+        table="bronze/orders",
+        reads_per_day=24,
+        file_count=101,
+        files_after=1,
+        estimate_usd=0.001,
+        on_s3=True,
+    )
     worth = state.net_benefit
     assert worth is not None
-    assert worth.benefit_usd_per_day == pytest.approx(24 * 100 * usd_per_opening(DEFAULT_PRICES, on_s3=True))
+    assert worth.benefit_usd_per_day == pytest.approx(
+        24 * 100 * usd_per_opening(DEFAULT_PRICES, on_s3=True)
+    )
     assert worth.ratio == pytest.approx(worth.benefit_usd_per_day / 0.001)
 
 
 @pytest.mark.parametrize("unknown", ["reads_per_day", "file_count", "files_after", "estimate_usd"])
 def test_what_is_not_known_is_not_guessed(unknown: str) -> None:
-    known: dict[str, Any] = {"reads_per_day": 1.0, "file_count": 2, "files_after": 1, "estimate_usd": 1.0}
+    known: dict[str, Any] = {
+        "reads_per_day": 1.0,
+        "file_count": 2,
+        "files_after": 1,
+        "estimate_usd": 1.0,
+    }
     assert TableState(table="bronze/orders", **known).net_benefit is not None
     assert TableState(table="bronze/orders", **{**known, unknown: None}).net_benefit is None
 

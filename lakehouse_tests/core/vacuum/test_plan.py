@@ -20,7 +20,14 @@ from lakehouse.core.inventory.table_files import Reference, TableFiles
 from lakehouse.core.reasons import Reason
 from lakehouse.core.vacuum import candidates, mode
 from lakehouse.core.vacuum.candidates import Candidate
-from lakehouse.core.vacuum.facts import VacuumFacts, VacuumRecord, folders_above, folders_to_ask, objects_by_log, written_once
+from lakehouse.core.vacuum.facts import (
+    VacuumFacts,
+    VacuumRecord,
+    folders_above,
+    folders_to_ask,
+    objects_by_log,
+    written_once,
+)
 from lakehouse.core.vacuum.mode import choose_mode
 from lakehouse.core.vacuum.plan import LaterFacts, VacuumPlan, plan_vacuum
 
@@ -31,7 +38,13 @@ OLD = NOW - 30 * DAY
 
 
 def commit(version: int, ms: int, *removed: str) -> Commit:
-    return Commit(version=version, committed_ms=ms, operation="DELETE", changed_data=True, removed_paths=removed)
+    return Commit(
+        version=version,
+        committed_ms=ms,
+        operation="DELETE",
+        changed_data=True,
+        removed_paths=removed,
+    )
 
 
 BOOKS = TableFiles(
@@ -43,7 +56,15 @@ BOOKS = TableFiles(
     stones={"past": OLD, "kept": NOW - DAY},
     removed_vectors={},
 )
-HISTORY = Commits(table="a/t", commits=(commit(0, OLD - DAY), commit(1, OLD, "past"), commit(2, NOW - DAY, "kept"), commit(3, NOW - HOUR)))
+HISTORY = Commits(
+    table="a/t",
+    commits=(
+        commit(0, OLD - DAY),
+        commit(1, OLD, "past"),
+        commit(2, NOW - DAY, "kept"),
+        commit(3, NOW - HOUR),
+    ),
+)
 
 
 BUSY = replace(HISTORY, commits=HISTORY.commits[3:])  # the newest commit of a busy table
@@ -51,20 +72,53 @@ BUSY = replace(HISTORY, commits=HISTORY.commits[3:])  # the newest commit of a b
 
 def log_of(history: Commits = HISTORY, **more: Any) -> TableFacts:
     tail = LogTail(checkpoint_version=None, commit_count=4, commit_bytes=4)
-    snapshot = Snapshot(table="a/t", uri="s3a://b/a/t", version=3, committed_ms=NOW - HOUR, files=(), log=tail, **more)
-    return TableFacts(snapshot=snapshot, history=history, newest=LogFile(version=3, name="3.json", size_bytes=1, modified_ms=NOW))
+    snapshot = Snapshot(
+        table="a/t",
+        uri="s3a://b/a/t",
+        version=3,
+        committed_ms=NOW - HOUR,
+        files=(),
+        log=tail,
+        **more,
+    )
+    return TableFacts(
+        snapshot=snapshot,
+        history=history,
+        newest=LogFile(version=3, name="3.json", size_bytes=1, modified_ms=NOW),
+    )
 
 
-FACTS = VacuumFacts(table_files=BOOKS, log=log_of(), on_s3=True, tables=frozenset({"a/t", "a/t/inner"}))
-MANY = replace(FACTS, table_files=replace(BOOKS, live={str(number): Reference(size_bytes=5, written_ms=OLD) for number in range(5_000)}))
+FACTS = VacuumFacts(
+    table_files=BOOKS, log=log_of(), on_s3=True, tables=frozenset({"a/t", "a/t/inner"})
+)
+MANY = replace(
+    FACTS,
+    table_files=replace(
+        BOOKS,
+        live={str(number): Reference(size_bytes=5, written_ms=OLD) for number in range(5_000)},
+    ),
+)
 DATA = DataPart(key="x", size_bytes=1, md5="")
-REPORT = Report(name="daily/x", bucket="b", created_ms=NOW - 2 * HOUR, file_format="CSV", columns=(), files=(DATA,))
+REPORT = Report(
+    name="daily/x",
+    bucket="b",
+    created_ms=NOW - 2 * HOUR,
+    file_format="CSV",
+    columns=(),
+    files=(DATA,),
+)
 
 
 def past(mode: str = "FULL", ended_ms: int = NOW - 3 * HOUR, **more: Any) -> VacuumRecord:
-    zeros = {each.name: 0 for each in fields(VacuumRecord) if each.name.startswith(("predicted_", "deleted_"))}
+    zeros = {
+        each.name: 0
+        for each in fields(VacuumRecord)
+        if each.name.startswith(("predicted_", "deleted_"))
+    }
     defaults = {"report": "", "version": 2, "horizon_ms": ended_ms - WEEK, "spared": 0, **zeros}
-    return VacuumRecord(mode=mode, started_ms=ended_ms - 1, ended_ms=ended_ms, **{**defaults, **more})  # type: ignore[arg-type]
+    return VacuumRecord(
+        mode=mode, started_ms=ended_ms - 1, ended_ms=ended_ms, **{**defaults, **more}
+    )  # type: ignore[arg-type]
 
 
 def stored(name: str, size: int = 1, ms: int | None = OLD, **more: Any) -> StoredObject:
@@ -75,25 +129,45 @@ ALL = [stored("live", 5), stored("past", 3), stored("kept", 2), stored("orphan",
 
 
 def plan(
-    objects: list[StoredObject], facts: VacuumFacts = FACTS, policy: Vacuum | None = None, mode: Any = "FULL", **more: Any
+    objects: list[StoredObject],
+    facts: VacuumFacts = FACTS,
+    policy: Vacuum | None = None,
+    mode: Any = "FULL",
+    **more: Any,
 ) -> VacuumPlan:
     policy = policy or Vacuum()
     _, quotes = choose_mode(facts, policy, prices=DEFAULT_PRICES, now_ms=NOW)
-    return plan_vacuum(facts, policy, objects, mode=mode, quotes=quotes, now_ms=NOW, settled_ms=NOW, **more)
+    return plan_vacuum(
+        facts, policy, objects, mode=mode, quotes=quotes, now_ms=NOW, settled_ms=NOW, **more
+    )
 
 
 @pytest.mark.parametrize(
     ("facts", "left"),
     {
         # A checkpoint dropped its tombstone while the retention was a shorter one.
-        "removed by a commit": (replace(FACTS, table_files=replace(BOOKS, stones={"past": OLD})), ["orphan", "past"]),
-        "removed twice": (replace(FACTS, table_files=replace(BOOKS, stones={**BOOKS.stones, "past": NOW - DAY})), ["orphan"]),
-        "borrowed by another table": (replace(FACTS, lent=frozenset({"a/t/past", "a/t/orphan"})), []),
+        "removed by a commit": (
+            replace(FACTS, table_files=replace(BOOKS, stones={"past": OLD})),
+            ["orphan", "past"],
+        ),
+        "removed twice": (
+            replace(FACTS, table_files=replace(BOOKS, stones={**BOOKS.stones, "past": NOW - DAY})),
+            ["orphan"],
+        ),
+        "borrowed by another table": (
+            replace(FACTS, lent=frozenset({"a/t/past", "a/t/orphan"})),
+            [],
+        ),
         # Its own log names a file whose place nobody can tell: whatever has that name is kept, also before other tables were asked.
-        "perhaps read by another way": (replace(FACTS, table_files=replace(BOOKS, unplaced=frozenset({"orphan"}))), ["past"]),
+        "perhaps read by another way": (
+            replace(FACTS, table_files=replace(BOOKS, unplaced=frozenset({"orphan"}))),
+            ["past"],
+        ),
     }.values(),
 )
-def test_what_a_version_within_the_retention_or_another_table_may_read_stays(facts: VacuumFacts, left: list[str]) -> None:
+def test_what_a_version_within_the_retention_or_another_table_may_read_stays(
+    facts: VacuumFacts, left: list[str]
+) -> None:
     assert [each.name for each in plan(ALL, facts).candidates] == left
 
 
@@ -130,8 +204,12 @@ def test_a_deletion_vector_of_a_removed_file_is_looked_for_there_too() -> None:
 
     assert name is not None
     busy = replace(FACTS, log=log_of(BUSY), table_files=replace(BOOKS, stones={}))
-    assert [each.name for each in plan([ALL[0], stored(name), stored("kept", 2)], busy).candidates] == [name, "kept"]
-    assert not plan([ALL[0], stored(name), stored("kept", 2)], replace(busy, older_commits=older)).candidates
+    assert [
+        each.name for each in plan([ALL[0], stored(name), stored("kept", 2)], busy).candidates
+    ] == [name, "kept"]
+    assert not plan(
+        [ALL[0], stored(name), stored("kept", 2)], replace(busy, older_commits=older)
+    ).candidates
 
 
 def test_where_the_log_alone_decides_it_is_read_back_to_the_last_complete_vacuum() -> None:
@@ -146,23 +224,38 @@ def test_where_the_log_alone_decides_it_is_read_back_to_the_last_complete_vacuum
     books = replace(BOOKS, stones={"stone": OLD + DAY, "older_stone": OLD - DAY})
     last = past(ended_ms=OLD + WEEK)
     busy = replace(FACTS, table_files=books, log=log_of(BUSY), older_commits=older, records=(last,))
-    told = {each.key: each.modified_ms for each in objects_by_log(replace(busy, log_only=True), bucket="b")}
+    told = {
+        each.key: each.modified_ms
+        for each in objects_by_log(replace(busy, log_only=True), bucket="b")
+    }
     assert told == {"a/t/stone": OLD + DAY, "a/t/past": OLD}
     assert not [*objects_by_log(busy, bucket="b")]  # a sweep finds them
 
 
-@pytest.mark.parametrize(("adopted", "mode", "heads"), [(False, "LITE", 4), (True, "FULL", 4), (True, "LITE", 3)])
+@pytest.mark.parametrize(
+    ("adopted", "mode", "heads"), [(False, "LITE", 4), (True, "FULL", 4), (True, "LITE", 3)]
+)
 def test_a_partition_s_folder_is_listed_where_others_write_the_table_and_nothing_else_is_listed(
     adopted: bool, mode: Any, heads: int
 ) -> None:
     books = replace(BOOKS, partition_columns=("d",), stones={"d=1/past": OLD})
-    found = plan([ALL[0], stored("d=1/past", 3)], replace(FACTS, table_files=books, adopted=adopted), mode=mode)
-    assert ([each.name for each in found.candidates], found.requests["HEAD"]) == (["d=1/past"], heads)
+    found = plan(
+        [ALL[0], stored("d=1/past", 3)],
+        replace(FACTS, table_files=books, adopted=adopted),
+        mode=mode,
+    )
+    assert ([each.name for each in found.candidates], found.requests["HEAD"]) == (
+        ["d=1/past"],
+        heads,
+    )
 
 
 def test_what_is_past_its_retention_goes_and_is_priced() -> None:
     found = plan(ALL)
-    assert [(each.name, each.part) for each in found.candidates] == [("orphan", Part.ORPHANED_OLD), ("past", Part.TOMBSTONED_PAST)]
+    assert [(each.name, each.part) for each in found.candidates] == [
+        ("orphan", Part.ORPHANED_OLD),
+        ("past", Part.TOMBSTONED_PAST),
+    ]
     assert (found.reason, found.file_count, found.size_bytes) == (Reason.VACUUM_DUE, 2, 7)
     assert found.requests == {"LIST": 1, "GET": 0, "HEAD": 4, "DELETE": 1} and found.usd > 0
     assert found.as_json()["parts"] == {"orphaned_old": 1, "tombstoned_past": 1}
@@ -198,7 +291,11 @@ def test_what_stays_whatever_it_is(each: StoredObject) -> None:
 
 def test_hadoops_checksum_goes_with_its_file_and_only_then() -> None:
     found = plan([*ALL, stored(".live.crc"), stored(".past.crc", 12), stored(".gone.crc")])
-    assert [(each.name, each.goes_with) for each in found.candidates] == [("orphan", ""), ("past", ""), (".past.crc", "past")]
+    assert [(each.name, each.goes_with) for each in found.candidates] == [
+        ("orphan", ""),
+        ("past", ""),
+        (".past.crc", "past"),
+    ]
 
 
 def test_what_readers_have_not_read_stays_and_they_are_named() -> None:
@@ -212,12 +309,18 @@ def test_little_is_left_alone() -> None:
     assert (found.reason, found.candidates) == (Reason.TOO_LITTLE_PAST, ())
 
 
-@pytest.mark.parametrize("name", ["backup-12:30.parquet", "a:b/c", "d=1/x\x01y", "d=1/x\0y", "d=1/x\x1by", "d=1/x\uffffy", ":"], ids=ascii)
+@pytest.mark.parametrize(
+    "name",
+    ["backup-12:30.parquet", "a:b/c", "d=1/x\x01y", "d=1/x\0y", "d=1/x\x1by", "d=1/x\uffffy", ":"],
+    ids=ascii,
+)
 def test_a_name_that_cannot_be_told_stays_alone_and_is_told_of(name: str) -> None:
     """One of these made Delta's answer, or the request to delete a thousand, fail for ever."""
     found = plan([*ALL, stored(name)])
     assert [each.name for each in found.candidates] == ["orphan", "past"]
-    assert len(found.notes) == 1 and found.notes[0].startswith(f"1 file(s) that nothing needs stay, like {name!r}: ")
+    assert len(found.notes) == 1 and found.notes[0].startswith(
+        f"1 file(s) that nothing needs stay, like {name!r}: "
+    )
     alone = plan([stored("live", 5), stored(name)])
     assert alone.candidates == () and alone.notes == found.notes
 
@@ -235,24 +338,43 @@ def test_a_bucket_with_versions_is_told_of(versioned: bool | None, notes: int) -
 @pytest.mark.parametrize(
     ("facts", "policy", "why"),
     [
-        (replace(FACTS, table_files=replace(BOOKS, retention_ms=None)), Vacuum(), "cannot be understood"),
-        (replace(FACTS, table_files=replace(BOOKS, retention_ms=DAY)), Vacuum(), "24 h, under a week"),
-        (replace(FACTS, log=log_of(features=frozenset({"catalogManaged"}))), Vacuum(), "catalogManaged is not known here"),
+        (
+            replace(FACTS, table_files=replace(BOOKS, retention_ms=None)),
+            Vacuum(),
+            "cannot be understood",
+        ),
+        (
+            replace(FACTS, table_files=replace(BOOKS, retention_ms=DAY)),
+            Vacuum(),
+            "24 h, under a week",
+        ),
+        (
+            replace(FACTS, log=log_of(features=frozenset({"catalogManaged"}))),
+            Vacuum(),
+            "catalogManaged is not known here",
+        ),
     ],
 )
-def test_a_table_that_may_not_be_vacuumed_is_refused(facts: VacuumFacts, policy: Vacuum, why: str) -> None:
+def test_a_table_that_may_not_be_vacuumed_is_refused(
+    facts: VacuumFacts, policy: Vacuum, why: str
+) -> None:
     with pytest.raises(Refused, match=why):
         plan(ALL, facts, policy)
 
 
 def test_a_short_retention_that_was_accepted_is_taken() -> None:
     facts = replace(FACTS, table_files=replace(BOOKS, retention_ms=HOUR))
-    assert len(plan(ALL, facts, Vacuum(accepts_short_retention=SHORT_RETENTION_RISK)).candidates) == 3
+    assert (
+        len(plan(ALL, facts, Vacuum(accepts_short_retention=SHORT_RETENTION_RISK)).candidates) == 3
+    )
 
 
 def test_a_report_without_a_live_file_is_refused_and_storage_without_one_is_broken() -> None:
     facts = replace(FACTS, report=REPORT)
-    with pytest.raises(Refused, match="1 of 1 files that the newest version reads are not in the report daily/x, like live"):
+    with pytest.raises(
+        Refused,
+        match="1 of 1 files that the newest version reads are not in the report daily/x, like live",
+    ):
         plan(ALL[1:], facts, mode="INVENTORY")
     with pytest.raises(Broken, match="not in storage"):
         plan(ALL[1:], facts)
@@ -264,7 +386,12 @@ def later(found: VacuumPlan, facts: VacuumFacts, *, now_ms: int = NOW) -> list[C
 
 def test_what_a_newer_version_needs_again_is_not_doomed_any_more() -> None:
     found = plan([*ALL, stored(".past.crc")])
-    newer = replace(FACTS, table_files=replace(BOOKS, live={**BOOKS.live, "past": Reference(size_bytes=3, written_ms=OLD)}))
+    newer = replace(
+        FACTS,
+        table_files=replace(
+            BOOKS, live={**BOOKS.live, "past": Reference(size_bytes=3, written_ms=OLD)}
+        ),
+    )
     assert [each.name for each in later(found, newer)] == ["orphan"]
     assert later(found, FACTS) == list(found.candidates)
 
@@ -280,40 +407,88 @@ def test_the_log_alone_tells_what_was_removed_since_the_last_vacuum() -> None:
     assert {each.key for each in objects_by_log(FACTS, bucket="b")} == {"a/t/past", "a/t/kept"}
     # What failed is tried again, but for a name that somebody may have written again.
     once = "part-00000-0b4e1d6c-4d0c-4a3f-9a58-0123456789ab.c000.snappy.parquet"
-    later = replace(FACTS, records=(past(failed=dict.fromkeys(("past", once, "orphan"), "AccessDenied"), horizon_ms=NOW - 2 * DAY),))
+    later = replace(
+        FACTS,
+        records=(
+            past(
+                failed=dict.fromkeys(("past", once, "orphan"), "AccessDenied"),
+                horizon_ms=NOW - 2 * DAY,
+            ),
+        ),
+    )
     told = {each.key: each.modified_ms for each in objects_by_log(later, bucket="b")}
     assert told.keys() == {"a/t/kept", "a/t/past", f"a/t/{once}"}
     # By the time of its removal: a file that was written again before the last vacuum is newer than that.
     assert told["a/t/past"] == BOOKS.stones["past"] and BOOKS.stones["past"] < NOW - 2 * DAY
     unfinished = replace(FACTS, records=(past(), past(is_complete=False, horizon_ms=NOW)))
     assert {each.key for each in objects_by_log(unfinished, bucket="b")} == {"a/t/kept"}
-    assert [each.name for each in plan(list(objects_by_log(FACTS, bucket="b")), mode="LITE").candidates] == ["past"]
+    assert [
+        each.name for each in plan(list(objects_by_log(FACTS, bucket="b")), mode="LITE").candidates
+    ] == ["past"]
 
 
 @pytest.mark.parametrize(
     ("facts", "mode", "why_not"),
     [
-        (FACTS, "FULL", {"LITE": "storage was looked through never", "INVENTORY": "there is no complete report"}),
+        (
+            FACTS,
+            "FULL",
+            {
+                "LITE": "storage was looked through never",
+                "INVENTORY": "there is no complete report",
+            },
+        ),
         (replace(FACTS, report=REPORT), "FULL", {"LITE": "storage was looked through never"}),
         (replace(MANY, report=REPORT), "INVENTORY", {"LITE": "storage was looked through never"}),
         (replace(FACTS, report=REPORT, records=(past(ended_ms=NOW - 3 * HOUR),)), "LITE", {}),
-        (replace(FACTS, report=REPORT, records=(past(ended_ms=NOW - HOUR),)), "LITE", {"INVENTORY": "older than the last vacuum"}),
-        (replace(FACTS, records=(past(ended_ms=NOW - 25 * HOUR), past("LITE", ended_ms=NOW - HOUR))), "FULL", {"LITE": "25 h ago"}),
-        (replace(FACTS, records=(past(ended_ms=NOW - 25 * HOUR), past(ended_ms=NOW, is_complete=False))), "FULL", {"LITE": "25 h ago"}),
-        (replace(MANY, report=REPORT, records=(past(ended_ms=NOW - 25 * HOUR),)), "INVENTORY", {"LITE": "25 h ago"}),
         (
-            replace(FACTS, report=replace(REPORT, created_ms=NOW - 31 * HOUR), records=(past(ended_ms=NOW - 40 * HOUR),)),
+            replace(FACTS, report=REPORT, records=(past(ended_ms=NOW - HOUR),)),
+            "LITE",
+            {"INVENTORY": "older than the last vacuum"},
+        ),
+        (
+            replace(
+                FACTS, records=(past(ended_ms=NOW - 25 * HOUR), past("LITE", ended_ms=NOW - HOUR))
+            ),
+            "FULL",
+            {"LITE": "25 h ago"},
+        ),
+        (
+            replace(
+                FACTS,
+                records=(past(ended_ms=NOW - 25 * HOUR), past(ended_ms=NOW, is_complete=False)),
+            ),
+            "FULL",
+            {"LITE": "25 h ago"},
+        ),
+        (
+            replace(MANY, report=REPORT, records=(past(ended_ms=NOW - 25 * HOUR),)),
+            "INVENTORY",
+            {"LITE": "25 h ago"},
+        ),
+        (
+            replace(
+                FACTS,
+                report=replace(REPORT, created_ms=NOW - 31 * HOUR),
+                records=(past(ended_ms=NOW - 40 * HOUR),),
+            ),
             "FULL",
             {"INVENTORY": "is 31 h old, at most 26 h are allowed", "LITE": "40 h ago"},
         ),
         (
-            replace(FACTS, log=log_of(replace(HISTORY, commits=HISTORY.commits[2:])), records=(past(ended_ms=NOW - 3 * HOUR),)),
+            replace(
+                FACTS,
+                log=log_of(replace(HISTORY, commits=HISTORY.commits[2:])),
+                records=(past(ended_ms=NOW - 3 * HOUR),),
+            ),
             "FULL",
             {"LITE": "the log no longer tells"},
         ),
     ],
 )
-def test_the_cheapest_valid_mode_is_taken(facts: VacuumFacts, mode: str, why_not: dict[str, str]) -> None:
+def test_the_cheapest_valid_mode_is_taken(
+    facts: VacuumFacts, mode: str, why_not: dict[str, str]
+) -> None:
     found, quotes = choose_mode(facts, Vacuum(), prices=DEFAULT_PRICES, now_ms=NOW)
     assert found == mode
     said = {quote.mode: quote.why_not for quote in quotes}
@@ -322,8 +497,12 @@ def test_the_cheapest_valid_mode_is_taken(facts: VacuumFacts, mode: str, why_not
 
 
 def test_a_mode_that_is_wanted_is_taken_only_if_it_is_valid() -> None:
-    assert choose_mode(FACTS, Vacuum(), prices=DEFAULT_PRICES, now_ms=NOW, wanted="LITE")[0] == "LITE"
-    with pytest.raises(Refused, match="by mode INVENTORY: there is no complete report; accepted: LITE, FULL"):
+    assert (
+        choose_mode(FACTS, Vacuum(), prices=DEFAULT_PRICES, now_ms=NOW, wanted="LITE")[0] == "LITE"
+    )
+    with pytest.raises(
+        Refused, match="by mode INVENTORY: there is no complete report; accepted: LITE, FULL"
+    ):
         choose_mode(FACTS, Vacuum(), prices=DEFAULT_PRICES, now_ms=NOW, wanted="INVENTORY")
     with pytest.raises(Refused, match="mode is 'ALL'; accepted: LITE, INVENTORY, FULL"):
         choose_mode(FACTS, Vacuum(), prices=DEFAULT_PRICES, now_ms=NOW, wanted="ALL")  # type: ignore[arg-type]
@@ -335,7 +514,10 @@ def test_a_mode_that_is_wanted_is_taken_only_if_it_is_valid() -> None:
         ({"mode": "always"}, "Vacuum.mode is 'always'"),
         ({"after_compaction": "yes"}, "Vacuum.after_compaction is 'yes'"),
         ({"retention_hours": 24}, "Vacuum.retention_hours is 24, under a week"),
-        ({"retention_hours": 0.01, "accepts_short_retention": SHORT_RETENTION_RISK}, "Vacuum.retention_hours is 0.01, under a minute"),
+        (
+            {"retention_hours": 0.01, "accepts_short_retention": SHORT_RETENTION_RISK},
+            "Vacuum.retention_hours is 0.01, under a minute",
+        ),
         ({"accepts_short_retention": "ok"}, "Vacuum.accepts_short_retention is 'ok'"),
         ({"sweep_hours": -1}, "Vacuum.sweep_hours is -1"),
         ({"sweep_hours": "1"}, "Vacuum.sweep_hours is '1'"),
@@ -351,15 +533,24 @@ def test_a_knob_that_cannot_be_is_refused(knobs: dict[str, Any], why: str) -> No
 
 def test_the_retention_is_a_property_and_contradicts_no_other() -> None:
     assert Vacuum().properties_beside({}) == {}
-    assert Vacuum(retention_hours=200).properties_beside({}) == {"delta.deletedFileRetentionDuration": "interval 12000 minutes"}
-    longer = {"delta.deletedFileRetentionDuration": "interval 48000 minutes", "delta.logRetentionDuration": "interval 48000 minutes"}
+    assert Vacuum(retention_hours=200).properties_beside({}) == {
+        "delta.deletedFileRetentionDuration": "interval 12000 minutes"
+    }
+    longer = {
+        "delta.deletedFileRetentionDuration": "interval 48000 minutes",
+        "delta.logRetentionDuration": "interval 48000 minutes",
+    }
     assert Vacuum(retention_hours=800).properties_beside({}) == longer
     assert "delta.logRetentionDuration" not in Vacuum(retention_hours=200).properties_beside({})
     assert "delta.logRetentionDuration" not in Vacuum(retention_hours=800).properties_beside(
         {"delta.logRetentionDuration": "interval 365 days"}
     )
-    assert "delta.logRetentionDuration" in Vacuum(retention_hours=200).properties_beside({"delta.logRetentionDuration": "interval 3 days"})
-    with pytest.raises(Refused, match=r"Vacuum\.retention_hours to 'interval 12000 minutes'; accepted: one"):
+    assert "delta.logRetentionDuration" in Vacuum(retention_hours=200).properties_beside(
+        {"delta.logRetentionDuration": "interval 3 days"}
+    )
+    with pytest.raises(
+        Refused, match=r"Vacuum\.retention_hours to 'interval 12000 minutes'; accepted: one"
+    ):
         Table(
             key="bronze/t",
             source=Landing(prefix="landing/t/", format="json", schema="id BIGINT"),
@@ -386,22 +577,42 @@ def test_only_names_of_a_writer_s_own_are_written_once(name: str, once: bool) ->
 
 def test_landed_files_below_a_table_stay_and_are_told_of() -> None:
     """The declaration refuses such a prefix; a lake may have been declared before that."""
-    objects = [*ALL, stored("incoming/x.json"), stored("incoming/d/y.json", ms=NOW), stored("incomings/z")]
+    objects = [
+        *ALL,
+        stored("incoming/x.json"),
+        stored("incoming/d/y.json", ms=NOW),
+        stored("incomings/z"),
+    ]
     found = plan(objects, replace(FACTS, landed=("a/t/incoming/", "landing/t/")))
     assert [each.name for each in found.candidates] == ["incomings/z", "orphan", "past"]
     assert found.notes == ("2 file(s) below a/t/incoming/ stay: a declared table lands from there",)
     assert later(plan(objects), replace(FACTS, landed=("a/t/",))) == []
 
 
-def test_a_live_file_in_the_folder_of_another_table_is_not_missing_and_nothing_else_there_goes() -> None:
+def test_a_live_file_in_the_folder_of_another_table_is_not_missing_and_nothing_else_there_goes() -> (
+    None
+):
     table_files = replace(
-        BOOKS, live={**BOOKS.live, "inner/live": Reference(size_bytes=5, written_ms=OLD)}, stones={**BOOKS.stones, "inner/old": OLD}
+        BOOKS,
+        live={**BOOKS.live, "inner/live": Reference(size_bytes=5, written_ms=OLD)},
+        stones={**BOOKS.stones, "inner/old": OLD},
     )
     facts = replace(FACTS, table_files=table_files)
-    objects = [*ALL, stored("inner/live", 5), stored("inner/old"), stored("inner/orphan"), stored("inner/young", ms=NOW)]
-    assert ([each.name for each in plan(objects, facts).candidates], plan(objects, facts).notes) == (["orphan", "past"], ())
+    objects = [
+        *ALL,
+        stored("inner/live", 5),
+        stored("inner/old"),
+        stored("inner/orphan"),
+        stored("inner/young", ms=NOW),
+    ]
+    assert (
+        [each.name for each in plan(objects, facts).candidates],
+        plan(objects, facts).notes,
+    ) == (["orphan", "past"], ())
     [note] = plan(objects, replace(facts, strays={"a/t/inner": "KEY"})).notes
-    assert note.startswith("2 file(s) that nothing needs stay below a/t/inner/, which KEY makes look like a table of its own: ")
+    assert note.startswith(
+        "2 file(s) that nothing needs stay below a/t/inner/, which KEY makes look like a table of its own: "
+    )
 
 
 @pytest.mark.parametrize(
@@ -414,9 +625,21 @@ def test_a_live_file_in_the_folder_of_another_table_is_not_missing_and_nothing_e
         (replace(FACTS, lent=frozenset({"a/t/orphan"})), ["past"]),
         (replace(FACTS, unplaced=frozenset({"past"})), ["orphan"]),
         (replace(FACTS, table_files=replace(BOOKS, unplaced=frozenset({"past"}))), ["orphan"]),
-        (replace(FACTS, log=log_of(replace(HISTORY, commits=(commit(4, NOW - DAY, "orphan"),)))), ["past"]),
+        (
+            replace(FACTS, log=log_of(replace(HISTORY, commits=(commit(4, NOW - DAY, "orphan"),)))),
+            ["past"],
+        ),
     ],
-    ids=["longer", "still past", "shorter", "catalog", "lent", "perhaps lent", "perhaps its own", "removed within the retention"],
+    ids=[
+        "longer",
+        "still past",
+        "shorter",
+        "catalog",
+        "lent",
+        "perhaps lent",
+        "perhaps its own",
+        "removed within the retention",
+    ],
 )
 def test_what_later_facts_need_is_not_doomed_any_more(facts: VacuumFacts, left: list[str]) -> None:
     assert [each.name for each in later(plan(ALL), facts)] == left
@@ -428,13 +651,20 @@ def test_the_horizon_moves_back_with_the_clock_and_never_on() -> None:
     assert [each.name for each in found.candidates] == ["early", "late"]
     assert [each.name for each in later(found, FACTS, now_ms=NOW - HOUR)] == ["early"]
     young = plan([stored("live", 5), early], replace(FACTS, held_ms=NOW - WEEK - HOUR))
-    assert later(replace(young, candidates=found.candidates), FACTS, now_ms=NOW + DAY) == [found.candidates[0]]
+    assert later(replace(young, candidates=found.candidates), FACTS, now_ms=NOW + DAY) == [
+        found.candidates[0]
+    ]
 
 
-def test_a_log_that_removed_more_than_one_vacuum_takes_is_no_reason_for_lite(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_removed_more_than_one_vacuum_takes_is_no_reason_for_lite(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """LITE would begin with the same files again and again."""
     monkeypatch.setattr(mode, "MOST_FILES", 1)
-    with pytest.raises(Refused, match="by mode LITE: the log tells of 2 removed files, at most 1 are deleted at once; accepted: FULL"):
+    with pytest.raises(
+        Refused,
+        match="by mode LITE: the log tells of 2 removed files, at most 1 are deleted at once; accepted: FULL",
+    ):
         choose_mode(FACTS, Vacuum(), prices=DEFAULT_PRICES, now_ms=NOW, wanted="LITE")
 
 
@@ -442,26 +672,46 @@ def test_a_plan_holds_so_many_files_and_counts_the_others(monkeypatch: pytest.Mo
     monkeypatch.setattr(candidates, "MOST_FILES", 1)
     found = plan([*ALL, stored("more")])
     assert (found.file_count, found.left_count, found.as_json()["files_left"]) == (1, 2, 2)
-    assert found.notes == ("2 more file(s) go with the next vacuum: one takes at most 1,000,000, which bounds its memory",)
+    assert found.notes == (
+        "2 more file(s) go with the next vacuum: one takes at most 1,000,000, which bounds its memory",
+    )
 
 
-def test_files_that_never_go_do_not_keep_the_others_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_never_go_do_not_keep_the_others_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(candidates, "MOST_FILES", 3)
     objects = [*ALL, *(stored(f"more{number}") for number in range(10))]
-    drawn = [{each.name for each in plan(objects, replace(FACTS, records=(past(ended_ms=ms),))).candidates} for ms in range(40)]
-    assert drawn[0] == {each.name for each in plan(objects, replace(FACTS, records=(past(ended_ms=0),))).candidates}  # as a dry run told
+    drawn = [
+        {
+            each.name
+            for each in plan(objects, replace(FACTS, records=(past(ended_ms=ms),))).candidates
+        }
+        for ms in range(40)
+    ]
+    assert drawn[0] == {
+        each.name for each in plan(objects, replace(FACTS, records=(past(ended_ms=0),))).candidates
+    }  # as a dry run told
     assert all(len(each) == 3 for each in drawn) and len(set[str]().union(*drawn)) == 12
 
 
-@pytest.mark.parametrize(("name", "folders"), [("x", []), ("a/x", ["a"]), ("a/d=1/x", ["a", "a/d=1"])])
+@pytest.mark.parametrize(
+    ("name", "folders"), [("x", []), ("a/x", ["a"]), ("a/d=1/x", ["a", "a/d=1"])]
+)
 def test_a_table_may_be_made_in_every_folder_above_a_file(name: str, folders: list[str]) -> None:
     assert folders_above(name) == folders
     facts = replace(FACTS, table_files=replace(BOOKS, partition_columns=("d",)))
-    assert folders_to_ask(facts, "FULL", [name]) == {folder: folder.endswith("d=1") for folder in folders}
+    assert folders_to_ask(facts, "FULL", [name]) == {
+        folder: folder.endswith("d=1") for folder in folders
+    }
 
 
 @pytest.mark.parametrize(("hours", "is_due"), [(21, False), (23.9, True)])
-def test_a_daily_sweep_is_not_put_off_by_a_day_since_a_vacuum_began_a_little_early(hours: float, is_due: bool) -> None:
+def test_a_daily_sweep_is_not_put_off_by_a_day_since_a_vacuum_began_a_little_early(
+    hours: float, is_due: bool
+) -> None:
     last = past(ended_ms=NOW - round(hours * HOUR))
-    _, (lite, *_) = choose_mode(replace(FACTS, records=(last,)), Vacuum(sweep_hours=24), prices=DEFAULT_PRICES, now_ms=NOW)
+    _, (lite, *_) = choose_mode(
+        replace(FACTS, records=(last,)), Vacuum(sweep_hours=24), prices=DEFAULT_PRICES, now_ms=NOW
+    )
     assert ("storage was looked through" in lite.why_not) is is_due

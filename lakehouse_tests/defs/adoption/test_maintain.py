@@ -54,7 +54,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def assets_of(definitions: dg.Definitions) -> set[str]:
-    return {key.to_user_string() for key in definitions.resolve_asset_graph().materializable_asset_keys}
+    return {
+        key.to_user_string() for key in definitions.resolve_asset_graph().materializable_asset_keys
+    }
 
 
 def sensors_of(definitions: dg.Definitions) -> set[str]:
@@ -63,15 +65,32 @@ def sensors_of(definitions: dg.Definitions) -> set[str]:
 
 def test_assets_with_an_address_get_upkeep_and_stay_their_project_s_own() -> None:
     everything = [orders, customers, elsewhere, plain]
-    merged = dg.Definitions.merge(dg.Definitions(assets=everything), maintain(everything, writers="none"))
-    upkeep = {f"{kind}/silver/{name}" for kind in ("compaction", "vacuum") for name in ("sales_orders", "customers")}
+    merged = dg.Definitions.merge(
+        dg.Definitions(assets=everything), maintain(everything, writers="none")
+    )
+    upkeep = {
+        f"{kind}/silver/{name}"
+        for kind in ("compaction", "vacuum")
+        for name in ("sales_orders", "customers")
+    }
     assert assets_of(merged) == {"sales/orders", "customers", "elsewhere", "plain"} | upkeep
-    assert sensors_of(merged) == {"maintenance_observation", "maintenance_compaction", "maintenance_vacuum"}
-    checks = {f"{key.asset_key.to_user_string()}:{key.name}" for key in merged.resolve_asset_graph().asset_check_keys}
-    assert {f"sales/orders:{name}" for name in ("readable", "small_files", "log_debt", "breaker")} < checks
+    assert sensors_of(merged) == {
+        "maintenance_observation",
+        "maintenance_compaction",
+        "maintenance_vacuum",
+    }
+    checks = {
+        f"{key.asset_key.to_user_string()}:{key.name}"
+        for key in merged.resolve_asset_graph().asset_check_keys
+    }
+    assert {
+        f"sales/orders:{name}" for name in ("readable", "small_files", "log_debt", "breaker")
+    } < checks
     graph = merged.resolve_asset_graph()
     compaction = graph.get(dg.AssetKey(["compaction", "silver", "sales_orders"]))
-    assert compaction.metadata["lakehouse/table"] == dg.MetadataValue.asset(dg.AssetKey(["sales", "orders"]))
+    assert compaction.metadata["lakehouse/table"] == dg.MetadataValue.asset(
+        dg.AssetKey(["sales", "orders"])
+    )
 
 
 def test_the_compaction_waits_for_its_writer_in_the_writer_s_pool() -> None:
@@ -81,8 +100,13 @@ def test_the_compaction_waits_for_its_writer_in_the_writer_s_pool() -> None:
 
 
 def test_a_project_may_have_a_spark_of_its_own_and_call_it_twice() -> None:
-    own = dg.Definitions(assets=[orders, customers], resources={"spark": dg.ResourceDefinition.hardcoded_resource("theirs")})
-    merged = dg.Definitions.merge(own, maintain([orders], name="hourly"), maintain([customers], name="daily", layer="gold"))
+    own = dg.Definitions(
+        assets=[orders, customers],
+        resources={"spark": dg.ResourceDefinition.hardcoded_resource("theirs")},
+    )
+    merged = dg.Definitions.merge(
+        own, maintain([orders], name="hourly"), maintain([customers], name="daily", layer="gold")
+    )
     assert {"hourly_compaction", "daily_compaction"} < sensors_of(merged)
     assert {"compaction/silver/sales_orders", "compaction/gold/customers"} < assets_of(merged)
     dg.Definitions.validate_loadable(merged)
@@ -93,7 +117,11 @@ def test_a_key_is_the_whole_asset_key_whatever_else_is_maintained() -> None:
     tables = {key: f"w/{key}" for key in paths}
     both = assets_of(maintain(tables))
     calls = [maintain({key: tables[key]}, name=key.partition("/")[0]) for key in reversed(paths)]
-    assert assets_of(dg.Definitions.merge(*calls)) == both > {"vacuum/silver/raw_orders", "vacuum/silver/sales_orders"}
+    assert (
+        assets_of(dg.Definitions.merge(*calls))
+        == both
+        > {"vacuum/silver/raw_orders", "vacuum/silver/sales_orders"}
+    )
 
 
 def test_a_graph_is_an_asset_like_any_other() -> None:
@@ -110,13 +138,19 @@ def test_a_graph_is_an_asset_like_any_other() -> None:
 REFUSED: dict[str, tuple[Any, str]] = {
     "nothing to maintain": ([elsewhere, plain], "no asset has dagster/uri or uri in its metadata"),
     "no asset": ([object()], "is no asset"),
-    "no address": ({"orders": "gs://b/t"}, "asset orders: .*accepted: a folder, file:///folder or s3://"),
+    "no address": (
+        {"orders": "gs://b/t"},
+        "asset orders: .*accepted: a folder, file:///folder or s3://",
+    ),
     "a storage that is not served": (
         [dg.AssetSpec("orders", metadata={"uri": "abfss://c@a/t"})],
         "asset orders: .* a table that lies elsewhere is left out of the call",
     ),
     "one table twice": ({"a": "w/t", "b": "w/t"}, "are both"),
-    "two asset keys of one key": ({"sales/orders": "w/a", "sales_orders": "w/b"}, "sales/orders and sales_orders would both be"),
+    "two asset keys of one key": (
+        {"sales/orders": "w/a", "sales_orders": "w/b"},
+        "sales/orders and sales_orders would both be",
+    ),
     "a table inside another": ({"a": "w/t", "b": "w/t/inside/b"}, "in the folder of"),
 }
 
@@ -131,17 +165,28 @@ def test_an_asset_without_a_pool_is_no_writer_that_waits() -> None:
     @dg.asset(metadata={"uri": "w/loose"})
     def loose() -> None: ...
 
-    with pytest.raises(Refused, match=r'asset loose has no pool, .*accepted: pool="…" on the asset, .*\{"loose": \'w/loose\'\}'):
+    with pytest.raises(
+        Refused,
+        match=r'asset loose has no pool, .*accepted: pool="…" on the asset, .*\{"loose": \'w/loose\'\}',
+    ):
         maintain([loose], writers="none")
     assert "compaction/silver/loose" in assets_of(maintain([loose]))
-    assert "compaction/silver/other" in assets_of(maintain([dg.AssetSpec("other", metadata={"uri": "w/other"})], writers="none"))
+    assert "compaction/silver/other" in assets_of(
+        maintain([dg.AssetSpec("other", metadata={"uri": "w/other"})], writers="none")
+    )
 
 
-@pytest.mark.parametrize(("limit", "said"), [(None, "which has no limit"), (2, "which has a limit of 2"), (1, "")])
-def test_a_pool_that_lets_two_in_holds_the_compaction_back(project: Path, limit: int | None, said: str) -> None:
+@pytest.mark.parametrize(
+    ("limit", "said"), [(None, "which has no limit"), (2, "which has a limit of 2"), (1, "")]
+)
+def test_a_pool_that_lets_two_in_holds_the_compaction_back(
+    project: Path, limit: int | None, said: str
+) -> None:
     LogBuilder(DiskStore(project), "w/orders").create().append([("a", 1), ("b", 1)])
     definitions = maintain([orders], writers="none", compaction=Compaction(min_small_files=2))
-    repository = dg.Definitions.merge(dg.Definitions(assets=[orders]), definitions).get_repository_def()
+    repository = dg.Definitions.merge(
+        dg.Definitions(assets=[orders]), definitions
+    ).get_repository_def()
     pools = {"concurrency": {"pools": {"default_limit": limit}}} if limit else {}
     with dg.instance_for_test(overrides=pools) as instance:
         tick = partial(sensor_tick, instance, repository)
@@ -154,9 +199,13 @@ def test_a_pool_that_lets_two_in_holds_the_compaction_back(project: Path, limit:
                 instance=instance,
                 raise_on_error=False,
                 asset_selection=[dg.AssetKey(["compaction", "silver", "sales_orders"])],
-                run_config={"ops": {"compaction__silver__sales_orders": {"config": {"anyway": True}}}},
+                run_config={
+                    "ops": {"compaction__silver__sales_orders": {"config": {"anyway": True}}}
+                },
             )
-            [failure] = [event for event in run.all_events if event.event_type_value == "STEP_FAILURE"]
+            [failure] = [
+                event for event in run.all_events if event.event_type_value == "STEP_FAILURE"
+            ]
             assert said in str(failure.step_failure_data.error)
 
 
@@ -164,16 +213,23 @@ def test_a_pool_that_lets_two_in_holds_the_compaction_back(project: Path, limit:
 def cloned(project: Path) -> None:
     """A table whose removed file is past its retention, and a clone that reads that."""
     store = DiskStore(project)
-    LogBuilder(store, "w/orders").create().append([("live", 10), ("gone", 30)]).store_data().delete(["gone"])
+    LogBuilder(store, "w/orders").create().append([("live", 10), ("gone", 30)]).store_data().delete(
+        ["gone"]
+    )
     LogBuilder(store, "w/clone").create().append([(f"file:{project}/w/orders/gone", 30)])
     written = START_MS / 1_000 - 60
     os.utime(project / "w/orders/gone", (written, written))
 
 
 def vacuumed(definitions: dg.Definitions) -> dg.ExecuteInProcessResult:
-    job, key = definitions.resolve_implicit_global_asset_job_def(), dg.AssetKey(["vacuum", "silver", "orders"])
+    job, key = (
+        definitions.resolve_implicit_global_asset_job_def(),
+        dg.AssetKey(["vacuum", "silver", "orders"]),
+    )
     with dg.DagsterInstance.ephemeral() as instance:
-        return job.execute_in_process(instance=instance, asset_selection=[key], raise_on_error=False)
+        return job.execute_in_process(
+            instance=instance, asset_selection=[key], raise_on_error=False
+        )
 
 
 @pytest.mark.usefixtures("cloned")
@@ -188,7 +244,10 @@ def test_a_vacuum_keeps_the_files_that_a_table_of_another_call_borrows(project: 
 @pytest.mark.usefixtures("cloned")
 def test_a_vacuum_keeps_the_files_that_an_adopted_table_borrows(project: Path) -> None:
     """An entry for a table that is maintained is that table, under whatever key."""
-    entries = [adopted_table("silver/clone", f"{project}/w/clone"), adopted_table("silver/same", f"{project}/w/orders")]
+    entries = [
+        adopted_table("silver/clone", f"{project}/w/clone"),
+        adopted_table("silver/same", f"{project}/w/orders"),
+    ]
     (project / "adopted.toml").write_text("\n".join(map(adopted_lines, entries)))
     assert vacuumed(maintain({"orders": "w/orders"})).success
     [vacuum] = Journal(DiskStore(project / ".lakehouse/lake")).vacuums("silver/orders")
@@ -197,11 +256,19 @@ def test_a_vacuum_keeps_the_files_that_an_adopted_table_borrows(project: Path) -
 
 def test_an_adopted_table_of_a_key_that_is_maintained_holds_the_vacuum_back(project: Path) -> None:
     LogBuilder(DiskStore(project), "w/orders").create().append([("live", 10)]).store_data()
-    (project / "adopted.toml").write_text(adopted_lines(adopted_table("silver/orders", f"{project}/w/clone")))
-    [failure] = [event for event in vacuumed(maintain({"orders": "w/orders"})).all_events if event.event_type_value == "STEP_FAILURE"]
+    (project / "adopted.toml").write_text(
+        adopted_lines(adopted_table("silver/orders", f"{project}/w/clone"))
+    )
+    [failure] = [
+        event
+        for event in vacuumed(maintain({"orders": "w/orders"})).all_events
+        if event.event_type_value == "STEP_FAILURE"
+    ]
     said = f"adopted.toml: silver/orders is {project}/w/orders for maintain; accepted: another key"
     assert said in str(failure.step_failure_data.error)
-    assert failure.step_failure_data.user_failure_data.metadata["lakehouse/error"].value == "Refused"
+    assert (
+        failure.step_failure_data.user_failure_data.metadata["lakehouse/error"].value == "Refused"
+    )
 
 
 def test_two_calls_may_not_have_one_table() -> None:
@@ -211,22 +278,33 @@ def test_two_calls_may_not_have_one_table() -> None:
 
 
 def test_a_word_that_is_not_accepted_is_refused_by_name() -> None:
-    with pytest.raises(Refused, match=r"Adopted\.writers is 'some'; accepted: unknown, none, conditional"):
+    with pytest.raises(
+        Refused, match=r"Adopted\.writers is 'some'; accepted: unknown, none, conditional"
+    ):
         maintain({"orders": "w/orders"}, writers="some")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("own", "maintained"),
-    [([orders], [orders]), ([orders], {"sales/orders": "w/orders"}), ([], {"sales/orders": "w/orders"})],
+    [
+        ([orders], [orders]),
+        ([orders], {"sales/orders": "w/orders"}),
+        ([], {"sales/orders": "w/orders"}),
+    ],
     ids=["its asset", "the key of its asset", "no asset of this code location"],
 )
-def test_a_table_that_is_not_there_yet_is_waited_for_and_then_compacted(project: Path, own: Any, maintained: Any) -> None:
+def test_a_table_that_is_not_there_yet_is_waited_for_and_then_compacted(
+    project: Path, own: Any, maintained: Any
+) -> None:
     definitions = dg.Definitions.merge(
-        dg.Definitions(assets=own), maintain(maintained, writers="none", compaction=Compaction(min_small_files=2))
+        dg.Definitions(assets=own),
+        maintain(maintained, writers="none", compaction=Compaction(min_small_files=2)),
     )
     dg.Definitions.validate_loadable(definitions)
     repository = definitions.get_repository_def()
-    with dg.instance_for_test(overrides={"concurrency": {"pools": {"default_limit": 1}}}) as instance:
+    with dg.instance_for_test(
+        overrides={"concurrency": {"pools": {"default_limit": 1}}}
+    ) as instance:
         tick = partial(sensor_tick, instance, repository)
         first = tick("maintenance_observation")
         assert not first.asset_events and not tick("maintenance_compaction").run_requests
@@ -251,10 +329,21 @@ def test_each_word_reaches_its_tables(project: Path) -> None:
     )
     [table] = _TABLES[str(project / "elsewhere/.lakehouse/lake")].values()
     assert table.write == Adopted(
-        uri=str(project / "elsewhere/orders"), writers="conditional", orphans="delete", asset_key=("sales", "orders")
+        uri=str(project / "elsewhere/orders"),
+        writers="conditional",
+        orphans="delete",
+        asset_key=("sales", "orders"),
     )
-    assert (table.key, table.compaction, table.vacuum) == ("bronze/sales_orders", compaction, vacuum)
-    condition = made.resolve_asset_graph().get(dg.AssetKey(["vacuum", "bronze", "sales_orders"])).automation_condition
+    assert (table.key, table.compaction, table.vacuum) == (
+        "bronze/sales_orders",
+        compaction,
+        vacuum,
+    )
+    condition = (
+        made.resolve_asset_graph()
+        .get(dg.AssetKey(["vacuum", "bronze", "sales_orders"]))
+        .automation_condition
+    )
     assert "15 3 * * *" in str(condition)
     assert sensors_of(made) == {"nightly_observation", "nightly_compaction", "nightly_vacuum"}
 
@@ -281,15 +370,24 @@ def test_the_component_gives_the_same_in_yaml_from_the_project_s_root(tmp_path: 
     assert {"compaction/gold/sales_orders", "vacuum/gold/sales_orders"} <= assets_of(definitions)
     [table] = _TABLES[str(context.project_root / ".lakehouse/lake")].values()
     assert table.compaction == Compaction(min_small_files=4, target_file_bytes=1_048_576)
-    assert isinstance(table.write, Adopted) and (table.write.writers, table.write.orphans) == ("none", "delete")
-    assert "15 3 * * *" in str(definitions.resolve_asset_graph().get(dg.AssetKey(["vacuum", "gold", "sales_orders"])).automation_condition)
+    assert isinstance(table.write, Adopted) and (table.write.writers, table.write.orphans) == (
+        "none",
+        "delete",
+    )
+    assert "15 3 * * *" in str(
+        definitions.resolve_asset_graph()
+        .get(dg.AssetKey(["vacuum", "gold", "sales_orders"]))
+        .automation_condition
+    )
 
 
 def test_dagster_finds_the_component_behind_the_entry_point() -> None:
     import tomllib
 
     project = tomllib.loads((Path(lakehouse.__file__).parents[1] / "pyproject.toml").read_text())
-    assert project["project"]["entry-points"]["dagster_dg_cli.registry_modules"] == {"lakehouse": "lakehouse"}
+    assert project["project"]["entry-points"]["dagster_dg_cli.registry_modules"] == {
+        "lakehouse": "lakehouse"
+    }
     assert dict(get_package_objects_in_module(lakehouse)) == {"MaintainedTables": MaintainedTables}
 
 

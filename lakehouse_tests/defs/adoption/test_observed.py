@@ -33,7 +33,12 @@ pytestmark = pytest.mark.usefixtures("no_java")
 @pytest.fixture
 def orders(tmp_path: Path) -> LogBuilder:
     """The log of a table outside of the lake."""
-    return LogBuilder(DiskStore(tmp_path / "w"), "orders").create().append([(f"f{number}", 10, 1) for number in range(16)]).store_data()
+    return (
+        LogBuilder(DiskStore(tmp_path / "w"), "orders")
+        .create()
+        .append([(f"f{number}", 10, 1) for number in range(16)])
+        .store_data()
+    )
 
 
 @pytest.fixture
@@ -63,7 +68,11 @@ class Ticks:
 
     def observed(self) -> list[object]:
         """The versions that a tick observed."""
-        return [event.metadata["lakehouse/version"].value for event in self.tick() if isinstance(event, dg.AssetObservation)]
+        return [
+            event.metadata["lakehouse/version"].value
+            for event in self.tick()
+            if isinstance(event, dg.AssetObservation)
+        ]
 
 
 @pytest.fixture
@@ -99,11 +108,18 @@ def test_a_log_is_read_when_it_changed_and_else_two_files_are_asked_for(
 ) -> None:
     first = ticks.tick()
     [observation] = [event for event in first if isinstance(event, dg.AssetObservation)]
-    assert observation.asset_key == table_key(table) and observation.metadata["lakehouse/mergeable_file_count"].value == 16
+    assert (
+        observation.asset_key == table_key(table)
+        and observation.metadata["lakehouse/mergeable_file_count"].value == 16
+    )
     assert (observation.data_version or "").startswith("1@")
     checks = {event.check_name for event in first if isinstance(event, dg.AssetCheckEvaluation)}
     assert checks == {"readable", "small_files", "log_debt", "breaker"}
-    assert all(event.passed for event in first if isinstance(event, dg.AssetCheckEvaluation) and event.check_name == "readable")
+    assert all(
+        event.passed
+        for event in first
+        if isinstance(event, dg.AssetCheckEvaluation) and event.check_name == "readable"
+    )
     with monkeypatch.context() as patch:
         patch.setattr(Lake, "facts", lambda *_: pytest.fail("the log is read"))
         assert ticks.tick() == []
@@ -112,10 +128,15 @@ def test_a_log_is_read_when_it_changed_and_else_two_files_are_asked_for(
     orders.optimize(["f0", "f1"], into=("large", 20, 2))
     [observation] = ticks.tick()
     assert isinstance(observation, dg.AssetObservation)
-    assert (observation.metadata["lakehouse/version"].value, (observation.data_version or "").partition("@")[0]) == (3, "2")
+    assert (
+        observation.metadata["lakehouse/version"].value,
+        (observation.data_version or "").partition("@")[0],
+    ) == (3, "2")
 
 
-def test_a_table_that_was_made_anew_is_read_again_though_its_versions_went_back(ticks: Ticks, tmp_path: Path) -> None:
+def test_a_table_that_was_made_anew_is_read_again_though_its_versions_went_back(
+    ticks: Ticks, tmp_path: Path
+) -> None:
     assert ticks.observed() == [1]
     shutil.rmtree(tmp_path / "w/orders")
     LogBuilder(DiskStore(tmp_path / "w"), "orders").create()
@@ -128,7 +149,10 @@ def test_a_log_that_cannot_be_read_fails_its_check_and_is_read_again_an_hour_lat
 ) -> None:
     orders.lose(1).append([("more", 10, 1)])
     [result] = ticks.tick()
-    assert isinstance(result, dg.AssetCheckEvaluation) and (result.check_name, result.passed) == ("readable", False)
+    assert isinstance(result, dg.AssetCheckEvaluation) and (result.check_name, result.passed) == (
+        "readable",
+        False,
+    )
     assert ticks.tick() == []
     seen = json.loads(ticks.cursor or "")
     seen["silver/orders"]["checked_ms"] += moved_ms
@@ -138,10 +162,15 @@ def test_a_log_that_cannot_be_read_fails_its_check_and_is_read_again_an_hour_lat
 
 @pytest.mark.parametrize("away", [(), ("silver/t0",)])
 def test_each_table_has_its_turn_where_a_tick_has_not_the_time_for_all(
-    tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, away: Sequence[str]
+    tmp_path: Path,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+    away: Sequence[str],
 ) -> None:
     logs = [LogBuilder(DiskStore(tmp_path / "w"), f"t{number}").create() for number in range(3)]
-    tables = [adopted_table(f"silver/t{number}", str(tmp_path / f"w/t{number}")) for number in range(3)]
+    tables = [
+        adopted_table(f"silver/t{number}", str(tmp_path / f"w/t{number}")) for number in range(3)
+    ]
     ticks = Ticks(open_lake(example_settings(tmp_path / "home"), tables=tables), tables, instance)
     slow = SlowLogs(monkeypatch, *away)
     for number in range(6):
@@ -152,9 +181,16 @@ def test_each_table_has_its_turn_where_a_tick_has_not_the_time_for_all(
 
 
 def test_tables_that_are_not_made_yet_take_no_time_from_the_others_and_are_seen_when_they_are_made(
-    tmp_path: Path, table: Table, orders: LogBuilder, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    table: Table,
+    orders: LogBuilder,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    awaited = [of_asset(adopted_table(f"silver/t{number}", str(tmp_path / f"w/t{number}")), f"t{number}") for number in range(2)]
+    awaited = [
+        of_asset(adopted_table(f"silver/t{number}", str(tmp_path / f"w/t{number}")), f"t{number}")
+        for number in range(2)
+    ]
     tables = [*awaited, table]
     ticks = Ticks(open_lake(example_settings(tmp_path / "home"), tables=tables), tables, instance)
     slow = SlowLogs(monkeypatch)
@@ -166,7 +202,9 @@ def test_tables_that_are_not_made_yet_take_no_time_from_the_others_and_are_seen_
     assert ticks.tick() == []
 
 
-def test_a_clock_that_is_set_back_puts_off_no_check(orders: LogBuilder, ticks: Ticks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_is_set_back_puts_off_no_check(
+    orders: LogBuilder, ticks: Ticks, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(observed, "now_ms", lambda: now_ms() + 7_200_000)
         ticks.tick()
@@ -192,7 +230,9 @@ def test_the_sensor_asks_for_its_compaction_from_what_was_observed(
 ) -> None:
     ticks.tick()
     result = tick_of(compaction_sensor([table], lake), instance)
-    assert [request.asset_selection for request in result.run_requests or []] == [[compaction_key(table)]]
+    assert [request.asset_selection for request in result.run_requests or []] == [
+        [compaction_key(table)]
+    ]
 
 
 def test_what_its_writer_records_of_it_does_not_hide_what_we_know(
@@ -201,8 +241,12 @@ def test_what_its_writer_records_of_it_does_not_hide_what_we_know(
     table = of_asset(table, "sales", "orders")
     ticks = Ticks(lake, [table], instance)
     ticks.tick()
-    instance.report_runless_asset_event(dg.AssetMaterialization(["sales", "orders"], metadata={"rows": 16}))
-    instance.report_runless_asset_event(dg.AssetObservation(["sales", "orders"], metadata={"rows": 16}))
+    instance.report_runless_asset_event(
+        dg.AssetMaterialization(["sales", "orders"], metadata={"rows": 16})
+    )
+    instance.report_runless_asset_event(
+        dg.AssetObservation(["sales", "orders"], metadata={"rows": 16})
+    )
     assert newest_facts(instance, [table])[table.key].values["lakehouse/version"] == 1
 
 
@@ -214,32 +258,48 @@ def test_a_table_is_observed_again_when_others_have_told_too_much_of_it_since(
     assert ticks.observed() == [1]
     for number in range(20):
         assert (number, ticks.observed()) == (number, [])
-        instance.report_runless_asset_event(dg.AssetObservation(["sales", "orders"], metadata={"rows": 16}))
+        instance.report_runless_asset_event(
+            dg.AssetObservation(["sales", "orders"], metadata={"rows": 16})
+        )
     assert newest_facts(instance, [table]).get(table.key) is None
     assert [ticks.observed(), ticks.observed()] == [[1], []]
     assert newest_facts(instance, [table])[table.key].values["lakehouse/version"] == 1
 
 
-def test_a_person_observes_it_by_hand(lake: Lake, table: Table, orders: LogBuilder, instance: dg.DagsterInstance) -> None:
+def test_a_person_observes_it_by_hand(
+    lake: Lake, table: Table, orders: LogBuilder, instance: dg.DagsterInstance
+) -> None:
     definitions = dg.Definitions(assets=[observed_asset(table, lake)])
-    result = definitions.resolve_implicit_global_asset_job_def().execute_in_process(instance=instance)
+    result = definitions.resolve_implicit_global_asset_job_def().execute_in_process(
+        instance=instance
+    )
     [event] = result.get_asset_observation_events()
     assert event.asset_observation_data.asset_observation.metadata["lakehouse/version"].value == 1
 
 
-def test_an_adopted_table_has_checks_compaction_and_vacuum_and_is_never_made(tmp_path: Path, table: Table, orders: LogBuilder) -> None:
+def test_an_adopted_table_has_checks_compaction_and_vacuum_and_is_never_made(
+    tmp_path: Path, table: Table, orders: LogBuilder
+) -> None:
     settings = example_settings(
-        tmp_path / "home", LAKEHOUSE_TABLES="lakehouse_tests.defs.example", LAKEHOUSE_ADOPTED=str(tmp_path / "adopted.toml")
+        tmp_path / "home",
+        LAKEHOUSE_TABLES="lakehouse_tests.defs.example",
+        LAKEHOUSE_ADOPTED=str(tmp_path / "adopted.toml"),
     )
     other = adopted_table("silver/foreign", str(tmp_path / "w/orders"))
     (tmp_path / "adopted.toml").write_text(adopted_lines(other))
     definitions = define(settings)
     graph, repository = definitions.resolve_asset_graph(), definitions.get_repository_def()
-    assert table_key(other) in graph.observable_asset_keys and table_key(other) not in graph.materializable_asset_keys
+    assert (
+        table_key(other) in graph.observable_asset_keys
+        and table_key(other) not in graph.materializable_asset_keys
+    )
     assert {compaction_key(other), vacuum_key(other)} <= set(graph.materializable_asset_keys)
     checks = {key.name for key in graph.asset_check_keys if key.asset_key == table_key(other)}
     assert checks == {"readable", "small_files", "log_debt", "breaker"}
-    assert repository.get_sensor_def("observation_sensor").default_status is dg.DefaultSensorStatus.RUNNING
+    assert (
+        repository.get_sensor_def("observation_sensor").default_status
+        is dg.DefaultSensorStatus.RUNNING
+    )
 
 
 def test_its_compaction_is_refused_before_a_session_is_asked_for_anything_while_its_writers_are_unknown(

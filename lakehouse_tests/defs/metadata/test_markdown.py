@@ -45,13 +45,24 @@ def shown(tokens: list[Token]) -> str:
 
 def cells(markdown: str, columns: int) -> list[list[str]]:
     tokens = parsed(markdown)
-    assert [token.type for token in tokens if token.level == 0] == ["table_open", "table_close"], markdown
+    assert [token.type for token in tokens if token.level == 0] == ["table_open", "table_close"], (
+        markdown
+    )
     found = [shown(inline) for inline in inlines(markdown)]
     return [found[place : place + columns] for place in range(0, len(found), columns)]
 
 
-@given(st.lists(st.tuples(st.one_of(st.text(), st.sampled_from(NAMES)), st.text("\\`*_[]<>&|~!#-+=:.()a \n")), max_size=3))
-def test_the_cells_of_a_table_show_what_they_were_given_whatever_it_is(rows: list[tuple[str, str]]) -> None:
+@given(
+    st.lists(
+        st.tuples(
+            st.one_of(st.text(), st.sampled_from(NAMES)), st.text("\\`*_[]<>&|~!#-+=:.()a \n")
+        ),
+        max_size=3,
+    )
+)
+def test_the_cells_of_a_table_show_what_they_were_given_whatever_it_is(
+    rows: list[tuple[str, str]],
+) -> None:
     wanted = [[" ".join(printable(cell).split(" ")).strip(" ") for cell in row] for row in rows]
     assert cells(markdown_table(["name", "why"], rows), 2) == [["name", "why"], *wanted]
 
@@ -64,15 +75,24 @@ def test_a_landed_file_is_named_whatever_it_is_called(name: str) -> None:
         set_aside=(SetAside(name=name, size_bytes=5, why=f"{name} is no JSON"),),
     )
     found: Any = write_metadata(outcome)["lakehouse/set_aside"]
-    assert cells(found.value, 3)[1] == [printable(name).strip(), "5", f"{printable(name)} is no JSON".strip()]
+    assert cells(found.value, 3)[1] == [
+        printable(name).strip(),
+        "5",
+        f"{printable(name)} is no JSON".strip(),
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_table_of_somebody_else_names_its_bar_in_a_picture_whatever_it_is_called(name: str) -> None:
+def test_a_table_of_somebody_else_names_its_bar_in_a_picture_whatever_it_is_called(
+    name: str,
+) -> None:
     [[image]] = inlines(stacked_picture("bytes", ["live"], [(name, {"live": 1}, "1 MB")]))
     assert image.type == "image" and str(image.attrs["src"]).startswith("data:image/png;base64,")
     assert shown(image.children or []) == f"bytes: {printable(name)}: 1 MB"
 
 
 def test_a_text_that_acts_on_nothing_stays_as_it_is() -> None:
-    assert markdown_text("landing/part-0001 (5 bytes): 1.5 MiB, 3 of 4!") == "landing/part-0001 (5 bytes): 1.5 MiB, 3 of 4!"
+    assert (
+        markdown_text("landing/part-0001 (5 bytes): 1.5 MiB, 3 of 4!")
+        == "landing/part-0001 (5 bytes): 1.5 MiB, 3 of 4!"
+    )

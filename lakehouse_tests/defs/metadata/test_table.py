@@ -18,7 +18,13 @@ from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.triggers import TableState, state_of
 from lakehouse.defs.dagster_records import NewestFacts
 from lakehouse.defs.metadata.markdown import histogram_picture
-from lakehouse.defs.metadata.table import compaction_metadata, declared_metadata, sensed_state, table_metadata, write_metadata
+from lakehouse.defs.metadata.table import (
+    compaction_metadata,
+    declared_metadata,
+    sensed_state,
+    table_metadata,
+    write_metadata,
+)
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.table_health import assess, health_of
 from lakehouse_tests.core.example_histories import compaction
@@ -47,12 +53,17 @@ NUMBERS = {
 @pytest.fixture
 def facts() -> TableFacts:
     builder = LogBuilder(key="bronze/orders").create(columns={"id": "string", "amount": "long"})
-    builder.append([("a", 100, 1)]).append([("b", 200, 2)], transaction=("lakehouse/ingest/bronze/orders", 2))
+    builder.append([("a", 100, 1)]).append(
+        [("b", 200, 2)], transaction=("lakehouse/ingest/bronze/orders", 2)
+    )
     return builder.append([("c", 200_000_000, 10)]).facts()
 
 
 def sensed(metadata: dict[str, Any]) -> TableState:
-    facts = NewestFacts(storage_id=1, values={"lakehouse/state": json.loads(json.dumps(metadata["lakehouse/state"].value))})
+    facts = NewestFacts(
+        storage_id=1,
+        values={"lakehouse/state": json.loads(json.dumps(metadata["lakehouse/state"].value))},
+    )
     return sensed_state("bronze/orders", facts)[0]
 
 
@@ -61,7 +72,10 @@ def test_a_page_begins_with_what_a_person_wants_to_know(facts: TableFacts) -> No
     assert first == "lakehouse/summary"
     rows = dict(re.findall(r"^\| ([a-z ]+) \| (.*) \|$", summary.value, flags=re.MULTILINE))
     assert list(rows) == ["table", "health", "now", "last compaction", "next"]
-    assert (rows["now"], rows["last compaction"]) == ("3 files, 191 MiB, 2 after a compaction", "the log remembers none")
+    assert (rows["now"], rows["last compaction"]) == (
+        "3 files, 191 MiB, 2 after a compaction",
+        "the log remembers none",
+    )
     assert rows["next"] == "2 files (300 B) merge into 1"
 
 
@@ -77,12 +91,24 @@ def test_the_numbers_stand_under_their_keys(facts: TableFacts) -> None:
 def test_the_sensor_reads_back_what_the_log_told(facts: TableFacts) -> None:
     metadata = table_metadata(orders, assess(LAKE, orders, facts))
     health, in_force = health_of(orders, facts), {"sensor_driven": True, "chosen": "BySensor"}
-    told = replace(state_of(facts.snapshot, health.plan, history=facts.history), health_score=health.score, **in_force)
+    told = replace(
+        state_of(facts.snapshot, health.plan, history=facts.history),
+        health_score=health.score,
+        **in_force,
+    )
     assert sensed(metadata) == told
-    assert None not in (told.oldest_small_ms, told.estimate_seconds, told.estimate_usd, told.deleted_rows_share, told.health_score)
+    assert None not in (
+        told.oldest_small_ms,
+        told.estimate_seconds,
+        told.estimate_usd,
+        told.deleted_rows_share,
+        told.health_score,
+    )
 
 
-def test_the_sensor_reads_back_what_will_be_mergeable_once_the_table_is_cold(facts: TableFacts) -> None:
+def test_the_sensor_reads_back_what_will_be_mergeable_once_the_table_is_cold(
+    facts: TableFacts,
+) -> None:
     warm = replace(orders, compaction=Compaction(min_small_files=2, cold_hours=1e6))
     metadata = table_metadata(warm, assess(LAKE, warm, facts))
     state = sensed(metadata)
@@ -91,14 +117,22 @@ def test_the_sensor_reads_back_what_will_be_mergeable_once_the_table_is_cold(fac
     told = state.at(state.once_cold.at_ms)
     unbound = state_of(facts.snapshot, health_of(orders, facts).plan)
     assert told.openings[-2:] == ((facts.snapshot.committed_ms, 0), (state.once_cold.at_ms, 1))
-    assert replace(told, sensor_driven=None, chosen=None, health_score=None, openings=None) == unbound
+    assert (
+        replace(told, sensor_driven=None, chosen=None, health_score=None, openings=None) == unbound
+    )
 
 
 def test_dagster_gets_what_it_has_a_page_for(facts: TableFacts) -> None:
     described = replace(orders, column_descriptions={"amount": "cents"})
     metadata = table_metadata(described, assess(LAKE, described, facts))
-    assert [column.description for column in metadata["dagster/column_schema"].columns] == [None, "cents"]
-    assert [(column.name, column.type) for column in metadata["dagster/column_schema"].columns] == [("id", "string"), ("amount", "bigint")]
+    assert [column.description for column in metadata["dagster/column_schema"].columns] == [
+        None,
+        "cents",
+    ]
+    assert [(column.name, column.type) for column in metadata["dagster/column_schema"].columns] == [
+        ("id", "string"),
+        ("amount", "bigint"),
+    ]
     assert metadata["dagster/uri"] == facts.snapshot.uri
 
 
@@ -111,20 +145,26 @@ def test_the_picture_is_small_and_shows_every_count(facts: TableFacts) -> None:
     markdown = table_metadata(orders, assess(LAKE, orders, facts))["lakehouse/sizes"].value
     assert len(markdown) < 4_000
     words = re.search(r"!\[file sizes: (.*)\]\(data:image/png;base64,", markdown)
-    assert words[1].split(", ") == [f"{size}: {count}" for size, count in re.findall(r"\n\| (\S.*) \| (\d+) \|", markdown)]
+    assert words[1].split(", ") == [
+        f"{size}: {count}" for size, count in re.findall(r"\n\| (\S.*) \| (\d+) \|", markdown)
+    ]
 
 
 def test_a_picture_of_nothing_is_no_error() -> None:
     assert "data:image/png" in histogram_picture([])
     facts = LogBuilder(key="bronze/orders").create().facts()
-    assert table_metadata(orders, assess(LAKE, orders, facts))["lakehouse/sizes"].value == "no files"
+    assert (
+        table_metadata(orders, assess(LAKE, orders, facts))["lakehouse/sizes"].value == "no files"
+    )
 
 
 def test_a_compaction_shows_predicted_beside_actual(facts: TableFacts) -> None:
     plan = plan_of(facts.snapshot, policy_for(orders.layer, orders.compaction))
     counts = {"files_removed": 2, "files_added": 1, "bytes_removed": 300}
     compared = Comparison(by="content", row_count=3)
-    metadata = compaction_metadata(CompactionOutcome(plan=plan, version_after=4, **counts, bytes_added=250, compared=compared))
+    metadata = compaction_metadata(
+        CompactionOutcome(plan=plan, version_after=4, **counts, bytes_added=250, compared=compared)
+    )
     for name in counts:
         assert metadata[f"lakehouse/predicted_{name}"] == metadata[f"lakehouse/actual_{name}"]
     assert (metadata["lakehouse/version_before"], metadata["lakehouse/version_after"]) == (3, 4)
@@ -132,14 +172,21 @@ def test_a_compaction_shows_predicted_beside_actual(facts: TableFacts) -> None:
     assert "| files removed | 2 | 2 | 0.0% |" in metadata["lakehouse/account"].value
     assert "| bytes added | 300 B | 250 B | 20.0% |" in metadata["lakehouse/account"].value
     assert "| seconds | 0.48 | - | - |" in metadata["lakehouse/account"].value
-    assert (metadata["lakehouse/predicted_seconds"], metadata["lakehouse/predicted_by"]) == (0.482, "defaults")
+    assert (metadata["lakehouse/predicted_seconds"], metadata["lakehouse/predicted_by"]) == (
+        0.482,
+        "defaults",
+    )
 
 
-def test_a_compaction_shows_seconds_and_money_and_the_account_of_its_table(facts: TableFacts) -> None:
+def test_a_compaction_shows_seconds_and_money_and_the_account_of_its_table(
+    facts: TableFacts,
+) -> None:
     plan = plan_of(facts.snapshot, policy_for(orders.layer, orders.compaction))
     run = compaction(4, 2, 300, seconds=2.0, predicted_seconds=1.0, written_share=0.9)
     account = account_for(replace(facts.history, commits=(*facts.history.commits, run)))
-    metadata = compaction_metadata(CompactionOutcome(plan=plan, version_after=4, bytes_added=270, account=account))
+    metadata = compaction_metadata(
+        CompactionOutcome(plan=plan, version_after=4, bytes_added=270, account=account)
+    )
     expected = {
         "actual_seconds": 2.0,
         "actual_usd": 0.000122222,
@@ -148,24 +195,47 @@ def test_a_compaction_shows_seconds_and_money_and_the_account_of_its_table(facts
         "mean_error_bytes": 0.1111,
         "mean_error_seconds": 0.5,
         "write_amplification": 0.0,
-        **dict.fromkeys(("total_wasted_runs", "total_wasted_seconds", "total_wasted_bytes", "wasted_bytes", "conflicts"), 0),
+        **dict.fromkeys(
+            (
+                "total_wasted_runs",
+                "total_wasted_seconds",
+                "total_wasted_bytes",
+                "wasted_bytes",
+                "conflicts",
+            ),
+            0,
+        ),
     }
     assert {name: metadata[f"lakehouse/{name}"] for name in expected} == expected
     dg.AssetMaterialization("t", metadata=metadata)
 
 
 def test_files_set_aside_are_named_and_counted() -> None:
-    aside = tuple(SetAside(name=f"{number}.txt", size_bytes=1, why="its name ends in none of .json") for number in range(30))
-    outcome = WriteOutcome(table="bronze/orders", explanation=Reason.INPUTS_UNCHANGED.explain(versions="1"), set_aside=aside)
+    aside = tuple(
+        SetAside(name=f"{number}.txt", size_bytes=1, why="its name ends in none of .json")
+        for number in range(30)
+    )
+    outcome = WriteOutcome(
+        table="bronze/orders",
+        explanation=Reason.INPUTS_UNCHANGED.explain(versions="1"),
+        set_aside=aside,
+    )
     metadata = write_metadata(outcome)
     assert metadata["lakehouse/files_set_aside"] == 30
     assert metadata["lakehouse/set_aside"].value.count(".txt") == 20
 
 
 def test_no_metadata_holds_a_secret(facts: TableFacts, monkeypatch: pytest.MonkeyPatch) -> None:
-    secrets = {"SPARK_CONNECT_AUTHENTICATE_TOKEN": "tok-8391", "AWS_ACCESS_KEY_ID": "AKIA-7713", "AWS_SECRET_ACCESS_KEY": "aws-5527"}
+    secrets = {
+        "SPARK_CONNECT_AUTHENTICATE_TOKEN": "tok-8391",
+        "AWS_ACCESS_KEY_ID": "AKIA-7713",
+        "AWS_SECRET_ACCESS_KEY": "aws-5527",
+    }
     for name, value in secrets.items():
         monkeypatch.setenv(name, value)
-    shown: dict[str, Any] = {**declared_metadata(orders, LAKE), **table_metadata(orders, assess(LAKE, orders, facts))}
+    shown: dict[str, Any] = {
+        **declared_metadata(orders, LAKE),
+        **table_metadata(orders, assess(LAKE, orders, facts)),
+    }
     text = repr({name: getattr(value, "value", value) for name, value in shown.items()})
     assert [name for name, value in secrets.items() if value in text or name in text] == []

@@ -10,7 +10,15 @@ from lakehouse_tests.log_builder import LogBuilder
 
 
 def test_every_table_is_found_and_none_inside_another(store: Store) -> None:
-    for key in ("orders", "sales/eu/orders", "sales/us", "sales/us/nested", "sales/d=1/not_looked_for", "_hidden/t", ".hidden/t"):
+    for key in (
+        "orders",
+        "sales/eu/orders",
+        "sales/us",
+        "sales/us/nested",
+        "sales/d=1/not_looked_for",
+        "_hidden/t",
+        ".hidden/t",
+    ):
         LogBuilder(store, key).create()
     store.put("sales/eu/file", b"")
     store.put("empty/deep/deeper/file", b"")
@@ -44,17 +52,25 @@ def test_a_refusal_names_the_tables_that_are_near(tmp_path_factory: pytest.TempP
     for key in ("sales/orders", "sales/customers"):
         LogBuilder(DiskStore(folder), key).create()
     assert str(no_table(f"{folder}/sales/order")).endswith(f"did you mean {folder}/sales/orders?")
-    assert f"did you mean {folder}/sales/customers or {folder}/sales/orders?" in str(no_table(f"{folder}/sales"))
-    assert str(no_table(f"{folder}/sales/orders/d=1/x")).endswith(f"did you mean {folder}/sales/orders?")
+    assert f"did you mean {folder}/sales/customers or {folder}/sales/orders?" in str(
+        no_table(f"{folder}/sales")
+    )
+    assert str(no_table(f"{folder}/sales/orders/d=1/x")).endswith(
+        f"did you mean {folder}/sales/orders?"
+    )
     (folder / "sales/empty/_delta_log").mkdir(parents=True)
-    assert str(no_table(f"{folder}/sales/empty")).endswith(f"did you mean {folder}/sales/customers or {folder}/sales/orders?")
+    assert str(no_table(f"{folder}/sales/empty")).endswith(
+        f"did you mean {folder}/sales/customers or {folder}/sales/orders?"
+    )
 
 
 def test_parquet_files_without_a_log_are_named(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("warehouse")
     LogBuilder(DiskStore(folder), "sales/orders").create().append([("a.parquet", 1)]).store_data()
     DiskStore(folder).put("plain/d=1/a.parquet", b"x")
-    assert str(no_table(f"{folder}/plain")).endswith("its Parquet files become one by CONVERT TO DELTA in Spark SQL")
+    assert str(no_table(f"{folder}/plain")).endswith(
+        "its Parquet files become one by CONVERT TO DELTA in Spark SQL"
+    )
     assert str(no_table(f"{folder}/sales")).endswith(f"did you mean {folder}/sales/orders?")
 
 
@@ -62,7 +78,12 @@ def test_a_table_of_the_lake_may_not_be_there_yet_and_one_of_others_must(lake: L
     from lakehouse.core.adoption.adopted_file import adopted_table
     from lakehouse.core.declaration.table import Overwrite, Table
 
-    own = Table(key="gold/own", write=Overwrite(), inputs=(adopted_table("silver/t", "/nowhere"),), transform=lambda t: t)
+    own = Table(
+        key="gold/own",
+        write=Overwrite(),
+        inputs=(adopted_table("silver/t", "/nowhere"),),
+        transform=lambda t: t,
+    )
     assert facts_of(lake, own) is None
     gone = adopted_table("silver/gone", f"{lake.settings.root}-elsewhere/gone")
     with pytest.raises(Refused, match="there is no Delta table at"):

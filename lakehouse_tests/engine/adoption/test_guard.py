@@ -21,7 +21,9 @@ from lakehouse_tests.log_builder import LogBuilder
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """A lake beside which a table lies, which its declaration adopts."""
-    LogBuilder(DiskStore(tmp_path / "warehouse"), "sales/orders").create().append([("a", 1), ("b", 1)])
+    LogBuilder(DiskStore(tmp_path / "warehouse"), "sales/orders").create().append(
+        [("a", 1), ("b", 1)]
+    )
     table = adopted_table("silver/orders", str(tmp_path / "warehouse/sales/orders"))
     return open_lake(own_settings(tmp_path / "home"), tables=[table])
 
@@ -32,7 +34,10 @@ def test_a_table_of_another_lake_is_refused(tmp_path: Path, lake: Lake, inside: 
     address = f"{other.settings.root}/{inside}"
     refuse_owned(lake, address, asked="test")
     claim(other, asked="test")
-    with pytest.raises(Refused, match=f"belongs to the lake {other.settings.root}, .*LAKEHOUSE_ROOT={other.settings.root}"):
+    with pytest.raises(
+        Refused,
+        match=f"belongs to the lake {other.settings.root}, .*LAKEHOUSE_ROOT={other.settings.root}",
+    ):
         refuse_owned(lake, address, asked="test")
     refuse_owned(other, address, asked="test")
 
@@ -50,27 +55,40 @@ def test_a_table_of_another_lake_is_refused_through_a_link(tmp_path: Path, lake:
 
 def test_nothing_is_committed_while_a_commit_of_others_could_be_lost(lake: Lake) -> None:
     table = adopted_table("silver/orders", lake.elsewhere["silver/orders"])
-    for ask in (lambda: refuse_commits(lake, None, table, asked="test"), lambda: compact(lake, None, table)):  # type: ignore[arg-type]
+    for ask in (
+        lambda: refuse_commits(lake, None, table, asked="test"),
+        lambda: compact(lake, None, table),
+    ):  # type: ignore[arg-type]
         with pytest.raises(Refused, match='writers = "none"'):
             ask()
     quiet = adopted_table("silver/orders", lake.elsewhere["silver/orders"], writers="none")
     refuse_commits(lake, None, quiet, asked="test")  # type: ignore[arg-type]
 
 
-def test_a_file_of_a_table_elsewhere_has_the_table_s_key_for_a_place(tmp_path: Path, lake: Lake) -> None:
+def test_a_file_of_a_table_elsewhere_has_the_table_s_key_for_a_place(
+    tmp_path: Path, lake: Lake
+) -> None:
     place = Places(lake)
     uri = lake.elsewhere["silver/orders"]
     (tmp_path / "link").symlink_to(uri)
     assert place(f"file:{uri}/d=1/a") == place(f"{tmp_path}/link/d=1/a") == "silver/orders/d=1/a"
-    assert (place(uri), place(f"{lake.settings.root}/gold/t/x"), place(f"{uri}2/a")) == ("silver/orders", "gold/t/x", None)
+    assert (place(uri), place(f"{lake.settings.root}/gold/t/x"), place(f"{uri}2/a")) == (
+        "silver/orders",
+        "gold/t/x",
+        None,
+    )
 
 
-def test_the_clock_of_a_bucket_elsewhere_is_asked(tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_clock_of_a_bucket_elsewhere_is_asked(
+    tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = adopted_table("silver/orders", f"s3://{bucket}/orders")
     lake = open_lake(own_settings(tmp_path), tables=[table])
     run.check_clock(lake, table.key)
     ahead = now_ms() + 6 * 60_000
     monkeypatch.setattr(run, "now_ms", lambda: ahead)
-    monkeypatch.setattr(DiskStore, "stat", lambda *_: None)  # the lake's own disk has this machine's clock
+    monkeypatch.setattr(
+        DiskStore, "stat", lambda *_: None
+    )  # the lake's own disk has this machine's clock
     with pytest.raises(Refused, match=r"this machine's clock is 3[56][0-9] s off the storage's"):
         run.check_clock(lake, table.key)

@@ -33,11 +33,26 @@ def test_a_stream_cut_anywhere_in_any_order_and_told_twice_is_a_dictionary(
     assert (differences(stream, lake), outcome.rows_quarantined, outcome.set_aside) == ([], 0, ())
 
 
-@pytest.mark.parametrize("write", [Merge(keys=("id",)), History(keys=("id",))], ids=["merge", "history"])
-def test_a_batch_that_dies_at_any_step_ends_the_same(lake: Lake, spark: "SparkSession", write: Merge | History) -> None:
-    source = Landing(prefix="landing/people/", format="json", schema="id BIGINT", changes=Debezium(), new_columns="add")
+@pytest.mark.parametrize(
+    "write", [Merge(keys=("id",)), History(keys=("id",))], ids=["merge", "history"]
+)
+def test_a_batch_that_dies_at_any_step_ends_the_same(
+    lake: Lake, spark: "SparkSession", write: Merge | History
+) -> None:
+    source = Landing(
+        prefix="landing/people/",
+        format="json",
+        schema="id BIGINT",
+        changes=Debezium(),
+        new_columns="add",
+    )
     people = Table(key="bronze/people", source=source, write=write)
-    land(lake, "1.json", [_event("c", 1, 1), _event("c", 1, 2), _event("c", 1, 9)], prefix=source.prefix)
+    land(
+        lake,
+        "1.json",
+        [_event("c", 1, 1), _event("c", 1, 2), _event("c", 1, 9)],
+        prefix=source.prefix,
+    )
     write_table(lake, spark, people)
     # A row changes its key, so that the old one is beyond the keys of the batch, and the source has a column more.
     moved = {**_event("u", 2, 9), "after": {"id": 3, "team": "x", "_own": 1}}
@@ -48,27 +63,54 @@ def test_a_batch_that_dies_at_any_step_ends_the_same(lake: Lake, spark: "SparkSe
     again = write_table(lake, spark, people)
     assert (again.reason, version_of(lake, people.key)) == (Reason.NOTHING_LANDED, 3)
     if isinstance(write, Merge):
-        assert rows_in(lake, people.key, "id", "team", "_rescued") == [(2, None, None), (3, "x", '{"_own":1}')]
+        assert rows_in(lake, people.key, "id", "team", "_rescued") == [
+            (2, None, None),
+            (3, "x", '{"_own":1}'),
+        ]
     else:
         found = rows_in(lake, people.key, "id", "_position.lsn", "is_current", "_deleted")
         assert rows_in(lake, people.key, "team", "_rescued")[0] == ("x", '{"_own":1}')
-        closed = [(id_, lsn, False, is_deleted) for id_ in (1, 9) for lsn, is_deleted in ((1, False), (2, True))]
+        closed = [
+            (id_, lsn, False, is_deleted)
+            for id_ in (1, 9)
+            for lsn, is_deleted in ((1, False), (2, True))
+        ]
         assert found == sorted([*closed, (2, 1, True, False), (3, 2, True, False)], key=str)
 
 
-def test_a_memory_of_deletions_that_is_lost_stops_the_load_and_one_that_never_was_does_not(lake: Lake, spark: "SparkSession") -> None:
-    source = Landing(prefix="landing/people/", format="json", schema="id BIGINT", changes=Debezium())
+def test_a_memory_of_deletions_that_is_lost_stops_the_load_and_one_that_never_was_does_not(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    source = Landing(
+        prefix="landing/people/", format="json", schema="id BIGINT", changes=Debezium()
+    )
     people = Table(key="bronze/people", source=source, write=Merge(keys=("id",)))
-    land(lake, "1.json", [_event("c", 1, 1), _event("c", 1, 2), _event("d", 3, 1)], prefix=source.prefix)
+    land(
+        lake,
+        "1.json",
+        [_event("c", 1, 1), _event("c", 1, 2), _event("d", 3, 1)],
+        prefix=source.prefix,
+    )
     write_table(lake, spark, people)
     # A table that is made anew has all deletions to come.
-    lake.store.delete([file.name for folder in (people.key, "_lakehouse/deleted_keys") for file in lake.store.list(folder)])
+    lake.store.delete(
+        [
+            file.name
+            for folder in (people.key, "_lakehouse/deleted_keys")
+            for file in lake.store.list(folder)
+        ]
+    )
     write_table(lake, spark, people)
-    memory = {file.name: lake.store.read(file.name) for file in lake.store.list("_lakehouse/deleted_keys")}
+    memory = {
+        file.name: lake.store.read(file.name) for file in lake.store.list("_lakehouse/deleted_keys")
+    }
     lake.store.delete([*memory])
     land(lake, "2.json", [_event("u", 2, 1), _event("u", 2, 2)], prefix=source.prefix)
     for _ in range(2):
-        with pytest.raises(Broken, match=r"deleted are gone from _lakehouse/deleted_keys/bronze/people, .*that folder from a copy"):
+        with pytest.raises(
+            Broken,
+            match=r"deleted are gone from _lakehouse/deleted_keys/bronze/people, .*that folder from a copy",
+        ):
             write_table(lake, spark, people)
     for name, data in memory.items():
         lake.store.put(name, data)
@@ -78,4 +120,9 @@ def test_a_memory_of_deletions_that_is_lost_stops_the_load_and_one_that_never_wa
 
 def _event(op: str, lsn: int, id_: int) -> dict[str, Any]:
     row = {"id": id_}
-    return {"before": row, "after": None if op == "d" else row, "source": {"lsn": lsn, "ts_ms": lsn}, "op": op}
+    return {
+        "before": row,
+        "after": None if op == "d" else row,
+        "source": {"lsn": lsn, "ts_ms": lsn},
+        "op": op,
+    }

@@ -16,7 +16,12 @@ from lakehouse.core.ingest.batches import Batch
 from lakehouse.core.ingest.undeclared import RESCUED
 from lakehouse.engine.changes.apply import ORDER
 from lakehouse.engine.changes.columns import CHANGED_AT, OLD_KEY, OPERATION, POSITION
-from lakehouse.engine.changes.deleted_keys import REMEMBERED_AT, forget_replaced, remember, remembered
+from lakehouse.engine.changes.deleted_keys import (
+    REMEMBERED_AT,
+    forget_replaced,
+    remember,
+    remembered,
+)
 from lakehouse.engine.changes.read import read_changes
 from lakehouse.engine.ingest.parse_lines import OWN, REASON, staged_lines
 from lakehouse.engine.ingest.staging import stage
@@ -33,12 +38,26 @@ if TYPE_CHECKING:
 KEY, QUARANTINE, PREFIX = "bronze/people", "quarantine/bronze/people", "landing/people/"
 
 
-def people(changes: Dms | Debezium, write: Merge | History, *, schema: str = "id BIGINT, v STRING", **more: Any) -> Table:
-    of_source = {"format": "csv", "null_value": "NULL"} if isinstance(changes, Dms) else {"format": "json"}
-    return Table(key=KEY, source=Landing(prefix=PREFIX, schema=schema, changes=changes, **{**of_source, **more}), write=write)
+def people(
+    changes: Dms | Debezium,
+    write: Merge | History,
+    *,
+    schema: str = "id BIGINT, v STRING",
+    **more: Any,
+) -> Table:
+    of_source = (
+        {"format": "csv", "null_value": "NULL"} if isinstance(changes, Dms) else {"format": "json"}
+    )
+    return Table(
+        key=KEY,
+        source=Landing(prefix=PREFIX, schema=schema, changes=changes, **{**of_source, **more}),
+        write=write,
+    )
 
 
-def read(lake: Lake, spark: "SparkSession", table: Table) -> "tuple[list[Row], list[tuple[int, str]]]":
+def read(
+    lake: Lake, spark: "SparkSession", table: Table
+) -> "tuple[list[Row], list[tuple[int, str]]]":
     """The landed changes in the order in which they take effect, and the lines that are none, each with why; nothing is loaded."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -51,8 +70,15 @@ def read(lake: Lake, spark: "SparkSession", table: Table) -> "tuple[list[Row], l
     return [line for line in lines if line[REASON] is None], [(line, why) for _, line, why in told]
 
 
-def mysql(op: str, file: str, pos: int, *, before: object = None, after: object = None) -> dict[str, Any]:
-    return {"before": before, "after": after, "source": {"file": file, "pos": pos, "row": 0, "ts_ms": 1}, "op": op}
+def mysql(
+    op: str, file: str, pos: int, *, before: object = None, after: object = None
+) -> dict[str, Any]:
+    return {
+        "before": before,
+        "after": after,
+        "source": {"file": file, "pos": pos, "row": 0, "ts_ms": 1},
+        "op": op,
+    }
 
 
 UNSENT = "a value was not sent (__debezium_unavailable_value); accepted: REPLICA IDENTITY FULL at the source"
@@ -72,34 +98,71 @@ UNAVAILABLE = (
     ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"],
 )
 
-MISREAD = ({"at": 1_700_000_000_000}, {"at": "T10:30"}, {"day": "20240115"}, {"small": 200}, {"price": "1,5"}, {"price": "1e400000000"})
+MISREAD = (
+    {"at": 1_700_000_000_000},
+    {"at": "T10:30"},
+    {"day": "20240115"},
+    {"small": 200},
+    {"price": "1,5"},
+    {"price": "1e400000000"},
+)
 ENVELOPED: Sequence[tuple[object, str | None]] = [
     # Binlog files are compared by number: 999999 is before 1000000.
-    (mysql("u", "mysql-bin.1000000", 4, before={"id": 1, "v": "b"}, after={"id": 1, "v": "c"}), None),
+    (
+        mysql("u", "mysql-bin.1000000", 4, before={"id": 1, "v": "b"}, after={"id": 1, "v": "c"}),
+        None,
+    ),
     (mysql("c", "mysql-bin.999999", 900, after={"id": 1, "v": "b"}), None),
     # Within a file by position, as a number.
-    ({"schema": {}, "payload": mysql("u", "mysql-bin.999999", 1000, after={"id": 2, "v": "later"})}, None),
+    (
+        {
+            "schema": {},
+            "payload": mysql("u", "mysql-bin.999999", 1000, after={"id": 2, "v": "later"}),
+        },
+        None,
+    ),
     (mysql("r", "mysql-bin.999999", 999, after={"id": 2, "v": "sooner"}), None),
     (mysql("d", "mysql-bin.999999", 5, before={"id": 3, "v": None}), None),
     ("null", None),
     (mysql("c", "mysql-bin.999999", 4, after={"id": 3, "v": "old"}), None),
-    (mysql("x", "mysql-bin.1", 1, after={"id": 4, "v": ""}), "the operation x is none of c, r, u, d, t"),
+    (
+        mysql("x", "mysql-bin.1", 1, after={"id": 4, "v": ""}),
+        "the operation x is none of c, r, u, d, t",
+    ),
     ({"before": None, "after": {"id": 4}, "source": {"ts_ms": 1}}, "the operation is missing"),
     ({"id": 4, "v": "no envelope"}, "the operation is missing"),
     (mysql("c", "mysql-bin.1", 1, after={"v": "no key"}), "the key id is missing"),
     (mysql("d", "mysql-bin.1", 1, after={"id": 4}), "the key id is missing"),
     ({"after": {"id": 4}, "source": {"pos": 1}, "op": "c"}, "the position is missing"),
     (mysql("c", "mysql-bin.1", 1, after={"id": 4}), "required field v is missing"),
-    (mysql("c", "mysql-bin.1", 1, after={"id": "four", "v": "a"}), "a field does not fit the schema"),
-    ({"schema": {}, "payload": {"after": {"id": 4, "v": ""}, "source": {"ts_ms": 1}}, "op": "c"}, "the operation is missing"),
-    *[(mysql("u", "mysql-bin.1", 1, after={"id": 4, "v": "a", "big": value}), UNSENT) for value in UNAVAILABLE],
+    (
+        mysql("c", "mysql-bin.1", 1, after={"id": "four", "v": "a"}),
+        "a field does not fit the schema",
+    ),
+    (
+        {"schema": {}, "payload": {"after": {"id": 4, "v": ""}, "source": {"ts_ms": 1}}, "op": "c"},
+        "the operation is missing",
+    ),
+    *[
+        (mysql("u", "mysql-bin.1", 1, after={"id": 4, "v": "a", "big": value}), UNSENT)
+        for value in UNAVAILABLE
+    ],
     # A time is no position of a row of a snapshot, and one beyond the calendar is none.
     ({"after": {"id": 5, "v": "read"}, "source": {"ts_ms": 9}, "op": "r"}, ONLY_TIMED),
     ({"after": {"id": 5, "v": "changed"}, "source": {"ts_ms": 10**18}, "op": "u"}, None),
     ("nulls", "not JSON"),
     # Values that Spark would read as others.
-    *[(mysql("u", "mysql-bin.1", 1, after={"id": 4, "v": "a", **value}), "a field does not fit the schema") for value in MISREAD],
-    ({"payload": mysql("d", "mysql-bin.1", 1, before={"id": 4, "v": "a", "at": 10**12})}, "a field does not fit the schema"),
+    *[
+        (
+            mysql("u", "mysql-bin.1", 1, after={"id": 4, "v": "a", **value}),
+            "a field does not fit the schema",
+        )
+        for value in MISREAD
+    ],
+    (
+        {"payload": mysql("d", "mysql-bin.1", 1, before={"id": 4, "v": "a", "at": 10**12})},
+        "a field does not fit the schema",
+    ),
 ]
 
 
@@ -109,16 +172,32 @@ def test_enveloped_events_of_mysql_are_ordered_by_file_number_and_position_and_a
     land(lake, "a.json", [line for line, _ in ENVELOPED], prefix=PREFIX)
     schema = "id BIGINT, v STRING, at TIMESTAMP, day DATE, small TINYINT, price DECIMAL(9, 2)"
     outcome = write_table(
-        lake, spark, people(Debezium(), Merge(keys=("id",)), schema=schema, required=("v",), derived={"loud": "upper(v)"})
+        lake,
+        spark,
+        people(
+            Debezium(),
+            Merge(keys=("id",)),
+            schema=schema,
+            required=("v",),
+            derived={"loud": "upper(v)"},
+        ),
     )
-    assert rows_in(lake, KEY, "id", "v", "loud") == [(1, "c", "C"), (2, "later", "LATER"), (5, "changed", "CHANGED")]
-    bad = [(line if isinstance(line, str) else json.dumps(line), why) for line, why in ENVELOPED if why]
+    assert rows_in(lake, KEY, "id", "v", "loud") == [
+        (1, "c", "C"),
+        (2, "later", "LATER"),
+        (5, "changed", "CHANGED"),
+    ]
+    bad = [
+        (line if isinstance(line, str) else json.dumps(line), why) for line, why in ENVELOPED if why
+    ]
     assert rows_in(lake, QUARANTINE, "raw", "reason") == sorted(bad, key=str)
     # In: 33 lines. Three took effect; of five, newer ones were known, or they deleted nothing.
     assert (outcome.rows_written, outcome.rows_superseded, outcome.rows_quarantined) == (3, 5, 25)
 
 
-def test_unwrapped_rows_tell_their_operation_in_either_way_and_an_order_of_one_s_own(lake: Lake, spark: "SparkSession") -> None:
+def test_unwrapped_rows_tell_their_operation_in_either_way_and_an_order_of_one_s_own(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     lines = [
         {"id": 1, "payload": "new", "__op": "c", "__source_scn": "7", "__source_ts_ms": 5},
         {"id": 1, "payload": "newer", "__deleted": "false", "__scn": 8, "__source_ts_ms": 6},
@@ -128,7 +207,9 @@ def test_unwrapped_rows_tell_their_operation_in_either_way_and_an_order_of_one_s
     ]
     land(lake, "a.json", lines, prefix=PREFIX)
     by_scn = Debezium(unwrapped=True, position="scn BIGINT, rs_id STRING")
-    changes, others = read(lake, spark, people(by_scn, Merge(keys=("id",)), schema="id BIGINT, payload STRING"))
+    changes, others = read(
+        lake, spark, people(by_scn, Merge(keys=("id",)), schema="id BIGINT, payload STRING")
+    )
     assert [(row.id, row.payload, row[OPERATION], row[POSITION].scn) for row in changes] == [
         (1, "new", "upsert", 7),
         (1, "newer", "upsert", 8),
@@ -137,9 +218,18 @@ def test_unwrapped_rows_tell_their_operation_in_either_way_and_an_order_of_one_s
     assert others == [(4, "the position is missing"), (5, "the operation is missing")]
 
 
-def test_unwrapped_rows_that_their_time_alone_orders_are_changes_only_where_they_say_so(lake: Lake, spark: "SparkSession") -> None:
+def test_unwrapped_rows_that_their_time_alone_orders_are_changes_only_where_they_say_so(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     lines = [
-        {"id": 1, "v": "changed", "__op": "u", "__deleted": "false", "__source_ts_ms": 1500, "__v": 7},
+        {
+            "id": 1,
+            "v": "changed",
+            "__op": "u",
+            "__deleted": "false",
+            "__source_ts_ms": 1500,
+            "__v": 7,
+        },
         {"id": 1, "v": "old", "__deleted": "false", "__source_ts_ms": 2000},
         {"id": 2, "v": "old", "__op": "r", "__deleted": "false", "__source_ts_ms": 2000},
         {"id": 3, "v": "gone", "__deleted": "true", "__source_ts_ms": 2000},
@@ -153,9 +243,13 @@ def test_unwrapped_rows_that_their_time_alone_orders_are_changes_only_where_they
     assert others == [(2, ONLY_TIMED), (3, ONLY_TIMED)]
 
 
-def test_a_soft_deletion_that_tells_the_key_alone_keeps_the_values(lake: Lake, spark: "SparkSession") -> None:
+def test_a_soft_deletion_that_tells_the_key_alone_keeps_the_values(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     schema = "id BIGINT, v STRING, w STRING, n INT, ok BOOLEAN"
-    table = people(Debezium(), Merge(keys=("id",), deletes="soft"), schema=schema, derived={"loud": "upper(v)"})
+    table = people(
+        Debezium(), Merge(keys=("id",), deletes="soft"), schema=schema, derived={"loud": "upper(v)"}
+    )
 
     def event(op: str, lsn: int, id_: int, **values: object) -> dict[str, Any]:
         side = "before" if op == "d" else "after"
@@ -165,33 +259,74 @@ def test_a_soft_deletion_that_tells_the_key_alone_keeps_the_values(lake: Lake, s
     land(lake, "1.json", [*rows, event("d", 5, 4), event("c", 30, 8, v="new")], prefix=PREFIX)
     write_table(lake, spark, table)
     # What Debezium sends for a column that is NOT NULL and was not told is no value.
-    of_the_table = [event("d", 5, 1, v="", n=0, ok=False), event("d", 6, 2, v="told"), event("u", 7, 3, w="c"), event("d", 8, 3)]
-    in_one_batch = [event("c", 10, 7, v="x", w="y"), event("u", 11, 7, v="z"), event("d", 12, 7), event("d", 13, 7)]
+    of_the_table = [
+        event("d", 5, 1, v="", n=0, ok=False),
+        event("d", 6, 2, v="told"),
+        event("u", 7, 3, w="c"),
+        event("d", 8, 3),
+    ]
+    in_one_batch = [
+        event("c", 10, 7, v="x", w="y"),
+        event("u", 11, 7, v="z"),
+        event("d", 12, 7),
+        event("d", 13, 7),
+    ]
     # A change that is older than the table's row is no value of the deletion after it.
-    older = [event("c", 3, 4, v="older"), event("d", 14, 4, w="told"), event("c", 29, 8, v="old"), event("d", 31, 8)]
+    older = [
+        event("c", 3, 4, v="older"),
+        event("d", 14, 4, w="told"),
+        event("c", 29, 8, v="old"),
+        event("d", 31, 8),
+    ]
     land(lake, "2.json", [*of_the_table, *in_one_batch, *older], prefix=PREFIX)
     write_table(lake, spark, table)
-    gone = [(1, "a", "b", "A"), (2, "told", "b", "A"), (3, None, "c", None), (4, "a", "told", "A"), (7, "z", None, "Z")]
+    gone = [
+        (1, "a", "b", "A"),
+        (2, "told", "b", "A"),
+        (3, None, "c", None),
+        (4, "a", "told", "A"),
+        (7, "z", None, "Z"),
+    ]
     gone, here = [*gone, (8, "new", None, "NEW")], (9, "a", "b", "A")
-    assert rows_in(lake, KEY, "id", "v", "w", "loud", "_deleted") == [*((*row, True) for row in gone), (*here, False)]
+    assert rows_in(lake, KEY, "id", "v", "w", "loud", "_deleted") == [
+        *((*row, True) for row in gone),
+        (*here, False),
+    ]
     assert rows_in(lake, KEY, "id", "n", "ok")[:3] == [(1, 5, True), (2, 5, True), (3, None, None)]
     # A truncation deletes more rows than its batch has.
     land(lake, "3.json", [{"op": "t", "source": {"lsn": 40}}], prefix=PREFIX)
     assert write_table(lake, spark, table).rows_superseded == 0
-    assert rows_in(lake, KEY, "id", "v", "w", "loud", "_deleted") == [(*row, True) for row in (*gone, here)]
+    assert rows_in(lake, KEY, "id", "v", "w", "loud", "_deleted") == [
+        (*row, True) for row in (*gone, here)
+    ]
 
 
 DMS_SCHEMA = "Op STRING, id BIGINT, v STRING, BI_id BIGINT, at STRING"
 
 
-def test_dms_without_position_follows_files_and_lines_and_malformed_lines_are_told(lake: Lake, spark: "SparkSession") -> None:
+def test_dms_without_position_follows_files_and_lines_and_malformed_lines_are_told(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     land(lake, "LOAD0000000A.csv", ["1,loaded,,2013-01-01 00:00:00", "2,loaded,,"], prefix=PREFIX)
-    ongoing = ["U,1,first,,2013-01-02 00:00:00", "U,1,second,NULL,2013-01-02 00:00:00", "D,2,NULL,,2013-01-02 01:00:00"]
-    bad = [",3,x,,2013-01-02 00:00:00", "Z,3,x,,2013-01-02 00:00:00", "I,,x,,2013-01-02 00:00:00", "I,3,x,,", "I,3,x,,NULL", "I,3,x,,soon"]
+    ongoing = [
+        "U,1,first,,2013-01-02 00:00:00",
+        "U,1,second,NULL,2013-01-02 00:00:00",
+        "D,2,NULL,,2013-01-02 01:00:00",
+    ]
+    bad = [
+        ",3,x,,2013-01-02 00:00:00",
+        "Z,3,x,,2013-01-02 00:00:00",
+        "I,,x,,2013-01-02 00:00:00",
+        "I,3,x,,",
+        "I,3,x,,NULL",
+        "I,3,x,,soon",
+    ]
     # The file is older by its name; it landed before the task began to make folders by date.
     land(lake, "20130101-000000001.csv", ["U,1,zeroth,,2013-01-01 12:00:00"], prefix=PREFIX)
     land(lake, "2013/01/02/20130102-000000001.csv", [*ongoing, *bad], prefix=PREFIX)
-    changes, others = read(lake, spark, people(Dms(committed_at="at"), History(keys=("id",)), schema=DMS_SCHEMA))
+    changes, others = read(
+        lake, spark, people(Dms(committed_at="at"), History(keys=("id",)), schema=DMS_SCHEMA)
+    )
     assert [(row.id, row.v, row[OPERATION], row[CHANGED_AT] is None) for row in changes] == [
         (1, "loaded", "upsert", False),
         (2, "loaded", "upsert", True),
@@ -199,15 +334,30 @@ def test_dms_without_position_follows_files_and_lines_and_malformed_lines_are_to
         (2, None, "delete", False),
     ]
     untimed = "the time of the commit is missing, or is no time"
-    reasons = ["the operation is missing", "the operation Z is none of I, U, D", "the key id is missing", untimed, untimed, untimed]
+    reasons = [
+        "the operation is missing",
+        "the operation Z is none of I, U, D",
+        "the key id is missing",
+        untimed,
+        untimed,
+        untimed,
+    ]
     assert others == [*enumerate(reasons, 4)]
 
 
-def test_dms_may_have_other_names_for_operations_and_before_images(lake: Lake, spark: "SparkSession") -> None:
+def test_dms_may_have_other_names_for_operations_and_before_images(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     land(lake, "LOAD00000001.csv", ["1,loaded,", "2,loaded,"], prefix=PREFIX)
     land(lake, "20130101-1.csv", ["U,3,moved,1", "D,2,NULL,NULL"], prefix=PREFIX)
     changes = Dms(operation="kind", before_prefix="old_")
-    found, _ = read(lake, spark, people(changes, Merge(keys=("id",)), schema="kind STRING, id BIGINT, v STRING, old_id BIGINT"))
+    found, _ = read(
+        lake,
+        spark,
+        people(
+            changes, Merge(keys=("id",)), schema="kind STRING, id BIGINT, v STRING, old_id BIGINT"
+        ),
+    )
     assert [(row.id, row.v, row[OPERATION], row[OLD_KEY] and row[OLD_KEY].id) for row in found] == [
         (1, "loaded", "upsert", None),
         (2, "loaded", "upsert", None),
@@ -216,14 +366,21 @@ def test_dms_may_have_other_names_for_operations_and_before_images(lake: Lake, s
     ]
 
 
-def test_dms_tells_a_null_by_its_word_and_an_empty_text_by_nothing(lake: Lake, spark: "SparkSession") -> None:
+def test_dms_tells_a_null_by_its_word_and_an_empty_text_by_nothing(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     """Only where the word is empty, too, an empty field is null: what stands for null is DMS's setting CsvNullValue."""
     schema = "Op STRING, id STRING, v STRING, n INT, w STRING COMMENT 'x', seq STRING"
     rows = ["a,NULL,NULL,NULL,NULL", "b,,,,", ",x,1,y,", 'c,"",2,"NULL ",']
     land(lake, "LOAD00000001.csv", rows, prefix=PREFIX)
     land(lake, "20130101-1.csv", ["U,c,,3,NULL,7", "U,c,x,4,x,", "U,c,x,4,x,NULL"], prefix=PREFIX)
     newest: dict[str, dict[object, object]] = {
-        "NULL": {"": ("x", 1, "y", 1), "a": (None, None, None, None), "b": ("", None, "", 0), "c": ("", 3, None, 0)},
+        "NULL": {
+            "": ("x", 1, "y", 1),
+            "a": (None, None, None, None),
+            "b": ("", None, "", 0),
+            "c": ("", 3, None, 0),
+        },
         "": {"b": (None, None, None, None), "c": ("x", 4, "x", 1)},
     }
     reasons = {
@@ -232,13 +389,21 @@ def test_dms_tells_a_null_by_its_word_and_an_empty_text_by_nothing(lake: Lake, s
     }
     for null_value, found in newest.items():
         options = {"schema": schema, "null_value": null_value, "derived": {"length": "length(v)"}}
-        changes, others = read(lake, spark, people(Dms(position=("seq",)), Merge(keys=("id",)), **options))
+        changes, others = read(
+            lake, spark, people(Dms(position=("seq",)), Merge(keys=("id",)), **options)
+        )
         assert {row.id: (row.v, row.n, row.w, row.length) for row in changes} == found
         assert [why for _, why in others] == reasons[null_value]
 
 
-def test_a_late_full_load_brings_no_key_back_whose_deletion_may_be_forgotten(lake: Lake, spark: "SparkSession") -> None:
-    table = people(Dms(position=("seq",), lateness_hours=0), Merge(keys=("id",)), schema="Op STRING, id BIGINT, v STRING, seq INT")
+def test_a_late_full_load_brings_no_key_back_whose_deletion_may_be_forgotten(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    table = people(
+        Dms(position=("seq",), lateness_hours=0),
+        Merge(keys=("id",)),
+        schema="Op STRING, id BIGINT, v STRING, seq INT",
+    )
     land(lake, "LOAD00000001.csv", ["1,a,NULL", "2,a,NULL", "3,a,NULL"], prefix=PREFIX)
     land(lake, "20130101-1.csv", ["D,1,a,1"], prefix=PREFIX)
     write_table(lake, spark, table)
@@ -253,7 +418,9 @@ def test_a_late_full_load_brings_no_key_back_whose_deletion_may_be_forgotten(lak
     assert (outcome.rows_quarantined, outcome.rows_superseded) == (2, 1)
     assert rows_in(lake, KEY, "id", "v") == [(3, "b"), (4, "c"), (5, "b")]
     why = "a row of a full load that came after deletions were forgotten (Dms.lateness_hours), and its key may be one of theirs"
-    assert [(line, told.partition(";")[0]) for line, told in rows_in(lake, QUARANTINE, "line", "reason")] == [(1, why), (4, why)]
+    assert [
+        (line, told.partition(";")[0]) for line, told in rows_in(lake, QUARANTINE, "line", "reason")
+    ] == [(1, why), (4, why)]
 
 
 def event(op: str, lsn: int, id_: int, **values: object) -> dict[str, Any]:
@@ -273,15 +440,25 @@ def test_a_deletion_that_is_told_again_takes_effect(lake: Lake, spark: "SparkSes
     assert rows_in(lake, KEY, "id") == []
 
 
-def test_a_file_that_waited_while_deletions_were_forgotten_brings_no_row_back(lake: Lake, spark: "SparkSession") -> None:
+def test_a_file_that_waited_while_deletions_were_forgotten_brings_no_row_back(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     """As one that was set aside when it landed, and is read again weeks later; what landed since, or is newer, is loaded."""
     table = people(Debezium(lateness_hours=0), Merge(keys=("id",)))
     waiting = Path(lake.settings.root) / PREFIX / "0.json"
     # The first deletion is forgotten with the second.
-    for name, events in (("1", [*(event("c", 1, id_) for id_ in (1, 2, 3)), event("d", 5, 1)]), ("2", [event("d", 5, 2)])):
+    for name, events in (
+        ("1", [*(event("c", 1, id_) for id_ in (1, 2, 3)), event("d", 5, 1)]),
+        ("2", [event("d", 5, 2)]),
+    ):
         land(lake, f"{name}.json", events, prefix=PREFIX)
         write_table(lake, spark, table)
-    land(lake, "0.json", [event("u", 4, 1), event("u", 4, 3), event("d", 4, 7), event("c", 6, 8)], prefix=PREFIX)
+    land(
+        lake,
+        "0.json",
+        [event("u", 4, 1), event("u", 4, 3), event("d", 4, 7), event("c", 6, 8)],
+        prefix=PREFIX,
+    )
     os.utime(waiting, (waiting.stat().st_mtime - 3_600,) * 2)
     land(lake, "4.json", [event("c", 2, 9)], prefix=PREFIX)
     assert write_table(lake, spark, table).rows_quarantined == 1
@@ -292,28 +469,46 @@ def test_a_file_that_waited_while_deletions_were_forgotten_brings_no_row_back(la
     )
 
 
-def test_files_that_lack_a_column_that_the_source_dropped_load_once_it_is_derived_as_null(lake: Lake, spark: "SparkSession") -> None:
-    changes, write, columns = Dms(position=("seq",)), Merge(keys=("id",)), "Op STRING, id BIGINT, v STRING, seq INT"
+def test_files_that_lack_a_column_that_the_source_dropped_load_once_it_is_derived_as_null(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    changes, write, columns = (
+        Dms(position=("seq",)),
+        Merge(keys=("id",)),
+        "Op STRING, id BIGINT, v STRING, seq INT",
+    )
     table = people(changes, write, schema=columns.replace("v STRING", "v STRING, fax STRING"))
     land(lake, "LOAD00000001.csv", ["id,v,fax,seq", "1,a,555,NULL", "2,a,556,NULL"], prefix=PREFIX)
     land(lake, "20130101-1.csv", ["Op,id,v,seq", "U,1,b,2"], prefix=PREFIX)
     land(lake, "20130101-2.csv", ["Op,id,v,fax,seq", "U,1,c,557,1", "U,2,c,558,1"], prefix=PREFIX)
     [aside] = write_table(lake, spark, table).set_aside
-    assert aside.why.startswith("its header is 'Op,id,v,seq' and not Op,id,v,fax,seq; a column that was dropped at the source is")
+    assert aside.why.startswith(
+        "its header is 'Op,id,v,seq' and not Op,id,v,fax,seq; a column that was dropped at the source is"
+    )
     without = people(changes, write, schema=columns, derived={"fax": "CAST(NULL AS STRING)"})
     assert retry(lake, spark, without, [], dry_run=False).files == 1
     assert write_table(lake, spark, without).rows_written == 1
     assert rows_in(lake, KEY, "id", "v", "fax") == [(1, "b", None), (2, "c", "558")]
 
 
-def test_dms_in_parquet_is_a_full_load_without_operations_and_changes_with(lake: Lake, spark: "SparkSession") -> None:
+def test_dms_in_parquet_is_a_full_load_without_operations_and_changes_with(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     loaded = [{"id": 1, "v": "loaded"}, {"id": 2, "v": "loaded"}]
-    changes = [{"Op": "U", "id": 1, "v": "changed", "seq": 1}, {"Op": "D", "id": 2, "v": None, "seq": 2}]
+    changes = [
+        {"Op": "U", "id": 1, "v": "changed", "seq": 1},
+        {"Op": "D", "id": 2, "v": None, "seq": 2},
+    ]
     for name, rows in (("LOAD00000001", loaded), ("20130102-000000001", changes)):
         buffer = BytesIO()
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), buffer)
         lake.store.put(f"{PREFIX}{name}.parquet", buffer.getvalue())
-    source = Landing(prefix=PREFIX, format="parquet", schema="Op STRING, id BIGINT, v STRING, seq INT", changes=Dms(position=("seq",)))
+    source = Landing(
+        prefix=PREFIX,
+        format="parquet",
+        schema="Op STRING, id BIGINT, v STRING, seq INT",
+        changes=Dms(position=("seq",)),
+    )
     found, _ = read(lake, spark, Table(key=KEY, source=source, write=Merge(keys=("id",))))
     assert [(row.id, row.v, row[OPERATION], row[POSITION].seq) for row in found] == [
         (1, "loaded", "upsert", None),
@@ -331,12 +526,19 @@ def test_a_deleted_key_stays_deleted_when_an_older_change_of_it_comes_batches_la
 
     table = people(Debezium(), Merge(keys=("id",)), max_batch_files=1)
     land(lake, "1.json", [event("d", 9, 1), event("d", 9, 2), event("c", 3, 5)], prefix=PREFIX)
-    land(lake, "2.json", [{"op": "t", "source": {"lsn": 4}}, *(event("c", 5, id_) for id_ in (1, 2, 3, 4))], prefix=PREFIX)
+    land(
+        lake,
+        "2.json",
+        [{"op": "t", "source": {"lsn": 4}}, *(event("c", 5, id_) for id_ in (1, 2, 3, 4))],
+        prefix=PREFIX,
+    )
     # What is remembered of a table that is no more, and cannot be read.
     lake.store.put(f"_lakehouse/deleted_keys/{KEY}/0/_SUCCESS", b"")
     write_table(lake, spark, table)
     assert (rows_in(lake, KEY, "id"), _remembering(lake)) == ([(3,), (4,)], {"2"})
-    kept = shutil.copytree(Path(lake.settings.root) / "_lakehouse/deleted_keys" / KEY, tmp_path / "kept")
+    kept = shutil.copytree(
+        Path(lake.settings.root) / "_lakehouse/deleted_keys" / KEY, tmp_path / "kept"
+    )
     # A first try of the second that was killed before its commit has left the same: what its own file deletes is not taken for older.
     second = tuple(file for file in landed_files(lake.store, table.source) if file.name == "2.json")
     own = remembered(lake, spark, KEY, Batch(number=2, files=second, prefix=PREFIX))

@@ -31,16 +31,31 @@ KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "integer": (pa.int64(), [0, 1, -1, 2**53, 2**53 + 1, None]),
     "short": (pa.int16(), [0, 1, -1, None]),
     "double": (pa.float64(), [0.0, -0.0, 1.5, float("nan"), float("inf"), None]),
-    "text": (pa.string(), ["", "None", "nan", "0", "é", "\x00", "a", "a\x00", "a\x00b", "a\x00c", None]),
+    "text": (
+        pa.string(),
+        ["", "None", "nan", "0", "é", "\x00", "a", "a\x00", "a\x00b", "a\x00c", None],
+    ),
     "bytes": (pa.binary(), [b"", b"\x00", b"\x00\x00", None]),
     "truth": (pa.bool_(), [True, False, None]),
     "date": (pa.date32(), [date(1, 1, 1), date(1970, 1, 1), date(2026, 1, 1), None]),
-    "moment": (pa.timestamp("us", tz="UTC"), [datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC), None]),
-    "decimal": (pa.decimal128(20, 2), [Decimal("0.00"), Decimal("-0.01"), Decimal("123456789012345678.90"), None]),
+    "moment": (
+        pa.timestamp("us", tz="UTC"),
+        [datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC), None],
+    ),
+    "decimal": (
+        pa.decimal128(20, 2),
+        [Decimal("0.00"), Decimal("-0.01"), Decimal("123456789012345678.90"), None],
+    ),
     "list": (pa.list_(pa.int64()), [[], [None], [0], [1, 2], [2, 1], [1], None]),
     "struct": (STRUCT, [{"x": 1, "y": "a"}, {"x": None, "y": "a"}, {"x": None, "y": None}, None]),
-    "map": (pa.map_(pa.string(), pa.int32()), [[], [("a", 1)], [("a", None)], [("b", 1)], [("a", 1), ("b", 1)], None]),
-    "lists of structs": (pa.list_(STRUCT), [[], [None], [{"x": 1, "y": "a"}], [{"x": 1, "y": "a"}, {"x": 2, "y": "a"}], None]),
+    "map": (
+        pa.map_(pa.string(), pa.int32()),
+        [[], [("a", 1)], [("a", None)], [("b", 1)], [("a", 1), ("b", 1)], None],
+    ),
+    "lists of structs": (
+        pa.list_(STRUCT),
+        [[], [None], [{"x": 1, "y": "a"}], [{"x": 1, "y": "a"}, {"x": 2, "y": "a"}], None],
+    ),
 }
 VECTOR_FILE = f"bronze/t/deletion_vector_{UUID(int=0)}.bin"
 kinds = pytest.mark.parametrize("kind", KINDS)
@@ -51,18 +66,36 @@ def sums(*files: pa.Table | bytes, **given: Any) -> Any:
 
 
 def stored(
-    *files: pa.Table | bytes, partitions: list[str] | None = None, features: frozenset[str] = frozenset(), **facts: Any
+    *files: pa.Table | bytes,
+    partitions: list[str] | None = None,
+    features: frozenset[str] = frozenset(),
+    **facts: Any,
 ) -> tuple[MemoryStore, Snapshot, list[DataFile]]:
     store, listed = MemoryStore(), list[DataFile]()
     for number, file in enumerate(files):
         data = file if isinstance(file, bytes) else _parquet(file)
         store.put(f"bronze/t/{number}%.parquet", data)
         partition = (("part", partitions[number]),) if partitions else ()
-        of_file = {"path": f"{number}%25.parquet", "size_bytes": len(data), "modified_ms": 0, "partition": partition, **facts}
+        of_file = {
+            "path": f"{number}%25.parquet",
+            "size_bytes": len(data),
+            "modified_ms": 0,
+            "partition": partition,
+            **facts,
+        }
         listed.append(DataFile(**of_file))
     log = LogTail(checkpoint_version=None, commit_count=0, commit_bytes=0)
     columns = (Column(name="part", type="int"),)
-    snapshot = Snapshot(table="bronze/t", uri="/bronze/t", version=0, committed_ms=0, files=(), log=log, columns=columns, features=features)
+    snapshot = Snapshot(
+        table="bronze/t",
+        uri="/bronze/t",
+        version=0,
+        committed_ms=0,
+        files=(),
+        log=log,
+        columns=columns,
+        features=features,
+    )
     return store, snapshot, listed
 
 
@@ -73,7 +106,9 @@ def _parquet(table: pa.Table) -> bytes:
 
 
 def table(kind: str, values: list[Any]) -> pa.Table:
-    return pa.table({"id": pa.array(range(len(values)), pa.int64()), "value": pa.array(values, KINDS[kind][0])})
+    return pa.table(
+        {"id": pa.array(range(len(values)), pa.int64()), "value": pa.array(values, KINDS[kind][0])}
+    )
 
 
 @kinds
@@ -105,9 +140,16 @@ def test_values_that_change_places_have_another_sum(kind: str) -> None:
 
 
 def test_a_column_that_older_files_lack_is_null_there_and_its_name_counts() -> None:
-    old, new = pa.table({"id": [1, 2]}), pa.table({"id": [1, 2], "late": pa.array([None, None], pa.string())})
+    old, new = (
+        pa.table({"id": [1, 2]}),
+        pa.table({"id": [1, 2], "late": pa.array([None, None], pa.string())}),
+    )
     assert sums(old) == sums(new) == sums(old.slice(0, 1), new.slice(1))
-    assert sums(pa.table({"a": [1], "b": [2]})) == sums(pa.table({"b": [2], "a": [1]})) != sums(pa.table({"a": [2], "b": [1]}))
+    assert (
+        sums(pa.table({"a": [1], "b": [2]}))
+        == sums(pa.table({"b": [2], "a": [1]}))
+        != sums(pa.table({"a": [2], "b": [1]}))
+    )
 
 
 def test_each_partition_has_its_own_sum_however_its_value_is_spelled() -> None:
@@ -123,26 +165,44 @@ def test_moments_are_the_same_as_sparks_old_type_has_them() -> None:
     pq.write_table(rows, old, use_deprecated_int96_timestamps=True)
     assert sums(rows) == sums(old.getvalue())
     assert sums(rows) == sums(pa.table({"at": rows["at"].cast(pa.timestamp("ms"))}))
-    assert sums(pa.table({"at": pa.array([1000], pa.timestamp("ms"))})) != sums(pa.table({"at": pa.array([1000], pa.timestamp("us"))}))
+    assert sums(pa.table({"at": pa.array([1000], pa.timestamp("ms"))})) != sums(
+        pa.table({"at": pa.array([1000], pa.timestamp("us"))})
+    )
 
 
 def test_numbers_of_two_types_are_two_things() -> None:
-    kinds = (pa.int8(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.decimal128(20, 0), pa.decimal128(21, 1))
+    kinds = (
+        pa.int8(),
+        pa.int32(),
+        pa.int64(),
+        pa.float32(),
+        pa.float64(),
+        pa.decimal128(20, 0),
+        pa.decimal128(21, 1),
+    )
     found = [sums(pa.table({"v": pa.array([1]).cast(kind)}))[()] for kind in kinds]
     found += [sums(pa.table({"v": pa.array([text])}))[()] for text in ("1", b"1")]
     assert len(set(found)) == len(found)
 
 
-@given(st.lists(st.lists(st.one_of(st.none(), st.integers(-3, 3)), max_size=4), max_size=8), st.randoms(use_true_random=False))
+@given(
+    st.lists(st.lists(st.one_of(st.none(), st.integers(-3, 3)), max_size=4), max_size=8),
+    st.randoms(use_true_random=False),
+)
 def test_lists_of_any_length_count_by_their_rows(rows: list[list[int | None]], chance: Any) -> None:
     shuffled = chance.sample(rows, len(rows))
     kind = pa.list_(pa.int64())
-    assert sums(pa.table({"v": pa.array(rows, kind)})) == sums(pa.table({"v": pa.array(shuffled, kind)}))
+    assert sums(pa.table({"v": pa.array(rows, kind)})) == sums(
+        pa.table({"v": pa.array(shuffled, kind)})
+    )
 
 
 def test_partition_columns_count_by_the_log_whether_or_not_a_file_has_them() -> None:
     store, snapshot, files = stored(
-        pa.table({"v": [1]}), pa.table({"v": [2]}), pa.table({"v": [1, 2], "part": [3, 3]}), partitions=["3"] * 3
+        pa.table({"v": [1]}),
+        pa.table({"v": [2]}),
+        pa.table({"v": [1, 2], "part": [3, 3]}),
+        partitions=["3"] * 3,
     )
     snapshot = replace(snapshot, partition_columns=("part",))
     assert sums_of(store, snapshot, files[:2]) == sums_of(store, snapshot, files[2:])
@@ -156,7 +216,9 @@ def test_what_arrow_cannot_tell_is_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     with_vector = replace(file, deletion_vector=id_, deleted_row_count=1)
     for vector in ("u1", f"i{id_[1:]}", f"p/{VECTOR_FILE}@1", f"u{'0' * 20}", f"u{'1' * 20}@1"):
         assert sums_of(store, snapshot, [replace(with_vector, deletion_vector=vector)]) is None
-    with_many = replace(with_vector, path="many.parquet", deleted_row_count=content_hash._MOST_DELETED_ROWS)
+    with_many = replace(
+        with_vector, path="many.parquet", deleted_row_count=content_hash._MOST_DELETED_ROWS
+    )
     with monkeypatch.context() as reading:
         reading.setattr(content_hash, "hidden_rows", lambda *_: pytest.fail("they are read"))
         assert sums_of(store, snapshot, [with_vector, with_many]) is None
@@ -181,14 +243,22 @@ def bitmap_of(places: Iterable[int]) -> bytes:
 
 
 def sums_with_vectors(
-    rows: pa.Table, hidden: list[list[int]], *, vectors: list[bytes] | None = None, counts: list[int] | None = None
+    rows: pa.Table,
+    hidden: list[list[int]],
+    *,
+    vectors: list[bytes] | None = None,
+    counts: list[int] | None = None,
 ) -> Any:
     """The sums of as many files with these rows as there are lists of hidden places; one file holds the vectors of them all."""
     store, snapshot, files = stored(*[rows] * len(hidden))
     data, ids = vector_file(*(vectors or map(bitmap_of, hidden)))
     store.put(VECTOR_FILE, data)
     facts = zip(files, ids, counts or map(len, hidden), strict=True)
-    return sums_of(store, snapshot, [replace(file, deletion_vector=id_, deleted_row_count=count) for file, id_, count in facts])
+    return sums_of(
+        store,
+        snapshot,
+        [replace(file, deletion_vector=id_, deleted_row_count=count) for file, id_, count in facts],
+    )
 
 
 @kinds
@@ -196,7 +266,9 @@ def test_values_of_every_type_are_hidden(kind: str) -> None:
     rows = pa.table({"v": pa.array((values := KINDS[kind])[1], values[0])})
     count = len(rows)
     hidden = [[0], [count - 1], list(range(count))]
-    assert sums_with_vectors(rows, hidden) == sums(pa.concat_tables([rows.slice(1), rows.slice(0, count - 1)]))
+    assert sums_with_vectors(rows, hidden) == sums(
+        pa.concat_tables([rows.slice(1), rows.slice(0, count - 1)])
+    )
     assert sums_with_vectors(rows, hidden[2:]) == {}
 
 
@@ -214,7 +286,10 @@ def test_rows_that_a_deletion_vector_hides_are_not_there(count: int) -> None:
     rows = pa.table({"id": range(count), "text": [f"{number % 7}" for number in range(count)]})
     chance = Random(count)
     hidden = [sorted(chance.sample(range(count), count // 3)), list(range(count)), [], [count - 1]]
-    left = [rows.take(pa.array(sorted(set(range(count)).difference(each)), pa.int64())) for each in hidden]
+    left = [
+        rows.take(pa.array(sorted(set(range(count)).difference(each)), pa.int64()))
+        for each in hidden
+    ]
     assert sums_with_vectors(rows, hidden) == sums(pa.concat_tables(left))
 
 
@@ -228,7 +303,10 @@ def test_a_deletion_vector_that_is_damaged_or_hides_another_number_of_rows_tells
     data, (id_,) = vector_file(good)
     for place in range(len(data)):
         store.put(VECTOR_FILE, data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :])
-        assert sums_of(store, snapshot, [replace(files[0], deletion_vector=id_, deleted_row_count=1)]) is None
+        assert (
+            sums_of(store, snapshot, [replace(files[0], deletion_vector=id_, deleted_row_count=1)])
+            is None
+        )
 
 
 def test_what_nobody_wants_any_more_is_not_read() -> None:
@@ -238,11 +316,15 @@ def test_what_nobody_wants_any_more_is_not_read() -> None:
     assert next(answers, None) is None
 
 
-def test_what_was_read_ahead_is_of_those_files_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_read_ahead_is_of_those_files_as_they_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     store, snapshot, files = stored(table("text", ["x"]), table("text", ["y"]))
     monkeypatch.setattr(content_hash.os, "setpriority", Mock(side_effect=PermissionError))
     with ReadAhead(store, snapshot, [Bin(partition=(), files=tuple(files))]) as ahead:
-        assert ahead.has_read([*reversed(files)]) and ahead.sums() == sums_of(store, snapshot, files)
+        assert ahead.has_read([*reversed(files)]) and ahead.sums() == sums_of(
+            store, snapshot, files
+        )
         assert not ahead.has_read([files[0], replace(files[1], deletion_vector="u1")])
         assert not ahead.has_read(files * 2) and not ahead.has_read(files[:1])
 
@@ -265,13 +347,17 @@ def test_a_statement_that_fails_ends_what_reads_ahead(monkeypatch: pytest.Monkey
     assert ahead.sums() is None and len(read) == 1
 
 
-def test_bins_of_which_nothing_can_be_told_are_not_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bins_of_which_nothing_can_be_told_are_not_read_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     store, snapshot, files = stored(table("text", ["x"]), table("text", ["y"]))
     monkeypatch.setattr(content_hash, "_MOST_BYTES", files[0].size_bytes)
     with ReadAhead(store, snapshot, [Bin(partition=(), files=tuple(files))]) as ahead:
         assert ahead.sums() is None
     monkeypatch.setattr(content_hash, "_MOST_BYTES_IN_ALL", files[0].size_bytes)
-    assert sums_of(store, snapshot, files) is None and sums_of(store, snapshot, files[:1]) is not None
+    assert (
+        sums_of(store, snapshot, files) is None and sums_of(store, snapshot, files[:1]) is not None
+    )
 
 
 def _fail(began: Event) -> None:

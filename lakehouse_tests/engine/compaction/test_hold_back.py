@@ -14,7 +14,12 @@ from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.circuit_breaker import Pause
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.hold_back import breaker_of, failure_noted, hold_back_now, refuse_held_back
+from lakehouse.engine.compaction.hold_back import (
+    breaker_of,
+    failure_noted,
+    hold_back_now,
+    refuse_held_back,
+)
 from lakehouse.engine.compaction.read_probe import record_probe
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
@@ -49,28 +54,46 @@ class Py4JNetworkError(Exception):
         (None, []),
     ],
 )
-def test_what_speaks_against_the_table_is_noted_and_passes_on(memory: Lake, error: BaseException | None, results: list[str]) -> None:
-    with pytest.raises(type(error)) if error else nullcontext(), failure_noted(memory, events.key, run="run 1"):
+def test_what_speaks_against_the_table_is_noted_and_passes_on(
+    memory: Lake, error: BaseException | None, results: list[str]
+) -> None:
+    with (
+        pytest.raises(type(error)) if error else nullcontext(),
+        failure_noted(memory, events.key, run="run 1"),
+    ):
         if error:
             raise error
     found = Journal(memory.store).tries(events.key)
     assert [each.result for each in found] == results
-    assert all(each.run == "run 1" and each.why and abs(each.ended_ms - now_ms()) < 60_000 for each in found)
+    assert all(
+        each.run == "run 1" and each.why and abs(each.ended_ms - now_ms()) < 60_000
+        for each in found
+    )
 
 
-@pytest.mark.parametrize(("during_statement", "stopped", "results"), [(True, False, ["failed"]), (True, True, []), (False, False, [])])
+@pytest.mark.parametrize(
+    ("during_statement", "stopped", "results"),
+    [(True, False, ["failed"]), (True, True, []), (False, False, [])],
+)
 def test_a_server_that_was_lost_in_a_statement_is_a_failure_unless_somebody_stopped_it(
     memory: Lake, during_statement: bool, stopped: bool, results: list[str]
 ) -> None:
     if not stopped:
         folder(memory.settings).mkdir(parents=True)
-        write_private(folder(memory.settings) / "pid", '{"process": {"pid": 999999999, "born": "0"}, "keeper": null, "port": 1}')
+        write_private(
+            folder(memory.settings) / "pid",
+            '{"process": {"pid": 999999999, "born": "0"}, "keeper": null, "port": 1}',
+        )
     planned = plan([40, 50, 60, 70])
     with pytest.raises(Transient):
-        _fail(memory, planned, Py4JNetworkError("answered nothing"), during_statement=during_statement)
+        _fail(
+            memory, planned, Py4JNetworkError("answered nothing"), during_statement=during_statement
+        )
     found = Journal(memory.store).tries(events.key)
     assert [each.result for each in found] == results
-    assert [(each.bytes_rewritten, each.files_rewritten) for each in found] == [(planned.bytes_removed, 4)] * len(results)
+    assert [(each.bytes_rewritten, each.files_rewritten) for each in found] == [
+        (planned.bytes_removed, 4)
+    ] * len(results)
 
 
 def test_what_was_undone_has_cost_what_was_planned(memory: Lake) -> None:
@@ -94,7 +117,10 @@ def test_storage_that_does_not_answer_hides_no_failure(memory: Lake) -> None:
         def put_if_absent(self, name: str, data: bytes) -> bool:
             raise Transient(f"{name} cannot be written now")
 
-    with pytest.raises(Broken, match="rows differ"), failure_noted(replace(memory, store=Away()), events.key, run=""):
+    with (
+        pytest.raises(Broken, match="rows differ"),
+        failure_noted(replace(memory, store=Away()), events.key, run=""),
+    ):
         raise Broken("rows differ")
 
 
@@ -120,11 +146,22 @@ def test_failures_open_the_breaker_also_where_there_is_no_log(memory: Lake) -> N
     assert held is not None and held.sentence.endswith("the last error: rows differ")
 
 
-def test_probes_that_got_slower_in_a_row_open_the_breaker_and_a_damaged_one_tells_nothing(memory: Lake) -> None:
-    times: dict[str, Any] = {"before": (1.0, 1.0, 1.0), "after": (1.5, 1.5, 1.5), "spent_seconds": 8.0, "budget_seconds": 10.0}
+def test_probes_that_got_slower_in_a_row_open_the_breaker_and_a_damaged_one_tells_nothing(
+    memory: Lake,
+) -> None:
+    times: dict[str, Any] = {
+        "before": (1.0, 1.0, 1.0),
+        "after": (1.5, 1.5, 1.5),
+        "spent_seconds": 8.0,
+        "budget_seconds": 10.0,
+    }
     for version in range(3):
         assert breaker_of(memory, events, None).position == "closed"
-        versions = {"version_before": version, "version_after": version + 1, "measured_ms": now_ms() + version}
+        versions = {
+            "version_before": version,
+            "version_after": version + 1,
+            "measured_ms": now_ms() + version,
+        }
         record_probe(memory, Probe(table=events.key, **versions, **times))
     held = hold_back_now(memory, events, None)
     assert held is not None and held.reason is Reason.MEASURED_HARM

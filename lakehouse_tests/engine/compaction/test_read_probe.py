@@ -32,13 +32,21 @@ def compacted(lake: Lake, story: LogBuilder) -> CompactionOutcome:
     facts = story.facts()
     plan = plan_table(copies, facts.snapshot, facts.history, now_ms=0)
     written = compaction(story.version, seconds=None).user_metadata
-    story.optimize([file.path for file in facts.snapshot.files], into=(merged, 190, 2), user_metadata=written)
-    outcome = CompactionOutcome(plan=plan, version_after=story.version, seconds_optimize=2.0, facts=story.facts())
+    story.optimize(
+        [file.path for file in facts.snapshot.files], into=(merged, 190, 2), user_metadata=written
+    )
+    outcome = CompactionOutcome(
+        plan=plan, version_after=story.version, seconds_optimize=2.0, facts=story.facts()
+    )
     return with_account(lake, copies, outcome)
 
 
-@pytest.mark.parametrize("error", [RuntimeError("out of memory"), KeyboardInterrupt()], ids=["failed", "killed"])
-def test_a_scan_that_fails_or_is_killed_is_made_again_after_ten_more_compactions(memory: Lake, error: BaseException) -> None:
+@pytest.mark.parametrize(
+    "error", [RuntimeError("out of memory"), KeyboardInterrupt()], ids=["failed", "killed"]
+)
+def test_a_scan_that_fails_or_is_killed_is_made_again_after_ten_more_compactions(
+    memory: Lake, error: BaseException
+) -> None:
     story, scanned = LogBuilder(memory.store, copies.key).create(), list[int]()
     for number in range(1, 32):
         outcome = compacted(memory, story)
@@ -47,5 +55,7 @@ def test_a_scan_that_fails_or_is_killed_is_made_again_after_ten_more_compactions
             continue
         scanned.append(number)
     assert scanned == [10, 20, 30]
-    assert [(each.before, each.gain, each.budget_seconds) for each in probes(memory, copies.key)] == [((), None, 2.0)] * 3
+    assert [
+        (each.before, each.gain, each.budget_seconds) for each in probes(memory, copies.key)
+    ] == [((), None, 2.0)] * 3
     assert read_probes(memory.store, 0) == {copies.key: NOT_PROBED}

@@ -23,17 +23,32 @@ from lakehouse_tests.engine.example import events, facts_of, session_settings, v
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ODD_VALUES = ("a b", "it's", "ü%20日", None, "x/y=z", 'q"u`o\\te', "[b]*?{c}", "plus+&#", "${spark.app.id}", "a\tb")
+ODD_VALUES = (
+    "a b",
+    "it's",
+    "ü%20日",
+    None,
+    "x/y=z",
+    'q"u`o\\te',
+    "[b]*?{c}",
+    "plus+&#",
+    "${spark.app.id}",
+    "a\tb",
+)
 
 
-def test_a_partitioned_table_with_odd_values_and_late_data(lake: Lake, spark: "SparkSession") -> None:
+def test_a_partitioned_table_with_odd_values_and_late_data(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     uri = lake.settings.table_uri(events.key)
     rows = [
         (batch, batch * 100 + place, value, place % 2, {"b": 1, "a": 2})
         for batch in range(3)
         for place, value in enumerate(ODD_VALUES[: 10 - 3 * batch])
     ]
-    frame = spark.createDataFrame(rows, "batch INT, id BIGINT, text STRING, half INT, more MAP<STRING, INT>")
+    frame = spark.createDataFrame(
+        rows, "batch INT, id BIGINT, text STRING, half INT, more MAP<STRING, INT>"
+    )
     timed = frame.selectExpr("*", "IF(half = 0, TIMESTAMP'2013-01-01 05:00:00.123', NULL) AS at")
     timed.repartitionByRange(3, "batch").write.format("delta").partitionBy("text", "at").save(uri)
     before = _content(spark, uri)
@@ -43,7 +58,9 @@ def test_a_partitioned_table_with_odd_values_and_late_data(lake: Lake, spark: "S
     assert _content(spark, uri) == before
 
 
-def test_an_unpartitioned_table_fills_bins_up_to_the_target(lake: Lake, spark: "SparkSession") -> None:
+def test_an_unpartitioned_table_fills_bins_up_to_the_target(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     small = replace(events, compaction=Compaction(target_file_bytes=4096))
     uri = lake.settings.table_uri(events.key)
     for rows in (10, 300, 50, 700, 2000, 20, 90, 200, 40, 60, 30, 80):
@@ -63,9 +80,13 @@ def test_deleted_rows_are_left_out_and_their_vectors_go_whatever_the_files_are_c
     uri = lake.settings.table_uri(events.key)
     for folder in ("part=a%20b", "part=ü +", "part=plain"):
         for name in ODD_NAMES:
-            lake.store.put(f"{events.key}/{folder}/{name}", (tmp_path / "made.parquet").read_bytes())
+            lake.store.put(
+                f"{events.key}/{folder}/{name}", (tmp_path / "made.parquet").read_bytes()
+            )
     spark.sql(f"CONVERT TO DELTA parquet.`{uri}` PARTITIONED BY (part STRING)")
-    spark.sql(f"ALTER TABLE delta.`{uri}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    spark.sql(
+        f"ALTER TABLE delta.`{uri}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+    )
     spark.sql(f"DELETE FROM delta.`{uri}` WHERE id = 3 OR part = 'plain' AND id < 2")
     before, content = facts_of(lake, events.key), _content(spark, uri)
     with monkeypatch.context() as without_spark:
@@ -77,10 +98,15 @@ def test_deleted_rows_are_left_out_and_their_vectors_go_whatever_the_files_are_c
     assert [file.deletion_vector for file in facts.snapshot.files] == [None] * 3
     assert _content(spark, uri) == content
     monkeypatch.setattr(verify, "sums_of", lambda *_: None)
-    assert verify.verify(lake, spark, before.snapshot, facts, facts.history.commits[-1:]).row_count == 100  # Spark finds the same
+    assert (
+        verify.verify(lake, spark, before.snapshot, facts, facts.history.commits[-1:]).row_count
+        == 100
+    )  # Spark finds the same
 
 
-def test_a_table_with_renamed_columns_is_compared_by_what_it_means(lake: Lake, spark: "SparkSession") -> None:
+def test_a_table_with_renamed_columns_is_compared_by_what_it_means(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     uri = lake.settings.table_uri(events.key)
     spark.sql(f"CREATE TABLE delta.`{uri}` (id BIGINT, old INT, day INT) USING delta PARTITIONED BY (day) "
               "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")  # fmt: skip
@@ -110,7 +136,9 @@ def test_the_commit_carries_the_plans_figures_and_the_session_no_setting(
     assert facts == outcome.facts
     commit = facts.history.commits[-1]
     assert (commit.operation, commit.changed_data) == ("OPTIMIZE", False)
-    assert f'"files_removed":2,"files_added":1,"bytes_removed":{planned.bytes_removed},' in str(commit.user_metadata)
+    assert f'"files_removed":2,"files_added":1,"bytes_removed":{planned.bytes_removed},' in str(
+        commit.user_metadata
+    )
     [past] = facts.history.compactions()
     assert past.predicted is not None and past.seconds is not None
     assert past.predicted.seconds == round(planned.estimate.seconds, 3)
@@ -120,9 +148,13 @@ def test_the_commit_carries_the_plans_figures_and_the_session_no_setting(
     assert facts_of(lake, events.key).history.commits[-1].user_metadata is None
 
 
-def test_a_table_that_is_not_there_is_refused_and_has_no_plan(lake: Lake, spark: "SparkSession") -> None:
+def test_a_table_that_is_not_there_is_refused_and_has_no_plan(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     assert plan(lake, events) is None
-    with pytest.raises(Refused, match="there is no table yet; accepted: materialize bronze/events first"):
+    with pytest.raises(
+        Refused, match="there is no table yet; accepted: materialize bronze/events first"
+    ):
         compact(lake, spark, events)
 
 
@@ -134,15 +166,27 @@ def _content(spark: "SparkSession", uri: str) -> list[str]:
     return sorted(str(row) for row in spark.read.format("delta").load(uri).collect())
 
 
-def _check_as_planned(lake: Lake, spark: "SparkSession", outcome: CompactionOutcome, *, table: Table = events) -> None:
+def _check_as_planned(
+    lake: Lake, spark: "SparkSession", outcome: CompactionOutcome, *, table: Table = events
+) -> None:
     """Actual is predicted, file by file, and a second compaction does nothing and says why."""
     told: dict[str, Any] = outcome.as_json()
     for figure in ("files_removed", "files_added", "bytes_removed"):
         assert told[figure] == told[f"actual_{figure}"] > 0
     facts = facts_of(lake, table.key)
-    assert {path for bin_ in told["bins"] for path in bin_} == set(facts.history.commits[-1].removed_paths)
+    assert {path for bin_ in told["bins"] for path in bin_} == set(
+        facts.history.commits[-1].removed_paths
+    )
     version = version_of(lake, table.key)
     again = compact(lake, spark, table)
-    assert (again.files_removed, again.version_after, version_of(lake, table.key)) == (0, None, version)
-    assert again.plan.reason in (Reason.ALREADY_COMPACTED, Reason.NOTHING_SHARES_A_BIN, Reason.NOTHING_SMALL)
+    assert (again.files_removed, again.version_after, version_of(lake, table.key)) == (
+        0,
+        None,
+        version,
+    )
+    assert again.plan.reason in (
+        Reason.ALREADY_COMPACTED,
+        Reason.NOTHING_SHARES_A_BIN,
+        Reason.NOTHING_SMALL,
+    )
     assert again.plan.sentence

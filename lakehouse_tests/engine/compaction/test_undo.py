@@ -41,12 +41,30 @@ class Table:
     """
 
     def __init__(
-        self, lake: Lake, *, is_beside: bool = False, fails: bool = False, error: Any = None, is_committed: bool = False, later: int = 0
+        self,
+        lake: Lake,
+        *,
+        is_beside: bool = False,
+        fails: bool = False,
+        error: Any = None,
+        is_committed: bool = False,
+        later: int = 0,
     ) -> None:
         self.store = Bucket()
         self.lake = replace(lake, store=self.store)
-        self.log = LogBuilder(self.store, KEY).create().append([("a", 1), ("b", 1)]).optimize(["a", "b"], into=("c", 2))
-        self.is_beside, self.fails, self.error, self.is_committed, self.later = is_beside, fails, error, is_committed, later
+        self.log = (
+            LogBuilder(self.store, KEY)
+            .create()
+            .append([("a", 1), ("b", 1)])
+            .optimize(["a", "b"], into=("c", 2))
+        )
+        self.is_beside, self.fails, self.error, self.is_committed, self.later = (
+            is_beside,
+            fails,
+            error,
+            is_committed,
+            later,
+        )
         self.sent = 0
 
     def send(self, _spark: object, _before: object, version: int, mark: str) -> None:
@@ -55,14 +73,18 @@ class Table:
             self.log.append([("more", 1)])
         self.sent += 1
         if self.is_committed or not self.fails:
-            self.log.commit("RESTORE", user_metadata=json.dumps({"restored": version, "mark": mark}))
+            self.log.commit(
+                "RESTORE", user_metadata=json.dumps({"restored": version, "mark": mark})
+            )
             for number in range(self.later):
                 self.log.append([(f"later-{number}", 1)])
         self.store.is_down = self.fails and self.error is None
         if self.error:
             raise self.error
 
-    def undo(self, monkeypatch: pytest.MonkeyPatch, *, after: Callable[[], object] = lambda: None) -> str:
+    def undo(
+        self, monkeypatch: pytest.MonkeyPatch, *, after: Callable[[], object] = lambda: None
+    ) -> str:
         """What is told of version 2; `after` happens before it is undone."""
         facts = facts_of(self.lake, KEY)
         after()
@@ -84,23 +106,39 @@ def test_what_somebody_writes_beside_the_restore_is_named(
     assert Table(memory, is_beside=is_beside).undo(monkeypatch) == f"{FOUND}{told}"
 
 
-def test_nothing_is_restored_over_what_somebody_wrote_after_it(memory: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_restored_over_what_somebody_wrote_after_it(
+    memory: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = Table(memory)
     told = table.undo(monkeypatch, after=lambda: table.log.append([("after", 1)]))
-    assert told == f"{FOUND}; nothing is restored, since version 3 was written after it; look at versions 1 and 3"
+    assert (
+        told
+        == f"{FOUND}; nothing is restored, since version 3 was written after it; look at versions 1 and 3"
+    )
     assert table.sent == 0
 
 
-def test_a_restore_is_found_below_any_number_of_later_commits(memory: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restore_is_found_below_any_number_of_later_commits(
+    memory: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert Table(memory, later=600).undo(monkeypatch) == f"{FOUND}; version 1 is restored"
 
 
 UNKNOWN = "RESTORE to version {} was sent, and it is unknown whether it was done ({}): look at the versions from {} on"
 # Who writes, which RESTORE fails, with what (`None`: the log does not answer after it), whether it was committed; and what is told.
 FAILURES: dict[str, tuple[dict[str, Any], str]] = {
-    "the log does not answer after it": ({"fails": True, "is_committed": True}, f"; {UNKNOWN.format(1, 'Transient', 1)}"),
-    "the server is lost, and did it": ({"fails": True, "error": LOST, "is_committed": True}, "; version 1 is restored"),
-    "the server is lost, and may do it": ({"fails": True, "error": LOST}, f"; {UNKNOWN.format(1, 'SparkConnectGrpcException', 1)}"),
+    "the log does not answer after it": (
+        {"fails": True, "is_committed": True},
+        f"; {UNKNOWN.format(1, 'Transient', 1)}",
+    ),
+    "the server is lost, and did it": (
+        {"fails": True, "error": LOST, "is_committed": True},
+        "; version 1 is restored",
+    ),
+    "the server is lost, and may do it": (
+        {"fails": True, "error": LOST},
+        f"; {UNKNOWN.format(1, 'SparkConnectGrpcException', 1)}",
+    ),
     "it is refused": (
         {"fails": True, "error": REFUSED},
         "; restoring version 1 failed (SparkConnectGrpcException), version 2 is still there",

@@ -11,7 +11,12 @@ from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.engine.compaction import verify
-from lakehouse.engine.compaction.unverified_commits import Expected, expect_verification, expected, settled
+from lakehouse.engine.compaction.unverified_commits import (
+    Expected,
+    expect_verification,
+    expected,
+    settled,
+)
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.memory_store import MemoryStore
@@ -29,7 +34,9 @@ def memory(memory: Lake) -> Lake:
 def compacted(lake: Lake) -> LogBuilder:
     """The table, of which version 2 is that compaction."""
     log = LogBuilder(lake.store, KEY).create().append([("a", 1), ("b", 1)])
-    return log.optimize(["a", "b"], into=("c", 2), user_metadata=json.dumps({"compaction": "a mark"}))
+    return log.optimize(
+        ["a", "b"], into=("c", 2), user_metadata=json.dumps({"compaction": "a mark"})
+    )
 
 
 def look_again(lake: Lake) -> None:
@@ -38,7 +45,12 @@ def look_again(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "is_forgotten"), [(Broken("rows differ"), True), (Transient("the server is gone"), False), (KeyboardInterrupt(), False)]
+    ("error", "is_forgotten"),
+    [
+        (Broken("rows differ"), True),
+        (Transient("the server is gone"), False),
+        (KeyboardInterrupt(), False),
+    ],
 )
 def test_only_a_verdict_settles_it(memory: Lake, error: BaseException, is_forgotten: bool) -> None:
     with pytest.raises(type(error)), settled(memory, KEY, "a mark"):
@@ -50,8 +62,13 @@ def test_only_a_verdict_settles_it(memory: Lake, error: BaseException, is_forgot
 
 
 @pytest.mark.parametrize("found", [None, Broken("rows differ")])
-def test_what_another_compaction_committed_meanwhile_is_still_to_be_verified(memory: Lake, found: Broken | None) -> None:
-    with pytest.raises(Broken) if found else contextlib.nullcontext(), settled(memory, KEY, "a mark"):
+def test_what_another_compaction_committed_meanwhile_is_still_to_be_verified(
+    memory: Lake, found: Broken | None
+) -> None:
+    with (
+        pytest.raises(Broken) if found else contextlib.nullcontext(),
+        settled(memory, KEY, "a mark"),
+    ):
         expect_verification(memory, KEY, "another mark", version=2)
         if found:
             raise found
@@ -59,14 +76,19 @@ def test_what_another_compaction_committed_meanwhile_is_still_to_be_verified(mem
 
 
 @pytest.mark.parametrize("found", [None, Broken("rows differ")])
-def test_a_note_that_cannot_be_deleted_changes_nothing_of_what_was_found(memory: Lake, found: Broken | None) -> None:
+def test_a_note_that_cannot_be_deleted_changes_nothing_of_what_was_found(
+    memory: Lake, found: Broken | None
+) -> None:
     class NothingGoes(MemoryStore):
         def delete(self, names: Iterable[str]) -> None:
             raise Transient(f"S3 answers SlowDown (503) of {sorted(names)}")
 
     lake = replace(memory, store=NothingGoes())
     expect_verification(lake, KEY, "a mark")
-    with pytest.raises(Broken, match="rows differ") if found else contextlib.nullcontext(), settled(lake, KEY, "a mark"):
+    with (
+        pytest.raises(Broken, match="rows differ") if found else contextlib.nullcontext(),
+        settled(lake, KEY, "a mark"),
+    ):
         if found:
             raise found
     assert expected(lake, KEY) is not None
@@ -76,7 +98,10 @@ FINAL = ["FAILED_READ_FILE.FILE_NOT_EXIST", "PATH_NOT_FOUND", "DELTA_VERSION_NOT
 NOT_FINAL = ["FAILED_READ_FILE.NO_HINT", "OPERATION_CANCELED", None]
 
 
-@pytest.mark.parametrize(("condition", "is_final"), [*((each, True) for each in FINAL), *((each, False) for each in NOT_FINAL)])
+@pytest.mark.parametrize(
+    ("condition", "is_final"),
+    [*((each, True) for each in FINAL), *((each, False) for each in NOT_FINAL)],
+)
 def test_only_what_is_gone_for_good_ends_the_comparison_for_good(
     memory: Lake, monkeypatch: pytest.MonkeyPatch, condition: str | None, is_final: bool
 ) -> None:
@@ -94,19 +119,25 @@ def test_only_what_is_gone_for_good_ends_the_comparison_for_good(
 
 
 @pytest.mark.parametrize("note", ['{"mark":"a mark","version":1}', '{"mark":"a mark"}'])
-def test_a_compaction_is_compared_however_many_commits_came_after_it(memory: Lake, monkeypatch: pytest.MonkeyPatch, note: str) -> None:
+def test_a_compaction_is_compared_however_many_commits_came_after_it(
+    memory: Lake, monkeypatch: pytest.MonkeyPatch, note: str
+) -> None:
     memory.store.put(f"_lakehouse/unverified/{KEY}.json", note.encode())
     log = compacted(memory)
     for number in range(600):
         log.append([(f"more-{number}", 1)])
     compared: list[int] = []
-    monkeypatch.setattr(verify, "verify", lambda *given: compared.extend(commit.version for commit in given[4]))
+    monkeypatch.setattr(
+        verify, "verify", lambda *given: compared.extend(commit.version for commit in given[4])
+    )
     look_again(memory)
     assert compared == [2] and expected(memory, KEY) is None
 
 
 @pytest.mark.parametrize(("forgotten", "is_told"), [(2, False), (3, True)])
-def test_a_compaction_of_which_the_log_tells_no_more_is_told_once(memory: Lake, forgotten: int, is_told: bool) -> None:
+def test_a_compaction_of_which_the_log_tells_no_more_is_told_once(
+    memory: Lake, forgotten: int, is_told: bool
+) -> None:
     log = LogBuilder(memory.store, KEY).create()
     for number in range(5):
         log.append([(f"more-{number}", 1)])
@@ -118,7 +149,9 @@ def test_a_compaction_of_which_the_log_tells_no_more_is_told_once(memory: Lake, 
 
 
 @pytest.mark.parametrize("goes", ["before", "while it is compared", "log with it"])
-def test_what_lies_on_a_disk_that_is_away_is_still_to_be_verified(memory: Lake, monkeypatch: pytest.MonkeyPatch, goes: str) -> None:
+def test_what_lies_on_a_disk_that_is_away_is_still_to_be_verified(
+    memory: Lake, monkeypatch: pytest.MonkeyPatch, goes: str
+) -> None:
     compacted(memory)
     log = [file.name for file in memory.store.list(f"{KEY}/_delta_log")]
 
@@ -148,9 +181,18 @@ def test_a_table_that_was_made_anew_has_nothing_to_compare(memory: Lake) -> None
 
 # What was written after the compaction, which is version 2: each our RESTORE to that version, or somebody's write.
 IN_BETWEEN = {
-    "taken away": ([None, 1], r"version\(s\) 3, and the rows of 3 are in no newer version: look at what versions 2 to 4 hold"),
-    "given back": ([None, 1, 3], r"version\(s\) 3, and that is brought back, with what was undone: look at what versions 2 to 5 hold"),
-    "one for another": ([None, 1, None, 3], r"version\(s\) 3, 5, and the rows of 5 are in no newer version: look at what versions 2 to 6"),
+    "taken away": (
+        [None, 1],
+        r"version\(s\) 3, and the rows of 3 are in no newer version: look at what versions 2 to 4 hold",
+    ),
+    "given back": (
+        [None, 1, 3],
+        r"version\(s\) 3, and that is brought back, with what was undone: look at what versions 2 to 5 hold",
+    ),
+    "one for another": (
+        [None, 1, None, 3],
+        r"version\(s\) 3, 5, and the rows of 5 are in no newer version: look at what versions 2 to 6",
+    ),
 }
 
 
@@ -164,18 +206,26 @@ def test_what_somebody_wrote_before_a_run_that_was_ended_undid_its_compaction_is
             log.append([(f"more-{log.version}", 1)])
         else:
             log.commit("RESTORE", user_metadata=json.dumps({"restored": restored}))
-    with pytest.raises(Broken, match=f"version 2 was undone by a run that was ended .*in between somebody wrote {told}"):
+    with pytest.raises(
+        Broken,
+        match=f"version 2 was undone by a run that was ended .*in between somebody wrote {told}",
+    ):
         look_again(memory)
 
 
 def test_another_table_has_nothing_to_verify_and_a_damaged_record_is_told(memory: Lake) -> None:
     assert expected(memory, "bronze/events_too") is None
     memory.store.put(f"_lakehouse/unverified/{KEY}.json", b"{")
-    with pytest.raises(Broken, match=r"_lakehouse/unverified/bronze/events.json cannot be read .*, or delete it"):
+    with pytest.raises(
+        Broken, match=r"_lakehouse/unverified/bronze/events.json cannot be read .*, or delete it"
+    ):
         expected(memory, KEY)
 
 
-@pytest.mark.parametrize(("restored", "told"), [('{"restored":1}', "version 2 was undone by a run that was ended"), (None, "")])
+@pytest.mark.parametrize(
+    ("restored", "told"),
+    [('{"restored":1}', "version 2 was undone by a run that was ended"), (None, "")],
+)
 def test_a_commit_that_was_undone_is_told_once_and_one_that_was_never_made_not_at_all(
     memory: Lake, restored: str | None, told: str
 ) -> None:

@@ -41,14 +41,23 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize(("fault", "by"), [("swaps partitions", "content"), ("loses a row", "rows")])
+@pytest.mark.parametrize(
+    ("fault", "by"), [("swaps partitions", "content"), ("loses a row", "rows")]
+)
 def test_a_compaction_that_changes_rows_is_undone_and_said(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, fault: str, by: Literal["content", "rows"]
+    lake: Lake,
+    spark: "SparkSession",
+    monkeypatch: pytest.MonkeyPatch,
+    fault: str,
+    by: Literal["content", "rows"],
 ) -> None:
     table = replace(events, compaction=Compaction(verify=by))
     _three_files(lake)
     monkeypatch.setattr(run, "run_statement", _rewriting(FAULTS[fault]))
-    with pytest.raises(Broken, match=r"version 3 was to have the rows of version 2, but 30 rows .* became .*; version 2 is restored$"):
+    with pytest.raises(
+        Broken,
+        match=r"version 3 was to have the rows of version 2, but 30 rows .* became .*; version 2 is restored$",
+    ):
         compact(lake, spark, table)
     assert (version_of(lake, events.key), _rows(lake)) == (4, ROWS)
     monkeypatch.undo()
@@ -73,16 +82,23 @@ def test_a_compaction_whose_files_cannot_be_read_is_undone_and_what_somebody_wri
     monkeypatch.setattr(run, "verify", _after_damage(lambda _: b"no Parquet"))
     monkeypatch.setattr(statements, "restore", after_another_write)
     told = r"by version 5, over what somebody wrote meanwhile: the rows of version\(s\) 4 are in no newer version; look"
-    with pytest.raises(Broken, match=rf"version 3 was to .*, but its files cannot be read \(.*; version 2 is restored {told}"):
+    with pytest.raises(
+        Broken,
+        match=rf"version 3 was to .*, but its files cannot be read \(.*; version 2 is restored {told}",
+    ):
         compact(lake, spark, events)
     assert (version_of(lake, events.key), _rows(lake)) == (5, ROWS)
 
 
-def test_a_compaction_whose_files_could_not_be_read_once_stays(lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compaction_whose_files_could_not_be_read_once_stays(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
     _three_files(lake)
     real, asked = verify.spark_sums, list[int]()
 
-    def damaged_at_first(lake: Lake, spark: "SparkSession", snapshot: Snapshot, sides: Sequence[spark_content.Side]) -> Any:
+    def damaged_at_first(
+        lake: Lake, spark: "SparkSession", snapshot: Snapshot, sides: Sequence[spark_content.Side]
+    ) -> Any:
         asked.append(len(sides))
         name = f"{events.key}/{sides[-1].files[0].path}"
         kept = lake.store.read(name)
@@ -104,9 +120,15 @@ def test_an_undone_compaction_gives_an_append_downstream_no_row_twice(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uri = _three_files(lake, {"delta.enableChangeDataFeed": "true"})
-    copies = Table(key="silver/copies", inputs=(events,), write=Append(), transform=lambda events: events)
+    copies = Table(
+        key="silver/copies", inputs=(events,), write=Append(), transform=lambda events: events
+    )
     write_table(lake, spark, copies)
-    monkeypatch.setattr(run, "verify", _after_damage(lambda commit: lake.store.read(f"{events.key}/{commit.removed_paths[0]}")))
+    monkeypatch.setattr(
+        run,
+        "verify",
+        _after_damage(lambda commit: lake.store.read(f"{events.key}/{commit.removed_paths[0]}")),
+    )
     with pytest.raises(Broken, match="version 2 is restored"):
         compact(lake, spark, events)
     _append(uri, [(1000, 0), (1001, 0)])
@@ -119,14 +141,19 @@ def test_a_commit_whose_run_ended_before_it_was_verified_is_verified_by_the_next
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, is_faulty: bool
 ) -> None:
     _three_files(lake)
-    monkeypatch.setattr(run, "run_statement", _rewriting(FAULTS["loses a row"] if is_faulty else ROWS))
+    monkeypatch.setattr(
+        run, "run_statement", _rewriting(FAULTS["loses a row"] if is_faulty else ROWS)
+    )
     monkeypatch.setattr(run, "verify", _interrupted)
     with pytest.raises(KeyboardInterrupt):
         compact(lake, spark, events)
     monkeypatch.undo()
     assert version_of(lake, events.key) == 3 and expected(lake, events.key) is not None
     if is_faulty:
-        with pytest.raises(Broken, match=r"version 3 was to have the rows of version 2, but .*; version 2 is restored"):
+        with pytest.raises(
+            Broken,
+            match=r"version 3 was to have the rows of version 2, but .*; version 2 is restored",
+        ):
             compact(lake, spark, events)
     else:
         assert compact(lake, spark, events).version_after is None
@@ -149,17 +176,20 @@ def test_a_commit_that_can_be_verified_no_more_is_told_once_and_one_that_was_nev
     facts = facts_of(lake, events.key)
     assert facts.snapshot.version == 3
     lake.store.delete([f"{events.key}/{path}" for path in facts.history.commits[-1].removed_paths])
-    with pytest.raises(Broken, match="version 3 was ended before it compared the rows, and they can be compared no more"):
+    with pytest.raises(
+        Broken,
+        match="version 3 was ended before it compared the rows, and they can be compared no more",
+    ):
         compact(lake, spark, events)
     assert (compact(lake, spark, events).version_after, version_of(lake, events.key)) == (None, 3)
 
 
-def test_rows_of_every_type_are_compared_without_spark(lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_every_type_are_compared_without_spark(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
     odd = "NULLIF(id, 3) AS id, IF(id % 2 = 0, 0, 1) AS part, DECIMAL(id) / 7 AS decimal, DATE '1500-01-01' + INT(id) AS date"
     times = "TIMESTAMP '0001-01-01' AS first, TIMESTAMP '9999-12-31 23:59:59.999999' AS last, TIMESTAMP_NTZ '1969-12-31 01:02:03' AS local"
-    nested = (
-        "ARRAY(id, NULL) AS list, MAP(STRING(id), STRUCT(id, ARRAY(STRING(id)) AS texts)) AS map, IF(id = 4, NULL, STRUCT(id)) AS struct"
-    )
+    nested = "ARRAY(id, NULL) AS list, MAP(STRING(id), STRUCT(id, ARRAY(STRING(id)) AS texts)) AS map, IF(id = 4, NULL, STRUCT(id)) AS struct"
     plain = "FLOAT('NaN') AS nan, -0.0D AS zero, STRING(id) AS text, BINARY(STRING(id)) AS bytes, id > 2 AS truth, TINYINT(-id) AS tiny"
     frame = spark.sql(f"SELECT {odd}, {times}, {nested}, {plain} FROM RANGE(0, 10, 1, 2)")
     frame.write.format("delta").partitionBy("part").save(lake.settings.table_uri(events.key))
@@ -175,21 +205,33 @@ def test_rows_that_only_spark_can_compare_are_compared_and_a_file_that_its_answe
     monkeypatch.setattr(run, "run_statement", _rewriting(ROWS))
     monkeypatch.setattr(verify, "sums_of", lambda *_: None)
     monkeypatch.setattr(content_hash, "sums_of", lambda *_, **__: None)
-    monkeypatch.setattr(spark_content, "_by_file", lambda *given: dict(sorted(real(*given).items())[1:]))
-    with pytest.raises(Broken, match=r"which names 7 file\(s\), lacks .*/part=0/part-.*; nothing is restored"):
+    monkeypatch.setattr(
+        spark_content, "_by_file", lambda *given: dict(sorted(real(*given).items())[1:])
+    )
+    with pytest.raises(
+        Broken, match=r"which names 7 file\(s\), lacks .*/part=0/part-.*; nothing is restored"
+    ):
         compact(lake, spark, events)
     assert version_of(lake, events.key) == 3
     monkeypatch.setattr(spark_content, "_by_file", real)
     after = facts_of(lake, events.key)
-    assert verify.verify(lake, spark, before.snapshot, after, after.history.commits[3:]).row_count == 30
+    assert (
+        verify.verify(lake, spark, before.snapshot, after, after.history.commits[3:]).row_count
+        == 30
+    )
 
 
-@pytest.mark.parametrize(("rows", "deleted", "is_known"), [(0, 0, True), (3, 3, True), (3, 2, False), (1, 0, False), (None, 0, False)])
+@pytest.mark.parametrize(
+    ("rows", "deleted", "is_known"),
+    [(0, 0, True), (3, 3, True), (3, 2, False), (1, 0, False), (None, 0, False)],
+)
 def test_a_file_that_the_answer_lacks_has_no_rows_only_if_it_says_so_itself(
     memory: Lake, rows: int | None, deleted: int, is_known: bool
 ) -> None:
     snapshot = LogBuilder(memory.store, events.key).create().snapshot()
-    file = DataFile(path="a%20b", size_bytes=1, modified_ms=1, row_count=0, deleted_row_count=deleted)
+    file = DataFile(
+        path="a%20b", size_bytes=1, modified_ms=1, row_count=0, deleted_row_count=deleted
+    )
     if rows is not None:
         sink = pa.BufferOutputStream()
         pq.write_table(pa.table({"id": [*range(rows)]}), sink)
@@ -197,16 +239,25 @@ def test_a_file_that_the_answer_lacks_has_no_rows_only_if_it_says_so_itself(
     lacks = r"which names 0 file\(s\), lacks /lake/bronze/events/a b; nothing is restored"
     with nullcontext() if is_known else pytest.raises(Broken, match=lacks):
         assert spark_content._sum_of(memory, snapshot, file, {}) == (0, 0)
-    assert spark_content._sum_of(memory, snapshot, file, {"/lake/bronze/events/a b": (5, 7)}) == (5, 7)
+    assert spark_content._sum_of(memory, snapshot, file, {"/lake/bronze/events/a b": (5, 7)}) == (
+        5,
+        7,
+    )
 
 
 def test_a_file_that_a_commit_names_and_its_version_lacks_is_an_error(memory: Lake) -> None:
     log = LogBuilder(memory.store, events.key).create().append([("a", 1), ("b", 1)])
     before = log.snapshot()
     facts = log.optimize(["a", "b"], into=("c", 2)).append([("d", 1)]).facts()
-    assert [file.path for file in verify._side(memory, before, facts, 1, ["a", "b"]).files] == ["a", "b"]
+    assert [file.path for file in verify._side(memory, before, facts, 1, ["a", "b"]).files] == [
+        "a",
+        "b",
+    ]
     assert [file.path for file in verify._side(memory, before, facts, 2, ["c"]).files] == ["c"]
-    with pytest.raises(Broken, match=r"version 1 lacks 1 file\(s\) that its commit names, first x; nothing is restored"):
+    with pytest.raises(
+        Broken,
+        match=r"version 1 lacks 1 file\(s\) that its commit names, first x; nothing is restored",
+    ):
         verify._side(memory, before, facts, 1, ["a", "x"])
 
 
@@ -223,14 +274,29 @@ PATHS = {
 def test_a_path_of_the_log_and_one_of_spark_are_decoded_once_each(logged: str, told: str) -> None:
     snapshot = LogBuilder(MemoryStore(), events.key).create().snapshot()
     assert spark_content._place(snapshot, logged) == spark_content._place(snapshot, told)
-    assert len({spark_content._place(snapshot, path) for path in (logged, logged.replace("%25", "%"), logged.replace("%20", "%2520"))}) > 1
+    assert (
+        len(
+            {
+                spark_content._place(snapshot, path)
+                for path in (logged, logged.replace("%25", "%"), logged.replace("%20", "%2520"))
+            }
+        )
+        > 1
+    )
 
 
 def _after_damage(content: Callable[[Commit], bytes]) -> Callable[..., Comparison]:
     """The verification of a commit whose first new file has another content."""
     real = run.verify
 
-    def damaged(lake: Lake, spark: "SparkSession", before: Snapshot, after: TableFacts, commits: Sequence[Commit], _: object) -> Comparison:
+    def damaged(
+        lake: Lake,
+        spark: "SparkSession",
+        before: Snapshot,
+        after: TableFacts,
+        commits: Sequence[Commit],
+        _: object,
+    ) -> Comparison:
         lake.store.put(f"{events.key}/{commits[0].added_paths[0]}", content(commits[0]))
         return real(lake, spark, before, after, commits)
 
@@ -248,8 +314,12 @@ def _three_files(lake: Lake, properties: dict[str, str] | None = None) -> str:
     return uri
 
 
-def _append(uri: str, rows: Sequence[tuple[int, int]], properties: dict[str, str] | None = None) -> None:
-    write_deltalake(uri, _arrow(rows), mode="append", partition_by=["part"], configuration=properties)
+def _append(
+    uri: str, rows: Sequence[tuple[int, int]], properties: dict[str, str] | None = None
+) -> None:
+    write_deltalake(
+        uri, _arrow(rows), mode="append", partition_by=["part"], configuration=properties
+    )
 
 
 def _arrow(rows: Sequence[tuple[int, int]]) -> pa.Table:
@@ -266,7 +336,9 @@ def _rows(lake: Lake, key: str = events.key) -> list[tuple[int, int]]:
 def _rewriting(rows: Sequence[tuple[int, int]]) -> Callable[..., None]:
     """Stands for OPTIMIZE: one commit of the plan, in which these rows take the place of all files."""
 
-    def run_statement(_spark: object, snapshot: Snapshot, planned: CompactionPlan, mark: str, *, cores: int) -> None:
+    def run_statement(
+        _spark: object, snapshot: Snapshot, planned: CompactionPlan, mark: str, *, cores: int
+    ) -> None:
         figures = CommitProperties(custom_metadata={"userMetadata": run._metadata(planned, mark)})
         write_deltalake(snapshot.uri, _arrow(rows), mode="overwrite", commit_properties=figures)
 
@@ -275,11 +347,18 @@ def _rewriting(rows: Sequence[tuple[int, int]]) -> Callable[..., None]:
 
 def test_spark_s_hash_of_a_row_tells_where_nulls_stand(spark: "SparkSession") -> None:
     schema = "a INT, b INT, c ARRAY<INT>, d STRUCT<x: INT, y: INT>, e MAP<STRING, INT>"
-    rows: list[Any] = [(None, 7, None, None, None), (7, None, None, None, None), (1, 1, None, None, None)]
+    rows: list[Any] = [
+        (None, 7, None, None, None),
+        (7, None, None, None, None),
+        (1, 1, None, None, None),
+    ]
     rows += [(1, 1, values, None, None) for values in ([], [1], [1, None], [None, 1])]
     rows += [(1, 1, None, fields, None) for fields in ((None, None), (1, None), (None, 1))]
     rows += [(1, 1, None, None, entries) for entries in ({"k": None}, {})]
     frame = spark.createDataFrame(rows, schema)
     with session_confs(spark, {HASH_MAPS: "true"}):
-        hashed = [value for (value,) in frame.select(commit_rows.content_hash(frame.schema.fields)).collect()]
+        hashed = [
+            value
+            for (value,) in frame.select(commit_rows.content_hash(frame.schema.fields)).collect()
+        ]
     assert len({*hashed}) == len(rows)

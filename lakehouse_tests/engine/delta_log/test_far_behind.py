@@ -46,7 +46,10 @@ def followed(lake: Lake, key: str, *versions: int) -> LogBuilder:
     """A table that consumed these versions of the events, a commit for each."""
     log = LogBuilder(lake.store, key).create()
     for version in versions:
-        log.append([(f"f{version}", 1)], transaction=(write.consume_app_id(facts_of(lake, events.key).snapshot), version))
+        log.append(
+            [(f"f{version}", 1)],
+            transaction=(write.consume_app_id(facts_of(lake, events.key).snapshot), version),
+        )
     return log
 
 
@@ -73,30 +76,51 @@ def test_who_is_behind_what_the_log_still_holds_reads_all(memory: Lake) -> None:
 def test_an_input_that_is_older_than_what_was_read_of_it_is_broken(memory: Lake) -> None:
     appended(LogBuilder(memory.store, events.key).create(), 2)
     followed(memory, copies.key, 3)
-    with pytest.raises(Broken, match=r"version 3 of bronze/events, which it has consumed, .* is at version 2: an older copy"):
+    with pytest.raises(
+        Broken,
+        match=r"version 3 of bronze/events, which it has consumed, .* is at version 2: an older copy",
+    ):
         increment(memory)
 
 
-def test_another_commit_in_the_place_of_the_one_that_was_read_long_ago_is_broken(memory: Lake) -> None:
+def test_another_commit_in_the_place_of_the_one_that_was_read_long_ago_is_broken(
+    memory: Lake,
+) -> None:
     source = appended(LogBuilder(memory.store, events.key).create(), 5)
     driver = facts_of(memory, events.key)
     app_id = write.consume_app_id(driver.snapshot)
     own = LogBuilder(memory.store, copies.key).create()
     read = {"read_ms": {app_id: driver.history.commits[3].committed_ms}}
-    own.commit("WRITE", {"txn": {"appId": app_id, "version": 3, "lastUpdated": 1}}, user_metadata=json.dumps(read))
+    own.commit(
+        "WRITE",
+        {"txn": {"appId": app_id, "version": 3, "lastUpdated": 1}},
+        user_metadata=json.dumps(read),
+    )
     for number in range(MANY):
         own.set_properties(x=str(number))
-    assert isinstance(write.next_increment(memory, copies, driver, facts_of(memory, copies.key)), ReadChanges)
+    assert isinstance(
+        write.next_increment(memory, copies, driver, facts_of(memory, copies.key)), ReadChanges
+    )
     source.version = 2
     source.commit("WRITE", committed_ms=1)
-    with pytest.raises(Broken, match=r"version 3 of bronze/events, which it has consumed, .* an older copy was put in its place"):
+    with pytest.raises(
+        Broken,
+        match=r"version 3 of bronze/events, which it has consumed, .* an older copy was put in its place",
+    ):
         increment(memory)
 
 
 def test_who_followed_long_ago_is_still_known_to_follow(memory: Lake) -> None:
     """Version 3 is a compaction, which version 5 undoes: who followed the changes has all rows right, who read all of 4 has not."""
-    log = LogBuilder(memory.store, events.key).create().append([("a", 1), ("b", 1)]).append([("c", 1)])
-    log.optimize(["a", "b"], into=("ab", 2)).append([("d", 1)]).commit("RESTORE", user_metadata=json.dumps({"restored": 2}))
+    log = (
+        LogBuilder(memory.store, events.key)
+        .create()
+        .append([("a", 1), ("b", 1)])
+        .append([("c", 1)])
+    )
+    log.optimize(["a", "b"], into=("ab", 2)).append([("d", 1)]).commit(
+        "RESTORE", user_metadata=json.dumps({"restored": 2})
+    )
     log.append([("e", 1)])
     own = followed(memory, copies.key, 1, 4)
     assert isinstance(increment(memory), ReadChanges)
@@ -106,7 +130,11 @@ def test_who_followed_long_ago_is_still_known_to_follow(memory: Lake) -> None:
 
 
 OTHER_WAYS = [
-    (states, {"keys": ["id", "state"]}, r'merged by \["id"\], .* merged by \["id", "state"\]: .* delete its folder'),
+    (
+        states,
+        {"keys": ["id", "state"]},
+        r'merged by \["id"\], .* merged by \["id", "state"\]: .* delete its folder',
+    ),
     (states, {"keys": None}, r'merged by \["id"\], .* appended: '),
     (states, {"inputs": {}}, r'merged by \["id"\], .* overwritten: '),
     (copies, {"keys": ["id"]}, r'appended, .* merged by \["id"\]: .* move its folder away'),
@@ -115,14 +143,20 @@ OTHER_WAYS = [
 
 
 @pytest.mark.parametrize(("table", "told", "refused"), OTHER_WAYS)
-def test_rows_that_were_written_in_another_way_are_not_added_to(memory: Lake, table: Any, told: dict[str, Any], refused: str) -> None:
+def test_rows_that_were_written_in_another_way_are_not_added_to(
+    memory: Lake, table: Any, told: dict[str, Any], refused: str
+) -> None:
     """The first commit is of an older program, which told no keys."""
     appended(LogBuilder(memory.store, events.key).create(), 2)
     driver = facts_of(memory, events.key)
     own = followed(memory, table.key, 1)
     assert isinstance(write.next_increment(memory, table, driver, own.facts()), ReadChanges)
-    consumed = {"txn": {"appId": write.consume_app_id(driver.snapshot), "version": 1, "lastUpdated": 1}}
-    own.commit("WRITE", *([consumed] if "keys" in told else []), user_metadata=json.dumps(told)).set_properties(x="y")
+    consumed = {
+        "txn": {"appId": write.consume_app_id(driver.snapshot), "version": 1, "lastUpdated": 1}
+    }
+    own.commit(
+        "WRITE", *([consumed] if "keys" in told else []), user_metadata=json.dumps(told)
+    ).set_properties(x="y")
     with pytest.raises(Refused, match=f"{table.key}: its rows are to be {refused}"):
         write.next_increment(memory, table, driver, own.facts())
 
@@ -130,24 +164,44 @@ def test_rows_that_were_written_in_another_way_are_not_added_to(memory: Lake, ta
 def test_the_order_in_which_keys_are_declared_is_no_other_way(memory: Lake) -> None:
     appended(LogBuilder(memory.store, events.key).create(), 2)
     driver, told = facts_of(memory, events.key), json.dumps({"keys": ["id", "state"]})
-    consumed = {"txn": {"appId": write.consume_app_id(driver.snapshot), "version": 1, "lastUpdated": 1}}
-    own = LogBuilder(memory.store, states.key).create().commit("WRITE", consumed, user_metadata=told)
+    consumed = {
+        "txn": {"appId": write.consume_app_id(driver.snapshot), "version": 1, "lastUpdated": 1}
+    }
+    own = (
+        LogBuilder(memory.store, states.key).create().commit("WRITE", consumed, user_metadata=told)
+    )
     turned = replace(states, write=Merge(keys=("state", "id"), order_by=("at",)))
     assert isinstance(write.next_increment(memory, turned, driver, own.facts()), ReadChanges)
 
 
 @pytest.mark.parametrize("is_told", [True, False])
-def test_an_overwrite_of_long_ago_is_not_done_again_for_nothing(memory: Lake, is_told: bool) -> None:
+def test_an_overwrite_of_long_ago_is_not_done_again_for_nothing(
+    memory: Lake, is_told: bool
+) -> None:
     """Also where an older program did not tell when the version was committed; another commit in its place is seen where it was told."""
     source = LogBuilder(memory.store, states.key).create().append([("a", 1)])
     facts = facts_of(memory, states.key)
-    read = {"inputs": {states.key: [facts.snapshot.table_id, 1, *([facts.history.commits[1].committed_ms] if is_told else [])]}}
-    log = LogBuilder(memory.store, counts.key).create().commit("WRITE", user_metadata=json.dumps(read))
+    read = {
+        "inputs": {
+            states.key: [
+                facts.snapshot.table_id,
+                1,
+                *([facts.history.commits[1].committed_ms] if is_told else []),
+            ]
+        }
+    }
+    log = (
+        LogBuilder(memory.store, counts.key)
+        .create()
+        .commit("WRITE", user_metadata=json.dumps(read))
+    )
     for number in range(MANY):
         log.set_properties(x=str(number))
         source.set_properties(x=str(number))
     consumed = consumed_by_overwrite(write._commits_of(memory, facts_of(memory, counts.key)))
-    assert isinstance(write._increment_of(memory, consumed, facts_of(memory, states.key)), NothingNew)
+    assert isinstance(
+        write._increment_of(memory, consumed, facts_of(memory, states.key)), NothingNew
+    )
     source.version = 0
     source.commit("WRITE", committed_ms=1)
     source.version = MANY + 1
@@ -158,19 +212,31 @@ def test_an_overwrite_of_long_ago_is_not_done_again_for_nothing(memory: Lake, is
 
 def test_a_compaction_finds_its_commit_below_any_number_of_others(memory: Lake) -> None:
     log = LogBuilder(memory.store, events.key).create().append([("a", 1), ("b", 1)])
-    appended(log.optimize(["a", "b"], into=("c", 2), user_metadata=json.dumps({"compaction": "a mark"})))
-    assert [each.version for each in run._facts_since(memory, events, 1).history.marked("a mark")] == [2]
+    appended(
+        log.optimize(["a", "b"], into=("c", 2), user_metadata=json.dumps({"compaction": "a mark"}))
+    )
+    assert [
+        each.version for each in run._facts_since(memory, events, 1).history.marked("a mark")
+    ] == [2]
 
 
-def test_a_vacuum_keeps_what_a_follower_far_behind_and_an_unverified_compaction_still_read(memory: Lake) -> None:
+def test_a_vacuum_keeps_what_a_follower_far_behind_and_an_unverified_compaction_still_read(
+    memory: Lake,
+) -> None:
     log = LogBuilder(memory.store, events.key).create().append([("a", 1), ("b", 1)])
-    appended(log.optimize(["a", "b"], into=("c", 2), user_metadata=json.dumps({"compaction": "a mark"})))
+    appended(
+        log.optimize(["a", "b"], into=("c", 2), user_metadata=json.dumps({"compaction": "a mark"}))
+    )
     followed(memory, copies.key, 3)
     expect_verification(memory, events.key, "a mark", version=1)
-    assert read_facts(memory, events.key).held.endswith("read them yet: silver/copies, the verification of a compaction")
+    assert read_facts(memory, events.key).held.endswith(
+        "read them yet: silver/copies, the verification of a compaction"
+    )
     known = read_facts(memory, events.key)
     assert known.older_commits is not None
-    assert [each.version for each in known.older_commits(known.log.history)] == [*range(MANY + 2, -1, -1)]
+    assert [each.version for each in known.older_commits(known.log.history)] == [
+        *range(MANY + 2, -1, -1)
+    ]
 
 
 def test_commits_below_a_history_are_read_once_however_often_it_is_a_newer_one() -> None:
@@ -193,7 +259,14 @@ def test_rows_of_any_number_of_batches_are_counted(memory: Lake) -> None:
         info = {"operation": "WRITE", "timestamp": 1, "operationMetrics": {"numOutputRows": "2"}}
         memory.store.put(log.commit_name(number + 2), json.dumps({"commitInfo": info}).encode())
     after = facts_of(memory, events.key)
-    told = commit_rows.outcome_of(memory, nothing_runs, events, before=before, after=after, explanation=Reason.BATCH_READY.explain())
+    told = commit_rows.outcome_of(
+        memory,
+        nothing_runs,
+        events,
+        before=before,
+        after=after,
+        explanation=Reason.BATCH_READY.explain(),
+    )
     assert told.rows_written == 2 * MANY
 
 
@@ -209,7 +282,9 @@ def test_older_commits_are_read_only_as_far_as_they_are_asked_for() -> None:
 def test_a_gap_ends_the_history_and_a_damaged_commit_is_told() -> None:
     log = appended(LogBuilder().create()).checkpoint().lose(300)
     history = log.facts().history
-    assert [commit.version for commit in newest_first(log.store, history)] == [*range(MANY, 300, -1)]
+    assert [commit.version for commit in newest_first(log.store, history)] == [
+        *range(MANY, 300, -1)
+    ]
     assert history_since(log.store, history, 10).between(10, MANY) is None
     log.store.put(log.commit_name(400), b"{")
     with pytest.raises(Broken, match=r"00000000000000000400\.json, line 1 is no Delta action"):
@@ -228,16 +303,32 @@ def test_a_log_that_is_cleaned_up_meanwhile_is_transient() -> None:
         history_since(log.store, log.facts().history, 350)
 
 
-ODD = ["7", "[]", '{"plan":7}', '{"compaction":7,"plan":{"files_removed":Infinity}}', '{"restored":[]}', '{"inputs":{"a":7}}']
+ODD = [
+    "7",
+    "[]",
+    '{"plan":7}',
+    '{"compaction":7,"plan":{"files_removed":Infinity}}',
+    '{"restored":[]}',
+    '{"inputs":{"a":7}}',
+]
 ENDLESS = ["[" * 100_000, '{"plan":' * 100_000]
 
 
-@pytest.mark.parametrize("said", [*ODD, '{"inputs":{"a":["b",Infinity]}}', *ENDLESS], ids=lambda said: said[:40])
+@pytest.mark.parametrize(
+    "said", [*ODD, '{"inputs":{"a":["b",Infinity]}}', *ENDLESS], ids=lambda said: said[:40]
+)
 def test_whatever_somebody_writes_into_a_commit_ends_nothing(memory: Lake, said: str) -> None:
-    log = LogBuilder(memory.store, events.key).create().append([("a", 1), ("b", 1)]).optimize(["a", "b"], into=("c", 2), user_metadata=said)
+    log = (
+        LogBuilder(memory.store, events.key)
+        .create()
+        .append([("a", 1), ("b", 1)])
+        .optimize(["a", "b"], into=("c", 2), user_metadata=said)
+    )
     log.commit("RESTORE", {"remove": {"path": "c", "dataChange": True}}, user_metadata=said)
     for columns in (said, "7", "[[7]]"):
-        log.commit("OPTIMIZE", user_metadata=said, parameters={"zOrderBy": columns, "clusterBy": columns})
+        log.commit(
+            "OPTIMIZE", user_metadata=said, parameters={"zOrderBy": columns, "clusterBy": columns}
+        )
     log.commit("WRITE", user_metadata=said)
     facts = facts_of(memory, events.key)
     assert facts.history.undone() == frozenset() and len(facts.history.compactions()) == 4

@@ -23,7 +23,11 @@ class Storage(MemoryStore):
 
     def list(self, prefix: str) -> list[StoredFile]:
         found = super().list(prefix)
-        return [replace(file, etag=str(hash(self._files[file.name]))) for file in found] if self.etags else found
+        return (
+            [replace(file, etag=str(hash(self._files[file.name]))) for file in found]
+            if self.etags
+            else found
+        )
 
     def date_all(self, modified_ms: int) -> None:
         for file in super().list(""):
@@ -45,7 +49,10 @@ def test_a_commit_is_read_once() -> None:
     assert read(log, storage) == (["a"], [])
     log.append([("b", 1)])
     assert read(log, storage) == (["a", "b"], ["2"])
-    assert read(log, storage) == (["a", "b"], ["2"])  # so young a file may have a successor of the same time
+    assert read(log, storage) == (
+        ["a", "b"],
+        ["2"],
+    )  # so young a file may have a successor of the same time
     another = LogBuilder(Storage()).create().append([("c", 1)])
     assert [file.path for file in another.snapshot().files] == ["c"]
 
@@ -83,7 +90,13 @@ def test_what_was_read_while_another_file_lay_there_is_not_kept() -> None:
 
         def read(self, name: str) -> bytes:
             content = super().read(name)
-            return content.replace(b'"path": "a"', b'"path": "z"').replace(b'"path":"a"', b'"path":"z"') if self.is_swapped else content
+            return (
+                content.replace(b'"path": "a"', b'"path": "z"').replace(
+                    b'"path":"a"', b'"path":"z"'
+                )
+                if self.is_swapped
+                else content
+            )
 
         def stat(self, name: str) -> StoredFile | None:
             found = super().stat(name)
@@ -116,4 +129,7 @@ def test_what_was_asked_for_longest_ago_goes_first(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(commits, "_KEPT_BYTES", 3 * each)
     larger = LogBuilder(storage, "bronze/f").create()
     storage.date_all(OLD_MS)
-    assert [len(read(larger, storage)[1]) for _ in range(2)] == [1, 1]  # one that takes more than a quarter is not kept
+    assert [len(read(larger, storage)[1]) for _ in range(2)] == [
+        1,
+        1,
+    ]  # one that takes more than a quarter is not kept

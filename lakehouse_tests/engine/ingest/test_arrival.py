@@ -19,11 +19,15 @@ from lakehouse_tests.memory_store import MemoryStore
 
 KEY = "bronze/orders"
 TABLE = Table(
-    key=KEY, source=Landing(prefix="landing/orders/", format="json", schema="id BIGINT", changes=Debezium()), write=Merge(keys=("id",))
+    key=KEY,
+    source=Landing(prefix="landing/orders/", format="json", schema="id BIGINT", changes=Debezium()),
+    write=Merge(keys=("id",)),
 )
 
 
-def test_a_table_whose_log_does_not_tell_its_batches_or_forgets_them_is_not_loaded(tmp_path: Path) -> None:
+def test_a_table_whose_log_does_not_tell_its_batches_or_forgets_them_is_not_loaded(
+    tmp_path: Path,
+) -> None:
     """It was renamed, or made anew from somewhere else, its manifests are lost, or a property of it lets Delta forget."""
     lake, prefix = Lake(settings=own_settings(tmp_path), store=MemoryStore()), "landing/orders/"
     log = LogBuilder(lake.store, KEY).create().append([("o", 9, 1)])
@@ -31,26 +35,47 @@ def test_a_table_whose_log_does_not_tell_its_batches_or_forgets_them_is_not_load
     def unfinished() -> Batch | None:
         batches = LandedBatches(lake.store, KEY, prefix=prefix)
         ledger = batches.ledger()
-        return unfinished_batch(lake, TABLE, arrived_batch(TABLE, lake.facts(KEY), ledger), ledger, batches)
+        return unfinished_batch(
+            lake, TABLE, arrived_batch(TABLE, lake.facts(KEY), ledger), ledger, batches
+        )
 
-    with pytest.raises(Broken, match=r"has rows, but .* was it renamed, or copied\? Accepted: .* --arrived N; or --arrived 0"):
+    with pytest.raises(
+        Broken,
+        match=r"has rows, but .* was it renamed, or copied\? Accepted: .* --arrived N; or --arrived 0",
+    ):
         unfinished()
     file = LandedFile(name="a.json", size_bytes=1, modified_ms=0)
-    LandedBatches(lake.store, KEY, prefix=prefix).plan(Batch(number=1, files=(file,), prefix=prefix))
-    with pytest.raises(Broken, match=r"no transaction id of a landed batch, and 1 batch\(es\) were planned.*--arrived N"):
+    LandedBatches(lake.store, KEY, prefix=prefix).plan(
+        Batch(number=1, files=(file,), prefix=prefix)
+    )
+    with pytest.raises(
+        Broken,
+        match=r"no transaction id of a landed batch, and 1 batch\(es\) were planned.*--arrived N",
+    ):
         unfinished()
     log.append([("p", 9, 1)], transaction=(ingest_app_id(KEY), 2))
-    with pytest.raises(Broken, match=r"batch 2 is in the table, but the newest manifest .* is 1.*restore the manifests"):
+    with pytest.raises(
+        Broken,
+        match=r"batch 2 is in the table, but the newest manifest .* is 1.*restore the manifests",
+    ):
         unfinished()
     log.set_properties(**{TRANSACTION_RETENTION: "interval 1 days"})
-    with pytest.raises(Refused, match=rf"{TRANSACTION_RETENTION} is 'interval 1 days', with which Delta forgets"):
+    with pytest.raises(
+        Refused, match=rf"{TRANSACTION_RETENTION} is 'interval 1 days', with which Delta forgets"
+    ):
         unfinished()
 
 
 @pytest.mark.parametrize("commits_since", [0, 600])  # the facts of a table hold 500
-def test_a_commit_is_held_against_its_batch_however_many_others_made_since(tmp_path: Path, commits_since: int) -> None:
+def test_a_commit_is_held_against_its_batch_however_many_others_made_since(
+    tmp_path: Path, commits_since: int
+) -> None:
     lake = Lake(settings=own_settings(tmp_path), store=MemoryStore())
-    log = LogBuilder(lake.store, KEY).create().append([("o", 9, 1)], transaction=(ingest_app_id(KEY), 1), metrics={"numOutputRows": "9"})
+    log = (
+        LogBuilder(lake.store, KEY)
+        .create()
+        .append([("o", 9, 1)], transaction=(ingest_app_id(KEY), 1), metrics={"numOutputRows": "9"})
+    )
     before = lake.facts(KEY)
     log.append([("x", 2, 1)], transaction=(ingest_app_id(KEY), 2), metrics={"numOutputRows": "2"})
     for number in range(commits_since):
@@ -58,9 +83,13 @@ def test_a_commit_is_held_against_its_batch_however_many_others_made_since(tmp_p
     after = lake.facts(KEY)
     assert after is not None
     check_arrived(lake, TABLE, 2, 2, before=before, after=after)
-    with pytest.raises(Broken, match=r"batch 2 has 3 row\(s\), but version 2 of the table says that 2 were written"):
+    with pytest.raises(
+        Broken, match=r"batch 2 has 3 row\(s\), but version 2 of the table says that 2 were written"
+    ):
         check_arrived(lake, TABLE, 2, 3, before=before, after=after)
-    with pytest.raises(Broken, match="batch 3 was written, but the table's log has batch 2 as its last"):
+    with pytest.raises(
+        Broken, match="batch 3 was written, but the table's log has batch 2 as its last"
+    ):
         check_arrived(lake, TABLE, 3, 2, before=before, after=after)
     counts = ChangeCounts(rows=5, bad=0, rescued=0, deletes=0, truncates=0, key_changes=0)
     assert superseded_count(lake, TABLE, counts, before=before, after=after) == 3

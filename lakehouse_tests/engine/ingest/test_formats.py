@@ -29,7 +29,9 @@ ROWS: list[dict[str, Any]] = [
     {"id": 4, "at": None, "price": "dear", "name": "x"},
 ]
 # Fields that the schema does not name, between those that it does.
-WIDER: list[dict[str, Any]] = [{"id": 5, "note": 'the "x"', "at": None, "price": "2", "name": "y", "none": None}]
+WIDER: list[dict[str, Any]] = [
+    {"id": 5, "note": 'the "x"', "at": None, "price": "2", "name": "y", "none": None}
+]
 
 
 def as_csv(rows: Sequence[dict[str, Any]]) -> bytes:
@@ -48,7 +50,9 @@ def as_parquet(rows: Sequence[dict[str, Any]]) -> bytes:
 
 def as_avro(rows: Sequence[dict[str, Any]]) -> bytes:
     file = BytesIO()
-    fields = [{"name": name, "type": ["null", "long" if name == "id" else "string"]} for name in rows[0]]
+    fields = [
+        {"name": name, "type": ["null", "long" if name == "id" else "string"]} for name in rows[0]
+    ]
     fastavro.writer(file, {"type": "record", "name": "row", "fields": fields}, rows, codec="snappy")
     return file.getvalue()
 
@@ -58,10 +62,18 @@ AS_CSV = {"format": "csv", "delimiter": ";", "quote": "'", "null_value": "-", "e
 
 @pytest.mark.parametrize(
     ("suffix", "as_file", "declared"),
-    [(".csv", as_csv, AS_CSV), (".parquet", as_parquet, {"format": "parquet"}), (".avro", as_avro, {"format": "avro"})],
+    [
+        (".csv", as_csv, AS_CSV),
+        (".parquet", as_parquet, {"format": "parquet"}),
+        (".avro", as_avro, {"format": "avro"}),
+    ],
 )
 def test_rows_in_are_rows_loaded_and_rows_quarantined_and_a_damaged_file_stands_alone(
-    lake: Lake, spark: "SparkSession", suffix: str, as_file: Callable[[Sequence[dict[str, Any]]], bytes], declared: dict[str, Any]
+    lake: Lake,
+    spark: "SparkSession",
+    suffix: str,
+    as_file: Callable[[Sequence[dict[str, Any]]], bytes],
+    declared: dict[str, Any],
 ) -> None:
     source = Landing(prefix="landing/prices/", schema=SCHEMA, required=("id",), **declared)
     table = Table(key="bronze/prices", source=source, write=Append())
@@ -70,11 +82,28 @@ def test_rows_in_are_rows_loaded_and_rows_quarantined_and_a_damaged_file_stands_
     damaged = b"\x81\x8d" if suffix == ".csv" else as_file(ROWS)[:-9]
     lake.store.put(f"landing/prices/damaged{suffix}", damaged)
     outcome = write_table(lake, spark, table)
-    assert (outcome.files_read, outcome.rows_written, outcome.rows_quarantined, outcome.rows_rescued) == (3, 4, 2, 1)
+    assert (
+        outcome.files_read,
+        outcome.rows_written,
+        outcome.rows_quarantined,
+        outcome.rows_rescued,
+    ) == (3, 4, 2, 1)
     assert [aside.name for aside in outcome.set_aside] == [f"damaged{suffix}"]
     above = 1 if suffix == ".csv" else 0  # its header
-    found = [(row[0] - above, *row[1:]) for row in rows_of(spark, lake, table.key, "_source_line", "id", "at", "price", "name", "_rescued")]
-    first = (1, 1, datetime(2026, 11, 22, 8, 44, 1, 500_000), Decimal("1234567890.12"), 'Zoë; the "first"', None)
+    found = [
+        (row[0] - above, *row[1:])
+        for row in rows_of(
+            spark, lake, table.key, "_source_line", "id", "at", "price", "name", "_rescued"
+        )
+    ]
+    first = (
+        1,
+        1,
+        datetime(2026, 11, 22, 8, 44, 1, 500_000),
+        Decimal("1234567890.12"),
+        'Zoë; the "first"',
+        None,
+    )
     wider = (1, 5, None, Decimal("2.00"), "y", '{"note": "the \\"x\\""}')
     assert found == [first, first, wider, (2, 2, None, None, None, None)]
     places = rows_in(lake, f"quarantine/{table.key}", "source_file", "line", "reason")
@@ -83,13 +112,32 @@ def test_rows_in_are_rows_loaded_and_rows_quarantined_and_a_damaged_file_stands_
         (f"landing/prices/b{suffix}", 4 + above),
         (f"landing/prices/damaged{suffix}", None),
     ]
-    assert [place[2] for place in places[:2]] == ["required field id is missing", "a field does not fit the schema"]
+    assert [place[2] for place in places[:2]] == [
+        "required field id is missing",
+        "a field does not fit the schema",
+    ]
 
 
 TYPED = "id BIGINT, day DATE, price DECIMAL(10, 2), small TINYINT, at TIMESTAMP, ratio DOUBLE, share FLOAT"
 TYPED_ROWS = [
-    (1, date(2024, 1, 15), Decimal("1.50"), -128, datetime(2024, 1, 15, 5), 100.0, 100000002004087734272.0),
-    (2, date(2024, 1, 16), Decimal("1000.25"), 127, datetime(2023, 11, 14, 22, 13, 20), float("inf"), None),
+    (
+        1,
+        date(2024, 1, 15),
+        Decimal("1.50"),
+        -128,
+        datetime(2024, 1, 15, 5),
+        100.0,
+        100000002004087734272.0,
+    ),
+    (
+        2,
+        date(2024, 1, 16),
+        Decimal("1000.25"),
+        127,
+        datetime(2023, 11, 14, 22, 13, 20),
+        float("inf"),
+        None,
+    ),
     (3, None, None, None, None, None, float("-inf")),
 ]
 NESTED = "one STRUCT<price: DECIMAL(10, 2), day: DATE>, many ARRAY<DECIMAL(10, 2)>, by MAP<STRING, DECIMAL(10, 2)>"
@@ -106,14 +154,28 @@ GOOD_CSV = [
 ]
 # Values that stand for another one, by field.
 BAD_JSON = [
-    ("day", ['"20240115"', '"7"', '"202401"', '"2024015"', '"2024-01"', '"2024-01-15 - 2024-02-03"']),
+    (
+        "day",
+        ['"20240115"', '"7"', '"202401"', '"2024015"', '"2024-01"', '"2024-01-15 - 2024-02-03"'],
+    ),
     ("day", ['"2024-01-15T23:30:00-08:00"', '"2024-01-15T00:00:00-08:00"']),
     ("ratio", ["1e400", "-1e400"]),
     ("share", ["3.5e38", "9" * 39]),
     ("price", ["1e400000000", '"1e-400000000"', '"1,5"', '"1,234"', r'"1\u002c5"']),
     (r"pri\u0063e", ['"1,5"']),
     ("small", ["200"]),
-    ("at", ['"20240"', '"T10"', "1700000000000", "1700000000000000", '"10:30:00"', '"T10:30"', r'"\t10:30"']),
+    (
+        "at",
+        [
+            '"20240"',
+            '"T10"',
+            "1700000000000",
+            "1700000000000000",
+            '"10:30:00"',
+            '"T10:30"',
+            r'"\t10:30"',
+        ],
+    ),
     ("one", ['{"price": 1e400000000}', '{"day": "20240115"}']),
     ("many", ['[1, "1e-400000000"]']),
     ("by", ['{"a":1E+400000000}']),
@@ -130,23 +192,35 @@ READ_AS_ANOTHER: dict[str, tuple[str, list[str], list[str]]] = {
     "json": (
         f"{TYPED}, {NESTED}",
         GOOD_JSON,
-        [f'{{"id": 3, "{name}": {value}}}' for name, values in BAD_JSON for value in values] + ["{'id': 3, 'price': '1,5'}"],
+        [f'{{"id": 3, "{name}": {value}}}' for name, values in BAD_JSON for value in values]
+        + ["{'id': 3, 'price': '1,5'}"],
     ),
     "csv": (
         TYPED,
         GOOD_CSV,
-        [f"3;{';'.join(value if field == name else '' for field in BAD_CSV)}" for name, values in BAD_CSV.items() for value in values],
+        [
+            f"3;{';'.join(value if field == name else '' for field in BAD_CSV)}"
+            for name, values in BAD_CSV.items()
+            for value in values
+        ],
     ),
 }
 
 
 @pytest.mark.parametrize("name", READ_AS_ANOTHER)
-def test_a_value_that_spark_would_read_as_another_one_goes_to_quarantine(lake: Lake, spark: "SparkSession", name: str) -> None:
+def test_a_value_that_spark_would_read_as_another_one_goes_to_quarantine(
+    lake: Lake, spark: "SparkSession", name: str
+) -> None:
     schema, good, bad = READ_AS_ANOTHER[name]
-    source = Landing(prefix="landing/typed/", format=name, schema=schema, delimiter=";" if name == "csv" else ",")
+    source = Landing(
+        prefix="landing/typed/", format=name, schema=schema, delimiter=";" if name == "csv" else ","
+    )
     lake.store.put(f"landing/typed/a.{name}", "\n".join([*good, *bad]).encode())
     write_table(lake, spark, Table(key="bronze/typed", source=source, write=Append()))
-    assert rows_of(spark, lake, "bronze/typed", "id", "day", "price", "small", "at", "ratio", "share") == TYPED_ROWS
+    assert (
+        rows_of(spark, lake, "bronze/typed", "id", "day", "price", "small", "at", "ratio", "share")
+        == TYPED_ROWS
+    )
     if name == "json":
         nested = (3, Decimal("15.00"), [Decimal("2.50")], {"1e5000": Decimal(3)})
         assert rows_of(spark, lake, "bronze/typed", "id", "one.price", "many", "by")[-1] == nested
@@ -154,14 +228,24 @@ def test_a_value_that_spark_would_read_as_another_one_goes_to_quarantine(lake: L
     assert rows_in(lake, "quarantine/bronze/typed", "raw", "reason") == sorted(refused, key=str)
 
 
-def test_an_empty_text_in_a_partition_column_goes_to_quarantine_and_does_not_become_null(lake: Lake, spark: "SparkSession") -> None:
+def test_an_empty_text_in_a_partition_column_goes_to_quarantine_and_does_not_become_null(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     source = Landing(
-        prefix="landing/by/", format="json", schema="id BIGINT, state STRING", required=("state",), derived={"rest": "substring(state, 2)"}
+        prefix="landing/by/",
+        format="json",
+        schema="id BIGINT, state STRING",
+        required=("state",),
+        derived={"rest": "substring(state, 2)"},
     )
     texts = ("NY", "", "__HIVE_DEFAULT_PARTITION__", "N")
     lines = [json.dumps({"id": number, "state": text}) for number, text in enumerate(texts, 1)]
     lake.store.put("landing/by/a.json", "\n".join(lines).encode())
-    write_table(lake, spark, Table(key="bronze/by", source=source, write=Append(partition_by=("state", "rest"))))
+    write_table(
+        lake,
+        spark,
+        Table(key="bronze/by", source=source, write=Append(partition_by=("state", "rest"))),
+    )
     assert rows_in(lake, "bronze/by", "id", "state", "rest") == [(1, "NY", "Y")]
     assert rows_in(lake, "quarantine/bronze/by", "raw", "reason") == [
         (lines[1], "partition field state is empty"),

@@ -22,45 +22,82 @@ from lakehouse.engine.ingest.landed_rows import ZSTD, own_types, read_rows
 from lakehouse_tests.core.ingest.test_records import JSON
 
 LIMIT = 10_000_000
-LANDING = {format: Landing(prefix="landing/x/", format=format, schema="id BIGINT, text STRING") for format in ("parquet", "avro")}
-ROWS: list[dict[str, Any]] = [{"id": number, "text": f"é{number}", "x": number / 7} for number in range(3_000)]
+LANDING = {
+    format: Landing(prefix="landing/x/", format=format, schema="id BIGINT, text STRING")
+    for format in ("parquet", "avro")
+}
+ROWS: list[dict[str, Any]] = [
+    {"id": number, "text": f"é{number}", "x": number / 7} for number in range(3_000)
+]
 SCHEMA = {
     "type": "record",
     "name": "row",
-    "fields": [{"name": "id", "type": "long"}, {"name": "text", "type": "string"}, {"name": "x", "type": ["null", "double"]}],
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "text", "type": "string"},
+        {"name": "x", "type": ["null", "double"]},
+    ],
 }
 
 
 def parquet(rows: list[dict[str, Any]] | pa.Table = ROWS, **options: Any) -> bytes:
     file = BytesIO()
-    pq.write_table(rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(rows), file, **options)
+    pq.write_table(
+        rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(rows), file, **options
+    )
     return file.getvalue()
 
 
-def avro(rows: list[dict[str, Any]] = ROWS, schema: Mapping[str, Any] | str = SCHEMA, codec: str = "deflate") -> bytes:
+def avro(
+    rows: list[dict[str, Any]] = ROWS,
+    schema: Mapping[str, Any] | str = SCHEMA,
+    codec: str = "deflate",
+) -> bytes:
     file = BytesIO()
     fastavro.writer(file, schema, rows, codec=codec)
     return file.getvalue()
 
 
 def values(data: bytes, format: str) -> list[Any]:
-    return [json.loads(record.content) for record in read_rows(data, LANDING[format], max_content_bytes=LIMIT)]
+    return [
+        json.loads(record.content)
+        for record in read_rows(data, LANDING[format], max_content_bytes=LIMIT)
+    ]
 
 
 @pytest.mark.parametrize("format", LANDING)
 def test_members_that_a_declared_struct_does_not_name_are_kept(format: Any) -> None:
     landing = Landing(prefix="landing/x/", format=format, schema="id BIGINT, s STRUCT<a: BIGINT>")
-    inner = {"type": "record", "name": "inner", "fields": [{"name": name, "type": "long"} for name in ("a", "b")]}
-    fields = [{"name": "id", "type": "long"}, {"name": "s", "type": inner}, {"name": "extra", "type": "long"}]
+    inner = {
+        "type": "record",
+        "name": "inner",
+        "fields": [{"name": name, "type": "long"} for name in ("a", "b")],
+    }
+    fields = [
+        {"name": "id", "type": "long"},
+        {"name": "s", "type": inner},
+        {"name": "extra", "type": "long"},
+    ]
     rows = [{"id": 1, "s": {"a": 1, "b": 2}, "extra": 3}]
-    data = parquet(rows) if format == "parquet" else avro(rows, {"type": "record", "name": "row", "fields": fields})
-    for policy, found in (("rescue", {"s": {"b": 2}, "extra": 3}), ("refuse", {"s.b": 2, "extra": 3})):
+    data = (
+        parquet(rows)
+        if format == "parquet"
+        else avro(rows, {"type": "record", "name": "row", "fields": fields})
+    )
+    for policy, found in (
+        ("rescue", {"s": {"b": 2}, "extra": 3}),
+        ("refuse", {"s.b": 2, "extra": 3}),
+    ):
         [record] = read_rows(data, replace(landing, new_columns=policy), max_content_bytes=LIMIT)
         assert json.loads(record.undeclared or "") == found
 
 
 def test_a_row_that_is_nested_too_deep_stands_in_quarantine_and_stops_nobody() -> None:
-    node = {"type": "record", "name": "row", "fields": [{"name": "id", "type": "long"}, {"name": "next", "type": ["null", "row"]}]}
+    node = {
+        "type": "record",
+        "name": "row",
+        "fields": [{"name": "id", "type": "long"}, {"name": "next", "type": ["null", "row"]}],
+    }
     deep: dict[str, Any] = {"id": 0, "next": None}
     for number in range(700):
         deep = {"id": number, "next": deep}
@@ -75,8 +112,12 @@ def test_a_row_that_is_nested_too_deep_stands_in_quarantine_and_stops_nobody() -
 
 
 def test_each_row_is_a_json_object_under_its_number() -> None:
-    first, *_, last = read_rows(parquet(row_group_size=700), LANDING["parquet"], max_content_bytes=LIMIT)
-    assert first == Record(1, '{"id": 0, "text": "é0", "x": 0.0}'.encode(), None, True, '{"x": 0.0}')
+    first, *_, last = read_rows(
+        parquet(row_group_size=700), LANDING["parquet"], max_content_bytes=LIMIT
+    )
+    assert first == Record(
+        1, '{"id": 0, "text": "é0", "x": 0.0}'.encode(), None, True, '{"x": 0.0}'
+    )
     assert (last.line, json.loads(last.content)) == (3_000, ROWS[-1])
 
 
@@ -96,22 +137,38 @@ def test_a_file_tells_the_types_that_hold_its_values() -> None:
         "text": (pa.dictionary(pa.int32(), pa.string()), "STRING"),
     }
     table = pa.schema([(name, arrow) for name, (arrow, _) in types.items()]).empty_table()
-    assert own_types(parquet(table), "parquet") == {name: type_ for name, (_, type_) in types.items()}
+    assert own_types(parquet(table), "parquet") == {
+        name: type_ for name, (_, type_) in types.items()
+    }
     avro_types: dict[str, tuple[Any, str]] = {
         "flag": ("boolean", "BOOLEAN"),
         "number": (["null", "int"], "BIGINT"),
         "several": (["int", "string"], "STRING"),
         "x": ("float", "DOUBLE"),
-        "price": (["null", {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}], "DECIMAL(10,2)"),
+        "price": (
+            ["null", {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}],
+            "DECIMAL(10,2)",
+        ),
         "day": ({"type": "int", "logicalType": "date"}, "DATE"),
         "at": ({"type": "long", "logicalType": "timestamp-micros"}, "TIMESTAMP"),
         "wall": ({"type": "long", "logicalType": "local-timestamp-millis"}, "STRING"),
         "time": ({"type": "int", "logicalType": "time-millis"}, "STRING"),
         "list": ({"type": "array", "items": "int"}, "STRING"),
     }
-    schema = {"type": "record", "name": "row", "fields": [{"name": name, "type": found} for name, (found, _) in avro_types.items()]}
-    assert own_types(avro([], schema), "avro") == {name: type_ for name, (_, type_) in avro_types.items()}
-    assert own_types(b"x", "parquet") == own_types(b"x", "avro") == own_types(avro([], "int"), "avro") == {}
+    schema = {
+        "type": "record",
+        "name": "row",
+        "fields": [{"name": name, "type": found} for name, (found, _) in avro_types.items()],
+    }
+    assert own_types(avro([], schema), "avro") == {
+        name: type_ for name, (_, type_) in avro_types.items()
+    }
+    assert (
+        own_types(b"x", "parquet")
+        == own_types(b"x", "avro")
+        == own_types(avro([], "int"), "avro")
+        == {}
+    )
 
 
 def test_what_json_has_no_word_for_is_written_so_that_spark_reads_it_back() -> None:
@@ -124,8 +181,12 @@ def test_what_json_has_no_word_for_is_written_so_that_spark_reads_it_back() -> N
         "x": [1.5, float("nan"), float("inf"), float("-inf"), None],
         "in": {"a": True, "b": "x"},
     }
-    table = pa.Table.from_pylist([row]).append_column("map", pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())))
-    table = table.append_column("by_bytes", pa.array([[(b"\x00\xff", 1)]], pa.map_(pa.binary(), pa.int64())))
+    table = pa.Table.from_pylist([row]).append_column(
+        "map", pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64()))
+    )
+    table = table.append_column(
+        "by_bytes", pa.array([[(b"\x00\xff", 1)]], pa.map_(pa.binary(), pa.int64()))
+    )
     nanoseconds = pa.array([1_763_801_041_234_567_891], pa.timestamp("ns"))
     assert values(parquet(table.append_column("ns", nanoseconds), version="2.6"), "parquet") == [
         {
@@ -153,9 +214,17 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 
 def test_times_far_away_are_themselves_or_make_a_file_unreadable() -> None:
-    far = pa.table({"id": [1, 2], "at": pa.array([datetime(9999, 12, 31), datetime(1, 1, 1)], pa.timestamp("us"))})
+    far = pa.table(
+        {
+            "id": [1, 2],
+            "at": pa.array([datetime(9999, 12, 31), datetime(1, 1, 1)], pa.timestamp("us")),
+        }
+    )
     for options in ({"use_deprecated_int96_timestamps": True}, {}):
-        assert [row["at"] for row in values(parquet(far, **options), "parquet")] == ["9999-12-31T00:00:00", "0001-01-01T00:00:00"]
+        assert [row["at"] for row in values(parquet(far, **options), "parquet")] == [
+            "9999-12-31T00:00:00",
+            "0001-01-01T00:00:00",
+        ]
     endless = pa.table({"id": [1], "at": pa.array([2**63 - 1], pa.timestamp("ms", "UTC"))})
     with pytest.raises(Unreadable, match="ArrowInvalid: Casting from timestamp"):
         values(parquet(endless), "parquet")
@@ -163,7 +232,10 @@ def test_times_far_away_are_themselves_or_make_a_file_unreadable() -> None:
 
 def test_a_column_name_that_stands_twice_makes_a_file_unreadable() -> None:
     twice = pa.table([pa.array([1]), pa.array([2]), pa.array([3])], names=["id", "n", "id"])
-    with pytest.raises(Unreadable, match="it has 1 column name\\(s\\) more than once, first 'id'; land it with a name for each column"):
+    with pytest.raises(
+        Unreadable,
+        match="it has 1 column name\\(s\\) more than once, first 'id'; land it with a name for each column",
+    ):
         [*read_rows(parquet(twice), LANDING["parquet"], max_content_bytes=1_000)]
 
 
@@ -171,14 +243,19 @@ def test_a_column_name_that_stands_twice_makes_a_file_unreadable() -> None:
 @pytest.mark.parametrize("format", ["parquet", "avro"])
 def test_a_damaged_file_gives_no_row_at_all(format: str, damage: Callable[[bytes], bytes]) -> None:
     data, given_before = damage(parquet() if format == "parquet" else avro()), list[Record]()
-    with pytest.raises(Unreadable, match=f"it is no {format} file that can be read to its end .*; land it again"):
+    with pytest.raises(
+        Unreadable, match=f"it is no {format} file that can be read to its end .*; land it again"
+    ):
         given_before.extend(read_rows(data, LANDING[format], max_content_bytes=LIMIT))
     assert given_before == []
 
 
 @pytest.mark.parametrize("format", ["parquet", "avro"])
 def test_a_file_with_flipped_bytes_is_read_or_refused_and_raises_nothing_else(format: str) -> None:
-    random, whole = Random(2026), parquet(ROWS[:200]) if format == "parquet" else avro(ROWS[:200], codec="snappy")
+    random, whole = (
+        Random(2026),
+        parquet(ROWS[:200]) if format == "parquet" else avro(ROWS[:200], codec="snappy"),
+    )
     for _ in range(100):
         data = bytearray(whole)
         for _ in range(3):
@@ -190,16 +267,22 @@ def test_a_file_with_flipped_bytes_is_read_or_refused_and_raises_nothing_else(fo
         assert [record.line for record in records] == [*range(1, len(records) + 1)]
 
 
-def test_a_row_over_the_limit_and_one_that_is_no_record_have_their_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_over_the_limit_and_one_that_is_no_record_have_their_problem(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     [record] = read_rows(avro([7], "long"), LANDING["avro"], max_content_bytes=LIMIT)  # type: ignore[list-item]
     assert record == Record(1, b"7", "the row is no record with fields", False)
     monkeypatch.setattr(landed_rows, "MAX_RECORD_BYTES", 40)
-    long, short = read_rows(parquet([{"id": "x" * 50}, {"id": "y"}]), LANDING["parquet"], max_content_bytes=LIMIT)
+    long, short = read_rows(
+        parquet([{"id": "x" * 50}, {"id": "y"}]), LANDING["parquet"], max_content_bytes=LIMIT
+    )
     assert (long.problem, short.problem) == ("the row has more than 40 bytes, the limit", None)
 
 
 def test_zstd_of_several_frames_is_one_file_and_damage_gives_no_record() -> None:
-    packed = pa.compress(b'{"a": 1}\n{"b"', "zstd", asbytes=True) + pa.compress(b": 2}\n", "zstd", asbytes=True)
+    packed = pa.compress(b'{"a": 1}\n{"b"', "zstd", asbytes=True) + pa.compress(
+        b": 2}\n", "zstd", asbytes=True
+    )
     records = read_records(packed, JSON, compression=ZSTD, max_content_bytes=LIMIT)
     assert [record.content for record in records] == [b'{"a": 1}', b'{"b": 2}']
     whole = pa.compress(b'{"id": 1}\n' * 100_000, "zstd", asbytes=True)

@@ -27,7 +27,11 @@ from lakehouse.engine.journal import landed_batches
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.landing.discovery import hand_over
-from lakehouse.engine.spark.session_settings import TRANSACTION_APP, TRANSACTION_VERSION, session_confs
+from lakehouse.engine.spark.session_settings import (
+    TRANSACTION_APP,
+    TRANSACTION_VERSION,
+    session_confs,
+)
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.engine.example import event, events, land, rows_in, version_of
 from lakehouse_tests.kills import killed_at
@@ -40,7 +44,13 @@ SOURCE = events.landing
 
 codes = Table(
     key="bronze/codes",
-    source=Landing(prefix="landing/codes/", format="csv", schema="code STRING, n INT, name STRING", null_value="NA", required=("code",)),
+    source=Landing(
+        prefix="landing/codes/",
+        format="csv",
+        schema="code STRING, n INT, name STRING",
+        null_value="NA",
+        required=("code",),
+    ),
     write=Overwrite(),
 )
 
@@ -49,34 +59,59 @@ def declared(**changes: Any) -> Table:
     return replace(events, source=replace(SOURCE, **changes))
 
 
-def test_good_lines_become_rows_and_the_others_stand_in_quarantine_with_their_reason(lake: Lake, spark: "SparkSession") -> None:
+def test_good_lines_become_rows_and_the_others_stand_in_quarantine_with_their_reason(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     """An expression that fails on a row gives null, and blocks nobody."""
     derived = {"day": "to_date(at)", "number": "CAST(state AS INT)"}
     not_json, unfit = (
         ["not json", '{"id": 2} {"id": 3}', '{"id": 4}]', '{"id": 5}}', "[1]"],
         ['{"id": "six"}', '{"at": "yesterday", "id": 7}'],
     )
-    lines = ["", *not_json, *unfit, '{"state": "lost"}', '{"id": 8', '  {"id": 9, "unknown": {"x": [1]}}\r']
+    lines = [
+        "",
+        *not_json,
+        *unfit,
+        '{"state": "lost"}',
+        '{"id": 8',
+        '  {"id": 9, "unknown": {"x": [1]}}\r',
+    ]
     land(lake, "sub dir/a [b] {c}*? 10:30 100%+ü\\.json", [event(1, 5, "new"), *lines])
     land(lake, "b.jsonl", [event(10, 6, "17"), "{'id': 11, 'x': 1.50}"])
     land(lake, "readme.txt", ["hello"])
     land(lake, ".unfinished.json", ["{}"])
     outcome = write_table(lake, spark, declared(derived=derived))
-    assert (outcome.reason, outcome.rows_written, outcome.rows_quarantined, outcome.files_read) == (Reason.BATCH_READY, 4, 9, 2)
+    assert (outcome.reason, outcome.rows_written, outcome.rows_quarantined, outcome.files_read) == (
+        Reason.BATCH_READY,
+        4,
+        9,
+        2,
+    )
     assert [(aside.name, aside.why) for aside in outcome.set_aside] == [
-        ("readme.txt", "its name ends in none of .json, .jsonl, .json.gz, .jsonl.gz, .json.zst, .jsonl.zst")
+        (
+            "readme.txt",
+            "its name ends in none of .json, .jsonl, .json.gz, .jsonl.gz, .json.zst, .jsonl.zst",
+        )
     ]
     name = "landing/events/sub dir/a [b] {c}*? 10:30 100%+ü\\.json"
     assert outcome.rows_rescued == 2
-    assert rows_in(lake, events.key, "id", "_source_file", "_source_line", "state", "number", "_rescued") == [
+    assert rows_in(
+        lake, events.key, "id", "_source_file", "_source_line", "state", "number", "_rescued"
+    ) == [
         (1, name, 1, "new", None, None),
         (10, "landing/events/b.jsonl", 1, "17", 17, None),
         (11, "landing/events/b.jsonl", 2, None, None, '{"x":1.5}'),
         (9, name, 12, None, None, '{"unknown": {"x": [1]}}'),
     ]
-    whys = ["not JSON"] * 5 + ["a field does not fit the schema"] * 2 + ["required field id is missing", "not JSON"]
+    whys = (
+        ["not JSON"] * 5
+        + ["a field does not fit the schema"] * 2
+        + ["required field id is missing", "not JSON"]
+    )
     refused = [(name, line, why, lines[line - 2], 1) for line, why in enumerate(whys, start=3)]
-    assert rows_in(lake, QUARANTINE, "source_file", "line", "reason", "raw", "batch") == sorted(refused, key=str)
+    assert rows_in(lake, QUARANTINE, "source_file", "line", "reason", "raw", "batch") == sorted(
+        refused, key=str
+    )
 
 
 def test_a_second_run_adds_no_rows_makes_no_commit_and_reads_the_log_once(
@@ -95,7 +130,10 @@ def test_a_second_run_adds_no_rows_makes_no_commit_and_reads_the_log_once(
     log_reads.clear()
     outcome = write_table(lake, spark, declared(prefix="landing/moved/"))
     assert log_reads == {events.key: 2} and outcome.facts == lake.facts(events.key)
-    assert rows_in(lake, events.key, "_source_file") == [("landing/events/a.json",), ("landing/moved/a.json",)]
+    assert rows_in(lake, events.key, "_source_file") == [
+        ("landing/events/a.json",),
+        ("landing/moved/a.json",),
+    ]
 
 
 def test_what_is_handed_over_is_loaded_alone_and_once_and_a_listing_alone_folds_the_ledger(
@@ -104,24 +142,42 @@ def test_what_is_handed_over_is_loaded_alone_and_once_and_a_listing_alone_folds_
     monkeypatch.setattr(landed_batches, "FOLD_EVERY", 1)
     for name in ("a.json", "b.json"):
         land(lake, name, [event(1, 5, name)])
-    hand_over(lake.store, events.key, SOURCE, 1, landed_batches.landed_files(lake.store, SOURCE)[1:])
+    hand_over(
+        lake.store, events.key, SOURCE, 1, landed_batches.landed_files(lake.store, SOURCE)[1:]
+    )
     assert write_table(lake, spark, events, handed_batch=1).rows_written == 1
-    assert [file.name.rpartition("/")[2] for file in lake.store.list("_lakehouse/ingest")] == [f"{1:020}.json"]
-    assert write_table(lake, spark, events, handed_batch=1).rows_written == 1  # it comes a second time, and so lists
+    assert [file.name.rpartition("/")[2] for file in lake.store.list("_lakehouse/ingest")] == [
+        f"{1:020}.json"
+    ]
+    assert (
+        write_table(lake, spark, events, handed_batch=1).rows_written == 1
+    )  # it comes a second time, and so lists
     assert rows_in(lake, events.key, "state") == [("a.json",), ("b.json",)]
-    assert [file.name.rpartition("/")[2] for file in lake.store.list("_lakehouse/ingest")] == [f"segment-{2:020}.json"]
+    assert [file.name.rpartition("/")[2] for file in lake.store.list("_lakehouse/ingest")] == [
+        f"segment-{2:020}.json"
+    ]
 
 
-def test_a_batch_killed_at_any_step_is_there_once_after_the_next_run(lake: Lake, spark: "SparkSession") -> None:
+def test_a_batch_killed_at_any_step_is_there_once_after_the_next_run(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     land(lake, "a.json", [event(1, 5, "new"), "nope"])
     for when in ("before", "after", "after"):  # before its quarantine, after it, and after its rows
         with killed_at(commit_rows, "write_frame", when):
             write_table(lake, spark, events)
     land(lake, "b.json", [event(2, 6, "new")])
     write_table(lake, spark, events)
-    assert rows_in(lake, events.key, "id", "_source_file") == [(1, "landing/events/a.json"), (2, "landing/events/b.json")]
+    assert rows_in(lake, events.key, "id", "_source_file") == [
+        (1, "landing/events/a.json"),
+        (2, "landing/events/b.json"),
+    ]
     assert rows_in(lake, QUARANTINE, "raw", "batch") == [("nope", 1)]
-    assert [file.name for file in LandedBatches(lake.store, events.key, prefix="landing/events/").ledger().newest.files] == ["b.json"]  # type: ignore[union-attr]
+    assert [
+        file.name
+        for file in LandedBatches(lake.store, events.key, prefix="landing/events/")
+        .ledger()
+        .newest.files
+    ] == ["b.json"]  # type: ignore[union-attr]
 
 
 def test_a_batch_killed_between_staging_and_manifest_is_read_anew_and_one_killed_after_it_is_done_again(
@@ -132,7 +188,9 @@ def test_a_batch_killed_between_staging_and_manifest_is_read_anew_and_one_killed
     land(lake, "a.json", [event(1, 5, "first"), event(2, 5, "first"), "nope"])
     with killed_at(LandedBatches, "plan", "before"):
         write_table(lake, spark, events)
-    parts = [file.name.rpartition("/")[2] for file in lake.store.list(f"_lakehouse/staged/{events.key}")]
+    parts = [
+        file.name.rpartition("/")[2] for file in lake.store.list(f"_lakehouse/staged/{events.key}")
+    ]
     assert parts == ["00000.parquet", "00001.parquet", "00002.parquet"]
     land(lake, "a.json", [event(1, 5, "second"), "no"])
     with killed_at(LandedBatches, "plan", "after"):
@@ -140,33 +198,52 @@ def test_a_batch_killed_between_staging_and_manifest_is_read_anew_and_one_killed
     land(lake, "a.json", [event(1, 5, "third")])
     write_table(lake, spark, events)
     assert rows_in(lake, events.key, "id", "state") == [(1, "second")]
-    assert rows_in(lake, QUARANTINE, "line", "raw") == [(2, "no"), (None, None)]  # the line, and the file that has changed
+    assert rows_in(lake, QUARANTINE, "line", "raw") == [
+        (2, "no"),
+        (None, None),
+    ]  # the line, and the file that has changed
     assert lake.store.list("_lakehouse/staged") == []
 
 
-def test_a_batch_of_foreign_files_only_is_noted_once_and_makes_no_table(lake: Lake, spark: "SparkSession") -> None:
+def test_a_batch_of_foreign_files_only_is_noted_once_and_makes_no_table(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     land(lake, "notes.txt", ["hello"])
     land(lake, "empty.json", [])
     first = write_table(lake, spark, events)
     second = write_table(lake, spark, events)
     assert sorted(aside.name for aside in first.set_aside) == ["empty.json", "notes.txt"]
-    assert (second.reason, second.set_aside, version_of(lake, events.key)) == (Reason.NOTHING_LANDED, (), None)
+    assert (second.reason, second.set_aside, version_of(lake, events.key)) == (
+        Reason.NOTHING_LANDED,
+        (),
+        None,
+    )
 
 
-def test_a_batch_that_was_killed_has_the_records_that_were_read_whatever_becomes_of_its_files(lake: Lake, spark: "SparkSession") -> None:
+def test_a_batch_that_was_killed_has_the_records_that_were_read_whatever_becomes_of_its_files(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     land(lake, "changes.json", [event(1, 5, "new"), "nope"])
     land(lake, "goes.json", [event(2, 5, "new")])
     for when in ("after", "before"):  # after its quarantine, and before its rows
         with killed_at(commit_rows, "write_frame", when):
             write_table(lake, spark, events)
     land(lake, "changes.json", [{"id": 1, "state": "other"}, {"id": 2}])
-    staged = {file.name: lake.store.read(file.name) for file in lake.store.list("_lakehouse/staged")}
+    staged = {
+        file.name: lake.store.read(file.name) for file in lake.store.list("_lakehouse/staged")
+    }
     lake.store.delete([*staged])
-    for _ in range(2):  # what the first try read is not what the batch was, and is not taken for it by the second
-        with pytest.raises(Broken, match=r"batch 1 was planned with 2 file.*'changes.json' has changed"):
+    for _ in range(
+        2
+    ):  # what the first try read is not what the batch was, and is not taken for it by the second
+        with pytest.raises(
+            Broken, match=r"batch 1 was planned with 2 file.*'changes.json' has changed"
+        ):
             write_table(lake, spark, events)
     lake.store.delete(["landing/events/goes.json"])
-    with pytest.raises(Broken, match=r"batch 1 was planned with 2 file.* 1 of them are gone .*'goes.json'"):
+    with pytest.raises(
+        Broken, match=r"batch 1 was planned with 2 file.* 1 of them are gone .*'goes.json'"
+    ):
         write_table(lake, spark, events)
     assert (version_of(lake, events.key), lake.store.list("_lakehouse/staged")) == (None, [])
     for name, data in staged.items():
@@ -178,7 +255,9 @@ def test_a_batch_that_was_killed_has_the_records_that_were_read_whatever_becomes
     assert lake.store.list("_lakehouse/staged") == []
 
 
-def test_a_table_made_anew_by_another_declaration_loses_no_line(lake: Lake, spark: "SparkSession") -> None:
+def test_a_table_made_anew_by_another_declaration_loses_no_line(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     """Its quarantine knows the number of each batch: what is refused only now stands there, too, and nothing twice."""
     # The text of the last line is staged as another where n is a STRING.
     stateless, unfit = {"id": 2, "at": "2013-01-01T05:00:00Z"}, '{"id": "x", "n": 1.10}'
@@ -191,13 +270,25 @@ def test_a_table_made_anew_by_another_declaration_loses_no_line(lake: Lake, spar
     lake.store.delete([file.name for file in lake.store.list(events.key)])
     land(lake, "c.json", [event(4, 5, "new")])
     outcome = write_table(lake, spark, strict)
-    assert (outcome.files_read, outcome.rows_written, write_table(lake, spark, strict).reason) == (3, 3, Reason.NOTHING_LANDED)
-    rows = [(number, f"landing/events/{name}.json") for number, name in ((1, "a"), (3, "b"), (4, "c"))]
+    assert (outcome.files_read, outcome.rows_written, write_table(lake, spark, strict).reason) == (
+        3,
+        3,
+        Reason.NOTHING_LANDED,
+    )
+    rows = [
+        (number, f"landing/events/{name}.json") for number, name in ((1, "a"), (3, "b"), (4, "c"))
+    ]
     refused = [("nope a", 1), ("nope b", 2), (unfit, 1), (json.dumps(stateless), 1)]
     assert rows_in(lake, events.key, "id", "_source_file") == rows
     assert rows_in(lake, QUARANTINE, "raw", "batch") == refused
 
-    lake.store.delete([file.name for folder in (events.key, "_lakehouse/ingest") for file in lake.store.list(folder)])
+    lake.store.delete(
+        [
+            file.name
+            for folder in (events.key, "_lakehouse/ingest")
+            for file in lake.store.list(folder)
+        ]
+    )
     land(lake, "d.json", ["nope d"])
     write_table(lake, spark, strict)
     assert rows_in(lake, events.key, "id", "_source_file") == rows
@@ -208,10 +299,26 @@ def test_csv_is_read_below_its_header_and_a_file_with_another_header_or_an_open_
     lake: Lake, spark: "SparkSession"
 ) -> None:
     """A field over several lines is one field."""
-    lines = ['A,1,"one, ""uno"""', "B,NA,NA", "C,x,three", "NA,4,four", "D,5", 'E,6,"first', 'second"', 'F,7,"x', 'G,8,injected"', ""]
+    lines = [
+        'A,1,"one, ""uno"""',
+        "B,NA,NA",
+        "C,x,three",
+        "NA,4,four",
+        "D,5",
+        'E,6,"first',
+        'second"',
+        'F,7,"x',
+        'G,8,injected"',
+        "",
+    ]
     land(lake, "a.csv", ["code,n,name", *lines], prefix="landing/codes/")
     land(lake, "b.csv", ["code,name,n", "E,five,5", "F,six,6"], prefix="landing/codes/")
-    land(lake, "c.csv", ["code,n,name", "H,6,six", 'I,7,"seven', "J,8,eight"], prefix="landing/codes/")
+    land(
+        lake,
+        "c.csv",
+        ["code,n,name", "H,6,six", 'I,7,"seven', "J,8,eight"],
+        prefix="landing/codes/",
+    )
     outcome = write_table(lake, spark, replace(codes, write=Append()))
     assert outcome.rows_quarantined == 3
     assert {aside.name: aside.why.partition(",")[0] for aside in outcome.set_aside} == {
@@ -232,7 +339,9 @@ def test_csv_is_read_below_its_header_and_a_file_with_another_header_or_an_open_
     ]
 
 
-def test_an_overwrite_holds_what_the_newest_file_does_that_has_a_row(lake: Lake, spark: "SparkSession") -> None:
+def test_an_overwrite_holds_what_the_newest_file_does_that_has_a_row(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     land(lake, "1.csv", ["code,n,name", "A,1,one"], prefix="landing/codes/")
     land(lake, "2.csv", ["code,n,name", "B,2,two"], prefix="landing/codes/")
     first = write_table(lake, spark, codes)
@@ -242,26 +351,37 @@ def test_an_overwrite_holds_what_the_newest_file_does_that_has_a_row(lake: Lake,
     assert rows_in(lake, codes.key, "code") == [("B",)]
 
     land(lake, "3.csv", ["code,n,name", "C,3,three"], prefix="landing/codes/")
-    for name, lines in (("4", []), ("5", ["n,code", "3,C"]), ("6", ["code,n,name", "D,x,4", "NA,5,five"]), ("7", ["code,n,name"])):
+    for name, lines in (
+        ("4", []),
+        ("5", ["n,code", "3,C"]),
+        ("6", ["code,n,name", "D,x,4", "NA,5,five"]),
+        ("7", ["code,n,name"]),
+    ):
         land(lake, f"{name}.csv", lines, prefix="landing/codes/")
     outcome = write_table(lake, spark, codes)
     assert rows_in(lake, codes.key, "code") == [("C",)]
     assert [aside.name for aside in outcome.set_aside] == ["7.csv", "6.csv", "5.csv", "4.csv"]
     found = rows_in(lake, "quarantine/bronze/codes", "source_file", "line")
     assert found == [
-        (f"landing/codes/{name}.csv", line) for name, line in (("4", None), ("5", None), ("6", 2), ("6", 3), ("6", None), ("7", None))
+        (f"landing/codes/{name}.csv", line)
+        for name, line in (("4", None), ("5", None), ("6", 2), ("6", 3), ("6", None), ("7", None))
     ]
     land(lake, "6.csv", ["code,n,name", "E,5,five"], prefix="landing/codes/")
     write_table(lake, spark, codes)
     assert rows_in(lake, codes.key, "code") == [("E",)]
 
 
-def test_a_file_that_cannot_be_read_stands_alone_and_may_be_landed_again(lake: Lake, spark: "SparkSession") -> None:
+def test_a_file_that_cannot_be_read_stands_alone_and_may_be_landed_again(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     whole = gzip.compress(json.dumps(event(2, 5, "new")).encode())
     land(lake, "a.json", [event(1, 5, "new")])
     lake.store.put("landing/events/b.json.gz", whole[:-4])
     lake.store.put("landing/events/c.json.gz", gzip.compress(b"\n" * 11_000))
-    lake.store.put("landing/events/d.json.zst", pa.compress(json.dumps(event(4, 5, "new")).encode(), "zstd", asbytes=True))
+    lake.store.put(
+        "landing/events/d.json.zst",
+        pa.compress(json.dumps(event(4, 5, "new")).encode(), "zstd", asbytes=True),
+    )
     small = declared(max_file_bytes=2_500)
     first = write_table(lake, spark, small)
     assert rows_in(lake, events.key, "id") == [(1,), (4,)]
@@ -278,7 +398,9 @@ def test_a_file_that_cannot_be_read_stands_alone_and_may_be_landed_again(lake: L
     assert found == [(f"landing/events/{name}.json.gz", None, None, 1) for name in ("b", "c")]
 
 
-def test_a_file_that_was_loaded_is_never_loaded_again_whatever_becomes_of_it(lake: Lake, spark: "SparkSession") -> None:
+def test_a_file_that_was_loaded_is_never_loaded_again_whatever_becomes_of_it(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     land(lake, "grows.json", [event(1, 5, "new")])
     land(lake, "same size.json", [event(2, 5, "new")])
     land(lake, "touched.json", [event(3, 5, "new")])
@@ -296,18 +418,25 @@ def test_a_file_that_was_loaded_is_never_loaded_again_whatever_becomes_of_it(lak
         "touched.json": "it was written again, with the content that was taken",
     }
     assert rows_in(lake, events.key, "id", "state") == rows_before
-    assert rows_in(lake, QUARANTINE, "source_file") == [("landing/events/grows.json",), ("landing/events/same size.json",)]
+    assert rows_in(lake, QUARANTINE, "source_file") == [
+        ("landing/events/grows.json",),
+        ("landing/events/same size.json",),
+    ]
     assert write_table(lake, spark, events).reason is Reason.NOTHING_LANDED
 
 
-def test_a_file_that_grows_or_goes_while_it_is_read_is_settled_by_what_was_read(lake: Lake, spark: "SparkSession") -> None:
+def test_a_file_that_grows_or_goes_while_it_is_read_is_settled_by_what_was_read(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     class Busy(DiskStore):
         """Somebody writes to the landing area between our listing and our reading."""
 
         def read_many(self, names: Sequence[str]) -> Iterator[bytes]:
             for name in names:
                 if name.endswith("grows.json") and b"late" not in self.read(name):
-                    self.put(name, self.read(name) + b"\n" + json.dumps(event(2, 5, "late")).encode())
+                    self.put(
+                        name, self.read(name) + b"\n" + json.dumps(event(2, 5, "late")).encode()
+                    )
                 if name.endswith("gone.json"):
                     self.delete([name])
             return super().read_many(names)
@@ -315,7 +444,11 @@ def test_a_file_that_grows_or_goes_while_it_is_read_is_settled_by_what_was_read(
     land(lake, "grows.json", [event(1, 5, "new")])
     land(lake, "gone.json", [event(3, 5, "new")])
     outcome = write_table(replace(lake, store=Busy(Path(lake.settings.root))), spark, events)
-    assert (outcome.files_read, outcome.set_aside, rows_in(lake, events.key, "id")) == (1, (), [(1,), (2,)])
+    assert (outcome.files_read, outcome.set_aside, rows_in(lake, events.key, "id")) == (
+        1,
+        (),
+        [(1,), (2,)],
+    )
     again = write_table(lake, spark, events)
     assert [(aside.name, aside.why) for aside in again.set_aside] == [
         ("grows.json", "it was written again, with the content that was taken")
@@ -323,17 +456,32 @@ def test_a_file_that_grows_or_goes_while_it_is_read_is_settled_by_what_was_read(
     assert write_table(lake, spark, events).reason is Reason.NOTHING_LANDED
 
 
-def test_a_loaded_file_that_a_person_moves_renames_packs_or_unpacks_is_not_loaded_again(lake: Lake, spark: "SparkSession") -> None:
+def test_a_loaded_file_that_a_person_moves_renames_packs_or_unpacks_is_not_loaded_again(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     root = Path(lake.settings.root, "landing/events")
     same = [event(1, 5, "same")]
-    for name in ("moved.json", "renamed.json", "packed.json", "copied.json", "gone.json", "rotated.json"):
+    for name in (
+        "moved.json",
+        "renamed.json",
+        "packed.json",
+        "copied.json",
+        "gone.json",
+        "rotated.json",
+    ):
         land(lake, name, same if name in ("copied.json", "gone.json") else [event(2, 5, name)])
-    os.utime(root / "gone.json", ns=(0, 10**18))  # of another time than the copied one, with which it shares its content
+    os.utime(
+        root / "gone.json", ns=(0, 10**18)
+    )  # of another time than the copied one, with which it shares its content
     (root / "unpacked.json.gz").write_bytes(gzip.compress(json.dumps(event(3, 5, "new")).encode()))
     land(lake, "beside.json", [event(4, 5, "new")])
     (root / "beside.json.gz").write_bytes(gzip.compress((root / "beside.json").read_bytes()))
-    os.utime(root / "beside.json.gz", ns=(0, (root / "beside.json").stat().st_mtime_ns))  # as gzip --keep does
-    assert [aside.name for aside in write_table(lake, spark, events).set_aside] == ["beside.json.gz"]
+    os.utime(
+        root / "beside.json.gz", ns=(0, (root / "beside.json").stat().st_mtime_ns)
+    )  # as gzip --keep does
+    assert [aside.name for aside in write_table(lake, spark, events).set_aside] == [
+        "beside.json.gz"
+    ]
     before = rows_in(lake, events.key, "id", "_source_file")
     assert len(before) == 8
 
@@ -342,7 +490,10 @@ def test_a_loaded_file_that_a_person_moves_renames_packs_or_unpacks_is_not_loade
     (root / "renamed.json").rename(root / "other.json")
     (root / "rotated.json").rename(root / "rotated-1.json")
     land(lake, "rotated.json", [event(5, 5, "written to the name that is free again")])
-    for name, packed in (("packed.json.gz", gzip.compress((root / "packed.json").read_bytes())), ("unpacked.json", None)):
+    for name, packed in (
+        ("packed.json.gz", gzip.compress((root / "packed.json").read_bytes())),
+        ("unpacked.json", None),
+    ):
         old = root / ("packed.json" if packed else "unpacked.json.gz")
         (root / name).write_bytes(packed or gzip.decompress(old.read_bytes()))
         os.utime(root / name, ns=(0, old.stat().st_mtime_ns))  # as gzip and gunzip do
@@ -366,10 +517,16 @@ def test_a_loaded_file_that_a_person_moves_renames_packs_or_unpacks_is_not_loade
             "rotated-1.json": "rotated.json",
         }.items()
     }
-    more = [(1, "landing/events/again.json"), (1, "landing/events/twin.json"), (2, "landing/events/new.json")]
+    more = [
+        (1, "landing/events/again.json"),
+        (1, "landing/events/twin.json"),
+        (2, "landing/events/new.json"),
+    ]
     assert rows_in(lake, events.key, "id", "_source_file") == sorted([*before, *more], key=str)
     refused = ["beside.json.gz", *(each.name for each in outcome.set_aside)]
-    assert rows_in(lake, QUARANTINE, "source_file") == sorted((f"landing/events/{name}",) for name in refused)
+    assert rows_in(lake, QUARANTINE, "source_file") == sorted(
+        (f"landing/events/{name}",) for name in refused
+    )
     assert write_table(lake, spark, events).reason is Reason.NOTHING_LANDED
 
 
@@ -382,7 +539,9 @@ def test_loaded_files_leave_the_landing_area_with_the_next_load_and_are_not_load
     sentences: list[str] = []
     write_table(lake, spark, archiving, tell=sentences.append)
     with monkeypatch.context() as patch:
-        patch.setattr(DiskStore, "delete_each", lambda _, names: dict.fromkeys(names, "AccessDenied"))
+        patch.setattr(
+            DiskStore, "delete_each", lambda _, names: dict.fromkeys(names, "AccessDenied")
+        )
         write_table(lake, spark, archiving, tell=sentences.append)
     write_table(lake, spark, archiving, tell=sentences.append)
     assert [file.name for file in lake.store.list("landing/events")] == ["landing/events/b.json"]
@@ -395,14 +554,18 @@ def test_loaded_files_leave_the_landing_area_with_the_next_load_and_are_not_load
     # A log that is not the one of these batches is told before a file goes by it.
     land(lake, "c.json", [event(3, 5, "new")])
     write_table(lake, spark, archiving)
-    with session_confs(spark, {TRANSACTION_APP: ingest_app_id(events.key), TRANSACTION_VERSION: "9"}):
+    with session_confs(
+        spark, {TRANSACTION_APP: ingest_app_id(events.key), TRANSACTION_VERSION: "9"}
+    ):
         spark.sql(f"DELETE FROM delta.`{lake.settings.table_uri(events.key)}` WHERE id = 1")
     with pytest.raises(Broken, match="batch 9 is in the table, but the newest manifest"):
         write_table(lake, spark, archiving)
     assert lake.store.stat("landing/events/c.json") is not None
 
 
-def test_a_table_that_does_not_tell_its_batches_is_loaded_only_after_a_person_has_told_them(lake: Lake, spark: "SparkSession") -> None:
+def test_a_table_that_does_not_tell_its_batches_is_loaded_only_after_a_person_has_told_them(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     land(lake, "a.json", [event(1, 5, "new")])
     write_table(lake, spark, events)
     uri = lake.settings.table_uri(events.key)
@@ -411,7 +574,10 @@ def test_a_table_that_does_not_tell_its_batches_is_loaded_only_after_a_person_ha
     write_deltalake(uri, rows, partition_by=["day"])
     land(lake, "b.json", [event(2, 5, "new")])
     for _ in range(2):
-        with pytest.raises(Broken, match=r"no transaction id of a landed batch, and 1 batch\(es\) were planned.*--arrived N"):
+        with pytest.raises(
+            Broken,
+            match=r"no transaction id of a landed batch, and 1 batch\(es\) were planned.*--arrived N",
+        ):
             write_table(lake, spark, events)
     assert rows_in(lake, events.key, "id") == [(1,)]
     with pytest.raises(Refused, match="--arrived is 2; accepted: 0 to 1"):
@@ -423,7 +589,9 @@ def test_a_table_that_does_not_tell_its_batches_is_loaded_only_after_a_person_ha
     assert rows_in(lake, events.key, "id") == [(1,), (2,)]
 
 
-def test_a_write_of_other_rows_than_were_staged_is_not_repeated(lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_of_other_rows_than_were_staged_is_not_repeated(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
     land(lake, "a.json", [event(1, 5, "new"), event(2, 5, "new")])
     real = commit_rows.write_frame
 
@@ -434,23 +602,31 @@ def test_a_write_of_other_rows_than_were_staged_is_not_repeated(lake: Lake, spar
         return parse_records(*arguments).where("id = 1")
 
     monkeypatch.setattr(load, "parse_records", without_a_line)
-    with pytest.raises(Broken, match=r"of the 2 staged record\(s\) of batch 1 Spark found 1 row\(s\) and 0 others"):
+    with pytest.raises(
+        Broken, match=r"of the 2 staged record\(s\) of batch 1 Spark found 1 row\(s\) and 0 others"
+    ):
         write_table(lake, spark, events)
     assert (version_of(lake, events.key), lake.store.list("_lakehouse/ingest")) == (None, [])
     monkeypatch.setattr(load, "parse_records", parse_records)
     monkeypatch.setattr(load.commit_rows, "write_frame", without_a_row)
-    with pytest.raises(Broken, match=r"batch 1 has 2 row\(s\), but version 0 of the table says that 1 were written"):
+    with pytest.raises(
+        Broken, match=r"batch 1 has 2 row\(s\), but version 0 of the table says that 1 were written"
+    ):
         write_table(lake, spark, events)
     assert version_of(lake, events.key) == 0
 
 
-def test_a_file_set_aside_alone_is_quarantined_though_the_run_was_killed_before(lake: Lake, spark: "SparkSession") -> None:
+def test_a_file_set_aside_alone_is_quarantined_though_the_run_was_killed_before(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     lake.store.put("landing/events/a.json.gz", b"no gzip")
     with killed_at(commit_rows, "write_frame", "before"):
         write_table(lake, spark, events)
     for _ in range(2):
         write_table(lake, spark, events)
-        assert rows_in(lake, QUARANTINE, "source_file", "batch") == [("landing/events/a.json.gz", 1)]
+        assert rows_in(lake, QUARANTINE, "source_file", "batch") == [
+            ("landing/events/a.json.gz", 1)
+        ]
 
 
 def test_a_backlog_is_worked_off_in_batches_bounded_by_files_and_by_what_they_unpack_to_and_folded_ones_stay_known(
@@ -459,14 +635,21 @@ def test_a_backlog_is_worked_off_in_batches_bounded_by_files_and_by_what_they_un
     monkeypatch.setattr(landed_batches, "FOLD_EVERY", 2)
     small = declared(max_batch_files=3, max_batch_bytes=2_000, max_file_bytes=20_000)
     for number, count in enumerate((80, 80, 1, 1, 1, 1)):
-        lines = b"\n".join(json.dumps(event(number * 100 + each, 5, "x" * 20)).encode() for each in range(count))
+        lines = b"\n".join(
+            json.dumps(event(number * 100 + each, 5, "x" * 20)).encode() for each in range(count)
+        )
         lake.store.put(f"landing/events/{number}.json.gz", gzip.compress(lines))
     outcome = write_table(lake, spark, small)
     assert (outcome.files_read, outcome.rows_written) == (6, 164)
     assert outcome.sentence.startswith("batch 1 to 3 has 6 landed files (")
     facts = lake.facts(events.key)
-    assert facts is not None and [commit.metrics["numOutputRows"] for commit in facts.history.commits] == ["160", "3", "1"]
-    assert [file.name.rpartition("/")[2][:8] for file in lake.store.list(f"_lakehouse/ingest/{events.key}")] == ["segment-"]
+    assert facts is not None and [
+        commit.metrics["numOutputRows"] for commit in facts.history.commits
+    ] == ["160", "3", "1"]
+    assert [
+        file.name.rpartition("/")[2][:8]
+        for file in lake.store.list(f"_lakehouse/ingest/{events.key}")
+    ] == ["segment-"]
     assert write_table(lake, spark, small).reason is Reason.NOTHING_LANDED
 
 
@@ -478,7 +661,9 @@ def test_after_a_race_that_is_lost_between_batches_each_row_is_there_once_and_th
     def lost_once(frame: "DataFrame", *arguments: Any, **options: Any) -> None:
         tries["commits"] += 1
         if tries["commits"] == 2:
-            raise UnknownException("", errorClass="DELTA_CONCURRENT_APPEND.WITHOUT_HINT", sql_state="2D521")
+            raise UnknownException(
+                "", errorClass="DELTA_CONCURRENT_APPEND.WITHOUT_HINT", sql_state="2D521"
+            )
         real(frame, *arguments, **options)
 
     monkeypatch.setattr(commit_rows, "write_frame", lost_once)
@@ -490,31 +675,49 @@ def test_after_a_race_that_is_lost_between_batches_each_row_is_there_once_and_th
     assert (tries["commits"], rows_in(lake, events.key, "state")) == (4, [("a",), ("b",), ("c",)])
 
 
-def test_a_declaration_that_differs_from_the_table_is_refused_before_anything_is_written(lake: Lake, spark: "SparkSession") -> None:
+def test_a_declaration_that_differs_from_the_table_is_refused_before_anything_is_written(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     """Also where it would do a batch again that was killed."""
     land(lake, "a.json", [event(1, 5, "new")])
     write_table(lake, spark, events)
     land(lake, "b.json", [event(2, 5, "new"), "nope"])
     other = declared(schema="id STRING, at TIMESTAMP, state STRING, more INT")
-    with pytest.raises(Refused, match=r"id as string \(the table: bigint\), more as int \(the table: absent\)"):
+    with pytest.raises(
+        Refused, match=r"id as string \(the table: bigint\), more as int \(the table: absent\)"
+    ):
         write_table(lake, spark, other)
     with pytest.raises(Refused, match="declared as partitioned by nothing, the table is by day"):
         write_table(lake, spark, replace(events, write=Append()))
     with killed_at(commit_rows, "write_frame", "before"):
         write_table(lake, spark, events)
     fewer = declared(schema="id BIGINT, at TIMESTAMP")
-    with pytest.raises(Refused, match=r"its declaration gives state as absent \(the table: string\)"):
+    with pytest.raises(
+        Refused, match=r"its declaration gives state as absent \(the table: string\)"
+    ):
         write_table(lake, spark, fewer)
     assert (version_of(lake, events.key), version_of(lake, QUARANTINE)) == (0, None)
     write_table(lake, spark, events)
     assert rows_in(lake, events.key, "id", "state") == [(1, "new"), (2, "new")]
 
 
-def test_declared_properties_are_set_at_once_and_when_they_change(lake: Lake, spark: "SparkSession") -> None:
+def test_declared_properties_are_set_at_once_and_when_they_change(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     land(lake, "a.json", [event(1, 5, "new")])
-    write_table(lake, spark, replace(events, properties={"delta.checkpointInterval": "5", "team": "it's ours"}))
-    assert _properties(lake) >= {("delta.enableChangeDataFeed", "true"), ("delta.checkpointInterval", "5"), ("team", "it's ours")}
-    assert ("delta.checkpointInterval", "5") in _properties(lake, version=0)  # in the commit that made the table
+    write_table(
+        lake,
+        spark,
+        replace(events, properties={"delta.checkpointInterval": "5", "team": "it's ours"}),
+    )
+    assert _properties(lake) >= {
+        ("delta.enableChangeDataFeed", "true"),
+        ("delta.checkpointInterval", "5"),
+        ("team", "it's ours"),
+    }
+    assert ("delta.checkpointInterval", "5") in _properties(
+        lake, version=0
+    )  # in the commit that made the table
     write_table(lake, spark, replace(events, properties={"delta.checkpointInterval": "7"}))
     assert ("delta.checkpointInterval", "7") in _properties(lake)
 

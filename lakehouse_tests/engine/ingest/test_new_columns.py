@@ -24,10 +24,16 @@ def test_an_added_column_keeps_its_type_and_is_there_once_after_kills(
     """A number that is too large for it goes to quarantine."""
     monkeypatch.setattr(landed_batches, "FOLD_EVERY", 2)
     assert isinstance(events.source, Landing)
-    table = replace(events, write=Append(), source=replace(events.source, new_columns="add", derived={}))
+    table = replace(
+        events, write=Append(), source=replace(events.source, new_columns="add", derived={})
+    )
     land(lake, "a.json", [{"id": 1}])
     write_table(lake, spark, table)
-    land(lake, "b.json", [{"id": 2, "x": 1, "r": 0.5}, {"id": 3, "X": [1.5], "_id": 7}, {"id": 4, "x": 2, "_id": 8}])
+    land(
+        lake,
+        "b.json",
+        [{"id": 2, "x": 1, "r": 0.5}, {"id": 3, "X": [1.5], "_id": 7}, {"id": 4, "x": 2, "_id": 8}],
+    )
     for when in ("before", "after"):
         with killed_at(commit_rows, "write_frame", when):
             write_table(lake, spark, table)

@@ -30,12 +30,16 @@ from lakehouse_tests.memory_store import MemoryStore
 KEY, PREFIX = "bronze/orders", "landing/orders/"
 ARCHIVED = Table(
     key=KEY,
-    source=Landing(prefix=PREFIX, format="json", schema="id BIGINT", after_load="archive", keep_days=3),
+    source=Landing(
+        prefix=PREFIX, format="json", schema="id BIGINT", after_load="archive", keep_days=3
+    ),
     write=Append(),
 )
 DELETED = replace(ARCHIVED, source=replace(ARCHIVED.source, after_load="delete"))  # type: ignore[type-var]
 REPLACED = "somebody restored or replaced the table since: their rows may be gone"
-FORGOTTEN = "the table's log no longer tells what happened since their batch: their rows may be gone"
+FORGOTTEN = (
+    "the table's log no longer tells what happened since their batch: their rows may be gone"
+)
 MANY = 600  # commits; the facts of a table hold 500
 
 
@@ -61,7 +65,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     asked = list[tuple[str, str]]()
     for kind in ("list", "read", "stat"):
         real = getattr(MemoryStore, kind)
-        monkeypatch.setattr(MemoryStore, kind, lambda *of, kind=kind, real=real: asked.append((kind, of[1])) or real(*of))
+        monkeypatch.setattr(
+            MemoryStore,
+            kind,
+            lambda *of, kind=kind, real=real: asked.append((kind, of[1])) or real(*of),
+        )
     return asked
 
 
@@ -70,7 +78,9 @@ def three_batches(lake: Lake) -> LogBuilder:
     for number, names in enumerate((["a", "b"], [], ["c"]), start=1):
         plan_batch(lake, number, [land(lake, f"{name}.json", name.encode()) for name in names])
     builder = LogBuilder(lake.store, KEY).create()
-    return builder.append([("x", 1, 1)], transaction=(ingest_app_id(KEY), 1)).append([("y", 1, 1)], transaction=(ingest_app_id(KEY), 3))
+    return builder.append([("x", 1, 1)], transaction=(ingest_app_id(KEY), 1)).append(
+        [("y", 1, 1)], transaction=(ingest_app_id(KEY), 3)
+    )
 
 
 def land(lake: Lake, name: str, data: bytes) -> LandedFile:
@@ -82,15 +92,24 @@ def land(lake: Lake, name: str, data: bytes) -> LandedFile:
         os.utime(Path(lake.settings.root, PREFIX, name), (START_MS / 1_000, START_MS / 1_000))
     stored = lake.store.stat(PREFIX + name)
     assert stored is not None
-    return LandedFile(name=name, size_bytes=len(data), modified_ms=stored.modified_ms, digest=blake2b(data, digest_size=16).hexdigest())
+    return LandedFile(
+        name=name,
+        size_bytes=len(data),
+        modified_ms=stored.modified_ms,
+        digest=blake2b(data, digest_size=16).hexdigest(),
+    )
 
 
 def plan_batch(lake: Lake, number: int, files: Sequence[LandedFile], **counts: int) -> None:
-    LandedBatches(lake.store, KEY, prefix=PREFIX).plan(Batch(number=number, files=tuple(files), prefix=PREFIX, **counts))
+    LandedBatches(lake.store, KEY, prefix=PREFIX).plan(
+        Batch(number=number, files=tuple(files), prefix=PREFIX, **counts)
+    )
 
 
 def plan_landed(lake: Lake, table: Table) -> RetirementPlan:
-    return retiring.plan_landed(lake, table, LandedBatches(lake.store, KEY, prefix=PREFIX), lake.facts(KEY))
+    return retiring.plan_landed(
+        lake, table, LandedBatches(lake.store, KEY, prefix=PREFIX), lake.facts(KEY)
+    )
 
 
 class Retired(NamedTuple):
@@ -101,7 +120,9 @@ class Retired(NamedTuple):
 
 def retire(lake: Lake, table: Table) -> Retired:
     before = len(lying(lake))
-    done = retiring.retire(lake, table, LandedBatches(lake.store, KEY, prefix=PREFIX), lake.facts(KEY))
+    done = retiring.retire(
+        lake, table, LandedBatches(lake.store, KEY, prefix=PREFIX), lake.facts(KEY)
+    )
     return Retired(*done, file_count=before - len(lying(lake)))
 
 
@@ -111,7 +132,10 @@ def lying(lake: Lake) -> list[str]:
 
 def archived(lake: Lake) -> dict[str, bytes]:
     """What the archive holds, by name."""
-    tables = [pq.read_table(BytesIO(lake.store.read(file.name))) for file in lake.store.list("landing-archive")]
+    tables = [
+        pq.read_table(BytesIO(lake.store.read(file.name)))
+        for file in lake.store.list("landing-archive")
+    ]
     return {row["name"]: row["content"] for table in tables for row in table.to_pylist()}
 
 
@@ -129,14 +153,21 @@ def later(*, days: float, minute: int = 2) -> None:
     Clock.now_ms = START_MS + minute * MINUTE_MS + round(days * DAY_MS)
 
 
-def test_files_are_archived_byte_for_byte_once_their_commit_is_old_enough(lake: Lake, log: LogBuilder) -> None:
+def test_files_are_archived_byte_for_byte_once_their_commit_is_old_enough(
+    lake: Lake, log: LogBuilder
+) -> None:
     later(days=3, minute=1)
-    assert retire(lake, ARCHIVED).plan.sentence == "2 loaded files (2 B) go to the archive; 1 stay: loaded less than 3 days ago"
+    assert (
+        retire(lake, ARCHIVED).plan.sentence
+        == "2 loaded files (2 B) go to the archive; 1 stay: loaded less than 3 days ago"
+    )
     assert (lying(lake), archived(lake)) == (["c.json"], {"a.json": b"a", "b.json": b"b"})
     later(days=3)
     done = retire(lake, ARCHIVED)
     assert (done.file_count, done.failed, lying(lake), len(archived(lake))) == (1, 0, [], 3)
-    assert [file.name.rpartition("/")[2][:20] for file in lake.store.list("landing-archive")] == [f"{number:020}" for number in (1, 3)]
+    assert [file.name.rpartition("/")[2][:20] for file in lake.store.list("landing-archive")] == [
+        f"{number:020}" for number in (1, 3)
+    ]
     again = retire(lake, ARCHIVED)
     assert (again.file_count, again.plan.files) == (0, ())
 
@@ -165,7 +196,9 @@ def emptied(log: LogBuilder) -> LogBuilder:
 
 def restored(log: LogBuilder) -> LogBuilder:
     """To the version before batch 3, whose file leaves the table; none comes."""
-    return log.commit("RESTORE", {"remove": {"path": "y", "deletionTimestamp": 1, "dataChange": True, "size": 1}})
+    return log.commit(
+        "RESTORE", {"remove": {"path": "y", "deletionTimestamp": 1, "dataChange": True, "size": 1}}
+    )
 
 
 def restored_by_a_slow_clock(log: LogBuilder) -> LogBuilder:
@@ -187,7 +220,9 @@ def test_files_stay_whose_rows_somebody_took_out_without_others_in_their_place_h
     assert lying(memory) == ["a.json", "b.json", "c.json"]
 
 
-def test_files_of_a_table_with_many_commits_go_and_its_older_ones_are_read_once_a_day(memory: Lake, asked: list[tuple[str, str]]) -> None:
+def test_files_of_a_table_with_many_commits_go_and_its_older_ones_are_read_once_a_day(
+    memory: Lake, asked: list[tuple[str, str]]
+) -> None:
     log = appended(three_batches(memory)).append([("z", 1, 1)], transaction=(ingest_app_id(KEY), 4))
     plan_batch(memory, 4, [land(memory, "d.json", b"d")])
     later(days=3)
@@ -200,25 +235,39 @@ def test_files_of_a_table_with_many_commits_go_and_its_older_ones_are_read_once_
     later(days=3.9)
     asked.clear()
     plan = retire(memory, DELETED).plan
-    assert plan.kept == {"their batch is older than the commits that were read; older ones are read once a day": 2}
+    assert plan.kept == {
+        "their batch is older than the commits that were read; older ones are read once a day": 2
+    }
     assert ("read", log.commit_name(MANY)) not in asked
     assert len(plan_landed(memory, DELETED).files) == 2
     later(days=4)
     assert (retire(memory, DELETED).file_count, lying(memory)) == (2, [])
 
 
-def test_where_the_log_has_forgotten_what_happened_files_are_archived_and_never_deleted(memory: Lake) -> None:
+def test_where_the_log_has_forgotten_what_happened_files_are_archived_and_never_deleted(
+    memory: Lake,
+) -> None:
     log = three_batches(memory).append([("z", 1, 1)]).checkpoint().append([("w", 1, 1)])
     log.forget_before(2)  # batch 3 is the first that is known
     later(days=9)
-    assert (plan_landed(memory, DELETED).kept, retire(memory, DELETED).file_count, len(lying(memory))) == ({FORGOTTEN: 2}, 1, 2)
+    assert (
+        plan_landed(memory, DELETED).kept,
+        retire(memory, DELETED).file_count,
+        len(lying(memory)),
+    ) == ({FORGOTTEN: 2}, 1, 2)
     assert lying(memory) == ["a.json", "b.json"]
     assert retire(memory, ARCHIVED).file_count == 2
     assert archived(memory) == {"a.json": b"a", "b.json": b"b"}
 
 
-def test_what_the_log_still_tells_keeps_files_of_batches_that_it_has_forgotten(memory: Lake) -> None:
-    log = three_batches(memory).overwrite([("of somebody", 1, 1)]).append([("z", 1, 1)], transaction=(ingest_app_id(KEY), 4))
+def test_what_the_log_still_tells_keeps_files_of_batches_that_it_has_forgotten(
+    memory: Lake,
+) -> None:
+    log = (
+        three_batches(memory)
+        .overwrite([("of somebody", 1, 1)])
+        .append([("z", 1, 1)], transaction=(ingest_app_id(KEY), 4))
+    )
     plan_batch(memory, 4, [land(memory, "d.json", b"d")])
     log.checkpoint().append([("w", 1, 1)]).forget_before(3)
     later(days=9)
@@ -233,12 +282,16 @@ def test_files_go_though_somebody_deleted_or_changed_rows_since(memory: Lake) ->
 
 def test_files_go_of_batches_that_a_person_said_to_have_arrived(memory: Lake) -> None:
     plan_batch(memory, 1, [land(memory, "a.json", b"a")], record_count=2)
-    LogBuilder(memory.store, KEY).create().append([], transaction=(ingest_app_id(KEY), 2), metrics={"numOutputRows": "0"})
+    LogBuilder(memory.store, KEY).create().append(
+        [], transaction=(ingest_app_id(KEY), 2), metrics={"numOutputRows": "0"}
+    )
     later(days=3, minute=1)
     assert (retire(memory, DELETED).file_count, lying(memory)) == (1, [])
 
 
-def test_a_backlog_is_listed_once_and_each_file_is_asked_about(memory: Lake, asked: list[tuple[str, str]]) -> None:
+def test_a_backlog_is_listed_once_and_each_file_is_asked_about(
+    memory: Lake, asked: list[tuple[str, str]]
+) -> None:
     log = three_batches(memory)
     for number in range(4, 14):
         plan_batch(memory, number, [land(memory, f"{number}.json", b"d")])
@@ -247,7 +300,10 @@ def test_a_backlog_is_listed_once_and_each_file_is_asked_about(memory: Lake, ask
     asked.clear()
     assert (retire(memory, DELETED).file_count, lying(memory)) == (13, [])
     lists = [prefix for kind, prefix in asked if kind == "list"]
-    assert (lists.count(PREFIX), lists.count(f"{KEY}/_delta_log/")) == (4, 1)  # three of the former, and the latter, are of this test
+    assert (lists.count(PREFIX), lists.count(f"{KEY}/_delta_log/")) == (
+        4,
+        1,
+    )  # three of the former, and the latter, are of this test
     assert len([name for kind, name in asked if kind == "stat" and name.startswith(PREFIX)]) == 13
 
 
@@ -279,8 +335,16 @@ def test_files_with_lines_that_were_refused_stay_where_no_quarantine_has_them(
         quarantine.create()
     for number in told:
         if number is None:
-            back = {"path": "back", "partitionValues": {}, "size": 1, "modificationTime": START_MS, "dataChange": True}
-            quarantine.commit("RESTORE", {"add": back}).commit("DELETE", {"remove": {**back, "deletionTimestamp": START_MS}})
+            back = {
+                "path": "back",
+                "partitionValues": {},
+                "size": 1,
+                "modificationTime": START_MS,
+                "dataChange": True,
+            }
+            quarantine.commit("RESTORE", {"add": back}).commit(
+                "DELETE", {"remove": {**back, "deletionTimestamp": START_MS}}
+            )
         elif number == FORGETS:
             quarantine.checkpoint().forget_before(2)
         elif number < 0:
@@ -290,7 +354,10 @@ def test_files_with_lines_that_were_refused_stay_where_no_quarantine_has_them(
     later(days=9)
     left = ["d.json"] * stays
     kept = retire(lake, DELETED).plan.kept
-    assert (lying(lake), kept) == (left, dict.fromkeys(["lines of them were refused, and no quarantine has them"] * len(left), 1))
+    assert (lying(lake), kept) == (
+        left,
+        dict.fromkeys(["lines of them were refused, and no quarantine has them"] * len(left), 1),
+    )
 
 
 def test_a_file_that_cannot_be_deleted_is_told_of_and_goes_with_a_later_run(
@@ -301,17 +368,26 @@ def test_a_file_that_cannot_be_deleted_is_told_of_and_goes_with_a_later_run(
 
     def denied(store: DiskStore, names: Sequence[str]) -> Mapping[str, str]:
         kept = [name for name in names if name.endswith("b.json")]
-        return {**real(store, [name for name in names if name not in kept]), **dict.fromkeys(kept, "AccessDenied")}
+        return {
+            **real(store, [name for name in names if name not in kept]),
+            **dict.fromkeys(kept, "AccessDenied"),
+        }
 
     with monkeypatch.context() as patch:
         patch.setattr(DiskStore, "delete_each", denied)
         done = retire(lake, DELETED)
     assert (done.file_count, done.failed, lying(lake)) == (2, 1, ["b.json"])
-    assert (retire(lake, DELETED).plan.sentence, lying(lake)) == ("1 loaded files (1 B) are deleted for good", [])
+    assert (retire(lake, DELETED).plan.sentence, lying(lake)) == (
+        "1 loaded files (1 B) are deleted for good",
+        [],
+    )
 
 
 MANIFEST: dict[str, tuple[dict[str, Any], str]] = {
-    "of an older program, without digests": ({"digest": ""}, "they are not as they were loaded, or nobody knows"),
+    "of an older program, without digests": (
+        {"digest": ""},
+        "they are not as they were loaded, or nobody knows",
+    ),
     # An older copy of the table was put in the place of one that was begun anew: its batch 4 is another one.
     "of a file that landed after its commit": (
         {"modified_ms": START_MS + 2 * DAY_MS},
@@ -321,9 +397,14 @@ MANIFEST: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("told", "why"), MANIFEST.values(), ids=MANIFEST)
-def test_a_file_stays_by_its_manifest(lake: Lake, log: LogBuilder, told: dict[str, Any], why: str) -> None:
+def test_a_file_stays_by_its_manifest(
+    lake: Lake, log: LogBuilder, told: dict[str, Any], why: str
+) -> None:
     file = replace(land(lake, "d.json", b"d"), **told)
-    os.utime(Path(lake.settings.root, PREFIX, "d.json"), (file.modified_ms / 1_000, file.modified_ms / 1_000))
+    os.utime(
+        Path(lake.settings.root, PREFIX, "d.json"),
+        (file.modified_ms / 1_000, file.modified_ms / 1_000),
+    )
     plan_batch(lake, 4, [file])
     log.append([("z", 1, 1)], transaction=(ingest_app_id(KEY), 4))
     later(days=100)
@@ -344,7 +425,11 @@ def test_files_behind_a_link_stay(lake: Lake, log: LogBuilder, link: str) -> Non
 def test_by_default_every_file_stays(lake: Lake, log: LogBuilder) -> None:
     later(days=1_000)
     kept = replace(ARCHIVED, source=Landing(prefix=PREFIX, format="json", schema="id BIGINT"))
-    assert (retire(lake, kept).plan.files, plan_landed(lake, kept).files, len(lying(lake))) == ((), (), 3)
+    assert (retire(lake, kept).plan.files, plan_landed(lake, kept).files, len(lying(lake))) == (
+        (),
+        (),
+        3,
+    )
 
 
 def changed(lake: Lake) -> None:
@@ -360,7 +445,9 @@ def replaced(lake: Lake) -> None:
 def quarantined(lake: Lake) -> None:
     buffer = BytesIO()
     pq.write_table(pa.table({"source_file": [f"{PREFIX}a.json"], "line": [1]}), buffer)
-    LogBuilder(lake.store, f"quarantine/{KEY}").create().append([("q.parquet", len(buffer.getvalue()), 1)])
+    LogBuilder(lake.store, f"quarantine/{KEY}").create().append(
+        [("q.parquet", len(buffer.getvalue()), 1)]
+    )
     lake.store.put(f"quarantine/{KEY}/q.parquet", buffer.getvalue())
 
 
@@ -372,7 +459,9 @@ STAY: dict[str, tuple[Callable[[Lake], None], str]] = {
 
 
 @pytest.mark.parametrize(("happens", "why"), STAY.values(), ids=STAY)
-def test_a_file_stays(lake: Lake, log: LogBuilder, happens: Callable[[Lake], None], why: str) -> None:
+def test_a_file_stays(
+    lake: Lake, log: LogBuilder, happens: Callable[[Lake], None], why: str
+) -> None:
     later(days=3)
     happens(lake)
     assert plan_landed(lake, DELETED).kept == {why: 1}
@@ -402,7 +491,12 @@ def put_back_and_written(log: LogBuilder) -> None:
     ],
 )
 def test_what_happens_between_plan_and_deletion_is_seen_by_the_last_look(
-    lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch, to_files: Any, to_the_log: Any, left: list[str]
+    lake: Lake,
+    log: LogBuilder,
+    monkeypatch: pytest.MonkeyPatch,
+    to_files: Any,
+    to_the_log: Any,
+    left: list[str],
 ) -> None:
     real = retiring._groups
 
@@ -426,7 +520,9 @@ def test_a_file_of_a_batch_that_the_log_does_not_know_stays(lake: Lake, log: Log
     assert len(lying(lake)) == 4
 
 
-def test_the_age_of_a_commit_that_the_log_has_forgotten_is_that_of_the_oldest_it_holds(lake: Lake, log: LogBuilder) -> None:
+def test_the_age_of_a_commit_that_the_log_has_forgotten_is_that_of_the_oldest_it_holds(
+    lake: Lake, log: LogBuilder
+) -> None:
     log.append([("z", 1, 1)]).checkpoint().append([("w", 1, 1)]).forget_before(3)
     later(days=2.9999, minute=3)
     assert plan_landed(lake, ARCHIVED).kept == {"loaded less than 3 days ago": 3}
@@ -434,7 +530,9 @@ def test_the_age_of_a_commit_that_the_log_has_forgotten_is_that_of_the_oldest_it
     assert len(plan_landed(lake, ARCHIVED).files) == 3
 
 
-def test_a_file_of_another_etag_stays_though_its_size_and_time_are_those_of_the_one_that_was_loaded(lake: Lake, log: LogBuilder) -> None:
+def test_a_file_of_another_etag_stays_though_its_size_and_time_are_those_of_the_one_that_was_loaded(
+    lake: Lake, log: LogBuilder
+) -> None:
     class Bucket(DiskStore):
         """Every file has an etag, as on S3."""
 
@@ -447,7 +545,14 @@ def test_a_file_of_another_etag_stays_though_its_size_and_time_are_those_of_the_
             return (found := super().stat(name)) and replace(found, etag=self.asked)
 
     later(days=100)
-    plan_batch(lake, 4, [replace(land(lake, "d.json", b"d"), etag="then"), replace(land(lake, "e.json", b"e"), etag="now")])
+    plan_batch(
+        lake,
+        4,
+        [
+            replace(land(lake, "d.json", b"d"), etag="then"),
+            replace(land(lake, "e.json", b"e"), etag="now"),
+        ],
+    )
     log.append([("z", 1, 1)], transaction=(ingest_app_id(KEY), 4))
     bucket = replace(lake, store=Bucket(Path(lake.settings.root)))
     retire(bucket, DELETED)
@@ -457,7 +562,9 @@ def test_a_file_of_another_etag_stays_though_its_size_and_time_are_those_of_the_
     assert lying(lake) == ["d.json"]
 
 
-def test_a_run_that_dies_before_it_deletes_is_gone_on_with_and_archives_nothing_twice(lake: Lake, log: LogBuilder) -> None:
+def test_a_run_that_dies_before_it_deletes_is_gone_on_with_and_archives_nothing_twice(
+    lake: Lake, log: LogBuilder
+) -> None:
     later(days=3)
 
     with killed_at(DiskStore, "delete_each", "before"):
@@ -468,7 +575,9 @@ def test_a_run_that_dies_before_it_deletes_is_gone_on_with_and_archives_nothing_
     assert len(lake.store.list("landing-archive")) == 2
 
 
-def test_nothing_is_deleted_where_the_archive_does_not_hold_it(lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_deleted_where_the_archive_does_not_hold_it(
+    lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     later(days=3)
     real = DiskStore.put_if_absent
 
@@ -490,20 +599,29 @@ def test_a_file_whose_content_is_another_though_size_and_time_are_the_same_is_no
     real = DiskStore.read_many
 
     def read_many(store: DiskStore, names: Sequence[str]) -> object:
-        return (b"z" if name.endswith("/a.json") else data for name, data in zip(names, real(store, names), strict=True))
+        return (
+            b"z" if name.endswith("/a.json") else data
+            for name, data in zip(names, real(store, names), strict=True)
+        )
 
     monkeypatch.setattr(DiskStore, "read_many", read_many)
     retire(lake, ARCHIVED)
     assert (lying(lake), sorted(archived(lake))) == (["a.json"], ["b.json", "c.json"])
 
 
-def test_a_batch_of_many_bytes_is_archived_in_parts(lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_of_many_bytes_is_archived_in_parts(
+    lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     later(days=3)
     monkeypatch.setattr(retiring, "_GROUP_BYTES", 1)
     plan_batch(lake, 4, [land(lake, "same.json", b"d"), land(lake, "twin.json", b"d")])
     log.append([("z", 1, 1)], transaction=(ingest_app_id(ARCHIVED.key), 4))
     later(days=9)
-    assert (retire(lake, ARCHIVED).file_count, len(lake.store.list("landing-archive")), len(archived(lake))) == (5, 5, 5)
+    assert (
+        retire(lake, ARCHIVED).file_count,
+        len(lake.store.list("landing-archive")),
+        len(archived(lake)),
+    ) == (5, 5, 5)
 
 
 def test_loaded_files_are_not_taken_away_from_another_table() -> None:
@@ -512,8 +630,15 @@ def test_loaded_files_are_not_taken_away_from_another_table() -> None:
     module = ModuleType("tables")
     assert ARCHIVED.source is not None
     other = Landing(prefix=f"{PREFIX}more/", format="json", schema="id BIGINT")
-    module.__dict__.update(one=ARCHIVED, other=Table(key="bronze/more", source=other, write=Append()))
-    with pytest.raises(Refused, match=r"Table bronze/orders: after_load is 'archive', and bronze/more reads landing/orders/more/, too"):
+    module.__dict__.update(
+        one=ARCHIVED, other=Table(key="bronze/more", source=other, write=Append())
+    )
+    with pytest.raises(
+        Refused,
+        match=r"Table bronze/orders: after_load is 'archive', and bronze/more reads landing/orders/more/, too",
+    ):
         find_tables([module])
-    module.__dict__.update(one=replace(ARCHIVED, source=replace(ARCHIVED.source, after_load="keep")))
+    module.__dict__.update(
+        one=replace(ARCHIVED, source=replace(ARCHIVED.source, after_load="keep"))
+    )
     assert len(find_tables([module])) == 2

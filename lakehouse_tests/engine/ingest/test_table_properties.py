@@ -20,7 +20,9 @@ from lakehouse_tests.memory_store import MemoryStore
 
 def test_a_table_that_has_what_it_needs_gets_no_commit(tmp_path: Path) -> None:
     lake = Lake(settings=own_settings(tmp_path), store=MemoryStore())
-    facts = LogBuilder(lake.store, copies.key).create(properties=declared_properties(copies)).facts()
+    facts = (
+        LogBuilder(lake.store, copies.key).create(properties=declared_properties(copies)).facts()
+    )
     nobody_is_asked: Any = None
     assert apply_strategy(lake, nobody_is_asked, copies, facts) is facts
 
@@ -43,21 +45,35 @@ def test_a_table_whose_loaded_files_are_deleted_keeps_its_log_for_longer(
     """Else a file could go during one day at most, the last on which the log tells what happened since its batch."""
     lake = Lake(settings=own_settings(tmp_path), store=MemoryStore())
     assert events.source is not None
-    table = replace(events, source=replace(events.source, after_load=after_load, keep_days=keep_days))
-    others = {name: value for name, value in declared_properties(table).items() if name != LOG_RETENTION}
+    table = replace(
+        events, source=replace(events.source, after_load=after_load, keep_days=keep_days)
+    )
+    others = {
+        name: value for name, value in declared_properties(table).items() if name != LOG_RETENTION
+    }
     facts = LogBuilder(lake.store, table.key).create(properties={**others, **there}).facts()
     sent = [*table_properties._statements(table, facts)]
-    assert [f"'{LOG_RETENTION}' = '{wanted}'" in each for each in sent] == ([] if wanted is None else [True])
+    assert [f"'{LOG_RETENTION}' = '{wanted}'" in each for each in sent] == (
+        [] if wanted is None else [True]
+    )
 
 
 def test_change_data_is_merged_by_the_keys_that_the_table_was_made_with(tmp_path: Path) -> None:
     lake = Lake(settings=own_settings(tmp_path), store=MemoryStore())
-    source = Landing(prefix="landing/people/", format="json", schema="id BIGINT, part BIGINT", changes=Debezium())
-    by_both, by_one, turned = (
-        Table(key="bronze/people", source=source, write=Merge(keys=keys)) for keys in (("id", "part"), ("id",), ("part", "id"))
+    source = Landing(
+        prefix="landing/people/", format="json", schema="id BIGINT, part BIGINT", changes=Debezium()
     )
-    facts = LogBuilder(lake.store, by_both.key).create(properties=declared_properties(by_both)).facts()
+    by_both, by_one, turned = (
+        Table(key="bronze/people", source=source, write=Merge(keys=keys))
+        for keys in (("id", "part"), ("id",), ("part", "id"))
+    )
+    facts = (
+        LogBuilder(lake.store, by_both.key).create(properties=declared_properties(by_both)).facts()
+    )
     nobody_is_asked: Any = None
     assert apply_strategy(lake, nobody_is_asked, turned, facts) is facts
-    with pytest.raises(Refused, match=r'declared with the keys \["id"\], and its rows were merged by \["id", "part"\].*delete its folder'):
+    with pytest.raises(
+        Refused,
+        match=r'declared with the keys \["id"\], and its rows were merged by \["id", "part"\].*delete its folder',
+    ):
         apply_strategy(lake, nobody_is_asked, by_one, facts)

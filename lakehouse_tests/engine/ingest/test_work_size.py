@@ -12,22 +12,47 @@ from lakehouse.engine.spark.session_settings import INTERPRETED
 from lakehouse_tests.core.example_snapshots import data_file, history, snapshot
 from lakehouse_tests.memory_store import MemoryStore
 
-ORDERS = Table(key="bronze/orders", source=Landing(prefix="landing/orders/", format="json", schema="id BIGINT"), write=Overwrite())
-MERGED = Table(key="silver/orders", inputs=(ORDERS,), transform=lambda orders: orders, write=Merge(keys=("id",), order_by=("at",)))
+ORDERS = Table(
+    key="bronze/orders",
+    source=Landing(prefix="landing/orders/", format="json", schema="id BIGINT"),
+    write=Overwrite(),
+)
+MERGED = Table(
+    key="silver/orders",
+    inputs=(ORDERS,),
+    transform=lambda orders: orders,
+    write=Merge(keys=("id",), order_by=("at",)),
+)
 REPLACED = replace(MERGED, write=Overwrite())
-CHANGES = ReadChanges(first=7, upto=7, explanation=Reason.INPUTS_CHANGED.explain(versions="bronze/orders 6 to 7"))
+CHANGES = ReadChanges(
+    first=7, upto=7, explanation=Reason.INPUTS_CHANGED.explain(versions="bronze/orders 6 to 7")
+)
 
 
 def table_of(rows: int | None, *, newest_bytes: int = 0) -> TableFacts:
     """A table at version 7 with so many rows in 1,000 bytes, of which its newest commit added some."""
     commits = history(True, first=7)
     newest = replace(commits.commits[0], added_bytes=newest_bytes)
-    file = LogFile(version=7, name="bronze/orders/_delta_log/00000000000000000007.json", size_bytes=1, modified_ms=0)
-    return TableFacts(snapshot=snapshot([data_file(1_000, rows=rows)]), history=replace(commits, commits=(newest,)), newest=file)
+    file = LogFile(
+        version=7,
+        name="bronze/orders/_delta_log/00000000000000000007.json",
+        size_bytes=1,
+        modified_ms=0,
+    )
+    return TableFacts(
+        snapshot=snapshot([data_file(1_000, rows=rows)]),
+        history=replace(commits, commits=(newest,)),
+        newest=file,
+    )
 
 
-def is_interpreted(table: Table, driver: TableFacts, target: TableFacts | None, increment: ReadChanges | None) -> bool:
-    return confs_to_derive(MemoryStore(), table, {"bronze/orders": driver}, target, increment) == INTERPRETED
+def is_interpreted(
+    table: Table, driver: TableFacts, target: TableFacts | None, increment: ReadChanges | None
+) -> bool:
+    return (
+        confs_to_derive(MemoryStore(), table, {"bronze/orders": driver}, target, increment)
+        == INTERPRETED
+    )
 
 
 def test_the_rows_of_the_inputs_count_and_a_third_of_those_of_a_table_that_is_merged_into() -> None:
@@ -44,8 +69,13 @@ def test_of_an_input_that_is_read_by_its_changes_what_its_commits_added_counts()
     assert not is_interpreted(MERGED, table_of(large, newest_bytes=5_000), None, CHANGES)
 
 
-def test_to_read_lines_again_a_line_counts_ten_times_beside_itself_and_the_rows_of_the_table() -> None:
-    told = [confs_to_retry(table_of(5_000), target) == INTERPRETED for target in (None, table_of(45_000), table_of(45_001), table_of(None))]
+def test_to_read_lines_again_a_line_counts_ten_times_beside_itself_and_the_rows_of_the_table() -> (
+    None
+):
+    told = [
+        confs_to_retry(table_of(5_000), target) == INTERPRETED
+        for target in (None, table_of(45_000), table_of(45_001), table_of(None))
+    ]
     assert told == [True, True, False, False]
 
 

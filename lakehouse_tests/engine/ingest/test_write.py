@@ -20,7 +20,18 @@ from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.ingest import commit_rows, write
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
-from lakehouse_tests.engine.example import add_events, copies, counts, event, events, land, rows_in, session_settings, states, version_of
+from lakehouse_tests.engine.example import (
+    add_events,
+    copies,
+    counts,
+    event,
+    events,
+    land,
+    rows_in,
+    session_settings,
+    states,
+    version_of,
+)
 from lakehouse_tests.kills import killed_at
 from lakehouse_tests.log_builder import LogBuilder
 
@@ -30,11 +41,25 @@ if TYPE_CHECKING:
 FOLLOWERS = (states, copies, counts)
 
 
-def test_late_repeated_and_out_of_order_events_leave_the_newest_state(lake: Lake, spark: "SparkSession") -> None:
+def test_late_repeated_and_out_of_order_events_leave_the_newest_state(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     """Events that change nothing touch no file, and nothing downstream."""
-    add_events(lake, event(1, 7, "left"), event(1, 5, "planned"), event(2, 5, "planned"), event(2, 5, "planned"))
+    add_events(
+        lake,
+        event(1, 7, "left"),
+        event(1, 5, "planned"),
+        event(2, 5, "planned"),
+        event(2, 5, "planned"),
+    )
     _run(lake, spark, (states, counts))
-    late = [event(1, 6, "late"), event(1, 7, "again"), event(2, 9, "left"), {"id": 2, "state": "no time"}, event(3, 5, "planned")]
+    late = [
+        event(1, 6, "late"),
+        event(1, 7, "again"),
+        event(2, 9, "left"),
+        {"id": 2, "state": "no time"},
+        event(3, 5, "planned"),
+    ]
     add_events(lake, *late)
     outcome = _run(lake, spark, (states, counts))[states.key]
     assert outcome.rows_written == 2
@@ -47,31 +72,52 @@ def test_late_repeated_and_out_of_order_events_leave_the_newest_state(lake: Lake
     facts = lake.facts(states.key)
     assert facts is not None
     assert (outcomes[states.key].rows_written, facts.history.data_changed_after(1)) == (0, False)
-    assert (outcomes[counts.key].reason, version_of(lake, counts.key)) == (Reason.INPUTS_UNCHANGED, before)
+    assert (outcomes[counts.key].reason, version_of(lake, counts.key)) == (
+        Reason.INPUTS_UNCHANGED,
+        before,
+    )
 
 
-def test_a_rerun_makes_no_commit_and_no_setting_of_a_run_stays_in_its_session(lake: Lake, spark: "SparkSession") -> None:
+def test_a_rerun_makes_no_commit_and_no_setting_of_a_run_stays_in_its_session(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     tables, before = (events, *FOLLOWERS), session_settings(spark)
     land(lake, "1.json", [event(1, 7, "left")])
     first = _run(lake, spark, tables)
-    assert [first[table.key].reason for table in tables] == [Reason.BATCH_READY, *[Reason.INPUT_UNREAD] * 3]
+    assert [first[table.key].reason for table in tables] == [
+        Reason.BATCH_READY,
+        *[Reason.INPUT_UNREAD] * 3,
+    ]
     versions = _versions(lake, tables)
     again = _run(lake, spark, tables)
     assert _versions(lake, tables) == versions
-    assert [again[table.key].reason for table in tables] == [Reason.NOTHING_LANDED, *[Reason.INPUTS_UNCHANGED] * 3]
+    assert [again[table.key].reason for table in tables] == [
+        Reason.NOTHING_LANDED,
+        *[Reason.INPUTS_UNCHANGED] * 3,
+    ]
     assert session_settings(spark) == before
 
 
-def test_a_compaction_upstream_changes_nothing_downstream(lake: Lake, spark: "SparkSession") -> None:
+def test_a_compaction_upstream_changes_nothing_downstream(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     for number in range(2):
         add_events(lake, event(number, 7, "left"))
     _run(lake, spark, (states, copies))
-    assert compact(lake, spark, replace(events, compaction=Compaction(min_small_files=2))).files_removed == 2
+    assert (
+        compact(
+            lake, spark, replace(events, compaction=Compaction(min_small_files=2))
+        ).files_removed
+        == 2
+    )
     before = _versions(lake, (states, copies))
     _run(lake, spark, (states, copies))
     assert _versions(lake, (states, copies)) == before
     add_events(lake, event(3, 7, "left"))
-    assert [outcome.rows_written for outcome in _run(lake, spark, (states, copies)).values()] == [1, 1]
+    assert [outcome.rows_written for outcome in _run(lake, spark, (states, copies)).values()] == [
+        1,
+        1,
+    ]
 
 
 def test_a_run_killed_at_its_commit_leaves_each_row_once(lake: Lake, spark: "SparkSession") -> None:
@@ -87,8 +133,16 @@ def test_a_run_killed_at_its_commit_leaves_each_row_once(lake: Lake, spark: "Spa
             assert (version_of(lake, table.key) == killed) == (when == "after")
             read, written = lake.facts(events.key), lake.facts(table.key)
             assert read is not None and written is not None
-            assert written.snapshot.transactions[write.consume_app_id(read.snapshot)] == read.snapshot.version == version
-    assert rows_in(lake, states.key, "id", "state") == [(1, "after"), (2, "planned"), (3, "planned")]
+            assert (
+                written.snapshot.transactions[write.consume_app_id(read.snapshot)]
+                == read.snapshot.version
+                == version
+            )
+    assert rows_in(lake, states.key, "id", "state") == [
+        (1, "after"),
+        (2, "planned"),
+        (3, "planned"),
+    ]
     every = [(1, "after"), (1, "before"), (1, "planned"), (2, "planned"), (3, "planned")]
     assert rows_in(lake, copies.key, "id", "state") == every
 
@@ -98,7 +152,11 @@ def test_a_file_of_an_input_that_cannot_be_read_is_never_passed_over_whatever_th
 ) -> None:
     for number in (1, 2):
         add_events(lake, event(number, 5, "new"))
-    [first, _] = [file.name for file in lake.store.list(events.key) if file.name.endswith(".parquet") and "_delta_log" not in file.name]
+    [first, _] = [
+        file.name
+        for file in lake.store.list(events.key)
+        if file.name.endswith(".parquet") and "_delta_log" not in file.name
+    ]
     data = lake.store.read(first)
     for damage in ("Missing", "Corrupt"):
         lake.store.delete([first]) if damage == "Missing" else lake.store.put(first, b"no parquet")
@@ -115,21 +173,37 @@ def test_a_file_of_an_input_that_cannot_be_read_is_never_passed_over_whatever_th
     assert rows_in(lake, copies.key, "id") == [(1,), (2,)]
 
 
-def test_an_input_without_a_table_is_refused_with_what_to_do_first(lake: Lake, spark: "SparkSession") -> None:
-    with pytest.raises(Refused, match="its input bronze/events has no table yet; accepted: materialize bronze/events first"):
+def test_an_input_without_a_table_is_refused_with_what_to_do_first(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    with pytest.raises(
+        Refused,
+        match="its input bronze/events has no table yet; accepted: materialize bronze/events first",
+    ):
         write_table(lake, spark, states)
 
 
-def test_changes_that_are_gone_are_merged_from_the_whole_input_and_never_appended_again(lake: Lake, spark: "SparkSession") -> None:
+def test_changes_that_are_gone_are_merged_from_the_whole_input_and_never_appended_again(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     """First the files of changes that were recorded are vacuumed, then changes are not recorded any more."""
     uri = lake.settings.table_uri(events.key)
     add_events(lake, event(1, 5, "planned"), event(2, 5, "planned"))
     _run(lake, spark, (states, copies))
-    DeltaTable(uri).update(updates={"state": "'left'", "at": "at + INTERVAL '1 hour'"}, predicate="id = 1")
-    changes = [file.name for file in lake.store.list(f"{events.key}/_change_data") if file.name.endswith(".parquet")]
+    DeltaTable(uri).update(
+        updates={"state": "'left'", "at": "at + INTERVAL '1 hour'"}, predicate="id = 1"
+    )
+    changes = [
+        file.name
+        for file in lake.store.list(f"{events.key}/_change_data")
+        if file.name.endswith(".parquet")
+    ]
     assert changes
     lake.store.delete(changes)
-    with pytest.raises(Broken, match=r"the changes of bronze/events after version 0 are gone: .* appending it again would double rows"):
+    with pytest.raises(
+        Broken,
+        match=r"the changes of bronze/events after version 0 are gone: .* appending it again would double rows",
+    ):
         write_table(lake, spark, copies)
     outcome = write_table(lake, spark, states)
     assert (outcome.reason, outcome.rows_written) == (Reason.INPUT_HISTORY_LOST, 1)
@@ -144,27 +218,53 @@ def test_changes_that_are_gone_are_merged_from_the_whole_input_and_never_appende
 
 
 # What Spark says of a file that is gone where a write fails over it, and of another failure.
-TRACE = (
-    "org.apache.spark.SparkException\n\tat A.b(A.scala:1)\nCaused by: org.apache.spark.SparkException: [{}] while reading file file:{}. It"
-)
+TRACE = "org.apache.spark.SparkException\n\tat A.b(A.scala:1)\nCaused by: org.apache.spark.SparkException: [{}] while reading file file:{}. It"
 CAUSES = {
-    "a change file": ("FAILED_READ_FILE.FILE_NOT_EXIST", "/lake/bronze/t/_change_data/cdc-1.parquet", True),
-    "a file that was compacted away": ("FAILED_READ_FILE.FILE_NOT_EXIST", "/lake/bronze/t/d=a%20c/old.parquet", True),
-    "a file that the input still has": ("FAILED_READ_FILE.FILE_NOT_EXIST", "/lake/bronze/t/d=a%20b/live.parquet", False),
-    "a file of another input": ("FAILED_READ_FILE.FILE_NOT_EXIST", "/lake/bronze/t2/old.parquet", False),
-    "storage that failed": ("FAILED_READ_FILE.NO_HINT", "/lake/bronze/t/_change_data/cdc-1.parquet", False),
+    "a change file": (
+        "FAILED_READ_FILE.FILE_NOT_EXIST",
+        "/lake/bronze/t/_change_data/cdc-1.parquet",
+        True,
+    ),
+    "a file that was compacted away": (
+        "FAILED_READ_FILE.FILE_NOT_EXIST",
+        "/lake/bronze/t/d=a%20c/old.parquet",
+        True,
+    ),
+    "a file that the input still has": (
+        "FAILED_READ_FILE.FILE_NOT_EXIST",
+        "/lake/bronze/t/d=a%20b/live.parquet",
+        False,
+    ),
+    "a file of another input": (
+        "FAILED_READ_FILE.FILE_NOT_EXIST",
+        "/lake/bronze/t2/old.parquet",
+        False,
+    ),
+    "storage that failed": (
+        "FAILED_READ_FILE.NO_HINT",
+        "/lake/bronze/t/_change_data/cdc-1.parquet",
+        False,
+    ),
 }
 
 
 @pytest.mark.parametrize(("condition", "path", "are_gone"), CAUSES.values(), ids=CAUSES)
-def test_changes_are_gone_where_the_cause_says_so(condition: str, path: str, are_gone: bool) -> None:
-    snapshot = LogBuilder().create(partition_by=["d"]).append([("d=a%20b/live.parquet", 1)]).snapshot()
+def test_changes_are_gone_where_the_cause_says_so(
+    condition: str, path: str, are_gone: bool
+) -> None:
+    snapshot = (
+        LogBuilder().create(partition_by=["d"]).append([("d=a%20b/live.parquet", 1)]).snapshot()
+    )
     trace = TRACE.format(condition, path)
-    error = SparkException("task failed", errorClass="TASK_WRITE_FAILED", messageParameters={}, server_stacktrace=trace)
+    error = SparkException(
+        "task failed", errorClass="TASK_WRITE_FAILED", messageParameters={}, server_stacktrace=trace
+    )
     assert write._changes_are_gone(error, snapshot) is are_gone
 
 
-def test_somebodys_restore_of_an_input_gives_no_row_twice(lake: Lake, spark: "SparkSession") -> None:
+def test_somebodys_restore_of_an_input_gives_no_row_twice(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     """Rows of a MERGE stay the newest of each key that was ever read; rows that were taken from the input are not taken from it."""
     uri = lake.settings.table_uri(events.key)
     add_events(lake, event(1, 5, "planned"), event(2, 5, "planned"))
@@ -176,13 +276,25 @@ def test_somebodys_restore_of_an_input_gives_no_row_twice(lake: Lake, spark: "Sp
     told = "version 3 of bronze/events is a RESTORE of somebody else, .* would double rows; accepted: to move its folder away"
     with pytest.raises(Broken, match=told):
         write_table(lake, spark, copies)
-    assert rows_in(lake, copies.key, "id", "state") == [(1, "left"), (1, "planned"), (2, "planned"), (3, "planned")]
+    assert rows_in(lake, copies.key, "id", "state") == [
+        (1, "left"),
+        (1, "planned"),
+        (2, "planned"),
+        (3, "planned"),
+    ]
     assert write_table(lake, spark, states).rows_written == 0
     assert rows_in(lake, states.key, "id", "state") == [(1, "left"), (2, "planned"), (3, "planned")]
 
 
-def test_an_input_that_was_made_anew_at_a_higher_version_is_read_whole(lake: Lake, spark: "SparkSession") -> None:
-    plain = replace(counts, key="gold/plain", inputs=(events,), transform=lambda events: events.select("id", "state"))
+def test_an_input_that_was_made_anew_at_a_higher_version_is_read_whole(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    plain = replace(
+        counts,
+        key="gold/plain",
+        inputs=(events,),
+        transform=lambda events: events.select("id", "state"),
+    )
     add_events(lake, event(0, 5, "planned"))
     _run(lake, spark, (states, copies, plain))
     shutil.rmtree(lake.settings.table_uri(events.key))
@@ -190,9 +302,15 @@ def test_an_input_that_was_made_anew_at_a_higher_version_is_read_whole(lake: Lak
         add_events(lake, event(number, 5, "anew"))
     outcome = write_table(lake, spark, states)
     assert (outcome.reason, outcome.rows_written) == (Reason.INPUT_MADE_ANEW, 3)
-    assert rows_in(lake, states.key, "id", "state") == [(0, "planned"), (1, "anew"), (2, "anew"), (3, "anew")]
+    assert rows_in(lake, states.key, "id", "state") == [
+        (0, "planned"),
+        (1, "anew"),
+        (2, "anew"),
+        (3, "anew"),
+    ]
     with pytest.raises(
-        Broken, match=r"bronze/events was made anew .*appending it again would double rows; accepted: to move its folder away"
+        Broken,
+        match=r"bronze/events was made anew .*appending it again would double rows; accepted: to move its folder away",
     ):
         write_table(lake, spark, copies)
     assert write_table(lake, spark, plain).reason is Reason.INPUT_MADE_ANEW
@@ -201,13 +319,20 @@ def test_an_input_that_was_made_anew_at_a_higher_version_is_read_whole(lake: Lak
     _run(lake, spark, (states, plain))
     assert _versions(lake, (states, plain)) == before
     add_events(lake, event(1, 6, "left"))
-    assert (write_table(lake, spark, states).reason, version_of(lake, states.key)) == (Reason.INPUTS_CHANGED, 2)
+    assert (write_table(lake, spark, states).reason, version_of(lake, states.key)) == (
+        Reason.INPUTS_CHANGED,
+        2,
+    )
 
 
-def test_an_older_copy_of_an_input_is_seen_also_after_it_was_written_to(lake: Lake, spark: "SparkSession") -> None:
+def test_an_older_copy_of_an_input_is_seen_also_after_it_was_written_to(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     """By then its version is the one that was consumed, or a later one."""
     uri = lake.settings.table_uri(events.key)
-    plain = replace(counts, key="gold/plain", inputs=(events,), transform=lambda events: events.select("id"))
+    plain = replace(
+        counts, key="gold/plain", inputs=(events,), transform=lambda events: events.select("id")
+    )
     add_events(lake, event(1, 5, "planned"))
     shutil.copytree(uri, f"{uri}_copy")
     add_events(lake, event(2, 5, "planned"))
@@ -218,28 +343,42 @@ def test_an_older_copy_of_an_input_is_seen_also_after_it_was_written_to(lake: La
         add_events(lake, event(number, 5, "planned"))
         assert write_table(lake, spark, plain).reason is reason
         assert rows_in(lake, plain.key, "id") == rows_in(lake, events.key, "id")
-        for follower, way in ((states, "to delete its folder"), (copies, "to move its folder away")):
+        for follower, way in (
+            (states, "to delete its folder"),
+            (copies, "to move its folder away"),
+        ):
             told = rf"version 1 of bronze/events, which it has consumed, .* an older copy was put in its place; accepted: {way}"
             with pytest.raises(Broken, match=told):
                 write_table(lake, spark, follower)
     assert rows_in(lake, copies.key, "id") == [(1,), (2,)]
 
 
-def test_a_table_whose_write_is_declared_anew_gets_no_row_twice(lake: Lake, spark: "SparkSession") -> None:
+def test_a_table_whose_write_is_declared_anew_gets_no_row_twice(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     by_both = replace(states, write=Merge(keys=("id", "state"), order_by=("at",)))
     add_events(lake, event(1, 5, "planned"), event(1, 7, "left"))
     _run(lake, spark, (by_both, copies))
     add_events(lake, event(1, 8, "gone"))
     write_table(lake, spark, replace(copies, write=Overwrite()))
-    for table, was in ((states, 'merged by .*"state"'), (replace(states, write=Append()), "merged by"), (copies, "overwritten")):
-        with pytest.raises(Refused, match=f"its rows are to be .* were {was}.* accepted: the write of before, or to "):
+    for table, was in (
+        (states, 'merged by .*"state"'),
+        (replace(states, write=Append()), "merged by"),
+        (copies, "overwritten"),
+    ):
+        with pytest.raises(
+            Refused,
+            match=f"its rows are to be .* were {was}.* accepted: the write of before, or to ",
+        ):
             write_table(lake, spark, table)
     assert rows_in(lake, copies.key, "state") == [("gone",), ("left",), ("planned",)]
     write_table(lake, spark, by_both)
     assert rows_in(lake, states.key, "id", "state") == [(1, "gone"), (1, "left"), (1, "planned")]
 
 
-def test_what_is_written_while_a_run_reads_is_left_to_the_next_run(lake: Lake, spark: "SparkSession") -> None:
+def test_what_is_written_while_a_run_reads_is_left_to_the_next_run(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     """Every transform here is slower than somebody else, who adds a row to its input before it is read."""
     add_events(lake, event(1, 5, "planned"))
 
@@ -249,13 +388,22 @@ def test_what_is_written_while_a_run_reads_is_left_to_the_next_run(lake: Lake, s
 
     follower = replace(copies, transform=overtaken)
     whole = replace(counts, key="gold/whole", inputs=(events,), transform=overtaken)
-    assert [write_table(lake, spark, table).rows_written for table in (follower, whole, follower, copies)] == [1, 2, 2, 1]
+    assert [
+        write_table(lake, spark, table).rows_written
+        for table in (follower, whole, follower, copies)
+    ] == [1, 2, 2, 1]
     assert len(rows_in(lake, copies.key, "id")) == len(rows_in(lake, events.key, "id")) == 4
 
 
-def test_an_overwrite_follows_each_of_its_inputs_and_somebody_elses_write(lake: Lake, spark: "SparkSession") -> None:
+def test_an_overwrite_follows_each_of_its_inputs_and_somebody_elses_write(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     places = {key: lake.settings.table_uri(key) for key in (states.key, copies.key, counts.key)}
-    both = replace(counts, inputs=(states, copies), transform=lambda states, copies: states.join(copies, "id").groupBy().count())
+    both = replace(
+        counts,
+        inputs=(states, copies),
+        transform=lambda states, copies: states.join(copies, "id").groupBy().count(),
+    )
     for key in (states.key, copies.key):
         write_deltalake(places[key], pa.table({"id": [1]}))
     write_table(lake, spark, both)
@@ -265,33 +413,49 @@ def test_an_overwrite_follows_each_of_its_inputs_and_somebody_elses_write(lake: 
     DeltaTable(places[both.key]).delete()
     write_table(lake, spark, both)
     assert rows_in(lake, both.key, "count") == [(2,)]
-    outcome = write_table(lake, spark, replace(both, inputs=(states,), transform=lambda states: states.groupBy().count()))
+    outcome = write_table(
+        lake,
+        spark,
+        replace(both, inputs=(states,), transform=lambda states: states.groupBy().count()),
+    )
     assert outcome.explanation.sentence.startswith("its rows were made of silver/copies, too")
     assert rows_in(lake, both.key, "count") == [(1,)]
 
 
-def test_a_transform_without_the_columns_that_its_write_names_is_refused(lake: Lake, spark: "SparkSession") -> None:
+def test_a_transform_without_the_columns_that_its_write_names_is_refused(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     add_events(lake, event(1, 5, "planned"))
-    with pytest.raises(Refused, match="its transform gives no column at, which its write= names; it gives id"):
+    with pytest.raises(
+        Refused, match="its transform gives no column at, which its write= names; it gives id"
+    ):
         write_table(lake, spark, replace(states, transform=lambda events: events.select("id")))
     assert version_of(lake, states.key) is None
 
 
-def test_a_merge_writes_few_files_unless_the_table_says_otherwise(lake: Lake, spark: "SparkSession") -> None:
+def test_a_merge_writes_few_files_unless_the_table_says_otherwise(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     """Into a table with deletion vectors, Delta would write a file for each task of the source."""
     uri, found = lake.settings.table_uri(states.key), list[int]()
-    spark.sql(f"CREATE TABLE delta.`{uri}` (id BIGINT, at BIGINT) USING delta TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    spark.sql(
+        f"CREATE TABLE delta.`{uri}` (id BIGINT, at BIGINT) USING delta TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+    )
     for number in (1, 2):
         facts = lake.facts(states.key)
         assert facts is not None
         rows = spark.range(100 * number, 100 * number + 80, 1, 6).selectExpr("id", "id AS at")
         transaction = commit_rows.Transaction(app_id="lakehouse/test", version=number)
-        commit_rows.merge_rows(spark, rows, facts.snapshot, Merge(keys=("id",), order_by=("at",)), transaction)
+        commit_rows.merge_rows(
+            spark, rows, facts.snapshot, Merge(keys=("id",), order_by=("at",)), transaction
+        )
         after = lake.facts(states.key)
         assert after is not None
         found.append(len(after.history.commits[-1].added_paths))
         if number == 1:
-            spark.sql(f"ALTER TABLE delta.`{uri}` SET TBLPROPERTIES ('delta.autoOptimize.optimizeWrite' = 'false')")
+            spark.sql(
+                f"ALTER TABLE delta.`{uri}` SET TBLPROPERTIES ('delta.autoOptimize.optimizeWrite' = 'false')"
+            )
     assert found[0] == 1 < found[1]
 
 

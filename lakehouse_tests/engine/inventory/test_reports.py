@@ -22,7 +22,15 @@ from lakehouse.engine.inventory import parquet_files
 from lakehouse.engine.inventory.reconcile_lake import fresh_report, known_report
 from lakehouse.engine.inventory.reports_table import _clear
 from lakehouse.engine.inventory.scan import SCAN, scan
-from lakehouse.engine.inventory.stored_reports import REPORTS, ReportRows, checksum_of, newest_report, read_keys, read_report, stamps_of
+from lakehouse.engine.inventory.stored_reports import (
+    REPORTS,
+    ReportRows,
+    checksum_of,
+    newest_report,
+    read_keys,
+    read_report,
+    stamps_of,
+)
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.store import DiskStore, Store
 from lakehouse_tests.engine.reports import data_file, reconciled, row_of, write_report
@@ -32,7 +40,17 @@ from lakehouse_tests.memory_store import MemoryStore
 
 NOW = now_ms()
 HOUR, DAY = 3_600_000, 86_400_000
-ODD = ["d=a b/x", "d=100%/x", "d=a%2Fb/x", "d=ä€😀/x", "d=a+b/x", "d=a%20b/x", "d=#?&=/x", "d='\"/,x", "plain"]
+ODD = [
+    "d=a b/x",
+    "d=100%/x",
+    "d=a%2Fb/x",
+    "d=ä€😀/x",
+    "d=a+b/x",
+    "d=a%20b/x",
+    "d=#?&=/x",
+    "d='\"/,x",
+    "plain",
+]
 
 
 def rows_of(store: Store, *, now_ms: int = NOW, **more: Any) -> list[StoredObject]:
@@ -47,7 +65,9 @@ def walked(store: Store) -> list[StoredObject]:
     return sorted(store.walk(""), key=lambda each: each.key)
 
 
-def test_a_scan_is_a_report_that_holds_the_listing_to_the_row(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scan_is_a_report_that_holds_the_listing_to_the_row(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(parquet_files, "FILE_ROWS", 4)
     for name in ODD:
         store.put(name, name.encode())
@@ -55,7 +75,11 @@ def test_a_scan_is_a_report_that_holds_the_listing_to_the_row(store: Store, monk
     heard: list[int] = []
     scanned = scan(store, now_ms=NOW, progress=heard.append)
     assert rows_of(store) == listing
-    assert (scanned.object_count, scanned.size_bytes, heard) == (len(ODD), sum(len(name.encode()) for name in ODD), [len(ODD)])
+    assert (scanned.object_count, scanned.size_bytes, heard) == (
+        len(ODD),
+        sum(len(name.encode()) for name in ODD),
+        [len(ODD)],
+    )
 
 
 def test_a_scan_lies_in_storage_as_aws_lays_it_out(store: Store) -> None:
@@ -70,8 +94,12 @@ def test_a_scan_lies_in_storage_as_aws_lays_it_out(store: Store) -> None:
     )
     text = store.read(f"{stamp}/manifest.json")
     document = json.loads(text)
-    assert document["destinationBucket"] == f"arn:aws:s3:::{store.bucket}" and document["creationTimestamp"] == str(NOW)
-    assert store.read(f"{stamp}/manifest.checksum") == hashlib.md5(text).hexdigest().encode() + b"\n"
+    assert document["destinationBucket"] == f"arn:aws:s3:::{store.bucket}" and document[
+        "creationTimestamp"
+    ] == str(NOW)
+    assert (
+        store.read(f"{stamp}/manifest.checksum") == hashlib.md5(text).hexdigest().encode() + b"\n"
+    )
     assert store.read(f"{partition}/symlink.txt").decode().endswith(store.prefix + data)
 
 
@@ -88,10 +116,17 @@ def test_two_scans_of_one_minute_are_two_reports_the_later_one_newest(store: Sto
     assert "x" in {row.key.removeprefix(store.prefix) for row in rows_of(store)}
 
 
-def test_what_killed_writes_left_beside_reports_and_rows_goes_when_it_is_old(tmp_path: Path) -> None:
+def test_what_killed_writes_left_beside_reports_and_rows_goes_when_it_is_old(
+    tmp_path: Path,
+) -> None:
     lake = open_lake(parse_settings({"LAKEHOUSE_REPLAY": "off"}, base=tmp_path))
     root, name = Path(lake.settings.root), f".{uuid4().hex}.lakehouse-put"
-    ages = {f"{SCAN}/data": 16, f"{SCAN}/2026-01-01T00-00Z": 16, f"{SCAN}/hive": 14, "daily/data": 16}
+    ages = {
+        f"{SCAN}/data": 16,
+        f"{SCAN}/2026-01-01T00-00Z": 16,
+        f"{SCAN}/hive": 14,
+        "daily/data": 16,
+    }
     for folder, days in ages.items():
         path = root / REPORTS / "local" / folder / name
         path.parent.mkdir(parents=True)
@@ -113,7 +148,10 @@ def test_old_scans_go_with_the_next_one_and_reports_of_others_stay(tmp_path: Pat
     store.put("x", b"1")
     scan(store, now_ms=NOW - 20 * DAY)
     write_report(store, [one()], created_ms=NOW - 20 * DAY, file_format="CSV")
-    store.put(f"{REPORTS}/local/{SCAN}/data/00000000-0000-0000-0000-000000000000.parquet", b"left by a scan that was killed")
+    store.put(
+        f"{REPORTS}/local/{SCAN}/data/00000000-0000-0000-0000-000000000000.parquet",
+        b"left by a scan that was killed",
+    )
     for file in store.list(""):
         os.utime(store.root / file.name, ns=(0, (NOW - 20 * DAY) * 1_000_000))
     theirs = store.list(f"{REPORTS}/local/daily")
@@ -124,7 +162,9 @@ def test_old_scans_go_with_the_next_one_and_reports_of_others_stay(tmp_path: Pat
     assert "x" in [row.key for row in rows_of(store)]
 
 
-@pytest.mark.parametrize("killed_at", ["parquet", "symlink.txt", "manifest.json", "manifest.checksum"])
+@pytest.mark.parametrize(
+    "killed_at", ["parquet", "symlink.txt", "manifest.json", "manifest.checksum"]
+)
 def test_a_scan_killed_in_the_middle_leaves_no_complete_report(killed_at: str) -> None:
     class Dying(MemoryStore):
         def put(self, name: str, data: bytes) -> None:
@@ -168,16 +208,33 @@ def test_a_scan_holds_little_of_what_it_lists() -> None:
 
 
 VERSIONS = [
-    ("a b+c%2F", {"is_latest": True, "is_delete_marker": False, "version_id": "v2", "size_bytes": 7}),
-    ("a b+c%2F", {"is_latest": False, "is_delete_marker": False, "version_id": "v1", "size_bytes": 9}),
+    (
+        "a b+c%2F",
+        {"is_latest": True, "is_delete_marker": False, "version_id": "v2", "size_bytes": 7},
+    ),
+    (
+        "a b+c%2F",
+        {"is_latest": False, "is_delete_marker": False, "version_id": "v1", "size_bytes": 9},
+    ),
     ("gone", {"is_latest": True, "is_delete_marker": True, "version_id": None, "size_bytes": 0}),
-    ("folder/", {"is_latest": True, "is_delete_marker": False, "version_id": "v3", "size_bytes": 0, "is_dir": True}),
+    (
+        "folder/",
+        {
+            "is_latest": True,
+            "is_delete_marker": False,
+            "version_id": "v3",
+            "size_bytes": 0,
+            "is_dir": True,
+        },
+    ),
     ("ends/", {"is_latest": True, "is_delete_marker": False, "version_id": "v4", "size_bytes": 1}),
 ]
 
 
 @pytest.mark.parametrize("file_format", ["CSV", "ORC", "Parquet"])
-def test_a_report_of_any_format_gives_the_listing_to_the_row(store: Store, file_format: str) -> None:
+def test_a_report_of_any_format_gives_the_listing_to_the_row(
+    store: Store, file_format: str
+) -> None:
     for name in ODD:
         store.put(name, name.encode())
     listing = walked(store)
@@ -187,7 +244,9 @@ def test_a_report_of_any_format_gives_the_listing_to_the_row(store: Store, file_
 
 
 @pytest.mark.parametrize("file_format", ["CSV", "ORC", "Parquet"])
-def test_the_zone_of_the_machine_that_reads_a_report_changes_no_time(file_format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_zone_of_the_machine_that_reads_a_report_changes_no_time(
+    file_format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = MemoryStore()
     store.put("x", b"1")
     listing = walked(store)
@@ -205,25 +264,50 @@ def test_the_zone_of_the_machine_that_reads_a_report_changes_no_time(file_format
 @pytest.mark.parametrize("file_format", ["CSV", "ORC", "Parquet"])
 def test_every_version_and_every_column_is_read(file_format: str) -> None:
     store = MemoryStore()
-    more = {"storage_class": "INTELLIGENT_TIERING", "archive_tier": "ARCHIVE", "encryption": "SSE-S3", "multipart": True}
+    more = {
+        "storage_class": "INTELLIGENT_TIERING",
+        "archive_tier": "ARCHIVE",
+        "encryption": "SSE-S3",
+        "multipart": True,
+    }
     objects = [
-        StoredObject(bucket="local", key=key, modified_ms=NOW - HOUR - 1, checksum_algorithm="SHA256", owner="me", **more, **fields)
+        StoredObject(
+            bucket="local",
+            key=key,
+            modified_ms=NOW - HOUR - 1,
+            checksum_algorithm="SHA256",
+            owner="me",
+            **more,
+            **fields,
+        )
         for key, fields in VERSIONS
     ]
-    write_report(store, [row_of(each, versions=True) for each in objects], created_ms=NOW, file_format=file_format, files=1)
+    write_report(
+        store,
+        [row_of(each, versions=True) for each in objects],
+        created_ms=NOW,
+        file_format=file_format,
+        files=1,
+    )
     report = newest_report(store, now_ms=NOW)
     assert report is not None and list(read_report(store, report)) == objects
 
 
 def one(key: str = "x", **more: Any) -> dict[str, Any]:
-    return row_of(StoredObject(bucket="local", key=key, size_bytes=1, modified_ms=NOW - HOUR)) | more
+    return (
+        row_of(StoredObject(bucket="local", key=key, size_bytes=1, modified_ms=NOW - HOUR)) | more
+    )
 
 
 def test_the_newest_complete_report_comes_first_and_an_unfinished_one_is_not_read() -> None:
     store = MemoryStore()
-    write_report(store, [one("old")], created_ms=NOW - 5 * HOUR, file_format="CSV", configuration="weekly")
+    write_report(
+        store, [one("old")], created_ms=NOW - 5 * HOUR, file_format="CSV", configuration="weekly"
+    )
     write_report(store, [one("new")], created_ms=NOW - 3 * HOUR, file_format="ORC")
-    write_report(store, [one("unfinished")], created_ms=NOW - HOUR, file_format="Parquet", complete=False)
+    write_report(
+        store, [one("unfinished")], created_ms=NOW - HOUR, file_format="Parquet", complete=False
+    )
     assert [row.key for row in rows_of(store)] == ["new"]
     assert [row.key for row in rows_of(store, configuration="weekly")] == ["old"]
     assert newest_report(store, now_ms=NOW, configuration="hourly") is None
@@ -239,10 +323,17 @@ def _flip(store: Store, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("harm", "said"), [(lambda store, name: store.delete([name]), "is not there"), (_cut, "bytes, the manifest says"), (_flip, "has MD5")]
+    ("harm", "said"),
+    [
+        (lambda store, name: store.delete([name]), "is not there"),
+        (_cut, "bytes, the manifest says"),
+        (_flip, "has MD5"),
+    ],
 )
 @pytest.mark.parametrize("file_format", ["CSV", "Parquet"])
-def test_a_data_file_that_is_not_the_manifest_s_is_refused(harm: Callable[[Store, str], None], said: str, file_format: str) -> None:
+def test_a_data_file_that_is_not_the_manifest_s_is_refused(
+    harm: Callable[[Store, str], None], said: str, file_format: str
+) -> None:
     store = MemoryStore()
     write_report(store, [one("a"), one("b")], created_ms=NOW, file_format=file_format)
     [_, second] = [file.name for file in store.list(REPORTS) if "/data/" in file.name]
@@ -261,7 +352,9 @@ def test_a_data_file_that_is_not_the_manifest_s_is_refused(harm: Callable[[Store
         (one(size=-1), "has size -1"),
     ],
 )
-def test_rows_that_cannot_be_trusted_are_refused(file_format: str, row: dict[str, Any], said: str) -> None:
+def test_rows_that_cannot_be_trusted_are_refused(
+    file_format: str, row: dict[str, Any], said: str
+) -> None:
     store = MemoryStore()
     write_report(store, [row, row], created_ms=NOW, file_format=file_format)
     with pytest.raises(Refused, match=said):
@@ -270,7 +363,13 @@ def test_rows_that_cannot_be_trusted_are_refused(file_format: str, row: dict[str
 
 def test_a_single_time_that_cannot_be_is_unknown() -> None:
     store = MemoryStore()
-    write_report(store, [one("a"), one("b", last_modified_date=0)], created_ms=NOW, file_format="Parquet", files=1)
+    write_report(
+        store,
+        [one("a"), one("b", last_modified_date=0)],
+        created_ms=NOW,
+        file_format="Parquet",
+        files=1,
+    )
     assert [row.modified_ms for row in rows_of(store)] == [NOW - HOUR, None]
 
 
@@ -278,9 +377,15 @@ def test_a_single_time_that_cannot_be_is_unknown() -> None:
 def test_a_data_file_of_another_format_is_refused(file_format: str) -> None:
     store = MemoryStore()
     data = data_file([one()], list(one()), "ORC" if file_format == "Parquet" else "Parquet")
-    part = {"key": f"{REPORTS}/local/daily/data/x", "size": len(data), "MD5checksum": hashlib.md5(data).hexdigest()}
+    part = {
+        "key": f"{REPORTS}/local/daily/data/x",
+        "size": len(data),
+        "MD5checksum": hashlib.md5(data).hexdigest(),
+    }
     store.put(part["key"], data)
-    write_report(store, [one()], created_ms=NOW, file_format=file_format, files=1, manifest={"files": [part]})
+    write_report(
+        store, [one()], created_ms=NOW, file_format=file_format, files=1, manifest={"files": [part]}
+    )
     with pytest.raises(Refused, match=f"cannot be read as {file_format}"):
         rows_of(store)
 
@@ -295,12 +400,18 @@ def test_a_wrong_checksum_is_refused_and_no_older_report_takes_its_place() -> No
 
 
 def lake_of(store: Store, home: Path) -> Lake:
-    settings = parse_settings({"LAKEHOUSE_REPLAY": "off", "LAKEHOUSE_ROOT": str(home / "lake")}, base=home)
+    settings = parse_settings(
+        {"LAKEHOUSE_REPLAY": "off", "LAKEHOUSE_ROOT": str(home / "lake")}, base=home
+    )
     return Lake(settings=settings, store=store)
 
 
-def test_a_lake_is_reconciled_with_tables_inside_tables_declared_or_not(store: Store, tmp_path: Path) -> None:
-    LogBuilder(store, "bronze/t").create().append([("a", 5), ("b", 6)]).store_data().optimize(["a", "b"], into=("c", 10)).store_data()
+def test_a_lake_is_reconciled_with_tables_inside_tables_declared_or_not(
+    store: Store, tmp_path: Path
+) -> None:
+    LogBuilder(store, "bronze/t").create().append([("a", 5), ("b", 6)]).store_data().optimize(
+        ["a", "b"], into=("c", 10)
+    ).store_data()
     LogBuilder(store, "bronze/t/nested").create().append([("x", 7)]).store_data()
     LogBuilder(store, "bronze/tt").create().append([("x", 8), ("gone", 9)]).store_data()
     store.delete(["bronze/tt/gone"])
@@ -309,23 +420,34 @@ def test_a_lake_is_reconciled_with_tables_inside_tables_declared_or_not(store: S
     scan(store, now_ms=NOW)
     report = reconciled(lake_of(store, tmp_path), [table_of("bronze/declared")], now_ms=NOW)
     found = {table.table: table for table in report.tables}
-    parts = {name: {s.part.name: s.size_bytes for s in table.shares if s.part} for name, table in found.items()}
+    parts = {
+        name: {s.part.name: s.size_bytes for s in table.shares if s.part}
+        for name, table in found.items()
+    }
     assert sorted(found) == ["bronze/broken", "bronze/t", "bronze/t/nested", "bronze/tt"]
     assert (parts["bronze/t"]["LIVE"], parts["bronze/t"]["TOMBSTONED_PAST"]) == (10, 11)
     assert (parts["bronze/t/nested"]["LIVE"], parts["bronze/tt"]["LIVE"]) == (7, 8)
     assert parts["bronze/broken"] == {"UNREAD": 5} and "missing" in found["bronze/broken"].problem
-    assert {name: table.missing for name, table in found.items() if table.missing} == {"bronze/tt": ("gone",)}
+    assert {name: table.missing for name, table in found.items() if table.missing} == {
+        "bronze/tt": ("gone",)
+    }
     rows = rows_of(store)
     assert report.file_count == len(rows)
     assert report.size_bytes == sum(row.size_bytes for row in rows)
 
 
 @pytest.mark.parametrize("checkpointed", ["by its commits", "by its checkpoint"])
-@pytest.mark.parametrize(("retention", "part"), [("interval 9999 weeks", "VECTORS_KEPT"), ("interval 1 week", "VECTORS_DEAD")])
-def test_a_deletion_vector_that_was_replaced_is_kept_by_the_retention(checkpointed: str, retention: str, part: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("retention", "part"),
+    [("interval 9999 weeks", "VECTORS_KEPT"), ("interval 1 week", "VECTORS_DEAD")],
+)
+def test_a_deletion_vector_that_was_replaced_is_kept_by_the_retention(
+    checkpointed: str, retention: str, part: str, tmp_path: Path
+) -> None:
     store = MemoryStore()
     builder = LogBuilder(store, "bronze/t").create(
-        reader_features=["deletionVectors"], properties={"delta.deletedFileRetentionDuration": retention}
+        reader_features=["deletionVectors"],
+        properties={"delta.deletedFileRetentionDuration": retention},
     )
     builder.append([("a", 5)]).delete_rows({"a": 1}).delete_rows({"a": 2}).store_data()
     if checkpointed == "by its checkpoint":
@@ -336,11 +458,17 @@ def test_a_deletion_vector_that_was_replaced_is_kept_by_the_retention(checkpoint
         store.put(f"bronze/t/{vector_file(vector or '')}", b"12")
     scan(store, now_ms=NOW)
     [table] = reconciled(lake_of(store, tmp_path), now_ms=NOW).tables
-    counted = {share.part.name: share.file_count for share in table.shares if share.part and "VECTORS" in share.part.name}
+    counted = {
+        share.part.name: share.file_count
+        for share in table.shares
+        if share.part and "VECTORS" in share.part.name
+    }
     assert counted == {"VECTORS_LIVE": 1, part: 1}
 
 
-def test_a_lake_is_scanned_until_somebody_else_has_delivered_a_complete_report(tmp_path: Path) -> None:
+def test_a_lake_is_scanned_until_somebody_else_has_delivered_a_complete_report(
+    tmp_path: Path,
+) -> None:
     store = MemoryStore()
     lake = lake_of(store, tmp_path)
     write_report(store, [one()], created_ms=NOW - 40 * HOUR, file_format="CSV", complete=False)
@@ -378,10 +506,30 @@ def test_a_report_that_is_too_old_is_refused(tmp_path: Path) -> None:
 def test_a_log_of_which_only_versions_are_left_makes_no_table(is_current: bool) -> None:
     store, name = MemoryStore(), f"bronze/t/d=1/_delta_log/{0:020}.json"
     versions = [
-        StoredObject(bucket="local", key=name, size_bytes=7, modified_ms=NOW, is_latest=True, is_delete_marker=not is_current),
-        StoredObject(bucket="local", key=name, size_bytes=9, modified_ms=NOW, is_latest=False, is_delete_marker=False),
+        StoredObject(
+            bucket="local",
+            key=name,
+            size_bytes=7,
+            modified_ms=NOW,
+            is_latest=True,
+            is_delete_marker=not is_current,
+        ),
+        StoredObject(
+            bucket="local",
+            key=name,
+            size_bytes=9,
+            modified_ms=NOW,
+            is_latest=False,
+            is_delete_marker=False,
+        ),
     ]
-    write_report(store, [row_of(each, versions=True) for each in versions], created_ms=NOW, file_format="Parquet", files=1)
+    write_report(
+        store,
+        [row_of(each, versions=True) for each in versions],
+        created_ms=NOW,
+        file_format="Parquet",
+        files=1,
+    )
     report = newest_report(store, now_ms=NOW)
     assert report is not None
     assert ReportRows(store, report).tables == ({"bronze/t/d=1"} if is_current else set())

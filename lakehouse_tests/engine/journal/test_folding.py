@@ -38,7 +38,9 @@ def paths(*numbers: int) -> set[str]:
 
 
 def names_in(store: Store) -> list[str]:
-    return [file.name.removeprefix(f"{FOLDER}/").replace("0" * 18, "") for file in store.list(FOLDER)]
+    return [
+        file.name.removeprefix(f"{FOLDER}/").replace("0" * 18, "") for file in store.list(FOLDER)
+    ]
 
 
 class Dying(MemoryStore):
@@ -67,7 +69,9 @@ class Dying(MemoryStore):
 
 
 @pytest.mark.parametrize("first", [1, FOLD_EVERY + 1])
-def test_a_fold_that_dies_after_any_write_forgets_no_file_and_the_next_one_tidies_up(first: int) -> None:
+def test_a_fold_that_dies_after_any_write_forgets_no_file_and_the_next_one_tidies_up(
+    first: int,
+) -> None:
     last = first + FOLD_EVERY - 1
     lying, late_ms = paths(*range(5, last + 1)), (last + 40) * DAY_MS
     deaths = 1 + FOLD_EVERY + (first > 1)
@@ -84,14 +88,20 @@ def test_a_fold_that_dies_after_any_write_forgets_no_file_and_the_next_one_tidie
         known = of(store).ledger()
         assert lying <= set(known.seen) and known.seen.items() <= before.seen.items()
         assert (known.newest, known.last_taken) == (before.newest, before.last_taken)
-        planned(store, first=last + 1, last=last + FOLD_EVERY).fold(lying=lying, arrived=last, now_ms=late_ms)
+        planned(store, first=last + 1, last=last + FOLD_EVERY).fold(
+            lying=lying, arrived=last, now_ms=late_ms
+        )
         assert names_in(store) == [f"segment-{last + FOLD_EVERY:02}.json"]
         assert set(of(store).ledger().seen) >= lying
 
 
-def test_lines_that_a_table_got_from_its_quarantine_stay_known_when_their_manifests_are_folded_twice() -> None:
+def test_lines_that_a_table_got_from_its_quarantine_stay_known_when_their_manifests_are_folded_twice() -> (
+    None
+):
     store = MemoryStore()
-    retried = [RetriedLines(table_id="t", version=number, quarantine_version=3) for number in (1, 2)]
+    retried = [
+        RetriedLines(table_id="t", version=number, quarantine_version=3) for number in (1, 2)
+    ]
     for last, lines in zip((FOLD_EVERY, 2 * FOLD_EVERY), retried, strict=True):
         of(store).plan(Batch(number=last - FOLD_EVERY + 1, files=(), prefix=PREFIX, retried=lines))
         batches = planned(store, first=last - FOLD_EVERY + 2, last=last)
@@ -103,10 +113,14 @@ def test_lines_that_a_table_got_from_its_quarantine_stay_known_when_their_manife
 def test_manifests_go_only_when_the_segment_that_was_written_is_read_back_equal() -> None:
     class Damaging(MemoryStore):
         def put_if_absent(self, name: str, data: bytes) -> bool:
-            return super().put_if_absent(name, data.replace(b'"digest":"d"', b'"digest":"x"') if "segment" in name else data)
+            return super().put_if_absent(
+                name, data.replace(b'"digest":"d"', b'"digest":"x"') if "segment" in name else data
+            )
 
     store = Damaging()
-    with pytest.raises(Broken, match=r"segment-0{18}32\.json is not what was written; the manifests stay"):
+    with pytest.raises(
+        Broken, match=r"segment-0{18}32\.json is not what was written; the manifests stay"
+    ):
         planned(store).fold(lying=(), arrived=FOLD_EVERY, now_ms=0)
     assert len(names_in(store)) == FOLD_EVERY + 1
 
@@ -120,7 +134,9 @@ def test_manifests_of_files_that_the_segment_does_not_know_stay() -> None:
     store.put(f"{FOLDER}/segment-{FOLD_EVERY:020}.json", segment.replace(b'"f3"', b'"f33"'))
     left = of(store)
     left.ledger()
-    with pytest.raises(Broken, match=r"does not know 1 file.*landing/events/f3'; nothing is deleted"):
+    with pytest.raises(
+        Broken, match=r"does not know 1 file.*landing/events/f3'; nothing is deleted"
+    ):
         left.fold(lying=(), arrived=FOLD_EVERY, now_ms=0)
     assert len(names_in(store)) == FOLD_EVERY + 1
 
@@ -133,7 +149,9 @@ def test_a_reader_that_a_fold_overtakes_lists_again() -> None:
     assert names_in(store) == ["segment-32.json"]
 
 
-def test_batches_of_a_table_that_was_deleted_are_done_again_from_the_segment_unless_files_of_them_are_forgotten() -> None:
+def test_batches_of_a_table_that_was_deleted_are_done_again_from_the_segment_unless_files_of_them_are_forgotten() -> (
+    None
+):
     store, last = MemoryStore(), FOLD_EVERY
     planned(store).fold(lying=paths(*range(1, last + 1)), arrived=last, now_ms=1000 * DAY_MS)
     whole = of(store)
@@ -141,30 +159,56 @@ def test_batches_of_a_table_that_was_deleted_are_done_again_from_the_segment_unl
         whole.plan(batch(FOLD_EVERY, "other"))
     assert find_unfinished(whole.ledger(), Append(), arrived=2, read=whole.batch) == whole.batch(3)
     assert whole.batch(3) == full(3)
-    planned(store, first=last + 1, last=2 * last).fold(lying=paths(1, 9), arrived=2 * last, now_ms=1000 * DAY_MS)
+    planned(store, first=last + 1, last=2 * last).fold(
+        lying=paths(1, 9), arrived=2 * last, now_ms=1000 * DAY_MS
+    )
     folded = of(store)
     assert set(folded.ledger().seen) == paths(1, 9, 2 * last)
-    with pytest.raises(Broken, match="batch 3 is not in the table, and loaded files of the batches up to 63 are gone from"):
+    with pytest.raises(
+        Broken,
+        match="batch 3 is not in the table, and loaded files of the batches up to 63 are gone from",
+    ):
         find_unfinished(folded.ledger(), Append(), arrived=2, read=folded.batch)
-    assert find_unfinished(folded.ledger(), Overwrite(), arrived=0, read=folded.batch) == folded.ledger().newest
+    assert (
+        find_unfinished(folded.ledger(), Overwrite(), arrived=0, read=folded.batch)
+        == folded.ledger().newest
+    )
     assert len(folded.ledger().forgotten) == 2 * last - 3
 
 
 def test_manifests_of_an_older_program_are_folded_with_all_their_files() -> None:
     store = MemoryStore()
     for number in range(1, 131):
-        manifest = {"number": number, "files": [{"name": f"f{number}", "size_bytes": 1, "modified_ms": 2}], "set_aside": []}
-        carried = {"seen": {f"f{each}": 1 for each in range(1, number + 1)}, "last_taken": "f99"} if number % 64 == 0 else {}
+        manifest = {
+            "number": number,
+            "files": [{"name": f"f{number}", "size_bytes": 1, "modified_ms": 2}],
+            "set_aside": [],
+        }
+        carried = (
+            {"seen": {f"f{each}": 1 for each in range(1, number + 1)}, "last_taken": "f99"}
+            if number % 64 == 0
+            else {}
+        )
         store.put(f"{FOLDER}/{number:020}.json", json.dumps({**manifest, **carried}).encode())
     batches = of(store)
     before = batches.ledger()
     batches.fold(lying=set(before.seen), arrived=130, now_ms=0)
     after = of(store).ledger()
-    assert (set(after.seen), after.last_taken, after.newest) == (set(before.seen), before.last_taken, before.newest)
-    assert len(after.seen) == 130 and store.list(FOLDER)[0].name.endswith("segment-00000000000000000130.json")
+    assert (set(after.seen), after.last_taken, after.newest) == (
+        set(before.seen),
+        before.last_taken,
+        before.newest,
+    )
+    assert len(after.seen) == 130 and store.list(FOLDER)[0].name.endswith(
+        "segment-00000000000000000130.json"
+    )
 
 
-DAMAGES = [(b'"number":32,"batches', b'"number":31,"batches'), (b'"batches":[', b'"batches":[7,'), (b'"forgotten":"', b'"forgotten":"!')]
+DAMAGES = [
+    (b'"number":32,"batches', b'"number":31,"batches'),
+    (b'"batches":[', b'"batches":[7,'),
+    (b'"forgotten":"', b'"forgotten":"!'),
+]
 
 
 @pytest.mark.parametrize(("old", "new"), DAMAGES, ids=["number", "batch", "fingerprints"])
@@ -183,7 +227,10 @@ def test_a_year_of_a_busy_table_leaves_few_objects_and_knows_every_file_that_was
     for day in range(365):
         for number in range(4 * day + 1, 4 * day + 5):
             names = [f"d{day}/{number}-{each}" for each in "abc"]
-            files = tuple(LandedFile(name=name, size_bytes=9, modified_ms=day * DAY_MS, digest="0" * 64) for name in names)
+            files = tuple(
+                LandedFile(name=name, size_bytes=9, modified_ms=day * DAY_MS, digest="0" * 64)
+                for name in names
+            )
             batches.plan(Batch(number=number, files=files, prefix=PREFIX))
             landed += [f"{PREFIX}{name}" for name in names]
         lying = set(landed[-7 * a_day :])
@@ -196,4 +243,6 @@ def test_a_year_of_a_busy_table_leaves_few_objects_and_knows_every_file_that_was
     grown = max(size for _, size in sizes[-30:]) - max(size for _, size in sizes[60:90])
     assert 0 < grown <= 275 * a_day * 8 * 4 / 3 + 2_000
     ledger = of(store).ledger()
-    assert len(ledger.seen) + len(ledger.forgotten) == len(landed) and len(ledger.seen) <= 40 * a_day
+    assert (
+        len(ledger.seen) + len(ledger.forgotten) == len(landed) and len(ledger.seen) <= 40 * a_day
+    )

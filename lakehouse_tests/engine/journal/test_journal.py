@@ -21,8 +21,17 @@ KEY = "bronze/events"
 
 
 def past_vacuum(started_ms: int) -> VacuumRecord:
-    counts = ("predicted_files", "predicted_bytes", "predicted_requests", "predicted_seconds", "predicted_usd", "deleted_files")
-    zeros: dict[str, Any] = dict.fromkeys((*counts, "deleted_bytes", "spared", "version", "horizon_ms"), 0)
+    counts = (
+        "predicted_files",
+        "predicted_bytes",
+        "predicted_requests",
+        "predicted_seconds",
+        "predicted_usd",
+        "deleted_files",
+    )
+    zeros: dict[str, Any] = dict.fromkeys(
+        (*counts, "deleted_bytes", "spared", "version", "horizon_ms"), 0
+    )
     return VacuumRecord(started_ms=started_ms, ended_ms=started_ms, mode="FULL", report="", **zeros)
 
 
@@ -35,14 +44,18 @@ def record_each(journal: Journal, ms: int, number: int) -> None:
 
 def test_manifests_lie_where_the_documents_say(tmp_path: Path) -> None:
     journal = Journal(DiskStore(tmp_path))
-    LandedBatches(DiskStore(tmp_path), KEY, prefix="landing/events/").plan(Batch(number=1, files=()))
+    LandedBatches(DiskStore(tmp_path), KEY, prefix="landing/events/").plan(
+        Batch(number=1, files=())
+    )
     journal.record_session(KEY, "s", "write")
     journal.pause(Pause(table=KEY, since_ms=1))
     journal.record_try(KEY, CompactionTry(ended_ms=7, result="failed"))
     assert (tmp_path / "_lakehouse/ingest/bronze/events/00000000000000000001.json").is_file()
     assert (tmp_path / "_lakehouse/sessions/bronze/events.json").is_file()
     assert (tmp_path / "_lakehouse/pauses/bronze/events.json").is_file()
-    assert [file.name[:16] for file in (tmp_path / "_lakehouse/tries/bronze/events").iterdir()] == ["000000000000007-"]
+    assert [file.name[:16] for file in (tmp_path / "_lakehouse/tries/bronze/events").iterdir()] == [
+        "000000000000007-"
+    ]
 
 
 def test_a_session_is_remembered_until_it_is_forgotten_and_no_other_takes_it_away() -> None:
@@ -52,7 +65,10 @@ def test_a_session_is_remembered_until_it_is_forgotten_and_no_other_takes_it_awa
     journal.record_session(KEY, "66666666-7777-8888-9999-000000000000", "compaction")
     record = journal.session(KEY)
     assert record is not None
-    assert (record.session_id, record.owner) == ("66666666-7777-8888-9999-000000000000", "compaction")
+    assert (record.session_id, record.owner) == (
+        "66666666-7777-8888-9999-000000000000",
+        "compaction",
+    )
     assert record.started_ms > 1_700_000_000_000
     journal.forget_session(KEY, "11111111-2222-3333-4444-555555555555")
     assert journal.session(KEY) == record
@@ -65,13 +81,19 @@ def test_a_session_is_remembered_until_it_is_forgotten_and_no_other_takes_it_awa
 def test_a_damaged_session_record_is_broken_and_named_with_the_way_out(content: bytes) -> None:
     store = MemoryStore()
     store.put("_lakehouse/sessions/bronze/events.json", content)
-    with pytest.raises(Broken, match=r"_lakehouse/sessions/bronze/events\.json.*; stop .*lakehouse server stop.*, then delete this record"):
+    with pytest.raises(
+        Broken,
+        match=r"_lakehouse/sessions/bronze/events\.json.*; stop .*lakehouse server stop.*, then delete this record",
+    ):
         Journal(store).session(KEY)
 
 
 def test_a_session_record_of_a_newer_program_is_read_as_far_as_it_is_known() -> None:
     store = MemoryStore()
-    store.put("_lakehouse/sessions/bronze/events.json", b'{"session_id": "x", "owner": "y", "started_ms": 1, "more": 2}')
+    store.put(
+        "_lakehouse/sessions/bronze/events.json",
+        b'{"session_id": "x", "owner": "y", "started_ms": 1, "more": 2}',
+    )
     assert Journal(store).session(KEY) == SessionRecord(session_id="x", owner="y", started_ms=1)
 
 
@@ -82,14 +104,26 @@ def test_pauses_are_kept_until_they_are_taken_back_the_last_one_counts() -> None
     journal.pause(Pause(table="silver/events", since_ms=3))
     journal.pause(Pause(table=KEY, since_ms=4, why="more"))
     kept = Pause(table=KEY, since_ms=4, why="more")
-    assert journal.pauses() == {KEY: kept, "silver/events": Pause(table="silver/events", since_ms=3)}
+    assert journal.pauses() == {
+        KEY: kept,
+        "silver/events": Pause(table="silver/events", since_ms=3),
+    }
     journal.resume("silver/events")
     journal.resume("silver/events")
     assert (journal.pauses(), journal.pause_of(KEY)) == ({KEY: kept}, kept)
 
 
 @pytest.mark.parametrize(
-    "data", [b"{", b"[]", b"7", b'{"since_ms": 1, "more": 2}', b'{"since_ms": "x"}', b'{"since_ms": 1, "until_ms": "y"}', b"\xff"]
+    "data",
+    [
+        b"{",
+        b"[]",
+        b"7",
+        b'{"since_ms": 1, "more": 2}',
+        b'{"since_ms": "x"}',
+        b'{"since_ms": 1, "until_ms": "y"}',
+        b"\xff",
+    ],
 )
 def test_a_damaged_pause_is_one_without_an_end_and_hides_no_other(data: bytes) -> None:
     store = MemoryStore()
@@ -98,7 +132,10 @@ def test_a_damaged_pause_is_one_without_an_end_and_hides_no_other(data: bytes) -
     store.put(f"_lakehouse/pauses/{KEY}.json", data)
     found = journal.pauses()
     assert set(found) == {KEY, "silver/events"}
-    assert found[KEY].holds(10**15) and f"_lakehouse/pauses/{KEY}.json cannot be read" in found[KEY].explanation.sentence
+    assert (
+        found[KEY].holds(10**15)
+        and f"_lakehouse/pauses/{KEY}.json cannot be read" in found[KEY].explanation.sentence
+    )
     assert journal.pause_of(KEY) == found[KEY]
 
 
@@ -107,13 +144,25 @@ def test_the_newest_tries_are_read_and_a_damaged_one_is_a_failure() -> None:
     journal = Journal(store)
     assert journal.tries(KEY) == ()
     for ended_ms in range(100, 0, -1):
-        journal.record_try(KEY, CompactionTry(ended_ms=ended_ms, result="conflict", bytes_rewritten=5, seconds=1.5, why="a race", run="r"))
+        journal.record_try(
+            KEY,
+            CompactionTry(
+                ended_ms=ended_ms,
+                result="conflict",
+                bytes_rewritten=5,
+                seconds=1.5,
+                why="a race",
+                run="r",
+            ),
+        )
     journal.record_try("bronze/events_too", CompactionTry(ended_ms=1, result="failed"))
     store.put(f"_lakehouse/tries/{KEY}/000000000000101-{'0' * 32}.json", b"{")
     store.put(f"_lakehouse/tries/{KEY}/notes.txt", b"a person's")
     found = journal.tries(KEY)
     assert (store.requests["GET"], [each.ended_ms for each in found]) == (20, list(range(82, 102)))
-    assert found[0] == CompactionTry(ended_ms=82, result="conflict", bytes_rewritten=5, seconds=1.5, why="a race", run="r")
+    assert found[0] == CompactionTry(
+        ended_ms=82, result="conflict", bytes_rewritten=5, seconds=1.5, why="a race", run="r"
+    )
     assert found[-1].result == "failed" and "cannot be read" in found[-1].why
 
 
@@ -138,13 +187,23 @@ def test_what_a_clock_that_was_ahead_told_hides_nothing_newer_and_goes_first() -
     for number in range(100):
         record_each(journal, ahead + number, number)
     record_each(journal, now, 100)
-    assert journal.tries(KEY)[-1] == journal.tries_since({KEY: 1})[KEY][-1] == CompactionTry(ended_ms=now, result="failed")
+    assert (
+        journal.tries(KEY)[-1]
+        == journal.tries_since({KEY: 1})[KEY][-1]
+        == CompactionTry(ended_ms=now, result="failed")
+    )
     assert journal.vacuums(KEY)[-1].started_ms == now
     assert names_by_table(store, "_lakehouse/probes")[KEY][-1].endswith(f"{now:015}-100.json")
-    assert [len(store.list(f"_lakehouse/{kind}")) for kind in ("tries", "vacuums", "probes")] == [100, 100, 20]
+    assert [len(store.list(f"_lakehouse/{kind}")) for kind in ("tries", "vacuums", "probes")] == [
+        100,
+        100,
+        20,
+    ]
 
 
-def test_between_two_looks_one_listing_tells_whether_there_is_something_new_and_a_sweep_finds_what_has_no_marker() -> None:
+def test_between_two_looks_one_listing_tells_whether_there_is_something_new_and_a_sweep_finds_what_has_no_marker() -> (
+    None
+):
     store = CountingStore()
     cache = JournalCache(store, sweep_ms=1_000)
     journal, cached = Journal(store), Journal(store, cache)
@@ -170,7 +229,10 @@ def test_between_two_looks_one_listing_tells_whether_there_is_something_new_and_
     store.put("_lakehouse/pauses/silver/by_hand_too.json", b"{}")
     assert look(6_998) == ({"LIST": 1}, {"silver/by_hand"}, 2)
     assert look(6_999) == ({"LIST": 4, "GET": 2}, {"silver/by_hand", "silver/by_hand_too"}, 2)
-    assert look(6_998)[0] == {"LIST": 4, "GET": 2}  # the clock was set back: nobody knows how long ago the sweep was
+    assert look(6_998)[0] == {
+        "LIST": 4,
+        "GET": 2,
+    }  # the clock was set back: nobody knows how long ago the sweep was
 
 
 def test_two_writers_of_markers_at_once_never_bring_back_names_that_a_reader_has_seen() -> None:
@@ -188,9 +250,14 @@ def test_the_tries_of_all_tables_come_with_one_listing_and_those_before_a_succes
     assert journal.tries_since({}) == {}
     for ended_ms in (1, 5, 6):
         journal.record_try(KEY, CompactionTry(ended_ms=ended_ms, result="failed"))
-        journal.record_try(f"gold/from_{ended_ms}", CompactionTry(ended_ms=ended_ms, result="conflict"))
+        journal.record_try(
+            f"gold/from_{ended_ms}", CompactionTry(ended_ms=ended_ms, result="conflict")
+        )
     assert journal.tries_since({KEY: 4, "gold/from_1": 1}) == {
-        KEY: (CompactionTry(ended_ms=5, result="failed"), CompactionTry(ended_ms=6, result="failed")),
+        KEY: (
+            CompactionTry(ended_ms=5, result="failed"),
+            CompactionTry(ended_ms=6, result="failed"),
+        ),
         "gold/from_5": (CompactionTry(ended_ms=5, result="conflict"),),
         "gold/from_6": (CompactionTry(ended_ms=6, result="conflict"),),
     }

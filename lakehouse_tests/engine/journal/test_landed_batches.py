@@ -19,7 +19,11 @@ KEY, PREFIX = "bronze/events", "landing/events/"
 
 
 def batch(number: int, *names: str, size_bytes: int = 10) -> Batch:
-    return Batch(number=number, files=tuple(LandedFile(name=name, size_bytes=size_bytes, modified_ms=1) for name in names), prefix=PREFIX)
+    return Batch(
+        number=number,
+        files=tuple(LandedFile(name=name, size_bytes=size_bytes, modified_ms=1) for name in names),
+        prefix=PREFIX,
+    )
 
 
 def of(store: Store, table: str = KEY) -> LandedBatches:
@@ -75,7 +79,10 @@ def test_tables_do_not_share_batches() -> None:
 
 def test_manifests_of_an_older_program_mean_files_below_the_declared_prefix() -> None:
     store = MemoryStore()
-    older = {"files": [{"name": "a", "size_bytes": 1, "modified_ms": 2}], "set_aside": [{"name": "b", "size_bytes": 3, "why": "no"}]}
+    older = {
+        "files": [{"name": "a", "size_bytes": 1, "modified_ms": 2}],
+        "set_aside": [{"name": "b", "size_bytes": 3, "why": "no"}],
+    }
     for number in range(1, 65):
         carried = {"seen": {"old": 5, "a": 1, "b": 3}, "last_taken": "old"} if number == 64 else {}
         store.put(manifest(number), json.dumps({"number": number, **older, **carried}).encode())
@@ -84,7 +91,10 @@ def test_manifests_of_an_older_program_mean_files_below_the_declared_prefix() ->
     ledger = batches.ledger()
     assert ledger.last_taken == "p/old"
     assert ledger.seen["p/old"] == KnownFile(size_bytes=5)
-    assert (ledger.seen["p/a"], ledger.seen["landing/events/a"].size_bytes) == (KnownFile(size_bytes=1, modified_ms=2), 10)
+    assert (ledger.seen["p/a"], ledger.seen["landing/events/a"].size_bytes) == (
+        KnownFile(size_bytes=1, modified_ms=2),
+        10,
+    )
     # A file that an older program set aside may be tried again by a new name only.
     assert ledger.seen["p/b"] == KnownFile(size_bytes=3, loaded=KnownFile(size_bytes=3))
     assert batches.batch(3).prefix == "p/"
@@ -95,11 +105,15 @@ def test_a_name_that_changed_its_size_is_known_by_the_last_one_and_stays_taken()
     batches.plan(batch(1, "a", size_bytes=1))
     aside = (SetAside(name="a", size_bytes=2, why="changed", modified_ms=9),)
     batches.plan(Batch(number=2, files=(), set_aside=aside, prefix=PREFIX))
-    assert batches.ledger().seen[f"{PREFIX}a"] == KnownFile(size_bytes=2, modified_ms=9, loaded=KnownFile(size_bytes=1, modified_ms=1))
+    assert batches.ledger().seen[f"{PREFIX}a"] == KnownFile(
+        size_bytes=2, modified_ms=9, loaded=KnownFile(size_bytes=1, modified_ms=1)
+    )
     assert sizes(batches.ledger()) == {"a": 2}
 
 
-def test_a_batch_that_another_process_planned_meanwhile_is_a_lost_race_and_one_beyond_the_next_is_broken() -> None:
+def test_a_batch_that_another_process_planned_meanwhile_is_a_lost_race_and_one_beyond_the_next_is_broken() -> (
+    None
+):
     batches = of(planned(1))
     with pytest.raises(Transient, match="batch 1 was planned by another process"):
         batches.plan(batch(1, "ours"))
@@ -129,8 +143,28 @@ ANOTHER = b'{"number": 3, "files": [], "set_aside": []}'
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b"[]", b"null", b'{"number": 2}', b'{"number": 1, "files": [{"name": "a"}], "set_aside": []}', ANOTHER, b"\xff", None],
-    ids=["empty", "cut", "list", "null", "no files", "no size", "another number", "not utf-8", "gone"],
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'{"number": 2}',
+        b'{"number": 1, "files": [{"name": "a"}], "set_aside": []}',
+        ANOTHER,
+        b"\xff",
+        None,
+    ],
+    ids=[
+        "empty",
+        "cut",
+        "list",
+        "null",
+        "no files",
+        "no size",
+        "another number",
+        "not utf-8",
+        "gone",
+    ],
 )
 def test_a_damaged_or_missing_manifest_is_broken_and_named(content: bytes | None) -> None:
     store = planned(3)
@@ -163,27 +197,45 @@ def test_of_a_race_for_one_number_only_one_manifest_stays() -> None:
 
 def isolated(before: Batch, name: str) -> Batch:
     [failing] = [file for file in before.files if file.name == name]
-    return without_failing(before, {failing: "n is 0"}, failing_records=1, is_overwrite=False, has_table=True)
+    return without_failing(
+        before, {failing: "n is 0"}, failing_records=1, is_overwrite=False, has_table=True
+    )
 
 
-def test_a_manifest_is_replaced_only_by_one_of_the_same_files_while_it_lies_there_by_itself() -> None:
+def test_a_manifest_is_replaced_only_by_one_of_the_same_files_while_it_lies_there_by_itself() -> (
+    None
+):
     store = MemoryStore()
     batches = of(store)
     first = replace(batch(1, "a", "b"), part_count=1, record_count=4)
     batches.plan(first)
     smaller = isolated(first, "a")
-    for wrong in (first, replace(smaller, set_aside=()), replace(smaller, isolated=()), replace(smaller, files=batch(1, "c").files)):
-        with pytest.raises(Broken, match=r"batch 1 was to be planned anew with \d of its 2 file\(s\)"):
+    for wrong in (
+        first,
+        replace(smaller, set_aside=()),
+        replace(smaller, isolated=()),
+        replace(smaller, files=batch(1, "c").files),
+    ):
+        with pytest.raises(
+            Broken, match=r"batch 1 was to be planned anew with \d of its 2 file\(s\)"
+        ):
             batches.replace(wrong)
     assert of(store).batch(1) == first
-    carried = {"number": 64, "files": [{"name": "a", "size_bytes": 10, "modified_ms": 1}], "set_aside": [], "seen": {}}
+    carried = {
+        "number": 64,
+        "files": [{"name": "a", "size_bytes": 10, "modified_ms": 1}],
+        "set_aside": [],
+        "seen": {},
+    }
     store.put(manifest(64), json.dumps(carried).encode())
     with pytest.raises(Broken, match="batch 64 was to be planned anew"):
         of(store).replace(isolated(replace(batch(64, "a"), record_count=1), "a"))
     store.delete([manifest(64)])
     batches.replace(smaller)
     for ledger in (batches.ledger(), of(store).ledger()):
-        assert {path.removeprefix(PREFIX): known.is_taken for path, known in ledger.seen.items()} == {"a": False, "b": True}
+        assert {
+            path.removeprefix(PREFIX): known.is_taken for path, known in ledger.seen.items()
+        } == {"a": False, "b": True}
         assert (ledger.newest, ledger.last_taken) == (smaller, f"{PREFIX}b")
     for number in range(2, FOLD_EVERY + 1):
         batches.plan(batch(number, f"f{number}"))
@@ -193,7 +245,9 @@ def test_a_manifest_is_replaced_only_by_one_of_the_same_files_while_it_lies_ther
         batches.replace(smaller)
 
 
-def test_a_batch_that_others_follow_keeps_a_file_so_that_its_quarantine_is_not_passed_over() -> None:
+def test_a_batch_that_others_follow_keeps_a_file_so_that_its_quarantine_is_not_passed_over() -> (
+    None
+):
     batches = of(MemoryStore())
     first = replace(batch(1, "a"), record_count=1)
     batches.plan(first)
@@ -216,18 +270,33 @@ class WithEtags(MemoryStore):
 def test_a_loaded_file_is_known_by_its_time_and_its_content_or_its_name() -> None:
     store = WithEtags()
     batches = of(store)
-    loaded = [("a.json", 1, "A"), ("b.json.gz", 2, "B"), ("used.json", 7, "U"), ("read.json", 8, "R"), ("p.json", 10, "P")]
+    loaded = [
+        ("a.json", 1, "A"),
+        ("b.json.gz", 2, "B"),
+        ("used.json", 7, "U"),
+        ("read.json", 8, "R"),
+        ("p.json", 10, "P"),
+    ]
     loaded += [("q.json", 10, "P"), ("etag.json", 11, "E"), ("same.json", 12, "F")]
     store.put(f"{PREFIX}there.json", b"T" * 9)
     [there] = store.list(PREFIX)
     loaded.append(("there.json", there.modified_ms, "T"))
     etags = {"etag.json": "1", "same.json": "2"}
-    files = [LandedFile(name=name, size_bytes=9, modified_ms=at, digest=digest, etag=etags.get(name, "")) for name, at, digest in loaded]
+    files = [
+        LandedFile(name=name, size_bytes=9, modified_ms=at, digest=digest, etag=etags.get(name, ""))
+        for name, at, digest in loaded
+    ]
     store.etags = {f"{PREFIX}etag.json": "other", f"{PREFIX}same.json": "2"}
     for name in store.etags:
         store.put(name, b"9 bytes !")
     aside = SetAside(name="aside.json", size_bytes=9, why="damaged", modified_ms=4, digest="S")
-    moved = SetAside(name="moved.json", size_bytes=9, why=f"{MOVED}was.json, and moved or packed since", modified_ms=6, digest="M")
+    moved = SetAside(
+        name="moved.json",
+        size_bytes=9,
+        why=f"{MOVED}was.json, and moved or packed since",
+        modified_ms=6,
+        digest="M",
+    )
     batches.plan(Batch(number=1, files=tuple(files), set_aside=(aside, moved), prefix=PREFIX))
     # Other files were written over these names, one by another size and so unread, one read; both were set aside.
     over = [
@@ -251,7 +320,11 @@ def test_a_loaded_file_is_known_by_its_time_and_its_content_or_its_name() -> Non
         ("new.json", 20, "V"): None,  # what was written over a name was never loaded
         ("twin.json", 10, "P"): "p.json",  # two are like it, and one of them is gone
         ("twin of another etag.json", 11, "E"): "etag.json",
-        ("twin of the same etag.json", 12, "F"): None,  # HEAD tells whole seconds of some servers, a listing more
+        (
+            "twin of the same etag.json",
+            12,
+            "F",
+        ): None,  # HEAD tells whole seconds of some servers, a listing more
         ("again.json", 4, "S"): None,  # nothing of that one was loaded
         ("moved twice.json", 6, "M"): "moved.json",
     }
@@ -260,4 +333,6 @@ def test_a_loaded_file_is_known_by_its_time_and_its_content_or_its_name() -> Non
         for name, at, digest in now
         for file in [LandedFile(name=name, size_bytes=9, modified_ms=at)]
     }
-    assert found == {each: None if path is None else f"{PREFIX}{path}" for each, path in now.items()}
+    assert found == {
+        each: None if path is None else f"{PREFIX}{path}" for each, path in now.items()
+    }

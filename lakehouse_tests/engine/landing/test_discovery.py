@@ -32,11 +32,23 @@ class World:
         self.lake, self.sqs = lake, boto3.client("sqs")
         bucket, self.queue = lake.store.bucket, f"queue-of-{lake.store.bucket}"
         self.url = self.sqs.create_queue(QueueName=self.queue)["QueueUrl"]
-        arn = self.sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-        prefix = {"Key": {"FilterRules": [{"Name": "prefix", "Value": f"{lake.store.prefix}landing/"}]}}
-        told = {"QueueConfigurations": [{"QueueArn": arn, "Events": ["s3:ObjectCreated:*"], "Filter": prefix}]}
-        boto3.client("s3").put_bucket_notification_configuration(Bucket=bucket, NotificationConfiguration=told)
-        self.source = Landing(prefix="landing/orders/", format="json", schema=SCHEMA, queue=self.queue)
+        arn = self.sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=["QueueArn"])[
+            "Attributes"
+        ]["QueueArn"]
+        prefix = {
+            "Key": {"FilterRules": [{"Name": "prefix", "Value": f"{lake.store.prefix}landing/"}]}
+        }
+        told = {
+            "QueueConfigurations": [
+                {"QueueArn": arn, "Events": ["s3:ObjectCreated:*"], "Filter": prefix}
+            ]
+        }
+        boto3.client("s3").put_bucket_notification_configuration(
+            Bucket=bucket, NotificationConfiguration=told
+        )
+        self.source = Landing(
+            prefix="landing/orders/", format="json", schema=SCHEMA, queue=self.queue
+        )
         self.table = Table(key="bronze/orders", source=self.source, write=Append())
         self.now, self.arrived = 0.0, 0
         self.begin_anew()
@@ -54,17 +66,29 @@ class World:
 
     def say_landed(self, key: str) -> None:
         where = {"bucket": {"name": self.lake.store.bucket}, "object": {"key": key}}
-        self.say(json.dumps({"Records": [{"eventSource": "aws:s3", "eventName": "ObjectCreated:Put", "s3": where}]}))
+        self.say(
+            json.dumps(
+                {
+                    "Records": [
+                        {"eventSource": "aws:s3", "eventName": "ObjectCreated:Put", "s3": where}
+                    ]
+                }
+            )
+        )
 
     def lose_messages(self) -> None:
-        while found := self.sqs.receive_message(QueueUrl=self.url, MaxNumberOfMessages=10).get("Messages"):
+        while found := self.sqs.receive_message(QueueUrl=self.url, MaxNumberOfMessages=10).get(
+            "Messages"
+        ):
             for message in found:
                 self.sqs.delete_message(QueueUrl=self.url, ReceiptHandle=message["ReceiptHandle"])
 
     def show_hidden(self) -> None:
         """What was received and not deleted is there again, as after its time."""
         for message, _ in list(self.discovery._inboxes[self.queue].messages.values()):
-            self.sqs.change_message_visibility(QueueUrl=self.url, ReceiptHandle=message.receipt, VisibilityTimeout=0)
+            self.sqs.change_message_visibility(
+                QueueUrl=self.url, ReceiptHandle=message.receipt, VisibilityTimeout=0
+            )
 
     def suffer(self, random: Random, landed: Sequence[str]) -> None:
         """Messages are lost, told again or false, or the process ends; or nothing happens."""
@@ -72,7 +96,9 @@ class World:
             case 0:
                 self.lose_messages()
             case 1:
-                self.say_landed(f"{self.lake.store.prefix}landing/orders/{random.choice([*landed, 'never.json'])}")
+                self.say_landed(
+                    f"{self.lake.store.prefix}landing/orders/{random.choice([*landed, 'never.json'])}"
+                )
             case 2:
                 self.show_hidden()
             case 3:
@@ -83,7 +109,14 @@ class World:
     def left(self) -> int:
         """The messages that are in the queue, hidden ones, too."""
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-        return sum(map(int, self.sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=names)["Attributes"].values()))
+        return sum(
+            map(
+                int,
+                self.sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=names)[
+                    "Attributes"
+                ].values(),
+            )
+        )
 
     def tick(self, *, seconds: float = 30, anew: bool = False) -> list[str]:
         """The names that wait."""
@@ -94,7 +127,9 @@ class World:
         self.discovery.receive()
         found = self.discovery.look(self.table, ledger, unfinished, anew=anew, now=self.now)
         plan = choose_batch(found, ledger, self.source, Append(), unfinished=unfinished)
-        self.handed_batch = plan.batch.number if self.discovery.hand_over(self.table, plan) and plan.batch else None
+        self.handed_batch = (
+            plan.batch.number if self.discovery.hand_over(self.table, plan) and plan.batch else None
+        )
         self.said = "; ".join(self.discovery.settle())
         return sorted(file.name for file in found)
 
@@ -102,7 +137,13 @@ class World:
         """A batch with these files, as a run plans it."""
         lying = {file.name: file for file in landed_files(self.lake.store, self.source)}
         batches = LandedBatches(self.lake.store, self.table.key, prefix=self.source.prefix)
-        batches.plan(Batch(number=self.arrived + 1, files=tuple(lying[name] for name in names), prefix=self.source.prefix))
+        batches.plan(
+            Batch(
+                number=self.arrived + 1,
+                files=tuple(lying[name] for name in names),
+                prefix=self.source.prefix,
+            )
+        )
 
     def load(self, *names: str) -> None:
         """A batch with these files that arrived."""
@@ -137,7 +178,9 @@ def asked_of(discovery: Discovery) -> Counter[str]:
     """The requests to the queues of `discovery` from now on."""
     asked = Counter[str]()
     for inbox in discovery._inboxes.values():
-        inbox.queue._client.meta.events.register("before-call.sqs", lambda model, **_: asked.update([model.name]))
+        inbox.queue._client.meta.events.register(
+            "before-call.sqs", lambda model, **_: asked.update([model.name])
+        )
     return asked
 
 
@@ -189,11 +232,21 @@ def test_a_repeated_message_adds_nothing_and_goes(swept: World) -> None:
     assert swept.tick() == [] and swept.left() == 0
 
 
-FORGED = ("never.json", "", "_private.json", "../../../etc/passwd", "%FF", "\ud800.json", "x" * 1_024)
+FORGED = (
+    "never.json",
+    "",
+    "_private.json",
+    "../../../etc/passwd",
+    "%FF",
+    "\ud800.json",
+    "x" * 1_024,
+)
 ELSEWHERE = ("some/lake/landing/others/1.json", "elsewhere/landing/orders/1.json", "")
 
 
-@pytest.mark.parametrize("key", [*(f"some/lake/landing/orders/{name}" for name in FORGED), *ELSEWHERE])
+@pytest.mark.parametrize(
+    "key", [*(f"some/lake/landing/orders/{name}" for name in FORGED), *ELSEWHERE]
+)
 def test_a_forged_message_loads_nothing_and_goes(swept: World, key: str) -> None:
     swept.land("1.json")
     swept.lose_messages()
@@ -201,7 +254,9 @@ def test_a_forged_message_loads_nothing_and_goes(swept: World, key: str) -> None
     assert swept.tick() == [] and swept.left() == 0
 
 
-def test_a_file_that_is_gone_or_changed_before_it_is_loaded_is_looked_for_again(swept: World) -> None:
+def test_a_file_that_is_gone_or_changed_before_it_is_loaded_is_looked_for_again(
+    swept: World,
+) -> None:
     swept.land("1.json", "2.json")
     assert swept.tick() == ["1.json", "2.json"]
     swept.lake.store.delete(["landing/orders/1.json"])
@@ -211,16 +266,27 @@ def test_a_file_that_is_gone_or_changed_before_it_is_loaded_is_looked_for_again(
 
 def test_a_message_that_nobody_can_read_is_named_once_and_stays(swept: World) -> None:
     swept.say("nope")
-    swept.say(json.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": swept.lake.store.bucket}))
+    swept.say(
+        json.dumps(
+            {"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": swept.lake.store.bucket}
+        )
+    )
     assert swept.tick() == [] and swept.left() == 1
-    assert f"queue {swept.queue}: 2 messages, of which 1 are none of S3's and stay in the queue, first " in swept.said
+    assert (
+        f"queue {swept.queue}: 2 messages, of which 1 are none of S3's and stay in the queue, first "
+        in swept.said
+    )
     swept.tick()
     assert swept.said == f"queue {swept.queue}: 0 messages"
 
 
 def test_a_queue_that_has_two_names_tells_all_tables(world: World) -> None:
     other = Table(
-        key="bronze/others", source=Landing(prefix="landing/others/", format="json", schema="id STRING", queue=world.url), write=Append()
+        key="bronze/others",
+        source=Landing(
+            prefix="landing/others/", format="json", schema="id STRING", queue=world.url
+        ),
+        write=Append(),
     )
     world.discovery = Discovery(world.lake, [world.table, other])
     world.tick()
@@ -228,7 +294,9 @@ def test_a_queue_that_has_two_names_tells_all_tables(world: World) -> None:
     assert world.tick() == ["1.json"]
 
 
-def test_where_a_hand_over_cannot_be_written_the_run_lists(swept: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_hand_over_cannot_be_written_the_run_lists(
+    swept: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     swept.land("1.json")
 
     def refuse(*_: object) -> None:
@@ -246,7 +314,9 @@ def test_what_no_message_told_is_found_within_the_hour(swept: World) -> None:
     assert swept.tick() == ["1.json"]
 
 
-def test_a_queue_with_very_many_messages_is_read_beside_a_listing(swept: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_with_very_many_messages_is_read_beside_a_listing(
+    swept: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sqs, "MOST_MESSAGES", 20)
     monkeypatch.setattr("lakehouse.engine.landing.discovery.MOST_MESSAGES", 20)
     names = [f"{number:02}.json" for number in range(35)]
@@ -259,20 +329,29 @@ def test_a_queue_with_very_many_messages_is_read_beside_a_listing(swept: World, 
     assert swept.left() == 0
 
 
-def test_while_a_queue_does_not_answer_the_prefix_is_listed_by_each_look(swept: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_a_queue_does_not_answer_the_prefix_is_listed_by_each_look(
+    swept: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     swept.sqs.delete_queue(QueueUrl=swept.url)
     swept.land("1.json")
     assert swept.tick() == ["1.json"]
-    assert "ReceiveMessage: SQS answers" in swept.said and swept.said.endswith("; the prefix is listed instead")
+    assert "ReceiveMessage: SQS answers" in swept.said and swept.said.endswith(
+        "; the prefix is listed instead"
+    )
     monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", "http://127.0.0.1:1")
     swept.begin_anew()
     for name in ("2.json", "3.json"):
         swept.land(name)
         assert name in swept.tick()
-        assert swept.said == f"queue {swept.queue}: GetQueueUrl: EndpointConnectionError; the prefix is listed instead"
+        assert (
+            swept.said
+            == f"queue {swept.queue}: GetQueueUrl: EndpointConnectionError; the prefix is listed instead"
+        )
 
 
-def test_a_hint_waits_while_the_store_does_not_answer(swept: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hint_waits_while_the_store_does_not_answer(
+    swept: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     swept.land("1.json")
 
     def away(*_: Any) -> list[StoredFile]:
@@ -286,7 +365,9 @@ def test_a_hint_waits_while_the_store_does_not_answer(swept: World, monkeypatch:
     assert swept.tick() == ["1.json"]
 
 
-def test_two_tables_of_one_queue_each_have_their_files_and_a_message_waits_for_both(swept: World) -> None:
+def test_two_tables_of_one_queue_each_have_their_files_and_a_message_waits_for_both(
+    swept: World,
+) -> None:
     twin = Table(key="bronze/twin", source=swept.source, write=Append())
     swept.begin_anew(twin)
     swept.tick()
@@ -301,10 +382,19 @@ def test_two_tables_of_one_queue_each_have_their_files_and_a_message_waits_for_b
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_whatever_becomes_of_messages_and_processes_every_file_is_in_one_batch(swept: World, seed: int) -> None:
+def test_whatever_becomes_of_messages_and_processes_every_file_is_in_one_batch(
+    swept: World, seed: int
+) -> None:
     random, landed = Random(seed), list[str]()
     for step in range(15):
-        swept.land(*(names := [f"{random.randrange(1_000):03}-{step}-{each}.json" for each in range(random.randrange(4))]))
+        swept.land(
+            *(
+                names := [
+                    f"{random.randrange(1_000):03}-{step}-{each}.json"
+                    for each in range(random.randrange(4))
+                ]
+            )
+        )
         landed += names
         swept.suffer(random, landed)
         found = swept.tick(anew=random.random() < 0.5)
@@ -324,16 +414,25 @@ def test_whatever_becomes_of_messages_and_processes_every_file_is_in_one_batch(s
 def test_a_lake_on_disk_lists_and_asks_no_queue(tmp_path: Path) -> None:
     lake = open_lake(own_settings(tmp_path))
     lake.store.put("landing/orders/1.json", b"{}")
-    table = Table(key="bronze/orders", source=Landing(prefix="landing/orders/", format="json", schema=SCHEMA, queue="q"), write=Append())
+    table = Table(
+        key="bronze/orders",
+        source=Landing(prefix="landing/orders/", format="json", schema=SCHEMA, queue="q"),
+        write=Append(),
+    )
     discovery = Discovery(lake, [table])
     discovery.receive()
     ledger = LandedBatches(lake.store, table.key, prefix="landing/orders/").ledger()
-    assert [file.name for file in discovery.look(table, ledger, None, anew=False, now=0)] == ["1.json"]
+    assert [file.name for file in discovery.look(table, ledger, None, anew=False, now=0)] == [
+        "1.json"
+    ]
     assert discovery.settle() == []
 
 
 LANDING = Landing(prefix="landing/orders/", format="json", schema=SCHEMA, queue="orders")
-FILES = [LandedFile(name="a b/ü.json", size_bytes=2, modified_ms=3, etag="e"), LandedFile(name="z.json", size_bytes=0, modified_ms=1)]
+FILES = [
+    LandedFile(name="a b/ü.json", size_bytes=2, modified_ms=3, etag="e"),
+    LandedFile(name="z.json", size_bytes=0, modified_ms=1),
+]
 
 
 def test_files_are_handed_over_as_they_were_found() -> None:
@@ -343,21 +442,34 @@ def test_files_are_handed_over_as_they_were_found() -> None:
     hand_over(store, "bronze/orders", LANDING, 1, FILES)
     assert handed_over(store, "bronze/orders", LANDING, 1, None) == FILES
     assert handed_over(store, "bronze/others", LANDING, 1, None) is None
-    assert handed_over(store, "bronze/orders", replace(LANDING, prefix="landing/elsewhere/"), 1, None) is None
+    assert (
+        handed_over(store, "bronze/orders", replace(LANDING, prefix="landing/elsewhere/"), 1, None)
+        is None
+    )
 
 
 def test_a_run_that_comes_late_or_twice_lists() -> None:
     store, after_two = MemoryStore(), Batch(number=2, files=())
     hand_over(store, "bronze/orders", LANDING, 2, FILES)
     assert handed_over(store, "bronze/orders", LANDING, 2, Batch(number=1, files=())) == FILES
-    assert handed_over(store, "bronze/orders", LANDING, 2, after_two) is None  # a file of these may have been overwritten since
+    assert (
+        handed_over(store, "bronze/orders", LANDING, 2, after_two) is None
+    )  # a file of these may have been overwritten since
     assert handed_over(store, "bronze/orders", LANDING, 3, after_two) is None
 
 
 @pytest.mark.parametrize(
     "data",
     [
-        *(b"", b"{", b"7", b"[]", b"\xff", b'{"prefix":"landing/orders/","files":[]}', b'{"batch":1,"prefix":"landing/orders/"}'),
+        *(
+            b"",
+            b"{",
+            b"7",
+            b"[]",
+            b"\xff",
+            b'{"prefix":"landing/orders/","files":[]}',
+            b'{"batch":1,"prefix":"landing/orders/"}',
+        ),
         b'{"batch":1,"prefix":"landing/orders/","files":[{"a":1}]}',
     ],
 )

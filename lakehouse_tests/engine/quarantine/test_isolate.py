@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.errors.exceptions.connect import AnalysisException, PythonException, SparkException, UnknownException
+from pyspark.errors.exceptions.connect import (
+    AnalysisException,
+    PythonException,
+    SparkException,
+    UnknownException,
+)
 
 from lakehouse import Append, Landing, Overwrite, Table
 from lakehouse.core.errors import Broken, Refused
@@ -27,7 +32,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SOURCE = Landing(
-    prefix="landing/parts/", format="json", schema="id BIGINT, size INT", new_columns="refuse", after_load="delete", keep_days=0
+    prefix="landing/parts/",
+    format="json",
+    schema="id BIGINT, size INT",
+    new_columns="refuse",
+    after_load="delete",
+    keep_days=0,
 )
 PARTS = Table(key="bronze/parts", source=SOURCE, write=Append())
 HALVED = {"half": "IF(size % 2 = 1, raise_error('an odd size'), size / 2)"}
@@ -43,7 +53,10 @@ def put(lake: Lake, name: str, *lines: object) -> None:
 
 
 def quarantined(lake: Lake) -> list[tuple[Any, ...]]:
-    return [(name.rpartition("/")[2], line) for name, line in rows_in(lake, QUARANTINE, "source_file", "line")]
+    return [
+        (name.rpartition("/")[2], line)
+        for name, line in rows_in(lake, QUARANTINE, "source_file", "line")
+    ]
 
 
 def test_a_file_with_a_row_that_cannot_be_written_stands_alone_through_kills_and_is_loaded_once_after_a_retry(
@@ -55,15 +68,30 @@ def test_a_file_with_a_row_that_cannot_be_written_stands_alone_through_kills_and
     put(lake, "c.json", part(4, 4))
     with killed_at(load, "quarantine_isolated", "after"):
         write_table(lake, spark, halved)
-    assert plan_landed(lake, halved, LandedBatches(lake.store, PARTS.key, prefix=SOURCE.prefix), lake.facts(PARTS.key)).files == ()
+    assert (
+        plan_landed(
+            lake,
+            halved,
+            LandedBatches(lake.store, PARTS.key, prefix=SOURCE.prefix),
+            lake.facts(PARTS.key),
+        ).files
+        == ()
+    )
     put(lake, "d.json", part(5, 6))
     outcome = write_table(lake, spark, halved)
-    assert (outcome.rows_written, rows_in(lake, PARTS.key, "id", "half")) == (3, [(1, 1.0), (4, 2.0), (5, 3.0)])
+    assert (outcome.rows_written, rows_in(lake, PARTS.key, "id", "half")) == (
+        3,
+        [(1, 1.0), (4, 2.0), (5, 3.0)],
+    )
     assert quarantined(lake) == [("a.json", 2), ("b.json", None)]
     why = "its rows cannot be written: [USER_RAISED_EXCEPTION] an odd size"
-    assert (f"{SOURCE.prefix}b.json", why) in rows_in(lake, f"quarantine/{PARTS.key}", "source_file", "reason")
+    assert (f"{SOURCE.prefix}b.json", why) in rows_in(
+        lake, f"quarantine/{PARTS.key}", "source_file", "reason"
+    )
     write_table(lake, spark, halved)
-    assert [file.name for file in lake.store.list(SOURCE.prefix)] == [f"{SOURCE.prefix}{name}.json" for name in "ab"]
+    assert [file.name for file in lake.store.list(SOURCE.prefix)] == [
+        f"{SOURCE.prefix}{name}.json" for name in "ab"
+    ]
     assert lake.store.list("_lakehouse/staged") == []
 
     mended = replace(halved, source=replace(SOURCE, derived={"half": "size / 2"}))
@@ -74,7 +102,9 @@ def test_a_file_with_a_row_that_cannot_be_written_stands_alone_through_kills_and
     assert write_table(lake, spark, mended).reason is Reason.NOTHING_LANDED
 
 
-def test_a_quarantine_that_is_older_than_the_ledger_gets_the_files_of_each_batch(lake: Lake, spark: "SparkSession") -> None:
+def test_a_quarantine_that_is_older_than_the_ledger_gets_the_files_of_each_batch(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     """It knows the numbers of the batches that were deleted with the table; each of them names other files now."""
     halved = replace(PARTS, source=replace(SOURCE, derived=HALVED, after_load="keep"))
     put(lake, "a.json", part(1, 2))
@@ -82,7 +112,13 @@ def test_a_quarantine_that_is_older_than_the_ledger_gets_the_files_of_each_batch
     lake.store.put(f"{SOURCE.prefix}x.json.gz", b"no gzip")
     write_table(lake, spark, halved)
     assert quarantined(lake) == [("b.json", None), ("x.json.gz", None)]
-    lake.store.delete([file.name for folder in (PARTS.key, "_lakehouse/ingest") for file in lake.store.list(folder)])
+    lake.store.delete(
+        [
+            file.name
+            for folder in (PARTS.key, "_lakehouse/ingest")
+            for file in lake.store.list(folder)
+        ]
+    )
     put(lake, "c.json", part(4, 5), part(5, 2))
     write_table(lake, spark, halved)
     assert (rows_in(lake, PARTS.key, "id"), quarantined(lake)) == (
@@ -97,61 +133,104 @@ def test_a_quarantine_that_is_older_than_the_ledger_gets_the_files_of_each_batch
     assert write_table(lake, spark, halved).reason is Reason.NOTHING_LANDED
 
 
-def test_a_constraint_of_the_table_sets_files_aside_and_none_where_every_file_or_row_fails(lake: Lake, spark: "SparkSession") -> None:
+def test_a_constraint_of_the_table_sets_files_aside_and_none_where_every_file_or_row_fails(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     put(lake, "1.json", part(1, 2))
     write_table(lake, spark, PARTS)
     DeltaTable(lake.settings.table_uri(PARTS.key)).alter.add_constraint({"small": "size < 9"})
-    put(lake, "2.json", part(2, 9), part(3, 3))  # alone in its batch, and one of its records can be written
+    put(
+        lake, "2.json", part(2, 9), part(3, 3)
+    )  # alone in its batch, and one of its records can be written
     alone = write_table(lake, spark, PARTS)
     assert (alone.rows_written, [aside.name for aside in alone.set_aside]) == (0, ["2.json"])
-    assert "CHECK constraint small (size < 9) violated by row with values: - size : 9" in alone.set_aside[0].why
+    assert (
+        "CHECK constraint small (size < 9) violated by row with values: - size : 9"
+        in alone.set_aside[0].why
+    )
     put(lake, "3.json", part(4, 10))
     put(lake, "4.json", part(5, 10))
     before = LandedBatches(lake.store, PARTS.key, prefix=SOURCE.prefix).ledger()
-    with pytest.raises(Broken, match=r"batch 3 of 2 file\(s\) cannot be written, nor can any part of it that was tried: .*CHECK"):
+    with pytest.raises(
+        Broken,
+        match=r"batch 3 of 2 file\(s\) cannot be written, nor can any part of it that was tried: .*CHECK",
+    ):
         write_table(lake, spark, PARTS)
     after = LandedBatches(lake.store, PARTS.key, prefix=SOURCE.prefix).ledger()
-    assert (before.seen.keys() - after.seen.keys(), after.newest and after.newest.set_aside, version_of(lake, PARTS.key)) == (set(), (), 1)
+    assert (
+        before.seen.keys() - after.seen.keys(),
+        after.newest and after.newest.set_aside,
+        version_of(lake, PARTS.key),
+    ) == (set(), (), 1)
     assert quarantined(lake) == [("2.json", None)]
     DeltaTable(lake.settings.table_uri(PARTS.key)).alter.drop_constraint("small")
     with pytest.raises(Refused, match="batch 3 is not done"):
         review.retry(lake, spark, PARTS, [], dry_run=False)
     assert write_table(lake, spark, PARTS).rows_written == 2
-    assert (rows_in(lake, PARTS.key, "id"), quarantined(lake)) == ([(1,), (4,), (5,)], [("2.json", None)])
+    assert (rows_in(lake, PARTS.key, "id"), quarantined(lake)) == (
+        [(1,), (4,), (5,)],
+        [("2.json", None)],
+    )
 
 
-def test_a_text_that_is_too_long_for_a_partition_stops_no_table(lake: Lake, spark: "SparkSession") -> None:
-    by_name = replace(PARTS, source=replace(SOURCE, schema="id BIGINT, name STRING"), write=Append(partition_by=("name",)))
+def test_a_text_that_is_too_long_for_a_partition_stops_no_table(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    by_name = replace(
+        PARTS,
+        source=replace(SOURCE, schema="id BIGINT, name STRING"),
+        write=Append(partition_by=("name",)),
+    )
     put(lake, "1.json", {"id": 1, "name": "x" * 200})
     put(lake, "2.json", {"id": 2, "name": "x" * 300})
     [aside] = write_table(lake, spark, by_name).set_aside
-    assert (aside.name, "a partition has no folder: Mkdirs failed to create file:/" in aside.why) == ("2.json", True)
+    assert (
+        aside.name,
+        "a partition has no folder: Mkdirs failed to create file:/" in aside.why,
+    ) == ("2.json", True)
     assert (rows_in(lake, PARTS.key, "id"), quarantined(lake)) == ([(1,)], [("2.json", None)])
 
 
-def test_an_overwrite_keeps_its_rows_where_those_of_the_newest_file_cannot_be_written(lake: Lake, spark: "SparkSession") -> None:
+def test_an_overwrite_keeps_its_rows_where_those_of_the_newest_file_cannot_be_written(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     whole = replace(PARTS, write=Overwrite(), source=replace(SOURCE, derived=HALVED))
     put(lake, "1.json", part(1, 2))
     put(lake, "2.json", part(2, 2), part(3, 3), "nope")
     with killed_at(LandedBatches, "replace", "after"):
         write_table(lake, spark, whole)
     outcome = write_table(lake, spark, whole)
-    assert (rows_in(lake, PARTS.key, "id"), [aside.name for aside in outcome.set_aside]) == ([(1,)], ["2.json"])
+    assert (rows_in(lake, PARTS.key, "id"), [aside.name for aside in outcome.set_aside]) == (
+        [(1,)],
+        ["2.json"],
+    )
     assert quarantined(lake) == [("2.json", None)]
 
 
-def test_files_that_each_hold_a_good_row_and_a_bad_one_are_set_aside_and_pin_no_schema(lake: Lake, spark: "SparkSession") -> None:
-    inferred = replace(PARTS, source=replace(SOURCE, schema=None, new_columns="rescue", derived=HALVED))
+def test_files_that_each_hold_a_good_row_and_a_bad_one_are_set_aside_and_pin_no_schema(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    inferred = replace(
+        PARTS, source=replace(SOURCE, schema=None, new_columns="rescue", derived=HALVED)
+    )
     put(lake, "a.json", part(1, 2), part(2, 3))
     put(lake, "b.json", part(3, 5), part(4, 4))
     outcome = write_table(lake, spark, inferred)
-    assert ([aside.name for aside in outcome.set_aside], lake.facts(PARTS.key)) == (["a.json", "b.json"], None)
+    assert ([aside.name for aside in outcome.set_aside], lake.facts(PARTS.key)) == (
+        ["a.json", "b.json"],
+        None,
+    )
     put(lake, "c.json", {"id": "x", "size": 4})
     assert write_table(lake, spark, inferred).reason is Reason.BATCH_READY
-    assert (rows_in(lake, PARTS.key, "id", "half"), quarantined(lake)) == ([("x", 2.0)], [("a.json", None), ("b.json", None)])
+    assert (rows_in(lake, PARTS.key, "id", "half"), quarantined(lake)) == (
+        [("x", 2.0)],
+        [("a.json", None), ("b.json", None)],
+    )
 
 
-VIOLATED = UnknownException("CHECK constraint", errorClass="DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", sql_state="23001")
+VIOLATED = UnknownException(
+    "CHECK constraint", errorClass="DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", sql_state="23001"
+)
 WRAPPED = "org.apache.spark.SparkException\nCaused by: org.NumberError: [CAST_INVALID_INPUT] The value 'x'. SQLSTATE: 22018\n\tat Cast"
 
 
@@ -159,10 +238,31 @@ WRAPPED = "org.apache.spark.SparkException\nCaused by: org.NumberError: [CAST_IN
     ("error", "problem"),
     [
         (VIOLATED, "CHECK"),
-        (SparkException("Task failed", errorClass="TASK_WRITE_FAILED", server_stacktrace=WRAPPED), "[CAST_INVALID_INPUT] The value 'x'"),
-        (PythonException("\n[PYTHON_EXCEPTION] Traceback (most recent call last):\nZeroDivisionError: x\n SQLSTATE: 38000"), "ZeroDiv"),
-        (UnknownException("", errorClass="DELTA_CONCURRENT_APPEND.WITHOUT_HINT", sql_state="2D521"), None),
-        (SparkException("[FAILED_READ_FILE.FILE_NOT_EXIST] x SQLSTATE: KD001", errorClass="FAILED_READ_FILE.FILE_NOT_EXIST"), None),
+        (
+            SparkException(
+                "Task failed", errorClass="TASK_WRITE_FAILED", server_stacktrace=WRAPPED
+            ),
+            "[CAST_INVALID_INPUT] The value 'x'",
+        ),
+        (
+            PythonException(
+                "\n[PYTHON_EXCEPTION] Traceback (most recent call last):\nZeroDivisionError: x\n SQLSTATE: 38000"
+            ),
+            "ZeroDiv",
+        ),
+        (
+            UnknownException(
+                "", errorClass="DELTA_CONCURRENT_APPEND.WITHOUT_HINT", sql_state="2D521"
+            ),
+            None,
+        ),
+        (
+            SparkException(
+                "[FAILED_READ_FILE.FILE_NOT_EXIST] x SQLSTATE: KD001",
+                errorClass="FAILED_READ_FILE.FILE_NOT_EXIST",
+            ),
+            None,
+        ),
         (AnalysisException("nope", errorClass="UNRESOLVED_ROUTINE", sql_state="42883"), None),
         (SparkException("java.lang.OutOfMemoryError"), None),
         (OSError("22"), None),
@@ -177,7 +277,13 @@ def test_only_what_is_about_values_sets_files_aside(error: Exception, problem: s
 def planned(folder: Path) -> tuple[Lake, LandedBatches, isolate.Rows]:
     """A batch with its manifest in a new lake, and how its rows are made: not at all."""
     lake = open_lake(own_settings(folder))
-    batch = Batch(number=1, files=(LandedFile(name="a", size_bytes=1, modified_ms=1),), prefix=SOURCE.prefix, part_count=1, record_count=1)
+    batch = Batch(
+        number=1,
+        files=(LandedFile(name="a", size_bytes=1, modified_ms=1),),
+        prefix=SOURCE.prefix,
+        part_count=1,
+        record_count=1,
+    )
     batches = LandedBatches(lake.store, PARTS.key, prefix=SOURCE.prefix)
     batches.plan(batch)
     return lake, batches, isolate.Rows(batch=batch, of=lambda part: part)  # type: ignore[arg-type,return-value]
@@ -185,15 +291,22 @@ def planned(folder: Path) -> tuple[Lake, LandedBatches, isolate.Rows]:
 
 def test_a_batch_that_is_in_the_table_loses_no_file_whatever_its_write_says(tmp_path: Path) -> None:
     lake, batches, rows = planned(tmp_path)
-    LogBuilder(lake.store, PARTS.key).create().append([("x", 1, 1)], transaction=(ingest_app_id(PARTS.key), 1))
+    LogBuilder(lake.store, PARTS.key).create().append(
+        [("x", 1, 1)], transaction=(ingest_app_id(PARTS.key), 1)
+    )
     with pytest.raises(UnknownException, match="CHECK constraint"):
         isolate.isolate(lake, None, PARTS, batches, rows, VIOLATED)  # type: ignore[arg-type]
     assert batches.batch(1) == rows.batch
 
 
-def test_an_error_that_does_not_come_again_sets_nothing_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_that_does_not_come_again_sets_nothing_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lake, batches, rows = planned(tmp_path)
     monkeypatch.setattr(isolate, "_why_not", lambda *_: None)
-    with pytest.raises(Broken, match=r"batch 1 of 1 file\(s\) cannot be written, though each of its files can by itself: CHECK constraint"):
+    with pytest.raises(
+        Broken,
+        match=r"batch 1 of 1 file\(s\) cannot be written, though each of its files can by itself: CHECK constraint",
+    ):
         isolate.isolate(lake, None, PARTS, batches, rows, VIOLATED)  # type: ignore[arg-type]
     assert batches.batch(1) == rows.batch

@@ -25,13 +25,30 @@ if TYPE_CHECKING:
 # Columns of a key: of the rows of a table, each in a file of its own, and of those that are merged: the first three are rows 1 to 3 of the
 # table, the last is new. A range that is wrong leaves one of their files out, whose row is then there twice.
 _EARLY, _LATE = "TIMESTAMP'1900-01-01T00:00:00Z'", "TIMESTAMP'2013-03-31T02:00:00.000001Z'"
-_DAY, _FAR, _CLOCK, _NO_UTF8 = "DATE'2013-01-01'", "DATE'+12013-01-01'", "'o''clock \\\\ ${x}'", "CAST(X'E4727A' AS STRING)"
+_DAY, _FAR, _CLOCK, _NO_UTF8 = (
+    "DATE'2013-01-01'",
+    "DATE'+12013-01-01'",
+    "'o''clock \\\\ ${x}'",
+    "CAST(X'E4727A' AS STRING)",
+)
 KEYS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
-    "whole BIGINT": (["-9223372036854775808", "-1", "0", "0", "9223372036854775807", "9223372036854775807"], ["-1", "0", "0", "1"]),
+    "whole BIGINT": (
+        ["-9223372036854775808", "-1", "0", "0", "9223372036854775807", "9223372036854775807"],
+        ["-1", "0", "0", "1"],
+    ),
     # Statistics tell bytes that are no UTF-8 as another sign, so that a range of such texts would leave their files out.
-    "text STRING": (["''", "'a'", _CLOCK, _NO_UTF8, "'zz'", f"'{'y' * 300}'"], ["'a'", _CLOCK, _NO_UTF8, "'\u6f22'"]),
-    "ascii STRING": (["''", "'a'", "'a'", "'a'", "'zz'", f"'{'y' * 300}'"], ["'a'", "'a'", "'a'", "'b'"]),
-    "day DATE": (["DATE'0001-01-01'", _DAY, _FAR, _DAY, "DATE'0001-01-01'", _DAY], [_DAY, _FAR, _DAY, _DAY]),
+    "text STRING": (
+        ["''", "'a'", _CLOCK, _NO_UTF8, "'zz'", f"'{'y' * 300}'"],
+        ["'a'", _CLOCK, _NO_UTF8, "'\u6f22'"],
+    ),
+    "ascii STRING": (
+        ["''", "'a'", "'a'", "'a'", "'zz'", f"'{'y' * 300}'"],
+        ["'a'", "'a'", "'a'", "'b'"],
+    ),
+    "day DATE": (
+        ["DATE'0001-01-01'", _DAY, _FAR, _DAY, "DATE'0001-01-01'", _DAY],
+        [_DAY, _FAR, _DAY, _DAY],
+    ),
     "at TIMESTAMP": (
         [_EARLY, _LATE, _LATE, _LATE, "TIMESTAMP'2013-03-31T01:59:59.999999Z'", _EARLY],
         [_LATE, _LATE, _LATE, "TIMESTAMP'2013-03-31T02:00:00.000002Z'"],
@@ -49,8 +66,14 @@ def test_no_row_is_doubled_whatever_the_key(lake: Lake, spark: "SparkSession") -
     keys = tuple(column.split()[0] for column in KEYS)
 
     def rows(side: int, version: int) -> "DataFrame":
-        columns = [[f"CAST({value} AS {column.split()[1]})" for value in sides[side]] for column, sides in KEYS.items()]
-        values = ", ".join(f"({', '.join(row)}, {number}, {version})" for number, row in enumerate(zip(*columns, strict=True)))
+        columns = [
+            [f"CAST({value} AS {column.split()[1]})" for value in sides[side]]
+            for column, sides in KEYS.items()
+        ]
+        values = ", ".join(
+            f"({', '.join(row)}, {number}, {version})"
+            for number, row in enumerate(zip(*columns, strict=True))
+        )
         return spark.sql(f"SELECT * FROM VALUES {values} AS t({', '.join(keys)}, number, version)")
 
     uri, write = lake.settings.table_uri("silver/keys"), Merge(keys=keys, order_by=("version",))
@@ -58,22 +81,42 @@ def test_no_row_is_doubled_whatever_the_key(lake: Lake, spark: "SparkSession") -
         rows(0, 1).repartitionByRange(6, "number").write.format("delta").save(uri)
         facts = lake.facts("silver/keys")
         assert facts is not None and facts.snapshot.file_count == 6
-        commit_rows.merge_rows(spark, rows(1, 2), facts.snapshot, write, Transaction(app_id="t", version=1), are_few=True)
-        found = table_at(spark, facts.snapshot, version=1).groupBy(*keys).count().select("count").collect()
+        commit_rows.merge_rows(
+            spark,
+            rows(1, 2),
+            facts.snapshot,
+            write,
+            Transaction(app_id="t", version=1),
+            are_few=True,
+        )
+        found = (
+            table_at(spark, facts.snapshot, version=1)
+            .groupBy(*keys)
+            .count()
+            .select("count")
+            .collect()
+        )
     assert [row["count"] for row in found] == [1] * 7
 
 
 @pytest.mark.spark
 def test_files_without_a_key_of_the_rows_are_not_read(lake: Lake, spark: "SparkSession") -> None:
     write = Merge(keys=("day", "id"), order_by=("at",))
-    days = spark.range(0, 1_000, 1, 10).selectExpr("id", "date_add(DATE'2013-01-01', int(id / 100)) AS day", "1 AS at")
+    days = spark.range(0, 1_000, 1, 10).selectExpr(
+        "id", "date_add(DATE'2013-01-01', int(id / 100)) AS day", "1 AS at"
+    )
     days.write.format("delta").save(lake.settings.table_uri("silver/days"))
     facts = lake.facts("silver/days")
     assert facts is not None and facts.snapshot.file_count == 10
     late = spark.sql("SELECT 942L AS id, DATE'2013-01-10' AS day, 2 AS at")
     _, within = with_key_range(late, write.keys)
-    assert within == ("`day` BETWEEN DATE'2013-01-10' AND DATE'2013-01-10'", "`id` BETWEEN 942 AND 942")
-    lake.store.delete(f"silver/days/{file.path}" for file in facts.snapshot.files if "part-00009" not in file.path)
+    assert within == (
+        "`day` BETWEEN DATE'2013-01-10' AND DATE'2013-01-10'",
+        "`id` BETWEEN 942 AND 942",
+    )
+    lake.store.delete(
+        f"silver/days/{file.path}" for file in facts.snapshot.files if "part-00009" not in file.path
+    )
     merge = partial(commit_rows.merge_rows, spark, late, facts.snapshot, write)
     merge(Transaction(app_id="t", version=1), are_few=True)
     assert lake.has_version("silver/days", 1)
@@ -82,20 +125,30 @@ def test_files_without_a_key_of_the_rows_are_not_read(lake: Lake, spark: "SparkS
 
 
 @pytest.mark.spark
-def test_the_rows_that_are_merged_are_those_that_the_range_was_taken_of(spark: "SparkSession") -> None:
+def test_the_rows_that_are_merged_are_those_that_the_range_was_taken_of(
+    spark: "SparkSession",
+) -> None:
     """Their keys would be others whenever they are computed again."""
-    kept, [within] = with_key_range(spark.range(20).selectExpr("int(rand() * 1000000000) AS k"), ("k",))
+    kept, [within] = with_key_range(
+        spark.range(20).selectExpr("int(rand() * 1000000000) AS k"), ("k",)
+    )
     assert [kept.where(within).count() for _ in range(3)] == [20] * 3
     assert sorted(kept.collect()) == sorted(kept.collect())
 
 
 @pytest.mark.spark
-def test_kept_rows_belong_to_the_session_of_their_rows(shared_settings: Settings, spark: "SparkSession") -> None:
+def test_kept_rows_belong_to_the_session_of_their_rows(
+    shared_settings: Settings, spark: "SparkSession"
+) -> None:
     """PySpark would give them to the one that was opened last."""
     newest = new_session(shared_settings)
     try:
         kept, within = with_key_range(spark.range(3), ("id",))
-        assert (kept.sparkSession is spark, within, kept.count()) == (True, ("`id` BETWEEN 0 AND 2",), 3)
+        assert (kept.sparkSession is spark, within, kept.count()) == (
+            True,
+            ("`id` BETWEEN 0 AND 2",),
+            3,
+        )
     finally:
         newest.stop()
 

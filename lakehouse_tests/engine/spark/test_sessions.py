@@ -43,7 +43,9 @@ def begun(settings: Settings, name: str) -> list[Path]:
 
 
 @pytest.mark.spark
-def test_each_session_is_its_own_and_knows_its_id(shared_settings: Settings, session: SparkSession) -> None:
+def test_each_session_is_its_own_and_knows_its_id(
+    shared_settings: Settings, session: SparkSession
+) -> None:
     configs = [sessions.session_config(shared_settings) for _ in range(2)]
     assert configs[0] != configs[1]
     assert [set(config) for config in configs] == [{"spark.remote"}, {"spark.remote"}]
@@ -57,10 +59,16 @@ def test_every_session_reads_times_that_tell_no_zone_as_utc(shared_settings: Set
     """Whatever the server's zone is: one elsewhere is not started here."""
     session = sessions.connect(shared_settings)
     session.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
-    assert sessions.connect(shared_settings).sql("SELECT timestamp'2026-07-01 12:00:00' = timestamp'2026-07-01 12:00:00Z'").collect()[0][0]
+    assert (
+        sessions.connect(shared_settings)
+        .sql("SELECT timestamp'2026-07-01 12:00:00' = timestamp'2026-07-01 12:00:00Z'")
+        .collect()[0][0]
+    )
 
 
-def test_a_lost_race_for_a_commit_is_transient(shared_settings: Settings, session: SparkSession, tmp_path: Path) -> None:
+def test_a_lost_race_for_a_commit_is_transient(
+    shared_settings: Settings, session: SparkSession, tmp_path: Path
+) -> None:
     table = f"delta.`{tmp_path / 'contended'}`"
     session.range(3).coalesce(1).write.format("delta").save(str(tmp_path / "contended"))
     seen, go = tmp_path / "seen", tmp_path / "go"
@@ -89,23 +97,35 @@ def test_a_lost_race_for_a_commit_is_transient(shared_settings: Settings, sessio
 def test_what_a_killed_client_left_running_is_interrupted_and_commits_nothing(
     shared_settings: Settings, session: SparkSession, tmp_path: Path
 ) -> None:
-    table, name = f"delta.`{tmp_path / 'orphaned'}`", f"orphan-{os.getpid()}-"  # of another test run on this server, too, there may be one
+    table, name = (
+        f"delta.`{tmp_path / 'orphaned'}`",
+        f"orphan-{os.getpid()}-",
+    )  # of another test run on this server, too, there may be one
     session.range(3).write.format("delta").save(str(tmp_path / "orphaned"))
     statement = f"INSERT INTO {table} SELECT length({SLOW.format(name=name, ms=120000)})"
     environment = {**os.environ, **shared_settings.as_environ()}
-    with subprocess.Popen([sys.executable, "-c", CLIENT, statement], env=environment, stdout=subprocess.PIPE, text=True) as client:
+    with subprocess.Popen(
+        [sys.executable, "-c", CLIENT, statement],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as client:
         assert client.stdout is not None
         left = client.stdout.readline().strip()
         wait_until("the insert runs", lambda: begun(shared_settings, name))
         client.kill()
     assert len(sessions.interrupt_session(shared_settings, left)) == 1
     assert sessions.interrupt_session(shared_settings, left) == ()
-    assert sessions.interrupt_session(shared_settings, "0d5b6f2e-52a5-4d0e-9a52-6ab3a1b0c001") == ()  # nobody knows it
+    assert (
+        sessions.interrupt_session(shared_settings, "0d5b6f2e-52a5-4d0e-9a52-6ab3a1b0c001") == ()
+    )  # nobody knows it
     assert session.sql(f"SELECT count(*) AS rows FROM {table}").collect()[0].rows == 3
 
 
 @pytest.mark.spark
-def test_an_operation_that_does_not_end_is_told_with_the_way_out(shared_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_operation_that_does_not_end_is_told_with_the_way_out(
+    shared_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It was asked for nothing here, so it goes on for sure."""
     session, name = new_session(shared_settings), f"endless-{os.getpid()}-"
     endless = Thrown(session.sql(f"SELECT length({SLOW.format(name=name, ms=120000)})").collect)
@@ -113,8 +133,12 @@ def test_an_operation_that_does_not_end_is_told_with_the_way_out(shared_settings
         wait_until("the statement runs", lambda: begun(shared_settings, name))
         client: SparkConnectClient = session.client  # type: ignore[attr-defined]  # of Connect sessions only
         monkeypatch.setattr(sessions, "_SETTLE_SECONDS", 0)
-        operations = tuple(each.operation_id for each in client._get_operation_statuses().operation_statuses)
-        with pytest.raises(Transient, match=r"has not ended after 0 s; stop .*lakehouse server stop.*try again"):
+        operations = tuple(
+            each.operation_id for each in client._get_operation_statuses().operation_statuses
+        )
+        with pytest.raises(
+            Transient, match=r"has not ended after 0 s; stop .*lakehouse server stop.*try again"
+        ):
             sessions._wait_until_ended(client, operations)
     finally:
         monkeypatch.undo()
@@ -124,7 +148,9 @@ def test_an_operation_that_does_not_end_is_told_with_the_way_out(shared_settings
 
 
 @pytest.mark.spark
-def test_a_supervised_server_is_stopped_and_supervised_by_nobody_else(shared_settings: Settings) -> None:
+def test_a_supervised_server_is_stopped_and_supervised_by_nobody_else(
+    shared_settings: Settings,
+) -> None:
     with pytest.raises(Refused, match="belongs to a running"):
         server.stop(shared_settings)
     with pytest.raises(Transient, match="already up"), server.supervised(shared_settings):
@@ -147,7 +173,9 @@ except Transient as error:
     print(error)
 assert not [name for name in sys.modules if name.startswith(("pyspark", "dagster"))]
 """
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert said.stdout == (
         f"Spark Connect server of this lake is not running at localhost:{settings.spark_port}; "
         "start it with: lakehouse server start (or make run)\n"
@@ -155,14 +183,25 @@ assert not [name for name in sys.modules if name.startswith(("pyspark", "dagster
 
 
 @pytest.mark.parametrize(
-    "given", ["sc://127.0.0.1", "sc://127.0.0.1/", "sc://127.0.0.1/;use_ssl=true", "sc://127.0.0.1:{port}/;user_id=me"]
+    "given",
+    [
+        "sc://127.0.0.1",
+        "sc://127.0.0.1/",
+        "sc://127.0.0.1/;use_ssl=true",
+        "sc://127.0.0.1:{port}/;user_id=me",
+    ],
 )
-def test_the_url_of_a_server_elsewhere_gets_a_user_and_a_session(given: str, tmp_path: Path) -> None:
+def test_the_url_of_a_server_elsewhere_gets_a_user_and_a_session(
+    given: str, tmp_path: Path
+) -> None:
     given = given.format(port=15999)
     remote = sessions.session_config(own_settings(tmp_path, LAKEHOUSE_SPARK=given))["spark.remote"]
     parameters = dict(part.split("=") for part in urlsplit(remote).path.strip("/;").split(";"))
     assert remote.startswith(given)
-    assert remote != sessions.session_config(own_settings(tmp_path, LAKEHOUSE_SPARK=given))["spark.remote"]
+    assert (
+        remote
+        != sessions.session_config(own_settings(tmp_path, LAKEHOUSE_SPARK=given))["spark.remote"]
+    )
     assert set(parameters) >= {"user_id", "session_id"}
     assert parameters["user_id"] == ("me" if "user_id=me" in given else "lakehouse")
 
@@ -188,11 +227,23 @@ def test_a_session_with_its_own_driver_is_told_all_before_it_starts(tmp_path: Pa
     [
         ({}, None, None, "us-east-1"),
         ({"AWS_DEFAULT_REGION": "eu-west-1", "AWS_REGION": "us-west-2"}, None, None, "eu-west-1"),
-        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:5000"}, "http://127.0.0.1:5000", "false", "us-east-1"),
-        ({"AWS_ENDPOINT_URL": "http://other", "AWS_ENDPOINT_URL_S3": "https://s3.example"}, "https://s3.example", "true", "us-east-1"),
+        (
+            {"AWS_ENDPOINT_URL": "http://127.0.0.1:5000"},
+            "http://127.0.0.1:5000",
+            "false",
+            "us-east-1",
+        ),
+        (
+            {"AWS_ENDPOINT_URL": "http://other", "AWS_ENDPOINT_URL_S3": "https://s3.example"},
+            "https://s3.example",
+            "true",
+            "us-east-1",
+        ),
     ],
 )
-def test_s3a_goes_where_boto3_goes(environ: dict[str, str], endpoint: str | None, ssl: str | None, region: str) -> None:
+def test_s3a_goes_where_boto3_goes(
+    environ: dict[str, str], endpoint: str | None, ssl: str | None, region: str
+) -> None:
     conf = s3a_conf({**environ, "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"})
     assert conf.get("spark.hadoop.fs.s3a.endpoint") == endpoint
     assert conf.get("spark.hadoop.fs.s3a.connection.ssl.enabled") == ssl
@@ -205,19 +256,31 @@ def test_what_spark_is_told_is_readable_by_its_owner_only(tmp_path: Path) -> Non
     assert stat.S_IMODE((tmp_path / "conf" / "spark-defaults.conf").stat().st_mode) == 0o600
 
 
-def test_a_server_is_told_to_stay_on_loopback_and_gets_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_is_told_to_stay_on_loopback_and_gets_no_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", server.TOKEN_VARIABLE):
         monkeypatch.setenv(name, "hush")
     conf = server_conf(own_settings(tmp_path, LAKEHOUSE_ROOT="s3://bucket"), ())
-    addresses = {conf[f"spark.{name}"] for name in ("connect.grpc.binding.address", "driver.host", "driver.bindAddress")}
+    addresses = {
+        conf[f"spark.{name}"]
+        for name in ("connect.grpc.binding.address", "driver.host", "driver.bindAddress")
+    }
     assert addresses == {"127.0.0.1"} and "hush" not in str(conf)
     assert conf["spark.databricks.delta.write.txnVersion.autoReset.enabled"] == "true"
 
 
 def test_a_server_is_told_of_s3_wherever_the_lake_is(tmp_path: Path) -> None:
     """A table that others write may lie in a bucket beside a lake on disk."""
-    on_disk, on_s3 = (server_conf(own_settings(tmp_path, **root), ()) for root in ({}, {"LAKEHOUSE_ROOT": "s3://bucket"}))
-    assert on_disk["spark.hadoop.fs.s3a.endpoint.region"] == on_s3["spark.hadoop.fs.s3a.endpoint.region"] != ""
+    on_disk, on_s3 = (
+        server_conf(own_settings(tmp_path, **root), ())
+        for root in ({}, {"LAKEHOUSE_ROOT": "s3://bucket"})
+    )
+    assert (
+        on_disk["spark.hadoop.fs.s3a.endpoint.region"]
+        == on_s3["spark.hadoop.fs.s3a.endpoint.region"]
+        != ""
+    )
 
 
 def test_rows_that_are_lost_with_their_executor_are_asked_for_again() -> None:

@@ -24,7 +24,10 @@ ODD_TEXTS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "quoted"), [("a", "`a`"), ("a b", "`a b`"), ("a`; DROP TABLE t --", "`a``; DROP TABLE t --`")])
+@pytest.mark.parametrize(
+    ("name", "quoted"),
+    [("a", "`a`"), ("a b", "`a b`"), ("a`; DROP TABLE t --", "`a``; DROP TABLE t --`")],
+)
 def test_a_name_stays_between_its_backticks(name: str, quoted: str) -> None:
     assert statements.quote(name) == quoted
 
@@ -35,7 +38,10 @@ def test_a_name_that_no_column_can_have_is_refused(name: str) -> None:
         statements.quote(name)
 
 
-@pytest.mark.parametrize(("text", "quoted"), [("it's", r"'it\'s'"), ("a\\", r"'a\\'"), ("${x}", r"'\u0024{x}'"), ("a\nb", r"'a\u000ab'")])
+@pytest.mark.parametrize(
+    ("text", "quoted"),
+    [("it's", r"'it\'s'"), ("a\\", r"'a\\'"), ("${x}", r"'\u0024{x}'"), ("a\nb", r"'a\u000ab'")],
+)
 def test_a_text_stays_between_its_quotes(text: str, quoted: str) -> None:
     assert statements.literal(text) == quoted
 
@@ -45,18 +51,30 @@ def test_a_statement_repeats_what_chose_its_victims() -> None:
         r"DELETE FROM delta.`/q` WHERE batch <= 3 AND source_file IN ('it\'s') AND line IS NULL"
     )
     assert statements.optimize("/t", "`day` IS NULL") == "OPTIMIZE delta.`/t` WHERE `day` IS NULL"
-    assert statements.purge("/t", "`day` IS NULL") == "REORG TABLE delta.`/t` WHERE `day` IS NULL APPLY (PURGE)"
+    assert (
+        statements.purge("/t", "`day` IS NULL")
+        == "REORG TABLE delta.`/t` WHERE `day` IS NULL APPLY (PURGE)"
+    )
     listed = "SELECT path, length, isDir, modificationTime FROM `seen`"
-    assert statements.vacuum_dry_run("/t", "seen") == f"VACUUM delta.`/t` FULL USING INVENTORY ({listed}) DRY RUN"
+    assert (
+        statements.vacuum_dry_run("/t", "seen")
+        == f"VACUUM delta.`/t` FULL USING INVENTORY ({listed}) DRY RUN"
+    )
 
 
 def test_a_literal_means_exactly_its_text(spark: "SparkSession") -> None:
-    selected = spark.sql(f"SELECT {', '.join(statements.literal(text) for text in ODD_TEXTS)}").collect()[0]
+    selected = spark.sql(
+        f"SELECT {', '.join(statements.literal(text) for text in ODD_TEXTS)}"
+    ).collect()[0]
     assert list(selected) == ODD_TEXTS
 
 
 def test_partitions_are_named_by_nested_conditions() -> None:
-    columns = [Column(name="id", type="bigint"), Column(name="day", type="date"), Column(name="o'clock", type="string")]
+    columns = [
+        Column(name="id", type="bigint"),
+        Column(name="day", type="date"),
+        Column(name="o'clock", type="string"),
+    ]
     partitions = [
         (("day", "2013-01-01"), ("o'clock", "it's 5")),
         (("day", "2013-01-01"), ("o'clock", None)),
@@ -74,7 +92,9 @@ def test_a_partition_type_that_is_no_plain_word_is_refused() -> None:
 
 
 def test_a_change_deletes_or_replaces_an_older_row_only() -> None:
-    assert statements.merge_changes("/lake/t", "news", keys=("a",), order_by=("p", "f"), deleted="_deleted") == (
+    assert statements.merge_changes(
+        "/lake/t", "news", keys=("a",), order_by=("p", "f"), deleted="_deleted"
+    ) == (
         "MERGE INTO delta.`/lake/t` AS target USING `news` AS source ON target.`a` <=> source.`a` "
         "WHEN MATCHED AND struct(source.`p`, source.`f`) > struct(target.`p`, target.`f`) AND source.`_deleted` THEN DELETE "
         "WHEN MATCHED AND struct(source.`p`, source.`f`) > struct(target.`p`, target.`f`) THEN UPDATE SET * "
@@ -82,9 +102,14 @@ def test_a_change_deletes_or_replaces_an_older_row_only() -> None:
     )
     within = statements.between("a", 1, 7)
     assert statements.between("a", "x'", "y") == "`a` BETWEEN 'x\\'' AND 'y'"
-    assert statements.between("a", date(13, 1, 2), date(9999, 12, 31)) == "`a` BETWEEN DATE'0013-01-02' AND DATE'9999-12-31'"
+    assert (
+        statements.between("a", date(13, 1, 2), date(9999, 12, 31))
+        == "`a` BETWEEN DATE'0013-01-02' AND DATE'9999-12-31'"
+    )
     summer = datetime(2013, 7, 1, 2, microsecond=5, tzinfo=timezone(timedelta(hours=2)))
-    assert statements.between("a", summer, summer).endswith("AND TIMESTAMP'2013-07-01T00:00:00.000005+00:00'")
+    assert statements.between("a", summer, summer).endswith(
+        "AND TIMESTAMP'2013-07-01T00:00:00.000005+00:00'"
+    )
     assert statements.merge_versions("/lake/t", "news", keys=("a", "p"), within=(within,)) == (
         "MERGE INTO delta.`/lake/t` AS target USING `news` AS source ON target.`a` <=> source.`a` AND target.`p` <=> source.`p` "
         "AND target.`a` BETWEEN 1 AND 7 WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"

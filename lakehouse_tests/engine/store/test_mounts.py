@@ -18,7 +18,9 @@ def mounted(store: Store) -> MountedStore:
     lake.put("silver/customers/a", b"own")
     for name in ("far/t/_delta_log/0", "far/t/d=1/a", "far/t/d=1/b", "far/t2/c", "far/d"):
         store.put(name, name.encode())
-    return MountedStore(lake, {KEY: Mount(store=store, folder="far/t"), MORE: Mount(store=store, folder="far/t2")})
+    return MountedStore(
+        lake, {KEY: Mount(store=store, folder="far/t"), MORE: Mount(store=store, folder="far/t2")}
+    )
 
 
 def test_a_table_that_lies_elsewhere_is_listed_and_read_by_its_key(mounted: MountedStore) -> None:
@@ -36,12 +38,20 @@ def test_a_table_that_lies_elsewhere_is_listed_and_read_by_its_key(mounted: Moun
 
 def test_its_objects_have_the_keys_that_they_would_have_in_the_lake(mounted: MountedStore) -> None:
     walked = sorted(mounted.walk(KEY), key=lambda each: each.key)
-    assert [each.key for each in walked if not each.is_dir] == [f"{KEY}/_delta_log/0", f"{KEY}/d=1/a", f"{KEY}/d=1/b"]
+    assert [each.key for each in walked if not each.is_dir] == [
+        f"{KEY}/_delta_log/0",
+        f"{KEY}/d=1/a",
+        f"{KEY}/d=1/b",
+    ]
     assert {each.bucket for each in walked} == {mounted.bucket}
 
 
 def test_the_lakes_own_listing_holds_nothing_of_it(mounted: MountedStore) -> None:
-    assert [file.name for file in mounted.list("")] == [file.name for file in mounted.list("silver")] == ["silver/customers/a"]
+    assert (
+        [file.name for file in mounted.list("")]
+        == [file.name for file in mounted.list("silver")]
+        == ["silver/customers/a"]
+    )
     assert list(mounted.folders("silver")) == ["customers"]
     assert [each.key for each in mounted.walk("")] == ["silver/customers/a"]
 
@@ -50,14 +60,22 @@ WRITES: dict[str, Callable[[MountedStore], object]] = {
     "put": lambda store: store.put(f"{KEY}/a", b""),
     "put_if_absent": lambda store: store.put_if_absent(f"{KEY}/_delta_log/1", b""),
     "delete": lambda store: store.delete([f"{KEY}/d=1/a"]),
-    "delete_each of two places": lambda store: store.delete_each([f"{KEY}/d=1/a", "silver/customers/a"]),
-    "delete_each of two tables in one store": lambda store: store.delete_each([f"{KEY}/d=1/a", f"{MORE}/c"]),
-    "delete_each of two places, the lake's first": lambda store: store.delete_each(["silver/customers/a", f"{KEY}/d=1/a"]),
+    "delete_each of two places": lambda store: store.delete_each(
+        [f"{KEY}/d=1/a", "silver/customers/a"]
+    ),
+    "delete_each of two tables in one store": lambda store: store.delete_each(
+        [f"{KEY}/d=1/a", f"{MORE}/c"]
+    ),
+    "delete_each of two places, the lake's first": lambda store: store.delete_each(
+        ["silver/customers/a", f"{KEY}/d=1/a"]
+    ),
 }
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-def test_nothing_is_written_into_it(mounted: MountedStore, write: Callable[[MountedStore], object]) -> None:
+def test_nothing_is_written_into_it(
+    mounted: MountedStore, write: Callable[[MountedStore], object]
+) -> None:
     before = [*mounted.list(KEY), *mounted.list("")]
     with pytest.raises(Refused):
         write(mounted)

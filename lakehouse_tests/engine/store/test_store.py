@@ -21,7 +21,9 @@ from lakehouse.engine.store import DiskStore, S3Store, Store, store_at
 
 
 @pytest.mark.parametrize("name", ["AWS_REGION", "AWS_DEFAULT_REGION"])
-def test_either_name_of_the_region_is_read(name: str, aws: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_either_name_of_the_region_is_read(
+    name: str, aws: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("AWS_DEFAULT_REGION")
     monkeypatch.setenv(name, "eu-west-3")
     assert S3Store("bucket", "lake").client.meta.region_name == "eu-west-3"
@@ -41,7 +43,9 @@ def test_what_is_put_is_read_and_listed_with_its_size(store: Store) -> None:
     assert (store.read("a/b/one.json"), names(store)) == (b"new", ["a/b/one.json"])
 
 
-def test_an_etag_of_s3_changes_with_the_content_and_a_listing_tells_it_as_a_look_does(store: Store) -> None:
+def test_an_etag_of_s3_changes_with_the_content_and_a_listing_tells_it_as_a_look_does(
+    store: Store,
+) -> None:
     found: list[str] = []
     for data in (b"old", b"new"):
         store.put("a", data)
@@ -64,7 +68,12 @@ def test_folders_are_those_right_in_a_folder_and_after_a_name(store: Store) -> N
         store.put(name, b"x")
     assert list(store.folders("a")) == ["b", "b!", "d"]
     assert list(store.folders("a", after="b")) == ["b!", "d"]
-    assert list(store.folders("a", after="d")) == list(store.folders("a/d")) == list(store.folders("nothing")) == []
+    assert (
+        list(store.folders("a", after="d"))
+        == list(store.folders("a/d"))
+        == list(store.folders("nothing"))
+        == []
+    )
     assert list(store.folders("")) == ["a", "ab"]
 
 
@@ -76,16 +85,24 @@ def test_a_walk_has_what_a_list_has_with_the_bucket_s_keys(store: Store) -> None
         (store.prefix + file.name, file.size_bytes, file.modified_ms) for file in store.list("")
     ]
     assert {each.bucket for each in walked} == {store.bucket}
-    assert sorted(each.key for each in store.walk("t")) == [f"{store.prefix}t/a b/+z", f"{store.prefix}t/b"]
+    assert sorted(each.key for each in store.walk("t")) == [
+        f"{store.prefix}t/a b/+z",
+        f"{store.prefix}t/b",
+    ]
 
 
-def test_a_walk_of_a_disk_has_unfinished_writes_and_names_that_are_no_text_and_a_list_has_files_alone(tmp_path: Path) -> None:
+def test_a_walk_of_a_disk_has_unfinished_writes_and_names_that_are_no_text_and_a_list_has_files_alone(
+    tmp_path: Path,
+) -> None:
     unfinished, odd = f"a/.{'0' * 32}.lakehouse-put", os.fsdecode(b"bad-\xff")
     (tmp_path / "a").mkdir()
     (tmp_path / unfinished).write_bytes(b"12")
     (tmp_path / odd).write_bytes(b"1")
     store = DiskStore(tmp_path)
-    assert sorted((each.key, each.size_bytes) for each in store.walk("")) == [(unfinished, 2), ("bad-\\udcff", 1)]
+    assert sorted((each.key, each.size_bytes) for each in store.walk("")) == [
+        (unfinished, 2),
+        ("bad-\\udcff", 1),
+    ]
     assert names(store) == [odd]
 
 
@@ -118,7 +135,9 @@ def test_a_missing_file_is_file_not_found(store: Store) -> None:
 def test_many_are_read_in_the_order_of_their_names(store: Store) -> None:
     for number in range(40):
         store.put(f"n/{number}", str(number).encode())
-    assert list(store.read_many([f"n/{number}" for number in range(39, -1, -1)])) == [str(number).encode() for number in range(39, -1, -1)]
+    assert list(store.read_many([f"n/{number}" for number in range(39, -1, -1)])) == [
+        str(number).encode() for number in range(39, -1, -1)
+    ]
     assert list(store.read_many([])) == []
     with pytest.raises(FileNotFoundError):
         list(store.read_many(["n/1", "absent", "n/2"]))
@@ -144,14 +163,22 @@ def test_of_many_put_if_absent_at_once_exactly_one_wins(store: Store) -> None:
 
 
 def test_delete_takes_thousands_and_does_not_mind_what_is_gone(store: Store) -> None:
-    for name in ("d/0000", "d/0999", "d/1000", "d/1004", "kept"):  # a request of S3 takes a thousand names
+    for name in (
+        "d/0000",
+        "d/0999",
+        "d/1000",
+        "d/1004",
+        "kept",
+    ):  # a request of S3 takes a thousand names
         store.put(name, b"")
     store.delete([*(f"d/{number:04}" for number in range(1_005)), "never/there"])
     assert names(store) == ["kept"]
     store.delete([])
 
 
-@pytest.mark.parametrize("name", ["", "/", "/etc/passwd", "a/../b", "a/../..", "..", "a//b", "./a", "a/", "a\0b"])
+@pytest.mark.parametrize(
+    "name", ["", "/", "/etc/passwd", "a/../b", "a/../..", "..", "a//b", "./a", "a/", "a\0b"]
+)
 def test_names_that_leave_the_root_are_refused(store: Store, name: str) -> None:
     calls: list[Callable[[], object]] = [
         lambda: store.read(name),
@@ -166,7 +193,9 @@ def test_names_that_leave_the_root_are_refused(store: Store, name: str) -> None:
             call()
 
 
-def test_a_failing_disk_write_leaves_the_old_content_and_no_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_disk_write_leaves_the_old_content_and_no_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = DiskStore(tmp_path)
     store.put("a/done", b"old")
 
@@ -182,7 +211,9 @@ def test_a_failing_disk_write_leaves_the_old_content_and_no_rest(tmp_path: Path,
 
 @pytest.mark.parametrize("write", [DiskStore.put, DiskStore.put_if_absent])
 def test_a_disk_write_is_on_the_disk_before_it_has_its_name_and_its_folder_after(
-    write: Callable[[DiskStore, str, bytes], bool | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    write: Callable[[DiskStore, str, bytes], bool | None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     flushed, flush = list[tuple[str, bool]](), os.fsync
 
@@ -246,7 +277,9 @@ def test_a_root_that_is_itself_a_link_works(tmp_path: Path) -> None:
     assert names(store) == ["a/b"]
 
 
-def test_an_address_chooses_the_store_and_two_lakes_in_one_bucket_do_not_see_each_other(bucket: str, tmp_path: Path) -> None:
+def test_an_address_chooses_the_store_and_two_lakes_in_one_bucket_do_not_see_each_other(
+    bucket: str, tmp_path: Path
+) -> None:
     store_at(str(tmp_path / "lake")).put("x", b"")
     assert names(DiskStore(tmp_path)) == ["lake/x"]
     store_at(f"s3://{bucket}/my/lake").put("x", b"1")
@@ -256,7 +289,9 @@ def test_an_address_chooses_the_store_and_two_lakes_in_one_bucket_do_not_see_eac
 
 
 def test_a_missing_bucket_is_refused_by_name(aws: str) -> None:
-    with pytest.raises(Refused, match="s3://no-such-bucket/lake/x: there is no such bucket") as caught:
+    with pytest.raises(
+        Refused, match="s3://no-such-bucket/lake/x: there is no such bucket"
+    ) as caught:
         S3Store("no-such-bucket", "lake").read("x")
     assert isinstance(caught.value.__cause__, ClientError)
 
@@ -276,7 +311,12 @@ def answering(client: Any, operation: str, *answers: tuple[int, bytes]) -> None:
         if not waiting:
             return None
         status, body = waiting.pop(0)
-        return AWSResponse(request.url, status, {"content-type": "application/xml"}, HTTPResponse(BytesIO(body), preload_content=False))
+        return AWSResponse(
+            request.url,
+            status,
+            {"content-type": "application/xml"},
+            HTTPResponse(BytesIO(body), preload_content=False),
+        )
 
     client.meta.events.register(f"before-send.s3.{operation}", answer)
 
@@ -288,14 +328,21 @@ def error_xml(code: str) -> bytes:
 @pytest.mark.parametrize(
     ("status", "code", "expected", "text"),
     [
-        (403, "AccessDenied", Refused, r"s3://{bucket}/lake/x: S3 answers AccessDenied; needed is s3:GetObject"),
+        (
+            403,
+            "AccessDenied",
+            Refused,
+            r"s3://{bucket}/lake/x: S3 answers AccessDenied; needed is s3:GetObject",
+        ),
         (503, "SlowDown", Transient, "S3 answers SlowDown"),
         (500, "InternalError", Transient, "S3 answers InternalError"),
         (501, "NotImplemented", Refused, r"S3 answers NotImplemented \(501\)"),
         (301, "PermanentRedirect", Refused, "check bucket, region"),
     ],
 )
-def test_errors_of_s3_are_told_apart(bucket: str, status: int, code: str, expected: type[Exception], text: str) -> None:
+def test_errors_of_s3_are_told_apart(
+    bucket: str, status: int, code: str, expected: type[Exception], text: str
+) -> None:
     client = boto3.client("s3", config=Config(retries={"total_max_attempts": 1}))
     answering(client, "GetObject", *[(status, error_xml(code))] * 3)
     with pytest.raises(expected, match=text.format(bucket=bucket)):
@@ -342,7 +389,9 @@ def test_a_server_that_overwrites_what_is_taken_is_refused_before_it_can(bucket:
     store.client.meta.events.register("before-sign.s3.PutObject", unheard)
     store.put("m/1", b"first")
     for _ in range(2):
-        with pytest.raises(Refused, match=rf"s3://{bucket}/lake/.*If-None-Match.*; accepted: AWS S3, or a server"):
+        with pytest.raises(
+            Refused, match=rf"s3://{bucket}/lake/.*If-None-Match.*; accepted: AWS S3, or a server"
+        ):
             store.put_if_absent("m/1", b"second")
     assert store.read("m/1") == b"first"
 
@@ -364,7 +413,10 @@ def test_keys_that_s3_fails_to_delete_are_asked_again_and_the_rest_is_named(buck
     store.delete(["a"])
     assert names(store) == []
     answering(client, "DeleteObjects", (200, failed.format("AccessDenied").encode()))
-    with pytest.raises(Refused, match=f"1 of 2 keys were not deleted, for one s3://{bucket}/a: AccessDenied; .*s3:DeleteObject"):
+    with pytest.raises(
+        Refused,
+        match=f"1 of 2 keys were not deleted, for one s3://{bucket}/a: AccessDenied; .*s3:DeleteObject",
+    ):
         store.delete(["a", "b"])
     answering(client, "DeleteObjects", *[(200, failed.format("SlowDown").encode())] * 5)
     with pytest.raises(Transient, match="SlowDown"):

@@ -58,23 +58,62 @@ def _key(change: Callable[[str], str]) -> Callable[[type_of_row], type_of_row]:
 
 
 UNTRUSTED: dict[str, tuple[Any, Mapping[str, Any], str]] = {
-    "old": (dict, {"created_ms": NOW - 30 * HOUR}, r"daily/.* is 3[01] h old, at most 26 h are allowed; accepted: .*FULL"),
-    "ahead": (dict, {"created_ms": NOW + 3 * HOUR}, r"daily/.* is dated 1\d\d min ahead of this machine's clock.*FULL"),
-    "cut short": (lambda row: row if "d=2" not in row["key"] else None, {}, r"1 of 2 files .* are not in the report .* like d=2/live"),
-    "no row of the table": (lambda row: row if not row["key"].startswith(KEY) else None, {}, r"shows nothing of bronze/t: .*FULL"),
-    "prefix": (_key(lambda key: f"another/{key}"), {}, r"shows nothing of bronze/t: .* another prefix"),
-    "local time": (lambda row: {**row, "last_modified_date": START_MS - 8 * HOUR}, {}, r"older than by the log, 8.0 h .* FULL"),
-    "encoded twice": (_key(lambda key: key.replace("=", "%3D")), {}, r"2 of 2 files .* its keys are spelt otherwise"),
-    "none of this bucket": (dict, {"bucket": "another"}, r"there is no complete report; accepted: .*FULL"),
+    "old": (
+        dict,
+        {"created_ms": NOW - 30 * HOUR},
+        r"daily/.* is 3[01] h old, at most 26 h are allowed; accepted: .*FULL",
+    ),
+    "ahead": (
+        dict,
+        {"created_ms": NOW + 3 * HOUR},
+        r"daily/.* is dated 1\d\d min ahead of this machine's clock.*FULL",
+    ),
+    "cut short": (
+        lambda row: row if "d=2" not in row["key"] else None,
+        {},
+        r"1 of 2 files .* are not in the report .* like d=2/live",
+    ),
+    "no row of the table": (
+        lambda row: row if not row["key"].startswith(KEY) else None,
+        {},
+        r"shows nothing of bronze/t: .*FULL",
+    ),
+    "prefix": (
+        _key(lambda key: f"another/{key}"),
+        {},
+        r"shows nothing of bronze/t: .* another prefix",
+    ),
+    "local time": (
+        lambda row: {**row, "last_modified_date": START_MS - 8 * HOUR},
+        {},
+        r"older than by the log, 8.0 h .* FULL",
+    ),
+    "encoded twice": (
+        _key(lambda key: key.replace("=", "%3D")),
+        {},
+        r"2 of 2 files .* its keys are spelt otherwise",
+    ),
+    "none of this bucket": (
+        dict,
+        {"bucket": "another"},
+        r"there is no complete report; accepted: .*FULL",
+    ),
     "bucket": (dict, {"manifest": {"sourceBucket": "another"}}, r"of bucket 'another'"),
     "unfinished": (dict, {"complete": False}, r"there is no complete report; accepted: .*FULL"),
-    "seconds": (lambda row: {**row, "last_modified_date": LONG_AGO // 1_000}, {}, r"seconds for milliseconds\?"),
+    "seconds": (
+        lambda row: {**row, "last_modified_date": LONG_AGO // 1_000},
+        {},
+        r"seconds for milliseconds\?",
+    ),
 }
 
 
 @pytest.mark.parametrize(("change", "options", "said"), UNTRUSTED.values(), ids=UNTRUSTED)
 def test_a_report_that_cannot_be_trusted_is_refused_and_a_listing_does_instead(
-    lake: Lake, change: Callable[[type_of_row], type_of_row | None], options: Mapping[str, Any], said: str
+    lake: Lake,
+    change: Callable[[type_of_row], type_of_row | None],
+    options: Mapping[str, Any],
+    said: str,
 ) -> None:
     report(lake, change, **options)
     with pytest.raises(Refused, match=said):
@@ -98,7 +137,9 @@ def test_live_keys_that_were_never_encoded_are_missed(lake: Lake) -> None:
     LogBuilder(lake.store, "bronze/u").create().append([("a+b", 1)]).store_data()
     age(lake)
     report(lake, _key(lambda key: key.replace("+", " ")))
-    with pytest.raises(Refused, match=r"1 of 1 files .* like a\+b: .* its keys are spelt otherwise"):
+    with pytest.raises(
+        Refused, match=r"1 of 1 files .* like a\+b: .* its keys are spelt otherwise"
+    ):
         planned(lake, "INVENTORY", table_of("bronze/u"))
 
 
@@ -106,19 +147,41 @@ def test_a_short_retention_needs_the_word_of_a_person(lake: Lake) -> None:
     hours = {"delta.deletedFileRetentionDuration": "interval 24 hours"}
     LogBuilder(lake.store, "bronze/u").create(properties=hours).append([("a", 1)]).store_data()
     for word in ("", table_of("bronze/u").vacuum.accepts_short_retention):
-        with pytest.raises(Refused, match="its retention is 24 h, under a week") if not word else nullcontext():
+        with (
+            pytest.raises(Refused, match="its retention is 24 h, under a week")
+            if not word
+            else nullcontext()
+        ):
             planned(lake, "FULL", table_of("bronze/u", accepts_short_retention=word))
 
 
 @pytest.mark.parametrize(
-    "key", [f"{KEY}/../u/x", f"{KEY}/d=1/../../../x", f"/{KEY}/x", "/etc/passwd", f"{KEY}//x", f"{KEY}/.", f"{KEY}/./d=1/live", f"{KEY}2/x"]
+    "key",
+    [
+        f"{KEY}/../u/x",
+        f"{KEY}/d=1/../../../x",
+        f"/{KEY}/x",
+        "/etc/passwd",
+        f"{KEY}//x",
+        f"{KEY}/.",
+        f"{KEY}/./d=1/live",
+        f"{KEY}2/x",
+    ],
 )
 def test_a_key_that_leads_out_of_the_table_is_not_taken(lake: Lake, key: str) -> None:
     report(lake, more=[key])
     assert paths(planned(lake)) == PAST
 
 
-HIDDEN = ["_SUCCESS", "d=1/_SUCCESS", "d=1/.live.crc", ".x", "d=1/_tmp/x", "_delta_index/x", "_delta_index/../x"]
+HIDDEN = [
+    "_SUCCESS",
+    "d=1/_SUCCESS",
+    "d=1/.live.crc",
+    ".x",
+    "d=1/_tmp/x",
+    "_delta_index/x",
+    "_delta_index/../x",
+]
 
 
 @pytest.mark.parametrize("key", [*HIDDEN, "_delta_log/x", "_delta_log/_staged_commits/x"])
@@ -129,7 +192,13 @@ def test_hidden_files_that_delta_would_take_from_an_inventory_stay(lake: Lake, k
 
 def test_the_metadata_that_is_written_for_readers_of_iceberg_stays(lake: Lake) -> None:
     """By UniForm, which a property tells of, or by Apache XTable, of which nothing does; what the log removed goes from there, too."""
-    story = LogBuilder(lake.store, "bronze/u").create().append([("live", 1), ("metadata/gone", 1)]).store_data().delete(["metadata/gone"])
+    story = (
+        LogBuilder(lake.store, "bronze/u")
+        .create()
+        .append([("live", 1), ("metadata/gone", 1)])
+        .store_data()
+        .delete(["metadata/gone"])
+    )
     assert story.version == 2
     age(lake)
     report(lake, more=["bronze/u/metadata/v1.metadata.json", "bronze/u/orphan"])
@@ -137,14 +206,21 @@ def test_the_metadata_that_is_written_for_readers_of_iceberg_stays(lake: Lake) -
 
 
 def test_files_of_a_table_inside_the_folder_stay(lake: Lake) -> None:
-    inner = LogBuilder(lake.store, f"{KEY}/inner").create().append([("live", 1), ("gone", 1)]).store_data()
+    inner = (
+        LogBuilder(lake.store, f"{KEY}/inner")
+        .create()
+        .append([("live", 1), ("gone", 1)])
+        .store_data()
+    )
     inner.delete(["gone"])
     age(lake)
     report(lake, more=[f"{KEY}/inner/orphan", f"{KEY}/innermost"])
     assert paths(planned(lake)) == ["d=1/gone", "d=1/orphan", "innermost"]
 
 
-def test_a_table_that_was_made_inside_the_folder_since_the_report_keeps_its_files(lake: Lake) -> None:
+def test_a_table_that_was_made_inside_the_folder_since_the_report_keeps_its_files(
+    lake: Lake,
+) -> None:
     """Nobody declared it; it has files that are old already, since they were converted."""
     report(lake)
     LogBuilder(lake.store, f"{KEY}/inner").create().append([("live", 1)]).store_data()
@@ -152,35 +228,65 @@ def test_a_table_that_was_made_inside_the_folder_since_the_report_keeps_its_file
     assert paths(planned(lake, "FULL")) == PAST
 
 
-def test_the_newest_report_that_shows_the_table_is_taken_and_a_clone_that_only_another_shows_counts(lake: Lake) -> None:
+def test_the_newest_report_that_shows_the_table_is_taken_and_a_clone_that_only_another_shows_counts(
+    lake: Lake,
+) -> None:
     clone = LogBuilder(lake.store, "scratch/clone").create()
     clone.append([(f"file://{lake.settings.root}/{KEY}/d=1/orphan", 3)])
     age(lake)
     report(lake, created_ms=NOW - 3 * HOUR, configuration="whole")
-    report(lake, lambda row: row if row["key"].startswith("bronze/") else None, configuration="bronze")
-    assert (planned(lake).report.partition("/")[0], paths(planned(lake))) == ("bronze", ["d=1/gone"])
-    report(lake, lambda row: row if row["key"].startswith("scratch/") else None, created_ms=NOW + 1, configuration="scratch")
-    assert (planned(lake).report.partition("/")[0], paths(planned(lake))) == ("bronze", ["d=1/gone"])
+    report(
+        lake, lambda row: row if row["key"].startswith("bronze/") else None, configuration="bronze"
+    )
+    assert (planned(lake).report.partition("/")[0], paths(planned(lake))) == (
+        "bronze",
+        ["d=1/gone"],
+    )
+    report(
+        lake,
+        lambda row: row if row["key"].startswith("scratch/") else None,
+        created_ms=NOW + 1,
+        configuration="scratch",
+    )
+    assert (planned(lake).report.partition("/")[0], paths(planned(lake))) == (
+        "bronze",
+        ["d=1/gone"],
+    )
 
 
 def test_a_clone_that_was_made_where_reports_have_stopped_is_found_by_a_listing(lake: Lake) -> None:
     """The old report shows all that is declared there, but nobody declared the clone."""
     silver = LogBuilder(lake.store, "silver/s").create().append([("live", 1)]).store_data()
     age(lake)
-    report(lake, lambda row: row if row["key"].startswith("silver/") else None, created_ms=NOW - 30 * 24 * HOUR, configuration="silver")
-    report(lake, lambda row: row if row["key"].startswith("bronze/") else None, configuration="bronze")
-    LogBuilder(lake.store, "silver/team/clone").create().append([(f"file://{lake.settings.root}/{KEY}/d=1/orphan", 3)])
+    report(
+        lake,
+        lambda row: row if row["key"].startswith("silver/") else None,
+        created_ms=NOW - 30 * 24 * HOUR,
+        configuration="silver",
+    )
+    report(
+        lake, lambda row: row if row["key"].startswith("bronze/") else None, configuration="bronze"
+    )
+    LogBuilder(lake.store, "silver/team/clone").create().append(
+        [(f"file://{lake.settings.root}/{KEY}/d=1/orphan", 3)]
+    )
     found = planned(lake, "INVENTORY", TABLE, table_of(silver.key))
     assert (found.report.partition("/")[0], paths(found)) == ("bronze", ["d=1/gone"])
 
 
-@pytest.mark.parametrize(("mode", "name"), [("FULL", "orphan"), ("INVENTORY", "orphan"), ("LITE", "gone")])
+@pytest.mark.parametrize(
+    ("mode", "name"), [("FULL", "orphan"), ("INVENTORY", "orphan"), ("LITE", "gone")]
+)
 @pytest.mark.parametrize("has_mark", [True, False])
 def test_an_old_clone_that_no_report_shows_keeps_what_it_reads_though_its_first_commits_are_gone(
     lake: Lake, mode: str, name: str, has_mark: bool
 ) -> None:
     """The one report is of a prefix, and shows all that is declared; `_last_checkpoint` is a help for readers, and need not be there."""
-    clone = LogBuilder(lake.store, "scratch/clone").create().append([(f"file://{lake.settings.root}/{KEY}/d=1/{name}", 3)])
+    clone = (
+        LogBuilder(lake.store, "scratch/clone")
+        .create()
+        .append([(f"file://{lake.settings.root}/{KEY}/d=1/{name}", 3)])
+    )
     clone.append([("x", 1)]).checkpoint().forget_before(2)
     if has_mark:
         lake.store.put("scratch/clone/_delta_log/_last_checkpoint", b'{"version":2}')
@@ -199,15 +305,27 @@ def test_what_an_older_version_of_a_clone_reads_stays(lake: Lake) -> None:
     assert paths(planned(lake)) == ["d=1/gone"]
 
 
-@pytest.mark.parametrize(("retention", "left"), [("interval 30 days", ["d=1/gone"]), ("interval 1 day", PAST)])
-@pytest.mark.parametrize(("key", "path"), [("scratch/clone", "file://{root}/bronze/t/d=1/orphan"), ("bronze", "t/d=1/orphan")])
+@pytest.mark.parametrize(
+    ("retention", "left"), [("interval 30 days", ["d=1/gone"]), ("interval 1 day", PAST)]
+)
+@pytest.mark.parametrize(
+    ("key", "path"),
+    [("scratch/clone", "file://{root}/bronze/t/d=1/orphan"), ("bronze", "t/d=1/orphan")],
+)
 def test_what_an_older_version_of_a_clone_reads_stays_though_a_checkpoint_dropped_its_tombstone(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, key: str, path: str, retention: str, left: list[str]
+    lake: Lake,
+    monkeypatch: pytest.MonkeyPatch,
+    key: str,
+    path: str,
+    retention: str,
+    left: list[str],
 ) -> None:
     """By the shorter retention of then; the commits still tell of the removal. The other table lies around the first one."""
     monkeypatch.setattr(log_builder, "START_MS", NOW - 48 * HOUR)
     borrowed = path.format(root=lake.settings.root)
-    clone = LogBuilder(lake.store, key).create(properties={"delta.deletedFileRetentionDuration": "interval 1 hour"})
+    clone = LogBuilder(lake.store, key).create(
+        properties={"delta.deletedFileRetentionDuration": "interval 1 hour"}
+    )
     clone.append([(borrowed, 3)]).delete([borrowed]).append([("x", 1)]).checkpoint(tombstones=False)
     clone.set_properties(delta__deletedFileRetentionDuration=retention)
     age(lake)
@@ -221,7 +339,11 @@ def test_change_data_stays_with_its_commit_however_long_that_took(lake: Lake) ->
     for name in names:
         lake.store.put(f"bronze/u/{name}", b"1")
     age(lake)
-    story.commit("MERGE", {"cdc": {"path": names[0], "partitionValues": {}, "size": 1, "dataChange": False}}, committed_ms=NOW - HOUR)
+    story.commit(
+        "MERGE",
+        {"cdc": {"path": names[0], "partitionValues": {}, "size": 1, "dataChange": False}},
+        committed_ms=NOW - HOUR,
+    )
     assert paths(planned(lake, "FULL", table_of("bronze/u"))) == [names[1]]
 
 
@@ -230,16 +352,24 @@ def test_the_undoing_of_a_compaction_holds_nothing_for_those_who_follow_the_chan
     lake: Lake, restored: str | None, is_held: bool
 ) -> None:
     story = LogBuilder(lake.store, "bronze/u").create().append([("a", 1), ("b", 1)])
-    LogBuilder(lake.store, "silver/r").create().append([("x", 1)], transaction=(consume_app_id(story.snapshot()), 1))
+    LogBuilder(lake.store, "silver/r").create().append(
+        [("x", 1)], transaction=(consume_app_id(story.snapshot()), 1)
+    )
     story.optimize(["a", "b"], into=("c", 2))
-    story.commit("RESTORE", {"remove": {"path": "c", "deletionTimestamp": NOW, "dataChange": True}}, user_metadata=restored)
+    story.commit(
+        "RESTORE",
+        {"remove": {"path": "c", "deletionTimestamp": NOW, "dataChange": True}},
+        user_metadata=restored,
+    )
     table = table_of("bronze/u")
     reader = Table(key="silver/r", inputs=(table,), write=Append(), transform=lambda u: u)
     known = gather(LakeFacts(lake, [table, reader, TABLE]), table)
     assert known is not None and (known.facts.held != "") == is_held
 
 
-@pytest.mark.parametrize("key", [f"{KEY}/d=1/live", f"{KEY}/d=1/live/", f"{KEY}/d=1/", f"{KEY}/", "bronze/"])
+@pytest.mark.parametrize(
+    "key", [f"{KEY}/d=1/live", f"{KEY}/d=1/live/", f"{KEY}/d=1/", f"{KEY}/", "bronze/"]
+)
 def test_what_looks_like_a_folder_is_no_reason_to_delete(lake: Lake, key: str) -> None:
     """Delta skips the retention for what an inventory calls a folder. Here the marker of one stays, and a live file of no bytes."""
     more = [] if key.endswith("live") else [key]
@@ -253,9 +383,14 @@ def test_a_report_of_addresses_instead_of_keys_is_refused_by_name(lake: Lake) ->
         planned(lake)
 
 
-@pytest.mark.parametrize("ms", [0, NOW + 40 * 24 * HOUR, NOW - HOUR], ids=["unknown", "ahead", "young"])
+@pytest.mark.parametrize(
+    "ms", [0, NOW + 40 * 24 * HOUR, NOW - HOUR], ids=["unknown", "ahead", "young"]
+)
 def test_an_orphan_of_a_time_that_is_unknown_or_young_stays(lake: Lake, ms: int) -> None:
-    report(lake, lambda row: {**row, "last_modified_date": ms} if row["key"].endswith("orphan") else row)
+    report(
+        lake,
+        lambda row: {**row, "last_modified_date": ms} if row["key"].endswith("orphan") else row,
+    )
     assert paths(planned(lake)) == ["d=1/gone"]
 
 
@@ -270,7 +405,9 @@ def test_names_of_any_signs_go_and_their_likes_stay(lake: Lake, file_format: str
     assert carried_out(lake, found)[0] == set(paths(found))
 
 
-def test_the_clock_of_another_world_stops_the_vacuum(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_clock_of_another_world_stops_the_vacuum(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run.check_clock(lake, KEY)
     for off_ms in (400_000, -400_000):
         monkeypatch.setattr(run, "now_ms", lambda off_ms=off_ms: now_ms() + off_ms)
@@ -291,7 +428,10 @@ def test_a_dry_run_takes_the_last_look_too(lake: Lake, monkeypatch: pytest.Monke
 
     found, why = rehearsed(), "it was written again since it was listed"
     assert paths(found) == ["d=1/gone"]
-    assert found.sentence.startswith("no version has needed 1 file (30 B) since ") and ", 0 of them were never in one" in found.sentence
+    assert (
+        found.sentence.startswith("no version has needed 1 file (30 B) since ")
+        and ", 0 of them were never in one" in found.sentence
+    )
     assert found.notes == (f"1 file(s) of the plan stay, like d=1/orphan: {why}",)
     lake.store.put(f"{KEY}/d=1/gone", b"x" * 31)
     found = rehearsed()
@@ -300,13 +440,18 @@ def test_a_dry_run_takes_the_last_look_too(lake: Lake, monkeypatch: pytest.Monke
 
 
 def test_what_a_compaction_removed_stays_until_its_rows_were_compared(lake: Lake) -> None:
-    story_of(lake).optimize(["d=1/live", "d=2/live"], into=("d=3/compacted", 30), user_metadata="marked")
+    story_of(lake).optimize(
+        ["d=1/live", "d=2/live"], into=("d=3/compacted", 30), user_metadata="marked"
+    )
     lake.store.put(f"{KEY}/d=3/compacted", b"x" * 30)
     age(lake)
     expect_verification(lake, KEY, "marked")
     found = planned(lake, "FULL")
     assert not {"d=1/live", "d=2/live"} & {*paths(found)}
-    assert "kept for readers that have not read them yet: the verification of a compaction" in found.sentence
+    assert (
+        "kept for readers that have not read them yet: the verification of a compaction"
+        in found.sentence
+    )
     with settled(lake, KEY, "marked"):
         pass
     assert paths(planned(lake, "FULL")) == ["d=1/gone", "d=1/live", "d=1/orphan", "d=2/live"]
@@ -316,10 +461,18 @@ def test_writers_beside_take_nothing_from_the_plan_and_a_restore_what_it_needs(l
     story = story_of(lake)
     age(lake)
     report(lake)
-    back: dict[str, Any] = {"path": "d=1/gone", "partitionValues": {"d": "1"}, "size": 30, "modificationTime": LONG_AGO, "dataChange": True}
+    back: dict[str, Any] = {
+        "path": "d=1/gone",
+        "partitionValues": {"d": "1"},
+        "size": 30,
+        "modificationTime": LONG_AGO,
+        "dataChange": True,
+    }
 
     def beside() -> None:
-        story.append([("d=3/new", 1)]).optimize(["d=1/live", "d=2/live"], into=("d=3/compacted", 30)).commit("RESTORE", {"add": back})
+        story.append([("d=3/new", 1)]).optimize(
+            ["d=1/live", "d=2/live"], into=("d=3/compacted", 30)
+        ).commit("RESTORE", {"add": back})
 
     gone, work = carried_out(lake, planned(lake), meanwhile=beside)
     assert (gone, work.spared) == ({"d=1/orphan"}, {"d=1/gone": "version 5 needs it again"})

@@ -12,5 +12,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("seed", [2])
-def test_no_version_within_the_retention_loses_a_row(lake: Lake, spark: "SparkSession", seed: int) -> None:
+def test_no_version_within_the_retention_loses_a_row(
+    lake: Lake, spark: "SparkSession", seed: int
+) -> None:
     FileHistory(lake, spark, seed).run(operations=6, vacuums=1)

@@ -58,9 +58,14 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 def lake_of(home: Path, count: int) -> tuple[Lake, Counting, list[Table]]:
     """A lake of so many tables, each with a live file, a removed one and an orphan, and a report of it."""
     store = Counting()
-    lake, tables = Lake(settings=own_settings(home), store=store), [table_of(f"bronze/t{number}") for number in range(count)]
+    lake, tables = (
+        Lake(settings=own_settings(home), store=store),
+        [table_of(f"bronze/t{number}") for number in range(count)],
+    )
     for table in tables:
-        LogBuilder(store, table.key).create().append([("live", 1), ("gone", 1)]).store_data().delete(["gone"])
+        LogBuilder(store, table.key).create().append(
+            [("live", 1), ("gone", 1)]
+        ).store_data().delete(["gone"])
         store.put(f"{table.key}/orphan", b"1")
     scan(store, now_ms=now_ms())
     store.asked.clear()
@@ -71,24 +76,34 @@ def lake_of(home: Path, count: int) -> tuple[Lake, Counting, list[Table]]:
 def vacuum(facts: LakeFacts, table: Table) -> set[str]:
     """The files of the table that are left."""
     run.vacuum(facts, lambda: nobody, table, mode="INVENTORY")
-    return {file.name.removeprefix(f"{table.key}/") for file in facts.lake.store.list(table.key) if "/_delta_log/" not in file.name}
+    return {
+        file.name.removeprefix(f"{table.key}/")
+        for file in facts.lake.store.list(table.key)
+        if "/_delta_log/" not in file.name
+    }
 
 
 @pytest.mark.parametrize("mode", ["FULL", "INVENTORY", "LITE"])
-def test_twice_as_many_tables_take_twice_as_many_requests_and_nothing_is_read_twice(tmp_path: Path, mode: Any) -> None:
+def test_twice_as_many_tables_take_twice_as_many_requests_and_nothing_is_read_twice(
+    tmp_path: Path, mode: Any
+) -> None:
     asked: dict[int, Counter[str]] = {}
     for count in (4, 8):
         lake, store, tables = lake_of(tmp_path / str(count), count)
         facts = LakeFacts(lake, tables)
         for table in tables:
-            assert run.vacuum(facts, lambda: nobody, table, mode=mode).record.deleted_files == (1 if mode == "LITE" else 2)
+            assert run.vacuum(facts, lambda: nobody, table, mode=mode).record.deleted_files == (
+                1 if mode == "LITE" else 2
+            )
         assert {name: times for name, times in store.reads.items() if times > 1} == {}
         assert sum("_delta_log" in name for name in store.reads) == 3 * count
         asked[count] = store.asked
     assert asked[8].total() <= 2 * asked[4].total(), asked
 
 
-def test_tables_that_do_not_fit_into_memory_are_read_once_more_in_their_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_that_do_not_fit_into_memory_are_read_once_more_in_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lake_facts, "_KEPT_FILES", 0)
     monkeypatch.setattr(commits, "_KEPT_BYTES", 0)
     lake, store, tables = lake_of(tmp_path, 4)
@@ -97,17 +112,33 @@ def test_tables_that_do_not_fit_into_memory_are_read_once_more_in_their_turn(tmp
     assert max(store.reads.values()) == 2
 
 
-def test_a_commit_between_two_vacuums_of_a_run_is_seen_and_no_other_log_is_read_again(tmp_path: Path) -> None:
+def test_a_commit_between_two_vacuums_of_a_run_is_seen_and_no_other_log_is_read_again(
+    tmp_path: Path,
+) -> None:
     lake, store, tables = lake_of(tmp_path, 3)
     facts = LakeFacts(lake, tables)
     assert vacuum(facts, tables[0]) == {"live"}
     store.reads.clear()
-    back = {"add": {"path": "gone", "partitionValues": {}, "size": 1, "modificationTime": LONG_AGO, "dataChange": True}}
-    LogBuilder(store, tables[1].key).create().append([("live", 1), ("gone", 1)]).delete(["gone"]).commit("RESTORE", back)
+    back = {
+        "add": {
+            "path": "gone",
+            "partitionValues": {},
+            "size": 1,
+            "modificationTime": LONG_AGO,
+            "dataChange": True,
+        }
+    }
+    LogBuilder(store, tables[1].key).create().append([("live", 1), ("gone", 1)]).delete(
+        ["gone"]
+    ).commit("RESTORE", back)
     assert vacuum(facts, tables[1]) == {"live", "gone"}
-    assert {name.partition("/_delta_log/")[0] for name in store.reads if "_delta_log" in name} == {tables[1].key}
+    assert {name.partition("/_delta_log/")[0] for name in store.reads if "_delta_log" in name} == {
+        tables[1].key
+    }
     known = [facts.log(tables[2].key)]
-    LogBuilder(store, tables[2].key).create().append([("live", 1), ("gone", 1)]).delete(["gone"]).append([("orphan", 1)])
+    LogBuilder(store, tables[2].key).create().append([("live", 1), ("gone", 1)]).delete(
+        ["gone"]
+    ).append([("orphan", 1)])
     known.append(facts.log(tables[2].key))
     assert [log and log.facts.snapshot.version for log in known] == [2, 3]
     assert vacuum(facts, tables[2]) == {"live", "orphan"}
@@ -122,7 +153,9 @@ def test_a_clone_that_is_made_between_two_vacuums_of_a_run_is_seen_ten_seconds_l
     lake, store, tables = lake_of(tmp_path, 2)
     facts = LakeFacts(lake, tables)
     vacuum(facts, tables[0])
-    LogBuilder(store, "scratch/clone").create().append([(f"{lake.settings.table_uri(tables[1].key)}/orphan", 1)])
+    LogBuilder(store, "scratch/clone").create().append(
+        [(f"{lake.settings.table_uri(tables[1].key)}/orphan", 1)]
+    )
     monkeypatch.setattr(lake_facts, "now_ms", lambda: now + later_ms)
     assert vacuum(facts, tables[1]) == left
 
@@ -132,7 +165,9 @@ def test_a_commit_before_the_guard_was_taken_is_planned_by(tmp_path: Path) -> No
     lake, store, [table] = lake_of(tmp_path, 1)
 
     def opened() -> Any:
-        LogBuilder(store, table.key).create().append([("live", 1), ("gone", 1)]).delete(["gone"]).append([("orphan", 1)])
+        LogBuilder(store, table.key).create().append([("live", 1), ("gone", 1)]).delete(
+            ["gone"]
+        ).append([("orphan", 1)])
 
     outcome = run.vacuum(LakeFacts(lake, [table]), opened, table, mode="INVENTORY")
     assert (outcome.plan.version, outcome.plan.file_count, outcome.spared) == (3, 1, {})

@@ -62,7 +62,9 @@ def story(lake: Lake) -> LogBuilder:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("inner", ["inner", "d=1/inner", "d", "e=1/f", "d=3"])
-def test_files_that_a_new_table_took_over_stay(lake: Lake, story: LogBuilder, inner: str, mode: str) -> None:
+def test_files_that_a_new_table_took_over_stay(
+    lake: Lake, story: LogBuilder, inner: str, mode: str
+) -> None:
     """As CONVERT makes one of what lies there: orphans and removed files, as old as they were; the folder may be a partition's."""
     orphan, removed = f"{inner}/part-00000.parquet", f"{inner}/deeper/part-00001.parquet"
     story.append([(removed, 1)]).delete([removed])
@@ -75,18 +77,28 @@ def test_files_that_a_new_table_took_over_stay(lake: Lake, story: LogBuilder, in
     assert paths(found) == sorted(["d=1/gone", removed, *listed])
 
     def beside() -> None:
-        LogBuilder(lake.store, f"{KEY}/{inner}").create().append([("part-00000.parquet", 1), ("deeper/part-00001.parquet", 1)])
+        LogBuilder(lake.store, f"{KEY}/{inner}").create().append(
+            [("part-00000.parquet", 1), ("deeper/part-00001.parquet", 1)]
+        )
 
     gone, work = carried_out(lake, found, meanwhile=beside)
     assert gone == {"d=1/gone"} | ({"d=1/orphan"} & {*listed})
-    assert work.spared == dict.fromkeys([name for name in paths(found) if name.startswith(f"{inner}/")], INSIDE)
+    assert work.spared == dict.fromkeys(
+        [name for name in paths(found) if name.startswith(f"{inner}/")], INSIDE
+    )
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("where", ["new", "replaced", "made anew", "put back", "declared", "around it"])
-def test_what_a_clone_that_was_made_meanwhile_reads_stays(lake: Lake, where: str, mode: str) -> None:
+@pytest.mark.parametrize(
+    "where", ["new", "replaced", "made anew", "put back", "declared", "around it"]
+)
+def test_what_a_clone_that_was_made_meanwhile_reads_stays(
+    lake: Lake, where: str, mode: str
+) -> None:
     """It may be new, another version of a table that was known, or another table in its place with no more versions."""
-    key = {"new": "scratch/clone", "declared": "silver/declared", "around it": "bronze"}.get(where, "silver/s")
+    key = {"new": "scratch/clone", "declared": "silver/declared", "around it": "bronze"}.get(
+        where, "silver/s"
+    )
     clone = LogBuilder(lake.store, key)
     if key == "silver/s":
         clone.create().append([("x", 1)]).append([("y", 1)]).store_data()
@@ -101,7 +113,9 @@ def test_what_a_clone_that_was_made_meanwhile_reads_stays(lake: Lake, where: str
             clone.create()
         clone.overwrite([(f"file://{lake.settings.root}/{KEY}/{name}", 3) for name in names])
 
-    gone, work = carried_out(lake, planned(lake, mode), meanwhile=beside, declared=[table_of("silver/declared")])
+    gone, work = carried_out(
+        lake, planned(lake, mode), meanwhile=beside, declared=[table_of("silver/declared")]
+    )
     assert (gone, [*work.spared]) == (set(), names)
 
 
@@ -109,45 +123,71 @@ def test_a_neighbour_that_cannot_be_read_any_more_stops_it(lake: Lake) -> None:
     LogBuilder(lake.store, "silver/s").create().append([("x", 1)]).store_data()
     age(lake)
     report(lake)
-    gone, work = carried_out(lake, planned(lake), meanwhile=lambda: lake.store.put(f"silver/s/_delta_log/{2:020}.json", b"no action"))
+    gone, work = carried_out(
+        lake,
+        planned(lake),
+        meanwhile=lambda: lake.store.put(f"silver/s/_delta_log/{2:020}.json", b"no action"),
+    )
     assert gone == set() and "silver/s cannot be read" in work.failed["error"]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_retention_that_is_raised_meanwhile_holds(lake: Lake, story: LogBuilder, mode: str) -> None:
+def test_a_retention_that_is_raised_meanwhile_holds(
+    lake: Lake, story: LogBuilder, mode: str
+) -> None:
     found = planned(lake, mode)
     gone, work = carried_out(lake, found, meanwhile=lambda: story.set_properties(**LONGER))
     assert (gone, [*work.spared]) == (set(), paths(found))
 
 
-def test_a_retention_that_is_raised_meanwhile_holds_for_what_lost_its_tombstone(lake: Lake, story: LogBuilder) -> None:
+def test_a_retention_that_is_raised_meanwhile_holds_for_what_lost_its_tombstone(
+    lake: Lake, story: LogBuilder
+) -> None:
     """A checkpoint dropped it by the shorter retention; the commit still tells of the removal. Both files are older than either."""
     story.checkpoint(tombstones=False)
     for name in PAST:
-        os.utime(Path(lake.settings.root) / KEY / name, (START_MS / 1_000 - DAY_SECONDS, START_MS / 1_000 - DAY_SECONDS))
+        os.utime(
+            Path(lake.settings.root) / KEY / name,
+            (START_MS / 1_000 - DAY_SECONDS, START_MS / 1_000 - DAY_SECONDS),
+        )
     found = planned(lake, "FULL")
-    assert [(each.name, each.part.name) for each in found.candidates] == [(name, "ORPHANED_OLD") for name in PAST]
+    assert [(each.name, each.part.name) for each in found.candidates] == [
+        (name, "ORPHANED_OLD") for name in PAST
+    ]
     removed_hours = (NOW - START_MS) // 3_600_000
     longer = {"delta__deletedFileRetentionDuration": f"interval {removed_hours + 12} hours"}
     gone, _ = carried_out(lake, found, meanwhile=lambda: story.set_properties(**longer))
     assert gone == {"d=1/orphan"}
 
 
-def test_what_was_brought_back_and_removed_again_meanwhile_stays_though_its_tombstone_is_gone(lake: Lake, story: LogBuilder) -> None:
+def test_what_was_brought_back_and_removed_again_meanwhile_stays_though_its_tombstone_is_gone(
+    lake: Lake, story: LogBuilder
+) -> None:
     """The newest version knows nothing of the file; that a version within the retention had it, only its commit tells."""
     remove = {"path": "d=1/orphan", "deletionTimestamp": NOW, "dataChange": True}
 
     def beside() -> None:
-        story.append([("d=1/orphan", 3)]).commit("DELETE", {"remove": remove}, committed_ms=NOW).checkpoint(tombstones=False)
+        story.append([("d=1/orphan", 3)]).commit(
+            "DELETE", {"remove": remove}, committed_ms=NOW
+        ).checkpoint(tombstones=False)
 
     gone, work = carried_out(lake, planned(lake), meanwhile=beside)
     assert (gone, [*work.spared]) == ({"d=1/gone"}, ["d=1/orphan"])
 
 
-def test_a_table_that_its_catalog_took_over_meanwhile_keeps_everything(lake: Lake, story: LogBuilder) -> None:
+def test_a_table_that_its_catalog_took_over_meanwhile_keeps_everything(
+    lake: Lake, story: LogBuilder
+) -> None:
     features = ["catalogManaged"]
-    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}
-    gone, work = carried_out(lake, planned(lake), meanwhile=lambda: story.commit("UPGRADE", {"protocol": protocol}))
+    protocol = {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": features,
+        "writerFeatures": features,
+    }
+    gone, work = carried_out(
+        lake, planned(lake), meanwhile=lambda: story.commit("UPGRADE", {"protocol": protocol})
+    )
     assert gone == set() and "catalogManaged" in work.failed["error"]
 
 
@@ -159,10 +199,12 @@ def _older(lake: Lake) -> None:
 def _rewritten(lake: Lake) -> None:
     """The log was put back, and somebody wrote on: another commit under the same number, in which the file is live."""
     _older(lake)
-    LogBuilder(lake.store, "copy/t").create(partition_by=["d"]).append([("d=1/live", 10), ("d=2/live", 20), ("d=1/gone", 30)]).append(
-        [("d=3/new", 1)]
+    LogBuilder(lake.store, "copy/t").create(partition_by=["d"]).append(
+        [("d=1/live", 10), ("d=2/live", 20), ("d=1/gone", 30)]
+    ).append([("d=3/new", 1)])
+    lake.store.put(
+        f"{KEY}/_delta_log/{2:020}.json", lake.store.read(f"copy/t/_delta_log/{2:020}.json")
     )
-    lake.store.put(f"{KEY}/_delta_log/{2:020}.json", lake.store.read(f"copy/t/_delta_log/{2:020}.json"))
 
 
 def _of_the_same_size(lake: Lake) -> None:
@@ -172,15 +214,21 @@ def _of_the_same_size(lake: Lake) -> None:
 
 def _rewritten_further(lake: Lake) -> None:
     _rewritten(lake)
-    lake.store.put(f"{KEY}/_delta_log/{3:020}.json", lake.store.read(f"copy/t/_delta_log/{2:020}.json"))
+    lake.store.put(
+        f"{KEY}/_delta_log/{3:020}.json", lake.store.read(f"copy/t/_delta_log/{2:020}.json")
+    )
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("put_back", [_older, _rewritten, _of_the_same_size, _rewritten_further])
-def test_a_log_that_was_put_back_meanwhile_stops_it(lake: Lake, put_back: Callable[[Lake], None], mode: str) -> None:
+def test_a_log_that_was_put_back_meanwhile_stops_it(
+    lake: Lake, put_back: Callable[[Lake], None], mode: str
+) -> None:
     gone, work = carried_out(lake, planned(lake, mode), meanwhile=lambda: put_back(lake))
     assert gone == set()
-    assert work.failed["error"].startswith(f"Broken: vacuum of {KEY}: the commit of version 2 is not the one that it began with")
+    assert work.failed["error"].startswith(
+        f"Broken: vacuum of {KEY}: the commit of version 2 is not the one that it began with"
+    )
 
 
 def _at_another_time(lake: Lake) -> None:
@@ -189,17 +237,24 @@ def _at_another_time(lake: Lake) -> None:
     lake.store.put(f"{KEY}/d=3/new", b"1")
     for version in (2, 3):
         name = f"{KEY}/_delta_log/{version:020}.json"
-        lake.store.put(name, re.sub(rb'"timestamp": ?\d+', b'"timestamp": %d' % NOW, lake.store.read(name)))
+        lake.store.put(
+            name, re.sub(rb'"timestamp": ?\d+', b'"timestamp": %d' % NOW, lake.store.read(name))
+        )
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("put_back", [_older, _at_another_time])
-def test_a_log_that_was_put_back_since_the_last_vacuum_stops_the_next(lake: Lake, put_back: Callable[[Lake], None], mode: str) -> None:
+def test_a_log_that_was_put_back_since_the_last_vacuum_stops_the_next(
+    lake: Lake, put_back: Callable[[Lake], None], mode: str
+) -> None:
     """Files of the lost versions look like orphans; with the newest log in its place again, or by a person's word, the vacuum goes on."""
     log = {file.name: lake.store.read(file.name) for file in lake.store.list(f"{KEY}/_delta_log")}
     run._Work(lake, TABLE).journal(known_of(lake), planned(lake, mode), is_complete=True)
     put_back(lake)
-    with pytest.raises(Broken, match=r"version 2, which the last vacuum saw, is not in its log, .* an older copy was put in its place"):
+    with pytest.raises(
+        Broken,
+        match=r"version 2, which the last vacuum saw, is not in its log, .* an older copy was put in its place",
+    ):
         planned(lake, mode)
     lake.store.delete([f"{KEY}/_delta_log/{3:020}.json"])
     for name, data in log.items():
@@ -210,7 +265,9 @@ def test_a_log_that_was_put_back_since_the_last_vacuum_stops_the_next(lake: Lake
     planned(lake, "FULL")
 
 
-def test_a_log_that_goes_on_or_another_table_in_its_place_is_vacuumed_again(lake: Lake, story: LogBuilder) -> None:
+def test_a_log_that_goes_on_or_another_table_in_its_place_is_vacuumed_again(
+    lake: Lake, story: LogBuilder
+) -> None:
     run._Work(lake, TABLE).journal(known_of(lake), planned(lake), is_complete=True)
     story.append([("d=1/more", 1)]).store_data()
     assert paths(planned(lake, "FULL")) == PAST
@@ -221,14 +278,21 @@ def test_a_log_that_goes_on_or_another_table_in_its_place_is_vacuumed_again(lake
 
 def test_a_reader_that_is_ahead_of_the_log_stops_it(lake: Lake, story: LogBuilder) -> None:
     reader = Table(key="silver/r", inputs=(TABLE,), write=Append(), transform=lambda t: t)
-    LogBuilder(lake.store, "silver/r").create().append([("x", 1)], transaction=(consume_app_id(story.snapshot()), 2))
+    LogBuilder(lake.store, "silver/r").create().append(
+        [("x", 1)], transaction=(consume_app_id(story.snapshot()), 2)
+    )
     assert gather(LakeFacts(lake, [TABLE, reader]), TABLE) is not None
     _older(lake)
-    with pytest.raises(Broken, match="version 2, which silver/r has read, is not in its log: an older copy was put in its place"):
+    with pytest.raises(
+        Broken,
+        match="version 2, which silver/r has read, is not in its log: an older copy was put in its place",
+    ):
         gather(LakeFacts(lake, [TABLE, reader]), TABLE)
 
 
-def test_a_further_try_is_checked_anew(lake: Lake, story: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_further_try_is_checked_anew(
+    lake: Lake, story: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first one deleted a file, and its answer was lost; before the next one somebody brings the other file back."""
     delete, tries = DiskStore.delete_each, list[list[str]]()
 
@@ -242,7 +306,13 @@ def test_a_further_try_is_checked_anew(lake: Lake, story: LogBuilder, monkeypatc
 
     monkeypatch.setattr(DiskStore, "delete_each", lost)
     gone, work = carried_out(lake, planned(lake, "FULL"))
-    assert (gone, [*work.spared], work.deleted_files, work.deleted_bytes, work.failed) == ({"d=1/orphan"}, ["d=1/gone"], 1, 3, {})
+    assert (gone, [*work.spared], work.deleted_files, work.deleted_bytes, work.failed) == (
+        {"d=1/orphan"},
+        ["d=1/gone"],
+        1,
+        3,
+        {},
+    )
     assert tries == [[f"{KEY}/{name}" for name in PAST], []]
 
 
@@ -251,7 +321,9 @@ def test_a_file_of_a_time_that_cannot_be_stays(lake: Lake) -> None:
     assert paths(planned(lake, "FULL")) == ["d=1/gone"]
 
 
-def test_a_log_of_which_only_a_checkpoint_is_left_is_vacuumed(lake: Lake, story: LogBuilder) -> None:
+def test_a_log_of_which_only_a_checkpoint_is_left_is_vacuumed(
+    lake: Lake, story: LogBuilder
+) -> None:
     story.checkpoint().forget_before(3)
     age(lake)
     report(lake)
@@ -262,7 +334,11 @@ def deterministic(lake: Lake, story: LogBuilder) -> str:
     """A file that was removed a month ago, of a name that its writer makes again, as old as its removal."""
     name = "d=1/part-00000.parquet"
     story.append([(name, 30)])
-    story.commit("DELETE", {"remove": {"path": name, "deletionTimestamp": LONG_AGO, "dataChange": True, "size": 30}}, committed_ms=LONG_AGO)
+    story.commit(
+        "DELETE",
+        {"remove": {"path": name, "deletionTimestamp": LONG_AGO, "dataChange": True, "size": 30}},
+        committed_ms=LONG_AGO,
+    )
     lake.store.put(f"{KEY}/{name}", b"x" * 30)
     age(lake)
     report(lake)
@@ -270,19 +346,28 @@ def deterministic(lake: Lake, story: LogBuilder) -> str:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_removed_file_that_is_written_again_and_not_committed_yet_stays(lake: Lake, story: LogBuilder, mode: str) -> None:
+def test_a_removed_file_that_is_written_again_and_not_committed_yet_stays(
+    lake: Lake, story: LogBuilder, mode: str
+) -> None:
     """By a writer that names its files alike in each try; neither the plan nor the log can tell."""
     name = deterministic(lake, story)
     found = planned(lake, mode)
     assert name in paths(found)
-    gone, work = carried_out(lake, found, meanwhile=lambda: lake.store.put(f"{KEY}/{name}", b"y" * 30))
+    gone, work = carried_out(
+        lake, found, meanwhile=lambda: lake.store.put(f"{KEY}/{name}", b"y" * 30)
+    )
     assert (name in files(lake), work.spared) == (True, {name: AGAIN})
     assert gone == {*paths(found)} - {name}
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_files_whose_folder_was_replaced_by_a_link_to_another_table_s_stay(lake: Lake, mode: str) -> None:
-    folder, theirs = Path(lake.settings.root) / KEY / "d=1", Path(lake.settings.root) / "silver/u/d=1"
+def test_files_whose_folder_was_replaced_by_a_link_to_another_table_s_stay(
+    lake: Lake, mode: str
+) -> None:
+    folder, theirs = (
+        Path(lake.settings.root) / KEY / "d=1",
+        Path(lake.settings.root) / "silver/u/d=1",
+    )
 
     def beside() -> None:
         theirs.parent.mkdir(parents=True)
@@ -306,7 +391,9 @@ def test_an_orphan_that_is_replaced_by_another_of_old_times_stays(lake: Lake) ->
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_removed_file_that_was_written_again_before_the_listing_is_not_planned(lake: Lake, story: LogBuilder, mode: str) -> None:
+def test_a_removed_file_that_was_written_again_before_the_listing_is_not_planned(
+    lake: Lake, story: LogBuilder, mode: str
+) -> None:
     name = deterministic(lake, story)
     lake.store.put(f"{KEY}/{name}", b"y" * 30)
     report(lake)
@@ -314,7 +401,9 @@ def test_a_removed_file_that_was_written_again_before_the_listing_is_not_planned
 
 
 def test_files_that_are_gone_already_count_as_nothing(lake: Lake) -> None:
-    gone, work = carried_out(lake, planned(lake), meanwhile=lambda: lake.store.delete([f"{KEY}/d=1/gone"]))
+    gone, work = carried_out(
+        lake, planned(lake), meanwhile=lambda: lake.store.delete([f"{KEY}/d=1/gone"])
+    )
     assert gone == {"d=1/gone", "d=1/orphan"}
     assert (work.deleted_files, work.deleted_bytes, work.spared, work.failed) == (1, 3, {}, {})
 
@@ -324,7 +413,9 @@ def test_what_delta_keeps_stays(lake: Lake) -> None:
     assert (gone, work.spared) == ({"d=1/gone"}, {"d=1/orphan": "Delta would not delete it"})
 
 
-def test_if_delta_keeps_everything_or_names_another_file_nothing_is_deleted(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_delta_keeps_everything_or_names_another_file_nothing_is_deleted(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found, nobody = planned(lake), None
     monkeypatch.setattr(delta, "session_confs", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(delta, "_ask", lambda *_: {"d=1/gone"})
@@ -335,29 +426,40 @@ def test_if_delta_keeps_everything_or_names_another_file_nothing_is_deleted(lake
     names = {f"file:/lake/{KEY}/{name}": name for name in PAST}
     where: dict[str, str] = {"location": f"file:/lake/{KEY}", "table": KEY}
     assert delta.answered([f"file:/lake/{KEY}/d=1/gone"], names, **where) == {"d=1/gone"}
-    with pytest.raises(Broken, match=f"Delta would delete file:/lake/{KEY}/d=1/live, which it was not asked about; nothing was deleted"):
+    with pytest.raises(
+        Broken,
+        match=f"Delta would delete file:/lake/{KEY}/d=1/live, which it was not asked about; nothing was deleted",
+    ):
         delta.answered([*names, f"file:/lake/{KEY}/d=1/live"], names, **where)
 
 
 def test_what_delta_takes_for_folders_of_a_deep_file_is_no_file_that_it_gives_up() -> None:
     deep = "d=1/a/b/c/e/x"
     answer = ["s3a://b/t/e", f"s3a://b/t/{deep}"]
-    assert delta.answered(answer, {f"s3a://b/t/{deep}": deep, "s3a://b/t/e": "e"}, location="s3a://b/t", table=KEY) == {deep}
+    assert delta.answered(
+        answer, {f"s3a://b/t/{deep}": deep, "s3a://b/t/e": "e"}, location="s3a://b/t", table=KEY
+    ) == {deep}
 
 
-def test_more_than_one_vacuum_takes_goes_with_the_next(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_one_vacuum_takes_goes_with_the_next(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(candidates, "MOST_FILES", 1)
     all_gone = set[str]()
     for left in (1, 0):
         found = planned(lake, "FULL")
         assert (found.file_count, found.left_count) == (1, left)
         gone, work = carried_out(lake, found)
-        assert work.journal(known_of(lake), found, is_complete=True).record.is_complete == (left == 0)
+        assert work.journal(known_of(lake), found, is_complete=True).record.is_complete == (
+            left == 0
+        )
         all_gone |= gone
     assert all_gone == {*PAST}
 
 
-def test_the_neighbours_are_asked_again_while_batches_go(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_neighbours_are_asked_again_while_batches_go(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A clone that is made after the first batch is seen before one of the next."""
     monkeypatch.setattr(run, "DELETE_KEYS", 1)
     monkeypatch.setattr(lake_facts, "_ASK_AGAIN_MS", 0)
@@ -366,7 +468,9 @@ def test_the_neighbours_are_asked_again_while_batches_go(lake: Lake, monkeypatch
 
     def then_cloned(*arguments: Any) -> None:
         delete(*arguments)
-        LogBuilder(lake.store, "scratch/clone").create().append([(f"file://{lake.settings.root}/{KEY}/d=1/orphan", 3)])
+        LogBuilder(lake.store, "scratch/clone").create().append(
+            [(f"file://{lake.settings.root}/{KEY}/d=1/orphan", 3)]
+        )
 
     monkeypatch.setattr(run, "_delete", then_cloned)
     gone, work = carried_out(lake, planned(lake))
@@ -381,7 +485,9 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("without_spark")
-def test_a_clock_of_another_world_stops_it_before_anything_goes(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_of_another_world_stops_it_before_anything_goes(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(run, "now_ms", lambda: now_ms() + 400_000)
     before = files(lake)
     with pytest.raises(Refused, match="clock is 400 s off"):
@@ -390,7 +496,9 @@ def test_a_clock_of_another_world_stops_it_before_anything_goes(lake: Lake, monk
 
 
 @pytest.mark.usefixtures("without_spark")
-def test_what_went_before_an_error_is_journalled_and_the_next_vacuum_takes_the_rest(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_went_before_an_error_is_journalled_and_the_next_vacuum_takes_the_rest(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(run, "DELETE_KEYS", 1)
     honest, name = run._delete, f"{KEY}/_delta_log/{2:020}.json"
     commit = lake.store.read(name)
@@ -401,11 +509,18 @@ def test_what_went_before_an_error_is_journalled_and_the_next_vacuum_takes_the_r
 
     with monkeypatch.context() as patch:
         patch.setattr(run, "_delete", then_put_back)
-        with pytest.raises(Broken, match=r"version 2 is not the one that it began with: .*2.json is gone"):
+        with pytest.raises(
+            Broken, match=r"version 2 is not the one that it began with: .*2.json is gone"
+        ):
             run.vacuum(LakeFacts(lake, [TABLE]), lambda: None, TABLE, mode="FULL")  # type: ignore[arg-type]
     assert PAST[1] in files(lake) and PAST[0] not in files(lake)
     lake.store.put(name, commit)
     outcome = run.vacuum(LakeFacts(lake, [TABLE]), lambda: None, TABLE)  # type: ignore[arg-type]
     first, second = Journal(lake.store).vacuums(KEY)
-    assert (first.deleted_files, first.is_complete, second.deleted_files, second.is_complete) == (1, False, 1, True)
+    assert (first.deleted_files, first.is_complete, second.deleted_files, second.is_complete) == (
+        1,
+        False,
+        1,
+        True,
+    )
     assert (outcome.plan.mode, files(lake)) == ("FULL", {"d=1/live", "d=2/live"})

@@ -29,12 +29,16 @@ def add(lake: Lake, first: int, *, rows: int = 4, **properties: str) -> str:
     """New rows, a file in each of two partitions, for a table whose files are past their retention at once; its URI."""
     uri, ids = lake.settings.table_uri("bronze/t"), range(first, first + rows)
     new = pa.table({"id": ids, "part": pa.array([id_ % 2 for id_ in ids], pa.int32())})
-    write_deltalake(uri, new, mode="append", partition_by=["part"], configuration={**AT_ONCE, **properties})
+    write_deltalake(
+        uri, new, mode="append", partition_by=["part"], configuration={**AT_ONCE, **properties}
+    )
     return uri
 
 
 @pytest.mark.parametrize("mode", VACUUM_MODES)
-def test_what_the_dry_run_names_goes_and_nothing_else(lake: Lake, spark: "SparkSession", mode: str) -> None:
+def test_what_the_dry_run_names_goes_and_nothing_else(
+    lake: Lake, spark: "SparkSession", mode: str
+) -> None:
     table, uri = table_of(), add(lake, 0)
     add(lake, 10)
     first = data_files(lake)
@@ -57,17 +61,33 @@ def test_what_the_dry_run_names_goes_and_nothing_else(lake: Lake, spark: "SparkS
         {"part=1/orphan of a failed write.parquet"} if mode != "LITE" else set()
     )
     assert {name for name in gone if not name.endswith(".crc")} == expected
-    assert (outcome.record.deleted_files, outcome.record.deleted_bytes, outcome.spared) == (len(gone), outcome.plan.size_bytes, {})
+    assert (outcome.record.deleted_files, outcome.record.deleted_bytes, outcome.spared) == (
+        len(gone),
+        outcome.plan.size_bytes,
+        {},
+    )
     assert DeltaTable(uri).to_pyarrow_table().sort_by("id") == before
     [past] = Journal(lake.store).vacuums("bronze/t")
-    assert (past.mode, past.deleted_files, past.failed, past.horizon_ms) == (mode, len(gone), {}, outcome.plan.horizon_ms)
-    again = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode=mode if mode == "LITE" else "FULL")
+    assert (past.mode, past.deleted_files, past.failed, past.horizon_ms) == (
+        mode,
+        len(gone),
+        {},
+        outcome.plan.horizon_ms,
+    )
+    again = vacuum(
+        LakeFacts(lake, [table]), lambda: spark, table, mode=mode if mode == "LITE" else "FULL"
+    )
     assert (again.plan.reason, again.plan.candidates) == (Reason.NOTHING_PAST, ())
 
 
-def test_a_file_so_deep_that_delta_takes_it_for_anothers_folder_goes_and_the_other_stays(lake: Lake, spark: "SparkSession") -> None:
+def test_a_file_so_deep_that_delta_takes_it_for_anothers_folder_goes_and_the_other_stays(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     """Delta cuts off as many parts of its name as the table's own path has; what is left is somebody else's file."""
-    table, uri = table_of(), add(lake, 0, **{"delta.deletedFileRetentionDuration": "interval 7 days"})
+    table, uri = (
+        table_of(),
+        add(lake, 0, **{"delta.deletedFileRetentionDuration": "interval 7 days"}),
+    )
     deep = "/".join([*"a" * len(uri.split("/")), "running.parquet", "orphan"])
     for name in (deep, "running.parquet"):
         lake.store.put(f"bronze/t/{name}", b"123")
@@ -77,7 +97,9 @@ def test_a_file_so_deep_that_delta_takes_it_for_anothers_folder_goes_and_the_oth
     assert before - stored(lake) == {deep}
 
 
-def test_deletion_vectors_and_change_data_go_with_their_versions(lake: Lake, spark: "SparkSession") -> None:
+def test_deletion_vectors_and_change_data_go_with_their_versions(
+    lake: Lake, spark: "SparkSession"
+) -> None:
     options = {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"}
     table, uri = table_of(), add(lake, 0, rows=20, **options)
     spark.sql(f"DELETE FROM delta.`{uri}` WHERE id = 5")
@@ -89,7 +111,9 @@ def test_deletion_vectors_and_change_data_go_with_their_versions(lake: Lake, spa
     assert rows(spark, uri) == before
 
 
-def test_a_file_that_delta_would_keep_stays(lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_delta_would_keep_stays(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A defect of ours, planted: live files are called orphans. Delta does not agree, and nothing is deleted."""
     from lakehouse.core.vacuum import plan as planning
 
@@ -128,7 +152,9 @@ def test_what_a_reader_of_changes_has_not_read_stays(lake: Lake) -> None:
     files, facts = stored(lake), lake.facts("bronze/t")
     assert facts is not None
     read = CommitProperties(app_transactions=[Transaction(consume_app_id(facts.snapshot), 1)])
-    write_deltalake(lake.settings.table_uri("silver/r"), pa.table({"id": [0]}), commit_properties=read)
+    write_deltalake(
+        lake.settings.table_uri("silver/r"), pa.table({"id": [0]}), commit_properties=read
+    )
     DeltaTable(uri).delete("part = 0")
     held = plan(LakeFacts(lake, [table, reader]), table, mode="FULL")
     assert held is not None and held.candidates == () and "silver/r" in held.sentence
@@ -155,7 +181,10 @@ def test_the_declared_retention_is_set_on_the_table(lake: Lake, spark: "SparkSes
     outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
     assert outcome.plan.retention_ms == 800 * 3_600_000
     facts = lake.facts("bronze/t")
-    assert facts is not None and facts.snapshot.properties["delta.logRetentionDuration"] == "interval 48000 minutes"
+    assert (
+        facts is not None
+        and facts.snapshot.properties["delta.logRetentionDuration"] == "interval 48000 minutes"
+    )
     version = facts.snapshot.version
     vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
     assert lake.facts("bronze/t").snapshot.version == version  # type: ignore[union-attr]

@@ -25,7 +25,18 @@ from lakehouse.core.settings import parse_settings
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.store import S3Store
 from lakehouse.engine.store import s3 as s3_store
-from lakehouse_tests.engine.faults import KEY, LONG_AGO, PAST, carried_out, files, known_of, paths, planned, report, story_of
+from lakehouse_tests.engine.faults import (
+    KEY,
+    LONG_AGO,
+    PAST,
+    carried_out,
+    files,
+    known_of,
+    paths,
+    planned,
+    report,
+    story_of,
+)
 from lakehouse_tests.log_builder import LogBuilder
 
 type_of_fault = Callable[[Any, dict[str, Any], Any], Iterable[bytes]]
@@ -72,7 +83,11 @@ def in_bucket(s3: FaultyS3, tmp_path: Path) -> Iterator[Lake]:
     """The same lake in a bucket of its own, everything in it of long ago, with a report."""
     bucket = f"lake-{uuid4().hex}"
     boto3.client("s3").create_bucket(Bucket=bucket)
-    lake = open_lake(parse_settings({"LAKEHOUSE_REPLAY": "off", "LAKEHOUSE_ROOT": f"s3://{bucket}/some/lake"}, base=tmp_path))
+    lake = open_lake(
+        parse_settings(
+            {"LAKEHOUSE_REPLAY": "off", "LAKEHOUSE_ROOT": f"s3://{bucket}/some/lake"}, base=tmp_path
+        )
+    )
     story_of(lake)
     make_old(lake)
     report(lake)
@@ -92,13 +107,21 @@ def _answer(start_response: Any, status: str, text: str) -> Iterable[bytes]:
 
 def _slow_down(_app: Any, _environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
     """The whole request is refused for now."""
-    return _answer(start_response, "503 Slow Down", "<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>")
+    return _answer(
+        start_response,
+        "503 Slow Down",
+        "<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>",
+    )
 
 
 def _lost(app: Any, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
     """It is done, and the answer is lost on its way."""
     list(app(environ, lambda *_: None))
-    return _answer(start_response, "500 Internal Server Error", "<Error><Code>InternalError</Code><Message>lost</Message></Error>")
+    return _answer(
+        start_response,
+        "500 Internal Server Error",
+        "<Error><Code>InternalError</Code><Message>lost</Message></Error>",
+    )
 
 
 def _late(app: Any, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
@@ -118,7 +141,11 @@ def _not_the_orphan(code: str) -> type_of_fault:
         environ |= {"wsgi.input": BytesIO(rest), "CONTENT_LENGTH": str(len(rest))}
         if b"<Object>" in rest:
             list(app(environ, lambda *_: None))
-        error = f"<Error><Key>some/lake/bronze/t/d=1/orphan</Key><Code>{code}</Code></Error>" if kept in body else ""
+        error = (
+            f"<Error><Key>some/lake/bronze/t/d=1/orphan</Key><Code>{code}</Code></Error>"
+            if kept in body
+            else ""
+        )
         return _answer(start_response, "200 OK", f"<DeleteResult>{error}</DeleteResult>")
 
     return fault
@@ -132,7 +159,11 @@ def _not_the_orphan(code: str) -> type_of_fault:
             _slow_down,
             -1,
             [],
-            {"d=1/gone": "SlowDown", "d=1/orphan": "SlowDown", "error": "Transient: .* S3 answers SlowDown .*; try again"},
+            {
+                "d=1/gone": "SlowDown",
+                "d=1/orphan": "SlowDown",
+                "error": "Transient: .* S3 answers SlowDown .*; try again",
+            },
         ),
         (_lost, 1, PAST, {}),
         (_lost, -1, PAST, {}),
@@ -143,7 +174,12 @@ def _not_the_orphan(code: str) -> type_of_fault:
     ],
 )
 def test_a_fault_of_s3_is_tried_again_or_told_by_key_and_the_next_run_heals(
-    s3: FaultyS3, in_bucket: Lake, fault: type_of_fault, times: int, gone: list[str], failed: Mapping[str, str]
+    s3: FaultyS3,
+    in_bucket: Lake,
+    fault: type_of_fault,
+    times: int,
+    gone: list[str],
+    failed: Mapping[str, str],
 ) -> None:
     lake = in_bucket
     if fault is _late:
@@ -152,41 +188,65 @@ def test_a_fault_of_s3_is_tried_again_or_told_by_key_and_the_next_run_heals(
     s3.fault, s3.times = fault, times
     found, work = carried_out(lake, planned(lake))
     assert found == {*gone}
-    assert work.failed.keys() == failed.keys() and all(re.search(why, work.failed[name]) for name, why in failed.items())
+    assert work.failed.keys() == failed.keys() and all(
+        re.search(why, work.failed[name]) for name, why in failed.items()
+    )
     assert work.deleted_files == (0 if "error" in failed else len(gone))
     s3.times = 0
     carried_out(lake, planned(lake))
     assert files(lake) == {"d=1/live", "d=2/live"}
 
 
-@pytest.mark.parametrize(("mode", "is_at_most"), [("LITE", True), ("INVENTORY", True), ("FULL", False)])
+@pytest.mark.parametrize(
+    ("mode", "is_at_most"), [("LITE", True), ("INVENTORY", True), ("FULL", False)]
+)
 def test_files_that_were_gone_before_make_the_count_an_upper_bound_where_nobody_listed_them(
     in_bucket: Lake, mode: str, is_at_most: bool
 ) -> None:
     """One is gone before the vacuum: S3 calls its key deleted. A name that may be used twice is asked for, and not counted."""
     once = "d=1/part-00000-0b4e1d6c-4d0c-4a3f-9a58-0123456789ab.c000.snappy.parquet"
-    story = LogBuilder(in_bucket.store, KEY).create(partition_by=["d"]).append([("d=1/live", 10), ("d=2/live", 20), ("d=1/gone", 30)])
+    story = (
+        LogBuilder(in_bucket.store, KEY)
+        .create(partition_by=["d"])
+        .append([("d=1/live", 10), ("d=2/live", 20), ("d=1/gone", 30)])
+    )
     story.append([(once, 3)]).delete(["d=1/gone"]).delete([once])
     in_bucket.store.put(f"{KEY}/{once}", b"123")
     make_old(in_bucket)
     report(in_bucket)
     found = planned(in_bucket, mode)
     assert {"d=1/gone", once} <= {*paths(found)}
-    _, work = carried_out(in_bucket, found, meanwhile=lambda: in_bucket.store.delete([f"{KEY}/d=1/gone", f"{KEY}/{once}"]))
+    _, work = carried_out(
+        in_bucket,
+        found,
+        meanwhile=lambda: in_bucket.store.delete([f"{KEY}/d=1/gone", f"{KEY}/{once}"]),
+    )
     past = work.journal(known_of(in_bucket), found, is_complete=True).record
     assert (past.is_at_most, past.deleted_files) == (is_at_most, found.file_count - 1)
 
 
 def test_keys_that_name_no_folder_stop_no_vacuum(in_bucket: Lake) -> None:
-    for key in ("some/lake//x/y", "some/lake/./x/y", "some/lake/../x/y", "some/lake/silver//y", "some/lake/silver/../y"):
+    for key in (
+        "some/lake//x/y",
+        "some/lake/./x/y",
+        "some/lake/../x/y",
+        "some/lake/silver//y",
+        "some/lake/silver/../y",
+    ):
         boto3.client("s3").put_object(Bucket=in_bucket.store.bucket, Key=key, Body=b"1")
     assert carried_out(in_bucket, planned(in_bucket, "FULL"))[0] == {*PAST}
 
 
-def test_a_storage_that_tells_nothing_stops_it_before_anything_goes(s3: FaultyS3, in_bucket: Lake) -> None:
+def test_a_storage_that_tells_nothing_stops_it_before_anything_goes(
+    s3: FaultyS3, in_bucket: Lake
+) -> None:
     s3.fault, s3.times, s3.method = _slow_down, -1, "HEAD"
     gone, work = carried_out(in_bucket, planned(in_bucket))
-    assert gone == set() and work.failed.keys() == {"error", *PAST} and work.failed["error"].startswith("Transient")
+    assert (
+        gone == set()
+        and work.failed.keys() == {"error", *PAST}
+        and work.failed["error"].startswith("Transient")
+    )
     s3.times = 0
     carried_out(in_bucket, planned(in_bucket))
     assert files(in_bucket) == {"d=1/live", "d=2/live"}
