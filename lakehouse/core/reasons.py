@@ -69,7 +69,7 @@ class Reason(Enum):
     RUN_IN_FLIGHT = "a run of it is under way ({runs})"
     ASKED_BEFORE = "the compaction of version {version} ({mergeable} mergeable files) was asked for already; the next write makes a new one"
     TRIES_USED_UP = "the compaction of version {version} failed {tries} times; {mergeable} mergeable files wait for the next write, or for {until:time}"
-    NO_SLOT = "{why}, but at most {slots:compaction} may run at once"
+    NO_SLOT = "{why}, but at most {slots:compaction} may run at once{runs}"
     DUE_AGE = (
         "the oldest of its {mergeable} mergeable files is {hours} h old, {limit} h are allowed"
     )

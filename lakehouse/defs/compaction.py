@@ -37,6 +37,7 @@ from lakehouse.defs.fleet_from_events import (
 from lakehouse.defs.health import report_checks
 from lakehouse.defs.keys import compaction_key, pool_of, table_key
 from lakehouse.defs.metadata.table import compaction_metadata, table_metadata
+from lakehouse.defs.pool_slots import free_ended_slots
 from lakehouse.defs.resources import open_session
 from lakehouse.defs.run_ownership import close_lost_runs, machine_tag, process_tag
 from lakehouse.engine.adoption.find import is_table
@@ -195,7 +196,8 @@ def compaction_sensor(
 
     It reads the newest event of each table, the runs about them, and what the journal holds against any: one listing, and what is new
     since the last tick; no log, no Spark. What has to outlast a tick (who waits since when, the ranking reported last) is in its cursor.
-    A compaction whose process died is closed first: it would hold its slot and its table for ever.
+    A compaction whose process died is closed first, and slots that ended runs still hold are freed: both would block
+    their table for ever. A compaction that waits for the pool of its table takes no slot from the other tables.
     """
     records = JournalCache(lake.store, sweep_ms=SWEEP_MS if lake.settings.on_s3 else 0)
     compactions = [compaction_key(table) for table in tables]
@@ -212,6 +214,8 @@ def compaction_sensor(
         records.refresh(now)
         for run_id in close_lost_runs(context.instance, set(compactions), now_ms=now):
             context.log.warning(f"run {run_id[:8]} was closed: its process is gone")
+        for sentence in free_ended_slots(context.instance, tables, now_ms=now):
+            context.log.warning(sentence)
         fleet = weigh_fleet(context.instance, tables, lake, cursor, records=records, now_ms=now)
         text = describe(fleet.decisions)
         after, events = report_ranking(fleet, cursor, now_ms=now)
@@ -316,11 +320,11 @@ def _schedule(table: Table, strategy: Scheduled, lake: Lake) -> dg.ScheduleDefin
         if held is not None:
             return dg.SkipReason(f"{table.key}: {held.sentence}")
         under_way = [
-            run.name for run in runs_in_flight(context.instance, [table]) if run.is_compaction
+            run.text for run in runs_in_flight(context.instance, [table]) if run.is_compaction
         ]
         if under_way:
             return dg.SkipReason(
-                f"{table.key}: {Reason.RUN_IN_FLIGHT.explain(runs=', '.join(under_way)).sentence}"
+                f"{table.key}: {Reason.RUN_IN_FLIGHT.explain(runs='; '.join(under_way)).sentence}"
             )
         # Named once more: a run without a selection is taken for one of every table.
         run_key = f"{table.key} {context.scheduled_execution_time:%Y-%m-%dT%H:%M}"

@@ -20,7 +20,8 @@ from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.core.scheduling.ranking import RunInFlight
 from lakehouse.core.scheduling.read_rates import ReaderRun, RunGap
 from lakehouse.core.units import DAY_MS
-from lakehouse.defs.keys import compaction_key, table_key
+from lakehouse.defs.keys import compaction_key, pool_of, table_key
+from lakehouse.defs.pool_slots import read_pool_slots
 from lakehouse.defs.run_ownership import machine_tag
 
 # A day of a small lake, some hours of a busy one: enough to tell a rate by. From SQLite, of 25,000 runs with eight tags each, so many
@@ -100,15 +101,24 @@ def runs_in_flight(
 ) -> tuple[RunInFlight, ...]:
     """The queued and running runs that write a table, by the first letters of their ids, one entry per table.
 
-    Told by what a run selects and not by its tags: a run that a person starts on the page carries no tag of ours.
+    They are found by what a run selects and not by its tags: a run that a person starts on the page has no tag of ours.
     """
-    everything = {compaction_key(table): (table.key, True) for table in tables} | {
-        table_key(table): (table.key, False) for table in tables
-    }
-    return tuple(
-        RunInFlight(table=everything[key][0], name=run.run_id[:8], is_compaction=everything[key][1])
+    by_compaction = {compaction_key(table): table for table in tables}
+    by_key = {**by_compaction, **{table_key(table): table for table in tables}}
+    found = [
+        (run, key)
         for run in instance.get_runs(RunsFilter(statuses=NOT_FINISHED_STATUSES))
-        for key in sorted(everything.keys() & _selected(instance, run, everything.keys()))
+        for key in sorted(by_key.keys() & _selected(instance, run, by_key.keys()))
+    ]
+    slots = read_pool_slots(instance, [pool_of(by_key[key]) for _, key in found])
+    return tuple(
+        RunInFlight(
+            table=by_key[key].key,
+            name=run.run_id[:8],
+            is_compaction=key in by_compaction,
+            wait=slots.wait_of(run.run_id, pool_of(by_key[key])),
+        )
+        for run, key in found
     )
 
 

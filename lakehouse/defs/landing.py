@@ -111,7 +111,7 @@ class _Watch:
             self._discovery.receive()
             in_flight = runs_in_flight(instance, self._tables)
             running = {
-                table.key: [run.name for run in in_flight if run.table == table.key]
+                table.key: [run.text for run in in_flight if run.table == table.key]
                 for table in self._tables
             }
             facts = newest_facts(
@@ -135,7 +135,7 @@ class _Watch:
         if running:
             self._ledgers.pop(table.key, None)
             return _Look(
-                table=table, sentence=Reason.RUN_IN_FLIGHT.explain(runs=", ".join(running)).sentence
+                table=table, sentence=Reason.RUN_IN_FLIGHT.explain(runs="; ".join(running)).sentence
             )
         try:
             plan = self._plan(table, facts, now=now)

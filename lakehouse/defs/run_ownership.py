@@ -80,7 +80,7 @@ def close_lost_runs(
             len(selected) != 1
             or not selected <= keys
             or process is None
-            or not _was_here(run)
+            or not was_here(run)
             or process.is_alive
         ):
             return False
@@ -90,7 +90,8 @@ def close_lost_runs(
     return _close(instance, is_lost)
 
 
-def _was_here(run: dg.DagsterRun) -> bool:
+def was_here(run: dg.DagsterRun) -> bool:
+    """Whether the run's process was one of this machine since its last boot, so that one can see whether it lives."""
     space = process_space()
     return space is not None and read_tag(run.tags, "process_space") == f"{run.run_id} {space}"
 

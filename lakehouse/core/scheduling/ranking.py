@@ -32,11 +32,21 @@ _LINES_TOLD = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInFlight:
-    """A queued or running run that touches `table`, under the name that a person finds it by."""
+    """A queued or running run that touches `table`, under the name that a person finds it by.
+
+    `wait` goes on after its name, and says which runs hold the slot of the table's pool that it waits for; empty if it
+    waits for none.
+    """
 
     table: str
     name: str
     is_compaction: bool
+    wait: str = ""
+
+    @property
+    def text(self) -> str:
+        """The run's name, and what it waits for."""
+        return f"{self.name} {self.wait}" if self.wait else self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +120,8 @@ def choose_compactions(
 ) -> tuple[Decision, ...]:
     """One decision per table in the order in which they would be served, tables without facts last; at most `bounds.slots` at once.
 
-    Compactions under way take a slot each, whatever their table. A table in `hold_back` is left alone, as explained there.
+    Compactions under way take a slot each, whatever their table; one that waits for its table's pool takes none. A table
+    in `hold_back` is left alone, as explained there.
     """
     in_flight, tries = defaultdict[str, list[RunInFlight]](list), defaultdict[str, list[Try]](list)
     for run in runs.in_flight:
@@ -129,17 +140,16 @@ def choose_compactions(
         )
         for state in states
     ]
-    free, spent_usd = (
-        bounds.slots - len({run.table for run in runs.in_flight if run.is_compaction}),
-        bounds.spent_usd,
-    )
+    at_work = [run for run in runs.in_flight if run.is_compaction and not run.wait]
+    free = bounds.slots - len({run.table for run in at_work})
+    spent_usd = bounds.spent_usd
     decisions: list[Decision] = []
     for each in sorted(weighed, key=_order):
-        decision = _served(
-            each, bounds, free=free, left_usd=max(0.0, bounds.budget_usd - spent_usd)
-        )
+        left_usd = max(0.0, bounds.budget_usd - spent_usd)
+        decision = _served(each, bounds, at_work, free=free, left_usd=left_usd)
         if decision.request:
-            free, spent_usd = free - 1, spent_usd + (each.state.estimate_usd or 0.0)
+            free -= 1
+            spent_usd += each.state.estimate_usd or 0.0
         decisions.append(decision)
     return tuple(decisions)
 
@@ -183,7 +193,7 @@ def _weigh(
     ]
     unripe = _unripe(state, finding, now_tried, now_ms=now_ms)
     busy = (
-        Reason.RUN_IN_FLIGHT.explain(runs=", ".join(run.name for run in in_flight))
+        Reason.RUN_IN_FLIGHT.explain(runs="; ".join(run.text for run in in_flight))
         if in_flight
         else None
     )
@@ -272,7 +282,14 @@ def _order(weighed: _Weighed) -> tuple[object, ...]:
     return (*waited, not is_due(finding), unknown, -ratio, health, -mergeable, state.table)
 
 
-def _served(weighed: _Weighed, bounds: Bounds, *, free: int, left_usd: float) -> Decision:
+def _served(
+    weighed: _Weighed,
+    bounds: Bounds,
+    at_work: Sequence[RunInFlight],
+    *,
+    free: int,
+    left_usd: float,
+) -> Decision:
     """The table's turn: the run, or why it waits although it may run.
 
     An overdue table is paid for while anything is left; any other must fit, and one of unknown cost fits nowhere.
@@ -282,7 +299,10 @@ def _served(weighed: _Weighed, bounds: Bounds, *, free: int, left_usd: float) ->
     if not decision.request:
         return decision
     if free < 1:
-        waits = Reason.NO_SLOT.explain(why=decision.sentence, slots=bounds.slots)
+        names = ", ".join(f"{run.name} of {run.table}" for run in at_work)
+        waits = Reason.NO_SLOT.explain(
+            why=decision.sentence, slots=bounds.slots, runs=f" (now {names})" if names else ""
+        )
     elif bounds.budget_usd and not is_paid:
         cost, left = "unknown" if usd is None else f"{usd:.3g}", f"{left_usd:.3g}"
         waits = Reason.OVER_BUDGET.explain(

@@ -242,6 +242,15 @@ def test_compactions_under_way_take_their_slots_and_writes_do_not() -> None:
     ]
 
 
+def test_a_compaction_that_waits_for_its_pool_takes_no_slot_and_says_for_whom() -> None:
+    waits = replace(flying("x"), wait="waits for pool table_x, held by run 5e6f7a8b")
+    found = choose([state("a", 5), state("x", 6)], RunState(in_flight=(waits,)), slots=1)
+    assert [(decision.table, decision.request) for decision in found] == [("x", False), ("a", True)]
+    assert found[0].sentence == (
+        "a run of it is under way (run of x waits for pool table_x, held by run 5e6f7a8b)"
+    )
+
+
 def test_a_table_that_may_not_run_leaves_its_slot_to_the_next() -> None:
     found = choose([state("a", 90), state("b", 6)], RunState(tries=(tried("succeeded"),)), slots=1)
     assert [(decision.table, decision.request) for decision in found] == [("a", False), ("b", True)]

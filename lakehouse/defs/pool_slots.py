@@ -1,0 +1,128 @@
+"""The slots of the tables' pools: who waits for one, who holds it, and the end of those that ended runs left behind.
+
+Dagster frees a slot when its step ends. Where the process dies first, or a person marks the run as canceled, the slot
+stays taken, and every run that shares the pool waits for it for ever (dagster-io/dagster#28456). By default no daemon
+of Dagster's frees it, and none frees the slot of a run whose record was deleted.
+
+**Safety properties**
+- A slot is freed only if its run ended a minute ago or earlier, or has no record any more, or its process is gone.
+- A slot is never freed while the process of its run is known to live.
+- Where the pool alone keeps writers apart (`Adopted(writers="none")`), unknown is not enough: the process must be
+  known to be gone. A process that goes on after its run was marked as canceled would commit during a compaction.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import dagster as dg
+from dagster import RunRecord, RunsFilter
+from dagster._core.storage.dagster_run import FINISHED_STATUSES  # not public
+from dagster._utils.concurrency import ConcurrencyKeyInfo  # not public
+
+from lakehouse.core.adoption.adopted import Adopted
+from lakehouse.core.declaration.table import Table
+from lakehouse.defs.keys import pool_of
+from lakehouse.defs.run_ownership import carrier, was_here
+
+# As `free_slots_after_run_end_seconds` in dagster.yaml: a process that was told to stop has ended by then.
+FREED_AFTER_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSlots:
+    """The slots of some pools at one moment, and the records of the runs that hold them, by run id."""
+
+    pools: Mapping[str, ConcurrencyKeyInfo]
+    records: Mapping[str, RunRecord]
+
+    def wait_of(self, run_id: str, pool: str) -> str:
+        """What a run waits for, naming the runs in its way; empty where it holds a slot of the pool, or could have one."""
+        info = self.pools.get(pool)
+        if info is None or info.limit is None:
+            return ""
+        holders = _holders(info)
+        if run_id in holders or len(holders) < info.limit:
+            return ""
+        if not holders:
+            return f"waits for pool {pool}, whose limit is 0"
+        return f"waits for pool {pool}, held by {', '.join(map(self._holder_text, holders))}"
+
+    def _holder_text(self, run_id: str) -> str:
+        record = self.records.get(run_id)
+        if record is None:
+            return f"run {run_id[:8]}, which was deleted"
+        status = record.dagster_run.status
+        ended = f", which ended as {status.value}" if status in FINISHED_STATUSES else ""
+        return f"run {run_id[:8]}{ended}"
+
+
+def read_pool_slots(instance: dg.DagsterInstance, pools: Iterable[str]) -> PoolSlots:
+    """The slots of these pools now; nothing where the instance has no pools."""
+    storage = instance.event_log_storage
+    names = sorted(set(pools))
+    if not names or not storage.supports_global_concurrency_limits:
+        return PoolSlots(pools={}, records={})
+    infos = storage.get_concurrency_infos(names)
+    holders = sorted({run_id for info in infos.values() for run_id in _holders(info)})
+    records = instance.get_run_records(RunsFilter(run_ids=holders)) if holders else ()
+    return PoolSlots(pools=infos, records={record.dagster_run.run_id: record for record in records})
+
+
+def free_ended_slots(
+    instance: dg.DagsterInstance, tables: Sequence[Table], *, now_ms: int
+) -> list[str]:
+    """Frees the slots of the tables' pools that ended runs left behind; a sentence for each slot that was freed or must stay."""
+    guards = {pool_of(table) for table in tables if _is_only_guard(table)}
+    slots = read_pool_slots(instance, map(pool_of, tables))
+    sentences: list[str] = []
+    for pool, info in slots.pools.items():
+        for run_id in _holders(info):
+            record = slots.records.get(run_id)
+            if not _has_ended(record, now_ms=now_ms):
+                continue
+            state = "was deleted" if record is None else "has ended"
+            found = f"run {run_id[:8]} {state} and still holds a slot of pool {pool}"
+            if not _may_be_freed(record, process_must_be_gone=pool in guards):
+                sentences.append(
+                    f"{found}; its process may still write. Once it is gone, "
+                    'use "Free concurrency slots" on the page of the run'
+                )
+                continue
+            for step_key in _steps(info, run_id):
+                instance.event_log_storage.free_concurrency_slot_for_step(run_id, step_key)
+            sentences.append(f"{found}: freed")
+    return sentences
+
+
+def _is_only_guard(table: Table) -> bool:
+    return isinstance(table.write, Adopted) and table.write.writers == "none"
+
+
+def _holders(info: ConcurrencyKeyInfo) -> list[str]:
+    """The runs that hold a slot, or were assigned one that they are about to claim."""
+    return sorted(info.active_run_ids | info.assigned_run_ids)
+
+
+def _steps(info: ConcurrencyKeyInfo, run_id: str) -> set[str]:
+    entries = [*info.claimed_slots, *info.pending_steps]
+    return {entry.step_key for entry in entries if entry.run_id == run_id}
+
+
+def _has_ended(record: RunRecord | None, *, now_ms: int) -> bool:
+    """Whether the run ended long enough ago; an end that lies ahead is of a clock that was set back since."""
+    if record is None:
+        return True
+    if record.dagster_run.status not in FINISHED_STATUSES:
+        return False
+    process = carrier(record.dagster_run)
+    if process is not None and was_here(record.dagster_run) and not process.is_alive:
+        return True
+    ended_ms = (record.end_time or record.update_timestamp.timestamp()) * 1000
+    return not 0 <= now_ms - ended_ms < FREED_AFTER_MS
+
+
+def _may_be_freed(record: RunRecord | None, *, process_must_be_gone: bool) -> bool:
+    process = None if record is None else carrier(record.dagster_run)
+    if record is None or process is None or not was_here(record.dagster_run):
+        return not process_must_be_gone
+    return not process.is_alive
