@@ -1,9 +1,11 @@
 """The things that a command works on: the settings, the lake that they name, and the tables; several of them have one exit code."""
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
@@ -97,7 +99,19 @@ def open_landed(key: str, *, asked: str) -> tuple[LakeContext, Table]:
 
 def settings_in_force() -> Settings:
     """The settings that the environment gives; relative folders start at the project."""
-    return parse_settings(os.environ, base=ROOT)
+    settings = parse_settings(os.environ, base=ROOT)
+    _find_package_here(settings.tables.partition(".")[0])
+    return settings
+
+
+def _find_package_here(package: str) -> None:
+    """Puts the working folder on Python's path, also of child processes, if the package lies there and nowhere else."""
+    folder = Path.cwd()
+    is_here = (folder / package).is_dir() or (folder / f"{package}.py").is_file()
+    if is_here and find_spec(package) is None:
+        sys.path.append(str(folder))
+        paths = filter(None, (os.environ.get("PYTHONPATH"), str(folder)))
+        os.environ["PYTHONPATH"] = os.pathsep.join(paths)
 
 
 def open_declared() -> LakeContext:

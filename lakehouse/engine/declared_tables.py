@@ -99,6 +99,12 @@ def _import(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except Exception as error:
+        package = name.partition(".")[0]
+        if isinstance(error, ModuleNotFoundError) and error.name == package:
+            raise Refused(
+                f"LAKEHOUSE_TABLES is {name}, and Python finds no package {package}. Run the command in the folder that contains "
+                f"{package}/, or add that folder to PYTHONPATH, or install the package"
+            ) from error
         raise Refused(
             f"tables module {name} cannot be imported: {type(error).__name__}: {error} (LAKEHOUSE_TABLES names its package)"
         ) from error

@@ -115,9 +115,8 @@ def test_a_setting_that_is_not_accepted_stops_every_command_that_reads_settings(
         )
     refused = terminal.run("tables", LAKEHOUSE_TABLES="no.such.package").stderr
     assert refused.startswith(
-        "Refused: tables module no.such.package cannot be imported: ModuleNotFoundError"
+        "Refused: LAKEHOUSE_TABLES is no.such.package, and Python finds no package no. Run the "
     )
-    assert "LAKEHOUSE_TABLES" in refused
 
 
 def test_config_tells_where_each_value_comes_from_and_no_secret(terminal: Terminal) -> None:

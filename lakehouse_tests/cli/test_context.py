@@ -1,9 +1,14 @@
-"""One exit code for several tables."""
+"""One exit code for several tables, and the package that declares them."""
+
+import os
+import sys
+from pathlib import Path
 
 import pytest
 
 from lakehouse.cli.context import worst_code
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
+from lakehouse_tests.cli.conftest import Terminal
 
 
 @pytest.mark.parametrize(
@@ -20,3 +25,23 @@ def test_what_a_person_must_look_at_is_not_hidden_by_what_may_be_tried_again(
     errors: tuple[type[LakehouseError], ...], worst: int
 ) -> None:
     assert worst_code(each.exit_code for each in errors) == worst
+
+
+def test_the_package_of_tables_is_found_in_the_working_folder_also_by_child_processes(
+    terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("PYTHONPATH", "elsewhere")
+    (tmp_path / "my_shop").mkdir()
+    (tmp_path / "my_shop" / "bronze.py").write_text(
+        "from lakehouse import Append, Landing, Table\n"
+        "source = Landing(prefix='landing/o/', format='json', schema='id BIGINT')\n"
+        "orders = Table(key='bronze/my_orders', source=source, write=Append())\n"
+    )
+    assert "Python finds no package my_shop" in terminal.refused(
+        "tables", LAKEHOUSE_TABLES="my_shop"
+    )
+    monkeypatch.chdir(tmp_path)
+    [found] = terminal.json("tables", LAKEHOUSE_TABLES="my_shop")
+    assert found["table"] == "bronze/my_orders"
+    assert os.environ["PYTHONPATH"] == os.pathsep.join(("elsewhere", str(tmp_path)))

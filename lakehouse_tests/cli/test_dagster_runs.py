@@ -137,3 +137,7 @@ def test_a_selection_without_tables_is_refused_with_what_is_near(told: Terminal)
             f"Refused: materialize {selection!r}: "
         )
     assert "silver/orders" in told.run("materialize", "silver/order").stderr
+    # One wrong word among several writes nothing.
+    assert told.refused("materialize", "silver/orders", "silver/order").startswith(
+        "Refused: materialize 'silver/order': "
+    )

@@ -89,12 +89,14 @@ def test_landing_to_gold_and_compaction_as_planned(
         first[ORDERS]["rows_quarantined"],
         first[ORDERS]["files_read"],
     ) == (2, 1, 1)
+    refused = f"0 files set aside; 1 line in quarantine: lakehouse quarantine show {ORDERS}"
+    assert first[ORDERS]["sentence"].endswith(refused)
     land(settings, "2.json", {"id": "c", "amount": 1, "d": "1"})
     log_reads.clear()
     plans_made.clear()
     again = {
         each["table"]: (each["rows_written"], each["version"])
-        for each in run(settings, "materialize")
+        for each in run(settings, "materialize", TOTALS, "bronze", LATEST)
     }
     # Each table before and after its own commit, and once more as the input of the next one; the checks are handed what the write read.
     assert log_reads == {ORDERS: 3, LATEST: 3, TOTALS: 2, f"quarantine/{ORDERS}": 1}

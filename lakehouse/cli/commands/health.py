@@ -20,9 +20,11 @@ from lakehouse.core.backtest.result import Bill, bill_document, sum_of
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.table_facts import TableFacts
+from lakehouse.core.ingest.outcome import quarantine_sentence
 from lakehouse.core.scheduling.health import Health
 from lakehouse.core.text import count_of
 from lakehouse.engine.adoption.find import facts_of
+from lakehouse.engine.quarantine.entries import quarantined_count
 from lakehouse.engine.table_health import health_of
 
 _BAR_WIDTH = 30
@@ -64,18 +66,31 @@ def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int
         if each.error
     }
     found = [unpriced.get(each.table.key, each) for each in found]
+    landed = [each.table for each in found if each.table.source and not each.error]
+    refused = look_at_each(landed, lambda table: quarantined_count(opened.lake, table.key))
+    quarantine_rows: dict[str, int | None] = {
+        each.table.key: None if each.error else 0 for each in found
+    }
+    quarantine_rows |= {each.table.key: each.value for each in refused}
     if as_json:
         write_json(
             [
-                {**_document(each), "bill": bill_document(bills.get(each.table.key))}
+                {
+                    **_document(each),
+                    "quarantine_rows": quarantine_rows[each.table.key],
+                    "bill": bill_document(bills.get(each.table.key)),
+                }
                 for each in found
             ]
         )
     else:
         _print(found, verbose=verbose)
+        for key, rows in quarantine_rows.items():
+            if rows:
+                show(f"{key}: {quarantine_sentence(key, lines=rows)}")
         if bills:
             show(_sum_of(bills))
-    return tell_errors(found)
+    return tell_errors([*found, *refused])
 
 
 def _sum_of(bills: Mapping[str, tuple[Bill, Bill]]) -> str:

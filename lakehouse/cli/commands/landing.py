@@ -10,6 +10,7 @@ from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.batches import choose_batch, ingest_app_id
+from lakehouse.core.ingest.outcome import quarantine_sentence
 from lakehouse.core.text import count_of
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts
@@ -17,6 +18,7 @@ from lakehouse.engine.ingest.arrival import arrived_batch, record_arrived, unfin
 from lakehouse.engine.ingest.retire import plan_landed
 from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.quarantine.entries import quarantined_count
 from lakehouse.engine.spark.sessions import connect
 
 
@@ -46,8 +48,11 @@ def landing_command(table: str, arrived: int | None, as_json: bool) -> None:
     if as_json:
         write_json(document)
         return
-    for sentence in (document["sentence"], document["next"], document["after_load"]):
-        if sentence is not None:
+    rows = document["quarantine_rows"]
+    in_quarantine = "" if rows is None else quarantine_sentence(table, lines=rows)
+    sentences = (document["sentence"], in_quarantine, document["next"], document["after_load"])
+    for sentence in sentences:
+        if sentence:
             show(
                 sentence
                 if sentence.startswith(("load of ", "landing of "))
@@ -86,6 +91,7 @@ def _document(opened: LakeContext, table: Table) -> dict[str, Any]:
         "arrived": arrived,
         "files_taken": taken,
         "files_set_aside": len(ledger.seen) - known,
+        "quarantine_rows": quarantined_count(opened.lake, table.key),
         "next": following,
         "after_load": None
         if landing.after_load == "keep"

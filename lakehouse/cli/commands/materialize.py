@@ -8,6 +8,7 @@ import click
 from lakehouse.cli.context import (
     Found,
     LakeContext,
+    complete_table,
     error_cell,
     nearest,
     open_declared,
@@ -27,21 +28,22 @@ _SUMS = ("rows_written", "rows_quarantined", "files_read", "files_set_aside", "s
 
 
 @click.command(
-    "materialize", epilog="Examples: lakehouse materialize; lakehouse materialize silver/flights"
+    "materialize",
+    epilog="Examples: lakehouse materialize; lakehouse materialize bronze/weather silver/flights",
 )
-@click.argument("selection", required=False)
+@click.argument("selections", metavar="[SELECTION]...", nargs=-1, shell_complete=complete_table)
 @json_option
-def materialize_command(selection: str | None, as_json: bool) -> int:
+def materialize_command(selections: tuple[str, ...], as_json: bool) -> int:
     """Write tables, inputs first, through Dagster. Their checks run, too.
 
-    SELECTION (default: all) is a table (silver/flights), a layer (bronze), or any asset selection of Dagster's. Landed files are loaded
+    Each SELECTION (default: all) is a table (silver/flights), a layer (bronze), or an asset selection of Dagster. Landed files are loaded
     until none is left; a table with nothing new is left as it is, and says so.
     """
     from lakehouse.cli.dagster_runs import open_recorder
 
     opened = open_declared()
     with open_recorder(opened.lake.settings) as recorder:
-        tables = _select(selection, opened, recorder)
+        tables = _select(selections, opened, recorder)
         with driver_for_command(opened.lake.settings):
             runs = {run.key: run for run in recorder.materialize([table.key for table in tables])}
     documents = [_document(table, runs) for table in tables]
@@ -52,21 +54,38 @@ def materialize_command(selection: str | None, as_json: bool) -> int:
     return tell_errors(found)
 
 
-def _select(selection: str | None, opened: LakeContext, recorder: "Recorder") -> list[Table]:
+def _select(selections: Sequence[str], opened: LakeContext, recorder: "Recorder") -> list[Table]:
+    """The selected tables, each once, inputs first; all of them without a selection."""
     own = [table for table in opened.tables.values() if not isinstance(table.write, Adopted)]
-    if selection is None:
+    if not selections:
         return own
-    asked = opened.tables.get(selection)
-    if asked and isinstance(asked.write, Adopted):
+    chosen = {
+        table.key
+        for selection in selections
+        for table in _select_one(selection, own, opened, recorder)
+    }
+    return [table for table in own if table.key in chosen]
+
+
+def _select_one(
+    selection: str, own: Sequence[Table], opened: LakeContext, recorder: "Recorder"
+) -> list[Table]:
+    """The tables of one selection.
+
+    Raises:
+        Refused: it selects none, or a table that others write.
+    """
+    named = opened.tables.get(selection)
+    if named and isinstance(named.write, Adopted):
         raise Refused(
-            f"materialize {selection}: others write it; accepted: lakehouse compact {selection}, lakehouse vacuum {selection}"
+            f"materialize {selection}: others write this table. Use lakehouse compact {selection} or lakehouse vacuum {selection}"
         )
-    keys = {selection} if asked or selection in LAYERS else recorder.select(selection)
+    keys = {selection} if named or selection in LAYERS else recorder.select(selection)
     chosen = [table for table in own if table.key in keys or table.layer in keys]
     if not chosen:
         near = nearest(selection, opened.tables)
         raise Refused(
-            f"materialize {selection!r}: neither a layer nor a table nor a selection of Dagster's with tables in it; {near}"
+            f"materialize {selection!r}: not a table, a layer, or an asset selection of Dagster that contains tables; {near}"
         )
     return chosen
 

@@ -7,6 +7,7 @@ from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.ingest.batches import SetAside
 from lakehouse.core.reasons import Explained
 from lakehouse.core.scheduling.strategy_selection import StrategyChoice
+from lakehouse.core.text import count_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,15 @@ class WriteOutcome(Explained):
     strategy: StrategyChoice | None = None
     properties_left: Mapping[str, str] = field(default_factory=dict[str, str])
     facts: TableFacts | None = None
+
+
+def quarantine_sentence(table_key: str, *, lines: int, files: int = 0) -> str:
+    """`3 lines and 1 file in quarantine: lakehouse quarantine show bronze/orders`; empty if there is nothing to see."""
+    counts = [count_of(lines, "line")] if lines else []
+    counts += [count_of(files, "file")] if files else []
+    if not counts:
+        return ""
+    return f"{' and '.join(counts)} in quarantine: lakehouse quarantine show {table_key}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,7 @@ from lakehouse.core.ingest.batches import (
     settle_batch,
 )
 from lakehouse.core.ingest.inferred import pinned_table
-from lakehouse.core.ingest.outcome import WriteOutcome
+from lakehouse.core.ingest.outcome import WriteOutcome, quarantine_sentence
 from lakehouse.core.ingest.undeclared import AddedColumn, columns_in_force
 from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.engine.changes.apply import apply_changes, changed_rows, superseded_count
@@ -187,9 +187,15 @@ class LandingLoad:
             first, last = self._loaded[0].number, self._loaded[-1].number
             numbers = str(last) if first == last else f"{first} to {last}"
             size_bytes = sum(file.size_bytes for file in files)
+            in_quarantine = quarantine_sentence(
+                self._table.key,
+                lines=self._counts["rows_quarantined"],
+                files=sum(each.is_quarantined for each in aside),
+            )
             explanation = self._reason.explain(
                 files=len(files), bytes=size_bytes, batch=numbers, set_aside=len(aside)
             )
+            explanation = replace(explanation, more=f"; {in_quarantine}" if in_quarantine else "")
         return replace(
             commit_rows.outcome_of(
                 self._lake,

@@ -48,6 +48,12 @@ def quarantine_arrived(lake: Lake, table_key: str, batch: Batch) -> bool:
     return facts is not None and _of_files(table_key, batch).app_id in facts.snapshot.transactions
 
 
+def quarantined_count(lake: Lake, table_key: str) -> int | None:
+    """The lines and files in a table's quarantine; `None` if its log does not say how many."""
+    facts = lake.facts(quarantine_key(table_key))
+    return 0 if facts is None else facts.snapshot.row_count
+
+
 def quarantined_batch(table_key: str, facts: TableFacts | None) -> int:
     """The last batch that the log of a table's quarantine tells of, 0 where it tells none."""
     return 0 if facts is None else facts.snapshot.transactions.get(_app_id(table_key), 0)

@@ -51,6 +51,19 @@ def test_a_table_that_does_not_exist_yet_has_no_score_and_comes_last_and_the_wor
     assert "3 files (303 B) merge into 1" in "\n".join(lines)
 
 
+def test_lines_in_quarantine_are_reported_by_health_and_landing(
+    told: Terminal, story: type_of_story
+) -> None:
+    told_of = "bronze/orders: 3 lines in quarantine: lakehouse quarantine show bronze/orders"
+    for command in (("health",), ("landing", "bronze/orders")):
+        assert "in quarantine" not in told.run(*command).stdout
+    story("quarantine/bronze/orders").create().append([("q", 10, 3)])
+    for command in (("health",), ("landing", "bronze/orders")):
+        assert told_of in told.run(*command).stdout
+    assert [each["quarantine_rows"] for each in told.json("health")] == [3, 0, 0]
+    assert told.json("landing", "bronze/orders")["quarantine_rows"] == 3
+
+
 def test_verbose_shows_the_parts_and_the_sizes(told: Terminal) -> None:
     shown = told.run("health", "bronze/orders", "-v").stdout
     assert "small files" in shown and "half value at 4" in shown
@@ -168,4 +181,5 @@ def test_the_log_of_a_reader_is_read_once_for_its_own_health_and_for_the_bill_of
     for key in ("silver/orders", "gold/totals"):
         story(key).create().append([("a", 100, 1)])
     assert terminal.json("health")[1]["bill"] is not None
-    assert log_reads == {"bronze/orders": 1, "silver/orders": 1, "gold/totals": 1}
+    read_once = ("bronze/orders", "silver/orders", "gold/totals", "quarantine/bronze/orders")
+    assert log_reads == dict.fromkeys(read_once, 1)
