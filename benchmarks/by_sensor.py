@@ -28,7 +28,7 @@ def is_due(lake: Lake, table: Table, *, read_ms: Sequence[int] | None = None) ->
     state = state_of(facts.snapshot, plan, history=facts.history)
     state = replace(state, sensor_driven=isinstance(strategy, BySensor))
     if read_ms is not None:
-        readers = Readers(reads_per_day=0.0, slowdown=None, read_ms=tuple(read_ms), seen=True)
+        readers = Readers(reads_per_day=0.0, read_ms=tuple(read_ms), seen=True)
         state = with_readers(state, readers, policy, now_ms=now_ms())
     [decision] = choose_compactions(
         [state], {table.key: policy}, RunState(), bounds=Bounds(), now_ms=now_ms()

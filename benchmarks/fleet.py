@@ -20,7 +20,6 @@ from dagster import DagsterEventType
 from benchmarks.figures import Figure, alone, growth, timed
 from benchmarks.own_lake import landed_table
 from lakehouse import Overwrite, Prices, Table
-from lakehouse.core.costs.measured_benefit import Probe
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause, Rewrites
 from lakehouse.core.scheduling.ranking import Bounds, RunState, choose_compactions, describe
@@ -31,7 +30,6 @@ from lakehouse.defs.compaction import SWEEP_MS, compaction_sensor
 from lakehouse.defs.keys import table_key
 from lakehouse.defs.metadata.table import state_metadata
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.read_probe import record_probe
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import DiskStore
@@ -106,30 +104,11 @@ def ticks(instance: dg.DagsterInstance, tables: list[Table], folder: Path) -> li
 
 
 def at_rest(instance: dg.DagsterInstance, table_count: int) -> Iterator[Figure]:
-    """The requests to S3 of ticks over tables that nobody writes, each with ten probes and five failed tries, one in ten paused."""
+    """The requests to S3 of ticks over tables that nobody writes, each with five failed tries, one in ten paused."""
     store, tables, prices = CountingStore(), fleet_of(table_count), Prices()
     settings = parse_settings({"LAKEHOUSE_ROOT": "s3://bucket"}, base=Path("/"))
-    lake, seconds = (
-        Lake(settings=settings, store=store),
-        {"spent_seconds": 1.0, "budget_seconds": 1.0},
-    )
+    lake = Lake(settings=settings, store=store)
     for place, table in enumerate(tables):
-        for number in range(10):
-            replay_step = {
-                "version_before": number,
-                "version_after": number + 1,
-                "measured_ms": number,
-            }
-            record_probe(
-                lake,
-                Probe(
-                    table=table.key,
-                    before=(1.0, 1.0, 1.0),
-                    after=(0.5, 0.5, 0.5),
-                    **seconds,
-                    **replay_step,
-                ),
-            )
         for number in range(5):
             Journal(store).record_try(table.key, CompactionTry(ended_ms=number, result="failed"))
         if place % 10 == 0:
@@ -144,7 +123,7 @@ def at_rest(instance: dg.DagsterInstance, table_count: int) -> Iterator[Figure]:
     per_day = {
         kind: count * 86_400 // settings.compaction_tick_seconds for kind, count in taken[1].items()
     }
-    swept = {"LIST": 3 * sweeps, "GET": sweeps * table_count // 10}
+    swept = {"LIST": 2 * sweeps, "GET": sweeps * table_count // 10}
     day = {kind: per_day.get(kind, 0) + more for kind, more in swept.items()}
     every_tick = {kind: count * 8_640 for kind, count in taken[0].items()}
     usd, all_usd = (_usd(prices, requests) for requests in (day, every_tick))

@@ -9,10 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lakehouse.cli.context import Found, LakeContext, look_at_each
-from lakehouse.core.backtest.hindsight import bills_of_log
-from lakehouse.core.backtest.result import Bill
 from lakehouse.core.compaction.plan import CompactionPlan, plan_table
-from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
+from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.strategies import BySensor
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.table_facts import TableFacts
@@ -25,7 +23,7 @@ from lakehouse.core.scheduling.triggers import TableState, state_of
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.adoption.find import facts_of
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.hold_back import hold_back_now, probed_of
+from lakehouse.engine.compaction.hold_back import hold_back_now
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import last_compaction_ms
@@ -67,7 +65,14 @@ def look_at_fleet(
         for key, times in written.items()
         for at_ms in times
     ]
-    readers = count_reads(list(opened.tables.values()), runs, since_ms=now - DAY_MS, now_ms=now)
+    day_ago_ms = now - DAY_MS
+    readers = count_reads(
+        list(opened.tables.values()),
+        runs,
+        since_ms=day_ago_ms,
+        now_ms=now,
+        day_is_known=any(run.ended_ms <= day_ago_ms for run in runs),
+    )
     told = {key: known[key].state if key in known else TableState(table=key) for key in policies}
     states = [
         with_readers(state, readers[key], policies[key], now_ms=now) for key, state in told.items()
@@ -102,41 +107,6 @@ def fleet_document(decision: Decision, *, rank: int) -> dict[str, Any]:
     }
 
 
-def bills_of(
-    opened: LakeContext,
-    asked: Mapping[str, tuple[TableFacts, Compaction]],
-    written_ms: Mapping[str, Sequence[int]],
-) -> list[Found[tuple[Bill, Bill]]]:
-    """The real bill and the best one of each table, by its log and a policy that tells its `reads_per_day`.
-
-    `written_ms` are the times at which tables were written whose logs were read before.
-    """
-    readers = {
-        key: [
-            table
-            for table in opened.tables.values()
-            if key in {source.key for source in table.read_whole}
-        ]
-        for key in asked
-    }
-    written = _written_ms(
-        opened, [reader for found in readers.values() for reader in found], written_ms
-    )
-
-    def price(table: Table) -> tuple[Bill, Bill]:
-        facts, policy = asked[table.key]
-        return bills_of_log(
-            facts,
-            policy,
-            prices=table.prices,
-            now_ms=now_ms(),
-            read_ms=tuple(at_ms for reader in readers[table.key] for at_ms in written[reader.key]),
-            opening_seconds=probed_of(opened.lake, table).opening_seconds,
-        )
-
-    return look_at_each([opened.tables[key] for key in asked], price)
-
-
 def write_times(facts: TableFacts) -> tuple[int, ...]:
     """The times (ms) at which rows of a table changed, as far as its log still tells."""
     return tuple(commit.committed_ms for commit in facts.history.commits if commit.changed_data)
@@ -160,8 +130,7 @@ def _look(lake: Lake, table: Table, now: int, *, is_read_whole: bool) -> _Looked
         return None
     plan = plan_table(table, facts.snapshot, facts.history, now_ms=now)
     failures = Journal(lake.store).tries(table.key)
-    probed = probed_of(lake, table)
-    held = hold_back_now(lake, table, facts.history, failures=failures, probed=probed)
+    held = hold_back_now(lake, table, facts.history, failures=failures)
     strategy = strategy_of(plan.policy, facts.snapshot, facts.history).strategy
     # A table that nobody reads whole has no losses to be told; to model them takes a second for a million files.
     has_readers = is_read_whole or plan.policy.reads_per_day is not None
@@ -172,6 +141,5 @@ def _look(lake: Lake, table: Table, now: int, *, is_read_whole: bool) -> _Looked
         sensor_driven=isinstance(strategy, BySensor),
         chosen=type(strategy).__name__,
         prices=table.prices,
-        opening_seconds=probed.opening_seconds,
     )
     return _Looked(plan=plan, state=state, written_ms=write_times(facts), held=held)

@@ -93,7 +93,7 @@ class Reason(Enum):
         "its declaration says mode {mode}: a person runs the plan, with lakehouse compact {table}"
     )
     BREAKER_CLOSED = (
-        "the breaker is closed: {failures:failure} and {slower:slower scan} in a row, the same bytes rewritten for nothing "
+        "the breaker is closed: {failures:failure} in a row, the same bytes rewritten for nothing "
         "{times} times; {limit} of a kind open it"
     )
     BREAKER_OPEN = (
@@ -102,10 +102,6 @@ class Reason(Enum):
     )
     REWRITE_LOOP = (
         "the same bytes were rewritten {count} times in a row for nothing, {bytes:size} in all, last by version {version} "
-        "({limit} open the breaker): left alone for {hours} h, until {until:time}"
-    )
-    MEASURED_HARM = (
-        "each of the last {count:compaction} made a scan slower, the last one from {before} s to {after} s "
         "({limit} open the breaker): left alone for {hours} h, until {until:time}"
     )
     HALF_OPEN = "one compaction may run since {retry_at:time}: success closes the breaker, failure opens it for longer; it opened because {why}"
@@ -161,13 +157,6 @@ class Reason(Enum):
         "all of version {version} would be right"
     )
     INPUT_UNDONE = "{table} was read at version {consumed}, and that compaction was undone since: all of version {version} is read"
-
-    # Of measured scans.
-    PROBES_PAY = "{probes:probe} measured scans {gained} faster after a compaction (between {low} and {high})"
-    PROBES_DO_NOT_PAY = "{probes:probe} measured scans {gained} faster after a compaction (between {low} and {high}): under {least}"
-    PROBES_UNDECIDED = "{probes} of {wanted:probe} say too little yet: scans are between {low} and {high} faster after a compaction"
-    NOT_PROBED = "{probes:probe} made yet; every {every}th compaction is probed"
-    BACKED_OFF = "compaction is tried again in {hours} h, since it does not pay: {why}"
 
     # Of a vacuum plan.
     VACUUM_DUE = "no version has needed {files:file} ({bytes:size}) since {horizon:time}, {orphans} of them were never in one: they go (mode {mode})"

@@ -52,7 +52,7 @@ SWEEP_MS = 600_000
 
 
 class CompactionConfig(dg.Config):
-    """A person's options for one run. `anyway`: also if the table is paused, or its declaration opts out; `probe`: measure its gain."""
+    """Options for one run. `anyway`: also if the table is paused or opted out; `probe`: measure it."""
 
     anyway: bool = False
     probe: bool = False
@@ -99,7 +99,7 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
                 raise
         if outcome.facts is not None:
             report_table(context, table, lake, outcome.facts)
-        outcome = _measured(context, lake, table, spark, outcome, asked=config.probe)
+        outcome = _measured(context, lake, table, outcome, spark if config.probe else None)
         context.log.info(f"{table.key}: {outcome.plan.sentence}")
         yield dg.MaterializeResult(metadata=compaction_metadata(outcome))
 
@@ -163,7 +163,7 @@ def compact_after_write(
         return lake.facts(table.key), error  # the compaction may have been undone
     context.log.info(f"{table.key} after its write: {outcome.plan.sentence}")
     if outcome.version_after is not None:
-        outcome = _measured(context, lake, table, spark, outcome, asked=False)
+        outcome = _measured(context, lake, table, outcome)
         context.log_event(
             dg.AssetMaterialization(compaction_key(table), metadata=compaction_metadata(outcome))
         )
@@ -271,19 +271,20 @@ def _measured(
     context: dg.AssetExecutionContext,
     lake: Lake,
     table: Table,
-    spark: LazyPySparkResource,
     outcome: CompactionOutcome,
-    *,
-    asked: bool,
+    spark: LazyPySparkResource | None = None,
 ) -> CompactionOutcome:
-    """The outcome with the table's account and the probe; whatever is in their way, the compaction is done and is told."""
+    """The outcome with the table's account and, given a session, a probe.
+
+    A failure here only logs a warning: the compaction itself is done.
+    """
     from lakehouse.engine.compaction.read_probe import probe_compaction
 
     try:
         outcome = with_account(lake, table, outcome)
-        return replace(
-            outcome, probe=probe_compaction(lake, spark.spark_session, outcome, asked=asked)
-        )
+        if spark is None:
+            return outcome
+        return replace(outcome, probe=probe_compaction(lake, spark.spark_session, outcome))
     except Exception as error:
         context.log.warning(
             f"{outcome.plan.table} was compacted; what that gained could not be told: {type(error).__name__}: {error}"

@@ -18,17 +18,15 @@ from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.core.scheduling.ranking import RunInFlight
-from lakehouse.core.scheduling.read_rates import ReaderRun, RunGap
+from lakehouse.core.scheduling.read_rates import ReaderRun
 from lakehouse.core.units import DAY_MS
 from lakehouse.defs.keys import compaction_key, pool_of, table_key
 from lakehouse.defs.pool_slots import read_pool_slots
 from lakehouse.defs.run_ownership import machine_tag
 
-# A day of a small lake, some hours of a busy one: enough to tell a rate by. From SQLite, of 25,000 runs with eight tags each, so many
-# are read in 0.035 s of CPU: each tick reads anew also those of the two weeks before, which hardly change.
+# A day of a small lake, some hours of a busy one: enough for a rate. SQLite reads them in 0.035 s,
+# out of 25,000 runs with eight tags each.
 _RUNS_LOOKED_AT = 500
-# The time that readers used to take is told by the oldest runs of two weeks: a table that grows slower day by day is slow by then.
-_BASE_MS = 14 * DAY_MS
 # The newest is nearly always ours; where its writer tells of a table, too, ours is among the newest, or is made again (`observed.py`).
 _OBSERVATIONS_LOOKED_AT = (1, 20)
 # Source: dagster 1.13, dagster/_core/definitions/assets/job/asset_job.py
@@ -50,15 +48,14 @@ class NewestFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentRuns:
-    """The newest runs, of whatever state, and since when they are all there; `earlier` are some of the two weeks before that succeeded.
+    """The newest runs in any state; all runs created since `since_ms` are among them.
 
-    The runs of the `gaps` were counted and not looked at.
+    `day_is_known`: some run is older than a day, so the records cover a full day of use.
     """
 
     since_ms: int
     records: tuple[RunRecord, ...]
-    earlier: tuple[RunRecord, ...] = ()
-    gaps: tuple[RunGap, ...] = ()
+    day_is_known: bool
 
 
 def newest_facts(
@@ -186,40 +183,15 @@ def ended_runs(
 
 
 def recent_runs(instance: dg.DagsterInstance, *, now_ms: int) -> RecentRuns:
-    """The runs of the last day, or as many of the newest as are looked at; before it as many of the oldest of two weeks; and the gaps."""
-    day_ago, long_ago = (
-        datetime.fromtimestamp((now_ms - ms) / 1000, tz=UTC) for ms in (DAY_MS, _BASE_MS)
-    )
-    earlier = tuple(
-        instance.get_run_records(
-            _succeeded(long_ago, day_ago), limit=_RUNS_LOOKED_AT, ascending=True
-        )
-    )
-    records = tuple(
-        instance.get_run_records(RunsFilter(created_after=day_ago), limit=_RUNS_LOOKED_AT)
-    )
-    oldest = instance.get_run_records(_succeeded(None, long_ago), limit=1, ascending=True)
-    since = records[-1].create_timestamp if len(records) == _RUNS_LOOKED_AT else day_ago
-    spans = [(each.create_timestamp, long_ago) for each in oldest]
-    if len(earlier) == _RUNS_LOOKED_AT or since != day_ago:
-        spans.append(
-            (earlier[-1].create_timestamp if len(earlier) == _RUNS_LOOKED_AT else day_ago, since)
-        )
-    gaps = [
-        RunGap(
-            from_ms=_ms(begin),
-            until_ms=_ms(end),
-            run_count=instance.get_runs_count(_succeeded(begin, end)),
-        )
-        for begin, end in spans
-    ]
-    return RecentRuns(since_ms=_ms(since), records=records, earlier=earlier, gaps=tuple(gaps))
-
-
-def _succeeded(after: datetime | None, before: datetime) -> RunsFilter:
-    return RunsFilter(
-        statuses=[DagsterRunStatus.SUCCESS], created_after=after, created_before=before
-    )
+    """The runs of the last day, or the newest 500 of them."""
+    day_ago_ms = now_ms - DAY_MS
+    day_ago = datetime.fromtimestamp(day_ago_ms / 1000, tz=UTC)
+    records = instance.get_run_records(RunsFilter(created_after=day_ago), limit=_RUNS_LOOKED_AT)
+    since_ms = day_ago_ms
+    if len(records) == _RUNS_LOOKED_AT:
+        since_ms = int(records[-1].create_timestamp.timestamp() * 1000)
+    older = instance.get_run_records(RunsFilter(created_before=day_ago), limit=1)
+    return RecentRuns(since_ms=since_ms, records=tuple(records), day_is_known=bool(older))
 
 
 def reader_runs(
@@ -228,7 +200,7 @@ def reader_runs(
     """The runs that succeeded, each with its seconds and with the tables that it wrote from inputs that it read, if any."""
     keys = {table_key(table): table.key for table in tables}
     found: list[ReaderRun] = []
-    for record in (*runs.earlier, *runs.records):
+    for record in runs.records:
         run = record.dagster_run
         if run.status is not DagsterRunStatus.SUCCESS or record.end_time is None:
             continue
@@ -248,10 +220,6 @@ def tell_read_nothing(instance: dg.DagsterInstance, run_id: str, table: Table) -
     """Writes into the run's tags that it found no news in the table's inputs, and so read none of them. Only a count goes by it."""
     with suppress(Exception):
         instance.add_run_tags(run_id, {machine_tag(f"{_READ_NOTHING}/{table.key}"): run_id})
-
-
-def _ms(time: datetime) -> int:
-    return int(time.timestamp() * 1000)
 
 
 def _last_materializations(

@@ -47,7 +47,6 @@ from lakehouse.defs.dagster_records import (
 from lakehouse.defs.metadata.markdown import markdown_table, markdown_value
 from lakehouse.defs.metadata.table import sensed_state
 from lakehouse.defs.run_ownership import read_tag
-from lakehouse.engine.compaction.read_probe import NOT_PROBED, ProbeReading, read_probes
 from lakehouse.engine.journal.journal import Journal, Records
 from lakehouse.engine.lake import Lake
 
@@ -106,9 +105,15 @@ def weigh_fleet(
     """Every table's state and the decision about it; `records` is what the journal holds."""
     policies = {table.key: policy_for(table.layer, table.compaction) for table in tables}
     facts, recent = newest_facts(instance, tables), recent_runs(instance, now_ms=now_ms)
-    compacted_ms, probed = last_compactions_ms(instance, tables), read_probes(records, now_ms)
+    compacted_ms = last_compactions_ms(instance, tables)
     reads = reader_runs(instance, recent, tables)
-    readers = count_reads(tables, reads, since_ms=recent.since_ms, now_ms=now_ms, gaps=recent.gaps)
+    readers = count_reads(
+        tables,
+        reads,
+        since_ms=recent.since_ms,
+        now_ms=now_ms,
+        day_is_known=recent.day_is_known,
+    )
     sensed = {table.key: sensed_state(table.key, facts.get(table.key)) for table in tables}
     states: dict[str, TableState] = {}
     for table in tables:
@@ -127,7 +132,6 @@ def weigh_fleet(
             due_since_ms=cursor.due_since_ms.get(key),
             prices=table.prices,
             on_s3=lake.on_s3(key),
-            opening_seconds=probed.get(key, NOT_PROBED).opening_seconds,
         )
         states[key] = with_readers(state, readers[key], policies[key], now_ms=now_ms)
     runs = RunState(in_flight=runs_in_flight(instance, tables), tries=_tries(instance, states))
@@ -145,7 +149,7 @@ def weigh_fleet(
     )
     rewrites = {key: found for key, (_, found) in sensed.items()}
     held = {
-        **_held(Journal(lake.store, records), probed, tables, rewrites, states, now_ms=now_ms),
+        **_held(Journal(lake.store, records), tables, rewrites, states, now_ms=now_ms),
         **pools_at_risk(instance, tables),
     }
     decisions = choose_compactions(
@@ -266,7 +270,6 @@ def _try_of(state: TableState, record: RunRecord) -> Try:
 
 def _held(
     journal: Journal,
-    probed: Mapping[str, ProbeReading],
     tables: Sequence[Table],
     rewrites: Mapping[str, Rewrites],
     states: Mapping[str, TableState],
@@ -282,20 +285,16 @@ def _held(
     pauses, failures = journal.pauses(), journal.tries_since(compacted_ms)
     found: dict[str, Explanation] = {}
     for table in tables:
-        key, benefit = table.key, probed.get(table.key, NOT_PROBED)
-        # The log is not needed: noted failures, the newest success, the scans of probes, the rewrites that the newest event tells of.
+        key = table.key
+        # No log is read: the journal has the failures, the newest event the rewrites.
         successes = (
             [CompactionTry(ended_ms=compacted_ms[key], result="succeeded")]
             if key in compacted_ms
             else []
         )
-        breaker = assess_breaker(
-            [*failures.get(key, ()), *successes], rewrites[key], now_ms, scans=benefit.scans
-        )
+        breaker = assess_breaker([*failures.get(key, ()), *successes], rewrites[key], now_ms)
         policy = policy_for(table.layer, table.compaction)
-        if (
-            held := hold_back(key, policy, pauses.get(key), breaker, now_ms, write=table.write)
-            or benefit.backoff
-        ):
+        held = hold_back(key, policy, pauses.get(key), breaker, now_ms, write=table.write)
+        if held is not None:
             found[key] = held
     return found

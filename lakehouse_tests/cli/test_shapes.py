@@ -55,7 +55,7 @@ def shape(document: Any) -> Any:
         ("quarantine_list", ("quarantine", "list")),
         ("health", ("health",)),
         ("plan", ("plan",)),
-        ("history", ("history", "silver/orders", "--compactions", "--reads-per-day", "24")),
+        ("history", ("history", "silver/orders", "--compactions")),
         (
             "backtest",
             (

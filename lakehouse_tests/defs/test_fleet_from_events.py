@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 import pytest
 from dagster import DagsterEventType, SensorResult
 
 from lakehouse import AfterWrite, Chosen, Compaction, Prices, Table
-from lakehouse.core.costs.measured_benefit import Probe
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause
 from lakehouse.core.units import DAY_MS
 from lakehouse.defs import dagster_records
@@ -24,7 +22,6 @@ from lakehouse.defs.dagster_records import (
 from lakehouse.defs.fleet_from_events import COST_TAG, PLAN_KEY, SensorCursor, read_cursor
 from lakehouse.defs.keys import compaction_key, table_key
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.read_probe import record_probe
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.counting_store import CountingStore
@@ -90,20 +87,6 @@ def three_failed(lake: Lake, key: str, newest_ms: int, *, apart_ms: int = 1) -> 
         )
 
 
-def probed(lake: Lake, number: int, *, measured_ms: int, **scans: Any) -> None:
-    """A probe of the compaction of bronze/orders that made that version."""
-    same = {
-        "before": (1.0, 1.01, 0.99),
-        "after": (1.0, 1.01, 0.99),
-        "spent_seconds": 6.0,
-        "budget_seconds": 6.0,
-    }
-    versions = {"version_before": number, "version_after": number + 1}
-    record_probe(
-        lake, Probe(table=orders.key, measured_ms=measured_ms, **versions, **(same | scans))
-    )
-
-
 def read_by(instance: dg.DagsterInstance, reader: Table, times: int) -> None:
     for _ in range(times):
         ended(instance, begun(instance, table_key(reader)), DagsterEventType.RUN_SUCCESS)
@@ -157,37 +140,24 @@ def test_slower_readers_halve_the_threshold(instance: dg.DagsterInstance, lake: 
     assert asked(tick(instance, lake)) == ["compaction/bronze/orders"]
 
 
-def test_runs_of_two_weeks_tell_what_readers_used_to_take(instance: dg.DagsterInstance) -> None:
+def test_reads_are_those_of_the_newest_day(instance: dg.DagsterInstance) -> None:
     read_by(instance, latest_orders, 3)
     ended(instance, begun(instance, table_key(latest_orders)), DagsterEventType.RUN_FAILURE)
-    for days, recent, earlier in ((0, 4, 0), (2, 0, 3), (13, 0, 3), (15, 0, 0)):
-        at_ms = now_ms() + days * DAY_MS
-        found = recent_runs(instance, now_ms=at_ms)
-        assert (len(found.records), len(found.earlier)) == (recent, earlier)
-        assert len(reader_runs(instance, found, TABLES)) == (3 if days < 15 else 0)
-        gaps = [
-            (gap.from_ms < gap.until_ms == at_ms - 14 * DAY_MS, gap.run_count) for gap in found.gaps
-        ]
-        assert gaps == [(True, 2)] * (days == 15)  # the first one is where the instance begins
+    today = recent_runs(instance, now_ms=now_ms() + 1)
+    assert (len(today.records), today.day_is_known) == (4, False)
+    assert len(reader_runs(instance, today, TABLES)) == 3
+    later = recent_runs(instance, now_ms=now_ms() + 2 * DAY_MS)
+    assert (len(later.records), later.day_is_known) == (0, True)
 
 
-def test_runs_that_were_not_looked_at_are_told_as_gaps(
+def test_of_very_many_runs_the_newest_bound_what_is_known(
     instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dagster_records, "_RUNS_LOOKED_AT", 3)
     read_by(instance, latest_orders, 4)
     now = now_ms()
-    today, later = (
-        recent_runs(instance, now_ms=now + 1),
-        recent_runs(instance, now_ms=now + 2 * DAY_MS),
-    )
-    # Of today the oldest of the three that are looked at bounds what is known; of two days ago the newest of them does.
-    assert [(gap.from_ms, gap.until_ms == today.since_ms, gap.run_count) for gap in today.gaps] == [
-        (now + 1 - DAY_MS, True, 1)
-    ]
-    assert [(gap.from_ms <= now, gap.until_ms, gap.run_count) for gap in later.gaps] == [
-        (True, now + DAY_MS, 1)
-    ]
+    found = recent_runs(instance, now_ms=now + 1)
+    assert len(found.records) == 3 and now + 1 - DAY_MS < found.since_ms <= now
 
 
 def test_runs_that_read_nothing_and_runs_of_other_jobs_are_no_reads(
@@ -384,42 +354,6 @@ def test_a_compaction_that_found_nothing_to_do_is_no_success_and_starts_no_coold
     assert asked(result) == ["compaction/gold/totals"]
 
 
-def test_scans_that_got_slower_hold_a_table_although_each_compaction_is_told_of_after_its_probe(
-    instance: dg.DagsterInstance, lake: Lake
-) -> None:
-    for number in range(3):
-        committed_ms = now_ms() - (30 - number) * 60_000
-        probed(lake, number, measured_ms=committed_ms + 5_000, after=(1.5, 1.5, 1.5))
-        told_compaction(instance, orders, committed_ms=committed_ms)  # as an older program told it
-    materialized(instance, orders, version=7, **FACTS)
-    assert "bronze/orders: each of the last 3 compactions made a scan slower" in skip_text(
-        tick(instance, lake)
-    )
-    materialized(
-        instance, orders, version=8, **FACTS, last_compaction_ms=committed_ms + 10 * 60_000
-    )
-    assert "a scan took longer" not in skip_text(tick(instance, lake))
-
-
-@pytest.mark.parametrize(
-    ("probes", "hours_ago", "hours"), [(3, 0, "6.0"), (3, 7, None), (4, 7, "5.0"), (4, 13, None)]
-)
-def test_a_table_whose_compaction_does_not_pay_is_left_alone_for_a_while_and_for_twice_as_long_after_the_next_try(
-    instance: dg.DagsterInstance, lake: Lake, probes: int, hours_ago: int, hours: str | None
-) -> None:
-    materialized(instance, orders, version=7, **FACTS)
-    for number in range(probes):
-        probed(lake, number, measured_ms=now_ms() - hours_ago * 3_600_000 - 1_000 + number)
-    result = tick(instance, lake)
-    if hours is None:
-        assert asked(result) == ["compaction/bronze/orders"]
-    else:
-        assert (
-            f"bronze/orders: compaction is tried again in {hours} h, since it does not pay: {probes} probes"
-            in skip_text(result)
-        )
-
-
 def test_the_ranking_is_reported_when_it_changes_and_not_more_than_once_a_minute(
     instance: dg.DagsterInstance, lake: Lake
 ) -> None:
@@ -499,8 +433,7 @@ def test_a_tick_asks_storage_on_s3_for_one_listing_and_for_what_is_new(
 ) -> None:
     store = CountingStore()
     lake = example_lake(tmp_path, store, LAKEHOUSE_ROOT="s3://bucket")
-    for number in range(8):
-        probed(lake, number, measured_ms=number)
+    three_failed(lake, orders.key, 3)
     sensor, taken = compaction_sensor(TABLES, lake), list[dict[str, int]]()
 
     def ticks() -> str:
@@ -513,7 +446,7 @@ def test_a_tick_asks_storage_on_s3_for_one_listing_and_for_what_is_new(
     ticks()
     Journal(store).pause(Pause(table=totals.key, since_ms=0))
     assert "gold/totals: paused" in ticks()
-    assert taken == [{"LIST": 4, "GET": 5}, {"LIST": 1}, {"LIST": 4, "GET": 1}]
+    assert taken == [{"LIST": 3, "GET": 3}, {"LIST": 1}, {"LIST": 3, "GET": 1}]
     assert sensor.minimum_interval_seconds == 30
 
 

@@ -11,7 +11,6 @@ import dagster as dg
 import pytest
 
 from lakehouse import AfterWrite, BySensor, Compaction, Scheduled, Table, Window
-from lakehouse.core.costs.measured_benefit import Probe
 from lakehouse.core.declaration.strategies import type_of_strategy
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry
@@ -21,8 +20,7 @@ from lakehouse.defs.keys import compaction_key, pool_of, table_key
 from lakehouse.defs.resources import spark_resource
 from lakehouse.defs.table_assets import table_asset
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction import read_probe, run
-from lakehouse.engine.compaction.read_probe import probes, record_probe
+from lakehouse.engine.compaction import run
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.statements import cluster_by
@@ -225,32 +223,11 @@ def files_after(lake: Lake, instance: dg.DagsterInstance, table: Table, name: st
 
 @pytest.mark.spark
 def test_after_each_write_the_files_fall_in_the_same_run(
-    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, instance: dg.DagsterInstance
 ) -> None:
-    monkeypatch.setattr(
-        read_probe, "_MOST_PAIRS", 3
-    )  # what a probe asks for is its own tests' matter
     assert files_after(lake, instance, under(BySensor(), mode="off"), "a") == 1
     assert files_after(lake, instance, under(AfterWrite(), mode="recommend"), "b") == 2
-    for hour in range(3):  # long ago nothing was gained, so each compaction is probed
-        same = {
-            "before": (1.0, 1.01, 0.99),
-            "after": (1.0, 1.01, 0.99),
-            "spent_seconds": 6.0,
-            "budget_seconds": 6.0,
-        }
-        record_probe(
-            lake,
-            Probe(
-                table=orders.key,
-                version_before=hour,
-                version_after=hour + 1,
-                measured_ms=hour,
-                **same,
-            ),
-        )
     assert files_after(lake, instance, under(AfterWrite()), "c") == 1
-    assert len(probes(lake, orders.key)) == 4
     [event] = instance.fetch_materializations(compaction_key(orders), limit=9).records
     told = {
         name.removeprefix("lakehouse/"): entry.value

@@ -1,6 +1,6 @@
 """`lakehouse backtest`: a table's own log replayed under another policy; any Delta table's, also one that nobody here wrote."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,18 +15,14 @@ from lakehouse.cli.commands.backtest_text import (
     title_of,
 )
 from lakehouse.cli.context import LakeContext, complete_table, open_declared, real_place
-from lakehouse.cli.output import attributes, json_option, tell, write_json
+from lakehouse.cli.output import json_option, tell, write_json
 from lakehouse.core.adoption.address import is_address
-from lakehouse.core.backtest.hindsight import read_history
 from lakehouse.core.backtest.result import Backtest
 from lakehouse.core.backtest.simulate import real_result, simulate_history
-from lakehouse.core.costs.estimate import Rates, fit_rates
+from lakehouse.core.costs.estimate import fit_rates
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.policy_text import parse_policy
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
-from lakehouse.core.delta.commit_files import FileHistory
-from lakehouse.core.delta.commits import Commit
-from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.scheduling.strategy_selection import strategy_of
 from lakehouse.engine.delta_log.file_history import read_file_history
@@ -76,7 +72,7 @@ _STRATEGIES = {
 @click.option(
     "--reads-per-day",
     type=click.FloatRange(min=0),
-    help="Full reads a day: readers decide, and their losses are told, too.",
+    help="Full reads a day, which decide when a compaction is due.",
 )
 @click.option(
     "--plot",
@@ -174,40 +170,7 @@ def backtests_of(
     if compare:
         compared_as = replace(first, verify=policy_for(subject.layer, declared).verify)
         found["really"] = real_result(file_history, compared_as, rates=rates)
-    return (
-        found
-        if first.reads_per_day is None
-        else _billed(found, file_history, facts.snapshot, first, rates)
-    )
-
-
-def _billed(
-    found: Mapping[str, Backtest],
-    history: FileHistory,
-    snapshot: Snapshot,
-    policy: Compaction,
-    rates: Rates,
-) -> dict[str, Backtest]:
-    """The same with what upkeep and readers cost together; all have the same readers, those of `policy`."""
-    files = [file for commit in history.commits for file in commit.added] + list(
-        history.start.files if history.start else ()
-    )
-    commits = [
-        Commit(
-            **attributes(
-                commit, "version", "committed_ms", "operation", "changed_data", "removed_paths"
-            ),
-            added_paths=tuple(file.path for file in commit.added),
-        )
-        for commit in history.commits
-    ]
-    compacted_ms = [run.at_ms for each in found.values() for run in each.runs]
-    readers = read_history(
-        commits, files, snapshot, policy=policy, rates=rates, compacted_ms=compacted_ms
-    )
-    bills = {name: readers.bill([run.at_ms for run in each.runs]) for name, each in found.items()}
-    best = readers.best(beside=bills.values())
-    return {name: replace(each, bill=bills[name], best=best) for name, each in found.items()}
+    return found
 
 
 def _subject(opened: LakeContext, table: str) -> Subject:

@@ -14,7 +14,7 @@ from lakehouse.cli.output import (
     tell,
     time_text,
 )
-from lakehouse.core.backtest.result import Backtest, Bill, SimulatedStep
+from lakehouse.core.backtest.result import Backtest, SimulatedStep
 from lakehouse.core.errors import Refused
 from lakehouse.report.chart import Series, line_chart, text_chart
 
@@ -28,7 +28,6 @@ def backtest_document(found: Mapping[str, Backtest]) -> dict[str, Any]:
     return {
         **attributes(first.history, "table", "first_version"),
         "from_the_beginning": first.history.start is None,
-        "best": first.best.as_json() if first.best else None,
         "replays": [_replay(name, backtest) for name, backtest in found.items()],
     }
 
@@ -41,8 +40,6 @@ def print_backtests(found: Mapping[str, Backtest], *, verbose: bool) -> None:
     else:
         names = [*map(title_of, found)]
         print_grid(("", *names), list(_sums([*found.values()])), numbers=names)
-    if best := next(iter(found.values())).best:
-        show(f"the best schedule in hindsight: {best.sentence}")
     for name, backtest in told.items():
         show()
         show(
@@ -124,18 +121,7 @@ def _print_lines(found: Mapping[str, Backtest]) -> None:
             f"{each.mean_file_count:,.1f}",
             f"{each.seconds:,.1f}",
         )
-        if (bill := each.bill) and each.best:
-            heads = ("readers lost", "both, USD", "× best")
-            rows.append(
-                (
-                    *row,
-                    f"{bill.readers_seconds:,.1f} s",
-                    f"{bill.usd:,.6f}",
-                    _times(bill, each.best),
-                )
-            )
-        else:
-            rows.append((*row, bytes_text(each.bytes_rewritten), f"{each.usd:,.6f}"))
+        rows.append((*row, bytes_text(each.bytes_rewritten), f"{each.usd:,.6f}"))
     numbers = ("compactions", "mean files", "seconds", *heads)
     print_grid(("policy", *numbers), rows, numbers=numbers)
 
@@ -169,15 +155,6 @@ def _sums(backtests: Sequence[Backtest]) -> Iterator[tuple[str, ...]]:
     )
     yield ("seconds", *(f"{each.seconds:,.1f}" for each in backtests))
     yield ("USD", *(f"{each.usd:,.6f}" for each in backtests))
-    bills = [each.bill for each in backtests if each.bill]
-    if bills and (best := backtests[0].best):
-        yield ("seconds that readers lost", *(f"{bill.readers_seconds:,.1f}" for bill in bills))
-        yield ("upkeep and readers, USD", *(f"{bill.usd:,.6f}" for bill in bills))
-        yield ("times the best in hindsight", *(_times(bill, best) for bill in bills))
-
-
-def _times(bill: Bill, best: Bill) -> str:
-    return "-" if (times := bill.times(best)) is None else f"{times:.2f}"
 
 
 def _print_steps(backtest: Backtest, *, verbose: bool) -> None:
@@ -231,7 +208,6 @@ def _replay(name: str, backtest: Backtest) -> dict[str, Any]:
         "run_count": len(backtest.runs),
         **attributes(backtest, "bytes_ingested", "bytes_rewritten", "write_amplification"),
         **attributes(backtest, "mean_file_count", "deviation_file_count", "seconds", "usd"),
-        "bill": backtest.bill.as_json() if backtest.bill else None,
         "estimated": asdict(backtest.uncertainty),
         "versions": [_version(step) for step in backtest.steps],
     }

@@ -24,7 +24,7 @@ from lakehouse.engine.compaction.hold_back import refuse_held_back
 @click.option(
     "--probe",
     is_flag=True,
-    help="Also scan the table as it was and as it is, up to 30 s, and tell what was gained.",
+    help="Measure the same scan before and after, for up to 30 s, and record it.",
 )
 @json_option
 def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_json: bool) -> None:

@@ -1,6 +1,6 @@
 """`lakehouse health`: counts and scores, worst first."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -14,15 +14,10 @@ from lakehouse.cli.context import (
     show_addresses,
     tell_errors,
 )
-from lakehouse.cli.fleet_from_logs import bills_of, write_times
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, write_json
-from lakehouse.core.backtest.result import Bill, bill_document, sum_of
-from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.ingest.outcome import quarantine_sentence
 from lakehouse.core.scheduling.health import Health
-from lakehouse.core.text import count_of
 from lakehouse.engine.adoption.find import facts_of
 from lakehouse.engine.quarantine.entries import quarantined_count
 from lakehouse.engine.table_health import health_of
@@ -44,28 +39,12 @@ def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int
     s3://bucket/orders.
     """
     opened, chosen = open_tables(tables)
-    written: dict[str, tuple[int, ...]] = {table.key: () for table in chosen}
-    counted: dict[str, tuple[TableFacts, Compaction]] = {}
 
     def look(table: Table) -> Health | None:
         facts = facts_of(opened.lake, table)
-        if facts is None:
-            return None
-        written[table.key] = write_times(facts)
-        policy = policy_for(table.layer, table.compaction)
-        if policy.reads_per_day is not None:
-            counted[table.key] = facts, policy
-        return health_of(table, facts)
+        return None if facts is None else health_of(table, facts)
 
     found = look_at_each(chosen, look)
-    priced = bills_of(opened, counted, written)
-    bills = {each.table.key: each.value for each in priced if each.value}
-    unpriced = {
-        each.table.key: Found[Health](table=each.table, error=each.error)
-        for each in priced
-        if each.error
-    }
-    found = [unpriced.get(each.table.key, each) for each in found]
     landed = [each.table for each in found if each.table.source and not each.error]
     refused = look_at_each(landed, lambda table: quarantined_count(opened.lake, table.key))
     quarantine_rows: dict[str, int | None] = {
@@ -75,11 +54,7 @@ def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int
     if as_json:
         write_json(
             [
-                {
-                    **_document(each),
-                    "quarantine_rows": quarantine_rows[each.table.key],
-                    "bill": bill_document(bills.get(each.table.key)),
-                }
+                {**_document(each), "quarantine_rows": quarantine_rows[each.table.key]}
                 for each in found
             ]
         )
@@ -88,19 +63,7 @@ def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int
         for key, rows in quarantine_rows.items():
             if rows:
                 show(f"{key}: {quarantine_sentence(key, lines=rows)}")
-        if bills:
-            show(_sum_of(bills))
     return tell_errors([*found, *refused])
-
-
-def _sum_of(bills: Mapping[str, tuple[Bill, Bill]]) -> str:
-    really, best = (sum_of(each[place] for each in bills.values()) for place in range(2))
-    costs_money, times = really.usd or best.usd, really.times(best)
-    ours, theirs = (
-        f"{each.usd:.6f} USD" if costs_money else f"{each.seconds:.6f} s" for each in (really, best)
-    )
-    more = "" if times is None else f", {times:.2f} times as much"
-    return f"upkeep and readers of {count_of(len(bills), 'table')} with reads_per_day: {ours}; the best in hindsight {theirs}{more}"
 
 
 def _document(found: Found[Health]) -> dict[str, Any]:

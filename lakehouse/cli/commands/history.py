@@ -1,7 +1,6 @@
 """`lakehouse history`: every commit of a table; of a compaction when and why it ran, predicted beside actual; and the account of all."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ import click
 
 from lakehouse.cli.commands.backtest_text import check_plot, draw_files
 from lakehouse.cli.context import complete_table, open_table
-from lakehouse.cli.fleet_from_logs import bills_of
 from lakehouse.cli.output import (
     attributes,
     bytes_text,
@@ -21,13 +19,10 @@ from lakehouse.cli.output import (
     time_text,
     write_json,
 )
-from lakehouse.core.backtest.result import bill_document
 from lakehouse.core.costs.ledger import Entry, errors_as_json
-from lakehouse.core.costs.measured_benefit import assess_benefit
-from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.delta.commits import Commit, is_compaction
 from lakehouse.core.errors import Refused
-from lakehouse.engine.compaction.read_probe import probes
+from lakehouse.engine.compaction.read_probe import newest_probe
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.table_health import account_of
 from lakehouse.report.chart import Series, text_chart
@@ -47,25 +42,19 @@ _COUNTED = ("files_removed", "files_added", "bytes_removed")
     flag_value=_IN_TERMINAL,
     help="Files over versions: here, or drawn, .png or .svg.",
 )
-@click.option(
-    "--reads-per-day",
-    type=click.FloatRange(min=0),
-    help="Full reads a day, if other than declared: what they cost, too.",
-)
 @json_option
 def history_command(
     table: str,
     limit: int | None,
     compactions: bool,
     plot: str | None,
-    reads_per_day: float | None,
     as_json: bool,
 ) -> None:
     """Show the commits of TABLE, and the account of all; no JVM.
 
-    The newest comes first. Of each compaction: when and why it ran, predicted beside actual. Below them the account of all commits: the
-    mean error of the predictions, bytes rewritten per byte ingested, work that was wasted; and, where it is declared how often the table
-    is read, what upkeep and readers cost together, beside the best schedule in hindsight.
+    The newest comes first. For each compaction: when and why it ran, and predicted against actual
+    figures. The account below covers all commits: the mean error of the predictions, bytes
+    rewritten per byte ingested, and wasted work.
     """
     if plot is not None and plot != _IN_TERMINAL:
         check_plot(Path(plot))
@@ -76,15 +65,7 @@ def history_command(
             f"history {table}: the table is declared and does not exist yet; write it first: lakehouse materialize {table}"
         )
     account = account_of(opened.lake, wanted, facts)
-    benefit = assess_benefit(probes(opened.lake, wanted.key))
-    policy = policy_for(wanted.layer, wanted.compaction)
-    policy = policy if reads_per_day is None else replace(policy, reads_per_day=reads_per_day)
-    bills = None
-    if policy.reads_per_day is not None:
-        [priced] = bills_of(opened, {wanted.key: (facts, policy)}, {})
-        if priced.error:
-            raise priced.error
-        bills = priced.value
+    probe = newest_probe(opened.lake, wanted.key)
     entries = {entry.compaction.version: entry for entry in account.entries}
     shown = [
         commit
@@ -96,18 +77,17 @@ def history_command(
         documents = [_document(*each) for each in commits]
         told = {
             "account": account.as_json(),
-            "benefit": attributes(benefit, "verdict", "sentence"),
-            "bill": bill_document(bills),
+            "probe": probe.as_json() if probe else None,
         }
         write_json(
             {"table": table, "version": facts.snapshot.version, "commits": documents, **told}
         )
     else:
         _print(commits)
-        for sentence in (*account.sentences, f"benefit: {benefit.verdict}: {benefit.sentence}"):
+        for sentence in account.sentences:
             show(sentence)
-        for name, bill in zip(("really", "the best in hindsight"), bills or (), strict=False):
-            show(f"upkeep and readers, {name}: {bill.sentence}")
+        if probe:
+            show(f"newest probe (version {probe.version_after}): {probe.sentence}")
     if plot is not None:
         _plot(facts, plot, as_json=as_json)
 

@@ -179,7 +179,7 @@ def look(
     state = replace(
         state_of(snapshot, plan), last_compaction_ms=last_run_ms, openings=openings, prices=prices
     )
-    state = with_readers(state, Readers(reads_per_day=0, slowdown=None), plan.policy, now_ms=now_ms)
+    state = with_readers(state, Readers(reads_per_day=0), plan.policy, now_ms=now_ms)
     [decision] = choose_compactions(
         [state], {plan.table: plan.policy}, RunState(), bounds=Bounds(slots=1), now_ms=now_ms
     )

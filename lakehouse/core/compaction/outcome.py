@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakehouse.core.compaction.plan import CompactionPlan, type_of_comparison
+from lakehouse.core.compaction.read_probe import Probe
 from lakehouse.core.costs.figures import Figure, figures_as_json
 from lakehouse.core.costs.ledger import NO_ERRORS, Account, Entry, errors_as_json
-from lakehouse.core.costs.measured_benefit import Probe
 from lakehouse.core.delta.table_facts import TableFacts
 
 

@@ -65,8 +65,9 @@ class Rates:
 
 
 DEFAULT_RATES = Rates()
-# An open and a footer, where no probe tells. A reader of Parquet asks for the footer, then for the columns: two GETs at least.
-SECONDS_PER_OPENING, _REQUESTS_PER_OPENING = DEFAULT_RATES.seconds_per_file, 2
+# A Parquet reader asks for the footer, then for the columns: at least two GETs per file.
+SECONDS_PER_OPENING = DEFAULT_RATES.seconds_per_file
+_REQUESTS_PER_OPENING = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,11 @@
-"""Why a table is left alone: its declaration, a pause, a closed window, or a breaker that opened by itself.
+"""Why a table is left alone: its declaration, a pause, a closed window, or an open circuit breaker.
 
-The breaker of a table opens after trouble three times in a row, stays open for six hours, then lets one try through (half open): a success
-closes it, further trouble opens it again for twice the time. Three things are trouble:
+A table's breaker opens after three troubles in a row, stays open for six hours, then allows one
+attempt (half open). A success closes it; further trouble opens it again for twice the time. Two
+things are trouble:
 
 - a compaction failed, or lost a race for its commit
 - the same bytes were rewritten for nothing, as `find_rewrites` defines it
-- a scan of the table took longer after a compaction than before it
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,14 +22,12 @@ from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.text import utc_text
 from lakehouse.core.units import HOUR_MS
 
-# Tries of one version of a table, and troubles in a row, before it is left alone; as many probes say that compaction does not pay.
+# Tries of one version of a table, and troubles in a row, before it is left alone.
 TRIES_ALLOWED = 3
-# As long as the first pause of a table whose compactions do not pay: the next batch of a day finds it open again.
+# The next batch of the day finds the breaker half open.
 _HOURS = 6
 # A table that failed for weeks is still tried now and then: 6 hours become 4 days at most.
 _MOST_DOUBLINGS = 4
-# Two scans of the same files on a shared machine differ by less than this; more is not chance.
-_HARM_SHARE = 0.1
 _WHY_LETTERS = 200
 
 
@@ -44,20 +42,6 @@ class CompactionTry:
     seconds: float = 0.0
     why: str = ""
     run: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scan:
-    """Seconds of the same scan before and after a compaction."""
-
-    measured_ms: int
-    before_seconds: float
-    after_seconds: float
-
-    @property
-    def is_harm(self) -> bool:
-        """Whether it got slower by more than chance explains."""
-        return self.after_seconds > self.before_seconds * (1 + _HARM_SHARE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,20 +88,13 @@ class Pause:
         )
 
 
-def assess_breaker(
-    tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: int, *, scans: Sequence[Scan] = ()
-) -> BreakerState:
-    """The breaker of a table at `now_ms`. Tries and scans come in any order; one run's several tries count as its last.
+def assess_breaker(tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: int) -> BreakerState:
+    """The breaker of a table at `now_ms`. Tries come in any order; several of one run count as its last.
 
     A time after `now_ms` comes from a clock that was set back since: it counts as long ago.
     """
     ended = _one_per_run(replace(each, ended_ms=_known_ms(each.ended_ms, now_ms)) for each in tries)
-    measured = sorted(
-        (replace(each, measured_ms=_known_ms(each.measured_ms, now_ms)) for each in scans),
-        key=lambda each: each.measured_ms,
-    )
     failed = list(takewhile(lambda each: each.result != "succeeded", reversed(ended)))
-    harmed = list(takewhile(lambda each: each.is_harm, reversed(measured)))
     succeeded_ms = max((each.ended_ms for each in ended if each.result == "succeeded"), default=0)
     rewrites = replace(rewrites, last_ms=_known_ms(rewrites.last_ms, now_ms))
     troubles = list[tuple[int, Explanation]]()
@@ -133,17 +110,9 @@ def assess_breaker(
     if rewrites.times >= TRIES_ALLOWED and rewrites.last_ms >= succeeded_ms:
         numbers = {"bytes": rewrites.bytes_rewritten, "version": rewrites.version}
         troubles.append(_opened(Reason.REWRITE_LOOP, rewrites.times, rewrites.last_ms, **numbers))
-    if len(harmed) >= TRIES_ALLOWED and harmed[0].measured_ms >= succeeded_ms:
-        numbers = {
-            "before": f"{harmed[0].before_seconds:.3g}",
-            "after": f"{harmed[0].after_seconds:.3g}",
-        }
-        troubles.append(
-            _opened(Reason.MEASURED_HARM, len(harmed), harmed[0].measured_ms, **numbers)
-        )
     if not troubles:
         closed = Reason.BREAKER_CLOSED.explain(
-            failures=len(failed), slower=len(harmed), times=rewrites.times, limit=TRIES_ALLOWED
+            failures=len(failed), times=rewrites.times, limit=TRIES_ALLOWED
         )
         return BreakerState(position="closed", explanation=closed)
     retry_at_ms, explanation = max(troubles, key=itemgetter(0))

@@ -15,120 +15,72 @@ from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.units import DAY_MS
 
-# A new file beside one that a compaction wrote is left alone: the plan's law, docs/decisions/0003.
+# A single new file next to one that a compaction wrote is left alone (docs/decisions/0003).
 _LEAST_NEW_FILES = 2
 # The newest event of a table holds so many steps: some 1 KiB.
 _MOST_STEPS = 48
 
+# Steps of (time in ms, file openings that a compaction would save each full read from then on).
 type_of_steps = tuple[tuple[int, int], ...]
-# Reads that nobody saw one by one: from when to when (ms), and how many a day.
+# Reads without known times: from when to when (ms), and how many a day.
 type_of_spread_reads = tuple[int, int, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogEvent:
-    """A commit of a writer: the files (path, partition, bytes) that it added and removed; or only a time, at which somebody compacted."""
-
-    at_ms: int
-    added: tuple[tuple[str, str, int], ...] = ()
-    removed: tuple[str, ...] = ()
-
-
 @dataclass(slots=True)
-class _Folder:
-    """The small files of one partition: those written since the last compaction, and the bytes of the one that it left (0: none)."""
+class _Partition:
+    """The small files of one partition: new ones, and the rest that the last compaction left."""
 
     new_files: int = 0
     new_bytes: int = 0
-    left_bytes: int = 0
+    left_bytes: int = 0  # 0: no such file
 
 
-class SmallFiles:
-    """The small files of a table, folder by folder, as commits add and remove them; and what a compaction would make of them.
+class _SmallFiles:
+    """Small files per partition, followed commit by commit, and what a compaction would save.
 
-    A model of the plan for the times of which no log keeps a plan: bins by size only, no deleted rows, no bound of one run.
+    This models the plan for past times, of which no log keeps a plan: bins by size only, without
+    deleted rows and without a bound on one run.
     """
 
     def __init__(self, *, target_bytes: int, candidate_bytes: int) -> None:
-        """No file yet."""
-        self.files_removed = self.bytes_removed = self.files_added = 0
-        self._target_bytes, self._candidate_bytes = target_bytes, candidate_bytes
-        self._folders: dict[str, _Folder] = {}
-        self._new: dict[str, tuple[str, int]] = {}
+        """Starts without files."""
+        self.openings_saved = 0
+        self._target_bytes = target_bytes
+        self._candidate_bytes = candidate_bytes
+        self._partitions: dict[str, _Partition] = {}
+        self._new_files: dict[str, tuple[str, int]] = {}  # path -> (partition, bytes)
 
-    @property
-    def openings_saved(self) -> int:
-        """File openings that every full read would be spared by a compaction."""
-        return self.files_removed - self.files_added
-
-    def copy(self) -> "SmallFiles":
-        """The same files, to go on with otherwise."""
-        twin = SmallFiles(target_bytes=self._target_bytes, candidate_bytes=self._candidate_bytes)
-        twin.files_removed, twin.bytes_removed, twin.files_added = (
-            self.files_removed,
-            self.bytes_removed,
-            self.files_added,
-        )
-        twin._folders = {
-            name: _Folder(each.new_files, each.new_bytes, each.left_bytes)
-            for name, each in self._folders.items()
-        }
-        twin._new = dict(self._new)
-        return twin
-
-    def add(self, files: Iterable[tuple[str, str, int, bool]]) -> None:
-        """Files are added, each told by path, folder, bytes and whether a compaction wrote it: that one is joined, but asks for nothing."""
-        touched: dict[str, _Folder] = {}
-        for path, folder, size_bytes, compacted in files:
-            if size_bytes >= self._candidate_bytes:
-                continue
-            found = touched.get(folder)
-            if found is None:
-                found = touched[folder] = self._folders.setdefault(folder, _Folder())
-                self._count(found, -1)
-            if compacted:
-                found.left_bytes = size_bytes
-            else:
-                self._new[path] = (folder, size_bytes)
-                found.new_files += 1
-                found.new_bytes += size_bytes
-        for found in touched.values():
-            self._count(found, 1)
+    def add(self, path: str, partition: str, size_bytes: int, *, compacted: bool) -> None:
+        """Adds a file. One that a compaction wrote joins a merge but does not ask for one."""
+        if size_bytes >= self._candidate_bytes:
+            return
+        files = self._partitions.setdefault(partition, _Partition())
+        self.openings_saved -= self._savings(files)
+        if compacted:
+            files.left_bytes = size_bytes
+        else:
+            self._new_files[path] = (partition, size_bytes)
+            files.new_files += 1
+            files.new_bytes += size_bytes
+        self.openings_saved += self._savings(files)
 
     def remove(self, path: str) -> None:
-        """A commit removed a file; the one that a compaction left is rewritten by its writer, and stays one."""
-        if path in self._new:
-            folder, size_bytes = self._new.pop(path)
-            found = self._folders[folder]
-            self._count(found, -1)
-            found.new_files, found.new_bytes = found.new_files - 1, found.new_bytes - size_bytes
-            self._count(found, 1)
+        """Removes a new file. A compacted file stays: its writer replaces it by one like it."""
+        if path not in self._new_files:
+            return
+        partition, size_bytes = self._new_files.pop(path)
+        files = self._partitions[partition]
+        self.openings_saved -= self._savings(files)
+        files.new_files -= 1
+        files.new_bytes -= size_bytes
+        self.openings_saved += self._savings(files)
 
-    def apply(self, event: LogEvent) -> None:
-        """A commit of a writer changed the files."""
-        for path in event.removed:
-            self.remove(path)
-        self.add((*file, False) for file in event.added)
-
-    def compact(self) -> None:
-        """A compaction merged what can be merged."""
-        for found in self._folders.values():
-            if found.new_files >= _LEAST_NEW_FILES:
-                left = (found.new_bytes + found.left_bytes) % self._target_bytes
-                found.new_files, found.new_bytes, found.left_bytes = (
-                    0,
-                    0,
-                    left if left < self._candidate_bytes else 0,
-                )
-        self._new = {path: at for path, at in self._new.items() if self._folders[at[0]].new_files}
-        self.files_removed = self.bytes_removed = self.files_added = 0
-
-    def _count(self, found: _Folder, sign: int) -> None:
-        if found.new_files >= _LEAST_NEW_FILES:
-            size_bytes = found.new_bytes + found.left_bytes
-            self.files_removed += sign * (found.new_files + (found.left_bytes > 0))
-            self.bytes_removed += sign * size_bytes
-            self.files_added += sign * max(1, ceil(size_bytes / self._target_bytes))
+    def _savings(self, files: _Partition) -> int:
+        if files.new_files < _LEAST_NEW_FILES:
+            return 0
+        files_before = files.new_files + (files.left_bytes > 0)
+        files_after = max(1, ceil((files.new_bytes + files.left_bytes) / self._target_bytes))
+        return files_before - files_after
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,28 +124,32 @@ class ReadBalance:
 def opening_steps(
     snapshot: Snapshot, plan: CompactionPlan, history: Commits
 ) -> type_of_steps | None:
-    """Since the last compaction: from when on (ms) a compaction would have saved each full read how many openings; `None` without a commit.
+    """The openings that a compaction would have saved, after each commit since the last compaction.
 
-    The newest is the plan's own number, the earlier ones are modelled. Where the log remembers no compaction, its oldest commit begins.
+    The newest step is the plan's own number; earlier ones are modelled. If the log holds no
+    compaction, the steps begin at its oldest commit. `None` if the log holds no commit.
     """
     since = _since_last_compaction(history, snapshot.file_count)
     if not since:
         return None
     later = since[1:] if is_rewrite(since[0]) else since
-    sizes, written = {file.path: file.size_bytes for file in snapshot.files}, written_paths(later)
-    small = SmallFiles(
+    sizes = {file.path: file.size_bytes for file in snapshot.files}
+    written = _written_paths(later)
+    small = _SmallFiles(
         target_bytes=plan.policy.target_file_bytes, candidate_bytes=plan.policy.candidate_bytes
     )
-    earlier = (file for file in snapshot.files if file.path not in written)
-    small.add(
-        (file.path, folder_of(file.path, snapshot), file.size_bytes, file.compacted)
-        for file in earlier
-    )
-    steps = [(since[0].committed_ms, small.openings_saved)] if is_rewrite(since[0]) else []
+    for file in snapshot.files:
+        if file.path not in written:
+            partition = _partition_of(file.path, snapshot)
+            small.add(file.path, partition, file.size_bytes, compacted=file.compacted)
+    steps: list[tuple[int, int]] = []
+    if is_rewrite(since[0]):
+        steps.append((since[0].committed_ms, small.openings_saved))
     for commit in later:
-        small.apply(event_of(commit, snapshot, sizes))
+        _apply(commit, small, snapshot, sizes)
         steps.append((commit.committed_ms, small.openings_saved))
-    steps[-1] = (steps[-1][0], max(0, plan.files_removed - plan.files_added))
+    newest_ms = steps[-1][0]
+    steps[-1] = (newest_ms, max(0, plan.files_removed - plan.files_added))
     return _few(steps)
 
 
@@ -242,31 +198,6 @@ def settled_times(times_ms: Sequence[int], *, now_ms: int) -> list[int]:
     return [*accumulate(reversed(known), max)]
 
 
-def event_of(commit: Commit, shape: Snapshot, sizes: Mapping[str, int]) -> LogEvent:
-    """The commit, where it changed rows, as an event; a file that is not among `sizes` any more has the mean size of its commit."""
-    again = {*commit.added_paths} & {
-        *commit.removed_paths
-    }  # deletion vectors and statistics leave a file where it is
-    added = [path for path in commit.added_paths if path not in again and commit.changed_data]
-    mean_bytes = commit.added_bytes // max(1, len(commit.added_paths))
-    return LogEvent(
-        at_ms=commit.committed_ms,
-        added=tuple((path, folder_of(path, shape), sizes.get(path, mean_bytes)) for path in added),
-        removed=tuple(path for path in commit.removed_paths if path not in again),
-    )
-
-
-def written_paths(commits: Iterable[Commit]) -> set[str]:
-    """The files that these commits wrote; one that only got another deletion vector, or a row id, was there before."""
-    wrote = [commit for commit in commits if commit.changed_data or commit.removed_paths]
-    return {path for commit in wrote for path in {*commit.added_paths} - {*commit.removed_paths}}
-
-
-def folder_of(path: str, snapshot: Snapshot) -> str:
-    """The partition of a file, as its path tells it."""
-    return path.rpartition("/")[0] if snapshot.partition_columns else ""
-
-
 def is_rewrite(commit: Commit) -> bool:
     """Whether the commit put files in the place of others and changed no row."""
     return not commit.changed_data and bool(commit.removed_paths)
@@ -281,6 +212,36 @@ def is_made_anew(
         and operation != "RESTORE"
         and len({*added_paths} - {*removed_paths}) == file_count
     )
+
+
+def _apply(
+    commit: Commit, small: _SmallFiles, snapshot: Snapshot, sizes: Mapping[str, int]
+) -> None:
+    """Applies a commit that changed rows. A file of unknown size gets the mean of its commit."""
+    added = set(commit.added_paths)
+    removed = set(commit.removed_paths)
+    replaced = added & removed  # deletion vectors and statistics leave a file where it is
+    for path in removed - replaced:
+        small.remove(path)
+    if not commit.changed_data:
+        return
+    mean_bytes = commit.added_bytes // max(1, len(commit.added_paths))
+    for path in added - replaced:
+        partition = _partition_of(path, snapshot)
+        small.add(path, partition, sizes.get(path, mean_bytes), compacted=False)
+
+
+def _written_paths(commits: Iterable[Commit]) -> set[str]:
+    """The files that these commits wrote. A file that only got a deletion vector is not one."""
+    written: set[str] = set()
+    for commit in commits:
+        if commit.changed_data or commit.removed_paths:
+            written |= {*commit.added_paths} - {*commit.removed_paths}
+    return written
+
+
+def _partition_of(path: str, snapshot: Snapshot) -> str:
+    return path.rpartition("/")[0] if snapshot.partition_columns else ""
 
 
 def _since_last_compaction(history: Commits, file_count: int) -> Sequence[Commit]:

@@ -1,10 +1,11 @@
-"""The rate of full reads of a table, and whether its readers got slower, by the runs that were seen to read it.
+"""How often each table is read in full, and whether its readers got slower.
 
-A run that writes a table reads the inputs of that table; so the lineage and the runs tell the reads, without a log of queries. A run that
-reads only the changes of an input opens the files of these changes, however many others there are: no full read.
+A run that writes a table reads the inputs of that table, so lineage and runs show the reads without
+a query log. Reads are counted over the newest full day. A run that reads only the changes of an
+input is not a full read.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -12,14 +13,14 @@ from typing import Literal
 
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.scheduling.read_losses import lost_openings, type_of_spread_reads
+from lakehouse.core.scheduling.read_losses import lost_openings
 from lakehouse.core.scheduling.triggers import TableState, slowdown_of
 from lakehouse.core.units import DAY_MS, MINUTE_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderRun:
-    """A run that succeeded: the tables that it wrote, if any, when it ended, and (where that is known) its seconds."""
+    """A successful run: the tables it wrote, when it ended, and its duration (`None`: unknown)."""
 
     tables: frozenset[str]
     ended_ms: int
@@ -27,26 +28,18 @@ class ReaderRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunGap:
-    """A time of which it is known how many runs succeeded, and not which."""
-
-    from_ms: int
-    until_ms: int
-    run_count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Readers:
-    """Full reads of one table per day, and the share by which its readers take longer than they used to (`None`: unknown).
+    """The full reads of one table.
 
-    `read_ms` are the times of all full reads that are known, `unseen` are those that runs nobody looked at must have made, spread evenly.
-    `seen`: some table reads it whole, and runs of more than a day are known.
+    `read_ms` are the reads since `since_ms`. `slowdown` is the share by which the newest runs took
+    longer than those before (`None`: unknown). `seen`: some table reads this one in full, and a
+    full day of runs is known.
     """
 
     reads_per_day: float
-    slowdown: float | None
+    slowdown: float | None = None
+    since_ms: int = 0
     read_ms: tuple[int, ...] = ()
-    unseen: tuple[type_of_spread_reads, ...] = ()
     seen: bool = False
 
 
@@ -56,78 +49,71 @@ def count_reads(
     *,
     since_ms: int,
     now_ms: int,
-    gaps: Sequence[RunGap] = (),
+    day_is_known: bool,
 ) -> Mapping[str, Readers]:
-    """The readers of each table, by its key, out of all `runs`; the runs that ended since `since_ms` tell how often it is read.
+    """The readers of each table, by its key, from the runs that ended since `since_ms`.
 
-    Of the runs in the `gaps` the same share is taken to have read a table as of the newest runs, or as of all that are known where that is
-    less: a backfill of long ago is no rule. Seconds are compared with earlier runs that wrote the same tables, where there are enough: a
-    run of the whole lake is no slow run of one table. A table with several kinds of readers gets the mean of their slowdowns.
+    Durations are compared between runs that wrote the same tables: a run of the whole lake is not
+    a slow run of one table. A table with several kinds of readers gets their mean slowdown.
     """
     seconds: defaultdict[frozenset[str], list[float]] = defaultdict(list)
-    earlier: Counter[frozenset[str]] = Counter()
-    reads: defaultdict[str, list[int]] = defaultdict(list)
-    ordered = sorted(runs, key=lambda each: each.ended_ms)
-    for run in ordered:
+    written_ms: defaultdict[str, list[int]] = defaultdict(list)
+    for run in sorted(runs, key=lambda each: each.ended_ms):
+        if run.ended_ms < since_ms:
+            continue
         for key in run.tables:
-            reads[key].append(run.ended_ms)
+            written_ms[key].append(run.ended_ms)
         if run.seconds is not None:
             seconds[run.tables].append(run.seconds)
-            earlier[run.tables] += run.ended_ms < since_ms
-    slowdowns = {
-        kind: found
-        for kind, took in seconds.items()
-        if (found := slowdown_of(took, earlier=earlier[kind])) is not None
-    }
-    days, newest_count = _days(now_ms - since_ms), sum(run.ended_ms >= since_ms for run in ordered)
-    a_day_is_known = any(run.tables and run.ended_ms <= now_ms - DAY_MS for run in ordered)
-    readers_of, whole_readers_of = (_readers_of(tables, by) for by in ("inputs", "read_whole"))
-    told: dict[str, Readers] = {}
+    slowdowns: dict[frozenset[str], float] = {}
+    for kind, durations in seconds.items():
+        slowdown = slowdown_of(durations)
+        if slowdown is not None:
+            slowdowns[kind] = slowdown
+    days = max(now_ms - since_ms, MINUTE_MS) / DAY_MS
+    readers_of = _readers_of(tables, "inputs")
+    whole_readers_of = _readers_of(tables, "read_whole")
+    readers: dict[str, Readers] = {}
     for table in tables:
         felt = [slower for kind, slower in slowdowns.items() if kind & readers_of[table.key]]
-        read_ms = tuple(
-            sorted(ms for reader in whole_readers_of[table.key] for ms in reads[reader])
-        )
-        newest_ms = [ms for ms in read_ms if ms >= since_ms]
-        share = min(len(newest_ms) / max(newest_count, 1), len(read_ms) / max(len(ordered), 1))
-        told[table.key] = Readers(
-            reads_per_day=len(newest_ms) / days,
+        whole_readers = whole_readers_of[table.key]
+        read_ms = sorted(ms for reader in whole_readers for ms in written_ms[reader])
+        readers[table.key] = Readers(
+            reads_per_day=len(read_ms) / days,
             slowdown=fmean(felt) if felt else None,
-            read_ms=read_ms,
-            unseen=tuple(
-                (
-                    gap.from_ms,
-                    gap.until_ms,
-                    share * gap.run_count / _days(gap.until_ms - gap.from_ms),
-                )
-                for gap in gaps
-            ),
-            seen=bool(whole_readers_of[table.key]) and a_day_is_known,
+            since_ms=since_ms,
+            read_ms=tuple(read_ms),
+            seen=bool(whole_readers) and day_is_known,
         )
-    return told
-
-
-def _days(ms: int) -> float:
-    return max(ms, MINUTE_MS) / DAY_MS
+    return readers
 
 
 def with_readers(
     state: TableState, readers: Readers, policy: Compaction, *, now_ms: int
 ) -> TableState:
-    """The state with its readers, seen and declared."""
+    """The state with its observed and declared readers.
+
+    Reads before the newest day are taken to have been as frequent as in it.
+    """
     declared = policy.reads_per_day
-    spread = (*readers.unseen, (0, now_ms, declared or 0.0))
-    lost = (
-        None
-        if state.openings is None
-        else lost_openings(state.openings, readers.read_ms, spread=spread, now_ms=now_ms)
-    )
+    lost = None
+    if state.openings is not None:
+        earlier_reads = (0, readers.since_ms, readers.reads_per_day)
+        declared_reads = (0, now_ms, declared or 0.0)
+        lost = lost_openings(
+            state.openings, readers.read_ms, spread=(earlier_reads, declared_reads), now_ms=now_ms
+        )
+    kind: Literal["declared", "seen", "unknown"] = "unknown"
+    if declared is not None:
+        kind = "declared"
+    elif readers.seen:
+        kind = "seen"
     return replace(
         state,
         reads_per_day=readers.reads_per_day + (declared or 0),
         slowdown=readers.slowdown,
         lost_openings=lost,
-        readers="declared" if declared is not None else "seen" if readers.seen else "unknown",
+        readers=kind,
     )
 
 

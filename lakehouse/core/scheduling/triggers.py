@@ -95,7 +95,6 @@ class TableState:
     comparison_seconds: float | None = None
     openings: type_of_steps | None = None
     lost_openings: float | None = None
-    opening_seconds: float = SECONDS_PER_OPENING
     readers: Literal["declared", "seen", "unknown"] = "unknown"
     health_score: float | None = None
     reads_per_day: float | None = None
@@ -138,7 +137,7 @@ class TableState:
             return None
         compared = self.comparison_seconds or 0.0
         return ReadBalance(
-            lost_seconds=self.lost_openings * self.opening_seconds,
+            lost_seconds=self.lost_openings * SECONDS_PER_OPENING,
             lost_usd=self.lost_openings * self._usd_per_opening,
             cost_seconds=self.estimate_seconds + compared,
             cost_usd=self.estimate_usd + price(self.prices, seconds=compared),
@@ -155,7 +154,7 @@ class TableState:
 
     @property
     def _usd_per_opening(self) -> float:
-        return usd_per_opening(self.prices, on_s3=self.on_s3, opening_seconds=self.opening_seconds)
+        return usd_per_opening(self.prices, on_s3=self.on_s3)
 
 
 def state_of(
@@ -232,17 +231,17 @@ def net_benefit_cells(net_benefit: NetBenefit | None) -> tuple[str, ...]:
     )
 
 
-def slowdown_of(seconds: Sequence[float], *, earlier: int = 0) -> float | None:
-    """The share by which the newest runs took longer than those before them, below 0 where less; `None`: unknown, too few were seen.
+def slowdown_of(seconds: Sequence[float]) -> float | None:
+    """The share by which the newest five runs took longer than those before (negative: faster).
 
-    `seconds` of runs of one kind, oldest first; the first `earlier` of them are the base where they are enough, so that what grows a
-    little every day is seen. Held against the median, so that a run that waited for something is no base.
+    `seconds` are durations of runs of one kind, oldest first. The base is the median, so that one
+    run that waited for something does not distort it. `None` if there are too few runs.
     """
-    newest, before = seconds[-_ROLLING_RUNS:], seconds[:-_ROLLING_RUNS]
-    base = before[:earlier] if earlier >= _ROLLING_RUNS else before
-    if len(base) < _ROLLING_RUNS or not median(base) > 0:
+    newest = seconds[-_ROLLING_RUNS:]
+    before = seconds[:-_ROLLING_RUNS]
+    if len(before) < _ROLLING_RUNS or not median(before) > 0:
         return None
-    return fmean(newest) / median(base) - 1
+    return fmean(newest) / median(before) - 1
 
 
 def _figures(snapshot: Snapshot, plan: CompactionPlan) -> dict[str, Any]:

@@ -80,7 +80,7 @@ _VACUUM_NUMBERS = (
 )
 _STATE_TIMES = ("oldest_small", "last_compaction")
 # The fields that the sensor knows by itself.
-_DECLARED = ("table", "prices", "readers", "lost_openings", "opening_seconds", "on_s3")
+_DECLARED = ("table", "prices", "readers", "lost_openings", "on_s3")
 # A page of them says enough; the terminal's dry run has all.
 _PATHS = 1_000
 
@@ -300,14 +300,7 @@ def compaction_metadata(outcome: CompactionOutcome) -> type_of_metadata:
         found["lakehouse/write_amplification"] = told["write_amplification"]
     if outcome.probe is not None:
         told = outcome.probe.as_json()
-        names = (
-            "before_seconds",
-            "after_seconds",
-            "gained_share",
-            "low_share",
-            "high_share",
-            "spent_seconds",
-        )
+        names = ("before_seconds", "after_seconds", "gained_share", "spent_seconds")
         found |= {
             "lakehouse/probe": outcome.probe.sentence,
             **{f"lakehouse/probe_{name}": told[name] for name in names},

@@ -22,7 +22,6 @@ from lakehouse.core.scheduling.circuit_breaker import (
     tries_of,
 )
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.read_probe import NOT_PROBED, ProbeReading, read_probes
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.sessions import first_line, is_conflict, is_lost
@@ -36,16 +35,15 @@ def breaker_of(
     *,
     failures: Sequence[CompactionTry] | None = None,
     rewrites: Rewrites | None = None,
-    probed: ProbeReading | None = None,
 ) -> BreakerState:
-    """The table's breaker: the failures and scans that the journal holds, and what the log shows; without a log, the journal alone.
+    """The table's breaker, from the failures in the journal and the rewrites in the log.
 
-    `failures`, `rewrites` and `probed` are the table's, where they were read and found before.
+    Without a log the journal alone decides. `failures` and `rewrites` are the table's, if known.
     """
     failures = Journal(lake.store).tries(table.key) if failures is None else failures
     tries = failures if history is None else tries_of(history, failures)
     rewrites = rewrites or (Rewrites() if history is None else find_rewrites(history))
-    return assess_breaker(tries, rewrites, now_ms(), scans=(probed or probed_of(lake, table)).scans)
+    return assess_breaker(tries, rewrites, now_ms())
 
 
 def hold_back_now(
@@ -54,12 +52,11 @@ def hold_back_now(
     history: Commits | None,
     *,
     failures: Sequence[CompactionTry] | None = None,
-    probed: ProbeReading | None = None,
 ) -> Explanation | None:
-    """Why nothing but a person compacts the table now; `None`: it may be compacted. `failures` and `probed` as for `breaker_of`."""
-    pause, probed = Journal(lake.store).pause_of(table.key), probed or probed_of(lake, table)
-    breaker = breaker_of(lake, table, history, failures=failures, probed=probed)
-    held = hold_back(
+    """Why only a person may compact the table now; `None`: nothing holds it back."""
+    pause = Journal(lake.store).pause_of(table.key)
+    breaker = breaker_of(lake, table, history, failures=failures)
+    return hold_back(
         table.key,
         policy_for(table.layer, table.compaction),
         pause,
@@ -67,12 +64,6 @@ def hold_back_now(
         now_ms(),
         write=table.write,
     )
-    return held or probed.backoff
-
-
-def probed_of(lake: Lake, table: Table) -> ProbeReading:
-    """The probes after the table's compactions, as the journal holds them."""
-    return read_probes(lake.store, now_ms(), table.key).get(table.key, NOT_PROBED)
 
 
 def refuse_held_back(lake: Lake, table: Table) -> None:

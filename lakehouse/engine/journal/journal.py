@@ -7,8 +7,9 @@
 - Vacuums: `_lakehouse/vacuums/<layer>/<name>/<ms>-<id>.json`, what was to go, what went and what did not; written once, at its end.
 - Tries: `_lakehouse/tries/<layer>/<name>/<ms>-<id>.json`, a compaction that failed, or whose work was lost to another writer; written once.
 - Probes: `_lakehouse/probes/<layer>/<name>/<ms>-<version>.json`, scans before and after a compaction.
-- Of vacuums, tries and probes the newest of each table are kept (`_KEPT`): as many as anybody reads, and no fewer.
-- The marker: `_lakehouse/changes/<id>`, a new name after each pause, try and probe, so that one listing tells whether any of them is new.
+- Of vacuums, tries and probes the newest of each table are kept (`_KEPT`).
+- The marker: `_lakehouse/changes/<id>`, a new name after each pause and try. One listing shows
+  whether any of them is new.
 """
 
 import contextlib
@@ -32,7 +33,7 @@ from lakehouse.engine.store import Store, StoredFile
 _RECORD = re.compile(r"/\d{15}-[0-9a-f]+\.json$")
 PAUSES, TRIES, PROBES = "_lakehouse/pauses", "_lakehouse/tries", "_lakehouse/probes"
 CHANGES, _VACUUMS, _SESSIONS = "_lakehouse/changes", "_lakehouse/vacuums", "_lakehouse/sessions"
-# The account of a table asks for its tries, benefit and back-off for its probes; beyond the vacuums that are read, a person may look back.
+# The account of a table needs its tries. Older vacuums and probes are kept for a person to look at.
 _KEPT = {TRIES: RUNS_KEPT, PROBES: 20, _VACUUMS: 100}
 # The last sweep must be among them: a table that is vacuumed after each compaction has a few of these between two sweeps.
 _VACUUMS_READ = 50
@@ -56,10 +57,11 @@ class SessionRecord:
 
 
 class JournalCache:
-    """The pauses, tries and probes of all tables, kept in memory between two looks at the journal.
+    """The pauses and tries of all tables, kept in memory between two looks at the journal.
 
-    1. One listing of the markers tells whether a pause, a try or a probe was written since the last look. If not, nothing else is asked.
-    2. If so, or if the last sweep is too long ago, the three folders are listed.
+    1. One listing of the markers shows whether a pause or a try was written since the last look.
+       If not, nothing else is requested.
+    2. If so, or if the last sweep is too long ago, both folders are listed.
     3. A record is read when it is asked for. It is not read again until its size or time is another; a pause is, after each listing.
 
     The sweep finds what was written without a marker: by an older program, by hand, or by a process that died between record and marker.
@@ -79,7 +81,7 @@ class JournalCache:
             return
         # Listed after the markers: what is written from here on has a marker that the next look finds.
         self._files = {
-            file.name: file for kind in (PAUSES, TRIES, PROBES) for file in self._store.list(kind)
+            file.name: file for kind in (PAUSES, TRIES) for file in self._store.list(kind)
         }
         # Two pauses within the second that S3 tells may be equally long.
         kept = [
@@ -178,7 +180,7 @@ class Journal:
         self._record(TRIES, table_key, f"{ended.ended_ms:015}-{uuid4().hex}.json", asdict(ended))
 
     def record_probe(self, table_key: str, name: str, probe: Mapping[str, Any]) -> None:
-        """Note a probe of a compaction, in place of an earlier one under the same name."""
+        """Note a probe of a compaction."""
         self._record(PROBES, table_key, name, probe)
 
     def tries(self, table_key: str, *, newest: int = _TRIES_READ) -> type_of_tries:

@@ -105,16 +105,9 @@ def test_a_person_sees_the_sums_the_runs_and_the_lines(full: Terminal) -> None:
     )  # every version
 
 
-def test_each_strategy_stands_beside_the_best_in_hindsight(full: Terminal) -> None:
-    asked = (
-        "backtest",
-        "bronze/orders",
-        "--policy",
-        "mode=off",
-        "--strategies",
-        "--reads-per-day",
-        "300000",
-    )
+def test_strategies_are_compared_by_their_sums(full: Terminal) -> None:
+    asked = ("backtest", "bronze/orders", "--policy", "mode=off", "--strategies")
+    asked += ("--reads-per-day", "300000")
     found = by_name(full.json(*asked))
     counts = [
         ("given", 0),
@@ -123,7 +116,6 @@ def test_each_strategy_stands_beside_the_best_in_hindsight(full: Terminal) -> No
         ("each_night", 0),
     ]  # all of it happened in one second
     assert [(name, replay["run_count"]) for name, replay in found.items()] == counts
-    assert found["each_night"]["bill"] == found["given"]["bill"] != found["by_sensor"]["bill"]
     lines = full.run(*asked).stdout.splitlines()
     assert lines[0].split() == [
         "policy",
@@ -131,15 +123,10 @@ def test_each_strategy_stands_beside_the_best_in_hindsight(full: Terminal) -> No
         "mean",
         "files",
         "seconds",
-        "readers",
-        "lost",
-        "both,",
+        "rewritten",
         "USD",
-        "×",
-        "best",
     ]
     assert [line.split()[0] for line in lines[2:6]] == ["given", "by", "after", "each"]
-    assert all(float(line.split()[-1]) >= 1 for line in lines[2:6])
     assert [line for line in lines if line.startswith("bronze/orders")] == ["bronze/orders:"]
 
 
@@ -282,34 +269,3 @@ def test_a_strategy_to_be_chosen_is_replayed_as_the_chosen_one_and_an_unknown_kn
     assert "did you mean min_small_files" in full.refused(
         "backtest", "bronze/orders", "--policy", "min_smal_files=3"
     )
-
-
-def test_every_replay_is_told_beside_the_best_schedule_in_hindsight(full: Terminal) -> None:
-    assert full.run("backtest", "bronze/orders", "--reads-per-day", "1e-310").exit_code == 0
-    told = full.json(
-        "backtest",
-        "bronze/orders",
-        "--policy",
-        "mode=off",
-        "--compare",
-        "--reads-per-day",
-        "300000",
-    )
-    bills = {name: replay["bill"] for name, replay in by_name(told).items()}
-    assert {name: bill["compaction_count"] for name, bill in bills.items()} == {
-        "given": 0,
-        "in_force": 2,
-        "really": 1,
-    }
-    assert bills["given"]["upkeep_usd"] == 0 < bills["given"]["readers_usd"]
-    assert told["best"]["usd"] <= min(bill["usd"] for bill in bills.values())
-    lines = full.run(
-        "backtest", "bronze/orders", "--compare", "--reads-per-day", "100000"
-    ).stdout.splitlines()
-    [times] = [
-        line.split()[-2:] for line in lines if line.startswith("times the best in hindsight")
-    ]
-    assert [float(each) >= 1 for each in times] == [True, True]
-    assert sum(line.startswith("the best schedule in hindsight: ") for line in lines) == 1
-    alone = full.json("backtest", "bronze/orders")
-    assert (alone["best"], alone["replays"][0]["bill"]) == (None, None)

@@ -1,15 +1,8 @@
 """`lakehouse health` and `lakehouse tables`."""
 
-from collections import Counter
-from dataclasses import replace
-
 import pytest
 
-from lakehouse import Compaction
-from lakehouse.cli import fleet_from_logs
-from lakehouse_tests.cli import example
 from lakehouse_tests.cli.conftest import Terminal, type_of_story
-from lakehouse_tests.log_builder import MINUTE_MS, START_MS
 
 
 def test_health_has_the_numbers_of_each_table_under_stable_names(told: Terminal) -> None:
@@ -38,7 +31,7 @@ def test_a_table_that_does_not_exist_yet_has_no_score_and_comes_last_and_the_wor
 ) -> None:
     [totals] = told.json("health", "gold/totals")
     unknown = {name for name, value in totals.items() if value is None}
-    assert unknown == {"version", "committed_ms", "row_count", "score", "bill"}
+    assert unknown == {"version", "committed_ms", "row_count", "score"}
     assert (
         totals["sentence"]
         == "the table is declared and does not exist yet: nothing was written to it"
@@ -143,43 +136,3 @@ def test_what_is_wrong_with_one_table_alone_is_told_of_it_alone(told: Terminal) 
         (told.root / key / "_delta_log/00000000000000000001.json").unlink()
     lines = told.run("health").stderr.splitlines()
     assert [line.partition(":")[0] for line in lines] == ["Broken", "Broken"]
-
-
-def test_the_fleet_ends_with_what_upkeep_and_readers_cost_where_reads_are_declared(
-    terminal: Terminal, story: type_of_story, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        example, "totals", replace(example.totals, compaction=Compaction(reads_per_day=5_760))
-    )
-    gold = story("gold/totals").create()
-    for number in range(4):
-        gold.append([(f"f{number}", 100, 1)])
-    monkeypatch.setattr(fleet_from_logs, "now_ms", lambda: START_MS + 4 * MINUTE_MS)
-    bill = terminal.json("health", "gold/totals")[0]["bill"]
-    # A write a minute and four reads: one opening too many, then two; a compaction would have taken more.
-    assert (
-        bill["really"]["readers_seconds"],
-        bill["really"]["compaction_count"],
-        bill["really"],
-    ) == (0.012, 0, bill["best"])
-    last = terminal.run("health").stdout.splitlines()[-1]
-    assert (
-        last
-        == "upkeep and readers of 1 table with reads_per_day: 0.000001 USD; the best in hindsight 0.000001 USD, 1.00 times as much"
-    )
-
-
-def test_the_log_of_a_reader_is_read_once_for_its_own_health_and_for_the_bill_of_the_table_that_it_reads(
-    terminal: Terminal,
-    story: type_of_story,
-    monkeypatch: pytest.MonkeyPatch,
-    log_reads: Counter[str],
-) -> None:
-    counted = replace(example.latest_orders, compaction=Compaction(reads_per_day=1))
-    monkeypatch.setattr(example, "latest_orders", counted)
-    monkeypatch.setattr(example, "totals", replace(example.totals, inputs=(counted,)))
-    for key in ("silver/orders", "gold/totals"):
-        story(key).create().append([("a", 100, 1)])
-    assert terminal.json("health")[1]["bill"] is not None
-    read_once = ("bronze/orders", "silver/orders", "gold/totals", "quarantine/bronze/orders")
-    assert log_reads == dict.fromkeys(read_once, 1)

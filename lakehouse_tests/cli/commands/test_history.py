@@ -6,10 +6,8 @@ from xml.etree import ElementTree
 import click
 import pytest
 
-from lakehouse.cli import fleet_from_logs
 from lakehouse.cli.commands import history
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry
-from lakehouse.core.units import DAY_MS
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.cli.conftest import PREDICTION, Terminal, type_of_story
@@ -82,7 +80,6 @@ def test_a_person_reads_when_and_why(told: Terminal) -> None:
         "1 compaction; mean error of the newest 1: files 0.0%, bytes added unknown, seconds unknown",
         "write amplification 0.93: 280 B rewritten for 300 B ingested",
         "wasted: 0 runs, 0.0 s, 0 B",
-        "benefit: not known: 0 probes made yet; every 10th compaction is probed",
     ]
     assert "2023-11-14 22:16 UTC" in shown[2]
     assert shown[2].endswith("why it ran; as predicted")
@@ -179,65 +176,13 @@ def test_a_table_that_does_not_exist_has_no_history(told: Terminal) -> None:
     )
 
 
-def test_what_upkeep_and_readers_cost_stands_beside_the_best_in_hindsight(
-    terminal: Terminal, story: type_of_story, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = story("silver/orders").create()
-    for number in range(6):
-        log.append([(f"f{number}", 100, 1)])
-    log.optimize([f"f{number}" for number in range(6)], into=("c", 600, 6))
-    monkeypatch.setattr(fleet_from_logs, "now_ms", lambda: START_MS + 7 * MINUTE_MS)
-    assert terminal.json("history", "silver/orders")["bill"] is None
-    assert "upkeep and readers" not in terminal.run("history", "silver/orders").stdout
-    bill = terminal.json("history", "silver/orders", "--reads-per-day", "5760")["bill"]
-    # Four reads a minute: one opening too many each, then two, three, four, five until the compaction, which nobody read after.
-    assert (bill["really"]["readers_seconds"], bill["really"]["compaction_count"]) == (0.06, 1)
-    assert (
-        bill["best"]["readers_seconds"],
-        bill["best"]["compaction_count"],
-        bill["best"]["upkeep_usd"],
-    ) == (0.06, 0, 0)
-    assert bill["really"]["seconds"] == pytest.approx(
-        0.06 + (0.4 + 0.08 + 6 * 0.001) * 1.3, abs=1e-3
-    )
-    lines = terminal.run("history", "silver/orders", "--reads-per-day", "5760").stdout.splitlines()
-    assert (
-        lines[-2]
-        == "upkeep and readers, really: 1 compaction 0.6 s, readers 0.1 s, together 0.000042 USD"
-    )
-    assert (
-        lines[-1]
-        == "upkeep and readers, the best in hindsight: 0 compactions 0.0 s, readers 0.1 s, together 0.000004 USD"
-    )
-    # A day later, what was compacted at the end is what readers have been spared since.
-    monkeypatch.setattr(fleet_from_logs, "now_ms", lambda: START_MS + 7 * MINUTE_MS + DAY_MS)
-    bill = terminal.json("history", "silver/orders", "--reads-per-day", "5760")["bill"]
-    assert (bill["really"]["readers_seconds"], bill["best"]["compaction_count"]) == (0.06, 1)
-
-
 @pytest.mark.parametrize(
     ("option", "wrong"),
     [
         ("--plot", "silver"),
         ("--plot", "nowhere/files.svg"),
-        ("--reads-per-day", "nan"),
-        ("--reads-per-day", "inf"),
     ],
 )
-def test_a_picture_that_cannot_be_made_and_reads_that_are_no_number_are_refused(
-    told: Terminal, option: str, wrong: str
-) -> None:
+def test_a_picture_that_cannot_be_made_is_refused(told: Terminal, option: str, wrong: str) -> None:
     result = told.run("history", "silver/orders", option, wrong)
     assert (result.exit_code, "accepted: " in result.stderr) == (2, True)
-
-
-def test_the_commits_of_tables_that_read_all_of_it_are_reads_of_the_bill(
-    terminal: Terminal, story: type_of_story
-) -> None:
-    log, reader = story("silver/orders").create(), story("gold/totals").create()
-    for number in range(3):
-        log.append([(f"f{number}", 100, 1)])
-        reader.append([(f"t{number}", 100, 1)])
-    # Each commit of the reader is as old as one of the table, and reads what lay there before it: one file too many, in the last.
-    bill = terminal.json("history", "silver/orders", "--reads-per-day", "0")["bill"]
-    assert (bill["really"]["readers_seconds"], bill["really"]["compaction_count"]) == (0.003, 0)

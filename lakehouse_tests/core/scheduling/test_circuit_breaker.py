@@ -19,7 +19,6 @@ from lakehouse.core.scheduling.circuit_breaker import (
     CompactionTry,
     Pause,
     Rewrites,
-    Scan,
     assess_breaker,
     find_rewrites,
     hold_back,
@@ -42,9 +41,8 @@ def breaker(
     tries: Sequence[CompactionTry] = (),
     now: float = 0,
     rewrites: Rewrites | None = None,
-    scans: Sequence[Scan] = (),
 ) -> BreakerState:
-    return assess_breaker(tries, rewrites or Rewrites(), NOON + int(now * HOUR), scans=scans)
+    return assess_breaker(tries, rewrites or Rewrites(), NOON + int(now * HOUR))
 
 
 FAILED, AHEAD = ([tried("failed", hours + moved) for hours in (-2, -1, 0)] for moved in (0, 9_000))
@@ -117,16 +115,10 @@ def test_failures_in_a_row_open_the_breaker_and_a_success_closes_it(
     )
 
 
-def test_rewrites_and_scans_of_a_clock_that_was_ahead_hold_nothing() -> None:
+def test_rewrites_of_a_clock_that_was_ahead_hold_nothing() -> None:
     ahead = NOON + 9_000 * HOUR
     looped = Rewrites(times=3, bytes_rewritten=900, version=6, last_ms=ahead)
-    slower = [
-        Scan(measured_ms=ahead + number, before_seconds=1.0, after_seconds=1.5)
-        for number in range(3)
-    ]
-    assert breaker(rewrites=looped).position == breaker(scans=slower).position == "half open"
-    fine = Scan(measured_ms=NOON, before_seconds=1.0, after_seconds=0.5)
-    assert breaker(scans=[fine, *slower]).position == "closed"
+    assert breaker(rewrites=looped).position == "half open"
 
 
 def test_an_open_breaker_says_what_failed_how_often_and_until_when() -> None:
@@ -149,47 +141,11 @@ def test_a_half_open_breaker_says_since_when_and_what_was_before() -> None:
 
 
 def test_a_closed_breaker_says_how_near_it_is() -> None:
-    found = breaker(
-        [tried("failed", 0)], rewrites=Rewrites(times=2, last_ms=NOON), scans=scans((1, 2))
-    )
+    found = breaker([tried("failed", 0)], rewrites=Rewrites(times=2, last_ms=NOON))
     assert found.reason is Reason.BREAKER_CLOSED
     assert found.sentence == (
-        "the breaker is closed: 1 failure and 1 slower scan in a row, the same bytes rewritten for nothing 2 times; 3 of a kind open it"
+        "the breaker is closed: 1 failure in a row, the same bytes rewritten for nothing 2 times; 3 of a kind open it"
     )
-
-
-def scans(*pairs: tuple[float, float]) -> list[Scan]:
-    told = enumerate(pairs)
-    return [
-        Scan(measured_ms=NOON + place * HOUR, before_seconds=before, after_seconds=after)
-        for place, (before, after) in told
-    ]
-
-
-@pytest.mark.parametrize(
-    ("pairs", "position"),
-    [
-        ([(1, 1.2)] * 3, "open"),
-        ([(1, 1.2)] * 2, "closed"),
-        ([(1, 1.05)] * 9, "closed"),
-        ([(1, 1.2), (1, 0.5), (1, 1.2), (1, 1.2)], "closed"),
-        ([(1, 0.5)] * 3 + [(1, 1.2)] * 3, "open"),
-    ],
-)
-def test_scans_that_got_slower_in_a_row_open_the_breaker(
-    pairs: Sequence[tuple[float, float]], position: str
-) -> None:
-    assert breaker(scans=scans(*pairs), now=len(pairs)).position == position
-
-
-def test_measured_harm_is_told_with_its_seconds_and_ends_after_a_success() -> None:
-    harmed = scans((1, 1.2), (1, 1.2), (1, 1.25))
-    found = breaker(scans=harmed, now=2)
-    assert (
-        found.reason is Reason.MEASURED_HARM and "the last one from 1 s to 1.25 s" in found.sentence
-    )
-    assert breaker([tried("succeeded", 1.9)], scans=harmed, now=2).position == "open"
-    assert breaker([tried("succeeded", 9)], scans=harmed, now=9).position == "closed"
 
 
 class Log:

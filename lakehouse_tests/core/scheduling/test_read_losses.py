@@ -12,7 +12,6 @@ from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.snapshot import DataFile
 from lakehouse.core.scheduling.read_losses import (
     ReadBalance,
-    SmallFiles,
     lost_openings,
     opening_steps,
     settled_times,
@@ -214,28 +213,9 @@ def test_losses_and_cost_are_held_against_each_other_in_money() -> None:
         {"lost": "0.1 s (0.0001 USD)", "cost": "0.7 s (0.0001 USD)"},
         True,
     )
-    slow = balance(100, opening_seconds=0.04)
-    assert (slow.numbers["lost"], slow.is_due) == ("4.0 s", True)
     assert (
         TableState(
             table="bronze/orders", lost_openings=1.0, estimate_seconds=0.0, estimate_usd=0.0
         ).balance
         is None
     )
-
-
-def test_a_compaction_of_the_model_leaves_what_the_plan_would_leave_alone() -> None:
-    model = SmallFiles(target_bytes=TARGET, candidate_bytes=TARGET * 3 // 4)
-    for number in range(9):
-        model.add([(f"a/{number}", "a", 1_000, False)])
-    model.add([("b/0", "b", 1_000, False)])
-    assert (model.files_removed, model.bytes_removed, model.openings_saved) == (9, 9_000, 7)
-    model.compact()
-    assert (model.files_removed, model.openings_saved) == (0, 0)
-    model.add([("a/x", "a", 1_000, False)])
-    assert model.openings_saved == 0
-    model.add([("a/y", "a", 1_000, False), ("b/1", "b", 500, False)])
-    assert (model.files_removed, model.bytes_removed, model.openings_saved) == (5, 4_500, 3)
-    twin = model.copy()
-    twin.remove("a/y")
-    assert (model.openings_saved, twin.openings_saved) == (3, 1)

@@ -2,25 +2,20 @@
 
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 
 from lakehouse.core.compaction.plan import CompactionPlan
-from lakehouse.core.costs.measured_benefit import Probe
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.errors import Broken, Refused, Transient
-from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.circuit_breaker import Pause
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.hold_back import (
-    breaker_of,
     failure_noted,
     hold_back_now,
     refuse_held_back,
 )
-from lakehouse.engine.compaction.read_probe import record_probe
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.sessions import translated
@@ -144,26 +139,3 @@ def test_failures_open_the_breaker_also_where_there_is_no_log(memory: Lake) -> N
             raise Broken("rows differ")
     held = hold_back_now(memory, events, None)
     assert held is not None and held.sentence.endswith("the last error: rows differ")
-
-
-def test_probes_that_got_slower_in_a_row_open_the_breaker_and_a_damaged_one_tells_nothing(
-    memory: Lake,
-) -> None:
-    times: dict[str, Any] = {
-        "before": (1.0, 1.0, 1.0),
-        "after": (1.5, 1.5, 1.5),
-        "spent_seconds": 8.0,
-        "budget_seconds": 10.0,
-    }
-    for version in range(3):
-        assert breaker_of(memory, events, None).position == "closed"
-        versions = {
-            "version_before": version,
-            "version_after": version + 1,
-            "measured_ms": now_ms() + version,
-        }
-        record_probe(memory, Probe(table=events.key, **versions, **times))
-    held = hold_back_now(memory, events, None)
-    assert held is not None and held.reason is Reason.MEASURED_HARM
-    memory.store.put(f"_lakehouse/probes/{events.key}/{now_ms() + 9:015}-9.json", b"{")
-    assert breaker_of(memory, events, None).position == "open"
