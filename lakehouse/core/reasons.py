@@ -132,7 +132,9 @@ class Reason(Enum):
     SCHEDULE_NOT_YET = "the schedule {cron} did not come round before the next commit"
 
     # Of the choice of a landed batch.
-    BATCH_READY = "batch {batch} has {files:landed file} ({bytes:size}), {set_aside:file} set aside"
+    BATCH_READY = (
+        "batch {batch} has {files:landed file} ({bytes:size}), {set_aside:file} set aside{names}"
+    )
     BATCH_WAITING = (
         "{files:landed file} ({bytes:size}) wait for more: a batch is released at {release_files:file}{or_bytes}, or {released:time}, when "
         "the oldest has waited {minutes} min"

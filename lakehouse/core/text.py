@@ -1,6 +1,6 @@
 """Text for people: a name or an error from outside acts on nothing that shows it, and a misspelt word finds the nearest known one."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from difflib import SequenceMatcher
 
@@ -19,6 +19,17 @@ def size_text(count: int) -> str:
 def count_of(count: int, noun: str) -> str:
     """`1 file`, `6 files`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def first_names(names: Sequence[str], *, most: int = 3) -> str:
+    """`a.txt, b.txt, c.txt and 80 more`, each name as it can be printed."""
+    named = ", ".join(printable(name) for name in names[:most])
+    return f"{named} and {len(names) - most} more" if len(names) > most else named
+
+
+def names_in_parentheses(names: Sequence[str]) -> str:
+    """The first names for the end of a sentence, as ` (a.txt, b.txt)`; nothing if there are none."""
+    return f" ({first_names(names)})" if names else ""
 
 
 def utc_text(ms: int) -> str:

@@ -1,7 +1,9 @@
 """The corpus: one file for each kind of bad input that is known by name."""
 
+import bz2
 import gzip
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from io import BytesIO
 from typing import Any
@@ -125,6 +127,17 @@ def _whole_files() -> list[Landed]:
         json_file("empty gzip", b"", {}).unread("it is empty").packed(b""),
         json_file("no gzip", b"", {}).unread("gzip is damaged").packed(line),
         json_file("more behind", b"", {}).unread("gzip is damaged").packed(packed + line),
+        json_file("gzip under a text name", packed, row),
+        json_file("zstd under a text name", pa.compress(line, "zstd", asbytes=True), row),
+        json_file("cut gzip under a text name", packed[:-1], {}).unread("gzip is damaged"),
+        json_file("packed twice", b"", {})
+        .unread("the content of its gzip is gzip and not JSON")
+        .packed(gzip.compress(packed, mtime=0)),
+        json_file("bzip2", bz2.compress(line * 999), {}).unread("its content is bzip2"),
+        csv_file("parquet", _parquet([{"id": 1}]), {}).unread("its content is Parquet and not CSV"),
+        csv_file("avro", _avro([{"id": 1}]), {}).unread("its content is Avro and not CSV"),
+        replace(json_file("x", packed, row), name="CAPITALS.JSONL.GZ"),
+        replace(csv_file("x", HEADER + b"\nA,1,x\n", {2: ("A", 1, "x")}), name="CAPITALS.CSV"),
         json_file("10:30 [a] {b}*? 100%+\u00fc\\", line, row),
         csv_file("marked", b"\xef\xbb\xbf" + HEADER + b"\r\n" + record, {2: ("A", 1, "x")}),
         csv_file("quoted header", b'"code" ,n, name\n' + record, {2: ("A", 1, "x")}),

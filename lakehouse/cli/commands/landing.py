@@ -10,7 +10,7 @@ from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.batches import choose_batch, ingest_app_id
-from lakehouse.core.ingest.outcome import quarantine_sentence
+from lakehouse.core.ingest.outcome import describe_set_aside, quarantine_sentence
 from lakehouse.core.text import count_of
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts
@@ -50,7 +50,13 @@ def landing_command(table: str, arrived: int | None, as_json: bool) -> None:
         return
     rows = document["quarantine_rows"]
     in_quarantine = "" if rows is None else quarantine_sentence(table, lines=rows)
-    sentences = (document["sentence"], in_quarantine, document["next"], document["after_load"])
+    sentences = (
+        document["sentence"],
+        document["set_aside"],
+        in_quarantine,
+        document["next"],
+        document["after_load"],
+    )
     for sentence in sentences:
         if sentence:
             show(
@@ -92,6 +98,7 @@ def _document(opened: LakeContext, table: Table) -> dict[str, Any]:
         "files_taken": taken,
         "files_set_aside": len(ledger.seen) - known,
         "quarantine_rows": quarantined_count(opened.lake, table.key),
+        "set_aside": describe_set_aside(ledger, landing),
         "next": following,
         "after_load": None
         if landing.after_load == "keep"

@@ -20,6 +20,8 @@ from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.compaction_policy import LAYERS
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
+from lakehouse.core.ingest.outcome import describe_set_aside
+from lakehouse.engine.journal.landed_batches import LandedBatches
 
 if TYPE_CHECKING:
     from lakehouse.cli.dagster_runs import AssetRun, Recorder
@@ -46,7 +48,7 @@ def materialize_command(selections: tuple[str, ...], as_json: bool) -> int:
         tables = _select(selections, opened, recorder)
         with driver_for_command(opened.lake.settings):
             runs = {run.key: run for run in recorder.materialize([table.key for table in tables])}
-    documents = [_document(table, runs) for table in tables]
+    documents = [_document(table, runs, opened) for table in tables]
     write_json(documents) if as_json else _print(documents)
     found = [
         Found(table=table, value=runs[table.key], error=runs[table.key].error) for table in tables
@@ -90,7 +92,7 @@ def _select_one(
     return chosen
 
 
-def _document(table: Table, runs: Mapping[str, "AssetRun"]) -> dict[str, Any]:
+def _document(table: Table, runs: Mapping[str, "AssetRun"], opened: LakeContext) -> dict[str, Any]:
     run = runs[table.key]
     if run.error:
         sentence = str(run.error)
@@ -108,7 +110,7 @@ def _document(table: Table, runs: Mapping[str, "AssetRun"]) -> dict[str, Any]:
         sentence = (
             f"not run: {missing} failed or does not exist yet"
             if missing
-            else "nothing has landed to make a table of"
+            else _why_no_table(table, opened)
         )
     return {
         "table": table.key,
@@ -119,6 +121,14 @@ def _document(table: Table, runs: Mapping[str, "AssetRun"]) -> dict[str, Any]:
         "error": type(run.error).__name__ if run.error else None,
         "run_id": run.run_id,
     }
+
+
+def _why_no_table(table: Table, opened: LakeContext) -> str:
+    aside = None
+    if table.source is not None:
+        batches = LandedBatches(opened.lake.store, table.key, prefix=table.source.prefix)
+        aside = describe_set_aside(batches.ledger(), table.source)
+    return f"nothing has landed to make a table of{f'; {aside}' if aside else ''}"
 
 
 def _print(documents: Sequence[Mapping[str, Any]]) -> None:

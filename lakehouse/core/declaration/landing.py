@@ -221,8 +221,12 @@ class Landing:
 
     @property
     def suffixes(self) -> tuple[str, ...]:
-        """The endings of the file names that this landing takes; any other file is foreign."""
+        """The endings of the file names that this landing takes, in lower case."""
         return _SUFFIXES[self.format]
+
+    def takes(self, name: str) -> bool:
+        """Whether a file's name has one of the endings, in upper or lower case; any other file is foreign."""
+        return name.lower().endswith(self.suffixes)
 
     @property
     def records_are_csv(self) -> bool:

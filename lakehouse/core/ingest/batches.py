@@ -21,6 +21,7 @@ from lakehouse.core.declaration.table import Overwrite, type_of_write
 from lakehouse.core.ingest.release import Waiting, released_by
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.core.reasons import Explained, Reason
+from lakehouse.core.text import names_in_parentheses
 
 # Among ten million names, that a new one shares its fingerprint with any of them has a chance of one in a million million.
 FINGERPRINT_BYTES = 8
@@ -283,6 +284,7 @@ def _plan(
         bytes=total,
         batch=batch.number,
         set_aside=len(batch.set_aside) + len(superseded),
+        names=names_in_parentheses([file.name for file in (*batch.set_aside, *superseded)]),
     )
     return BatchPlan(
         batch=batch,
@@ -314,7 +316,7 @@ def _is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
     is_same = (
         is_older or bool(known.etag and file.etag) or known.modified_ms in (None, file.modified_ms)
     )
-    return is_same and not (known.is_foreign and file.name.endswith(landing.suffixes))
+    return is_same and not (known.is_foreign and landing.takes(file.name))
 
 
 def set_aside(file: LandedFile, why: str, is_quarantined: bool) -> SetAside:
@@ -337,7 +339,7 @@ def _problem(file: LandedFile, ledger: Ledger, landing: Landing) -> tuple[str, b
         )
     if known is not None and known.is_taken and known.as_loaded.size_bytes != file.size_bytes:
         return _changed(known, file), True
-    if not file.name.endswith(landing.suffixes):
+    if not landing.takes(file.name):
         return f"{FOREIGN}{', '.join(landing.suffixes)}", False
     if file.name.encode("utf-8", "ignore").decode() != file.name:
         return (
@@ -374,7 +376,7 @@ def _take(
     ours = (
         path.removeprefix(landing.prefix)
         for path in before
-        if path.startswith(landing.prefix) and path.endswith(landing.suffixes)
+        if path.startswith(landing.prefix) and landing.takes(path)
     )
     newest = max((good[-1].name, *ours))
     taken = [file for file in good if file.name == newest]

@@ -12,6 +12,7 @@ the landing area and was written longer ago than `FORGET_AFTER_MS`. Of one that 
   written over its old name.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,6 +34,7 @@ from lakehouse.core.units import DAY_MS
 
 # Long enough to see a producer's repeats by their content. Fingerprints keep what is forgotten safe, so it could be any time.
 FORGET_AFTER_MS = 30 * DAY_MS
+_PACKED_ENDING = re.compile(r"(\.zst)?(\.gz)?\Z", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +195,7 @@ def loaded_before(
 
 def unpacked_name(path: str) -> str:
     """The name that a file has unpacked."""
-    return path.removesuffix(".gz").removesuffix(".zst")
+    return _PACKED_ENDING.sub("", path)
 
 
 def _aside(aside: SetAside, before: KnownFile | None, *, was_loaded: bool) -> KnownFile:

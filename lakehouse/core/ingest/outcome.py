@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.delta.table_facts import TableFacts
-from lakehouse.core.ingest.batches import SetAside
+from lakehouse.core.ingest.batches import Ledger, SetAside
 from lakehouse.core.reasons import Explained
 from lakehouse.core.scheduling.strategy_selection import StrategyChoice
-from lakehouse.core.text import count_of
+from lakehouse.core.text import count_of, first_names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,24 @@ def quarantine_sentence(table_key: str, *, lines: int, files: int = 0) -> str:
     if not counts:
         return ""
     return f"{' and '.join(counts)} in quarantine: lakehouse quarantine show {table_key}"
+
+
+def describe_set_aside(ledger: Ledger, landing: Landing) -> str | None:
+    """How many files no batch took, and which; first those that have a foreign name. `None` if there are none."""
+    aside = {path: known for path, known in ledger.seen.items() if not known.is_taken}
+    foreign = [path for path, known in aside.items() if known.is_foreign]
+    others = [path for path, known in aside.items() if not known.is_foreign]
+    sentences = list[str]()
+    if foreign:
+        endings = ", ".join(landing.suffixes)
+        count = count_of(len(foreign), "file")
+        sentences.append(
+            f"{count} set aside, since the name ends in none of {endings}: {first_names(foreign)}"
+        )
+    if others:
+        count = count_of(len(others), "file")
+        sentences.append(f"{count} set aside for other reasons: {first_names(others)}")
+    return "; ".join(sentences) or None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

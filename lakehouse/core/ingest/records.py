@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, cast
 from lakehouse.core.changes.sources import Dms
 from lakehouse.core.declaration.column_names import field_names, field_types
 from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.ingest.content_format import SIGNATURE_BYTES, detect_format
 from lakehouse.core.ingest.csv_fields import (
     LINE_BREAK,
     csv_fields,
@@ -131,10 +132,34 @@ GZIP = Compression("gzip", _gunzip)
 
 def _content(data: bytes, landing: Landing, compression: Compression | None) -> Iterator[bytes]:
     slices = (data[start : start + _CHUNK_BYTES] for start in range(0, len(data), _CHUNK_BYTES))
-    chunks = slices if compression is None else compression.unpack(data)
+    chunks = _text_only(
+        slices if compression is None else compression.unpack(data), landing, compression
+    )
     return _unmarked(
         chunks if landing.encoding.lower() in _UTF_8 else _recoded(chunks, landing.encoding)
     )
+
+
+def _text_only(
+    chunks: Iterator[bytes], landing: Landing, compression: Compression | None
+) -> Iterator[bytes]:
+    """The same content; content of a binary format is an error, whose lines would be thousands of senseless records."""
+    first = _first_bytes(chunks, SIGNATURE_BYTES)
+    if (found := detect_format(first)) is not None:
+        what = "its content" if compression is None else f"the content of its {compression.name}"
+        raise Unreadable(
+            f"{what} is {found} and not {landing.format.upper()}; land it again as text, plain or packed once with gzip or zstd"
+        )
+    yield first
+    yield from chunks
+
+
+def _first_bytes(chunks: Iterator[bytes], count: int) -> bytes:
+    """The first chunks, with `count` bytes or more if there are so many."""
+    first = b""
+    while len(first) < count and (chunk := next(chunks, b"")):
+        first += chunk
+    return first
 
 
 def _recoded(chunks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
@@ -167,9 +192,7 @@ def _check_packed(data: bytes, limit: int, compression: Compression) -> None:
 
 def _unmarked(chunks: Iterator[bytes]) -> Iterator[bytes]:
     """The content without UTF-8's byte order mark; a mark of another encoding is an error."""
-    first = b""
-    while len(first) < len(max(_OTHER_MARKS, key=len)) and (chunk := next(chunks, b"")):
-        first += chunk
+    first = _first_bytes(chunks, len(max(_OTHER_MARKS, key=len)))
     for mark, encoding in _OTHER_MARKS.items():
         if first.startswith(mark):
             raise Unreadable(

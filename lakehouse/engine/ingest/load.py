@@ -43,6 +43,7 @@ from lakehouse.core.ingest.inferred import pinned_table
 from lakehouse.core.ingest.outcome import WriteOutcome, quarantine_sentence
 from lakehouse.core.ingest.undeclared import AddedColumn, columns_in_force
 from lakehouse.core.reasons import Explanation, Reason
+from lakehouse.core.text import names_in_parentheses
 from lakehouse.engine.changes.apply import apply_changes, changed_rows, superseded_count
 from lakehouse.engine.changes.deleted_keys import forget_replaced, refuse_late
 from lakehouse.engine.changes.read import ChangeCounts, change_keys, count_changes, read_changes
@@ -103,13 +104,11 @@ class LandingLoad:
         *,
         handed_batch: int | None,
     ) -> None:
-        self._lake, self._spark, self._table, self._tell, self._handed_batch = (
-            lake,
-            spark,
-            table,
-            tell,
-            handed_batch,
-        )
+        self._lake = lake
+        self._spark = spark
+        self._table = table
+        self._tell = tell
+        self._handed_batch = handed_batch
         self._batches = LandedBatches(lake.store, table.key, prefix=table.landing.prefix)
         self._listing = dict[str, LandedFile]()
         self._loaded, self._counts = list[Batch](), Counter[str]()
@@ -121,13 +120,8 @@ class LandingLoad:
 
         It may be called again after a lost race for a commit; the outcome tells what was loaded before that, too.
         """
-        lake, spark, table, batches, landing = (
-            self._lake,
-            self._spark,
-            self._table,
-            self._batches,
-            self._table.landing,
-        )
+        lake, spark, table = self._lake, self._spark, self._table
+        batches, landing = self._batches, table.landing
         facts = put_back(lake, spark, table, facts, ledger := batches.ledger(), self._tell)
         handed = handed_over(lake.store, table.key, landing, self._handed_batch, ledger.newest)
         if handed is None:  # else steps 1 and 9 would each list
@@ -193,7 +187,11 @@ class LandingLoad:
                 files=sum(each.is_quarantined for each in aside),
             )
             explanation = self._reason.explain(
-                files=len(files), bytes=size_bytes, batch=numbers, set_aside=len(aside)
+                files=len(files),
+                bytes=size_bytes,
+                batch=numbers,
+                set_aside=len(aside),
+                names=names_in_parentheses([file.name for file in aside]),
             )
             explanation = replace(explanation, more=f"; {in_quarantine}" if in_quarantine else "")
         return replace(

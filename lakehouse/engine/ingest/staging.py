@@ -18,6 +18,7 @@ from lakehouse.core.declaration.column_names import field_types
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, FileRead, LandedFile
+from lakehouse.core.ingest.content_format import detect_format
 from lakehouse.core.ingest.inferred import (
     GIVES_NO_SCHEMA,
     FirstFile,
@@ -27,7 +28,7 @@ from lakehouse.core.ingest.inferred import (
     pinned_landing,
 )
 from lakehouse.core.ingest.ledger_segments import unpacked_name
-from lakehouse.core.ingest.records import GZIP, MIB, Record, Unreadable, read_records
+from lakehouse.core.ingest.records import GZIP, MIB, Compression, Record, Unreadable, read_records
 from lakehouse.core.ingest.undeclared import AddedColumn, NewColumns
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.ingest.landed_rows import ZSTD, own_types, read_rows
@@ -51,7 +52,8 @@ _PART_BYTES, _PART_RECORDS = 16 * MIB, 500_000
 _READ_AT_ONCE_BYTES, _READ_AT_ONCE_FILES = 32 * MIB, 256
 # Unpacked, files may have so many times the bytes that they may have as they landed: a bound for memory, disk and time.
 _UNPACKED_TIMES = 4
-_COMPRESSIONS = {"gz": GZIP, "zst": ZSTD}
+_BY_CONTENT = {"gzip": GZIP, "zstd": ZSTD}
+_BY_ENDING = {"gz": GZIP, "zst": ZSTD}
 type_of_loaded_as = Callable[[LandedFile, str], str | None] | None
 
 
@@ -260,10 +262,16 @@ def _records(name: str, data: bytes, landing: Landing) -> Iterator[Record]:
         return read_records(
             data,
             landing,
-            compression=_COMPRESSIONS.get(name.rpartition(".")[2]),
+            compression=_compression(name, data),
             max_content_bytes=limit,
         )
     return read_rows(data, landing, max_content_bytes=limit)
+
+
+def _compression(name: str, data: bytes) -> Compression | None:
+    """The packing of a file as its content shows it; a file whose name promises one is damaged without it."""
+    by_content = _BY_CONTENT.get(detect_format(data) or "")
+    return by_content or _BY_ENDING.get(name.rpartition(".")[2].lower())
 
 
 def _contents(store: Store, batch: Batch) -> Iterator[list[tuple[LandedFile, bytes | None]]]:

@@ -1,5 +1,8 @@
 """`lakehouse landing`: what comes next for a landed table, or what the next load stops with."""
 
+from lakehouse.core.ingest.batches import FOREIGN, Batch, SetAside
+from lakehouse.engine.journal.landed_batches import LandedBatches
+from lakehouse.engine.store import DiskStore
 from lakehouse_tests.cli.conftest import Terminal
 
 
@@ -11,3 +14,22 @@ def test_a_table_that_the_next_load_refuses_is_announced_no_batch(told: Terminal
     assert first.startswith(
         "bronze/orders: 0 batches of 0 files below landing/"
     ) and second.startswith("load of bronze/orders: ")
+
+
+def test_files_that_were_set_aside_are_named_without_asking(told: Terminal) -> None:
+    aside = (
+        *(
+            SetAside(name=f"{name}.tmp", size_bytes=1, why=f"{FOREIGN}.json, .jsonl")
+            for name in "abcd"
+        ),
+        SetAside(name="e.json", size_bytes=1, why="it holds no record"),
+    )
+    LandedBatches(DiskStore(told.root), "bronze/orders", prefix="").plan(
+        Batch(number=1, files=(), set_aside=aside, prefix="landing/orders/")
+    )
+    found = told.run("landing", "bronze/orders").stdout.splitlines()[1]
+    assert found.startswith("bronze/orders: 4 files set aside, since the name ends in none of ")
+    assert found.endswith(
+        ": landing/orders/a.tmp, landing/orders/b.tmp, landing/orders/c.tmp and 1 more; "
+        "1 file set aside for other reasons: landing/orders/e.json"
+    )

@@ -141,7 +141,10 @@ STORIES = {
         taken=["b.json"],
     ),
     "a foreign file": Story(landed("a.json", "a.parquet"), taken=["a.json"], aside=["a.parquet"]),
-    "foreign files alone": Story(landed("a.csv", "b.JSON"), aside=["a.csv", "b.JSON"]),
+    "foreign files alone": Story(landed("a.csv", "b.txt"), aside=["a.csv", "b.txt"]),
+    "an ending in capital letters": Story(
+        landed("a.Json", "b.JSONL.GZ"), taken=["a.Json", "b.JSONL.GZ"]
+    ),
     "a foreign file set aside before": Story(
         landed("a.csv"), newest=batch(1), seen={"a.csv": 10}, arrived=0, **NOTHING
     ),
@@ -383,7 +386,9 @@ def test_an_append_takes_files_without_a_single_row_and_its_sentence_counts_what
     None
 ):
     plan = Story(landed("a.json", "b.csv")).plan()
-    assert plan.sentence == "batch 1 has 1 landed file (10 B), 1 file set aside"
+    assert plan.sentence == "batch 1 has 1 landed file (10 B), 1 file set aside (b.csv)"
+    many = Story(landed("a.json", *(f"{place}.csv" for place in range(9)))).plan()
+    assert many.sentence.endswith("9 files set aside (0.csv, 1.csv, 2.csv and 6 more)")
     assert settle_batch(plan, [FILE], row_count=0, is_overwrite=False).files == (FILE,)
 
 
