@@ -39,7 +39,12 @@ from lakehouse.defs.keys import compaction_key, pool_of, table_key
 from lakehouse.defs.metadata.table import compaction_metadata, table_metadata
 from lakehouse.defs.pool_slots import free_ended_slots
 from lakehouse.defs.resources import open_session
-from lakehouse.defs.run_ownership import close_lost_runs, machine_tag, process_tag
+from lakehouse.defs.run_ownership import (
+    asked_by_person,
+    close_lost_runs,
+    machine_tag,
+    process_tag,
+)
 from lakehouse.engine.adoption.find import is_table
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.hold_back import hold_back_now, refuse_held_back
@@ -90,7 +95,13 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
                 return
             session = open_session(context, spark)
             try:
-                outcome = compact(lake, session, table, owner=f"run {context.run.run_id}")
+                outcome = compact(
+                    lake,
+                    session,
+                    table,
+                    owner=f"run {context.run.run_id}",
+                    by_person=asked_by_person(context.run.tags),
+                )
             except Exception:
                 with suppress(
                     Exception
@@ -107,20 +118,19 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
 
 
 def refuse_closed_window(table: Table, tags: Mapping[str, str], *, now_ms: int) -> None:
-    """Nothing, if a run with these tags may begin: the window in which the sensor or a schedule asked for it may have closed meanwhile.
+    """Nothing, if a run with these tags may begin: the window in which a sensor or schedule requested it may have closed meanwhile.
 
-    A person's run is not held, nor one that a person starts again: such a run has its parent's tags, and no number of an automatic retry.
+    A person's run is not held.
 
     Raises:
         Refused: no window is open.
     """
-    started_again = "dagster/parent_run_id" in tags and "dagster/retry_number" not in tags
-    if started_again or not tags.keys() & {"dagster/sensor_name", "dagster/schedule_name"}:
+    if asked_by_person(tags):
         return
     held = closed_window(policy_for(table.layer, table.compaction), now_ms)
     if held is not None:
         raise Refused(
-            f"compact {table.key}: {held.sentence}; accepted: to wait for it, or lakehouse compact {table.key}"
+            f"compact {table.key}: {held.sentence}. Either wait for it, or use lakehouse compact {table.key}"
         )
 
 

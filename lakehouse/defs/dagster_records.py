@@ -182,6 +182,20 @@ def ended_runs(
     return instance.get_run_records(RunsFilter(statuses=FINISHED_STATUSES, tags=tags), limit=limit)
 
 
+def is_canceled(instance: dg.DagsterInstance, record: RunRecord) -> bool:
+    """Whether a person canceled the run. One that Dagster stopped at its time limit counts as failed, whatever its status.
+
+    Source: dagster 1.13, dagster/_daemon/monitoring/run_monitoring.py, `check_run_timeout`: the stopped process reports
+    its run as canceled after the daemon has reported it as failed.
+    """
+    if record.dagster_run.status is not DagsterRunStatus.CANCELED:
+        return False
+    limit_seconds = instance.run_monitoring_max_runtime_seconds
+    if not limit_seconds or record.start_time is None or record.end_time is None:
+        return True
+    return record.end_time - record.start_time < limit_seconds
+
+
 def recent_runs(instance: dg.DagsterInstance, *, now_ms: int) -> RecentRuns:
     """The runs of the last day, or the newest 500 of them."""
     day_ago_ms = now_ms - DAY_MS

@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Literal
 
 import dagster as dg
-from dagster import DagsterRunStatus, RunRecord
+from dagster import RunRecord
 
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.table import Table
@@ -37,6 +37,7 @@ from lakehouse.core.scheduling.read_rates import count_reads, with_readers
 from lakehouse.core.scheduling.triggers import TableState, net_benefit_cells
 from lakehouse.defs.dagster_records import (
     ended_runs,
+    is_canceled,
     last_compactions_ms,
     newest_facts,
     pools_at_risk,
@@ -46,7 +47,7 @@ from lakehouse.defs.dagster_records import (
 )
 from lakehouse.defs.metadata.markdown import markdown_table, markdown_value
 from lakehouse.defs.metadata.table import sensed_state
-from lakehouse.defs.run_ownership import read_tag
+from lakehouse.defs.run_ownership import read_tag, repeated_by_person
 from lakehouse.engine.journal.journal import Journal, Records
 from lakehouse.engine.lake import Lake
 
@@ -224,9 +225,10 @@ def ranking_metadata(fleet: Fleet) -> dict[str, int | float | dg.MarkdownMetadat
 
 
 def _tries(instance: dg.DagsterInstance, states: Mapping[str, TableState]) -> tuple[Try, ...]:
-    """The ended runs that were asked for these very states; a table with nothing to gain is not looked up.
+    """The ended runs that were requested for these very states; a table with nothing to gain is not looked up.
 
-    A try's number is one more than the tries before it, so a state with fewer tries than numbers looked for has no others.
+    A run that a person executed again has the tags of the sensor's run, and only its success counts. A try's number is
+    one more than the tries before it, so a state with fewer tries than numbers looked for has no others.
     """
     wanted = [
         state
@@ -240,8 +242,11 @@ def _tries(instance: dg.DagsterInstance, states: Mapping[str, TableState]) -> tu
             run_key(state, number): state for state in wanted for number in range(first, last + 1)
         }
         tries += [
-            _try_of(asked[run.dagster_run.tags[_RUN_KEY]], run)
+            _try_of(
+                asked[run.dagster_run.tags[_RUN_KEY]], run, is_canceled=is_canceled(instance, run)
+            )
             for run in ended_runs(instance, {_RUN_KEY: list(asked)})
+            if run.dagster_run.is_success or not repeated_by_person(run.dagster_run.tags)
         ]
         found = Counter(each.table for each in tries)
         wanted = [state for state in wanted if found[state.table] >= last]
@@ -249,16 +254,16 @@ def _tries(instance: dg.DagsterInstance, states: Mapping[str, TableState]) -> tu
     return tuple(tries)
 
 
-def _try_of(state: TableState, record: RunRecord) -> Try:
-    run, ended_ms = (
-        record.dagster_run,
-        int((record.end_time or record.update_timestamp.timestamp()) * 1000),
-    )
-    result: Literal["succeeded", "failed", "refused"] = (
-        "refused" if read_tag(run.tags, REFUSED) == run.run_id else "failed"
-    )
-    if run.status is DagsterRunStatus.SUCCESS:
+def _try_of(state: TableState, record: RunRecord, *, is_canceled: bool) -> Try:
+    run = record.dagster_run
+    ended_ms = int((record.end_time or record.update_timestamp.timestamp()) * 1000)
+    result: Literal["succeeded", "failed", "refused", "canceled"] = "failed"
+    if run.is_success:
         result = "succeeded"
+    elif read_tag(run.tags, REFUSED) == run.run_id:
+        result = "refused"
+    elif is_canceled:
+        result = "canceled"
     return Try(
         table=state.table,
         version=state.version or 0,

@@ -11,8 +11,15 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Transient
 from lakehouse.core.ingest.batches import Batch, BatchPlan, Ledger, choose_batch
 from lakehouse.core.reasons import Reason
-from lakehouse.defs.dagster_records import NewestFacts, ended_runs, newest_facts, runs_in_flight
+from lakehouse.defs.dagster_records import (
+    NewestFacts,
+    ended_runs,
+    is_canceled,
+    newest_facts,
+    runs_in_flight,
+)
 from lakehouse.defs.keys import handed_over_tag, landing_key, table_key
+from lakehouse.defs.run_ownership import repeated_by_person
 from lakehouse.engine.ingest.arrival import arrived_batch, unfinished_batch
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
@@ -149,12 +156,17 @@ class _Watch:
         tries = tuple(
             ended_runs(instance, {_batch_tag(table): str(number)}, limit=_TRIES_LOOKED_AT)
         )
-        pause = _seconds_left(tries, now=now)
+        failed = [
+            record
+            for record in tries
+            if not repeated_by_person(record.dagster_run.tags) and not is_canceled(instance, record)
+        ]
+        pause = _seconds_left(failed, now=now)
         if pause > 0:
             return _Look(
                 table=table,
                 sentence=Reason.TRIED_BEFORE.explain(
-                    batch=number, tries=len(tries), seconds=round(pause)
+                    batch=number, tries=len(failed), seconds=round(pause)
                 ).sentence,
             )
         self._ledgers.pop(table.key, None)

@@ -48,6 +48,18 @@ def process_tag(run_id: str) -> dict[str, str]:
     return tags if space is None else {**tags, machine_tag("process_space"): f"{run_id} {space}"}
 
 
+def repeated_by_person(tags: Mapping[str, str]) -> bool:
+    """Whether a person executed an earlier run again, whose tags Dagster copies. Its own retries have a retry number, too."""
+    return "dagster/parent_run_id" in tags and "dagster/retry_number" not in tags
+
+
+def asked_by_person(tags: Mapping[str, str]) -> bool:
+    """Whether a person started the run, rather than a sensor or a schedule."""
+    if repeated_by_person(tags):
+        return True
+    return not tags.keys() & {"dagster/sensor_name", "dagster/schedule_name"}
+
+
 def carrier(run: dg.DagsterRun) -> Process | None:
     """The process that said it carries the run, alive or not; `None` if none did so far."""
     run_id, _, rest = (read_tag(run.tags, "process") or "").partition(" ")

@@ -216,6 +216,18 @@ def test_a_batch_that_failed_is_asked_for_again_later_under_another_key(
     assert len(set(keys)) == 4
 
 
+def test_canceled_and_repeated_runs_of_a_person_add_no_pause_and_the_next_key_is_new(
+    lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick
+) -> None:
+    land(lake, "orders/1.json")
+    [first] = tick().run_requests or []
+    run = ended(instance, requested(instance, first), DagsterEventType.RUN_CANCELED)
+    copied = {**run.tags, "dagster/parent_run_id": run.run_id}
+    ended(instance, begun(instance, table_key(orders), tags=copied), DagsterEventType.RUN_FAILURE)
+    [second] = tick().run_requests or []
+    assert second.run_key != first.run_key
+
+
 @pytest.mark.parametrize(("ahead", "is_asked_for"), [(20, False), (7_200, True)])
 def test_a_clock_that_was_ahead_and_is_set_back_silences_no_table(
     lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick, ahead: float, is_asked_for: bool

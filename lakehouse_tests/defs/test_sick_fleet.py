@@ -40,7 +40,7 @@ def lake(settings: Settings) -> Lake:
 
 @pytest.fixture
 def compacted(lake: Lake, instance: dg.DagsterInstance) -> type_of_compaction:
-    """The compaction of a table as a person starts it on the page, with or without `anyway` in its config."""
+    """The compaction of a table: as the sensor starts it, or (`anyway`) as a person does who insists."""
 
     def run(table: Table, *, anyway: bool = False) -> dg.ExecuteInProcessResult:
         config = (
@@ -54,6 +54,7 @@ def compacted(lake: Lake, instance: dg.DagsterInstance) -> type_of_compaction:
             resources={"spark": spark_resource(lake.settings)},
             instance=instance,
             run_config=config,
+            tags={} if anyway else {"dagster/sensor_name": "compaction_sensor"},
             raise_on_error=False,
         )
 

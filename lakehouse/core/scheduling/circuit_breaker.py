@@ -4,7 +4,7 @@ A table's breaker opens after three troubles in a row, stays open for six hours,
 attempt (half open). A success closes it; further trouble opens it again for twice the time. Two
 things are trouble:
 
-- a compaction failed, or lost a race for its commit
+- a compaction that no person asked for failed, or lost a race for its commit
 - the same bytes were rewritten for nothing, as `find_rewrites` defines it
 """
 
@@ -33,7 +33,10 @@ _WHY_LETTERS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionTry:
-    """A compaction that ended. `run` names the run that made it, where one did; `why` is the error of one that did not succeed."""
+    """A compaction that ended. `run` names the run that made it, where one did; `why` is the error of one that did not succeed.
+
+    One that a person asked for (`by_person`) may close the breaker and never opens it.
+    """
 
     ended_ms: int
     result: Literal["succeeded", "failed", "conflict"]
@@ -42,6 +45,7 @@ class CompactionTry:
     seconds: float = 0.0
     why: str = ""
     run: str = ""
+    by_person: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +97,11 @@ def assess_breaker(tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: i
 
     A time after `now_ms` comes from a clock that was set back since: it counts as long ago.
     """
-    ended = _one_per_run(replace(each, ended_ms=_known_ms(each.ended_ms, now_ms)) for each in tries)
+    ended = _one_per_run(
+        replace(each, ended_ms=_known_ms(each.ended_ms, now_ms))
+        for each in tries
+        if each.result == "succeeded" or not each.by_person
+    )
     failed = list(takewhile(lambda each: each.result != "succeeded", reversed(ended)))
     succeeded_ms = max((each.ended_ms for each in ended if each.result == "succeeded"), default=0)
     rewrites = replace(rewrites, last_ms=_known_ms(rewrites.last_ms, now_ms))

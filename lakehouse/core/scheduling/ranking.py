@@ -2,8 +2,8 @@
 
 One state of a table (its version, and when that was committed) is compacted once: a try that succeeded or is under way is never repeated,
 one that failed is repeated a limited number of times, and then once after each of the breaker's pauses. One that was refused before it
-began (its window had closed while it was queued) tells nothing of the table, and is repeated whenever the table may run again. Dagster
-remembers run keys for ever, those of failed runs included, so the key holds the number of the try.
+began (its window had closed while it was queued), or that a person canceled, says nothing about the table, and is repeated whenever the
+table may run again. Dagster remembers run keys for ever, those of failed runs included, so the key holds the number of the try.
 
 Order: the most benefit for its cost goes first (`NetBenefit`), and where that is equal the worse health score. A table that has been
 due for longer than the patience goes before all that have waited less, whatever they are worth. So:
@@ -51,11 +51,14 @@ class RunInFlight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Try:
-    """A compaction that was asked for at `version` of `table`, committed at `committed_ms` (`None`: not told), `refused` at its begin."""
+    """A compaction that the sensor requested for `version` of `table`, committed at `committed_ms` (`None`: unknown).
+
+    It may have been `refused` before it began, or `canceled` by a person: neither says anything about the table.
+    """
 
     table: str
     version: int
-    result: Literal["succeeded", "failed", "refused", "in flight"]
+    result: Literal["succeeded", "failed", "refused", "canceled", "in flight"]
     committed_ms: int | None = None
     ended_ms: int = 0
 

@@ -19,6 +19,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import Vacuum
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings, parse_settings
+from lakehouse.core.text import count_of
 from lakehouse.defs.adoption.observed import observation_sensor
 from lakehouse.defs.compaction import compaction_asset, compaction_schedules, compaction_sensor
 from lakehouse.defs.health import health_check
@@ -43,6 +44,8 @@ _URI_KEYS = ("dagster/uri", "uri")
 # The storages of Delta tables. Source: Delta Lake 4.4.0, docs, "Storage configuration"
 _STORAGES = ("s3", "file:", "gs:", "abfs", "wasb", "adl:", "hdfs:", "dbfs:", "oci:", "cos")
 VACUUM_CRON = "0 5 * * *"
+# Gives every asset that is defined after it, with `@asset` or `@asset(…)`, one pool.
+POOL_LINE = 'asset = functools.partial(dg.asset, pool="delta_tables")'
 
 
 def maintain(
@@ -69,8 +72,11 @@ def maintain(
     start = str(Path(base or Path.cwd()).resolve())
     given = {name: value for name, value in os.environ.items() if value or name not in _DEFAULTS}
     settings = parse_settings({**_DEFAULTS, **given}, base=Path(start))
+    written = [*_written(tables)]
+    if writers == "none":
+        _refuse_without_pool({key: uri for key, uri, pool in written if pool is None})
     found = dict[str, Table]()
-    for asset_key, uri, pool in _written(tables):
+    for asset_key, uri, pool in written:
         adopted, shown = (
             _adopted(asset_key, uri, pool, base=start, writers=writers, orphans=orphans),
             asset_key.to_user_string(),
@@ -154,17 +160,26 @@ def _adopted(
         raise Refused(
             f"maintain: asset {shown}: {refused}; a table that lies elsewhere is left out of the call"
         ) from None
-    if writers == "none" and pool is None:
-        raise Refused(
-            f'maintain: asset {shown} has no pool, so that its runs may commit while a compaction runs, and writers is "none"; '
-            f'accepted: pool="…" on the asset, writers="unknown", or {{"{shown}": {uri!r}}} where you see to it yourself'
-        )
     return Adopted(
         uri=address,
         writers=writers,
         orphans=orphans,
         asset_key=tuple(asset_key.path),
         pool=pool or "",
+    )
+
+
+def _refuse_without_pool(addresses: Mapping[dg.AssetKey, str]) -> None:
+    """Refuses assets whose runs nothing keeps from committing during a compaction, with the lines that mend all of them."""
+    if not addresses:
+        return
+    by_name = {key.to_user_string(): uri for key, uri in addresses.items()}
+    raise Refused(
+        f'maintain: writers is "none", but {count_of(len(by_name), "asset")} without a pool may commit while a compaction '
+        f"runs: {', '.join(by_name)}. Either give each asset a pool of its own, like pool={next(iter(by_name))!r}; "
+        "or define all of them with @asset after one line, which makes them take turns: "
+        f"`{POOL_LINE}`; or, if you make sure that none of them runs during a compaction, pass their addresses: "
+        f'maintain({by_name}, writers="none")'
     )
 
 

@@ -91,8 +91,9 @@ def refuse_vacuum(lake: Lake, table: Table) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class Attempt:
-    """The progress of a compaction: what it is to rewrite, since when, and whether its statement lost the server."""
+    """The progress of a compaction: who asked, what it is to rewrite, since when, and whether its statement lost the server."""
 
+    by_person: bool = False
     started: float = field(default_factory=time.monotonic)
     planned: CompactionPlan | None = None
     lost_server: bool = False
@@ -109,13 +110,15 @@ class Attempt:
 
 
 @contextlib.contextmanager
-def failure_noted(lake: Lake, table_key: str, *, run: str) -> Iterator[Attempt]:
+def failure_noted(
+    lake: Lake, table_key: str, *, run: str, by_person: bool = False
+) -> Iterator[Attempt]:
     """An error raised inside goes into the journal as a failure of `run`, unless it speaks of the caller or the server, not of the table.
 
     A server that was lost while the attempt's statement ran speaks of the table, which may be what kills it; not if somebody stopped it.
     A race lost to another writer is neither: whoever lost it notes it, with what it cost.
     """
-    attempt = Attempt()
+    attempt = Attempt(by_person=by_person)
     try:
         yield attempt
     except Exception as error:
@@ -128,6 +131,7 @@ def failure_noted(lake: Lake, table_key: str, *, run: str) -> Iterator[Attempt]:
                 seconds=time.monotonic() - attempt.started,
                 why=str(error) if isinstance(error, LakehouseError) else first_line(error),
                 run=run,
+                by_person=by_person,
             )
             note_try(lake, table_key, failed)
         raise

@@ -68,9 +68,16 @@ def plan(lake: Lake, table: Table) -> CompactionPlan | None:
 
 
 def compact(
-    lake: Lake, spark: "SparkSession", table: Table, *, owner: str | None = None
+    lake: Lake,
+    spark: "SparkSession",
+    table: Table,
+    *,
+    owner: str | None = None,
+    by_person: bool = False,
 ) -> CompactionOutcome:
-    """The outcome of a compaction of `table`, beside its plan; a plan that does nothing is not an error. `owner` says who asks.
+    """The outcome of a compaction of `table`, with its plan; a plan that does nothing is not an error.
+
+    `owner` names the run. A failure counts against the table unless a person asked for the run (`by_person`).
 
     Where another writer changes a file first, it is tried again with less, a few times; what that wasted is in the outcome.
 
@@ -82,7 +89,10 @@ def compact(
     """
     refuse_commits(lake, spark, table, asked=f"compaction of {table.key}")
     losses, run = list[Loss](), owner or uuid4().hex
-    with failure_noted(lake, table.key, run=run) as attempt, translated():
+    with (
+        failure_noted(lake, table.key, run=run, by_person=by_person) as attempt,
+        translated(),
+    ):
         waited: float | None = None
         while True:
             with hold(lake, spark, table.key, owner=owner or f"compaction of {table.key}"):
@@ -171,7 +181,7 @@ def _compact(
                     why=first_line(conflict),
                 )
             )
-            note_try(lake, table.key, losses[-1].ended)
+            note_try(lake, table.key, replace(losses[-1].ended, by_person=attempt.by_person))
             seconds_optimize -= losses[-1].ended.seconds
             if not commits:
                 raise conflict

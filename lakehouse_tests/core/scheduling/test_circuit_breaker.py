@@ -54,6 +54,24 @@ STORIES = {
     "just before the time is over": (FAILED, 5.999, "open", 6),
     "the time is over": (FAILED, 6, "half open", 6),
     "lost races count, too": ([*FAILED[:2], tried("conflict", 0)], 0, "open", 6),
+    "those of a person do not": (
+        [tried(result, 0, by_person=True) for result in ("failed", "conflict") * 3],
+        0,
+        "closed",
+        None,
+    ),
+    "a person's failure changes nothing of those before it": (
+        [*FAILED, tried("failed", 0.1, by_person=True)],
+        6,
+        "half open",
+        6,
+    ),
+    "a person's success closes it": (
+        [*FAILED, tried("succeeded", 0.1, by_person=True)],
+        1,
+        "closed",
+        None,
+    ),
     "a success between them": (
         [FAILED[0], tried("succeeded", -1.5), *FAILED[1:]],
         0,

@@ -1,6 +1,8 @@
 """Upkeep in anyone's Dagster project: found by metadata or named, in Python and in YAML. No Java."""
 
+import functools
 import os
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -161,16 +163,38 @@ def test_what_cannot_be_maintained_is_refused(tables: Any, said: str) -> None:
         maintain(tables)
 
 
-def test_an_asset_without_a_pool_is_no_writer_that_waits() -> None:
-    @dg.asset(metadata={"uri": "w/loose"})
-    def loose() -> None: ...
+def twelve(asset: Any) -> list[dg.AssetsDefinition]:
+    """Twelve tables of one project, defined with its decorator."""
 
-    with pytest.raises(
-        Refused,
-        match=r'asset loose has no pool, .*accepted: pool="…" on the asset, .*\{"loose": \'w/loose\'\}',
-    ):
-        maintain([loose], writers="none")
-    assert "compaction/silver/loose" in assets_of(maintain([loose]))
+    def write() -> None: ...
+
+    return [
+        asset(key=["sales", f"table_{number}"], metadata={"uri": f"w/{number}"})(write)
+        for number in range(12)
+    ]
+
+
+def test_all_assets_without_a_pool_are_named_and_each_line_that_is_given_mends_all_of_them() -> (
+    None
+):
+    loose = twelve(dg.asset)
+    with pytest.raises(Refused) as refused:
+        maintain([orders, *loose], writers="none")
+    said = str(refused.value)
+    assert "12 assets without a pool" in said
+    names = said.partition("runs: ")[2].partition(". ")[0]
+    assert names.split(", ") == [f"sales/table_{number}" for number in range(12)]
+    known: dict[str, Any] = {"dg": dg, "functools": functools, "maintain": maintain}
+    exec(re.search("`(asset = .*?)`", said)[1], known)
+    mended = twelve(known["asset"])
+    assert "compaction/silver/sales_table_11" in assets_of(maintain(mended, writers="none"))
+    assert "compaction/silver/sales_table_11" in assets_of(
+        eval(said[said.index("maintain({") :], known)
+    )
+    assert "compaction/silver/sales_table_11" in assets_of(maintain(loose))
+
+
+def test_the_pool_of_an_asset_that_other_code_writes_is_not_asked_for() -> None:
     assert "compaction/silver/other" in assets_of(
         maintain([dg.AssetSpec("other", metadata={"uri": "w/other"})], writers="none")
     )

@@ -139,3 +139,14 @@ def test_failures_open_the_breaker_also_where_there_is_no_log(memory: Lake) -> N
             raise Broken("rows differ")
     held = hold_back_now(memory, events, None)
     assert held is not None and held.sentence.endswith("the last error: rows differ")
+
+
+def test_failures_of_a_person_s_runs_are_noted_and_open_nothing(memory: Lake) -> None:
+    for _ in range(4):
+        with (
+            pytest.raises(Broken),
+            failure_noted(memory, events.key, run="", by_person=True),
+        ):
+            raise Broken("rows differ")
+    assert len(Journal(memory.store).tries(events.key)) == 4
+    assert hold_back_now(memory, events, None) is None
