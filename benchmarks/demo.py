@@ -38,9 +38,7 @@ def main(compactions: int = 4) -> list[Figure]:
         home, began, waited = Path(folder) / "home", time.monotonic(), dict[str, float]()
         with World(home, LAKEHOUSE_SPARK_MEMORY=_MEMORY) as world, _memory_of(world) as looks:
             waited["the page"] = time.monotonic() - began
-            wait_for(
-                "a gold table is there and its checks are green", lambda: _is_gold_green(world)
-            )
+            wait_for("a gold table is there and its checks are green", lambda: is_gold_green(world))
             waited["the first gold table with green checks"] = time.monotonic() - began
             if compactions:
                 wait_for("a compaction by the sensor", lambda: steps_of(world.page, home))
@@ -85,7 +83,8 @@ def main(compactions: int = 4) -> list[Figure]:
     ]
 
 
-def _is_gold_green(world: World) -> bool:
+def is_gold_green(world: World) -> bool:
+    """Whether a gold table was made and all of its checks passed."""
     made = [key for key in GOLD if world.page.materializations(key)]
     checks = world.page.checks() if made else {}
     return any(

@@ -92,7 +92,13 @@ BANNED = frozenset(
 EVALUATED = ("defs", "definitions", "replay")
 # A function that writes to a terminal or a page -> where it may be called: there texts are escaped, or are none from outside.
 PRINTERS = {
-    "print": ("cli/output.py", "runtime/supervisor.py", "runtime/jars.py", "defs/run_ownership.py"),
+    "print": (
+        "cli/output.py",
+        "runtime/supervisor.py",
+        "runtime/dagster_dev.py",
+        "runtime/jars.py",
+        "defs/run_ownership.py",
+    ),
     "echo": ("cli/output.py",),
     "secho": (),
     "stdout.write": (),

@@ -24,6 +24,7 @@ from lakehouse.engine.ingest.arrival import arrived_batch, unfinished_batch
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.landing.discovery import Discovery
+from lakehouse.runtime.dagster_dev import request_server, server_sentence
 
 # Listing a bucket costs money and a folder does not.
 _SECONDS_ON_DISK, _SECONDS_ON_S3 = 10, 30
@@ -54,7 +55,8 @@ def landing_sensor(tables: Sequence[Table], lake: Lake) -> dg.SensorDefinition:
 
     It decides by the very function that the run decides by, from what landed and the table's ledger; of a table it reads nothing but the
     log, where Dagster has no event that tells what arrived. A batch that failed is asked for again, with growing pauses, for as long as it
-    takes. A table that a person must mend is told of, and holds up no other.
+    takes. A table that a person must mend is told of, and holds up no other. A run needs Spark: with `dagster dev` alone, the sensor has the
+    server started and goes on.
     """
     landed = [table for table in tables if table.source is not None]
     watch = _Watch(lake, landed)
@@ -71,10 +73,17 @@ def landing_sensor(tables: Sequence[Table], lake: Lake) -> dg.SensorDefinition:
             table_states, queues = watch.look(context.instance, now=time.time())
         except Transient as error:
             return dg.SensorResult(skip_reason=f"nothing could be looked at: {error}")
-        text = "; ".join(
-            (*(f"{found.table.key}: {found.sentence}" for found in table_states), *queues)
-        )
         due = [found for found in table_states if found.batch is not None]
+        if due:
+            request_server(lake.settings)
+        waiting = server_sentence(lake.settings)
+        text = "; ".join(
+            (
+                *(f"{found.table.key}: {found.sentence}" for found in table_states),
+                *queues,
+                *([waiting] if waiting else []),
+            )
+        )
         if not due:
             return dg.SensorResult(skip_reason=text)
         context.log.info(text)

@@ -14,6 +14,7 @@ from lakehouse.engine.declared_tables import declared_tables
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark.sessions import connect, prepare, session_id
 from lakehouse.engine.store.s3 import client_options, s3_client
+from lakehouse.runtime.dagster_dev import wait_for_server
 from lakehouse.runtime.server import TOKEN_VARIABLE
 
 
@@ -48,7 +49,7 @@ def lake_resources(settings: Settings) -> dict[str, Any]:
 
 
 def spark_resource(settings: Settings) -> LazyPySparkResource:
-    """A lazy Spark session that notices a dead server at once, and a server that was started again.
+    """A lazy Spark session that waits for a server that starts, and notices one that is dead or was started again.
 
     Its configuration, which Dagster's page shows, says where Spark is and nothing else: no token, and no session
     id, since each process that asks for a session gets one of its own.
@@ -58,6 +59,8 @@ def spark_resource(settings: Settings) -> LazyPySparkResource:
     class LakeSpark(LazyPySparkResource):
         def _init_session(self) -> None:
             token = os.environ.get(TOKEN_VARIABLE)
+            if settings.spark == "server":
+                wait_for_server(settings, dg.get_dagster_logger().info)
             prepare(settings)
             if self._spark_session is not None and os.environ.get(TOKEN_VARIABLE) != token:
                 self._spark_session.stop()  # it belongs to a server that is gone: each start has a token of its own

@@ -12,18 +12,23 @@ from lakehouse.runtime.checkout import ROOT
 
 
 def dagster_home(settings: Settings) -> Path:
-    """Dagster's folder in the lake's home, with the project's dagster.yaml in force for it; for DAGSTER_HOME.
-
-    So many runs go at once as there are slots for compactions, and one that stays with the writers.
-    """
+    """Dagster's folder in the lake's home, holding the project's dagster.yaml completed for this home; a DAGSTER_HOME."""
     home = settings.home / "dagster"
     home.mkdir(parents=True, exist_ok=True)
     config = yaml.safe_load((ROOT / "dagster.yaml").read_text())
-    config["storage"]["sqlite"]["base_dir"] = config["local_artifact_storage"]["config"][
-        "base_dir"
-    ] = str(home)
-    config["compute_logs"]["config"]["base_dir"] = str(home / "logs")
-    config["concurrency"]["runs"]["max_concurrent_runs"] = settings.compaction_slots + 1
+    del config["instance_class"]  # it does nothing but call this function
+    config["storage"] = {"sqlite": {"base_dir": str(home)}}
+    config["local_artifact_storage"] = {
+        "module": "dagster._core.storage.root",
+        "class": "LocalArtifactStorage",
+        "config": {"base_dir": str(home)},
+    }
+    config["compute_logs"] = {
+        "module": "dagster._core.storage.local_compute_log_manager",
+        "class": "LocalComputeLogManager",
+        "config": {"base_dir": str(home / "logs")},
+    }
+    config["concurrency"]["runs"]["max_concurrent_runs"] = runs_at_once(settings)
     if settings.compute_logs == "lake":
         # The output of runs goes to the lake's bucket when a step ends, and each half minute before that.
         bucket, prefix = split_bucket(settings.root)
@@ -44,3 +49,8 @@ def dagster_home(settings: Settings) -> Path:
     fresh.write_text(yaml.safe_dump(config, sort_keys=False))
     fresh.replace(home / "dagster.yaml")
     return home
+
+
+def runs_at_once(settings: Settings) -> int:
+    """How many runs may go at once: the slots for compactions, and one that stays with the writers."""
+    return settings.compaction_slots + 1

@@ -58,12 +58,14 @@ def start(settings: Settings) -> ServerState:
 
 
 def stop(settings: Settings) -> bool:
-    """Ends the server in order, unless a running `lakehouse up` holds it; whether there was one."""
+    """Ends the server in order, unless another process supervises it; whether there was one."""
     with hold_lock(folder(settings) / "lock"):
         state = status(settings)
         if state.supervisor is not None:
-            owner = "a running `lakehouse up` (make run); stop that one with Ctrl-C"
-            raise Refused(f"the Spark Connect server belongs to {owner} (log: {state.log})")
+            raise Refused(
+                "the Spark Connect server belongs to a running `make run`, `dagster dev` or command "
+                f"(process {state.supervisor.pid}); stop that one with Ctrl-C (log: {state.log})"
+            )
         clear(settings)
         return state.pid is not None
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from lakehouse.runtime.checkout import ROOT
 from lakehouse_tests.cli.conftest import Terminal
 from lakehouse_tests.conftest import free_port, wait_until
 from lakehouse_tests.journeys.page import Page
@@ -20,11 +21,14 @@ def wait_for(what: str, holds: Callable[[], object]) -> None:
 
 
 class World:
-    """`lakehouse up` with a home of its own; leaves nothing behind."""
+    """`lakehouse up`, or a plain `dagster dev`, with a home of its own; leaves nothing behind."""
 
-    def __init__(self, home: Path, **settings: str) -> None:
+    def __init__(self, home: Path, *, dagster_dev: bool = False, **settings: str) -> None:
         self.home = home
         self.port = free_port()
+        self._starts = ["lakehouse", "up"]
+        if dagster_dev:
+            self._starts = ["dagster", "dev", "-h", "127.0.0.1", "-p", str(self.port)]
         own = {
             "LAKEHOUSE_HOME": str(home),
             "LAKEHOUSE_PORT": str(self.port),
@@ -77,9 +81,9 @@ class World:
     def __enter__(self) -> "World":
         self.home.mkdir(parents=True, exist_ok=True)
         with (self.home / "up.log").open("wb") as log:
-            command = [sys.executable, "-m", "lakehouse", "up"]
             self.process = subprocess.Popen(
-                command,
+                [sys.executable, "-m", *self._starts],
+                cwd=ROOT,
                 env=self.environment,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -195,7 +195,9 @@ def test_a_server_that_another_process_supervises_is_not_stopped(tmp_path: Path)
             process=asdict(identify(jvm.pid)),
             keeper=asdict(identify(os.getpid())),
         )  # type: ignore[arg-type]
-        with pytest.raises(Refused, match="belongs to a running `lakehouse up`"):
+        with pytest.raises(
+            Refused, match="belongs to a running `make run`, `dagster dev` or command"
+        ):
             server.stop(settings)
         assert jvm.poll() is None
         jvm.kill()

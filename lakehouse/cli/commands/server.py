@@ -55,7 +55,7 @@ def status_command(as_json: bool) -> None:
 @server_command.command("stop", epilog="Example: lakehouse server stop")
 @json_option
 def stop_command(as_json: bool) -> None:
-    """Stop the server in order. One that `lakehouse up` (make run) keeps is refused: Ctrl-C there stops it."""
+    """Stop the server in order. One that `make run` or `dagster dev` started is refused: Ctrl-C there stops it."""
     settings = settings_in_force()
     if not server.stop(settings):
         tell("there was no server to stop")
@@ -100,6 +100,7 @@ def _show(settings: Settings, state: ServerState, *, as_json: bool) -> None:
     show(f"  address  localhost:{state.port}")
     if state.pid is not None:
         show(
-            f"  process  {state.pid}, up for {uptime_seconds} s{', kept by lakehouse up' if state.supervisor else ''}"
+            f"  process  {state.pid}, up for {uptime_seconds} s"
+            f"{f', supervised by process {state.supervisor.pid}' if state.supervisor else ''}"
         )
     show(f"  log      {state.log}")

@@ -64,7 +64,7 @@ def prepare(settings: Settings) -> None:
         if not state.is_running or state.port != settings.spark_port or token is None:
             raise Transient(
                 f"Spark Connect server of this lake is not running at localhost:{settings.spark_port}; "
-                "start it with: lakehouse server start (or make run)"
+                "start it with: lakehouse server start (or make run, or dagster dev)"
             )
         check_serves(settings, state)
         os.environ[server.TOKEN_VARIABLE] = token

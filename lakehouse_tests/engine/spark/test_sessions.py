@@ -178,7 +178,7 @@ assert not [name for name in sys.modules if name.startswith(("pyspark", "dagster
     )
     assert said.stdout == (
         f"Spark Connect server of this lake is not running at localhost:{settings.spark_port}; "
-        "start it with: lakehouse server start (or make run)\n"
+        "start it with: lakehouse server start (or make run, or dagster dev)\n"
     )
 
 

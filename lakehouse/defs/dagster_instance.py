@@ -1,0 +1,48 @@
+"""Dagster's instance in the lake's home: what `dagster dev` in the checkout uses, with no DAGSTER_HOME to set.
+
+Without DAGSTER_HOME, `dagster dev` reads the dagster.yaml of its folder and keeps everything else in a temporary folder that it deletes at
+its end. The class named there under `instance_class` gives the places of what is kept.
+Source: dagster 1.13, dagster/_core/instance/ref.py, InstanceRef.from_dir
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+from dagster._core.instance.ref import InstanceRef  # not public
+
+from lakehouse.core.settings import Settings, parse_settings
+from lakehouse.runtime.checkout import ROOT
+from lakehouse.runtime.dagster_home import dagster_home, runs_at_once
+
+
+class HomeInstance(dg.DagsterInstance):
+    """An instance whose records lie in `<LAKEHOUSE_HOME>/dagster`, wherever Dagster would put them."""
+
+    @classmethod
+    def config_schema(cls) -> Mapping[str, Any]:
+        """No options of its own in dagster.yaml."""
+        return {}
+
+    @staticmethod
+    def config_defaults(base_dir: str) -> Mapping[str, Any]:
+        """Dagster's parts; those that keep something are as the completed dagster.yaml of the lake's home says."""
+        home = InstanceRef.from_dir(str(dagster_home(_settings())))
+        return {
+            **InstanceRef.config_defaults(base_dir),
+            "storage": home.storage_data,
+            "local_artifact_storage": home.local_artifact_storage_data,
+            "compute_logs": home.compute_logs_data,
+        }
+
+    def get_settings(self, settings_key: str) -> Any:
+        """The settings of dagster.yaml; how many runs go at once follows the lake's settings."""
+        found = super().get_settings(settings_key)
+        if settings_key == "concurrency":
+            return {**found, "runs": {"max_concurrent_runs": runs_at_once(_settings())}}
+        return found
+
+
+def _settings() -> Settings:
+    return parse_settings(os.environ, base=ROOT)

@@ -1,0 +1,224 @@
+"""The Spark Connect server of a plain `dagster dev`: the first run that needs it starts it, and it ends with `dagster dev`.
+
+1. A run finds the `dagster dev` process among its ancestors and notes it in `<home>/server/dagster_dev/`.
+2. If no server runs, the run starts a companion (`python -m lakehouse.runtime.dagster_dev`) in a session of its own, and waits.
+3. The companion holds a lock, so each home has at most one. It supervises the server while a noted `dagster dev` is alive.
+4. When `dagster dev` is gone, it ends the processes that are left of it (all of them if it was killed), and last the server.
+
+**Safety properties**
+- A process is known by its pid and its birth: another process with the same pid neither keeps the server alive nor is ended.
+- Only descendants of a noted `dagster dev` are ended, and only after it is gone itself. They end before the server, so that the
+  statements of their runs are interrupted and recorded.
+- A companion that is killed takes the server with it (`supervisor.py`).
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import psutil
+
+from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
+from lakehouse.core.settings import Settings, parse_settings
+from lakehouse.runtime.checkout import ROOT
+from lakehouse.runtime.processes import Process, hold_lock, identify, wait_until
+from lakehouse.runtime.server import supervised, tail
+from lakehouse.runtime.server_state import folder, status
+
+_WAIT_SECONDS = 180.0  # more than the companion itself waits for its server
+_PROGRESS_SECONDS = 5.0
+_END_SECONDS = 20.0
+_ERRORS = {kind.exit_code: kind for kind in (Broken, Refused, Transient)}
+
+
+def wait_for_server(settings: Settings, say: Callable[[str], None]) -> None:
+    """Returns once the server answers; starts it if this process runs below a `dagster dev`.
+
+    Also returns, without a server, when nothing is going to start one. `say` gets a line every few seconds.
+
+    Raises:
+        Refused, Broken, Transient: the companion could not start the server, or the server did not answer in time.
+    """
+    began = reported = time.monotonic()
+    started: subprocess.Popen[bytes] | None = None
+    while not (state := status(settings)).is_running:
+        if not _is_expected(settings):
+            return
+        waited = time.monotonic() - began
+        if waited > _WAIT_SECONDS:
+            raise Transient(
+                f"the Spark Connect server did not answer at port {settings.spark_port} within "
+                f"{_WAIT_SECONDS:.0f} s (log: {state.log})"
+            )
+        if started is not None and started.poll():
+            kind = _ERRORS.get(started.returncode, Broken)
+            raise kind(f"the Spark Connect server could not be started: {tail(_log(settings))}")
+        if started is None or started.poll() is not None:
+            started = request_server(settings)
+        if time.monotonic() - reported > _PROGRESS_SECONDS:
+            reported = time.monotonic()
+            say(
+                f"waiting for the Spark Connect server, which is starting "
+                f"({waited:.0f} s so far; log: {state.log})"
+            )
+        time.sleep(0.2)  # between two looks at another process
+    if started is not None:
+        say(f"Spark Connect server up after {time.monotonic() - began:.1f} s")
+
+
+def request_server(settings: Settings) -> "subprocess.Popen[bytes] | None":
+    """Starts the companion of this `dagster dev`, unless one is there or somebody else supervises the server."""
+    dagster_dev = find_dagster_dev()
+    if settings.spark != "server" or dagster_dev is None:
+        return None
+    note = _notes(settings) / str(dagster_dev.pid)
+    note.parent.mkdir(parents=True, exist_ok=True)
+    note.write_text(dagster_dev.born)
+    state = status(settings)
+    if state.is_running or state.supervisor is not None or _is_kept(settings):
+        return None
+    with _log(settings).open("wb") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "lakehouse.runtime.dagster_dev"],
+            cwd=ROOT,
+            env={**os.environ, **settings.as_environ()},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,  # a Ctrl-C in the terminal does not reach it
+        )
+
+
+def server_sentence(settings: Settings) -> str | None:
+    """What the runs wait for, in a sensor's words; `None` if the server answers or nothing is starting it."""
+    if settings.spark != "server" or status(settings).is_running or not _is_expected(settings):
+        return None
+    return f"runs wait for the Spark Connect server, which is starting (log: {folder(settings)}/server.log)"
+
+
+def find_dagster_dev() -> Process | None:
+    """The `dagster dev` that this process descends from."""
+    for ancestor in psutil.Process().parents():
+        with contextlib.suppress(psutil.Error):
+            if is_dagster_dev(ancestor.cmdline()):
+                return identify(ancestor.pid)
+    return None
+
+
+def is_dagster_dev(command_line: list[str]) -> bool:
+    """Whether this starts `dagster dev`, as a script or as a module."""
+    return any(
+        Path(program).name == "dagster" and argument == "dev"
+        for program, argument in pairwise(command_line)
+    )
+
+
+def accompany(settings: Settings, say: Callable[[str], None]) -> None:
+    """Keeps the server up while a noted `dagster dev` lives; returns at once if another companion does.
+
+    Raises:
+        Refused, Broken, Transient: the server cannot be started.
+    """
+    with contextlib.suppress(BlockingIOError), hold_lock(_lock(settings), seconds=0):
+        while _noted(settings):
+            if status(settings).supervisor is not None:
+                time.sleep(0.5)  # a terminal command's server is used, and replaced when it ends
+                continue
+            with supervised(settings, say) as bringing_back:
+                _wait_for_the_end(settings, bringing_back)
+            say("dagster dev is gone; the Spark Connect server is stopped")
+
+
+def _wait_for_the_end(settings: Settings, bringing_back: threading.Thread) -> None:
+    """Returns when no noted `dagster dev` is left, nor any process of one."""
+    descendants: dict[Process, set[Process]] = {}
+    while bringing_back.is_alive():
+        living = _noted(settings)
+        for gone in descendants.keys() - set(living):
+            _end(descendants.pop(gone))
+        if not living:
+            return
+        descendants |= {dagster_dev: _descendants(dagster_dev) for dagster_dev in living}
+        time.sleep(1)  # between two looks at other processes
+
+
+def _is_expected(settings: Settings) -> bool:
+    """Whether somebody starts the server, or starts it again."""
+    return status(settings).supervisor is not None or find_dagster_dev() is not None
+
+
+def _noted(settings: Settings) -> list[Process]:
+    """The living ones among the noted `dagster dev` processes; notes of others are removed."""
+    living: list[Process] = []
+    for note in _notes(settings).iterdir():
+        process = Process(pid=int(note.name), born=note.read_text())
+        if process.is_alive:
+            living.append(process)
+        else:
+            note.unlink(missing_ok=True)
+    return living
+
+
+def _descendants(process: Process) -> set[Process]:
+    """The page's server, the daemon, the code servers, runs. This process and its own children are not among them."""
+    found: set[Process] = set()
+    with contextlib.suppress(psutil.Error):
+        mine = {os.getpid(), *(each.pid for each in psutil.Process().children(recursive=True))}
+        pids = {each.pid for each in psutil.Process(process.pid).children(recursive=True)}
+        found.update(filter(None, map(identify, pids - mine)))
+    return found
+
+
+def _end(processes: set[Process]) -> None:
+    """Asks all of them to end, and kills those that have not ended in time."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for process in processes:
+            if process.is_alive:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, number)
+        wait_until(lambda: not any(process.is_alive for process in processes), _END_SECONDS)
+
+
+def _is_kept(settings: Settings) -> bool:
+    """Whether a companion, or `lakehouse up`, keeps the server of this home."""
+    for lock in (_lock(settings), settings.home / "up.lock"):
+        try:
+            with hold_lock(lock, seconds=0):
+                continue
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _notes(settings: Settings) -> Path:
+    return folder(settings) / "dagster_dev"
+
+
+def _lock(settings: Settings) -> Path:
+    return folder(settings) / "dagster_dev.lock"
+
+
+def _log(settings: Settings) -> Path:
+    return folder(settings) / "dagster_dev.log"
+
+
+def main() -> int:
+    """The exit code of the error that stopped the server's start, else 0."""
+    settings = parse_settings(os.environ, base=ROOT)
+    try:
+        accompany(settings, lambda line: print(line, flush=True))
+    except LakehouseError as error:
+        print(error, flush=True)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
