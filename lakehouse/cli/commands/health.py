@@ -95,6 +95,9 @@ def _print(found: Sequence[Found[Health]], *, verbose: bool) -> None:
         heads, [_row(each) for each in ordered], numbers=("score", *heads[2:8]), style=_style
     )
     show_addresses(each.table for each in ordered)
+    for each in ordered:
+        if each.value and each.value.log.note:
+            show(f"{each.table.key}: {each.value.log.note}", style="yellow")
     for each in ordered if verbose else ():
         if each.value:
             _print_details(each.value)

@@ -44,11 +44,24 @@ class Tombstone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogTail:
-    """The commits that a reader must fold on top of the newest checkpoint; `checkpoint_version` is `None` where there is none."""
+    """The commits that a reader must fold on top of the newest checkpoint; `checkpoint_version` is `None` where there is none.
+
+    `unreadable` are the files of newer checkpoints that cannot be read, each with the reason; the commits tell the table without them.
+    """
 
     checkpoint_version: int | None
     commit_count: int
     commit_bytes: int
+    unreadable: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def note(self) -> str:
+        """The sentence on checkpoints that cannot be read, and what to do; empty without one."""
+        if not self.unreadable:
+            return ""
+        reasons = "; ".join(self.unreadable.values())
+        names = ", ".join(self.unreadable)
+        return f"{reasons}: the table was read from older files of its log. Remove {names}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -165,9 +165,10 @@ def log_debt_ok(health: Health) -> tuple[bool, str]:
     since = (
         "the table's beginning" if checkpoint is None else f"the checkpoint of version {checkpoint}"
     )
+    note = f"; {health.log.note}" if health.log.note else ""
     return (
-        found <= limit,
-        f"{found} commits ({size_text(health.log.commit_bytes)}) since {since}, at most {limit} allowed",
+        found <= limit and not note,
+        f"{found} commits ({size_text(health.log.commit_bytes)}) since {since}, at most {limit} allowed{note}",
     )
 
 
@@ -182,6 +183,8 @@ def _parts(snapshot: Snapshot, plan: CompactionPlan, log_limit: int) -> tuple[He
     merged = f"{plan.files_removed} files would be merged, half value at {few}"
     sizes = f"{count} files in {len(by_partition)} partitions, {fewest} of up to {size_text(target)} would do"
     commits = f"{log.commit_count} commits ({size_text(log.commit_bytes)}) since a checkpoint, half value at {log_limit}"
+    if log.note:
+        commits = f"{commits}; {log.note}"
     removed = f"{len(snapshot.tombstones)} removed files ({size_text(snapshot.tombstone_bytes)}), half value at {size_text(stored)}"
     return (
         HealthPart("small files", 40, few / (few + plan.files_removed), merged),

@@ -347,7 +347,9 @@ def _price(
 def _notes(
     facts: VacuumFacts, selection: Selection, candidates: Sequence[Candidate], mode: type_of_mode
 ) -> Iterable[str]:
-    """Sentences on files that stay though nothing needs them, and how they could go, and on those that go."""
+    """Sentences on files that stay though nothing needs them, and how they could go, on those that go, and on a damaged log."""
+    if facts.log.snapshot.log.note:
+        yield facts.log.snapshot.log.note
     for root, count in sorted(selection.stray_counts.items()):
         yield (
             f"{count} file(s) that nothing needs stay below {root}/, which {facts.strays[root]} makes look like a table of its own: "

@@ -6,20 +6,31 @@ counted rightly is refused by name.
 
 Safety properties:
 - Nothing is written.
+- A log whose files contradict each other is `Broken`: a checkpoint that lacks files would make live files look like orphans.
+- A checkpoint that cannot be read is left out only if the rest of the log tells the same version.
 - A layout is of one version: a log that changes while it is read is listed again from the start.
 """
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
 
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.table_facts import LogFile, TableFacts
-from lakehouse.core.errors import Broken, Refused, Transient
-from lakehouse.engine.delta_log.checkpoint import read_checkpoint
+from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
+from lakehouse.engine.delta_log.checkpoint import UnreadableCheckpoint, read_checkpoint
 from lakehouse.engine.delta_log.commits import history_since, newest_first, read_commits
+from lakehouse.engine.delta_log.consistency import refuse_contradictions
 from lakehouse.engine.delta_log.fold import fold_layout
-from lakehouse.engine.delta_log.log_segment import LogChanged, Segment, find_segment, log_folder
+from lakehouse.engine.delta_log.log_segment import (
+    LogChanged,
+    LogContradiction,
+    Segment,
+    find_segment,
+    log_folder,
+)
 from lakehouse.engine.store import Store
 
 __all__ = ["TableFacts", "garbage_uncollected", "history_since", "newest_first", "read_facts"]
@@ -43,34 +54,62 @@ def read_facts(
         Transient: the log changed under every try to read it.
     """
     problem: Exception | None = None
-    for _ in range(_TRIES):
+    unreadable: dict[str, UnreadableCheckpoint] = {}
+    tries_left = _TRIES
+    while tries_left:
+        listing = store.list(log_folder(key))
+        find = partial(find_segment, listing, key, newest_commits=newest_commits, version=version)
         try:
-            segment = find_segment(
-                store.list(log_folder(key)), key, newest_commits=newest_commits, version=version
-            )
+            segment = find(without=unreadable)
             if segment is not None and version not in (None, segment.version):
                 raise LogChanged(
                     f"log of {key}: its newest version up to {version} is {segment.version}"
                 )
+            if segment is None:
+                return None
             with garbage_uncollected():
-                return (
-                    None
-                    if segment is None
-                    else _read(store, segment, uri=uri, newest_commits=newest_commits)
-                )
+                facts = _read(store, segment, uri=uri, newest_commits=newest_commits)
+                return facts if not unreadable else _with_note(facts, unreadable)
+        except UnreadableCheckpoint as error:
+            # A cleanup may take a sidecar between the listing and the reading; that of a checkpoint that stays is gone for good.
+            if error.lacks_sidecar and not isinstance(problem, UnreadableCheckpoint):
+                tries_left -= 1
+            else:
+                unreadable[error.name] = error
+            problem = error
+        except LogContradiction as error:
+            if str(error) == str(problem):
+                raise Broken(f"{error}. {_remedy(find, unreadable, error)}") from error
+            problem = error
+            tries_left -= 1
         except (LogChanged, FileNotFoundError) as error:
             problem = error
+            tries_left -= 1
+    raise _failure(key, problem, unreadable, version=version) from problem
+
+
+def _failure(
+    key: str,
+    problem: Exception | None,
+    unreadable: Mapping[str, UnreadableCheckpoint],
+    *,
+    version: int | None,
+) -> LakehouseError:
+    """The error of a log that no try could read."""
+    if unreadable:
+        [*_, newest] = unreadable.values()
+        return Broken(
+            f"{newest}; without it {problem}. Restore the file: the rest of the log does not tell the whole table"
+        )
     if not isinstance(problem, LogChanged):
-        raise Transient(
+        return Transient(
             f"log of {key}: it changed {_TRIES} times while it was read ({problem}); try again"
-        ) from problem
+        )
     if version is not None:
-        raise Refused(
-            f"{problem}, so version {version} cannot be told; accepted: a version that the log still reaches"
-        ) from problem
-    raise Broken(
-        f"{problem}, so its newest version cannot be told: restore what is missing"
-    ) from problem
+        return Refused(
+            f"{problem}, so version {version} cannot be read. Use a version that the log still reaches"
+        )
+    return Broken(f"{problem}, so its newest version cannot be told: restore what is missing")
 
 
 @contextmanager
@@ -85,8 +124,35 @@ def garbage_uncollected() -> Iterator[None]:
             gc.enable()
 
 
+def _remedy(
+    find: Callable[..., Segment | None], unreadable: Iterable[str], error: LogContradiction
+) -> str:
+    """What to do about a contradiction: a checkpoint can go only if the rest of the log tells the whole table."""
+    segment = find(without={*unreadable})
+    names = {file.name for file in segment.checkpoint} if segment else set[str]()
+    with suppress(LogChanged):
+        if names and find(without={*unreadable, *names}) is not None:
+            return (
+                f"The rest of the log is complete: remove {', '.join(sorted(names))} and _last_checkpoint, and the table is "
+                "read without them"
+            )
+    unless = f", or remove {error.evidence} if you know that it is wrong" if error.evidence else ""
+    return f"Restore the log from a backup{unless}"
+
+
+def _with_note(facts: TableFacts, unreadable: Mapping[str, UnreadableCheckpoint]) -> TableFacts:
+    reasons = {name: str(error) for name, error in unreadable.items()}
+    log = replace(facts.snapshot.log, unreadable=reasons)
+    return replace(facts, snapshot=replace(facts.snapshot, log=log))
+
+
 def _read(store: Store, segment: Segment, *, uri: str, newest_commits: int) -> TableFacts:
-    commits, newest = list(read_commits(store, segment.commits)), segment.newest
+    commits = list(read_commits(store, segment.commits))
+    checkpoint = read_checkpoint(store, segment)
+    snapshot = fold_layout(segment, checkpoint, commits, uri=uri)
+    refuse_contradictions(store, segment, checkpoint, commits, snapshot)
+    newest = segment.newest
+    history = tuple(each.commit for each in commits[-newest_commits:])
     return TableFacts(
         newest=LogFile(
             version=segment.version,
@@ -94,8 +160,6 @@ def _read(store: Store, segment: Segment, *, uri: str, newest_commits: int) -> T
             size_bytes=newest.size_bytes,
             modified_ms=newest.modified_ms,
         ),
-        snapshot=fold_layout(segment, read_checkpoint(store, segment), commits, uri=uri),
-        history=Commits(
-            table=segment.table, commits=tuple(each.commit for each in commits[-newest_commits:])
-        ),
+        snapshot=snapshot,
+        history=Commits(table=segment.table, commits=history),
     )

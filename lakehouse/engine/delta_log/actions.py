@@ -104,10 +104,10 @@ def added_columns(adds: Sequence[AddedFile]) -> AddedColumns:
 
 @dataclass(slots=True)
 class Actions:
-    """All actions of one file, by kind; `changes` are the paths of its change data, `info` is the commitInfo.
+    """All actions of one file, by kind.
 
-    A domain whose metadata was removed maps to `None`. Info, metadata and protocol are as they stand there: only the newest need to be
-    readable.
+    `changes` are the paths of its change data, `info` is the commitInfo. Sidecars have their sizes, `None` if unknown. A domain whose
+    metadata was removed maps to `None`. Info, metadata and protocol are unparsed: only the newest need to be readable.
     """
 
     adds: list[AddedFile] = field(default_factory=list)
@@ -118,7 +118,7 @@ class Actions:
     protocol: Mapping[str, Any] | None = None
     transactions: dict[str, int] = field(default_factory=dict[str, int])
     domains: dict[str, str | None] = field(default_factory=dict[str, str | None])
-    sidecars: list[str] = field(default_factory=list[str])
+    sidecars: list[tuple[str, int | None]] = field(default_factory=list[tuple[str, int | None]])
 
     def learn(self, newer: "Actions") -> None:
         """Keep all that newer actions say of the table itself, and not of its files."""
@@ -156,7 +156,7 @@ class Actions:
                     None if flag(action, "removed") else any_text(action, "configuration")
                 )
             case "sidecar":
-                self.sidecars.append(text(action, "path"))
+                self.sidecars.append((text(action, "path"), number_or_none(action, "sizeInBytes")))
 
 
 def parse_actions(data: bytes, name: str) -> Actions:

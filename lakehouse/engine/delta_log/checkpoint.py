@@ -5,6 +5,7 @@ hold hundreds of thousands of files. Source: PROTOCOL.md, "Checkpoints" and "V2 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -13,6 +14,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakehouse.core.delta.deletion_vectors import vector_path
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.engine.delta_log.actions import (
     Actions,
@@ -25,7 +27,7 @@ from lakehouse.engine.delta_log.actions import (
     vector_id,
 )
 from lakehouse.engine.delta_log.fields import MALFORMED, number, type_of_pairs
-from lakehouse.engine.delta_log.log_segment import LogChanged, Segment
+from lakehouse.engine.delta_log.log_segment import Segment
 from lakehouse.engine.store import Store
 
 _VECTOR = ("storageType", "pathOrInlineDv", "offset", "cardinality")
@@ -38,39 +40,93 @@ _ADD = (
     *(f"deletionVector.{leaf}" for leaf in _VECTOR),
 )
 _REMOVE = ("path", "deletionTimestamp", "size", *(f"deletionVector.{leaf}" for leaf in _VECTOR[:3]))
+# The errors of reading a damaged file.
+_UNREADABLE = (pa.ArrowException, OSError, Broken, *MALFORMED)
 _BATCH_ROWS = 65_536  # fewer take longer, more take memory
 _SMALL = ("metaData", "protocol", "txn", "domainMetadata", "sidecar")
 
 
+class UnreadableCheckpoint(Broken):
+    """A checkpoint of which a file cannot be read. `name` is that of the checkpoint's own file, also where a sidecar is at fault."""
+
+    def __init__(self, name: str, message: str, *, lacks_sidecar: bool = False) -> None:
+        super().__init__(message)
+        self.name = name
+        self.lacks_sidecar = lacks_sidecar
+
+
 @dataclass(slots=True)
 class Checkpoint:
-    """A checkpoint's content, the files in batches."""
+    """A checkpoint's content, the files in batches. `row_count` are the rows of its own files, without sidecars."""
 
     adds: list[AddedColumns] = field(default_factory=list[AddedColumns])
     removes: list[RemovedColumns] = field(default_factory=list[RemovedColumns])
     small: Actions = field(default_factory=Actions)
+    row_count: int = 0
+
+    @property
+    def add_count(self) -> int:
+        """Live files at the checkpoint's version."""
+        return sum(len(adds.path) for adds in self.adds)
 
 
 def read_checkpoint(store: Store, segment: Segment) -> Checkpoint:
-    """The content of a segment's checkpoint, empty where it has none; `LogChanged` where a sidecar is not there."""
+    """The content of a segment's checkpoint, empty where it has none.
+
+    Raises:
+        UnreadableCheckpoint: a file of it is damaged, or a sidecar is missing or has another size than the checkpoint records.
+    """
     checkpoint = Checkpoint()
     for file in segment.checkpoint:
-        _read_into(checkpoint, store, file.name)
+        data = store.read(file.name)
+        try:
+            checkpoint.row_count += _read_into(checkpoint, data, file.name)
+        except _UNREADABLE as error:
+            raise UnreadableCheckpoint(
+                file.name, f"checkpoint {file.name} cannot be read ({_text_of(error)})"
+            ) from error
     folder = f"{segment.table}/_delta_log/_sidecars"
-    for sidecar in checkpoint.small.sidecars:
+    for sidecar, size_bytes in checkpoint.small.sidecars:
         path = unquote(sidecar)
         if "/" in path:
             raise Refused(
                 f"checkpoint {segment.checkpoint[0].name}: its sidecar {sidecar} is named by more than a file name; "
                 f"accepted: files in {folder}"
             )
+        name = segment.checkpoint[0].name
         try:
-            _read_into(checkpoint, store, f"{folder}/{path}")
+            data = store.read(f"{folder}/{path}")
         except FileNotFoundError as error:
-            raise LogChanged(
-                f"checkpoint {segment.checkpoint[0].name}: its sidecar {path} is not there"
+            raise UnreadableCheckpoint(
+                name, f"checkpoint {name}: its sidecar {path} is not there", lacks_sidecar=True
+            ) from error
+        if size_bytes not in (None, len(data)):
+            raise UnreadableCheckpoint(
+                name,
+                f"checkpoint {name}: its sidecar {path} has {len(data)} bytes, and by the checkpoint {size_bytes}",
+            )
+        try:
+            _read_into(checkpoint, data, path)
+        except _UNREADABLE as error:
+            raise UnreadableCheckpoint(
+                name, f"checkpoint {name}: its sidecar {path} cannot be read ({_text_of(error)})"
             ) from error
     return checkpoint
+
+
+def file_paths_in(data: bytes, name: str) -> set[str]:
+    """The paths of all files that one file of a checkpoint names, whatever else is wrong with it; empty where none can be read."""
+    checkpoint = Checkpoint()
+    with suppress(*_UNREADABLE):
+        _read_into(checkpoint, data, name)
+    paths = {path for batch in (*checkpoint.adds, *checkpoint.removes) for path in batch.path}
+    vectors = {
+        vector
+        for batch in (*checkpoint.adds, *checkpoint.removes)
+        for vector in batch.vector
+        if vector
+    }
+    return paths | set(filter(None, map(vector_path, vectors)))
 
 
 def statistics_in(data: bytes) -> Iterator[tuple[str, str | None]]:
@@ -81,21 +137,21 @@ def statistics_in(data: bytes) -> Iterator[tuple[str, str | None]]:
                 yield from zip(_texts(rows, "path"), rows.field("stats").to_pylist(), strict=True)
 
 
-def _read_into(checkpoint: Checkpoint, store: Store, name: str) -> None:
-    data = store.read(name)
+def _read_into(checkpoint: Checkpoint, data: bytes, name: str) -> int:
+    """Adds the actions of one file, and returns their number."""
     if name.endswith(".json"):
         actions = parse_actions(data, name)
         checkpoint.adds.append(added_columns(actions.adds))
         checkpoint.removes.append(removed_columns(actions.removes))
         checkpoint.small.learn(actions)
-        return
-    try:
-        with pq.ParquetFile(pa.BufferReader(data)) as file:
-            _read_parquet_into(checkpoint, file)
-    except (pa.ArrowException, OSError, *MALFORMED) as error:
-        raise Broken(
-            f"checkpoint {name} cannot be read ({type(error).__name__}: {error}): restore or remove the file"
-        ) from error
+        return len(data.splitlines())
+    with pq.ParquetFile(pa.BufferReader(data)) as file:
+        _read_parquet_into(checkpoint, file)
+        return file.metadata.num_rows
+
+
+def _text_of(error: Exception) -> str:
+    return str(error) if isinstance(error, Broken) else f"{type(error).__name__}: {error}"
 
 
 def _read_parquet_into(checkpoint: Checkpoint, file: pq.ParquetFile) -> None:

@@ -47,7 +47,7 @@ def fold_layout(
     It raises as `shape_of`, and `Refused` where a file is partitioned otherwise than the table.
     """
     tail = commits[len(commits) - len(segment.tail) :]
-    later, newest = _later(tail), Actions()
+    later, newest = last_actions(tail), Actions()
     for actions in (checkpoint.small, *(each.actions for each in tail)):
         newest.learn(actions)
     shape, compacted = (
@@ -123,10 +123,10 @@ def _as_texts(values: Any) -> dict[str, str]:
     }
 
 
-def _later(tail: Sequence[ReadCommit]) -> type_of_later:
-    """The last word of the commits on each file they touch; in one commit no file is both added and removed."""
+def last_actions(commits: Sequence[ReadCommit]) -> type_of_later:
+    """The last action of the commits on each file they touch; in one commit no file is both added and removed."""
     later: dict[tuple[str, str | None], AddedFile | RemovedFile] = {}
-    for commit in tail:
+    for commit in commits:
         for action in chain(commit.actions.removes, commit.actions.adds):
             key = (action.path, action.vector)
             later.pop(key, None)

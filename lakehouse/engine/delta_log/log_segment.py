@@ -2,13 +2,14 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 
 from lakehouse.engine.store import StoredFile
 
 _COMMIT = re.compile(r"\d{20}\.json")
+_CHECKSUM = re.compile(r"\d{20}\.crc")
 # Source: PROTOCOL.md, "Checkpoints": classic, multi-part, and UUID-named (V2).
 _CHECKPOINT = re.compile(
     r"(?P<version>\d{20})\.checkpoint(?:\.(?P<part>\d{10})\.(?P<parts>\d{10})|\.(?P<uuid>[0-9a-fA-F-]{36}))?\.(?:parquet|json)"
@@ -20,9 +21,21 @@ class LogChanged(Exception):
     """The listing does not hang together, which a commit or a cleanup during the listing also causes: list again."""
 
 
+class LogContradiction(Exception):
+    """Two figures of a log that must be equal differ. `evidence` names the file that contradicts the checkpoint, empty for commits."""
+
+    def __init__(self, message: str, *, evidence: str) -> None:
+        super().__init__(message)
+        self.evidence = evidence
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """The files to read. `tail`: the commits after the checkpoint; `older`: contiguous ones before the tail, newest kept."""
+    """The files to read. `tail`: the commits after the checkpoint; `older`: contiguous ones before the tail, newest kept.
+
+    `pointer` is `_last_checkpoint`. `checksum` is the version checksum of `checksum_version`: the segment's version, or else its
+    checkpoint's. `has_twin`: the log has another whole checkpoint of the same version. `is_older`: newer versions were left out.
+    """
 
     table: str
     version: int
@@ -30,6 +43,23 @@ class Segment:
     checkpoint: tuple[StoredFile, ...]
     tail: tuple[StoredFile, ...]
     older: tuple[StoredFile, ...]
+    pointer: StoredFile | None = None
+    checksum: StoredFile | None = None
+    has_twin: bool = False
+    is_older: bool = False
+
+    @property
+    def is_v2(self) -> bool:
+        """Whether the checkpoint's name shows that it is a V2 one."""
+        return any(
+            (match := _CHECKPOINT.fullmatch(file.name.rpartition("/")[2])) and match["uuid"]
+            for file in self.checkpoint
+        )
+
+    @property
+    def checksum_version(self) -> int:
+        """The version that `checksum` describes; -1 without one."""
+        return -1 if self.checksum is None else int(self.checksum.name.rpartition("/")[2][:20])
 
     @property
     def commits(self) -> tuple[StoredFile, ...]:
@@ -53,38 +83,49 @@ def find_segment(
     *,
     newest_commits: int = 0,
     version: int | None = None,
+    without: Container[str] = (),
 ) -> Segment | None:
     """The segment of the newest version in a listing of a table's log; `None` where it holds no commit and no checkpoint.
 
-    With a `version`, it is that of the listing as it was when this was the newest one.
+    With a `version`, it is that of the listing as it was when this was the newest one. Checkpoints of which a file is named in
+    `without` do not count, but the log still reaches their versions.
 
     Raises:
         LogChanged: a version after the checkpoint is missing, or all of them, or the first ones without a checkpoint.
     """
     commits: dict[int, StoredFile] = {}
+    checksums: dict[int, StoredFile] = {}
     parts: dict[tuple[int, str], dict[str, StoredFile]] = defaultdict(dict)
-    folder, pointed = log_folder(table), False
+    folder = log_folder(table)
+    pointer: StoredFile | None = None
+    reached = -1
     for file in listing:
         name = file.name.removeprefix(folder)
-        pointed |= name == "_last_checkpoint"
+        if name == "_last_checkpoint":
+            pointer = file
         if version is not None and name[:20].isdigit() and int(name[:20]) > version:
             continue
         if _COMMIT.fullmatch(name):
             commits[int(name[:20])] = file
+        elif _CHECKSUM.fullmatch(name):
+            checksums[int(name[:20])] = file
         elif match := _CHECKPOINT.fullmatch(name):
+            reached = max(reached, int(match["version"]))
+            if file.name in without:
+                continue
             parts[int(match["version"]), match["parts"] or match["uuid"] or ""][
                 match["part"] or ""
             ] = file
     # Parts of an unfinished checkpoint do not count.
     whole = [key for key, files in parts.items() if _is_whole(key[1], files)]
     if not whole and not commits:
-        if pointed:
+        if pointer is not None or reached >= 0:
             raise LogChanged(
                 f"log of {table}: it names a last checkpoint, but holds neither checkpoint nor commits"
             )
         return None
     checkpoint_version, kind = max(whole, default=(-1, ""))
-    newest = max(checkpoint_version, *commits) if commits else checkpoint_version
+    newest = max(reached, checkpoint_version, *commits)
     tail = _after(commits, checkpoint_version, newest, table=table)
     before = takewhile(
         commits.__contains__,
@@ -97,6 +138,10 @@ def find_segment(
         checkpoint=tuple(file for _, file in sorted(parts[checkpoint_version, kind].items())),
         tail=tail,
         older=tuple(reversed([commits[number] for number in before])),
+        pointer=pointer,
+        checksum=checksums.get(newest) or checksums.get(checkpoint_version),
+        has_twin=[each for each, _ in whole].count(checkpoint_version) > 1,
+        is_older=version is not None,
     )
 
 

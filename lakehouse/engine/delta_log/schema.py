@@ -151,8 +151,8 @@ def _partitioner(
 ) -> Callable[[type_of_pairs], type_of_partition]:
     """A function from a file's partition values, as its action has them, to those of a `DataFile`.
 
-    Under column mapping, actions name columns by their `physical` names. An empty value is null, as the protocol has it.
-    Source: PROTOCOL.md, "Column Mapping" and "Partition Value Serialization".
+    Under column mapping, actions name columns by their `physical` names. A missing value and an empty one are null.
+    Source: PROTOCOL.md, "Column Mapping" and "Partition Value Serialization"; Delta looks a value up in a map, and finds none.
     """
     wanted = tuple((name, physical.get(name, name)) for name in shape.partition_columns)
     known: dict[type_of_pairs, type_of_partition] = {}
@@ -160,16 +160,16 @@ def _partitioner(
     def partition_of(pairs: type_of_pairs) -> type_of_partition:
         if pairs not in known:
             values = dict(pairs)
-            if values.keys() != {physical_name for _, physical_name in wanted}:
+            if values.keys() - {physical_name for _, physical_name in wanted}:
                 found, own = (
                     ", ".join(names) or "nothing" for names in (values, dict(wanted).values())
                 )
                 raise Refused(
                     f"log of {shape.table}: a file is partitioned by {found}, the table by {own}; "
-                    "accepted: files of the table's partitioning"
+                    "restore the commit that adds it, or rewrite the file under the table's partitioning"
                 )
             known[pairs] = tuple(
-                (name, values[physical_name] or None) for name, physical_name in wanted
+                (name, values.get(physical_name) or None) for name, physical_name in wanted
             )
         return known[pairs]
 

@@ -429,12 +429,3 @@ def test_a_parquet_checkpoint_that_is_cut_is_broken() -> None:
             Broken, match=r"00000000000000000006\.checkpoint\.parquet cannot be read"
         ):
             log.facts()
-
-
-def test_a_sidecar_that_is_not_there_is_broken_and_named() -> None:
-    log = made().checkpoint(uuid=UUID, sidecars=2)
-    log.store.delete(["bronze/t/_delta_log/_sidecars/6 1.parquet"])
-    with pytest.raises(
-        Broken, match=r"its sidecar 6 1\.parquet is not there, so its newest version cannot be told"
-    ):
-        log.facts()

@@ -674,8 +674,41 @@ def test_a_table_that_was_overwritten_with_another_partitioning_is_read_before_i
         ("z", tuple(values.items()))
     ]
     assert {stone.path for stone in snapshot.tombstones} == {"a=1/x", "a=2/y"}
-    with pytest.raises(Refused, match="a file is partitioned by a, the table by"):
-        story.commit("WRITE", add_of("z", partitionValues={"a": "1"})).facts()
+    with pytest.raises(Refused, match="a file is partitioned by c, the table by"):
+        story.commit("WRITE", add_of("z", partitionValues={"c": "1"})).facts()
+
+
+@pytest.mark.parametrize("checkpoint", CHECKPOINTS.values(), ids=CHECKPOINTS)
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_partition_value_that_is_missing_is_null(
+    checkpoint: dict[str, Any] | None, mapped: bool
+) -> None:
+    """delta-io/delta-rs#4528: writers left out the keys of columns whose value is null."""
+    prefix = "col-" if mapped else ""
+    fields = [
+        {
+            "name": name,
+            "type": "string",
+            "nullable": True,
+            "metadata": {"delta.columnMapping.physicalName": prefix + name},
+        }
+        for name in ("id", "a", "b")
+    ]
+    story = LogBuilder().create(partition_by=["a", "b"])
+    metadata = story._metadata(fields, {"delta.columnMapping.mode": "name"} if mapped else {})
+    values = [{"a": "0", "b": "x"}, {"b": "x"}, {"a": "1"}, {}, {"a": None, "b": ""}]
+    adds = [
+        add_of(str(number), partitionValues={prefix + name: each for name, each in given.items()})
+        for number, given in enumerate(values)
+    ]
+    story.commit("WRITE", metadata, *adds)
+    if checkpoint is not None:
+        story.checkpoint(**checkpoint).forget_before(2)
+    found = {
+        file.path: tuple(value for _, value in file.partition) for file in story.snapshot().files
+    }
+    expected = [("0", "x"), (None, "x"), ("1", None), (None, None), (None, None)]
+    assert found == {str(number): each for number, each in enumerate(expected)}
 
 
 def test_a_sidecar_outside_the_log_is_refused() -> None:
@@ -713,12 +746,12 @@ def test_a_table_is_read_as_it_was_at_a_version() -> None:
 
 def test_a_version_that_the_log_does_not_reach_is_refused() -> None:
     story = LogBuilder().create().append([("a", 1)]).append([("b", 1)]).checkpoint()
-    with pytest.raises(Refused, match="newest version up to 9 is 2, so version 9 cannot be told"):
+    with pytest.raises(Refused, match="newest version up to 9 is 2, so version 9 cannot be read"):
         read_facts(story.store, "bronze/t", uri="x", version=9)
     story.forget_before(1)
     with pytest.raises(
         Refused,
-        match=r"reaches version 1 and has no whole checkpoint, .* so version 1 cannot be told",
+        match=r"reaches version 1 and has no whole checkpoint, .* so version 1 cannot be read",
     ):
         read_facts(story.store, "bronze/t", uri="x", version=1)
 

@@ -1,0 +1,168 @@
+"""Figures that a log records of its own state, compared with what was read: a checkpoint may be valid Parquet and still lack files.
+
+Only figures that are equal by definition are compared:
+
+- `numOfAddFiles` of `_last_checkpoint` with the `add` actions of the checkpoint, if it names the checkpoint that was read.
+- `size` with the checkpoint's actions. Delta Kernel (Java) writes the number of `add` actions there, and delta-rs of 2022 the bytes;
+  these are accepted, too. V2 checkpoints are not compared: writers disagree on whether their metadata counts.
+- `parts` and `sizeInBytes` with the checkpoint's files, except for V2 and where two checkpoints of one version exist.
+- `numFiles` and `tableSizeBytes` of a version checksum with the files of exactly that version.
+- Files that commits before the checkpoint added, and none removed, with the checkpoint; and those that they removed.
+
+A pointer to another checkpoint, a field that is absent or negative, and a file that is no JSON are ignored, as Delta ignores them.
+Source: PROTOCOL.md, "Last Checkpoint File Schema", "Version Checksum File Schema"; delta-io/delta, Checkpoints.scala and
+Checkpointer.java; delta-rs, checkpoints.rs; delta-kernel-rs, checkpoint/mod.rs.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+from lakehouse.core.delta.paths import bare_uri, name_in_table
+from lakehouse.core.delta.snapshot import Snapshot
+from lakehouse.engine.delta_log.actions import AddedFile
+from lakehouse.engine.delta_log.checkpoint import Checkpoint
+from lakehouse.engine.delta_log.fold import ReadCommit, last_actions
+from lakehouse.engine.delta_log.log_segment import LogChanged, LogContradiction, Segment
+from lakehouse.engine.store import Store, StoredFile
+
+FileKey = tuple[str, str | None]
+
+
+def refuse_contradictions(
+    store: Store,
+    segment: Segment,
+    checkpoint: Checkpoint,
+    commits: Sequence[ReadCommit],
+    snapshot: Snapshot,
+) -> None:
+    """Compares the log's own figures with what was read of it; `commits` are the segment's, and `snapshot` was folded from all.
+
+    Raises:
+        LogContradiction: two figures that must be equal differ.
+        LogChanged: `_last_checkpoint` names a version that the log does not reach.
+    """
+    if segment.pointer is not None:
+        _check_pointer(segment, checkpoint, _json_in(store, segment.pointer))
+    if segment.checkpoint:
+        _check_older_commits(segment, checkpoint, commits[: len(segment.older)])
+    if segment.checksum is not None:
+        _check_checksum(segment, checkpoint, snapshot, _json_in(store, segment.checksum))
+
+
+def _check_pointer(segment: Segment, checkpoint: Checkpoint, pointer: Mapping[str, Any]) -> None:
+    version = _count(pointer, "version")
+    if version is not None and version > segment.version and not segment.is_older:
+        raise LogChanged(
+            f"log of {segment.table}: its _last_checkpoint names version {version}, but it reaches version {segment.version} only"
+        )
+    if version is None or version != segment.checkpoint_version:
+        return
+    found = checkpoint.add_count
+    recorded = _count(pointer, "numOfAddFiles")
+    if recorded not in (None, found):
+        raise _contradiction(segment, f"{found} files", f"numOfAddFiles is {recorded}")
+    if segment.has_twin or segment.is_v2 or checkpoint.small.sidecars:
+        return
+    size_bytes = sum(file.size_bytes for file in segment.checkpoint)
+    recorded = _count(pointer, "size")
+    if recorded not in (None, checkpoint.row_count, found, size_bytes):
+        raise _contradiction(segment, f"{checkpoint.row_count} actions", f"size is {recorded}")
+    recorded = _count(pointer, "parts")
+    if recorded not in (None, len(segment.checkpoint)):
+        raise _contradiction(segment, f"{len(segment.checkpoint)} part(s)", f"parts is {recorded}")
+    recorded = _count(pointer, "sizeInBytes")
+    if recorded not in (None, size_bytes):
+        raise _contradiction(segment, f"{size_bytes} bytes", f"sizeInBytes is {recorded}")
+
+
+def _contradiction(segment: Segment, found: str, recorded: str) -> LogContradiction:
+    return LogContradiction(
+        f"log of {segment.table}: its checkpoint {segment.checkpoint[0].name} holds {found}, but in _last_checkpoint {recorded}",
+        evidence="_last_checkpoint",
+    )
+
+
+def _check_checksum(
+    segment: Segment, checkpoint: Checkpoint, snapshot: Snapshot, checksum: Mapping[str, Any]
+) -> None:
+    """The checksum is of the version that was read or, where that has none, of the checkpoint's."""
+    assert segment.checksum is not None
+    if segment.checksum_version == segment.version:
+        figures = {"numFiles": snapshot.file_count, "tableSizeBytes": snapshot.size_bytes}
+    else:
+        sizes = (sum(adds.size_bytes) for adds in checkpoint.adds)
+        figures = {"numFiles": checkpoint.add_count, "tableSizeBytes": sum(sizes)}
+    source = f"its checkpoint {segment.checkpoint[0].name} and " if segment.checkpoint else "its "
+    for name, found in figures.items():
+        recorded = _count(checksum, name)
+        if recorded not in (None, found):
+            what = "files" if name == "numFiles" else "bytes"
+            raise LogContradiction(
+                f"log of {segment.table}: by {source}commits it has {found} {what} at version {segment.checksum_version}, "
+                f"but in {segment.checksum.name} {name} is {recorded}",
+                evidence=segment.checksum.name,
+            )
+
+
+def _check_older_commits(
+    segment: Segment, checkpoint: Checkpoint, older: Sequence[ReadCommit]
+) -> None:
+    """The last action of the commits on a file decides whether the checkpoint must have it, whatever happened before them."""
+    last = last_actions(older)
+    if not last:
+        return
+    paths = {path for path, _ in last}
+    held: set[FileKey] = set()
+    for adds in checkpoint.adds:
+        if not paths.isdisjoint(adds.path):
+            keys = zip(adds.path, adds.vector, strict=True)
+            held.update(key for key in keys if key[0] in paths)
+    added = {key for key, action in last.items() if isinstance(action, AddedFile)}
+    lacking = added - held
+    if lacking:  # rarely: writers may spell a path in another way than the commit does
+        spelled = {*_spelled(checkpoint)}
+        lacking = {key for key in lacking if (_plain(key[0]), key[1]) not in spelled}
+    first, final = older[0].commit.version, older[-1].commit.version
+    name = segment.checkpoint[0].name
+    if lacking:
+        raise LogContradiction(
+            f"log of {segment.table}: its checkpoint {name} holds {len(added) - len(lacking)} of the {len(added)} files that "
+            f"the commits {first} to {final} added and none removed; it lacks {min(path for path, _ in lacking)}",
+            evidence="",
+        )
+    wanted = {(_plain(path), vector) for path, vector in added}
+    removed = {
+        key for key in (last.keys() & held) - added if (_plain(key[0]), key[1]) not in wanted
+    }
+    if removed:
+        raise LogContradiction(
+            f"log of {segment.table}: its checkpoint {name} holds {len(removed)} file(s) of which the commits {first} to {final} "
+            f"removed {len(removed)} for good, like {min(path for path, _ in removed)}",
+            evidence="",
+        )
+
+
+def _spelled(checkpoint: Checkpoint) -> Iterator[FileKey]:
+    for adds in checkpoint.adds:
+        yield from zip(map(_plain, adds.path), adds.vector, strict=True)
+
+
+def _plain(path: str) -> str:
+    """One spelling of a path: Delta qualifies and normalizes paths in checkpoints. Source: Snapshot.scala, canonicalizePath."""
+    return name_in_table(path) or bare_uri(unquote(path))
+
+
+def _json_in(store: Store, file: StoredFile) -> Mapping[str, Any]:
+    try:
+        found = json.loads(store.read(file.name))
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _count(figures: Mapping[str, Any], name: str) -> int | None:
+    """A whole number that is not negative; Delta writes -1 for an unknown `size`."""
+    value = figures.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
