@@ -34,6 +34,7 @@ BENCHMARKS = (
     Benchmark(name="pipeline_overhead", seconds=300, smoke=(1, 0, 2)),
     Benchmark(name="interpreted", seconds=700, smoke=(1, 0, 1, 1)),
     Benchmark(name="demo", seconds=700, smoke=(0,), server="own"),
+    Benchmark(name="records_size", seconds=900, smoke=(1,), server="own"),
     Benchmark(name="changes", seconds=500, smoke=(2_000, 2, 1)),
     Benchmark(name="calibration", seconds=200, smoke=(1, 1, 100)),
     Benchmark(name="rates", seconds=330, smoke=(1, 1)),

@@ -18,6 +18,7 @@ from lakehouse.defs.health import health_check
 from lakehouse.defs.inventory import inventory_asset, inventory_sensor
 from lakehouse.defs.keys import inventory_key, table_key, vacuum_key
 from lakehouse.defs.landing import landing_assets, landing_sensor
+from lakehouse.defs.records import records_asset, records_schedule
 from lakehouse.defs.resources import lake_of, lake_resources, tables_of
 from lakehouse.defs.table_assets import automation_sensor, table_asset
 from lakehouse.defs.vacuum import vacuum_asset
@@ -51,12 +52,12 @@ def define(settings: Settings) -> dg.Definitions:
             compaction_sensor(tables, lake),
             inventory_sensor(lake),
         ]
-        assets += [maintenance_plan(), inventory_asset(tables, lake)]
+        assets += [maintenance_plan(), records_asset(settings), inventory_asset(tables, lake)]
     return dg.Definitions(
         assets=assets,
         asset_checks=[health_check(table, lake) for table in tables],
         sensors=sensors,
-        schedules=compaction_schedules(tables, lake),
+        schedules=[*compaction_schedules(tables, lake), *([records_schedule()] if tables else [])],
         resources=resources,
         executor=dg.in_process_executor,
     )

@@ -162,6 +162,9 @@ class Settings:
         "home or lake: the output of runs is kept in LAKEHOUSE_HOME, or with a lake on S3",
         _LOGS,
     )
+    records_days: int = _setting(
+        "7", "days, 1 to 3650, for which Dagster's own records of runs are kept", _whole(1, 3650)
+    )
     tables: str = _setting(
         "lakehouse.tables", "the dotted name of the package that declares the tables", _MODULE
     )

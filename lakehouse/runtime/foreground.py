@@ -22,7 +22,7 @@ from lakehouse.core.settings import Settings
 from lakehouse.runtime import server
 from lakehouse.runtime.checkout import ROOT
 from lakehouse.runtime.dagster_home import dagster_home
-from lakehouse.runtime.processes import hold_lock, port_is_free
+from lakehouse.runtime.processes import bound_log, hold_lock, port_is_free
 from lakehouse.runtime.supervisor import Supervised, supervise
 
 _PAGE_SECONDS = 180
@@ -177,6 +177,8 @@ def _watch(
             for line in lines:
                 if _ALARM.search(plain := _COLOUR.sub("", line)):
                     say(plain.strip()[:_SHOWN_CHARACTERS])
+            if bound_log(log):
+                lines.seek(0)
             if not page.is_alive:
                 say(f"Dagster ended by itself; the end of {log}:\n{_tail(log)}")
                 return

@@ -5,6 +5,7 @@ import ctypes
 import fcntl
 import math
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -20,6 +21,7 @@ from lakehouse.core.errors import LakehouseError
 
 _ENDED = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 _PR_SET_PDEATHSIG = 1  # Source: linux/prctl.h
+_MOST_LOG_BYTES = 10 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +96,18 @@ def _born(pid: int) -> str | None:
         return time.ctime(process.create_time())
     except (psutil.NoSuchProcess, OSError):
         return None
+
+
+def bound_log(path: Path) -> bool:
+    """Sets a log of more than 10 MiB aside, in the place of the one before; whether it did.
+
+    The writer goes on: it appends, so that its next line is the first of the emptied file. Lines that it writes in between are lost.
+    """
+    if not path.exists() or path.stat().st_size <= _MOST_LOG_BYTES:
+        return False
+    shutil.copyfile(path, path.with_name(f"{path.name}.1"))
+    os.truncate(path, 0)
+    return True
 
 
 def die_with_parent() -> None:

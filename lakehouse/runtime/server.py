@@ -25,7 +25,13 @@ from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.core.settings import Settings
 from lakehouse.runtime import jars
 from lakehouse.runtime.java import find_java
-from lakehouse.runtime.processes import Process, hold_lock, identify, port_is_free
+from lakehouse.runtime.processes import (
+    Process,
+    bound_log,
+    hold_lock,
+    identify,
+    port_is_free,
+)
 from lakehouse.runtime.server_state import ServerState, check_serves, folder, remember, status
 from lakehouse.runtime.spark_settings import scratch_folder, server_conf, write_conf, write_private
 from lakehouse.runtime.supervisor import Supervised, supervise
@@ -124,6 +130,7 @@ class _SupervisedServer:
         assert token is not None
         while not self.ended.wait(0.5):
             if self.process and self.process.is_alive:
+                bound_log(folder(self._settings) / "server.log")
                 continue
             if time.monotonic() - since > _STEADY_SECONDS:
                 pause = _FIRST_PAUSE_SECONDS

@@ -81,6 +81,7 @@ def test_a_declaration_gives_asset_checks_compaction_and_its_place_in_the_sensor
         "compaction/bronze/events",
         "vacuum/bronze/events",
         "inventory/local",
+        "maintenance/records",
     }
     assert (
         checks
@@ -103,7 +104,7 @@ def test_one_more_table_needs_no_other_line(package: str, tmp_path: Path) -> Non
         {f"{kind}{layer}/events" for layer in ("bronze", "silver")}
         for kind in ("", "vacuum/", "compaction/")
     )
-    assert assets == {"inventory/local"} | tables | vacuums | compactions
+    assert assets == {"inventory/local", "maintenance/records"} | tables | vacuums | compactions
     assert {f"silver/events:{name}" for name in CHECKS} < checks
     assert "silver/events:quarantine" not in checks
     assert sensors == {

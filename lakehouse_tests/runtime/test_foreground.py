@@ -13,7 +13,7 @@ import yaml
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import parse_settings
-from lakehouse.runtime import foreground, server
+from lakehouse.runtime import foreground, processes, server
 from lakehouse.runtime.checkout import ROOT
 from lakehouse.runtime.dagster_home import dagster_home
 from lakehouse.runtime.foreground import run_all
@@ -167,3 +167,19 @@ def test_a_killed_supervisor_takes_its_command_with_it() -> None:
         wait_until(
             "the end of the command", lambda: group_members(supervisor.pid) == [], seconds=60
         )
+
+
+def test_a_log_that_grew_is_set_aside_while_its_writer_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "_MOST_LOG_BYTES", 20)
+    log, aside = tmp_path / "server.log", tmp_path / "server.log.1"
+    assert not processes.bound_log(log)
+    with log.open("ab", buffering=0) as writer:
+        writer.write(b"the first line\n")
+        assert not processes.bound_log(log)
+        writer.write(b"the second line\n")
+        assert processes.bound_log(log)
+        writer.write(b"the third line\n")
+    assert aside.read_text() == "the first line\nthe second line\n"
+    assert log.read_text() == "the third line\n"

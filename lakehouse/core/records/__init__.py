@@ -1,0 +1,1 @@
+"""Dagster's own records: which of them may go."""

@@ -1,0 +1,77 @@
+"""What may go of Dagster's own records of runs: their events first, the runs themselves much later.
+
+The events of a run, its steps and its output, take 300 KiB; the run itself takes 8. The planner reads events only for the newest facts of
+each asset, but it counts runs: those of two weeks one by one, older ones as a number (`defs/dagster_records.py`, `recent_runs`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lakehouse.core.text import count_of
+from lakehouse.core.units import DAY_MS, MINUTE_MS
+
+# Two and a half days of a lake with 100 runs a day; about 75 MiB.
+EVENTS_OF_RUNS = 250
+# Dagster may still act on a run that has just ended: it starts a failed one again, and conditions look at it.
+_SETTLED_MS = 60 * MINUTE_MS
+# The planner looks at the runs of two weeks, and counts those before.
+_COUNTED_MS = 15 * DAY_MS
+_COUNTED_RUNS = 60_000
+# A lake that ran for months without this has tens of thousands; the rest goes with the next plans.
+_MOST_AT_ONCE = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedRun:
+    """A run as Dagster records it.
+
+    `ended_ms` is `None` if it has not ended. `holds_newest`: some asset has its newest materialization, observation, check, or other
+    event in this run. `has_events`: they were not deleted before.
+    """
+
+    run_id: str
+    ended_ms: int | None
+    holds_newest: bool
+    has_events: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionPlan:
+    """The runs whose events go, and the runs that go altogether, by their ids."""
+
+    events: tuple[str, ...]
+    runs: tuple[str, ...]
+
+    @property
+    def sentence(self) -> str:
+        """The plan in words."""
+        if not self.events and not self.runs:
+            return "Nothing to do."
+        events, runs = count_of(len(self.events), "run"), count_of(len(self.runs), "run")
+        return f"the events of {events} and the records of {runs} go"
+
+
+def plan_retention(runs: Sequence[RecordedRun], *, days: int, now_ms: int) -> RetentionPlan:
+    """What goes of these runs: all that Dagster has.
+
+    The events of a run go when it ended more than `days` ago, or when 250 runs ended after it. The run
+    itself goes when its events went before, 60,000 runs ended after it, and it ended more than 15 days
+    (and more than `days`) ago. A run that has not ended, ended within the hour, or holds the newest event
+    of an asset, stays whole. The oldest go first, 2,000 at most.
+    """
+    ended = [(run.ended_ms, run) for run in runs if run.ended_ms is not None]
+    ended.sort(key=lambda pair: pair[0], reverse=True)
+    events: list[str] = []
+    gone: list[str] = []
+    for place, (ended_ms, run) in enumerate(ended):
+        age_ms = now_ms - ended_ms
+        if run.holds_newest or age_ms < _SETTLED_MS:
+            continue
+        if run.has_events:
+            if place >= EVENTS_OF_RUNS or age_ms > days * DAY_MS:
+                events.append(run.run_id)
+        elif place >= _COUNTED_RUNS and age_ms > max(_COUNTED_MS, days * DAY_MS):
+            gone.append(run.run_id)
+    return RetentionPlan(
+        events=tuple(reversed(events[-_MOST_AT_ONCE:])), runs=tuple(reversed(gone[-_MOST_AT_ONCE:]))
+    )

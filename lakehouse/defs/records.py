@@ -1,0 +1,147 @@
+"""The upkeep of Dagster's own records: `maintenance/records`, every half hour.
+
+1. The runs are listed with when they ended, and which of them hold the newest events of an asset.
+2. The core plans whose events go, and which runs go (`core/records/retention.py`). A dry run stops here.
+3. Run by run: the events, the checks, the file of the events, and what the run printed.
+4. Old evaluations of conditions, events without a run, and output of sensors go. Dagster itself deletes old ticks (`dagster.yaml`).
+5. A database that is mostly free pages is written anew.
+
+**Safety properties**
+- The newest materialization, observation, check, and event of every other kind of each asset stays, with its whole run.
+- A run that has not ended, or ended within the hour, stays whole.
+- Runs stay for as long as the planner looks at them or counts them; what it reads of events is the newest ones only.
+- No table, journal or landed file is touched: only Dagster's folder in the lake's home.
+- A run that is killed on the way has deleted a part; the next one finds the rest.
+"""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from dagster._core.storage.event_log import SqliteEventLogStorage  # not public
+
+from lakehouse.core.errors import Refused
+from lakehouse.core.records.retention import RetentionPlan, plan_retention
+from lakehouse.core.settings import Settings
+from lakehouse.core.text import size_text
+from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.metadata.markdown import markdown_table, markdown_value
+from lakehouse.defs.sqlite_records import SqliteRecords
+from lakehouse.engine.clock import now_ms
+
+RECORDS_KEY = dg.AssetKey(["maintenance", "records"])
+_CRON = "*/30 * * * *"
+# An evaluation takes 37 KB: 11 MB.
+_EVALUATIONS = 300
+_LISTED = 200
+
+
+class RecordsConfig(dg.Config):
+    """A person's option for one run: with `dry_run`, what would go is listed and nothing is deleted."""
+
+    dry_run: bool = False
+
+
+def records_asset(settings: Settings) -> dg.AssetsDefinition:
+    """The upkeep as an asset, whose metadata say what went and how large the records are."""
+
+    @dg.asset(
+        key=RECORDS_KEY,
+        group_name="maintenance",
+        kinds={"sqlite"},
+        pool="maintenance_records",
+        description="Deletes old records of Dagster's own: events, output, evaluations. The newest of each asset stay.",
+    )
+    def records(
+        context: dg.AssetExecutionContext, config: RecordsConfig
+    ) -> dg.MaterializeResult[Any]:
+        with dagster_words(context):
+            plan, metadata = prune(
+                context.instance,
+                days=settings.records_days,
+                now_ms=now_ms(),
+                dry_run=config.dry_run,
+            )
+        context.log.info(plan.sentence)
+        return dg.MaterializeResult(metadata=metadata)
+
+    return records
+
+
+def records_schedule() -> dg.ScheduleDefinition:
+    """Asks for the upkeep twice an hour."""
+    return dg.ScheduleDefinition(
+        name="records_schedule",
+        target=dg.AssetSelection.assets(RECORDS_KEY),
+        cron_schedule=_CRON,
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description="Keeps Dagster's own records small.",
+    )
+
+
+def prune(
+    instance: dg.DagsterInstance, *, days: int, now_ms: int, dry_run: bool = False
+) -> tuple[RetentionPlan, dict[str, Any]]:
+    """Deletes what may go; the plan of the runs, and metadata about all of it.
+
+    Raises:
+        Refused: Dagster's records are not in SQLite files.
+    """
+    if not isinstance(instance.event_log_storage, SqliteEventLogStorage):
+        raise Refused(
+            "maintenance/records: Dagster's records are not in SQLite files. Turn off records_schedule, "
+            "and use the retention of that database."
+        )
+    home = Path(instance.root_directory)
+    files = SqliteRecords(home)
+    plan = plan_retention(files.runs(), days=days, now_ms=now_ms)
+    evaluations_before = max(
+        files.evaluations_before(_EVALUATIONS) or 0.0,
+        now_ms / 1000 - timedelta(days=days).total_seconds(),
+    )
+    metadata: dict[str, Any] = {
+        "lakehouse/dry_run": dry_run,
+        "lakehouse/events_of_runs": len(plan.events),
+        "lakehouse/runs": len(plan.runs),
+        "lakehouse/events_without_run": files.events_without_run(),
+        "lakehouse/going": _listed(plan),
+    }
+    if not dry_run:
+        _delete_runs(instance, files, plan)
+        files.delete_events_without_run()
+        if instance.schedule_storage is not None:
+            instance.schedule_storage.purge_asset_evaluations(evaluations_before)
+        _delete_tick_output(home, before=now_ms / 1000 - timedelta(days=days).total_seconds())
+        files.shrink()
+    size = sum(file.stat().st_size for file in home.rglob("*") if file.is_file())
+    return plan, {**metadata, "lakehouse/bytes": size, "lakehouse/size": size_text(size)}
+
+
+def _delete_runs(instance: dg.DagsterInstance, files: SqliteRecords, plan: RetentionPlan) -> None:
+    """The file of a run's events goes after what lies elsewhere: while it is there, the run is planned again."""
+    storage = instance.event_log_storage
+    assert isinstance(storage, SqliteEventLogStorage)
+    for run_id in plan.events:
+        with storage.index_connection() as index:  # `delete_events` would set up each file first
+            storage.delete_events_for_run(index, run_id)
+        instance.compute_log_manager.delete_logs(prefix=[run_id])
+    files.delete_checks(plan.events)
+    for run_id in plan.events:
+        files.delete_run_file(run_id)
+    for run_id in plan.runs:
+        instance.run_storage.delete_run(run_id)
+
+
+def _delete_tick_output(home: Path, *, before: float) -> None:
+    """What sensors and schedules printed lies in a folder named after the repository."""
+    for file in (home / "logs" / "__repository__").rglob("*"):
+        if file.is_file() and file.stat().st_mtime < before:
+            file.unlink(missing_ok=True)
+
+
+def _listed(plan: RetentionPlan) -> dg.MarkdownMetadataValue:
+    rows = [[run_id, "events"] for run_id in plan.events] + [
+        [run_id, "run"] for run_id in plan.runs
+    ]
+    return markdown_value(markdown_table(["run", "what goes"], rows[:_LISTED]))

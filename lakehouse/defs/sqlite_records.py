@@ -1,0 +1,151 @@
+"""Dagster's SQLite files: what they hold of runs, and the deletions for which Dagster has no function.
+
+Source: dagster 1.13, dagster/_core/storage/event_log/sqlite/sqlite_event_log.py: events lie in a file for each run, those of assets, checks
+and the states of runs also in `index.db`. Events without a run have the run id "".
+"""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from dagster._core.storage.dagster_run import FINISHED_STATUSES  # not public
+
+from lakehouse.core.records.retention import RecordedRun
+
+_BUSY_SECONDS = 30  # as long as Dagster itself waits for a writer
+# The planner looks through the newest 20 observations of a table that others write (`dagster_records.py`).
+_OBSERVATIONS = 20
+# Of the events without a run: hours of the ranking, which is reported once a minute at most.
+_EVENTS_WITHOUT_RUN = 200
+_VACUUM_BYTES = 32 * 2**20
+_CHUNK = 500
+
+# The runs that hold the newest event of a kind, or the newest check, of some asset; and of its observations so many of the newest.
+_HOLDERS = """
+    SELECT run_id FROM event_logs WHERE id IN (
+        SELECT max(id) FROM event_logs WHERE asset_key IS NOT NULL GROUP BY asset_key, dagster_event_type)
+    UNION SELECT run_id FROM (
+        SELECT run_id, row_number() OVER (PARTITION BY asset_key ORDER BY id DESC) AS place
+        FROM event_logs WHERE dagster_event_type = 'ASSET_OBSERVATION') WHERE place <= ?
+    UNION SELECT run_id FROM asset_check_executions WHERE id IN (
+        SELECT max(id) FROM asset_check_executions GROUP BY asset_key, check_name, execution_status)
+    UNION SELECT last_run_id FROM asset_keys WHERE last_run_id IS NOT NULL
+"""
+_OLD_WITHOUT_RUN = """
+    SELECT id FROM (
+        SELECT id, row_number() OVER (PARTITION BY asset_key, dagster_event_type ORDER BY id DESC) AS place
+        FROM event_logs WHERE run_id = '') WHERE place > ?
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteRecords:
+    """The SQLite files below Dagster's folder."""
+
+    home: Path
+
+    def runs(self) -> list[RecordedRun]:
+        """All runs."""
+        with self._open(self._runs) as index:
+            holders = {run_id for (run_id,) in index.execute(_HOLDERS, [_OBSERVATIONS])}
+            with_events = {
+                run_id for (run_id,) in index.execute("SELECT DISTINCT run_id FROM event_logs")
+            }
+        with_events |= {file.stem for file in self._runs.parent.glob("*.db")}
+        finished = {status.value for status in FINISHED_STATUSES}
+        with self._open(self.home / "history" / "runs.db") as runs:
+            rows = runs.execute(
+                "SELECT run_id, status, end_time, update_timestamp FROM runs"
+            ).fetchall()
+        return [
+            RecordedRun(
+                run_id=run_id,
+                ended_ms=_ended_ms(end_time, updated) if status in finished else None,
+                holds_newest=run_id in holders,
+                has_events=run_id in with_events,
+            )
+            for run_id, status, end_time, updated in rows
+        ]
+
+    def evaluations_before(self, kept: int) -> float | None:
+        """The time (in seconds) before which all but so many evaluations of conditions were recorded; `None` if there are no more."""
+        query = "SELECT create_timestamp FROM asset_daemon_asset_evaluations ORDER BY id DESC LIMIT 1 OFFSET ?"
+        with self._open(self._schedules) as schedules:
+            row = schedules.execute(query, [kept]).fetchone()
+        return None if row is None else _seconds(row[0])
+
+    def events_without_run(self) -> int:
+        """How many events without a run are more than are kept, in `index.db`."""
+        with self._open(self._runs) as index:
+            return len(index.execute(_OLD_WITHOUT_RUN, [_EVENTS_WITHOUT_RUN]).fetchall())
+
+    def delete_events_without_run(self) -> None:
+        """Deletes them there and in the file of the events without a run."""
+        for path in (self._runs, self._runs.with_name(".db")):
+            if path.exists():
+                with self._open(path) as events:
+                    ids = [id for (id,) in events.execute(_OLD_WITHOUT_RUN, [_EVENTS_WITHOUT_RUN])]
+                    _delete(events, "DELETE FROM asset_event_tags WHERE event_id", ids)
+                    _delete(events, "DELETE FROM event_logs WHERE id", ids)
+
+    def delete_checks(self, run_ids: Sequence[str]) -> None:
+        """Deletes what the runs found in checks."""
+        with self._open(self._runs) as index:
+            _delete(index, "DELETE FROM asset_check_executions WHERE run_id", run_ids)
+
+    def delete_run_file(self, run_id: str) -> None:
+        """Deletes the file of a run's events."""
+        for suffix in (".db", ".db-wal", ".db-shm"):
+            self._runs.with_name(run_id + suffix).unlink(missing_ok=True)
+
+    def shrink(self) -> AbstractSet[str]:
+        """Gives free pages back to the disk where they are most of a file; the names of the files that became smaller."""
+        shrunk: set[str] = set()
+        for path in (self._runs, self._schedules, self.home / "history" / "runs.db"):
+            with self._open(path) as database:
+                pages, free, size = (
+                    database.execute(f"PRAGMA {name}").fetchone()[0]
+                    for name in ("page_count", "freelist_count", "page_size")
+                )
+                if free * size > _VACUUM_BYTES and free > pages // 2:
+                    database.execute("VACUUM")
+                    shrunk.add(path.name)
+        return shrunk
+
+    @property
+    def _runs(self) -> Path:
+        return self.home / "history" / "runs" / "index.db"
+
+    @property
+    def _schedules(self) -> Path:
+        return self.home / "schedules" / "schedules.db"
+
+    @contextmanager
+    def _open(self, path: Path) -> Iterator[sqlite3.Connection]:
+        """The database in a mode in which each statement is a transaction of its own."""
+        address = f"{path.absolute().as_uri()}?mode=rw"
+        with closing(
+            sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
+        ) as database:
+            yield database
+
+
+def _delete(database: sqlite3.Connection, statement: str, ids: Sequence[int | str]) -> None:
+    """Runs the statement for these ids, some hundred at once, so that Dagster's writers wait for milliseconds."""
+    for start in range(0, len(ids), _CHUNK):
+        chunk = ids[start : start + _CHUNK]
+        database.execute(f"{statement} IN ({','.join('?' * len(chunk))})", list(chunk))
+
+
+def _ended_ms(end_time: float | None, updated: str) -> int:
+    """A run that never began has no end of its own."""
+    return round((_seconds(updated) if end_time is None else end_time) * 1000)
+
+
+def _seconds(timestamp: str) -> float:
+    """Seconds since the epoch of one of Dagster's timestamps, which are UTC without saying so."""
+    return datetime.fromisoformat(timestamp).replace(tzinfo=UTC).timestamp()
