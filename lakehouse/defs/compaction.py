@@ -50,6 +50,7 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.hold_back import hold_back_now, refuse_held_back
 from lakehouse.engine.journal.journal import JournalCache
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.store import TimeBudget
 from lakehouse.engine.table_health import assess, with_account
 
 # On S3, how late a record is found that no marker tells of. A folder is listed in each tick, for nothing.
@@ -200,7 +201,11 @@ def report_table(
 
 
 def compaction_sensor(
-    tables: Sequence[Table], lake: Lake, *, name: str = "compaction_sensor"
+    tables: Sequence[Table],
+    lake: Lake,
+    *,
+    name: str = "compaction_sensor",
+    budget: TimeBudget | None = None,
 ) -> dg.SensorDefinition:
     """Requests the compactions that are due, best first, and says of every table, with numbers, why or why not.
 
@@ -209,7 +214,9 @@ def compaction_sensor(
     A compaction whose process died is closed first, and slots that ended runs still hold are freed: both would block
     their table for ever. A compaction that waits for the pool of its table takes no slot from the other tables.
     """
-    records = JournalCache(lake.store, sweep_ms=SWEEP_MS if lake.settings.on_s3 else 0)
+    budget = budget or TimeBudget()
+    bounded = lake.within(budget)
+    records = JournalCache(bounded.store, sweep_ms=SWEEP_MS if lake.settings.on_s3 else 0)
     compactions = [compaction_key(table) for table in tables]
 
     @dg.sensor(
@@ -220,13 +227,21 @@ def compaction_sensor(
         description="Compacts the due tables, the highest benefit for its cost first.",
     )
     def weigh(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        budget.begin()
         now, cursor = now_ms(), read_cursor(context.cursor)
-        records.refresh(now)
         for run_id in close_lost_runs(context.instance, set(compactions), now_ms=now):
             context.log.warning(f"run {run_id[:8]} was closed: its process is gone")
         for sentence in free_ended_slots(context.instance, tables, now_ms=now):
             context.log.warning(sentence)
-        fleet = weigh_fleet(context.instance, tables, lake, cursor, records=records, now_ms=now)
+        try:
+            records.refresh(now)
+            fleet = weigh_fleet(
+                context.instance, tables, bounded, cursor, records=records, now_ms=now
+            )
+        except Transient as error:
+            # What holds a table back is unknown, and unknown starts nothing.
+            text = f"the journal cannot be read now, so no compaction is requested: {error}"
+            return dg.SensorResult(skip_reason=text, cursor=context.cursor)
         text = describe(fleet.decisions)
         after, events = report_ranking(fleet, cursor, now_ms=now)
         requests = [
@@ -315,6 +330,9 @@ def _request(decision: Decision, state: TableState) -> dg.RunRequest:
 
 
 def _schedule(table: Table, strategy: Scheduled, lake: Lake) -> dg.ScheduleDefinition:
+    budget = TimeBudget()
+    bounded = lake.within(budget)
+
     @dg.schedule(
         name=f"compaction_of_table_{table.key.replace('/', '_')}",
         cron_schedule=strategy.cron,
@@ -324,10 +342,11 @@ def _schedule(table: Table, strategy: Scheduled, lake: Lake) -> dg.ScheduleDefin
         description=f"Compacts {table.key} at the times that its declaration says (UTC).",
     )
     def ask(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        budget.begin()
         facts = None
-        with suppress(LakehouseError):  # the run will tell what is wrong with the log
-            facts = lake.facts(table.key)
-        held = hold_back_now(lake, table, None if facts is None else facts.history)
+        with suppress(LakehouseError):  # the run reports what is wrong with the log
+            facts = bounded.facts(table.key)
+        held = hold_back_now(bounded, table, None if facts is None else facts.history)
         if held is not None:
             return dg.SkipReason(f"{table.key}: {held.sentence}")
         under_way = [

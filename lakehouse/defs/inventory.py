@@ -22,6 +22,7 @@ from lakehouse.defs.metadata.inventory import inventory_metadata
 from lakehouse.defs.resources import open_session
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.store import TimeBudget
 
 # After the night's loads, and before the day's; reports of AWS are asked for by the sensor when they come.
 CRON = "0 5 * * *"
@@ -113,13 +114,15 @@ def daily_and_once_soon(tables: Sequence[Table]) -> dg.AutomationCondition[Any]:
     return (first | dg.AutomationCondition.on_cron(CRON)) & ~dg.AutomationCondition.in_progress()
 
 
-def inventory_sensor(lake: Lake) -> dg.SensorDefinition:
+def inventory_sensor(lake: Lake, *, budget: TimeBudget | None = None) -> dg.SensorDefinition:
     """Asks for a load when a report of AWS is complete, and says what it waits for; our own scans are the asset's own affair.
 
     A tick lists the names of folders (one listing, and one for each configuration, from the stamp on that was seen last) and reads a
     few checksums; no report, no Spark. A load that fails is tried again by the daily run.
     """
     key = inventory_key(lake)
+    budget = budget or TimeBudget()
+    bounded = lake.within(budget)
 
     @dg.sensor(
         name="inventory_sensor",
@@ -130,10 +133,11 @@ def inventory_sensor(lake: Lake) -> dg.SensorDefinition:
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         seen = _seen(context.cursor)
+        budget.begin()
         try:
-            report, text = _newest(lake, seen)
+            report, text = _newest(bounded, seen)
         except (Transient, Refused) as error:
-            report, text = None, f"nothing could be looked at: {error}"
+            report, text = None, f"the reports cannot be listed now: {error}"
         if report and (runs := keys_in_flight(context.instance, key)):
             report, text = None, f"{text}; a run of the inventory is under way: {', '.join(runs)}"
         if report is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import dagster as dg
 
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.errors import LakehouseError, Transient
+from lakehouse.core.errors import LakehouseError
 from lakehouse.core.ingest.batches import Batch, BatchPlan, Ledger, choose_batch
 from lakehouse.core.reasons import Reason
 from lakehouse.defs.dagster_records import (
@@ -24,6 +24,7 @@ from lakehouse.engine.ingest.arrival import arrived_batch, unfinished_batch
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.landing.discovery import Discovery
+from lakehouse.engine.store import FairOrder, TimeBudget
 from lakehouse.runtime.dagster_dev import request_server, server_sentence
 
 # Listing a bucket costs money and a folder does not.
@@ -50,16 +51,19 @@ def landing_assets(tables: Sequence[Table], lake: Lake) -> list[dg.AssetSpec]:
     ]
 
 
-def landing_sensor(tables: Sequence[Table], lake: Lake) -> dg.SensorDefinition:
+def landing_sensor(
+    tables: Sequence[Table], lake: Lake, *, budget: TimeBudget | None = None
+) -> dg.SensorDefinition:
     """Asks for one run of all landed tables that have something to load, and says of each why or why not.
 
     It decides by the very function that the run decides by, from what landed and the table's ledger; of a table it reads nothing but the
     log, where Dagster has no event that tells what arrived. A batch that failed is asked for again, with growing pauses, for as long as it
-    takes. A table that a person must mend is told of, and holds up no other. A run needs Spark: with `dagster dev` alone, the sensor has the
-    server started and goes on.
+    takes. A table that a person must mend is reported, and holds up no other; nor does one whose storage is slow (`TimeBudget`).
+    A run needs Spark: with `dagster dev` alone, the sensor has the server started and goes on.
     """
     landed = [table for table in tables if table.source is not None]
-    watch = _Watch(lake, landed)
+    budget = budget or TimeBudget()
+    watch = _Watch(lake.within(budget), landed, budget)
 
     @dg.sensor(
         name="landing_sensor",
@@ -69,10 +73,7 @@ def landing_sensor(tables: Sequence[Table], lake: Lake) -> dg.SensorDefinition:
         description="Lists the landing prefixes, and starts a load for each table with new files.",
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        try:
-            table_states, queues = watch.look(context.instance, now=time.time())
-        except Transient as error:
-            return dg.SensorResult(skip_reason=f"nothing could be looked at: {error}")
+        table_states, queues = watch.look(context.instance, now=time.time())
         due = [found for found in table_states if found.batch is not None]
         if due:
             request_server(lake.settings)
@@ -112,8 +113,10 @@ class _Watch:
     A ledger that is older than the table does no harm: the batch that it leads to has the same number.
     """
 
-    def __init__(self, lake: Lake, tables: Sequence[Table]) -> None:
-        self._lake, self._tables, self._discovery = lake, tables, Discovery(lake, tables)
+    def __init__(self, lake: Lake, tables: Sequence[Table], budget: TimeBudget) -> None:
+        self._lake, self._tables, self._budget = lake, tables, budget
+        self._discovery = Discovery(lake, tables, budget)
+        self._turns = FairOrder(table.key for table in tables)
         self._ledgers: dict[str, tuple[int, Ledger, Batch | None]] = {}
         self._one_tick = (
             threading.Lock()
@@ -124,6 +127,7 @@ class _Watch:
     ) -> tuple[list[_Look], Sequence[str]]:
         """The look at each table, and a sentence of each queue."""
         with self._one_tick:
+            self._budget.begin()
             self._discovery.receive()
             in_flight = runs_in_flight(instance, self._tables)
             running = {
@@ -133,11 +137,17 @@ class _Watch:
             facts = newest_facts(
                 instance, [table for table in self._tables if not running[table.key]]
             )
-            found = [
-                self._look_at(instance, table, facts.get(table.key), running[table.key], now=now)
-                for table in self._tables
+            by_key = {table.key: table for table in self._tables}
+            found = {
+                key: self._look_at(instance, by_key[key], facts.get(key), running[key], now=now)
+                for key in self._turns.within(self._budget)
+            }
+            seconds = round(self._budget.spent_seconds)
+            left = f"left for the next tick, since storage took {seconds} s in this one"
+            seen = [
+                found.get(table.key) or _Look(table=table, sentence=left) for table in self._tables
             ]
-            return found, self._discovery.settle()
+            return seen, self._discovery.settle()
 
     def _look_at(
         self,
@@ -155,8 +165,6 @@ class _Watch:
             )
         try:
             plan = self._plan(table, facts, now=now)
-        except Transient:
-            raise
         except LakehouseError as error:
             return _Look(table=table, sentence=str(error))
         if plan.batch is None:

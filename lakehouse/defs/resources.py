@@ -41,8 +41,9 @@ def lake_resources(settings: Settings) -> dict[str, Any]:
         from dagster_aws.s3 import S3Resource  # it loads boto3, which a lake on disk does without
 
         class LakeS3(S3Resource):
-            def get_client(self) -> Any:
-                return s3_client(**{name: getattr(self, name) for name in client_options({})})
+            def get_client(self, **timeouts: Any) -> Any:
+                options = {name: getattr(self, name) for name in client_options({})}
+                return s3_client(**options | timeouts)
 
         resources["s3"] = LakeS3(**client_options(os.environ))
     return resources

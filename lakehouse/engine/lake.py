@@ -1,7 +1,7 @@
 """One lake: its settings and its store, and what lies where in it."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from lakehouse.engine.store import (
     MountedStore,
     S3Store,
     Store,
+    TimeBudget,
+    bounded,
     real_address,
     store_at,
 )
@@ -34,6 +36,10 @@ class Lake:
     settings: Settings
     store: Store
     elsewhere: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def within(self, budget: TimeBudget) -> "Lake":
+        """The same lake as a sensor's ticks see it, which wait for no storage longer than the budget says."""
+        return replace(self, store=bounded(self.store, budget))
 
     def table_uri(self, key: str) -> str:
         """The address of a table, as Spark spells it."""
@@ -111,7 +117,7 @@ class Lake:
 
 def open_lake(
     settings: Settings,
-    make_client: Callable[[], Any] | None = None,
+    make_client: Callable[..., Any] | None = None,
     *,
     tables: Iterable[Table] = (),
 ) -> Lake:

@@ -8,7 +8,7 @@ import dagster as dg
 
 from lakehouse.core.errors import Transient
 from lakehouse.core.settings import Settings
-from lakehouse.engine.store import store_at
+from lakehouse.engine.store import TimeBudget, bounded, store_at
 from lakehouse.replay.files import hour_text
 from lakehouse.replay.play import play
 
@@ -21,7 +21,8 @@ _UNFINISHED = [
 
 def replay_sensor(settings: Settings) -> dg.SensorDefinition:
     """Plays the year: `replay_hours` per tick, a tick every `replay_seconds`, until the year is over."""
-    store = store_at(settings.root)
+    budget = TimeBudget()
+    store = bounded(store_at(settings.root), budget)
 
     @dg.sensor(
         name="replay_sensor",
@@ -35,6 +36,7 @@ def replay_sensor(settings: Settings) -> dg.SensorDefinition:
             return dg.SkipReason(
                 f"landed nothing: {runs} runs are unfinished, more than {_MOST_RUNS}; the world waits for the lake"
             )
+        budget.begin()
         try:
             played = play(
                 store,

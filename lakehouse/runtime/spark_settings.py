@@ -49,6 +49,10 @@ def s3a_conf(environ: Mapping[str, str]) -> dict[str, str]:
     conf = {
         "fs.s3a.aws.credentials.provider": "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider",
         "fs.s3a.endpoint.region": s3_region(environ) or _DEFAULT_REGION,
+        # As boto3's in this program: S3A's own default is 200 s for an answer, five times over.
+        "fs.s3a.connection.establish.timeout": "5s",
+        "fs.s3a.connection.timeout": "60s",
+        "fs.s3a.attempts.maximum": "3",
     }
     if endpoint := s3_endpoint(environ):
         conf |= {

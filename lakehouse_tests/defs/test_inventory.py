@@ -105,7 +105,7 @@ def test_storage_that_does_not_answer_is_waited_for(
     sensor = inventory_sensor(example_lake(tmp_path, AwayStore()))
     result = tick_of(sensor, instance, cursor='{"daily": "2026-11-19T01-00Z"}')
     assert (
-        said(result).startswith("nothing could be looked at: ")
+        said(result).startswith("the reports cannot be listed now: ")
         and result.cursor == '{"daily": "2026-11-19T01-00Z"}'
     )
 

@@ -253,7 +253,7 @@ def test_storage_that_does_not_answer_is_waited_for(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
     sensor = landing_sensor(TABLES, example_lake(tmp_path, AwayStore()))
-    assert skip_text(tick_of(sensor, instance)).startswith("nothing could be looked at: ")
+    assert skip_text(tick_of(sensor, instance)).startswith("bronze/orders: ")
 
 
 def test_a_table_that_a_person_must_mend_is_told_of_and_holds_up_no_other(

@@ -34,8 +34,8 @@ def test_a_plan_lists_the_log_of_each_table_once_and_asks_the_journal_of_those_t
     )
     opened = LakeContext(lake=open_lake(settings), tables=declared_tables(settings))
     look_at_fleet(opened, [*opened.tables.values()])
-    # Three logs, and of the table that is there its tries and its probes; three commits, and its pause.
-    assert opened.lake.store.requests == {"ListObjectsV2": 3 + 2, "GetObject": 3 + 1}
+    # Three logs, and of the table that is there its tries; three commits, and its pause.
+    assert opened.lake.store.requests == {"ListObjectsV2": 3 + 1, "GetObject": 3 + 1}
 
 
 def test_a_look_at_the_landing_area_lists_it_and_with_a_queue_asks_that_alone(

@@ -28,12 +28,14 @@ from lakehouse.defs.table_assets import data_version
 from lakehouse.engine.adoption.find import facts_of, is_table
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.store import TimeBudget
 from lakehouse.engine.table_health import Assessment, assess
 
 # A look costs two HEADs for each table on S3, and nothing on a disk.
 _SECONDS_ON_DISK, _SECONDS_ON_S3 = 10, 60
-# A tick has a minute: the others follow in the next ones, those whose last look is the longest ago first.
-_READ_SECONDS, _ASKED_AT_ONCE = 20, 16
+_ASKED_AT_ONCE = 16
+# The part of a tick in which tables are asked whether they have changed; the rest is for reading them.
+_ASKED_SHARE = 0.25
 # Whether all files are there takes a listing of them; a log that could not be read is read again after this time, too.
 _CHECK_AGAIN_MS = 3_600_000
 # Source: dagster 1.13, dagster/_core/definitions/data_version.py
@@ -93,11 +95,16 @@ def observation_sensor(
     *,
     name: str = "observation_sensor",
     assets_are_known: bool = True,
+    budget: TimeBudget | None = None,
 ) -> dg.SensorDefinition:
     """Observes those tables whose logs have changed, and checks them at most once an hour.
 
     The page shows it with their assets where `assets_are_known`; Dagster refuses a target that no asset of the project has.
+    Tables that a tick leaves follow in the next one, the one whose last look is the longest ago first. So a table whose
+    storage does not answer comes last.
     """
+    budget = budget or TimeBudget()
+    bounded = lake.within(budget)
 
     @dg.sensor(
         name=name,
@@ -111,24 +118,30 @@ def observation_sensor(
         description="Reads the logs of the tables that others write, where they have changed.",
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        seen, started = _read_cursor(context.cursor), now_ms()
+        budget.begin()
+        seen = _read_cursor(context.cursor)
         known = [
             table for table in tables if table.key in seen and seen[table.key].newest is not None
         ]
         hidden = {table.key for table in known} - newest_facts(context.instance, known).keys()
         events, told = list[dg.AssetObservation | dg.AssetCheckEvaluation](), list[str]()
-        for table in _changed(tables, lake, seen, hidden=hidden):
-            if now_ms() - started > _READ_SECONDS * 1_000:
+        changed, silent = _changed(tables, bounded, seen, budget, hidden=hidden)
+        for number, table in enumerate(changed):
+            if number and budget.is_late():
+                told.append(f"{len(changed) - number} more left for the next tick")
                 break
             before = seen.pop(table.key, None)  # it is put back behind all others
             try:
-                seen[table.key], found = _observe(table, lake, before)
+                seen[table.key], found = _observe(table, bounded, before)
             except Transient as error:
                 seen[table.key] = before or _Seen()
                 told.append(f"{table.key}: {error}")
                 continue
             events += found
             told.append(f"{table.key}: {seen[table.key].sentence}")
+        for key, error in silent.items():
+            seen[key] = seen.pop(key)
+            told.append(f"{key}: {error}")
         cursor = json.dumps(
             {
                 key: asdict(each)
@@ -150,12 +163,19 @@ def _assessed(table: Table, lake: Lake) -> Assessment | None:
 
 
 def _changed(
-    tables: Sequence[Table], lake: Lake, seen: Mapping[str, _Seen], *, hidden: Set[str]
-) -> list[Table]:
-    """The tables to read now: never seen, hidden, with a newer commit, or whose newest commit is another; those longest unseen first.
+    tables: Sequence[Table],
+    lake: Lake,
+    seen: Mapping[str, _Seen],
+    budget: TimeBudget,
+    *,
+    hidden: Set[str],
+) -> tuple[list[Table], dict[str, Transient]]:
+    """The tables to read now, those longest unseen first; and those whose storage does not answer, with the error.
 
-    `seen` is in the order in which they were read last.
+    Read is what was never seen, is hidden, has a newer commit, or another one as its newest. `seen` is in the order in
+    which the tables were read last.
     """
+    silent: dict[str, Transient] = {}
 
     def is_changed(table: Table) -> bool:
         before = seen.get(table.key)
@@ -165,21 +185,24 @@ def _changed(
             or (before.newest is None and not before.has_fresh_checks)
         ):
             return True
+        if budget.is_late(_ASKED_SHARE):
+            return False
         try:
             if before.newest is not None:
                 return lake.has_moved_on(table.key, before.newest)
             return not before.is_made and is_table(lake.store, table.key)
+        except Transient as error:
+            silent[table.key] = error
+            return False
         except LakehouseError:
             return True  # reading it says what is wrong
 
-    with ThreadPoolExecutor(max_workers=_ASKED_AT_ONCE) as pool:
-        found = [
-            table
-            for table, changed in zip(tables, pool.map(is_changed, tables), strict=True)
-            if changed
-        ]
     turns = {key: number for number, key in enumerate(seen)}
-    return sorted(found, key=lambda table: turns.get(table.key, -1))
+    in_turn = sorted(tables, key=lambda table: turns.get(table.key, -1))
+    with ThreadPoolExecutor(max_workers=_ASKED_AT_ONCE) as pool:
+        changed = [*pool.map(is_changed, in_turn)]
+    found = [table for table, is_new in zip(in_turn, changed, strict=True) if is_new]
+    return found, silent
 
 
 def _observe(

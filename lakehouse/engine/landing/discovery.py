@@ -29,11 +29,13 @@ from lakehouse.core.text import count_of
 from lakehouse.engine.journal.landed_batches import FOLD_EVERY, landed_file, landed_files
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.landing.queue import MOST_MESSAGES, LandingQueue, Message
-from lakehouse.engine.store import MountedStore, S3Store, Store
+from lakehouse.engine.store import FairOrder, MountedStore, S3Store, Store, TimeBudget
 
 # SQS loses no message, so that a sweep finds what was never sent: a notification that was not configured, or expired. Of 100,000 files it
 # asks 100 requests, 2,400 a day; each look without a queue asks as many. A message that was not deleted comes again after as long.
 SWEEP_SECONDS = 3_600
+# The queues are asked before the tables, and must leave them most of a tick.
+_QUEUES_SHARE = 0.2
 # Each ten take a request, and a tick has 60 seconds.
 MOST_DELETED = 1_000
 type_of_told = tuple[Message, set[tuple[str, str]]]
@@ -61,8 +63,10 @@ class _Inbox:
 class Discovery:
     """The files that wait for some tables of a lake; kept between the looks of one process, of which one looks at a time."""
 
-    def __init__(self, lake: Lake, tables: Iterable[Table]) -> None:
-        self._lake = lake
+    def __init__(
+        self, lake: Lake, tables: Iterable[Table], budget: TimeBudget | None = None
+    ) -> None:
+        self._lake, self._budget = lake, budget or TimeBudget()
         sources = {table.key: table.source for table in tables if lake.settings.on_s3}
         self._waiting = {
             key: _Waiting(source)
@@ -70,11 +74,15 @@ class Discovery:
             if source is not None and source.queue
         }
         names = sorted({each.landing.queue for each in self._waiting.values()})
-        self._inboxes = {name: _Inbox(LandingQueue(name)) for name in names}
+        self._inboxes = {name: _Inbox(LandingQueue(name, self._budget)) for name in names}
+        self._turns = FairOrder(names)
 
     def receive(self) -> None:
-        """Takes in what the queues have; a queue that does not answer is told of by `settle`."""
+        """Takes in what the queues have. `settle` reports a queue that does not answer, or whose turn has not come."""
         for inbox in self._inboxes.values():
+            inbox.sentence = f"queue {inbox.queue.address}: left for the next tick"
+        for name in self._turns.within(self._budget, share=_QUEUES_SHARE):
+            inbox = self._inboxes[name]
             try:
                 received = inbox.queue.receive(hidden_seconds=SWEEP_SECONDS)
             except LakehouseError as error:

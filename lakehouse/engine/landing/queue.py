@@ -5,6 +5,7 @@ the first request.
 """
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -12,17 +13,16 @@ from typing import Any, NamedTuple
 
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.settings import s3_region
+from lakehouse.engine.store import TimeBudget
 from lakehouse.engine.store.s3 import answer_parts
+from lakehouse.engine.store.time_budget import ATTEMPTS
 
 # Source: AWS, ReceiveMessage and DeleteMessageBatch: "Valid values: 1 to 10", "up to 10 messages".
 _AT_ONCE = 10
-# With any wait SQS asks all of its servers, so that no message is overlooked. A tick of a sensor has 60 seconds, also where SQS is away.
+# With any wait SQS asks all of its servers, so that no message is overlooked.
 _WAIT_SECONDS = 1
-_CLIENT = {
-    "retries": {"mode": "standard", "total_max_attempts": 2},
-    "connect_timeout": 3,
-    "read_timeout": 5,
-}
+# A tick has other queues and tables to look at, also where SQS is slow or does not answer.
+_RECEIVE_SECONDS = 4
 # The messages that 25 requests give, in a second or two. A listing of more is cheaper than to be told of each file.
 MOST_MESSAGES = 250
 _PASSING = frozenset(
@@ -46,11 +46,16 @@ class LandingQueue:
         Refused: from any method: there is no such queue, or a right is missing.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, budget: TimeBudget | None = None) -> None:
         self.address = address
+        self._budget = budget or TimeBudget()
 
     def receive(self, *, hidden_seconds: int) -> list[Message]:
-        """The messages that wait in the queue, at most `MOST_MESSAGES`; one that is not deleted comes again after `hidden_seconds`."""
+        """The messages that wait in the queue: at most `MOST_MESSAGES`, or as many as come within a few seconds.
+
+        One that is not deleted comes again after `hidden_seconds`.
+        """
+        stop = time.monotonic() + _RECEIVE_SECONDS
         found: list[Message] = []
         request = {
             "QueueUrl": self._url,
@@ -58,7 +63,7 @@ class LandingQueue:
             "VisibilityTimeout": hidden_seconds,
         }
         with self._translated("ReceiveMessage"):
-            while len(found) < MOST_MESSAGES:
+            while len(found) < MOST_MESSAGES and time.monotonic() < stop:
                 received = self._client.receive_message(
                     **request, WaitTimeSeconds=0 if found else _WAIT_SECONDS
                 ).get("Messages")
@@ -88,7 +93,14 @@ class LandingQueue:
         session = boto3.Session(
             region_name=s3_region(os.environ), profile_name=os.environ.get("AWS_PROFILE") or None
         )
-        return session.client("sqs", config=Config(**_CLIENT))
+        config = Config(
+            retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
+            connect_timeout=self._budget.connect_seconds,
+            read_timeout=self._budget.read_seconds,
+        )
+        client = session.client("sqs", config=config)
+        client.meta.events.register("before-send.sqs", self._budget.check)
+        return client
 
     @cached_property
     def _url(self) -> str:
@@ -111,7 +123,7 @@ class LandingQueue:
             if code in _PASSING or status >= 500 or status == 429:
                 raise Transient(said) from error
             raise Refused(
-                f"{said}; needed are this queue, in the region in use, and sqs:{action}"
+                f"{said}. The queue must exist in the region in use, and grant sqs:{action}"
             ) from error
         except (ConnectionError, HTTPClientError) as error:
             raise Transient(f"{where}: {type(error).__name__}") from error
@@ -121,5 +133,5 @@ class LandingQueue:
         ) as error:  # botocore's of an endpoint that is no URL is a ValueError
             said = type(error).__name__ if isinstance(error, ValueError) else str(error)
             raise Refused(
-                f"{where}: {said}; accepted: boto3's AWS_ variables for keys, region and AWS_ENDPOINT_URL_SQS"
+                f"{where}: {said}. Check boto3's AWS_ variables for keys, region and AWS_ENDPOINT_URL_SQS"
             ) from error

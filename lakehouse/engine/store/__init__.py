@@ -1,6 +1,8 @@
 """Files, wherever the lake lies: list, read, put, put if absent, delete; on disk, on S3."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -9,21 +11,36 @@ from lakehouse.engine.store.disk import DiskStore
 from lakehouse.engine.store.interface import LOCAL, Store, StoredFile
 from lakehouse.engine.store.mounts import Mount, MountedStore, real_address
 from lakehouse.engine.store.s3 import S3Store
+from lakehouse.engine.store.time_budget import FairOrder, TimeBudget
 
 __all__ = [
     "LOCAL",
     "DiskStore",
+    "FairOrder",
     "Mount",
     "MountedStore",
     "S3Store",
     "Store",
     "StoredFile",
+    "TimeBudget",
+    "bounded",
     "real_address",
     "store_at",
 ]
 
 
-def store_at(address: str, make_client: Callable[[], Any] | None = None) -> Store:
+def bounded(store: Store, budget: TimeBudget) -> Store:
+    """The same store, whose requests to S3 have the time of a sensor's tick. A disk is asked as ever."""
+    if isinstance(store, S3Store):
+        return store.within(budget)
+    if not isinstance(store, MountedStore):
+        return store
+    bound = cache(lambda each: bounded(each, budget))
+    mounts = {key: replace(mount, store=bound(mount.store)) for key, mount in store.mounts.items()}
+    return MountedStore(bound(store.base), mounts)
+
+
+def store_at(address: str, make_client: Callable[..., Any] | None = None) -> Store:
     """The store whose root is `address`, an absolute folder or `s3://bucket/folder`; nothing is created and nothing is asked yet.
 
     `make_client` gives the client of one on S3.

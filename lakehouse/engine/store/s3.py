@@ -28,6 +28,7 @@ from lakehouse.core.settings import s3_endpoint, s3_region
 from lakehouse.engine.clock import pause_about
 from lakehouse.engine.store.interface import Store, StoredFile, checked_name, folder_prefix
 from lakehouse.engine.store.s3_walk import find_keys, walk_keys
+from lakehouse.engine.store.time_budget import TimeBudget
 
 # Source: AWS, DeleteObjects: "The request can contain a list of up to 1,000 keys".
 _DELETE_BATCH = 1_000
@@ -74,8 +75,10 @@ def s3_client(
     endpoint_url: str | None,
     profile_name: str | None,
     max_attempts: int,
+    connect_seconds: float = 5,
+    read_seconds: float = 60,
 ) -> Any:
-    """boto3's client as the store needs it; safe in several threads."""
+    """boto3's client as the store needs it; safe in several threads. Waits so long for a connection, and for each answer."""
     import boto3
     from botocore.config import Config
 
@@ -83,7 +86,8 @@ def s3_client(
     config = Config(
         retries={"mode": "standard", "total_max_attempts": max_attempts},
         max_pool_connections=2 * _READERS,
-        connect_timeout=5,
+        connect_timeout=connect_seconds,
+        read_timeout=read_seconds,
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
     )
@@ -93,25 +97,41 @@ def s3_client(
 
 
 class S3Store(Store):
-    """A `Store` of the keys below `prefix` in `bucket`. The first request makes the client."""
+    """A `Store` of the keys below `prefix` in `bucket`. The first request makes the client.
+
+    With a `budget`, its requests have the time of a sensor's tick, and `make_client` gets the timeouts by name.
+    """
 
     def __init__(
-        self, bucket: str, prefix: str, make_client: Callable[[], Any] | None = None
+        self,
+        bucket: str,
+        prefix: str,
+        make_client: Callable[..., Any] | None = None,
+        budget: TimeBudget | None = None,
     ) -> None:
         self.bucket = bucket
         self.prefix = folder_prefix(prefix)
         self.requests = Counter[str]()
         self._asking, self._is_heeded = threading.Lock(), False
-        self._make_client = make_client or (lambda: s3_client(**client_options(os.environ)))
+        self._make_client = make_client or (
+            lambda **more: s3_client(**client_options(os.environ) | more)
+        )
+        self._budget = budget
 
     @cached_property
     def client(self) -> Any:
         """The S3 client in use, whose requests are counted."""
-        client = self._make_client()
+        client = self._make_client(**(self._budget.client_options if self._budget else {}))
+        if self._budget is not None:
+            client.meta.events.register("before-send.s3", self._budget.check)
         client.meta.events.register(
             "before-call.s3", lambda model, **_: self.requests.update([model.name])
         )
         return client
+
+    def within(self, budget: TimeBudget) -> "S3Store":
+        """The same store with a client of its own, whose requests have the time of a sensor's tick."""
+        return S3Store(self.bucket, self.prefix, self._make_client, budget)
 
     def keeps_versions(self) -> bool | None:
         """See `Store.keeps_versions`."""

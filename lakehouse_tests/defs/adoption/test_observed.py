@@ -22,8 +22,8 @@ from lakehouse.defs.dagster_records import newest_facts
 from lakehouse.defs.keys import compaction_key, table_key, vacuum_key
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.store import DiskStore
-from lakehouse_tests.defs.dagster_events import tick_of
+from lakehouse.engine.store import DiskStore, TimeBudget
+from lakehouse_tests.defs.dagster_events import skip_text, tick_of
 from lakehouse_tests.defs.example import example_settings
 from lakehouse_tests.log_builder import LogBuilder
 
@@ -56,14 +56,21 @@ def lake(tmp_path: Path, table: Table, orders: LogBuilder) -> Lake:
 class Ticks:
     """Ticks of the observation sensor, one after the other, whose events are recorded."""
 
-    def __init__(self, lake: Lake, tables: Sequence[Table], instance: dg.DagsterInstance) -> None:
-        self._sensor, self._instance, self.cursor = observation_sensor(tables, lake), instance, None
+    def __init__(
+        self,
+        lake: Lake,
+        tables: Sequence[Table],
+        instance: dg.DagsterInstance,
+        budget: TimeBudget | None = None,
+    ) -> None:
+        self.sensor = observation_sensor(tables, lake, budget=budget)
+        self.instance, self.cursor = instance, None
 
     def tick(self) -> list[dg.AssetObservation | dg.AssetMaterialization | dg.AssetCheckEvaluation]:
-        result = tick_of(self._sensor, self._instance, cursor=self.cursor)
+        result = tick_of(self.sensor, self.instance, cursor=self.cursor)
         self.cursor = result.cursor
         for event in result.asset_events:
-            self._instance.report_runless_asset_event(event)
+            self.instance.report_runless_asset_event(event)
         return list(result.asset_events)
 
     def observed(self) -> list[object]:
@@ -91,13 +98,14 @@ class SlowLogs:
     """Logs of which each takes all the time that a tick has; those of `away` do not answer."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *away: str) -> None:
-        self.read, self._ahead_ms, self._away, self._facts = list[str](), 0, away, Lake.facts
-        monkeypatch.setattr(observed, "now_ms", lambda: now_ms() + self._ahead_ms)
+        self.read, self._away, self._facts = list[str](), away, Lake.facts
+        self._seconds = 0.0
+        self.budget = TimeBudget(clock=lambda: self._seconds)
         monkeypatch.setattr(Lake, "facts", lambda lake, key: self._answer(lake, key))
 
     def _answer(self, lake: Lake, key: str) -> TableFacts | None:
         self.read.append(key)
-        self._ahead_ms += 21_000
+        self._seconds += self.budget.late_seconds
         if key in self._away:
             raise Transient(f"{key} does not answer")
         return self._facts(lake, key)
@@ -171,13 +179,28 @@ def test_each_table_has_its_turn_where_a_tick_has_not_the_time_for_all(
     tables = [
         adopted_table(f"silver/t{number}", str(tmp_path / f"w/t{number}")) for number in range(3)
     ]
-    ticks = Ticks(open_lake(example_settings(tmp_path / "home"), tables=tables), tables, instance)
     slow = SlowLogs(monkeypatch, *away)
+    lake = open_lake(example_settings(tmp_path / "home"), tables=tables)
+    ticks = Ticks(lake, tables, instance, slow.budget)
     for number in range(6):
         ticks.tick()
         for log in logs:
             log.append([(f"f{number}", 10, 1)])
     assert slow.read == [table.key for table in tables] * 2
+
+
+def test_a_table_whose_storage_falls_silent_is_named_and_not_read_and_what_is_known_of_it_stays(
+    table: Table, ticks: Ticks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(lake: Lake, key: str, newest: object) -> bool:
+        raise Transient(f"{key} does not answer")
+
+    ticks.tick()
+    seen = json.loads(ticks.cursor or "")
+    monkeypatch.setattr(Lake, "has_moved_on", silent)
+    result = tick_of(ticks.sensor, ticks.instance, cursor=ticks.cursor)
+    assert skip_text(result) == "silver/orders: silver/orders does not answer"
+    assert json.loads(result.cursor or "") == seen
 
 
 def test_tables_that_are_not_made_yet_take_no_time_from_the_others_and_are_seen_when_they_are_made(
@@ -192,8 +215,9 @@ def test_tables_that_are_not_made_yet_take_no_time_from_the_others_and_are_seen_
         for number in range(2)
     ]
     tables = [*awaited, table]
-    ticks = Ticks(open_lake(example_settings(tmp_path / "home"), tables=tables), tables, instance)
     slow = SlowLogs(monkeypatch)
+    lake = open_lake(example_settings(tmp_path / "home"), tables=tables)
+    ticks = Ticks(lake, tables, instance, slow.budget)
     assert [ticks.observed() for _ in tables] == [[], [], [1]]
     assert ticks.tick() == [] and slow.read == [each.key for each in tables]
     LogBuilder(DiskStore(tmp_path / "w"), "t1").create()

@@ -1,0 +1,93 @@
+"""How long the storage requests of one sensor tick may take, and whose turn it is.
+
+Dagster ends a tick after 60 s, and what the tick has found is lost. With boto3's defaults, a server that accepts
+connections and never answers takes 181 s, so that every tick ended at the same table (dagster-io/dagster#14830).
+
+1. The clients of a tick wait a few seconds for an answer, and try twice.
+2. When a tick is late, it begins with no further table. The next tick begins with the tables that were left, and ends
+   with those that were slow.
+3. When the time is used up, no request is sent any more. The last one ends `read_seconds` later.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakehouse.core.errors import Transient
+
+# 13 s for a request that is never answered. A listing of a busy server takes up to three.
+CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 3.0, 6.0, 2
+# So a tick ends within 38 s: 32 s, and the last request.
+LATE_SECONDS, MOST_SECONDS = 18.0, 32.0
+
+
+@dataclass(slots=True, kw_only=True)
+class TimeBudget:
+    """The time of one sensor's ticks. Of two ticks at the same time, both have the time of the later one."""
+
+    late_seconds: float = field(default_factory=lambda: LATE_SECONDS)
+    most_seconds: float = field(default_factory=lambda: MOST_SECONDS)
+    connect_seconds: float = field(default_factory=lambda: CONNECT_SECONDS)
+    read_seconds: float = field(default_factory=lambda: READ_SECONDS)
+    clock: Callable[[], float] = time.monotonic
+    _began: float = field(default=float("inf"), init=False)
+
+    def begin(self) -> None:
+        """A tick begins."""
+        self._began = self.clock()
+
+    @property
+    def client_options(self) -> dict[str, Any]:
+        """The options of `s3_client` that differ in a tick."""
+        return {
+            "connect_seconds": self.connect_seconds,
+            "read_seconds": self.read_seconds,
+            "max_attempts": ATTEMPTS,
+        }
+
+    @property
+    def spent_seconds(self) -> float:
+        """Seconds since the tick began."""
+        return self.clock() - self._began
+
+    def is_late(self, share: float = 1.0) -> bool:
+        """Whether nothing further should be begun in the tick, or in the first `share` of it."""
+        return self.spent_seconds >= share * self.late_seconds
+
+    def check(self, **_: Any) -> None:
+        """Called before a request is sent.
+
+        Raises:
+            Transient: the time is used up.
+        """
+        if self.spent_seconds >= self.most_seconds:
+            raise Transient(
+                f"storage is slow, and the {self.most_seconds:g} s of this tick are used up; "
+                "the next tick tries again"
+            )
+
+
+class FairOrder:
+    """The order in which the ticks of one process serve some keys: left over first, slow last.
+
+    What was left is first even if it was slow before, so that a slow table is not kept waiting for ever.
+    """
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        self._keys = [*keys]
+
+    def within(self, budget: TimeBudget, *, share: float = 1.0) -> Iterator[str]:
+        """The keys whose turn it is: all, until the tick is late. At least one, so that no tick is in vain."""
+        order, slow = [*self._keys], list[str]()
+        served = 0
+        for key in order:
+            if served and budget.is_late(share):
+                break
+            started = budget.spent_seconds
+            yield key
+            served += 1
+            if budget.spent_seconds - started >= min(budget.connect_seconds, budget.read_seconds):
+                slow.append(key)
+        quick = [key for key in order[:served] if key not in slow]
+        self._keys = [*order[served:], *quick, *slow]
