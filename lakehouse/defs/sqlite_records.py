@@ -24,20 +24,22 @@ _EVENTS_WITHOUT_RUN = 200
 _VACUUM_BYTES = 32 * 2**20
 _CHUNK = 500
 
-# The runs that hold the newest event of a kind, or the newest check, of some asset; and of its observations so many of the newest.
+# The runs that hold the newest event of a kind, or the newest check, of an asset (or a partition of it), and the newest observations.
 _HOLDERS = """
     SELECT run_id FROM event_logs WHERE id IN (
-        SELECT max(id) FROM event_logs WHERE asset_key IS NOT NULL GROUP BY asset_key, dagster_event_type)
+        SELECT max(id) FROM event_logs WHERE asset_key IS NOT NULL
+        GROUP BY asset_key, dagster_event_type, partition)
     UNION SELECT run_id FROM (
         SELECT run_id, row_number() OVER (PARTITION BY asset_key ORDER BY id DESC) AS place
         FROM event_logs WHERE dagster_event_type = 'ASSET_OBSERVATION') WHERE place <= ?
     UNION SELECT run_id FROM asset_check_executions WHERE id IN (
-        SELECT max(id) FROM asset_check_executions GROUP BY asset_key, check_name, execution_status)
+        SELECT max(id) FROM asset_check_executions GROUP BY asset_key, check_name, execution_status, partition)
     UNION SELECT last_run_id FROM asset_keys WHERE last_run_id IS NOT NULL
 """
 _OLD_WITHOUT_RUN = """
     SELECT id FROM (
-        SELECT id, row_number() OVER (PARTITION BY asset_key, dagster_event_type ORDER BY id DESC) AS place
+        SELECT id, row_number() OVER (
+            PARTITION BY asset_key, dagster_event_type, partition ORDER BY id DESC) AS place
         FROM event_logs WHERE run_id = '') WHERE place > ?
 """
 

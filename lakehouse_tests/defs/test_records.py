@@ -37,11 +37,18 @@ def compacted(context: dg.AssetExecutionContext) -> None:
     context.log_event(dg.AssetObservation(OFTEN))
 
 
+@dg.asset(name="daily", partitions_def=dg.StaticPartitionsDefinition(["monday", "tuesday"]))
+def daily() -> None:
+    """Made once for each partition."""
+
+
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Dagster's folder after a run of `rare`, one that observes `often`, and four of `often`."""
+    """Dagster's folder after two runs of `daily`, one of `rare`, one that observes `often`, and four of `often`."""
     home = dagster_home(example_settings(tmp_path_factory.mktemp("recorded")))
     with dg.DagsterInstance.from_config(str(home)) as opened:
+        for day in ("monday", "tuesday"):
+            assert dg.materialize([daily], instance=opened, partition_key=day).success
         for asset in (rare, compacted, often, often, often, often):
             assert dg.materialize([asset], instance=opened).success
     return home
@@ -77,6 +84,7 @@ def newest(instance: dg.DagsterInstance) -> list[object]:
         instance.fetch_materializations(RARE, limit=1).records,
         instance.fetch_materializations(OFTEN, limit=1).records,
         instance.fetch_observations(OFTEN, limit=1).records,
+        instance.get_materialized_partitions(dg.AssetKey("daily")),
         checks[check].evaluation,
     ]
 
@@ -88,8 +96,8 @@ def test_old_events_and_output_go_and_what_is_newest_of_each_asset_stays(
     later = now_ms() + 8 * DAY_MS
     before, counted = newest(instance), recent_runs(instance, now_ms=later)
     plan, metadata = prune(instance, days=7, now_ms=later)
-    assert plan.events == tuple(runs[2:5])
-    assert files_of(instance) == {*runs[:2], runs[5]}
+    assert plan.events == tuple(runs[4:7])
+    assert files_of(instance) == {*runs[:4], runs[7]}
     assert newest(instance) == before and recent_runs(instance, now_ms=later) == counted
     assert len(instance.fetch_materializations(OFTEN, limit=10).records) == 1
     assert instance.all_logs(runs[0]) and metadata["lakehouse/bytes"] > 0
