@@ -64,10 +64,10 @@ class Reason(Enum):
     DUE_READERS = "readers have lost {lost} since the last compaction, and another takes {cost}"
     READERS_LOSE_LITTLE = "readers have lost {lost} of the {cost} that a compaction takes; {mergeable} mergeable files, {threshold} make it due in any case"
     DUE = "{mergeable} mergeable files reach the threshold of {threshold}"
-    BELOW_THRESHOLD = "{mergeable} mergeable files, {threshold} wanted"
-    NO_FACTS = "no file count is known yet: it was never materialized or observed; {threshold} mergeable files are wanted"
+    BELOW_THRESHOLD = "{mergeable} mergeable files, {threshold} needed"
+    NO_FACTS = "no file count is known yet: it was never materialized or observed; {threshold} mergeable files are needed"
     RUN_IN_FLIGHT = "a run of it is under way ({runs})"
-    ASKED_BEFORE = "the compaction of version {version} ({mergeable} mergeable files) was asked for already; the next write makes a new one"
+    ASKED_BEFORE = "the compaction of version {version} ({mergeable} mergeable files) was requested already; the next write makes a new one"
     TRIES_USED_UP = "the compaction of version {version} failed {tries} times; {mergeable} mergeable files wait for the next write, or for {until:time}"
     NO_SLOT = "{why}, but at most {slots:compaction} may run at once{runs}"
     DUE_AGE = (

@@ -173,7 +173,7 @@ def _newest(lake: Lake, seen: Mapping[str, str]) -> tuple[tuple[str, str] | None
         return None, f"no report of bucket {lake.store.bucket} is newer than {known}"
     return (
         None,
-        f"nobody has delivered a report of bucket {lake.store.bucket}; the inventory makes its own, once a day",
+        f"no report of bucket {lake.store.bucket} was delivered; the inventory makes its own once a day",
     )
 
 

@@ -78,7 +78,7 @@ def landing_sensor(
         if due:
             request_server(lake.settings)
         waiting = server_sentence(lake.settings)
-        text = "; ".join(
+        text = ";\n".join(
             (
                 *(f"{found.table.key}: {found.sentence}" for found in table_states),
                 *queues,

@@ -42,7 +42,7 @@ def test_numbers_are_told_as_a_person_reads_them() -> None:
 def test_a_number_that_is_missing_is_an_error_and_one_too_many_is_not() -> None:
     assert (
         Reason.BELOW_THRESHOLD.explain(mergeable=3, threshold=4, more=5).sentence
-        == "3 mergeable files, 4 wanted"
+        == "3 mergeable files, 4 needed"
     )
     with pytest.raises(KeyError):
         str(Reason.BELOW_THRESHOLD.explain(mergeable=3).sentence)

@@ -48,9 +48,9 @@ def test_it_says_of_every_table_why_it_waits(instance: dg.DagsterInstance) -> No
     materialized(instance, orders, version=3, mergeable_file_count=3)
     materialized(instance, latest_orders, version=1, mergeable_file_count=0)
     assert skip_text(tick(instance)) == (
-        "bronze/orders: 3 mergeable files, 4 wanted (its readers are unknown);\n"
-        "silver/orders: 0 mergeable files, 2 wanted;\n"
-        "gold/totals: no file count is known yet: it was never materialized or observed; 2 mergeable files are wanted"
+        "bronze/orders: 3 mergeable files, 4 needed (its readers are unknown);\n"
+        "silver/orders: 0 mergeable files, 2 needed;\n"
+        "gold/totals: no file count is known yet: it was never materialized or observed; 2 mergeable files are needed"
     )
 
 
@@ -194,7 +194,7 @@ def test_a_run_that_a_person_executed_again_with_success_has_compacted_that_vers
         tags={**first.tags, "dagster/parent_run_id": first.run_id},
     )
     ended(instance, again, DagsterEventType.RUN_SUCCESS)
-    assert "was asked for already" in skip_text(tick(instance))
+    assert "was requested already" in skip_text(tick(instance))
 
 
 @pytest.mark.parametrize("how", [DagsterEventType.RUN_SUCCESS, DagsterEventType.RUN_FAILURE])

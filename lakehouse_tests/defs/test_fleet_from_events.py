@@ -300,7 +300,7 @@ def test_a_table_that_was_warm_at_its_last_write_is_asked_for_when_it_has_turned
     later = {f"once_cold_{name}": number for name, number in FACTS.items() if name != "file_count"}
     later |= {"once_cold_estimate_seconds": 1.0, "once_cold_purged_row_count": 0}
     materialized(instance, orders, version=7, **warm, **later, once_cold_at_ms=now_ms() + 60_000)
-    assert "bronze/orders: 0 mergeable files, 4 wanted; 10 once all of it is cold" in skip_text(
+    assert "bronze/orders: 0 mergeable files, 4 needed; 10 once all of it is cold" in skip_text(
         tick(instance, lake)
     )
     materialized(instance, orders, version=7, **warm, **later, once_cold_at_ms=now_ms() - 1)
@@ -470,7 +470,7 @@ def test_readers_that_lost_what_a_compaction_takes_make_it_due_and_a_lost_cursor
     tables = (*TABLES, DAILY)
     read_by(instance, latest_orders, 9)
     read_by(instance, DAILY, 2)
-    assert "bronze/orders: 3 mergeable files, 4 wanted (its readers are unknown)" in skip_text(
+    assert "bronze/orders: 3 mergeable files, 4 needed (its readers are unknown)" in skip_text(
         tick(instance, lake, tables)
     )
     read_by(instance, DAILY, 1)

@@ -113,7 +113,7 @@ KNOBS = {
     "windows": (lambda: window_from(2), "no window is open", lambda: window_from(-1)),
     "max_small_file_age_hours": (
         lambda: {"max_small_file_age_hours": 5.0},
-        "3 mergeable files, 1000 wanted",
+        "3 mergeable files, 1000 needed",
         lambda: {"max_small_file_age_hours": 1e-6},
     ),
 }

@@ -72,7 +72,7 @@ def loaded(lake: Lake, instance: dg.DagsterInstance, number: int, *names: str) -
 
 def test_an_empty_landing_area_is_waited_for_in_words(tick: type_of_tick) -> None:
     assert skip_text(tick()) == (
-        "bronze/orders: nothing new has landed; the table holds 0 files; bronze/shops: nothing new has landed; the table holds 0 files"
+        "bronze/orders: nothing new has landed; the table holds 0 files;\nbronze/shops: nothing new has landed; the table holds 0 files"
     )
 
 

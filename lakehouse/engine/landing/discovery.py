@@ -94,9 +94,7 @@ class Discovery:
             unreadable = [message.id for message in received if not self._is_read(inbox, message)]
             inbox.sentence = f"queue {inbox.queue.address}: {count_of(len(received), 'message')}"
             if new := [each for each in unreadable if each not in inbox.unreadable]:
-                inbox.sentence += (
-                    f", of which {len(new)} are none of S3's and stay in the queue, first {new[0]}"
-                )
+                inbox.sentence += f"; {len(new)} not from S3 stay in the queue, first {new[0]}"
             inbox.unreadable.update(new)
 
     def look(

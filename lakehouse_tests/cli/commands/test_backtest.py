@@ -100,7 +100,7 @@ def test_a_person_sees_the_sums_the_runs_and_the_lines(full: Terminal) -> None:
         for line in lines
     )
     assert (
-        full.run("backtest", "bronze/orders", "--verbose").stdout.count("mergeable files, 4 wanted")
+        full.run("backtest", "bronze/orders", "--verbose").stdout.count("mergeable files, 4 needed")
         == 7
     )  # every version
 

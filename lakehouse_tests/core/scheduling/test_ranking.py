@@ -287,7 +287,7 @@ def test_the_text_has_one_line_per_table_with_numbers() -> None:
     ).splitlines() == [
         f"b: 5 mergeable files reach the threshold of 4{UNKNOWN};",
         f"c: 4 mergeable files reach the threshold of 4{UNKNOWN}, but at most 1 compaction may run at once;",
-        f"a: 3 mergeable files, 4 wanted{UNKNOWN}",
+        f"a: 3 mergeable files, 4 needed{UNKNOWN}",
     ]
 
 

@@ -166,7 +166,7 @@ def test_the_threshold_follows_the_readers_within_bounds_and_says_so(
     assert finding.sentence == (
         f"10 mergeable files reach the threshold of {wanted}{told}"
         if wanted <= 10
-        else f"10 mergeable files, {wanted} wanted{told}"
+        else f"10 mergeable files, {wanted} needed{told}"
     )
 
 
@@ -265,7 +265,7 @@ def test_a_warm_table_says_when_it_will_be_due() -> None:
     )
     finding = find_trigger(warm.at(NOW), QUIET, now_ms=NOW)
     once = "60 once all of it is cold, from 2023-11-14 23:13 UTC on"
-    assert finding.sentence == f"10 mergeable files, 40 wanted (its readers are unknown); {once}"
+    assert finding.sentence == f"10 mergeable files, 40 needed (its readers are unknown); {once}"
     turned = warm.at(NOW + HOUR)
     assert (turned.mergeable_file_count, turned.files_after, turned.file_count, turned.version) == (
         60,
@@ -312,7 +312,7 @@ LOST = replace(
             replace(LOST, lost_openings=0.0),
             None,
             Reason.BELOW_THRESHOLD,
-            "10 mergeable files, 40 wanted (its readers are unknown)",
+            "10 mergeable files, 40 needed (its readers are unknown)",
         ),
         (
             replace(LOST, openings=None, lost_openings=None, readers="declared"),
@@ -325,7 +325,7 @@ LOST = replace(
             replace(LOST, mergeable_file_count=0, estimate_seconds=0.0),
             9,
             Reason.BELOW_THRESHOLD,
-            "0 mergeable files, 40 wanted",
+            "0 mergeable files, 40 needed",
         ),
         (
             replace(LOST, lost_openings=500.0, readers="seen"),
