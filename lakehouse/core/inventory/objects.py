@@ -8,6 +8,8 @@ from lakehouse.core.units import DAY_MS
 # Amazon S3 opened in March 2006: what is older was written in another unit.
 _FIRST_MS = 1_141_171_200_000
 
+FOLDER_SUFFIX = "_$folder$"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredObject:
@@ -85,6 +87,11 @@ KINDS = {
         Part.UNREAD,
     ),
 }
+
+
+def is_folder_marker(key: str, size_bytes: int) -> bool:
+    """Whether an object only marks a folder: `a/` as consoles write it, `a_$folder$` as EMR and older Hadoop do (delta-io/delta#466)."""
+    return not size_bytes and key.endswith(("/", FOLDER_SUFFIX))
 
 
 def plausible_ms(modified_ms: int | None, *, now_ms: int) -> int | None:

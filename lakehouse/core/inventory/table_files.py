@@ -10,6 +10,7 @@ from lakehouse.core.delta.deletion_vectors import vector_path
 from lakehouse.core.delta.paths import is_absolute, name_in_table
 from lakehouse.core.delta.retention import retention_ms_of
 from lakehouse.core.delta.snapshot import Snapshot, last_removals
+from lakehouse.core.inventory.objects import FOLDER_SUFFIX
 
 _LOG = "/_delta_log/"
 # The name, relative to the lake, of the place that a decoded URI leads to; `None` for a place outside the lake, as far as can be told.
@@ -193,5 +194,9 @@ class Owners:
 
 
 def table_roots(names: Iterable[str]) -> set[str]:
-    """The folders that hold a Delta log, by the names of all objects: every table, declared or not."""
-    return {name.partition(_LOG)[0] for name in names if _LOG in name}
+    """The folders that hold a Delta log, by the names of all objects: every table, declared or not. Markers of folders do not count."""
+    return {
+        name.partition(_LOG)[0]
+        for name in names
+        if _LOG in name and not name.endswith(FOLDER_SUFFIX)
+    }

@@ -11,7 +11,7 @@ from lakehouse.core.inventory.classify import Classifier
 from lakehouse.core.inventory.objects import RECLAIMABLE, Part, StoredObject, plausible_ms
 from lakehouse.core.inventory.table_files import Owners, table_roots
 from lakehouse.core.units import HOUR_MS
-from lakehouse.core.vacuum.facts import RemovedSince, VacuumFacts
+from lakehouse.core.vacuum.facts import AddedByLog, RemovedSince, VacuumFacts
 
 # A candidate takes about 300 bytes of memory; `python -m benchmarks.vacuum_memory` prints what a million takes.
 MOST_FILES = 1_000_000
@@ -47,6 +47,7 @@ class Selection:
         self._facts, self._classifier, self._prefix = facts, classifier, facts.lake_prefix
         self._owners = Owners({facts.table_files.table, *facts.tables})
         self._late = RemovedSince(facts, classifier.horizon_ms)
+        self._added = AddedByLog(facts)
         self._going: dict[str, Candidate] = {}
         self._names: list[str] = []  # of those in `_going`, each at the place that was drawn for it
         self._chance = Random(facts.last.ended_ms if facts.last else 0)
@@ -169,7 +170,11 @@ class Selection:
     def _may_go(self, own: str, each: StoredObject, part: Part) -> bool:
         """Whether it is reclaimable, was modified before the horizon, and has a name that a file below the table can have.
 
-        A file of a time that cannot be is of unknown age, and stays, as does one that a version within the retention reads.
+        A file of a time that cannot be is of unknown age, and stays, as does one that a version within the retention reads, and one that
+        a commit still in the log added and none removed.
+
+        Raises:
+            Broken: the log contradicts itself on the file.
         """
         horizon_ms = self._classifier.horizon_ms
         modified_ms = plausible_ms(each.modified_ms, now_ms=horizon_ms)
@@ -180,7 +185,7 @@ class Selection:
             or self._late.holds(own)
         ):
             return False
-        return {"", ".", ".."}.isdisjoint(own.split("/"))
+        return {"", ".", ".."}.isdisjoint(own.split("/")) and not self._added.must_stay(own)
 
 
 def checksum_name(name: str) -> str:

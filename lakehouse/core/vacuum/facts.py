@@ -12,6 +12,7 @@ from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.deletion_vectors import vector_path
 from lakehouse.core.delta.paths import name_in_table
 from lakehouse.core.delta.table_facts import TableFacts
+from lakehouse.core.errors import Broken
 from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.inventory.report_manifest import Report
 from lakehouse.core.inventory.table_files import TableFiles
@@ -257,6 +258,69 @@ class RemovedSince:
             name_in_table(path) or f"/{unquote(path).rpartition('/')[2]}"
             for path in chain(paths, vectors)
         )
+
+
+class AddedByLog:
+    """The files, relative to the table, that commits still in the log added, and that no later one removed.
+
+    Whatever a checkpoint says, they are live. Commits below the known history are read only for a file that has no tombstone.
+    """
+
+    def __init__(self, facts: VacuumFacts) -> None:
+        self._facts = facts
+        self._known = _last_additions(facts.log.history.commits[::-1])
+
+    def must_stay(self, name: str) -> bool:
+        """Whether the file must stay, since a commit that is missing may have removed it.
+
+        Raises:
+            Broken: no commit is missing, so that the newest checkpoint lacks the file, and perhaps others that no commit tells of.
+        """
+        table_files = self._facts.table_files
+        has_stone = name in table_files.stones or name in table_files.removed_vectors
+        version = (self._known if has_stone else self._all).get(name)
+        if version is None:
+            return False
+        if version < self._first_without_gap:
+            return True
+        raise Broken(
+            f"vacuum of {table_files.table}: version {version} added {name}, and no commit up to {table_files.version} removed it, but "
+            f"it is not in the table by its checkpoint of version {self._facts.log.snapshot.log.checkpoint_version}, which lacks files. "
+            "Restore that checkpoint; or, if all commits from the first one on are there, remove it and _last_checkpoint"
+        )
+
+    @cached_property
+    def _commits(self) -> Sequence[Commit]:
+        """All commits of the log, newest first."""
+        history, older = self._facts.log.history, self._facts.older_commits
+        return history.commits[::-1] if older is None else [*older(history)]
+
+    @cached_property
+    def _all(self) -> Mapping[str, int]:
+        return _last_additions(self._commits)
+
+    @cached_property
+    def _first_without_gap(self) -> int:
+        """The oldest version after which no commit is missing."""
+        oldest = self._facts.table_files.version + 1
+        for commit in self._commits:
+            if commit.version < oldest - 1:
+                break
+            oldest = commit.version
+        return oldest
+
+
+def _last_additions(newest_first: Iterable[Commit]) -> dict[str, int]:
+    """The files whose last action in these commits added them, with its version."""
+    found: dict[str, int | None] = {}
+    for commit in newest_first:
+        added = {name for path in commit.added_paths if (name := name_in_table(path))}
+        removed = {name for path in commit.removed_paths if (name := name_in_table(path))}
+        for name in added:
+            found.setdefault(name, commit.version)
+        for name in removed - added:
+            found.setdefault(name, None)
+    return {name: version for name, version in found.items() if version is not None}
 
 
 def objects_by_log(facts: VacuumFacts, *, bucket: str) -> Iterable[StoredObject]:

@@ -5,6 +5,7 @@
   horizon; a time that is unknown, a retention that is unknown, and a listing that lacks live files delete nothing.
 - Nothing in the log's folder, nothing hidden, and nothing that another table of the lake reads is ever in a plan. The one exception are
   Hadoop's checksums, each of which goes with its file.
+- A file that a commit still in the log added, and that none removed, is never in a plan, whatever a checkpoint says.
 - Nothing below a prefix from which a declared table loads, and nothing in a folder that looks like another table's, is ever in a plan.
 - What a newer version, a longer retention or another table needs by then is not doomed any more: the horizon only moves back.
 """

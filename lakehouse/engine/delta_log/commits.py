@@ -21,7 +21,7 @@ from lakehouse.core.errors import Transient
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log.actions import parse_actions
 from lakehouse.engine.delta_log.fold import ReadCommit, fold_commit
-from lakehouse.engine.delta_log.log_segment import log_folder
+from lakehouse.engine.delta_log.log_segment import is_commit, log_folder
 from lakehouse.engine.store import Store, StoredFile
 
 _KEPT_BYTES = 64 * 1024 * 1024
@@ -53,8 +53,8 @@ def read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadComm
         yield commit
 
 
-def newest_first(store: Store, history: Commits) -> Iterator[Commit]:
-    """The table's commits, newest first: those of `history`, then older ones, back to the first gap in the log.
+def newest_first(store: Store, history: Commits, *, over_gaps: bool = False) -> Iterator[Commit]:
+    """The table's commits, newest first: those of `history`, then older ones, back to the first gap in the log or `over_gaps`, too.
 
     The older ones are read a portion at a time, so whoever stops early pays for no more.
 
@@ -63,14 +63,17 @@ def newest_first(store: Store, history: Commits) -> Iterator[Commit]:
         Transient: the log was cleaned up while it was read.
     """
     yield from reversed(history.commits)
-    if not history.commits or history.commits[0].version == 0:
+    first = history.commits[0].version if history.commits else None
+    if first == 0 or (first is None and not over_gaps):
         return
     folder = log_folder(history.table)
-    listed = {file.name: file for file in store.list(folder)}
-    names = (
-        f"{folder}{version:020}.json" for version in range(history.commits[0].version - 1, -1, -1)
-    )
-    older = [listed[name] for name in takewhile(listed.__contains__, names)]
+    listed = {file.name: file for file in store.list(folder) if is_commit(file.name)}
+    if first is not None:
+        listed = {name: file for name, file in listed.items() if name < f"{folder}{first:020}"}
+    older = [listed[name] for name in sorted(listed, reverse=True)]
+    if first is not None and not over_gaps:
+        names = (f"{folder}{version:020}.json" for version in range(first - 1, -1, -1))
+        older = [listed[name] for name in takewhile(listed.__contains__, names)]
     for start in range(0, len(older), _PORTION):
         try:
             portion = [each.commit for each in read_commits(store, older[start : start + _PORTION])]

@@ -77,6 +77,11 @@ def log_folder(table: str) -> str:
     return f"{table}/_delta_log/"
 
 
+def is_commit(name: str) -> bool:
+    """Whether a log's file, by its whole name, is a commit."""
+    return _COMMIT.fullmatch(name.rpartition("/")[2]) is not None
+
+
 def find_segment(
     listing: Iterable[StoredFile],
     table: str,

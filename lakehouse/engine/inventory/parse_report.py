@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakehouse.core.errors import Refused
-from lakehouse.core.inventory.objects import StoredObject, plausible_ms
+from lakehouse.core.inventory.objects import StoredObject, is_folder_marker, plausible_ms
 from lakehouse.core.inventory.report_manifest import NEEDED_COLUMNS, Report
 
 _BATCH_ROWS = 65_536
@@ -158,6 +158,6 @@ def _objects(
             key=key,
             size_bytes=size or 0,
             modified_ms=modified_ms,
-            is_dir=key.endswith("/") and not size,
+            is_dir=is_folder_marker(key, size or 0),
             **more,
         )

@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.inventory.expiry import UNFINISHED
-from lakehouse.core.inventory.objects import StoredObject
+from lakehouse.core.inventory.objects import StoredObject, is_folder_marker
 from lakehouse.engine.store.interface import LOCAL, Store, StoredFile, checked_name, folder_prefix
 
 # A disk takes several at once; threads of one process share its directory locks, so that more gain nothing.
@@ -48,6 +48,7 @@ class DiskStore(Store):
             file
             for file in self._files(prefix)
             if not UNFINISHED.fullmatch(file.name.rpartition("/")[2])
+            and not is_folder_marker(file.name, file.size_bytes)
         )
         return sorted(files, key=attrgetter("name"))
 
@@ -76,6 +77,7 @@ class DiskStore(Store):
                 key=key,
                 size_bytes=file.size_bytes,
                 modified_ms=file.modified_ms,
+                is_dir=is_folder_marker(key, file.size_bytes),
             )
 
     def read(self, name: str) -> bytes:

@@ -23,7 +23,7 @@ from typing import Any
 from uuid import uuid4
 
 from lakehouse.core.errors import Refused, Transient
-from lakehouse.core.inventory.objects import StoredObject
+from lakehouse.core.inventory.objects import StoredObject, is_folder_marker
 from lakehouse.core.settings import s3_endpoint, s3_region
 from lakehouse.engine.clock import pause_about
 from lakehouse.engine.store.interface import Store, StoredFile, checked_name, folder_prefix
@@ -149,13 +149,13 @@ class S3Store(Store):
         )
 
     def list(self, prefix: str) -> list[StoredFile]:
-        """See `Store.list`. Keys that end in `/` mark folders and are no files."""
+        """See `Store.list`. Keys that end in `/`, and other markers of folders, are no files."""
         pages = self._pages(self.prefix + folder_prefix(prefix))
         objects = [
             entry
             for page in pages
             for entry in page.get("Contents", ())
-            if not entry["Key"].endswith("/")
+            if not _marks_a_folder(entry)
         ]
         return sorted(map(self._stored, objects), key=attrgetter("name"))
 
@@ -165,7 +165,7 @@ class S3Store(Store):
             entries = find_keys(
                 self.client, self.bucket, self.prefix, [self.prefix + name for name in names]
             )
-        return [self._stored(entry) for entry in entries if not entry["Key"].endswith("/")]
+        return [self._stored(entry) for entry in entries if not _marks_a_folder(entry)]
 
     def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
         """See `Store.folders`. What comes before `after` is not listed at all."""
@@ -188,7 +188,7 @@ class S3Store(Store):
                     key=entry["Key"],
                     size_bytes=entry["Size"],
                     modified_ms=round(entry["LastModified"].timestamp() * 1_000),
-                    is_dir=entry["Key"].endswith("/") and entry["Size"] == 0,
+                    is_dir=is_folder_marker(entry["Key"], entry["Size"]),
                     storage_class=entry.get("StorageClass"),
                     checksum_algorithm=",".join(entry.get("ChecksumAlgorithm", ())) or None,
                 )
@@ -387,3 +387,8 @@ def _from_answer(error: Any, where: str, action: str) -> Exception:
     return Refused(
         f"{where}: S3 answers {code} ({status}): {said}; check bucket, region and AWS_ENDPOINT_URL"
     )
+
+
+def _marks_a_folder(entry: Mapping[str, Any]) -> bool:
+    """Whether no file of ours can have this key, since it ends in `/`, or it is a marker."""
+    return entry["Key"].endswith("/") or is_folder_marker(entry["Key"], entry["Size"])

@@ -56,19 +56,20 @@ def has_newer_version(lake: Lake, facts: TableFacts) -> bool:
 
 
 class OlderCommits:
-    """Commits below a table's known history, each read once, however often the history is a newer one."""
+    """Commits below a table's known history, those before a gap included, each read once, however often the history is a newer one."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._read: list[Commit] = []  # newest first, without a gap
+        self._read: list[Commit] = []  # newest first
         self._rest: Iterator[Commit] = iter(())
 
     def below(self, history: Commits) -> Iterator[Commit]:
         """The commits, newest first, from those of `history` on; errors as `newest_first`."""
         newest = self._read[0].version if self._read else _NO_VERSION
         newer = [commit for commit in reversed(history.commits) if commit.version > newest]
-        if newer and newer[-1].version > newest + 1:
-            self._read, self._rest = [], newest_first(self._store, history)
+        is_unread = not newer and not self._read
+        if is_unread or (newer and newer[-1].version > newest + 1):
+            self._read, self._rest = [], newest_first(self._store, history, over_gaps=True)
         else:
             self._read = [*newer, *self._read]
         yield from self._read

@@ -37,6 +37,10 @@ WEEK = 7 * DAY
 OLD = NOW - 30 * DAY
 
 
+def adding(version: int, path: str, *removed: str) -> Commit:
+    return replace(commit(version, OLD, *removed), added_paths=(path,))
+
+
 def commit(version: int, ms: int, *removed: str) -> Commit:
     return Commit(
         version=version,
@@ -180,17 +184,52 @@ def test_a_file_without_a_tombstone_is_looked_for_in_commits_below_the_known_his
         yield commit(3, NOW - HOUR)
         yield commit(2, NOW - DAY, "kept")
         yield commit(1, OLD, "past")
-        raise AssertionError("commits before the retention are nobody's business")
 
     busy = replace(FACTS, log=log_of(BUSY), older_commits=older)
     assert [each.name for each in plan(ALL[:3], busy).candidates] == ["past"]
     assert asked == []
     forgotten = replace(busy, table_files=replace(BOOKS, stones={"past": OLD}))
     found = plan(ALL, forgotten)
-    assert ([each.name for each in found.candidates], len(asked)) == (["orphan", "past"], 1)
+    assert ([each.name for each in found.candidates], len(asked)) == (["orphan", "past"], 2)
     kept = Candidate(name="kept", size_bytes=2, modified_ms=OLD, part=Part.ORPHANED_OLD)
     later = LaterFacts(forgotten, horizon_ms=NOW - WEEK, now_ms=NOW)
     assert later.allow([kept, *found.candidates]) == [*found.candidates]
+
+
+@pytest.mark.parametrize(
+    ("commits", "outcome"),
+    [
+        ([adding(2, "orphan"), commit(1, OLD)], "Broken"),
+        ([commit(2, OLD), adding(1, "orphan")], "Broken"),
+        ([adding(2, "orphan", "orphan"), commit(1, OLD)], "Broken"),  # it got a deletion vector
+        ([commit(2, OLD, "orphan"), adding(1, "orphan")], "goes"),
+        ([adding(0, "orphan")], "stays"),  # the commit between may have removed it
+        ([commit(0, OLD, "orphan")], "goes"),
+        ([adding(2, "other")], "goes"),
+    ],
+)
+def test_a_file_that_a_commit_in_the_log_added_and_none_removed_is_never_a_candidate(
+    commits: list[Commit], outcome: str
+) -> None:
+    """The newest checkpoint lacks it, and is therefore no reason to delete it (delta-io/delta#7174)."""
+
+    def older(history: Commits) -> Iterator[Commit]:
+        yield from reversed(history.commits)
+        yield from commits
+
+    first = BUSY.commits[0].version
+    history = replace(
+        BUSY,
+        commits=tuple(replace(each, version=each.version - first + 3) for each in BUSY.commits),
+    )
+    table_files = replace(BOOKS, version=history.commits[-1].version)
+    facts = replace(FACTS, log=log_of(history), table_files=table_files, older_commits=older)
+    if outcome == "Broken":
+        with pytest.raises(Broken, match=r"added orphan, and no commit up to .* removed it"):
+            plan(ALL, facts)
+    else:
+        names = [each.name for each in plan(ALL, facts).candidates]
+        assert names == (["orphan", "past"] if outcome == "goes" else ["past"])
 
 
 def test_a_deletion_vector_of_a_removed_file_is_looked_for_there_too() -> None:

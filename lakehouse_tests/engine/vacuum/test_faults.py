@@ -18,6 +18,7 @@ from lakehouse.core.vacuum.plan import VacuumPlan
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.unverified_commits import expect_verification, settled
 from lakehouse.engine.ingest.write import consume_app_id
+from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.vacuum import run
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
@@ -38,6 +39,7 @@ from lakehouse_tests.engine.faults import (
     story_of,
     type_of_row,
 )
+from lakehouse_tests.engine.reports import reconciled
 from lakehouse_tests.engine.vacuums import table_of
 from lakehouse_tests.log_builder import START_MS, LogBuilder
 
@@ -375,6 +377,37 @@ def test_what_looks_like_a_folder_is_no_reason_to_delete(lake: Lake, key: str) -
     more = [] if key.endswith("live") else [key]
     report(lake, lambda row: {**row, "size": 0} if row["key"] == key else row, more=more)
     assert paths(planned(lake)) == PAST
+
+
+MARKERS = (
+    f"{KEY}_$folder$",
+    f"{KEY}/_$folder$",
+    f"{KEY}/d=1_$folder$",
+    f"{KEY}/d=1/e_$folder$",
+    f"{KEY}/_delta_log_$folder$",
+    f"{KEY}/_delta_log/_sidecars_$folder$",
+    "silver/empty/_delta_log/_sidecars_$folder$",
+)
+
+
+@pytest.mark.parametrize("mode", ["FULL", "INVENTORY"])
+def test_markers_of_folders_are_never_deleted_and_make_no_table(lake: Lake, mode: Any) -> None:
+    """delta-io/delta#466: EMR and older Hadoop mark a folder by a key beside it."""
+    for key in MARKERS:
+        lake.store.put(key, b"")
+    lake.store.put(f"{KEY}/d=1/no_marker_$folder$", b"1")
+    age(lake)
+    report(lake)
+    found = planned(lake, mode)
+    assert (paths(found), found.notes) == ([*PAST[:1], "d=1/no_marker_$folder$", *PAST[1:]], ())
+    assert {file.name for file in lake.store.list("")}.isdisjoint(MARKERS)
+    assert lake.facts("silver/empty") is None
+    scan(lake.store, now_ms=NOW)
+    shown = {table.table: table for table in reconciled(lake, now_ms=NOW).tables}
+    [table] = [shown.pop(KEY)]
+    assert shown == {}
+    counts = {share.part.name: share.file_count for share in table.shares if share.part}
+    assert (counts["FOLDERS"], counts["ORPHANED_OLD"]) == (4, 2)
 
 
 def test_a_report_of_addresses_instead_of_keys_is_refused_by_name(lake: Lake) -> None:

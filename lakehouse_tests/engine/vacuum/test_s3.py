@@ -225,6 +225,21 @@ def test_files_that_were_gone_before_make_the_count_an_upper_bound_where_nobody_
     assert (past.is_at_most, past.deleted_files) == (is_at_most, found.file_count - 1)
 
 
+def test_markers_of_folders_are_no_files(in_bucket: Lake) -> None:
+    keys = [f"{KEY}/d=1_$folder$", f"{KEY}/d=1/", "landing/orders_$folder$", "landing/x_$folder$"]
+    for key in keys:
+        body = b"1" if "/x" in key else b""
+        boto3.client("s3").put_object(
+            Bucket=in_bucket.store.bucket, Key=f"some/lake/{key}", Body=body
+        )
+    found = {each.key.removeprefix("some/lake/"): each.is_dir for each in in_bucket.store.walk("")}
+    assert [found[key] for key in keys] == [True, True, True, False]
+    assert [file.name for file in in_bucket.store.list("landing")] == ["landing/x_$folder$"]
+    assert isinstance(in_bucket.store, S3Store)
+    assert [file.name for file in in_bucket.store.find(keys)] == ["landing/x_$folder$"]
+    assert carried_out(in_bucket, planned(in_bucket, "FULL"))[0] == {*PAST}
+
+
 def test_keys_that_name_no_folder_stop_no_vacuum(in_bucket: Lake) -> None:
     for key in (
         "some/lake//x/y",
