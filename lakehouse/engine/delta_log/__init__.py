@@ -33,9 +33,20 @@ from lakehouse.engine.delta_log.log_segment import (
 )
 from lakehouse.engine.store import Store
 
-__all__ = ["TableFacts", "garbage_uncollected", "history_since", "newest_first", "read_facts"]
+__all__ = [
+    "ContradictoryLog",
+    "TableFacts",
+    "garbage_uncollected",
+    "history_since",
+    "newest_first",
+    "read_facts",
+]
 
 _TRIES = 5
+
+
+class ContradictoryLog(Broken):
+    """Two files of a log contradict each other, so that a checkpoint may lack files."""
 
 
 def read_facts(
@@ -49,7 +60,8 @@ def read_facts(
     `newest_commits`. What decides over rows asks `history_since` or `newest_first`, which have no such bound.
 
     Raises:
-        Broken: a commit is missing or damaged, or so is the checkpoint.
+        Broken: a commit is missing or damaged, and no checkpoint makes up for it, or the reverse.
+        ContradictoryLog: the checkpoint does not hold what other files of the log say.
         Refused: a table feature under which the log cannot be counted; a `version` that it does not reach.
         Transient: the log changed under every try to read it.
     """
@@ -79,7 +91,7 @@ def read_facts(
             problem = error
         except LogContradiction as error:
             if str(error) == str(problem):
-                raise Broken(f"{error}. {_remedy(find, unreadable, error)}") from error
+                raise ContradictoryLog(f"{error}. {_remedy(find, unreadable, error)}") from error
             problem = error
             tries_left -= 1
         except (LogChanged, FileNotFoundError) as error:

@@ -14,7 +14,6 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakehouse.core.delta.deletion_vectors import vector_path
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.engine.delta_log.actions import (
     Actions,
@@ -114,19 +113,18 @@ def read_checkpoint(store: Store, segment: Segment) -> Checkpoint:
     return checkpoint
 
 
-def file_paths_in(data: bytes, name: str) -> set[str]:
-    """The paths of all files that one file of a checkpoint names, whatever else is wrong with it; empty where none can be read."""
-    checkpoint = Checkpoint()
-    with suppress(*_UNREADABLE):
-        _read_into(checkpoint, data, name)
-    paths = {path for batch in (*checkpoint.adds, *checkpoint.removes) for path in batch.path}
-    vectors = {
-        vector
-        for batch in (*checkpoint.adds, *checkpoint.removes)
-        for vector in batch.vector
-        if vector
-    }
-    return paths | set(filter(None, map(vector_path, vectors)))
+def file_paths_in(data: bytes) -> set[str]:
+    """The paths that one Parquet file of a checkpoint names, whatever else is wrong with it; empty where none can be read."""
+    paths = set[str]()
+    with suppress(*_UNREADABLE), pq.ParquetFile(pa.BufferReader(data)) as file:
+        for kind in ("add", "remove"):
+            for rows in _batches(
+                file, kind, ("path", *(f"deletionVector.{each}" for each in _VECTOR[:2]))
+            ):
+                paths.update(_texts(rows, "path"))
+                vectors = filter(None, _vectors(rows))
+                paths.update(each[_VECTOR[1]] for each in vectors if each[_VECTOR[0]] == "p")
+    return paths
 
 
 def statistics_in(data: bytes) -> Iterator[tuple[str, str | None]]:

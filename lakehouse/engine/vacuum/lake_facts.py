@@ -10,9 +10,10 @@
 - A table two folders deep or less is known though nobody declared it, no report shows it, and its first commits are gone.
 - What was borrowed once stays borrowed to the end of the run.
 - Where the lake holds files at the place of a table that lies elsewhere, nothing is deleted: what a clone in their place borrows is unseen.
-- A table whose log cannot be read holds back the vacuum of every other table: what it borrows is unknown. So does one that lies elsewhere
-  and is not there, if a vacuum once found it anywhere, or if nothing else is there: its disk may be away. Else it was not made yet, or is
-  no Delta table.
+- A table whose log cannot be read holds back the vacuum of each table into whose folder any readable path of that log leads. It holds back
+  all others, too, if neither a checkpoint nor the first commit shows which files it reads: what it borrows is unknown then.
+- So does one that lies elsewhere and is not there, if a vacuum once found it anywhere, or if nothing else is there: its disk may be away.
+  Else it was not made yet, or is no Delta table.
 - The tables are asked before the first deletion of a run, and before each batch once the last answer is ten seconds old, or a tenth of a
   second for each table. So asking takes at most twenty requests for each second of a run, however many tables there are.
 """
@@ -32,7 +33,7 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory.log_locations import Places, landing_places
 from lakehouse.engine.inventory.stored_reports import ReportRows, newest_report, stamps_of
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.vacuum.log_state import KnownLog, read_log
+from lakehouse.engine.vacuum.log_state import KnownLog, UnreadLog, read_log, salvage_log
 
 _OWN_FOLDER = "_lakehouse"
 # The records of where a vacuum once found a table that lies elsewhere, `<key>/<digest of the address>`.
@@ -62,7 +63,7 @@ class LakeFacts:
         self._place = Places(lake)
         self._kept: dict[str, KnownLog] = {}
         self._newest: dict[str, LogFile | None] = {}
-        self._unread: dict[str, str] = {}
+        self._unread: dict[str, UnreadLog] = {}
         self._spread_folders = set[str]()
         self._remembered = set[str]()
         self._current_ms: int | None = None
@@ -110,7 +111,7 @@ class LakeFacts:
         """Makes known what every table of the lake borrows, for the plan of one.
 
         Raises:
-            Refused: the log of another table cannot be read, or cannot be found, since a table elsewhere has its key.
+            Refused: the log of another table that may borrow files cannot be read, or a table elsewhere has its key.
         """
         if self._current_ms is None:
             self._current_ms, self._newest = now_ms(), dict.fromkeys(self._folders()) | self._newest
@@ -248,15 +249,17 @@ class LakeFacts:
                 else:
                     self._learn(table, read_log(self.lake, table, place=self._place))
             except LakehouseError as error:
-                self._unread[table] = str(error)
+                unread = salvage_log(self.lake, table, error, place=self._place)
+                self._unread[table] = unread
+                self.unplaced |= unread.unplaced
             else:
                 if (
                     table in self.lake.elsewhere
                     and table not in self.there
                     and not self._may_never_have_been(table)
                 ):
-                    self._unread[table] = (
-                        f"there is no Delta table at {self.lake.elsewhere[table]}; accepted: the disk or folder there again, or a "
+                    self._unread[table] = UnreadLog(
+                        reason=f"there is no Delta table at {self.lake.elsewhere[table]}; accepted: the disk or folder there again, or a "
                         f"declaration (or a call of maintain) without this table; {_FOUND}/{table}/ tells where it once was"
                     )
 
@@ -290,10 +293,11 @@ class LakeFacts:
             self.lent, self.unplaced = self.lent | borrowed, self.unplaced | table_files.unplaced
 
     def _refuse_unread(self, table: str) -> None:
-        for name, why in self._unread.items():
-            if name != table:
+        for name, unread in self._unread.items():
+            if name != table and unread.may_borrow_from(table, self.tables):
                 raise Refused(
-                    f"vacuum of {table}: {name} cannot be read, so that the files that it borrows are unknown: {why}"
+                    f"vacuum of {table}: {name} cannot be read, and may borrow files of {table}, which no vacuum can tell from orphans: "
+                    f"{unread.reason}. This vacuum goes on once {name} can be read again, or lies outside of the lake"
                 )
 
     def _folders(self) -> set[str]:

@@ -1,14 +1,17 @@
 """The state of a table's log by which a vacuum decides, and whether it is still that state."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from lakehouse.core.delta.commits import Commit, Commits
+from lakehouse.core.delta.paths import is_absolute
 from lakehouse.core.delta.table_facts import TableFacts
-from lakehouse.core.errors import Broken
-from lakehouse.core.inventory.table_files import TableFiles, fold_table_files
+from lakehouse.core.errors import Broken, LakehouseError
+from lakehouse.core.inventory.table_files import Owners, TableFiles, fold_table_files
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.delta_log import newest_first
+from lakehouse.engine.delta_log import ContradictoryLog, newest_first
+from lakehouse.engine.delta_log.readable_paths import readable_paths
 from lakehouse.engine.inventory.log_locations import Places
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import Store
@@ -38,6 +41,46 @@ def read_log(lake: Lake, table: str, *, place: Places) -> KnownLog | None:
         facts.snapshot, place=place, commits=facts.history.commits, now_ms=now_ms()
     )
     return KnownLog(facts=facts, table_files=table_files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadLog:
+    """A log that cannot be read, and why. `places` are the files that it names as far as it can be read, by names in the lake.
+
+    They are `None` if that part proves nothing: then the table may borrow any file. `unplaced` are the last parts of paths outside the lake.
+    """
+
+    reason: str
+    places: frozenset[str] | None = None
+    unplaced: frozenset[str] = frozenset()
+
+    def may_borrow_from(self, table: str, tables: Iterable[str]) -> bool:
+        """Whether the table may read files of `table`, one of the lake's `tables`."""
+        if self.places is None:
+            return True
+        owners = Owners({table, *tables})
+        return any(owners.table_of(place) == table for place in self.places)
+
+
+def salvage_log(lake: Lake, table: str, error: LakehouseError, *, place: Places) -> UnreadLog:
+    """What is known of a log that could not be read. The rest of a table that borrows is taken to borrow from the same tables."""
+    try:
+        is_whole = not isinstance(error, ContradictoryLog)
+        paths = readable_paths(lake.store, table, trusts_checkpoints=is_whole)
+    except (LakehouseError, FileNotFoundError):
+        paths = None
+    if paths is None:
+        return UnreadLog(reason=str(error))
+    folders, unplaced = set[str](), set[str]()
+    uri = lake.table_uri(table)
+    for path in paths:
+        plain = unquote(path)
+        found = place(plain if is_absolute(path) else f"{uri}/{plain}")
+        if found is None:
+            unplaced.add(plain.rpartition("/")[2])
+        else:
+            folders.add(f"{found.rpartition('/')[0]}/")
+    return UnreadLog(reason=str(error), places=frozenset(folders), unplaced=frozenset(unplaced))
 
 
 def has_newer_version(lake: Lake, facts: TableFacts) -> bool:

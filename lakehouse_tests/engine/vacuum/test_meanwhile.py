@@ -119,8 +119,9 @@ def test_what_a_clone_that_was_made_meanwhile_reads_stays(
     assert (gone, [*work.spared]) == (set(), names)
 
 
-def test_a_neighbour_that_cannot_be_read_any_more_stops_it(lake: Lake) -> None:
-    LogBuilder(lake.store, "silver/s").create().append([("x", 1)]).store_data()
+def test_a_clone_that_cannot_be_read_any_more_stops_it(lake: Lake) -> None:
+    path = f"file://{lake.settings.root}/{KEY}/d=1/live"
+    LogBuilder(lake.store, "silver/s").create().append([(path, 1)])
     age(lake)
     report(lake)
     gone, work = carried_out(

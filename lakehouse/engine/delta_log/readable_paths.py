@@ -1,0 +1,78 @@
+"""The files that a log names as far as it can be read: what a table borrows is known although the table itself is not.
+
+Every commit, version checksum and checkpoint is searched on its own, damaged ones as far as they go.
+"""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from lakehouse.core.delta.paths import is_absolute
+from lakehouse.core.errors import Refused
+from lakehouse.engine.delta_log.checkpoint import (
+    UnreadableCheckpoint,
+    file_paths_in,
+    read_checkpoint,
+)
+from lakehouse.engine.delta_log.log_segment import LogChanged, find_segment, log_folder
+from lakehouse.engine.store import Store, StoredFile
+
+_FIRST_COMMIT = f"{0:020}.json"
+# A cut text has no closing quote, and is left out.
+_PATH = re.compile(r'"(path|pathOrInlineDv)"\s*:\s*("(?:[^"\\]|\\.)*")')
+
+
+def readable_paths(
+    store: Store, key: str, *, trusts_checkpoints: bool = True
+) -> frozenset[str] | None:
+    """The paths of files that the readable part of a log names, as the log spells them; `None` if that part proves nothing.
+
+    It does if it names any file, and the first commit or a whole checkpoint is readable: a shallow clone names the files of others in its
+    first commit, and every checkpoint repeats them. A log that contradicts itself has checkpoints that prove nothing.
+    """
+    listing = store.list(log_folder(key))
+    found = set[str]()
+    begins = trusts_checkpoints and _has_whole_checkpoint(store, key, listing)
+    for file in listing:
+        if file.name.endswith(".parquet"):
+            found |= file_paths_in(store.read(file.name))
+        elif file.name.endswith((".json", ".crc")):
+            data = store.read(file.name)
+            found.update(_paths_in(data))
+            begins = begins or (file.name.endswith(f"/{_FIRST_COMMIT}") and _is_whole(data))
+    return frozenset(found) if begins and found else None
+
+
+def _has_whole_checkpoint(store: Store, key: str, listing: Sequence[StoredFile]) -> bool:
+    by_version: defaultdict[str, list[StoredFile]] = defaultdict(list)
+    for file in listing:
+        name = file.name.removeprefix(log_folder(key))
+        if ".checkpoint" in name:
+            by_version[name[:20]].append(file)
+    for files in by_version.values():
+        with suppress(LogChanged, UnreadableCheckpoint, FileNotFoundError, Refused):
+            segment = find_segment(files, key)
+            if segment is not None and read_checkpoint(store, segment).add_count:
+                return True
+    return False
+
+
+def _paths_in(data: bytes) -> Iterator[str]:
+    for kind, quoted in _PATH.findall(data.decode("utf-8", "replace")):
+        try:
+            path: str = json.loads(quoted, strict=False)
+        except ValueError:
+            continue
+        if kind == "path" or is_absolute(path):
+            yield path
+
+
+def _is_whole(data: bytes) -> bool:
+    """Whether every line is an action."""
+    try:
+        lines = [json.loads(line) for line in data.splitlines() if line.strip()]
+    except (ValueError, RecursionError):
+        return False
+    return bool(lines) and all(isinstance(line, dict) for line in lines)
