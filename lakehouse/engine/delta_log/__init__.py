@@ -34,7 +34,6 @@ from lakehouse.engine.delta_log.log_segment import (
 from lakehouse.engine.store import Store
 
 __all__ = [
-    "ContradictoryLog",
     "TableFacts",
     "garbage_uncollected",
     "history_since",
@@ -43,10 +42,6 @@ __all__ = [
 ]
 
 _TRIES = 5
-
-
-class ContradictoryLog(Broken):
-    """Two files of a log contradict each other, so that a checkpoint may lack files."""
 
 
 def read_facts(
@@ -61,7 +56,7 @@ def read_facts(
 
     Raises:
         Broken: a commit is missing or damaged, and no checkpoint makes up for it, or the reverse.
-        ContradictoryLog: the checkpoint does not hold what other files of the log say.
+            It is raised from `LogContradiction` where the checkpoint does not hold what other files of the log record.
         Refused: a table feature under which the log cannot be counted; a `version` that it does not reach.
         Transient: the log changed under every try to read it.
     """
@@ -91,7 +86,7 @@ def read_facts(
             problem = error
         except LogContradiction as error:
             if str(error) == str(problem):
-                raise ContradictoryLog(f"{error}. {_remedy(find, unreadable, error)}") from error
+                raise Broken(f"{error}. {_remedy(find, unreadable, error)}") from error
             problem = error
             tries_left -= 1
         except (LogChanged, FileNotFoundError) as error:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from lakehouse.core.delta.commit_files import FileCommit, FileHistory
 from lakehouse.core.errors import Broken, Transient
 from lakehouse.engine.delta_log.actions import Actions, added_columns
-from lakehouse.engine.delta_log.checkpoint import read_checkpoint
+from lakehouse.engine.delta_log.checkpoint import UnreadableCheckpoint, read_checkpoint
 from lakehouse.engine.delta_log.commits import read_commits
 from lakehouse.engine.delta_log.fold import ReadCommit, compacted_paths, data_files, fold_layout
 from lakehouse.engine.delta_log.log_segment import LogChanged, Segment, find_segment, log_folder
@@ -45,6 +45,8 @@ def read_file_history(store: Store, key: str, *, uri: str) -> FileHistory | None
             compacted.update(file.path for file in start.files if file.compacted)
         commits = tuple(_told(read_commits(store, files), known, compacted, table=key, uri=uri))
         return FileHistory(table=key, start=start, commits=commits)
+    except UnreadableCheckpoint as error:
+        raise Broken(f"{error}: restore or remove the file") from error
     except LogChanged as error:
         raise Broken(f"{error}, so its story cannot be told: restore what is missing") from error
     except FileNotFoundError as error:

@@ -27,7 +27,7 @@ from lakehouse.core.inventory.objects import StoredObject, is_folder_marker
 from lakehouse.core.settings import s3_endpoint, s3_region
 from lakehouse.engine.clock import pause_about
 from lakehouse.engine.store.interface import Store, StoredFile, checked_name, folder_prefix
-from lakehouse.engine.store.s3_walk import find_keys, walk_keys
+from lakehouse.engine.store.s3_walk import find_keys, marks_a_folder, walk_keys
 from lakehouse.engine.store.time_budget import TimeBudget
 
 # Source: AWS, DeleteObjects: "The request can contain a list of up to 1,000 keys".
@@ -155,7 +155,7 @@ class S3Store(Store):
             entry
             for page in pages
             for entry in page.get("Contents", ())
-            if not _marks_a_folder(entry)
+            if not marks_a_folder(entry)
         ]
         return sorted(map(self._stored, objects), key=attrgetter("name"))
 
@@ -165,7 +165,7 @@ class S3Store(Store):
             entries = find_keys(
                 self.client, self.bucket, self.prefix, [self.prefix + name for name in names]
             )
-        return [self._stored(entry) for entry in entries if not _marks_a_folder(entry)]
+        return [self._stored(entry) for entry in entries if not marks_a_folder(entry)]
 
     def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
         """See `Store.folders`. What comes before `after` is not listed at all."""
@@ -387,8 +387,3 @@ def _from_answer(error: Any, where: str, action: str) -> Exception:
     return Refused(
         f"{where}: S3 answers {code} ({status}): {said}; check bucket, region and AWS_ENDPOINT_URL"
     )
-
-
-def _marks_a_folder(entry: Mapping[str, Any]) -> bool:
-    """Whether no file of ours can have this key, since it ends in `/`, or it is a marker."""
-    return entry["Key"].endswith("/") or is_folder_marker(entry["Key"], entry["Size"])

@@ -15,6 +15,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from lakehouse.core.errors import Refused
+from lakehouse.core.inventory.objects import is_folder_marker
 
 THREADS = 16
 _PAGE_KEYS = 1_000
@@ -132,3 +133,8 @@ def _just_before(key: str) -> str:
     """A text before the key, with next to no key between them; S3 lists what comes after it."""
     before = ord(key[-1]) - 1
     return key[:-1] + (chr(before) if before >= ord(" ") and not 0xD800 <= before < 0xE000 else "")
+
+
+def marks_a_folder(entry: type_of_entry) -> bool:
+    """Whether no file of ours can have the key of this object, since it ends in `/`, or it is another marker of a folder."""
+    return entry["Key"].endswith("/") or is_folder_marker(entry["Key"], entry["Size"])

@@ -10,7 +10,8 @@ from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.errors import Broken, LakehouseError
 from lakehouse.core.inventory.table_files import Owners, TableFiles, fold_table_files
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.delta_log import ContradictoryLog, newest_first
+from lakehouse.engine.delta_log import newest_first
+from lakehouse.engine.delta_log.log_segment import LogContradiction
 from lakehouse.engine.delta_log.readable_paths import readable_paths
 from lakehouse.engine.inventory.log_locations import Places
 from lakehouse.engine.lake import Lake
@@ -65,8 +66,7 @@ class UnreadLog:
 def salvage_log(lake: Lake, table: str, error: LakehouseError, *, place: Places) -> UnreadLog:
     """What is known of a log that could not be read. The rest of a table that borrows is taken to borrow from the same tables."""
     try:
-        is_whole = not isinstance(error, ContradictoryLog)
-        paths = readable_paths(lake.store, table, trusts_checkpoints=is_whole)
+        paths = readable_paths(lake.store, table, trusts_checkpoints=not _is_contradiction(error))
     except (LakehouseError, FileNotFoundError):
         paths = None
     if paths is None:
@@ -81,6 +81,12 @@ def salvage_log(lake: Lake, table: str, error: LakehouseError, *, place: Places)
         else:
             folders.add(f"{found.rpartition('/')[0]}/")
     return UnreadLog(reason=str(error), places=frozenset(folders), unplaced=frozenset(unplaced))
+
+
+def _is_contradiction(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, LogContradiction):
+        error = error.__cause__
+    return error is not None
 
 
 def has_newer_version(lake: Lake, facts: TableFacts) -> bool:
