@@ -30,7 +30,6 @@ DOORS: dict[str, tuple[str, ...] | None] = {
             "pyarrow",
             "cramjam",
             "fastavro",
-            "pyroaring",
             "numpy",
             "pandas",
         ),

@@ -54,10 +54,9 @@ class Reason(Enum):
     CONTENT_COMPARED = (
         "every row is compared after the commit, which takes about {seconds} s and {usd} USD"
     )
-    ROWS_DECLARED = "its declaration says {said}: row counts and statistics of the log are compared, and no data is read again"
-    TOO_LARGE_TO_COMPARE = (
-        "row counts and statistics of the log are compared: it rewrites {bytes:size}, and to compare every row of more than {bound:size} "
-        '(about {seconds} s and {usd} USD) the declaration must say verify="content"'
+    ROWS_COMPARED = (
+        "row counts and column statistics in the log are compared; comparing every row takes about "
+        '{seconds} s and {usd} USD (verify="content")'
     )
 
     # Of the sensor.

@@ -92,20 +92,18 @@ def hold(
         journal.forget_session(table_key, mine)
 
 
-def retry_conflicts(work: Callable[[], T]) -> T:
-    """The result of `work`; after a lost race for a commit it is done again, from its facts on, a few times.
+def retry_conflicts(work: Callable[[], T], *, tries: int = 4) -> T:
+    """The result of `work`, which starts again from its facts after a lost race for a commit.
 
-    The last conflict passes as it is, for `spark.translated` to name.
+    The last conflict is raised as it is, for `spark.translated` to name.
     """
-    for seconds in _BACKOFF_SECONDS:
+    for seconds in _BACKOFF_SECONDS[: tries - 1]:
         try:
             return work()
         except Exception as error:
             if not is_conflict(error):
                 raise
-        pause_about(
-            seconds
-        )  # lets the winner of the race finish; the work then starts from fresh facts
+        pause_about(seconds)  # lets the winner of the race finish
     return work()
 
 

@@ -43,7 +43,6 @@ class Report:
     rewritten_bytes: int = 0
     rows_verified: int = 0
     unverified: int = 0
-    waited_seconds: float = 0.0
     rows_differing: int = 0
     seconds: float = 0.0
 
@@ -52,7 +51,6 @@ class Report:
         self.conflicts += outcome.conflicts
         self.wasted_bytes += outcome.wasted_bytes
         self.wasted_seconds += outcome.wasted_seconds
-        self.waited_seconds += outcome.seconds_waited
         if outcome.version_after is not None:
             self.compactions += 1
             self.rewritten_bytes += outcome.bytes_removed

@@ -23,7 +23,7 @@ from lakehouse.core.backtest.result import Backtest, SimulatedCompaction, Simula
 from lakehouse.core.backtest.row_lineage import CommitEffect, Lineage, live_rows
 from lakehouse.core.backtest.simulated_table import SimulatedTable, sum_known
 from lakehouse.core.compaction.bins import Clustering, ZOrdering, files_added
-from lakehouse.core.compaction.plan import CompactionPlan, choose_comparison, plan_compaction
+from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
 from lakehouse.core.compaction.target_size import WriteHistory, target_in_force
 from lakehouse.core.costs.estimate import DEFAULT_RATES, Estimate, Rates, estimate
 from lakehouse.core.declaration.compaction_policy import Compaction
@@ -93,7 +93,7 @@ def real_result(
         step = _simulated_step(commit, live.values(), policy)
         if commit.is_compaction:
             removed_bytes = sum(file.size_bytes for file in removed)
-            compared = choose_comparison(policy, removed_bytes) == "content"
+            compared = policy.verify == "content"
             sizes = {
                 "files_removed": len(removed),
                 "bytes_removed": removed_bytes,

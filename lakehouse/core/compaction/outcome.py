@@ -1,9 +1,9 @@
 """The outcome of a compaction, beside its plan."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from lakehouse.core.compaction.plan import CompactionPlan, type_of_comparison
+from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.compaction.read_probe import Probe
 from lakehouse.core.costs.figures import Figure, figures_as_json
 from lakehouse.core.costs.ledger import NO_ERRORS, Account, Entry, errors_as_json
@@ -14,7 +14,7 @@ from lakehouse.core.delta.table_facts import TableFacts
 class Comparison:
     """A comparison that found no difference: of every row (`content`), or of the log's row counts and statistics (`rows`)."""
 
-    by: type_of_comparison
+    by: Literal["rows", "content"]
     row_count: int
 
 
@@ -23,7 +23,7 @@ class CompactionOutcome:
     """The outcome of a compaction, beside its plan; zeros and no `version_after` where the plan was to do nothing.
 
     `seconds_optimize` is the bare statement. `conflicts` counts the tries that other writers made it lose, before or within this one; the
-    wasted figures are the work of those tries. `seconds_waited` is the time spent before the start, so that no other writer loses.
+    wasted figures are the work of those tries.
     `account` is the table's up to and with this compaction. `facts` is the table after the commit, or where nothing was done.
     """
 
@@ -39,7 +39,6 @@ class CompactionOutcome:
     conflicts: int = 0
     wasted_bytes: int = 0
     wasted_seconds: float = 0.0
-    seconds_waited: float = 0.0
     account: Account | None = None
     probe: Probe | None = None
     facts: TableFacts | None = None
@@ -118,7 +117,6 @@ class CompactionOutcome:
             "conflicts": self.conflicts,
             "wasted_bytes": self.wasted_bytes,
             "wasted_seconds": round(self.wasted_seconds, 3),
-            "waited_seconds": round(self.seconds_waited, 3),
             "probe": self.probe.as_json() if self.probe else None,
             "sentences": list(self.sentences),
         }

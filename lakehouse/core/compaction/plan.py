@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any, Literal, assert_never
+from typing import Any, assert_never
 
 from lakehouse.core.compaction.bin_packing import plain_statement, plan_packing
 from lakehouse.core.compaction.bins import (
@@ -33,11 +33,6 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.text import count_of, size_text
 from lakehouse.core.units import HOUR_MS
-
-# Every row is compared after the commit, or the log's row counts and statistics.
-type_of_comparison = Literal["content", "rows"]
-# So much a run rewrites by default (`max_bytes_per_run`): who leaves both as they are has every row compared.
-COMPARED_BYTES = 16 * 1024**3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,28 +73,14 @@ class CompactionPlan(Explained):
         return self.files_removed + self.files_left
 
     @property
-    def verify(self) -> type_of_comparison:
-        """The comparison of the rows after the commit: each one, or by the log."""
-        return choose_comparison(self.policy, self.bytes_removed)
-
-    @property
     def verify_sentence(self) -> str:
-        """Why they are compared so, and the price of comparing every row."""
-        numbers = {
-            "said": f'verify="{self.policy.verify}"',
-            "bytes": self.bytes_removed,
-            "bound": COMPARED_BYTES,
-            "seconds": f"{self.estimate.comparison_seconds:.1f}",
-            "usd": f"{self.estimate.comparison_usd:.6f}",
-        }
-        by_the_log = (
-            Reason.ROWS_DECLARED if self.policy.verify == "rows" else Reason.TOO_LARGE_TO_COMPARE
-        )
-        return (
-            (Reason.CONTENT_COMPARED if self.verify == "content" else by_the_log)
-            .explain(**numbers)
-            .sentence
-        )
+        """How the rows are verified after the commit, and what comparing every row costs."""
+        by_content = self.policy.verify == "content"
+        reason = Reason.CONTENT_COMPARED if by_content else Reason.ROWS_COMPARED
+        return reason.explain(
+            seconds=f"{self.estimate.comparison_seconds:.1f}",
+            usd=f"{self.estimate.comparison_usd:.6f}",
+        ).sentence
 
     @property
     def predicted(self) -> dict[str, Any]:
@@ -126,18 +107,11 @@ class CompactionPlan(Explained):
             "files_added": self.files_added,
             "bytes_removed": self.bytes_removed,
             "files_left": self.files_left,
-            "verify": self.verify if self.bins else None,
+            "verify": self.policy.verify if self.bins else None,
             "verify_sentence": self.verify_sentence if self.bins else None,
             "estimate": self.estimate.as_json(),
             "bins": [[file.path for file in bin_.files] for bin_ in self.bins],
         }
-
-
-def choose_comparison(policy: Compaction, bytes_removed: int) -> type_of_comparison:
-    """The check of a compaction that rewrites so many bytes."""
-    if policy.verify == "automatic":
-        return "content" if bytes_removed <= COMPARED_BYTES else "rows"
-    return policy.verify
 
 
 def plan_table(
@@ -250,7 +224,7 @@ def _priced(now: PlanningFacts, found: Rewrite) -> CompactionPlan:
         "bytes_removed": sum(bin_.size_bytes for bin_ in found.bins),
         "files_added": files_added(found.statement, found.bins),
     }
-    compared = choose_comparison(now.policy, sizes["bytes_removed"]) == "content"
+    compared = now.policy.verify == "content"
     columns = by_name(now.snapshot.columns)
     partitions = {typed_partition(bin_.partition, columns): bin_.partition for bin_ in found.bins}
     numbers: dict[str, object] = {

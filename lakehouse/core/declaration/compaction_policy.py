@@ -127,11 +127,12 @@ class Compaction:
         whole(1, or_zero=True),
         "one run takes the partitions with most files gone per byte, up to this size; the next run goes on. 0: no bound",
     )
-    verify: Literal["automatic", "content", "rows"] = knob(
-        "automatic",
-        one_of("automatic", "content", "rows"),
-        'how the rows are compared after the commit. `"content"`: every row, which is read once more. `"rows"`: row counts and statistics '
-        'of the log, and no data is read again. `"automatic"`: content in runs of up to 16 GiB, rows in larger ones',
+    verify: Literal["rows", "content"] = knob(
+        "rows",
+        one_of("rows", "content"),
+        'how the rows are verified after the commit. `"rows"`: by row counts and column statistics '
+        'in the log; if these are missing or differ, Spark compares every row. `"content"`: Spark '
+        "always compares every row",
     )
     cold_hours: float = knob(
         0,

@@ -259,7 +259,9 @@ def _figures(snapshot: Snapshot, plan: CompactionPlan) -> dict[str, Any]:
         ),
         "estimate_seconds": plan.estimate.seconds,
         "estimate_usd": plan.estimate.usd,
-        "comparison_seconds": plan.estimate.comparison_seconds if plan.verify == "content" else 0.0,
+        "comparison_seconds": plan.estimate.comparison_seconds
+        if plan.policy.verify == "content"
+        else 0.0,
     }
 
 

@@ -61,7 +61,6 @@ _COMPACTION_NUMBERS = (
         "version_after",
         "optimize_seconds",
         "verify_seconds",
-        "waited_seconds",
         "conflicts",
         "wasted_bytes",
         "wasted_seconds",

@@ -76,7 +76,7 @@ def newest_probe(lake: Lake, table_key: str) -> Probe | None:
     if not names:
         return None
     try:
-        return probe_from(json.loads(lake.store.get(names[-1])))
+        return probe_from(json.loads(lake.store.read(names[-1])))
     except (ValueError, TypeError, KeyError) as error:
         raise damaged(names[-1], error) from error
 

@@ -1,20 +1,21 @@
-"""One compaction: what the plan says, done, and held against what happened.
+"""One compaction: plan, OPTIMIZE, verify, and compare predicted with actual figures.
 
-1. The guard is taken. What a run before committed, and was ended before it verified, is verified now.
-2. The log is read, and the plan is made from it; a plan that does nothing ends here. Where foreign statements come at intervals, and the
-   plan does not fit before the next one, the guard is given up until that one has committed; then all begins anew.
-3. The journal notes that a commit will have to be verified.
-   OPTIMIZE runs, limited to the plan's partitions and with its sizes; the plan's figures go into its commits. Meanwhile the rows that it
-   removes are read here, too (`content_hash`), where every row is to be compared.
-4. If another writer changed a file of the plan first, 2 and 3 are done again with less, after a pause; what was wasted is counted.
-5. The log is read once more: what was really removed and added. The outcome hands these facts on.
-6. The rows of the removed files and of the added files are compared (`verify`), by content or by the log, as the plan says.
+1. The table's lock is taken. What an earlier run committed but did not verify is verified now.
+2. The plan is made from the log. A plan that does nothing ends here.
+3. The journal notes that a commit has to be verified. OPTIMIZE runs, limited to the plan's
+   partitions and with its sizes; the plan's figures go into its commits.
+4. If another writer removed a file of the plan first, steps 2 and 3 are repeated without the
+   contested partitions, at most three times in all. Wasted work is counted.
+5. The log is read again: what was really removed and added.
+6. The rows of the removed files and of the added files are compared (`verify`).
 
 **Safety properties**
-- Files are only ever replaced by Delta's own OPTIMIZE, whose commit changes no data and deletes nothing from storage.
-- A compaction whose rows differ does not stay, unless somebody has written after it; either way it ends in `Broken`.
-- That holds whatever ends the run between its commit and 6: the note in the journal goes after the comparison, and the next compaction of
-  the table, also one with nothing to do, begins with what is noted.
+- Files are only replaced by Delta's own OPTIMIZE, whose commit changes no data and deletes nothing
+  from storage (`test_run.py`).
+- A compaction whose rows differ is taken back, unless another writer committed after it; either
+  way it ends in `Broken` (`test_verify.py`).
+- This holds if the run is killed between its commit and step 6: the journal's note is removed only
+  after the comparison, and the next compaction begins with it (`test_unverified_commits.py`).
 """
 
 import json
@@ -26,13 +27,7 @@ from typing import TYPE_CHECKING, assert_never
 from uuid import uuid4
 
 from lakehouse.core.compaction.bins import Clustering, Packing, Purge, ZOrdering
-from lakehouse.core.compaction.conflicts import (
-    Loss,
-    half_of,
-    partitions_removed_from,
-    seconds_to_wait,
-    without_partitions,
-)
+from lakehouse.core.compaction.conflicts import Loss, partitions_removed_from, without_partitions
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import CompactionPlan, plan_table
 from lakehouse.core.costs.estimate import fit_rates
@@ -44,7 +39,6 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry
 from lakehouse.engine.adoption.guard import refuse_commits
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.content_hash import ReadAhead
 from lakehouse.engine.compaction.hold_back import Attempt, failure_noted, note_try
 from lakehouse.engine.compaction.unverified_commits import expect_verification, settled
 from lakehouse.engine.compaction.verify import verify, verify_left
@@ -57,6 +51,9 @@ from lakehouse.runtime.spark_settings import cores_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_TRIES = 3
 
 
 def plan(lake: Lake, table: Table) -> CompactionPlan | None:
@@ -75,59 +72,28 @@ def compact(
     owner: str | None = None,
     by_person: bool = False,
 ) -> CompactionOutcome:
-    """The outcome of a compaction of `table`, with its plan; a plan that does nothing is not an error.
+    """Compacts a table; a plan that does nothing is not an error. `owner` names the run.
 
-    `owner` names the run. A failure counts against the table unless a person asked for the run (`by_person`).
-
-    Where another writer changes a file first, it is tried again with less, a few times; what that wasted is in the outcome.
+    A failure counts against the table unless a person asked for the run (`by_person`).
 
     Raises:
-        Refused: there is no table yet, or it has a feature under which OPTIMIZE cannot be planned; or others write it, and a commit of
-            theirs could be lost.
-        Transient: the table is held by somebody else, other writers made every try lose, or the server is gone.
-        Broken: the rows after it are not those before it.
+        Refused: there is no table yet, OPTIMIZE cannot be planned for one of its features, or a
+            commit of another writer could be lost.
+        Transient: another process holds the table, all tries lost to other writers, or the server
+            is gone.
+        Broken: the rows after the compaction are not those before it.
     """
     refuse_commits(lake, spark, table, asked=f"compaction of {table.key}")
-    losses, run = list[Loss](), owner or uuid4().hex
+    losses: list[Loss] = []
+    run = owner or uuid4().hex
     with (
         failure_noted(lake, table.key, run=run, by_person=by_person) as attempt,
         translated(),
+        hold(lake, spark, table.key, owner=owner or f"compaction of {table.key}"),
     ):
-        waited: float | None = None
-        while True:
-            with hold(lake, spark, table.key, owner=owner or f"compaction of {table.key}"):
-                verify_left(lake, spark, table.key)
-                done = retry_conflicts(
-                    partial(
-                        _compact,
-                        lake,
-                        spark,
-                        table,
-                        losses,
-                        attempt,
-                        run=run,
-                        may_wait=waited is None,
-                    )
-                )
-            if isinstance(done, CompactionOutcome):
-                return replace(done, seconds_waited=waited or 0.0)
-            waited = await_quiet(lake, table, done)
-
-
-def await_quiet(lake: Lake, table: Table, seconds: float) -> float:
-    """The seconds it took until a compaction of so many `seconds` would end before the next statement of others; a few at most."""
-    started, deadline = time.monotonic(), None
-    while True:
-        facts = lake.facts(table.key)
-        left = (
-            0.0
-            if facts is None
-            else seconds_to_wait(facts.history, now_ms=now_ms(), seconds=seconds)
-        )
-        deadline = deadline or started + left
-        if not left or time.monotonic() >= deadline:
-            return time.monotonic() - started
-        time.sleep(0.2)  # between two looks for a commit that nobody announces
+        verify_left(lake, spark, table.key)
+        work = partial(_compact, lake, spark, table, losses, attempt, run=run)
+        return retry_conflicts(work, tries=_TRIES)
 
 
 def _compact(
@@ -138,9 +104,8 @@ def _compact(
     attempt: Attempt,
     *,
     run: str,
-    may_wait: bool,
-) -> CompactionOutcome | float:
-    """The outcome; or the seconds that the plan takes, where it had better wait for a gap between the statements of others."""
+) -> CompactionOutcome:
+    """One try."""
     before = lake.facts(table.key)
     if before is None:
         raise Refused(
@@ -149,46 +114,39 @@ def _compact(
     planned = _plan(table, before, losses)
     if not planned.bins:
         return _outcome(planned, [], losses, before)
-    if may_wait and seconds_to_wait(
-        before.history, now_ms=now_ms(), seconds=planned.estimate.seconds
-    ):
-        return planned.estimate.seconds
     mark, started = uuid4().hex, time.monotonic()
     expect_verification(lake, table.key, mark, version=before.snapshot.version)
     conflict: Exception | None = None
-    ahead_bins = planned.bins if planned.verify == "content" else ()
-    with ReadAhead(lake.store, before.snapshot, ahead_bins) as ahead:
-        try:
-            with attempt.statement(planned):
-                run_statement(spark, before.snapshot, planned, mark, cores=cores_of(lake.settings))
-        except Exception as error:
-            if not is_conflict(error):
-                raise
-            conflict = error
-        ended = time.monotonic()
-        seconds_optimize = ended - started
-        after = _facts_since(lake, table, before.snapshot.version)
-        commits = after.history.marked(mark)
-        if conflict is not None:
-            losses.append(
-                _loss(
-                    before,
-                    after,
-                    planned,
-                    commits,
-                    seconds_optimize,
-                    run=run,
-                    why=first_line(conflict),
-                )
-            )
-            note_try(lake, table.key, replace(losses[-1].ended, by_person=attempt.by_person))
-            seconds_optimize -= losses[-1].ended.seconds
-            if not commits:
-                raise conflict
-        with settled(lake, table.key, mark):
-            compared = (
-                verify(lake, spark, before.snapshot, after, commits, ahead) if commits else None
-            )
+    try:
+        with attempt.statement(planned):
+            run_statement(spark, before.snapshot, planned, mark, cores=cores_of(lake.settings))
+    except Exception as error:
+        if not is_conflict(error):
+            raise
+        conflict = error
+    ended = time.monotonic()
+    seconds_optimize = ended - started
+    after = _facts_since(lake, table, before.snapshot.version)
+    commits = after.history.marked(mark)
+    if conflict is not None:
+        loss = _loss(
+            before,
+            after,
+            planned,
+            commits,
+            seconds_optimize,
+            run=run,
+            why=first_line(conflict),
+        )
+        losses.append(loss)
+        note_try(lake, table.key, replace(loss.ended, by_person=attempt.by_person))
+        seconds_optimize -= loss.ended.seconds
+        if not commits:
+            raise conflict
+    compared = None
+    with settled(lake, table.key, mark):
+        if commits:
+            compared = verify(lake, spark, before.snapshot, after, commits)
     outcome = _outcome(planned, commits, losses, after)
     return replace(
         outcome,
@@ -262,20 +220,14 @@ def _facts_since(lake: Lake, table: Table, version: int) -> TableFacts:
 
 
 def _plan(table: Table, facts: TableFacts, losses: Sequence[Loss]) -> CompactionPlan:
-    """The plan of now; after a loss without the partitions that others write, or with half of the bytes where that leaves nothing."""
+    """The plan of now, without the partitions in which earlier tries lost to other writers."""
     whole = plan_table(table, facts.snapshot, facts.history, now_ms=now_ms())
-    if not losses:
-        return whole
     contested = frozenset[type_of_typed_partition]().union(*(loss.partitions for loss in losses))
-    rest = without_partitions(
-        whole,
-        facts.snapshot,
-        contested,
-        rates=fit_rates(facts.history, facts.snapshot, prices=table.prices),
-    )
-    if contested and rest.bins:
-        return rest
-    return plan_table(half_of(table, losses[-1]), facts.snapshot, facts.history, now_ms=now_ms())
+    if not contested:
+        return whole
+    rates = fit_rates(facts.history, facts.snapshot, prices=table.prices)
+    rest = without_partitions(whole, facts.snapshot, contested, rates=rates)
+    return rest if rest.bins else whole
 
 
 def _loss(
@@ -304,7 +256,6 @@ def _loss(
     )
     return Loss(
         partitions=partitions_removed_from(before.snapshot, meanwhile),
-        planned_bytes=planned.bytes_removed,
         ended=ended,
     )
 

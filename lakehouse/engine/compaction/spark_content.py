@@ -1,7 +1,7 @@
-"""The content of data files by Spark's word: rows and sums of hashes by partition, as `content_hash` gives them by Arrow's.
+"""The content of data files by partition: row counts and sums of hashes, computed by Spark.
 
-Spark knows deletion vectors, renamed columns and other calendars. A file that its answer does not name counts as unknown, never as no
-rows, unless the file itself says that it has none.
+Spark applies deletion vectors, renamed columns and other calendars. A file that its answer does not
+name counts as unknown, never as empty, unless the file's own footer says that it has no rows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,12 +13,6 @@ from lakehouse.core.delta.partition_values import by_name, type_of_typed_partiti
 from lakehouse.core.delta.paths import bare_uri, is_absolute
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.errors import Broken
-from lakehouse.engine.compaction.content_hash import (
-    READ_THROUGH_LOG,
-    row_count_of,
-    type_of_sum,
-    type_of_sums,
-)
 from lakehouse.engine.ingest.commit_rows import content_hash
 from lakehouse.engine.ingest.parse_lines import literal_path
 from lakehouse.engine.lake import Lake
@@ -33,10 +27,17 @@ from lakehouse.engine.spark.session_settings import (
     READ_WHOLE,
 )
 from lakehouse.engine.spark.sessions import is_conflict, is_lost
+from lakehouse.engine.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+# A row count, and the sum of the hashes of so many rows.
+type_of_sum = tuple[int, int]
+type_of_sums = Mapping[type_of_typed_partition, type_of_sum]
+
+# With these features a file alone does not tell its rows: names and types come from the log.
+READ_THROUGH_LOG = frozenset({"columnMapping", "typeWidening", "typeWidening-preview"})
 READ_CONFS = {
     OLD_VERSIONS_REFUSED: "false",
     HASH_MAPS: "true",
@@ -98,12 +99,25 @@ def _sum_of(
     place = _place(snapshot, file.path)
     if place in answer:
         return answer[place]
-    if row_count_of(lake.store, snapshot, file) == 0:
+    if _row_count_of(lake.store, snapshot, file) == 0:
         return 0, 0
     raise Broken(
         f"compaction of {snapshot.table}: its rows cannot be compared, since Spark's answer, which names {len(answer)} file(s), "
         f"lacks {place}; nothing is restored; look at the table's newest versions"
     )
+
+
+def _row_count_of(store: Store, snapshot: Snapshot, file: DataFile) -> int | None:
+    """The rows of a file that are not deleted, by its footer; `None` if it cannot be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        content = store.read(f"{snapshot.table}/{unquote(file.path)}")
+        with pq.ParquetFile(pa.BufferReader(content)) as parquet:
+            return parquet.metadata.num_rows - file.deleted_row_count
+    except Exception:  # whatever it was, the file tells nothing
+        return None
 
 
 def _by_file(snapshot: Snapshot, frame: "DataFrame") -> Mapping[str, type_of_sum]:

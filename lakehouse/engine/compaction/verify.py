@@ -1,22 +1,25 @@
-"""The rows that a compaction wrote are those that it read.
+"""Verifies that the rows that a compaction wrote are those that it read.
 
-1. Where the plan says `rows`, the log's row counts and statistics of the files removed and added are compared (`log_comparison`). If they
-   are the same, the compaction stands.
-2. Otherwise the rows of the files removed and of the files added are counted, and summed by a hash of their content that does not depend
-   on their order, for each partition. Arrow does that (`content_hash`), and has read the files removed while the statement ran. If they
-   are the same, the compaction stands.
-3. If they are not, or Arrow cannot tell, Spark does the same (`spark_content`), for each commit, with the rows as they were just before
-   the commit and as it made them. It knows renamed columns, other calendars and deletion vectors of every kind; its word is the last.
-4. If they are not the same by Spark, or the files added cannot be read, the version before is restored, and the error says what was found.
+1. With `verify="rows"` (the default), row counts and column statistics of the removed and added
+   files are compared, as the log has them (`log_comparison`). If they are equal, the compaction
+   stands, and no data is read.
+2. Otherwise Spark counts the rows and sums a hash of their content by partition, for each commit,
+   just before it and as it made them (`spark_content`).
+3. If these differ, or the added files cannot be read, the version before is restored, and the
+   error says what was found.
 
-**Safety properties**
-- Nothing is restored over a version that somebody else has written after the compaction: that would lose their rows.
-- RESTORE looks for the newest version by itself. What somebody wrote between our look and that one is named, with the version that has it.
-- Whether a RESTORE was done is told by the log alone; where that does not tell, the text says so.
-- Tables downstream that follow the changes get no row twice: the restoring commit is marked, and increments pass it over.
-- What is compared is pinned by version, file and deletion vector, so that other writers cannot make it differ.
-- What the log does not tell, or tells differently, is never taken for the same: then every row is compared.
-- A note of what is to be compared goes only when it was, or when nobody can compare it any more, which is said.
+**Safety properties** (tests in `test_verify.py`, `test_undo.py`)
+- Nothing is restored over a version that another writer committed after the compaction: that would
+  lose its rows.
+- RESTORE takes the newest version by itself. A commit between our look and that one is named, with
+  the version that has it.
+- Only the log shows whether a RESTORE was done; if it does not, the message says so.
+- Derived tables that follow changes get no row twice: the restoring commit is marked, and
+  increments skip it.
+- What is compared is pinned by version, file and deletion vector, so other writers cannot change it.
+- Missing or different statistics are never taken for equal: then every row is compared.
+- The note of what is to be compared is removed only after the comparison, or when nothing can be
+  compared any more, which is reported.
 """
 
 import json
@@ -29,9 +32,14 @@ from lakehouse.core.compaction.outcome import Comparison
 from lakehouse.core.delta.commits import Commit, Commits, brought_back_by, prediction_in
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.engine.compaction.content_hash import ReadAhead, sums_of, type_of_sums
 from lakehouse.engine.compaction.log_comparison import equal_by_log
-from lakehouse.engine.compaction.spark_content import READ_CONFS, Side, is_unreadable, spark_sums
+from lakehouse.engine.compaction.spark_content import (
+    READ_CONFS,
+    Side,
+    is_unreadable,
+    spark_sums,
+    type_of_sums,
+)
 from lakehouse.engine.compaction.unverified_commits import Expected, expected, settled
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.lake import Lake
@@ -49,11 +57,8 @@ def verify(
     before: Snapshot,
     after: TableFacts,
     commits: Sequence[Commit],
-    ahead: ReadAhead | None = None,
 ) -> Comparison:
-    """The rows found to be the same. `before` is the table that was planned for, `commits` are those made, `after` is the table since.
-
-    The commits say what is to be compared, and `ahead` has read the files removed, if they are those that were planned.
+    """Compares the rows of `commits`, made from the planned table `before`; `after` is the table now.
 
     Raises:
         Broken: they differ, or the files added cannot be read; the version before is restored if nobody has written since.
@@ -64,8 +69,6 @@ def verify(
     by_log = all(each is not None and each.verify == "rows" for each in predictions)
     if by_log and (count := equal_by_log(lake.store, before, removed, added)) is not None:
         return Comparison(by="rows", row_count=count)
-    if (count := _equal_rows(lake, before, removed, added, ahead)) is not None:
-        return Comparison(by="content", row_count=count)
     with session_confs(spark, READ_CONFS):
         try:
             sums = spark_sums(lake, spark, before, [*removed, *added])
@@ -241,26 +244,6 @@ def _side(
             f"commit names, first {lacking[0]}; nothing is restored; look at the table's newest versions"
         )
     return Side(version=version, files=files)
-
-
-def _equal_rows(
-    lake: Lake,
-    snapshot: Snapshot,
-    removed: Sequence[Side],
-    added: Sequence[Side],
-    ahead: ReadAhead | None,
-) -> int | None:
-    """The row count of both sides, where Arrow finds that they are the same; `None` where it does not."""
-    before, after = ([file for side in sides for file in side.files] for sides in (removed, added))
-    there = sums_of(lake.store, snapshot, after)
-    if there is None:
-        return None
-    here = (
-        ahead.sums()
-        if ahead is not None and ahead.has_read(before)
-        else sums_of(lake.store, snapshot, before)
-    )
-    return sum(count for count, _ in there.values()) if here == there else None
 
 
 def _difference(removed: type_of_sums, added: type_of_sums) -> str:

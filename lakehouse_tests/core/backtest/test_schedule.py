@@ -118,7 +118,7 @@ def test_what_is_not_chosen_yet_is_refused() -> None:
 def test_readers_that_are_declared_decide_between_two_commits(
     reads_per_day: float | None, hours: list[float]
 ) -> None:
-    read = replace(SOON, min_small_files=6, reads_per_day=reads_per_day)
+    read = replace(SOON, min_small_files=6, reads_per_day=reads_per_day, verify="content")
     assert hours_of(replayed(read, 1, 1.5, 2.5, files=3)) == hours
     for usd in (0, 11):  # what is lost and what it takes have one price
         assert (

@@ -202,8 +202,9 @@ def test_the_sentence_and_the_json_hold_the_same_figures() -> None:
         "files_added": 1,
         "bytes_removed": 3_000,
         "files_left": 0,
-        "verify": "content",
-        "verify_sentence": "every row is compared after the commit, which takes about 0.1 s and 0.000009 USD",
+        "verify": "rows",
+        "verify_sentence": "row counts and column statistics in the log are compared; "
+        'comparing every row takes about 0.1 s and 0.000009 USD (verify="content")',
         "estimate": found.estimate.as_json(),
         "bins": [["part-0", "part-1"]],
     }

@@ -17,7 +17,7 @@ from lakehouse.core.declaration.table import Append, Table
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.errors import Broken
-from lakehouse.engine.compaction import content_hash, run, spark_content, verify
+from lakehouse.engine.compaction import run, spark_content, verify
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.compaction.unverified_commits import expected
 from lakehouse.engine.delta_log import TableFacts
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+EVERY_ROW = replace(events, compaction=Compaction(verify="content"))
 ROWS = [(number, number % 2) for number in range(30)]
 FAULTS = {
     "loses a row": [row for row in ROWS if row != (17, 1)],
@@ -62,7 +63,6 @@ def test_a_compaction_that_changes_rows_is_undone_and_said(
     assert (version_of(lake, events.key), _rows(lake)) == (4, ROWS)
     monkeypatch.undo()
     if by == "rows":  # no data is read
-        monkeypatch.setattr(verify, "_equal_rows", _interrupted)
         monkeypatch.setattr(verify, "spark_sums", _interrupted)
     assert compact(lake, spark, table).compared == Comparison(by=by, row_count=30)
     assert _rows(lake) == ROWS
@@ -86,7 +86,7 @@ def test_a_compaction_whose_files_cannot_be_read_is_undone_and_what_somebody_wri
         Broken,
         match=rf"version 3 was to .*, but its files cannot be read \(.*; version 2 is restored {told}",
     ):
-        compact(lake, spark, events)
+        compact(lake, spark, EVERY_ROW)
     assert (version_of(lake, events.key), _rows(lake)) == (5, ROWS)
 
 
@@ -110,9 +110,8 @@ def test_a_compaction_whose_files_could_not_be_read_once_stays(
             lake.store.put(name, kept)
 
     monkeypatch.setattr(run, "run_statement", _rewriting(ROWS))
-    monkeypatch.setattr(verify, "_equal_rows", lambda *_: None)
     monkeypatch.setattr(verify, "spark_sums", damaged_at_first)
-    assert (compact(lake, spark, events).rows_verified, version_of(lake, events.key)) == (30, 3)
+    assert (compact(lake, spark, EVERY_ROW).rows_verified, version_of(lake, events.key)) == (30, 3)
     assert asked == [2, 1, 1]
 
 
@@ -130,7 +129,7 @@ def test_an_undone_compaction_gives_an_append_downstream_no_row_twice(
         _after_damage(lambda commit: lake.store.read(f"{events.key}/{commit.removed_paths[0]}")),
     )
     with pytest.raises(Broken, match="version 2 is restored"):
-        compact(lake, spark, events)
+        compact(lake, spark, EVERY_ROW)
     _append(uri, [(1000, 0), (1001, 0)])
     assert write_table(lake, spark, copies).rows_written == 2
     assert _rows(lake, copies.key) == _rows(lake) == [*ROWS, (1000, 0), (1001, 0)]
@@ -167,11 +166,11 @@ def test_a_commit_that_can_be_verified_no_more_is_told_once_and_one_that_was_nev
     _three_files(lake)
     monkeypatch.setattr(run, "run_statement", _interrupted)
     with pytest.raises(KeyboardInterrupt):
-        compact(lake, spark, events)
+        compact(lake, spark, EVERY_ROW)
     monkeypatch.setattr(run, "run_statement", _rewriting(ROWS))
     monkeypatch.setattr(run, "verify", _interrupted)
     with pytest.raises(KeyboardInterrupt):
-        compact(lake, spark, events)
+        compact(lake, spark, EVERY_ROW)
     monkeypatch.undo()
     facts = facts_of(lake, events.key)
     assert facts.snapshot.version == 3
@@ -180,11 +179,14 @@ def test_a_commit_that_can_be_verified_no_more_is_told_once_and_one_that_was_nev
         Broken,
         match="version 3 was ended before it compared the rows, and they can be compared no more",
     ):
-        compact(lake, spark, events)
-    assert (compact(lake, spark, events).version_after, version_of(lake, events.key)) == (None, 3)
+        compact(lake, spark, EVERY_ROW)
+    assert (compact(lake, spark, EVERY_ROW).version_after, version_of(lake, events.key)) == (
+        None,
+        3,
+    )
 
 
-def test_rows_of_every_type_are_compared_without_spark(
+def test_rows_of_every_type_are_compared_by_the_log_without_reading_data(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     odd = "NULLIF(id, 3) AS id, IF(id % 2 = 0, 0, 1) AS part, DECIMAL(id) / 7 AS decimal, DATE '1500-01-01' + INT(id) AS date"
@@ -194,7 +196,7 @@ def test_rows_of_every_type_are_compared_without_spark(
     frame = spark.sql(f"SELECT {odd}, {times}, {nested}, {plain} FROM RANGE(0, 10, 1, 2)")
     frame.write.format("delta").partitionBy("part").save(lake.settings.table_uri(events.key))
     monkeypatch.setattr(verify, "spark_sums", _interrupted)
-    assert compact(lake, spark, events).rows_verified == 10
+    assert compact(lake, spark, events).compared == Comparison(by="rows", row_count=10)
 
 
 def test_rows_that_only_spark_can_compare_are_compared_and_a_file_that_its_answer_lacks_is_an_error(
@@ -203,15 +205,13 @@ def test_rows_that_only_spark_can_compare_are_compared_and_a_file_that_its_answe
     _three_files(lake)
     before, real = facts_of(lake, events.key), spark_content._by_file
     monkeypatch.setattr(run, "run_statement", _rewriting(ROWS))
-    monkeypatch.setattr(verify, "sums_of", lambda *_: None)
-    monkeypatch.setattr(content_hash, "sums_of", lambda *_, **__: None)
     monkeypatch.setattr(
         spark_content, "_by_file", lambda *given: dict(sorted(real(*given).items())[1:])
     )
     with pytest.raises(
         Broken, match=r"which names 7 file\(s\), lacks .*/part=0/part-.*; nothing is restored"
     ):
-        compact(lake, spark, events)
+        compact(lake, spark, EVERY_ROW)
     assert version_of(lake, events.key) == 3
     monkeypatch.setattr(spark_content, "_by_file", real)
     after = facts_of(lake, events.key)
@@ -295,7 +295,6 @@ def _after_damage(content: Callable[[Commit], bytes]) -> Callable[..., Compariso
         before: Snapshot,
         after: TableFacts,
         commits: Sequence[Commit],
-        _: object,
     ) -> Comparison:
         lake.store.put(f"{events.key}/{commits[0].added_paths[0]}", content(commits[0]))
         return real(lake, spark, before, after, commits)
