@@ -11,6 +11,13 @@ CONNECT_PORT = (
     15002  # of an sc:// address without one. Source: Spark's client connection string, "port"
 )
 _DEFAULT_REGION = "us-east-1"
+# Of what tables hold, in every session, also on a server that others start. By default a time is an INT96, which Arrow,
+# deltalake and DuckDB read as nanoseconds: one date outside of 1677 to 2262 would make a table unreadable for them.
+# Source: Spark 4.2.0, SQLConf.scala, PARQUET_OUTPUT_TIMESTAMP_TYPE and PARQUET_REBASE_MODE_IN_WRITE
+STORED_TIMES = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+}
 _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -114,6 +121,7 @@ def _driver_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
         # Any other zone makes Delta check its file lists by a full state reconstruction at each commit of a small table.
         # Source: Delta Lake 4.4.0, Snapshot.scala, allFilesInCrc.verificationMode.forceOnNonUTC
         "spark.sql.session.timeZone": "UTC",
+        **STORED_TIMES,
         # The defaults (200, 10000, 50 and 15) are for clusters: tasks without work cost more here than the work.
         "spark.sql.shuffle.partitions": str(2 * cores),
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(2 * cores),

@@ -35,6 +35,12 @@ JSON_LINES: dict[str, tuple[bytes, tuple[object, ...] | None]] = {
     "NUL": (b'{"id":1,"state":"a\0b"}', None),
     "a tab inside a text": (b'{"id":1,"state":"a\tb"}', None),
     "a day that is none": (b'{"id":1,"at":"2013-13-01"}', None),
+    "the first moment": (
+        b'{"id":1,"at":"0001-01-01T00:00:00Z"}',
+        (1, datetime(1, 1, 1, tzinfo=UTC), None, None),
+    ),
+    "before the first moment": (b'{"id":1,"at":"0001-01-01T00:00:00+00:01"}', None),
+    "the year 10000": (b'{"id":1,"at":"10000-01-01T00:00:00Z"}', None),
     "a day": (b'{"id":1,"at":"2013-01-01"}', (1, DAY, None, None)),
     "1,500 deep": (b'{"id":1,"u":' + b"[" * 1500 + b"]" * 1500 + b"}", None),
     "900 deep": (b'{"id":1,"u":' + b"[" * 900 + b"]" * 900 + b"}", (1, None, None, None)),

@@ -23,6 +23,7 @@ from lakehouse.engine.changes.columns import (
 )
 from lakehouse.engine.changes.debezium import debezium_lines
 from lakehouse.engine.changes.dms import dms_lines
+from lakehouse.engine.ingest.misread import why_derived_unfit
 from lakehouse.engine.ingest.parse_lines import DIGEST, OWN, RAW, REASON, undeclared_names
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.statements import quote
@@ -139,6 +140,7 @@ def _reason(table: Table, keys: Sequence[str]) -> "Column":
         why = why.when(
             ~is_tombstone & ~F.col(IS_TIMED), "the time of the commit is missing, or is no time"
         )
+    why = why_derived_unfit(why, table.landing)
     for name in table.landing.required:
         why = why.when(
             (operation == Operation.UPSERT.value) & F.col(quote(name)).isNull(),

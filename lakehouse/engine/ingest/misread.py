@@ -1,10 +1,16 @@
 """Values that Spark reads as others without a word: which columns of a landing may have them, and which values are some.
 
-A comma is left out of a DECIMAL (as it groups digits in English), a time of day becomes a time of today, digits alone a year, whole seconds
-overflow, and 128 to 255 are below 0 in a TINYINT of JSON. What follows the day, or stands for it, is left out of a DATE. In CSV `1.5D` and
-`0x1p3` are numbers of Java. One that is too large for a DOUBLE or FLOAT has no end there. A number with a huge exponent takes a DECIMAL
-hours. Source: Spark's JacksonParser, UnivocityParser and SparkDateTimeUtils; Jackson's getByteValue; Java's BigDecimal.setScale and
-Double.parseDouble. The members of nested types are not looked at, but for huge exponents.
+- DECIMAL: a comma is left out, as it groups digits in English. A number with a huge exponent takes hours.
+- TIMESTAMP: a time of day becomes a time of today, digits alone a year, and whole seconds overflow.
+- DATE: what follows the day, or stands for it, is left out.
+- DATE and TIMESTAMP: years below 1 and above 9999 are written, and many readers of the table have no such years.
+- TINYINT: 128 to 255 are below 0 in JSON.
+- DOUBLE and FLOAT: a number that is too large has no end. In CSV `1.5D` and `0x1p3` are numbers of Java.
+
+The members of nested types are not looked at, but for huge exponents.
+
+Source: Spark's JacksonParser, UnivocityParser and SparkDateTimeUtils; Jackson's getByteValue; Java's BigDecimal.setScale
+and Double.parseDouble.
 """
 
 import re
@@ -17,6 +23,7 @@ from typing import TYPE_CHECKING
 from lakehouse.core.declaration.column_names import field_types
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.engine.spark import functions as F  # noqa: N812
+from lakehouse.engine.spark.statements import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -33,6 +40,13 @@ _KINDS = {
 }
 _KINDS |= dict.fromkeys(("DOUBLE", "FLOAT", "REAL"), "DOUBLE")
 _LAST_SECOND, _FIRST_SECOND = 253_402_300_799, -62_135_596_800  # the years 9999 and 1
+# What a DATE or TIMESTAMP may hold. Spark writes any year that it reads; Python and other readers have no others than these.
+_YEARS = {
+    "DATE": ("0001-01-01", "9999-12-31"),
+    "TIMESTAMP": ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"),
+}
+# As Spark writes the years before 1 and after 9999.
+_OTHER_YEARS = r"^[-+]|^0000-"
 _HUGE = r"[-+]?[\d.]+[eE][-+]?\d{4,}"
 # A type with a DECIMAL among its members.
 _NESTED_DECIMAL = re.compile(
@@ -86,12 +100,25 @@ def why_misread(
     """
     for name, kind in misread_types(landing).items():
         why = why.when(_is_misread(text(name), value(name), kind), UNFIT)
+        if kind in _YEARS:
+            first, last = (F.lit(end).cast(kind.lower()) for end in _YEARS[kind])
+            why = why.when(~value(name).between(first, last), UNFIT)
     for name in (
         []
         if landing.records_are_csv
         else [name for name, kind in _kinds(landing) if kind == "DOUBLE"]
     ):
         why = why.when(is_too_large(raw, name, value(name)), UNFIT)
+    return why
+
+
+def why_derived_unfit(why: "Column", landing: Landing) -> "Column":
+    """The reasons for which a derived date or time makes a line no row, after those of `why`."""
+    for name in landing.derived:
+        value = F.col(quote(name))
+        is_time = F.typeof(value).isin("date", "timestamp", "timestamp_ntz")
+        is_other = is_time & value.cast("string").rlike(_OTHER_YEARS)
+        why = why.when(is_other, f"derived {name} is not in the years 1 to 9999")
     return why
 
 

@@ -16,6 +16,7 @@ from lakehouse.engine.ingest.misread import (
     is_too_large,
     misread_types,
     unless_huge,
+    why_derived_unfit,
     why_misread,
 )
 from lakehouse.engine.ingest.staging import STAGED_SCHEMA, part_names
@@ -75,6 +76,9 @@ def parse_records(
         *derived,
         *map(statements.quote, beside),
     )
+    if landing.derived:
+        why = why_derived_unfit(F.when(F.col(REASON).isNotNull(), F.col(REASON)), landing)
+        rows = rows.withColumn(REASON, why)
     for name in partition_by:
         text = F.col(statements.quote(name)).cast("string")
         why = F.when(text == "", f"{_EMPTY}{name} is empty").when(

@@ -21,7 +21,12 @@ from lakehouse.runtime.interrupts import late_interrupts
 from lakehouse.runtime.java import find_java
 from lakehouse.runtime.processes import Process, port_answers
 from lakehouse.runtime.server_state import check_serves
-from lakehouse.runtime.spark_settings import CONNECT_PORT, scratch_folder, session_conf
+from lakehouse.runtime.spark_settings import (
+    CONNECT_PORT,
+    STORED_TIMES,
+    scratch_folder,
+    session_conf,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -128,8 +133,9 @@ def adopt(spark: "SparkSession") -> "SparkSession":
         import delta.connect
 
         _fail_soon(spark.client)
-        # A server elsewhere may have another zone, in which it would read times that tell none.
-        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        # A server elsewhere may have another zone, in which it would read times without a zone.
+        for name, value in {"spark.sql.session.timeZone": "UTC", **STORED_TIMES}.items():
+            spark.conf.set(name, value)
     else:
         import delta.exceptions  # noqa: F401
     return spark

@@ -4,11 +4,12 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.declaration.compaction_policy import Compaction
@@ -18,6 +19,7 @@ from lakehouse.core.reasons import Reason
 from lakehouse.engine.compaction import verify
 from lakehouse.engine.compaction.run import compact, plan
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark.session_settings import session_confs
 from lakehouse_tests.engine.example import events, facts_of, session_settings, version_of
 
 if TYPE_CHECKING:
@@ -37,9 +39,10 @@ ODD_VALUES = (
 )
 
 
-def test_a_partitioned_table_with_odd_values_and_late_data(
+def test_a_partitioned_table_with_odd_values_and_late_data_gets_times_in_microseconds(
     lake: Lake, spark: "SparkSession"
 ) -> None:
+    """Its times are INT96, Spark's default, which other readers cannot read outside of 1677 to 2262."""
     uri = lake.settings.table_uri(events.key)
     rows = [
         (batch, batch * 100 + place, value, place % 2, {"b": 1, "a": 2})
@@ -49,13 +52,24 @@ def test_a_partitioned_table_with_odd_values_and_late_data(
     frame = spark.createDataFrame(
         rows, "batch INT, id BIGINT, text STRING, half INT, more MAP<STRING, INT>"
     )
-    timed = frame.selectExpr("*", "IF(half = 0, TIMESTAMP'2013-01-01 05:00:00.123', NULL) AS at")
-    timed.repartitionByRange(3, "batch").write.format("delta").partitionBy("text", "at").save(uri)
+    timed = frame.selectExpr(
+        "*",
+        "IF(half = 0, TIMESTAMP'2013-01-01 05:00:00.123', NULL) AS at",
+        "IF(half = 0, TIMESTAMP'9999-12-31 23:59:59.999999', TIMESTAMP'0001-01-01') AS far",
+    )
+    with session_confs(spark, {"spark.sql.parquet.outputTimestampType": "INT96"}):
+        timed.repartitionByRange(3, "batch").write.format("delta").partitionBy("text", "at").save(
+            uri
+        )
     before = _content(spark, uri)
+    assert _stored_types(lake, "far") == {"INT96"}
     outcome = compact(lake, spark, events)
     assert (outcome.files_removed, outcome.files_added, outcome.rows_verified) == (18, 7, 18)
     _check_as_planned(lake, spark, outcome)
     assert _content(spark, uri) == before
+    assert _stored_types(lake, "far") == {"INT96", "INT64"}  # a file alone in its partition stays
+    compacted = DeltaTable(uri).to_pyarrow_table(columns=["far"], partitions=[("text", "=", "a b")])
+    assert {moment.year for moment in compacted["far"].to_pylist()} == {9999}
 
 
 def test_an_unpartitioned_table_fills_bins_up_to_the_target(
@@ -156,6 +170,19 @@ def test_a_table_that_is_not_there_is_refused_and_has_no_plan(
         Refused, match="there is no table yet; accepted: materialize bronze/events first"
     ):
         compact(lake, spark, events)
+
+
+def _stored_types(lake: Lake, column: str) -> set[str]:
+    """How the files of the table store a column."""
+    folder = Path(lake.settings.root, events.key)
+    names = [file.path for file in facts_of(lake, events.key).snapshot.files]
+    schemas = [pq.ParquetFile(folder / unquote(name)).schema for name in names]
+    return {
+        schema.column(place).physical_type
+        for schema in schemas
+        for place in range(len(schema))
+        if schema.column(place).name == column
+    }
 
 
 def _append(frame: "DataFrame", uri: str) -> None:

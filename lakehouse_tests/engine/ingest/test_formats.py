@@ -138,19 +138,27 @@ TYPED_ROWS = [
         float("inf"),
         None,
     ),
-    (3, None, None, None, None, None, float("-inf")),
+    (
+        3,
+        date(1, 1, 1),
+        None,
+        None,
+        datetime(9999, 12, 31, 23, 59, 59, 999_999),
+        None,
+        float("-inf"),
+    ),
 ]
 NESTED = "one STRUCT<price: DECIMAL(10, 2), day: DATE>, many ARRAY<DECIMAL(10, 2)>, by MAP<STRING, DECIMAL(10, 2)>"
 GOOD_JSON = [
     '{"id": 1, "day": "2024-01-15", "price": 1.5, "small": -128, "at": "2024-01-15T05:00:00Z", "ratio": 100.0, "share": 1e20}',
     '{"id": 2, "day": "2024-01-16T00:00:00.000Z", "ratio": "Infinity", "price": "1,000.25", "small": 127, "at": 1700000000}',
-    '{"id": 3, "share": "-Infinity", "one": {"price": 1.5e1}, "many": [2.5], "by": {"1e5000": 3}}',
+    '{"id": 3, "day": "0001-01-01", "at": "9999-12-31T23:59:59.999999Z", "share": "-Infinity", "one": {"price": 1.5e1}, "many": [2.5], "by": {"1e5000": 3}}',
 ]
 GOOD_CSV = [
     "id;day;price;small;at;ratio;share",
     "1;2024-01-15;1.5;-128;2024-01-15 05:00:00;1e2;1e20",
     "2;2024-01-16 00:00:00;1,000.25;127;2023-11-14T22:13:20Z;Inf;",
-    "3;;;;;;-Inf",
+    "3;0001-01-01;;;9999-12-31T23:59:59.999999Z;;-Inf",
 ]
 # Values that stand for another one, by field.
 BAD_JSON = [
@@ -159,6 +167,8 @@ BAD_JSON = [
         ['"20240115"', '"7"', '"202401"', '"2024015"', '"2024-01"', '"2024-01-15 - 2024-02-03"'],
     ),
     ("day", ['"2024-01-15T23:30:00-08:00"', '"2024-01-15T00:00:00-08:00"']),
+    ("day", ['"10000-01-01"', '"+10000-01-01"', '"0000-12-31"', '"-0001-01-01"']),
+    ("at", ['"10000-01-01T00:00:00Z"', '"0001-01-01T00:00:00+05:00"', '"-0044-03-15"']),
     ("ratio", ["1e400", "-1e400"]),
     ("share", ["3.5e38", "9" * 39]),
     ("price", ["1e400000000", '"1e-400000000"', '"1,5"', '"1,234"', r'"1\u002c5"']),
@@ -181,10 +191,25 @@ BAD_JSON = [
     ("by", ['{"a":1E+400000000}']),
 ]
 BAD_CSV = {
-    "day": ["202401", '"45306"', "2024-01", "2024-01-15 - 2024-02-03", '"2024-01-15T23:30:00"'],
+    "day": [
+        "10000-01-01",
+        "0000-12-31",
+        "202401",
+        '"45306"',
+        "2024-01",
+        "2024-01-15 - 2024-02-03",
+        '"2024-01-15T23:30:00"',
+    ],
     "price": ["1,5", '"1,234"', "1e400000000"],
     "small": ["200"],
-    "at": ["10:30:00", "T10:30", " 20240", "T10"],
+    "at": [
+        "10000-01-01T00:00:00Z",
+        "9999-12-31T23:00:00-02:00",
+        "10:30:00",
+        "T10:30",
+        " 20240",
+        "T10",
+    ],
     "ratio": ["100.00D", "12f", "0x1p3", "1e400", f"-{'9' * 400}"],
     "share": ["3.5e38"],
 }
@@ -228,7 +253,7 @@ def test_a_value_that_spark_would_read_as_another_one_goes_to_quarantine(
     assert rows_in(lake, "quarantine/bronze/typed", "raw", "reason") == sorted(refused, key=str)
 
 
-def test_an_empty_text_in_a_partition_column_goes_to_quarantine_and_does_not_become_null(
+def test_an_empty_text_in_a_partition_column_and_a_derived_day_after_9999_go_to_quarantine(
     lake: Lake, spark: "SparkSession"
 ) -> None:
     source = Landing(
@@ -236,9 +261,12 @@ def test_an_empty_text_in_a_partition_column_goes_to_quarantine_and_does_not_bec
         format="json",
         schema="id BIGINT, state STRING",
         required=("state",),
-        derived={"rest": "substring(state, 2)"},
+        derived={
+            "rest": "substring(state, 2)",
+            "due": "date_add(date'9999-12-31', IF(state = 'NYC', 1, 0))",
+        },
     )
-    texts = ("NY", "", "__HIVE_DEFAULT_PARTITION__", "N")
+    texts = ("NY", "", "__HIVE_DEFAULT_PARTITION__", "N", "NYC")
     lines = [json.dumps({"id": number, "state": text}) for number, text in enumerate(texts, 1)]
     lake.store.put("landing/by/a.json", "\n".join(lines).encode())
     write_table(
@@ -251,4 +279,5 @@ def test_an_empty_text_in_a_partition_column_goes_to_quarantine_and_does_not_bec
         (lines[1], "partition field state is empty"),
         (lines[2], "partition field state is __HIVE_DEFAULT_PARTITION__, a word for null"),
         (lines[3], "partition field rest is empty"),
+        (lines[4], "derived due is not in the years 1 to 9999"),
     ]

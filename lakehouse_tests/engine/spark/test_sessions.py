@@ -55,10 +55,17 @@ def test_each_session_is_its_own_and_knows_its_id(
 
 
 @pytest.mark.spark
-def test_every_session_reads_times_that_tell_no_zone_as_utc(shared_settings: Settings) -> None:
-    """Whatever the server's zone is: one elsewhere is not started here."""
+def test_every_session_reads_times_without_a_zone_as_utc_and_stores_microseconds(
+    shared_settings: Settings,
+) -> None:
+    """Whatever the server is set to: one elsewhere is not started here."""
     session = sessions.connect(shared_settings)
     session.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    session.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
+    session.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", "LEGACY")
+    connected = sessions.connect(shared_settings)
+    assert connected.conf.get("spark.sql.parquet.outputTimestampType") == "TIMESTAMP_MICROS"
+    assert connected.conf.get("spark.sql.parquet.datetimeRebaseModeInWrite") == "CORRECTED"
     assert (
         sessions.connect(shared_settings)
         .sql("SELECT timestamp'2026-07-01 12:00:00' = timestamp'2026-07-01 12:00:00Z'")
