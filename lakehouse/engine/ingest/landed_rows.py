@@ -11,21 +11,22 @@ are texts, which Spark reads as decimals. Binary values are Base64, and times ar
 import base64
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date, time, timedelta
 from decimal import Decimal
+from functools import cache, partial
 from io import BytesIO
 from itertools import chain
 from math import isfinite
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from uuid import UUID
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakehouse.core.declaration.column_names import field_types
 from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.ingest.content_format import detect_format
 from lakehouse.core.ingest.records import (
     MAX_RECORD_BYTES,
     TOO_DEEP,
@@ -35,6 +36,8 @@ from lakehouse.core.ingest.records import (
     too_large,
 )
 from lakehouse.core.ingest.undeclared import others_in_row
+from lakehouse.core.units import DAY_MS
+from lakehouse.engine.ingest.calendars import BeyondPython, Times, file_calendars
 from lakehouse.engine.ingest.unpacked_size import check_avro, in_parts, plan_parquet, unpacked_bytes
 
 _CHUNK_BYTES = 4 * 1024 * 1024
@@ -50,6 +53,15 @@ _AVRO_TYPES = {
 }
 _AVRO_TYPES |= {"timestamp-millis": "TIMESTAMP", "timestamp-micros": "TIMESTAMP"}
 
+_TextOf = Callable[[Any], Any]
+
+
+class _Texts(NamedTuple):
+    """What makes the texts of a file's dates and times; `of_columns` of those that are read as counts."""
+
+    times: Times
+    of_columns: Mapping[str, _TextOf]
+
 
 def read_rows(data: bytes, landing: Landing, *, max_content_bytes: int) -> Iterator[Record]:
     """The rows of a Parquet or Avro file, in order, numbered from 1.
@@ -62,17 +74,20 @@ def read_rows(data: bytes, landing: Landing, *, max_content_bytes: int) -> Itera
     try:
         for _ in read(data, max_content_bytes):
             pass
+        texts = (_parquet_texts if format == "parquet" else _avro_texts)(data)
     except Unreadable:
         raise
     except (
         Exception
     ) as error:  # the bytes are of anybody's make, and the readers raise whatever they stumble over
-        found = f"{type(error).__name__}: {str(error)[:_SHOWN]}"
+        content = detect_format(data)
+        is_other = content is not None and content.lower() != format
+        found = f"{content}" if is_other else f"{type(error).__name__}: {str(error)[:_SHOWN]}"
         raise Unreadable(
             f"it is no {format} file that can be read to its end ({found}); land it again"
         ) from error
     for number, row in enumerate(read(data, max_content_bytes), start=1):
-        yield _record(number, row, fields, by_path=landing.new_columns == "refuse")
+        yield _record(number, row, texts, fields, by_path=landing.new_columns == "refuse")
 
 
 def own_types(data: bytes, format: str) -> dict[str, str]:
@@ -114,7 +129,9 @@ def _parquet(data: bytes, limit: int) -> Iterator[dict[str, Any]]:
             raise Unreadable(
                 f"it has {len(twice)} column name(s) more than once, first {twice[0]!r}; land it with a name for each column"
             )
-        (dictionaries, rows_at_once), schema, size = plan_parquet(file, limit), file.schema_arrow, 0
+        dictionaries, rows_at_once = plan_parquet(file, limit)
+        types = [_plain_type(field.type) for field in file.schema_arrow]
+    size = 0
     with _opened(data, dictionaries) as file:
         # A reader of dictionaries keeps all values that it has seen, until it begins anew.
         groups = (
@@ -126,9 +143,11 @@ def _parquet(data: bytes, limit: int) -> Iterator[dict[str, Any]]:
             if size > limit:
                 raise too_large(limit)
             for part in in_parts(batch):
-                yield from _microseconds(_without_dictionaries(part, schema)).to_pylist(
-                    maps_as_pydicts="strict"
-                )
+                columns = [
+                    _cast(column, type_) for column, type_ in zip(part.columns, types, strict=True)
+                ]
+                plain = pa.RecordBatch.from_arrays(columns, names=part.schema.names)
+                yield from plain.to_pylist(maps_as_pydicts="strict")
 
 
 def _opened(data: bytes, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
@@ -141,23 +160,97 @@ def _opened(data: bytes, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
     )
 
 
-def _without_dictionaries(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The same rows, which are quicker to take out."""
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type without dictionaries of texts, and with counts in the place of dates and times, which Python may not have."""
+    is_a = pa.types
+    if is_a.is_date32(kind):
+        return pa.int32()
+    if is_a.is_date64(kind) or is_a.is_timestamp(kind):
+        return pa.int64()
+    if is_a.is_struct(kind):
+        members = [kind.field(place) for place in range(kind.num_fields)]
+        return pa.struct([member.with_type(_plain_type(member.type)) for member in members])
+    if is_a.is_map(kind):
+        return pa.map_(_plain_type(kind.key_type), _plain_type(kind.item_type))
+    if is_a.is_fixed_size_list(kind):
+        return pa.list_(_plain_type(kind.value_type), kind.list_size)
+    if is_a.is_large_list(kind):
+        return pa.large_list(_plain_type(kind.value_type))
+    return pa.list_(_plain_type(kind.value_type)) if is_a.is_list(kind) else kind
+
+
+def _cast(column: pa.Array, type_: pa.DataType) -> pa.Array:
     try:
-        return batch.cast(schema)
+        return column.cast(type_)
     except pa.ArrowNotImplementedError:  # some lists, and views of texts
-        return batch
+        return column
 
 
-def _microseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch without nanoseconds, which neither Spark nor Python knows; a time beyond the years of microseconds is an error."""
-    for place, field in enumerate(batch.schema):
-        if pa.types.is_timestamp(field.type):
-            wanted = pc.CastOptions(pa.timestamp("us", field.type.tz), allow_time_truncate=True)
-            batch = batch.set_column(
-                place, field.name, pc.cast(batch.column(place), options=wanted)
+def _parquet_texts(data: bytes) -> _Texts:
+    with _opened(data) as file:
+        metadata = file.metadata.metadata or {}
+        words = {
+            key.decode(errors="replace"): metadata[key].decode(errors="replace") for key in metadata
+        }
+        times = Times(file_calendars(words, file.metadata.created_by or None))
+        leaves = [file.schema.column(place) for place in range(file.metadata.num_columns)]
+        int96 = [leaf.path for leaf in leaves if leaf.physical_type == "INT96"]
+        found = {
+            field.name: _text_of(
+                field.type,
+                times,
+                is_int96=any(f"{path}.".startswith(f"{field.name}.") for path in int96),
             )
-    return batch
+            for field in file.schema_arrow
+        }
+    return _Texts(times, {name: text for name, text in found.items() if text is not None})
+
+
+def _text_of(kind: pa.DataType, times: Times, *, is_int96: bool) -> _TextOf | None:
+    """What makes the texts of all dates and times in a value of `_plain_type`; `None` where there are none."""
+    is_a = pa.types
+    inner = partial(_text_of, times=times, is_int96=is_int96)
+    if is_a.is_date32(kind):
+        return _counted(times.date_text)
+    if is_a.is_date64(kind):
+        return _counted(lambda ms: times.date_text(ms // DAY_MS))
+    if is_a.is_timestamp(kind):
+        zoned = kind.tz is not None
+        return _counted(partial(times.time_text, unit=kind.unit, zoned=zoned, int96=is_int96))
+    if is_a.is_struct(kind):
+        members = {
+            kind.field(place).name: inner(kind.field(place).type)
+            for place in range(kind.num_fields)
+        }
+        if not any(members.values()):
+            return None
+        return lambda value: (
+            value
+            and {
+                name: text(value[name]) if (text := members[name]) else value[name]
+                for name in value
+            }
+        )
+    if is_a.is_map(kind):
+        key, item = inner(kind.key_type), inner(kind.item_type)
+        if key is None and item is None:
+            return None
+        return lambda value: (
+            value
+            and {
+                (key(name) if key else name): (item(each) if item else each)
+                for name, each in value.items()
+            }
+        )
+    if is_a.is_list(kind) or is_a.is_large_list(kind) or is_a.is_fixed_size_list(kind):
+        each_text = inner(kind.value_type)
+        return each_text and (lambda value: value and [each_text(each) for each in value])
+    return None
+
+
+def _counted(text: Callable[[int], str]) -> _TextOf:
+    """`text` of a count; null, and what Python has as a date, stays as it is."""
+    return lambda value: text(value) if isinstance(value, int) else value
 
 
 def _parquet_type(found: pa.DataType) -> str:
@@ -200,12 +293,45 @@ def _avro(data: bytes, limit: int) -> Iterator[Any]:
     from fastavro import reader
 
     check_avro(data, limit)
+    _read_years_beyond_python()
     yield from reader(BytesIO(data))
 
 
-def _record(number: int, row: Any, fields: Mapping[str, str], *, by_path: bool) -> Record:
+@cache
+def _read_years_beyond_python() -> None:
+    """Has fastavro give dates and times that Python has not as `BeyondPython`, in the place of an error that ends the file."""
+    from fastavro.read import LOGICAL_READERS
+
+    units = {"int-date": "D"}
+    for name, unit in (("millis", "ms"), ("micros", "us")):
+        units |= {f"long-timestamp-{name}": unit, f"long-local-timestamp-{name}": unit}
+    for name, unit in units.items():
+        LOGICAL_READERS[name] = partial(_or_beyond, LOGICAL_READERS[name], unit)
+
+
+def _or_beyond(read: Callable[..., Any], unit: str, count: int, *schemas: Any) -> Any:
     try:
-        plain = _plain(row)
+        return read(count, *schemas)
+    except (OverflowError, ValueError):
+        return BeyondPython(count, unit)
+
+
+def _avro_texts(data: bytes) -> _Texts:
+    from fastavro import block_reader
+
+    file: Any = block_reader(BytesIO(data))
+    return _Texts(Times(file_calendars(file.metadata, None)), {})
+
+
+def _record(
+    number: int, row: Any, texts: _Texts, fields: Mapping[str, str], *, by_path: bool
+) -> Record:
+    problem = None
+    try:
+        if isinstance(row, Mapping):
+            plain, problem = _plain_row(cast("Mapping[str, Any]", row), texts)
+        else:
+            plain = _plain(row, texts.times)
         content = json.dumps(plain, ensure_ascii=False, allow_nan=False).encode(
             "utf-8", "surrogatepass"
         )
@@ -218,11 +344,23 @@ def _record(number: int, row: Any, fields: Mapping[str, str], *, by_path: bool) 
         )
     if not isinstance(row, Mapping):
         return Record(number, content, "the row is no record with fields")
-    return Record(number, content, is_object=True, undeclared=others)
+    return Record(number, content, problem, True, others)
 
 
-def _plain(value: Any) -> Any:
-    """The value as JSON has it."""
+def _plain_row(row: Mapping[str, Any], texts: _Texts) -> tuple[dict[str, Any], str | None]:
+    """The row as JSON has it, and the first problem of its dates and times."""
+    plain, problem = dict[str, Any](), None
+    for name, value in row.items():
+        texts.times.problems.clear()
+        text = texts.of_columns.get(name)
+        plain[name] = _plain(value if text is None else text(value), texts.times)
+        if problem is None and texts.times.problems:
+            problem = f"{name}: {texts.times.problems[0]}"
+    return plain, problem
+
+
+def _plain(value: Any, times: Times) -> Any:
+    """The value as JSON has it; `times` gets the problems of its dates and times."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -234,19 +372,15 @@ def _plain(value: Any) -> Any:
             )
         case Decimal() | UUID():
             return str(value)
-        case datetime():
-            return (
-                value.isoformat()
-                if value.tzinfo is None
-                else value.astimezone(UTC).isoformat().replace("+00:00", "Z")
-            )
-        case date() | time():
+        case BeyondPython() | date():
+            return times.text(value)
+        case time():
             return value.isoformat()
         case timedelta():
             return value // timedelta(microseconds=1)
         case bytes() | bytearray():
             return base64.b64encode(value).decode()
         case Mapping():
-            return {str(_plain(name)): _plain(each) for name, each in value.items()}
+            return {str(_plain(name, times)): _plain(each, times) for name, each in value.items()}
         case _:
-            return [_plain(each) for each in value]
+            return [_plain(each, times) for each in value]

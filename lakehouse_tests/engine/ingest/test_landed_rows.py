@@ -213,7 +213,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def test_times_far_away_are_themselves_or_make_a_file_unreadable() -> None:
+def test_times_far_away_are_themselves_or_their_row_has_a_problem() -> None:
     far = pa.table(
         {
             "id": [1, 2],
@@ -225,9 +225,13 @@ def test_times_far_away_are_themselves_or_make_a_file_unreadable() -> None:
             "9999-12-31T00:00:00",
             "0001-01-01T00:00:00",
         ]
-    endless = pa.table({"id": [1], "at": pa.array([2**63 - 1], pa.timestamp("ms", "UTC"))})
-    with pytest.raises(Unreadable, match="ArrowInvalid: Casting from timestamp"):
-        values(parquet(endless), "parquet")
+    times = pa.array([2**63 - 1, 0], pa.timestamp("ms", "UTC"))
+    data = parquet(pa.table({"id": [1, 2], "at": times}))
+    first, second = read_rows(data, LANDING["parquet"], max_content_bytes=LIMIT)
+    assert (
+        first.problem == "at: the time 292278994-08-17T07:12:55.807 is not in the years 1 to 9999"
+    )
+    assert (second.problem, json.loads(second.content)["at"]) == (None, "1970-01-01T00:00:00Z")
 
 
 def test_a_column_name_that_stands_twice_makes_a_file_unreadable() -> None:
