@@ -56,8 +56,9 @@ def s3a_conf(environ: Mapping[str, str]) -> dict[str, str]:
     conf = {
         "fs.s3a.aws.credentials.provider": "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider",
         "fs.s3a.endpoint.region": s3_region(environ) or _DEFAULT_REGION,
-        # As boto3's in this program: S3A's own default is 200 s for an answer, five times over.
-        "fs.s3a.connection.establish.timeout": "5s",
+        # S3A's own default is 200 s for an answer, five times. It takes no less than 15 s for a connection.
+        # Source: Hadoop 3.5.0, hadoop-aws, Constants.java, MINIMUM_NETWORK_OPERATION_DURATION
+        "fs.s3a.connection.establish.timeout": "15s",
         "fs.s3a.connection.timeout": "60s",
         "fs.s3a.attempts.maximum": "3",
     }

@@ -255,6 +255,7 @@ def test_s3a_goes_where_boto3_goes(
     assert conf.get("spark.hadoop.fs.s3a.endpoint") == endpoint
     assert conf.get("spark.hadoop.fs.s3a.connection.ssl.enabled") == ssl
     assert conf["spark.hadoop.fs.s3a.endpoint.region"] == region
+    assert conf["spark.hadoop.fs.s3a.connection.timeout"] == "60s"
     assert {"key", "secret"}.isdisjoint(conf.values())
 
 
