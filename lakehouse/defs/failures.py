@@ -8,6 +8,7 @@ import dagster as dg
 
 from lakehouse.core.errors import LakehouseError, Transient
 from lakehouse.defs.run_ownership import machine_tag
+from lakehouse.engine.spark.sessions import causes_named
 
 # A Connect server that died is back after 5 to 15 s: three more tries, 5, 15 and 35 s apart and up to half as long again, outlive that.
 # Many runs fail at one time, and had they the same waits, they would all come back at one time.
@@ -21,9 +22,13 @@ ONCE_TAG = machine_tag("once")
 def dagster_words(
     context: dg.OpExecutionContext | dg.AssetExecutionContext | dg.AssetCheckExecutionContext,
 ) -> Iterator[None]:
-    """Turns the errors that leave its body into Dagster's; any other error is a bug and goes through, untried."""
+    """Turns the errors that leave its body into Dagster's; any other error is a bug and goes through, untried.
+
+    An error of Spark that says nothing by itself is told by its innermost cause.
+    """
     try:
-        yield
+        with causes_named("a Spark statement of this run"):
+            yield
     except LakehouseError as error:
         if isinstance(error, Transient):
             context.log.warning(f"{type(error).__name__}: {error}")

@@ -1,6 +1,6 @@
 """The checks of a table, from its log and a listing of its folder: the same after a write, after a compaction, and for a person."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import dagster as dg
@@ -14,7 +14,7 @@ from lakehouse.defs.dagster_records import runs_in_flight
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.keys import table_key
 from lakehouse.engine.compaction.hold_back import breaker_of
-from lakehouse.engine.delta_log.missing_files import missing_files
+from lakehouse.engine.delta_log.missing_files import UnreadableFiles, unreadable_files
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import Assessment, assess
 
@@ -67,7 +67,11 @@ def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple
     try:
         if assessed is None and (facts := lake.facts(table.key)) is not None:
             assessed = assess(lake, table, facts)
-        missing = () if assessed is None else missing_files(lake.store, assessed.facts.snapshot)
+        unreadable = (
+            UnreadableFiles()
+            if assessed is None
+            else unreadable_files(lake.store, assessed.facts.snapshot)
+        )
     except (Broken, Refused) as error:
         return tuple(_unreadable(name, error) for name in check_names(table))
     if assessed is None:
@@ -79,7 +83,7 @@ def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple
     health = assessed.health
     (few, small), (short, log) = small_files_ok(health), log_debt_ok(health)
     return (
-        _readable(assessed.facts.snapshot, missing),
+        _readable(assessed.facts.snapshot, unreadable),
         CheckResult(
             name="small_files",
             ok=few,
@@ -150,20 +154,36 @@ def evaluation_of(table: Table, result: CheckResult) -> dg.AssetCheckEvaluation:
     )
 
 
-def _readable(snapshot: Snapshot, missing: tuple[str, ...]) -> CheckResult:
-    sentence = f"version {snapshot.version} folds into {snapshot.file_count} file(s) of {snapshot.size_bytes} bytes, all in storage"
+def _readable(snapshot: Snapshot, unreadable: UnreadableFiles) -> CheckResult:
+    missing, archived = unreadable.missing, unreadable.archived
+    sentences = list[str]()
     if missing:
-        named = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
-        sentence = (
-            f"{len(missing)} of the files of version {snapshot.version} are not in storage: {named}"
+        sentences.append(
+            f"{len(missing)} of the files of version {snapshot.version} are not in storage:"
+            f" {_named(missing)}"
+        )
+    if archived:
+        sentences.append(
+            f"{len(archived)} of the files of version {snapshot.version} are archived:"
+            f" {_named(archived)}; unless they were restored, no scan and no compaction can read"
+            " them: restore them, and end the lifecycle rule that archives files of this table"
+        )
+    if not sentences:
+        sentences.append(
+            f"version {snapshot.version} folds into {snapshot.file_count} file(s) of"
+            f" {snapshot.size_bytes} bytes, all in storage"
         )
     return CheckResult(
         name="readable",
-        ok=not missing,
-        sentence=sentence,
-        is_error=True,
-        numbers={"missing_files": len(missing)},
+        ok=not missing and not archived,
+        sentence="; ".join(sentences),
+        is_error=bool(missing) or not archived,
+        numbers={"missing_files": len(missing), "archived_files": len(archived)},
     )
+
+
+def _named(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
 
 
 def _breaker(table: Table, lake: Lake, assessed: Assessment) -> CheckResult:

@@ -74,6 +74,26 @@ def test_a_file_that_is_gone_is_an_error_that_names_it(lake: Lake, story: LogBui
     assert readable.sentence == "1 of the files of version 1 are not in storage: f1"
 
 
+def test_an_archived_file_is_a_warning_that_names_it_and_says_what_to_do(
+    lake: Lake, story: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.append(small_files(3)).store_data()
+    found, listed = judge(orders, lake), lake.store.list
+    assert found[0].ok
+    monkeypatch.setattr(
+        lake.store,
+        "list",
+        lambda prefix: [
+            replace(file, storage_class="GLACIER" if file.name.endswith("/f1") else "STANDARD")
+            for file in listed(prefix)
+        ],
+    )
+    readable = judge(orders, lake)[0]
+    assert (readable.ok, readable.is_error) == (False, False)
+    assert readable.sentence.startswith("1 of the files of version 1 are archived: f1; unless")
+    assert "restore them" in readable.sentence
+
+
 def test_a_log_that_cannot_be_read_fails_every_check_with_the_reason(
     lake: Lake, story: LogBuilder
 ) -> None:

@@ -1,6 +1,7 @@
 """The files that a table's newest version names, held against storage."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from urllib.parse import unquote
 
 from lakehouse.core.delta.deletion_vectors import vector_path
@@ -9,9 +10,23 @@ from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.engine.store import Store
 
+# What lies in these must be restored before it can be read. Source: Amazon S3 API reference, GetObject, InvalidObjectState.
+_ARCHIVES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 
-def missing_files(store: Store, snapshot: Snapshot) -> tuple[str, ...]:
-    """Live data files and deletion vectors that storage does not have: names relative to the table, not encoded, sorted.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadableFiles:
+    """Live data files and deletion vectors that cannot be read: names relative to the table, not encoded, sorted.
+
+    `archived` are those that lie in an archive by the listing, which is the same after they were restored.
+    """
+
+    missing: tuple[str, ...] = ()
+    archived: tuple[str, ...] = ()
+
+
+def unreadable_files(store: Store, snapshot: Snapshot) -> UnreadableFiles:
+    """Live files that storage does not have, and those that it has in an archive.
 
     The table's folder is listed once, after the layout was read: a file that a commit since then removed is still
     there until a vacuum takes it.
@@ -19,10 +34,19 @@ def missing_files(store: Store, snapshot: Snapshot) -> tuple[str, ...]:
     Raises:
         Refused: a file lies outside the lake (a shallow clone), where this store cannot look.
     """
-    stored = {file.name for file in store.list(snapshot.table)}
-    return tuple(
-        sorted(name for name in set(_names(snapshot)) if f"{snapshot.table}/{name}" not in stored)
+    stored = {file.name: file.storage_class for file in store.list(snapshot.table)}
+    names = sorted(set(_names(snapshot)))
+    return UnreadableFiles(
+        missing=tuple(name for name in names if f"{snapshot.table}/{name}" not in stored),
+        archived=tuple(
+            name for name in names if stored.get(f"{snapshot.table}/{name}") in _ARCHIVES
+        ),
     )
+
+
+def missing_files(store: Store, snapshot: Snapshot) -> tuple[str, ...]:
+    """Live files that storage does not have; see `unreadable_files`."""
+    return unreadable_files(store, snapshot).missing
 
 
 def _names(snapshot: Snapshot) -> Iterator[str]:

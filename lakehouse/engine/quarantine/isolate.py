@@ -115,10 +115,10 @@ def row_problem(error: BaseException) -> str | None:
     states = {error.getSqlState() or "", *_STATE.findall(f"{error}{trace}")}
     if not any(state.startswith(_OF_VALUES) for state in states):
         return None
-    texts = [text for text, condition in causes_of(error) if condition not in _WRAPPED] or [
+    messages = [cause.message for cause in causes_of(error) if cause.condition not in _WRAPPED] or [
         str(error)
     ]
-    said = texts[-1].partition("\n\nJVM stacktrace:")[0]
+    said = messages[-1].partition("\n\nJVM stacktrace:")[0]
     if (
         "Traceback (most recent call last)" in said
     ):  # of a Python function; its last line names the error

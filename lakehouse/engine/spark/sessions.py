@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.settings import Settings
+from lakehouse.engine.spark.causes import Cause, broken_by, causes_in, innermost_cause
 from lakehouse.runtime import jars, server
 from lakehouse.runtime.interrupts import late_interrupts
 from lakehouse.runtime.java import find_java
@@ -51,7 +52,6 @@ _MISSING = (
     "DELTA_TRUNCATED_TRANSACTION_LOG",
     "DELTA_VERSION_NOT_FOUND",
 )
-_WAITED = "awaitResult:"  # the end of what Scala says of a thread that it waited for, whatever went wrong there
 
 
 def prepare(settings: Settings) -> None:
@@ -190,8 +190,11 @@ def interrupt_session(
 
 
 @contextlib.contextmanager
-def translated() -> Iterator[None]:
-    """Raises `Transient` for a server that died, a session that it ended, and a lost race for a commit; the rest passes as it is."""
+def translated(table_key: str | None = None, *, operation: str = "") -> Iterator[None]:
+    """Raises `Transient` for a server that died, a session that it ended, and a lost race for a commit.
+
+    Where the `operation` on a table is named, every other error of Spark becomes `Broken`, with its innermost cause; else it passes as it is.
+    """
     try:
         yield
     except Exception as error:
@@ -208,7 +211,7 @@ def translated() -> Iterator[None]:
                 f"the Spark server ended this session, or was started again: {first_line(error)}"
             ) from error
         if any(
-            condition == "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" for _, condition in causes_of(error)
+            cause.condition == "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" for cause in causes_of(error)
         ):
             raise Transient(
                 f"rows that were kept for the statement are lost with their executor: {first_line(error)}"
@@ -217,6 +220,22 @@ def translated() -> Iterator[None]:
             raise Refused(
                 f"the Spark Connect server refused the token in {server.TOKEN_VARIABLE}"
             ) from error
+        if table_key is not None and _is_of_spark(error):
+            asked = f"{operation} of {table_key}"
+            raise broken_by(causes_of(error), asked=asked, table_key=table_key) from error
+        raise
+
+
+@contextlib.contextmanager
+def causes_named(asked: str) -> Iterator[None]:
+    """Raises `Broken` with the innermost cause for an error of Spark that says nothing by itself; every other one passes as it is."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.startswith("pyspark."):  # without importing PySpark
+            causes = causes_of(error)
+            if causes[0].is_empty:
+                raise broken_by(causes, asked=asked) from error
         raise
 
 
@@ -297,6 +316,12 @@ def _condition(error: BaseException) -> str:
     return (error.getCondition() or "") if isinstance(error, PySparkException) else ""
 
 
+def _is_of_spark(error: BaseException) -> bool:
+    from pyspark.errors import PySparkException
+
+    return isinstance(error, PySparkException)
+
+
 def is_conflict(error: BaseException) -> bool:
     """Whether another writer won the race for a commit."""
     from pyspark.errors import PySparkException
@@ -309,7 +334,7 @@ def is_conflict(error: BaseException) -> bool:
 
 def is_missing(error: BaseException) -> bool:
     """Whether a file is not there, or the log no longer reaches a version: asking again cannot help."""
-    return any(condition.startswith(_MISSING) for _, condition in causes_of(error))
+    return any(cause.condition.startswith(_MISSING) for cause in causes_of(error))
 
 
 def is_lost(error: BaseException) -> bool:
@@ -342,19 +367,12 @@ def first_line(error: BaseException) -> str:
         r'details = "(.+?)"\n', str(error)
     )  # gRPC's own text begins with the name of a Python class
     line = told[1] if told else (str(error).splitlines() or [type(error).__name__])[0]
-    if line.rstrip().endswith(_WAITED):
-        line = next(
-            (cause for cause, _ in causes_of(error)[1:] if not cause.rstrip().endswith(_WAITED)),
-            line,
-        )
-    return line[:300]
+    causes = causes_of(error)
+    return innermost_cause(causes).line if causes[0].is_empty else line[:300]
 
 
-def causes_of(error: BaseException) -> list[tuple[str, str]]:
-    """The messages of an error and its causes on the server, outermost first, each with its error condition, "" where it has none."""
-    # Over Connect, and of a driver in this process. The names of Java's classes are left out.
+def causes_of(error: BaseException) -> tuple[Cause, ...]:
+    """An error and its causes on the server, outermost first."""
+    # Over Connect, and of a driver in this process.
     trace = getattr(error, "_stacktrace", None) or getattr(error, "_stackTrace", None) or ""
-    return [
-        (str(error), _condition(error)),
-        *re.findall(r"^Caused by: [\w.$]+: ((?:\[([\w.]+)\])?.+)$", trace, re.MULTILINE),
-    ]
+    return causes_in(str(error), _condition(error), trace)

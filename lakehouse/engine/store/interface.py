@@ -17,13 +17,14 @@ LOCAL = "local"
 class StoredFile:
     """A file in a store: its name relative to the root (raw, never URL-encoded), its size, when it was last modified.
 
-    `etag` changes with the content where the store has one; it is empty else.
+    `etag` changes with the content where the store has one; it is empty else. `storage_class` is S3's, where a listing has it.
     """
 
     name: str
     size_bytes: int
     modified_ms: int
     etag: str = ""
+    storage_class: str = ""
 
 
 class Store(Protocol):

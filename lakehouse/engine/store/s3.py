@@ -274,6 +274,7 @@ class S3Store(Store):
             size_bytes=entry["Size"],
             modified_ms=modified_ms,
             etag=etag,
+            storage_class=entry.get("StorageClass", ""),
         )
 
     def _put_conditionally(self, key: str, data: bytes, writer: str) -> bool | None:

@@ -158,7 +158,10 @@ def vacuum(
     retention = _retention_to_set(known, table)
     if planned.candidates or retention:
         spark = open_spark()
-        with translated(), hold(lake, spark, table.key, owner=owner or f"vacuum of {table.key}"):
+        with (
+            translated(table.key, operation="vacuum"),
+            hold(lake, spark, table.key, owner=owner or f"vacuum of {table.key}"),
+        ):
             if retention:
                 spark.sql(statements.set_properties(lake.table_uri(table.key), retention))
             if has_newer_version(lake, known.facts.log):
