@@ -74,6 +74,10 @@ PARTITIONS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
             "p STRING, q INT",
             ("'a', 1", "'a', NULL", "NULL, 1", "'b ü', 2", "NULL, NULL"),
         ),
+        "partitions: odd column names": (
+            "`select` STRING, `Ünï` INT",
+            ("'a', 1", "'a', NULL", "NULL, 1", "'b ü', 2", "NULL, NULL"),
+        ),
     }
 )
 # What a table may be made with; `Random` decides for each.
@@ -116,7 +120,10 @@ type_of_statement = tuple[str, Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """One table: how it is made, and how it is compacted. `batch_bytes` 0 is one commit for everything."""
+    """One table: how it is made, and how it is compacted. `batch_bytes` 0 is one commit for everything.
+
+    With `foreign_spellings` a commit of another writer adds copies of the newest files, whose partition values are spelled otherwise.
+    """
 
     name: str
     features: tuple[str, ...]
@@ -124,6 +131,7 @@ class Recipe:
     policy: Compaction
     batch_bytes: int
     forgets_commits: bool
+    foreign_spellings: bool
 
     def statements(self, uri: str) -> Iterator[type_of_statement]:
         """The SQL that makes the table at `uri`, each with the settings that it runs under."""
@@ -173,6 +181,14 @@ class _Draw:
             else 0
         )
         forgets_commits = self._chance(0.15) and bool(self._has("commits forgotten"))
+        # Files of the others have no row ids and no in-commit timestamps.
+        own_writers_only = self._features.keys() & {"row tracking", "in-commit timestamps"}
+        foreign_spellings = (
+            bool(self._values)
+            and not own_writers_only
+            and self._chance(0.4)
+            and bool(self._has("foreign spellings of partition values"))
+        )
         return Recipe(
             name=self._name,
             features=tuple(self._features),
@@ -186,6 +202,7 @@ class _Draw:
             ),
             batch_bytes=batch_bytes,
             forgets_commits=forgets_commits,
+            foreign_spellings=foreign_spellings,
         )
 
     def _chance(self, share: float) -> bool:
@@ -251,7 +268,7 @@ class _Draw:
         types = [column.split(maxsplit=1) for column in self._columns.split(", ")]
         parts = value.split(", ") if len(types) > 1 else [value]
         return [
-            f"'{name}', CAST({part} AS {type_})"
+            f"'{name.strip('`')}', CAST({part} AS {type_})"
             for (name, type_), part in zip(types, parts, strict=True)
         ]
 

@@ -4,16 +4,20 @@ Every table is drawn from a seed, built by Spark, planned from its log alone, co
 by what the commits removed and added: `python -m benchmarks.random_tables COUNT SEED`.
 """
 
+import json
+import re
 import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from benchmarks.figures import Figure, alone
 from benchmarks.own_lake import own_lake
 from benchmarks.random_recipes import Recipe, draw
+from lakehouse.core.compaction.bins import left_alone
 from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
 from lakehouse.core.costs.estimate import DEFAULT_RATES
 from lakehouse.core.delta.commits import Commit
@@ -57,12 +61,16 @@ def compare(lake: Lake, spark: "SparkSession", recipe: Recipe) -> Compared:
     for statement, confs in recipe.statements(lake.settings.table_uri(key)):
         with session_confs(spark, confs):
             spark.sql(statement)
+    if recipe.foreign_spellings:
+        _add_foreign_spellings(lake, key)
     if recipe.forgets_commits:
         _forget_commits(lake, key)
     before = lake.facts(key)
     planned = _plan(before, recipe)
     mark = f"random table {recipe.name}"
-    if planned.bins or planned.reason in NOTHING_FOR_DELTA:
+    # Over the whole table Delta would merge what the plan leaves alone, too.
+    asks_for_nothing = planned.reason in NOTHING_FOR_DELTA and not left_alone(before.snapshot)
+    if planned.bins or asks_for_nothing:
         with session_confs(
             spark, {BATCH_BYTES: str(recipe.batch_bytes)} if recipe.batch_bytes else {}
         ):
@@ -174,6 +182,37 @@ def _forget_commits(lake: Lake, key: str) -> None:
     """What Delta's log cleanup does after its retention: commits up to the newest checkpoint go."""
     checkpoint = lake.facts(key).snapshot.log.checkpoint_version
     lake.store.delete(f"{key}/_delta_log/{version:020}.json" for version in range(checkpoint or 0))
+
+
+def _add_foreign_spellings(lake: Lake, key: str) -> None:
+    """Adds copies of the newest files in a commit as writers other than Spark make it: values spelled otherwise, and texts left empty."""
+    snapshot = lake.facts(key).snapshot
+    plain = {file.path for file in snapshot.files if file.deletion_vector is None}
+    newest = f"{key}/_delta_log/{snapshot.version:020}.json"
+    actions = [json.loads(line) for line in lake.store.read(newest).splitlines()]
+    adds = [action["add"] for action in actions if action.get("add", {}).get("path") in plain]
+    commit: list[object] = [{"commitInfo": {"operation": "WRITE", "timestamp": 1}}]
+    for place, add in enumerate(adds[:6]):
+        name = f"foreign-{place}.parquet"
+        lake.store.put(f"{key}/{name}", lake.store.read(f"{key}/{unquote(add['path'])}"))
+        values = {column: _respelled(value) for column, value in add["partitionValues"].items()}
+        copied = {"path": name, "partitionValues": values, "dataChange": True}
+        commit.append({"add": {**add, **copied}})
+    lines = "\n".join(map(json.dumps, commit))
+    lake.store.put(f"{key}/_delta_log/{snapshot.version + 1:020}.json", lines.encode())
+
+
+def _respelled(value: str | None) -> str | None:
+    """The same value in another spelling, null as an empty text (which a text column takes for another value), texts as they are."""
+    if value is None:
+        return ""
+    number = re.fullmatch(r"(-?)(\d+(?:\.\d+)?)", value)
+    if number is not None:
+        return f"{number[1]}00{number[2]}"
+    day = re.fullmatch(r"(\d{4})-0?(\d+)-0?(\d+)", value)
+    if day is not None:
+        return f"{day[1]}-{day[2]}-{day[3]}"
+    return value.replace("true", "T").replace("false", "0")
 
 
 def compare_many(count: int, seed: int, *, first: int = 0) -> Iterator[Compared]:

@@ -113,6 +113,9 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
             report_table(context, table, lake, outcome.facts)
         outcome = _measured(context, lake, table, outcome, spark if config.probe else None)
         context.log.info(f"{table.key}: {outcome.plan.sentence}")
+        if outcome.version_after is None:
+            for sentence in outcome.sentences:
+                context.log.warning(f"{table.key}: {sentence}")
         yield dg.MaterializeResult(metadata=compaction_metadata(outcome))
 
     return compaction

@@ -95,3 +95,31 @@ def remember(settings: Settings, process: Process, supervisor: Process | None) -
         folder(settings) / "pid",
         json.dumps({**known, "port": settings.spark_port, "storage": storage_of(settings)}),
     )
+
+
+def note_compaction(settings: Settings) -> None:
+    """Writes down that the running server has compacted a table, for `is_cold`; nothing where it is not this lake's own."""
+    process = _process_of(settings)
+    if process is not None:
+        write_private(folder(settings) / "compacted", json.dumps(process))
+
+
+def is_cold(settings: Settings) -> bool:
+    """Whether a compaction now would be the first of its server, which takes seconds longer; false for a server of others."""
+    if settings.spark != "server":
+        return False
+    process = _process_of(settings)
+    try:
+        compacted = json.loads((folder(settings) / "compacted").read_text())
+    except (FileNotFoundError, ValueError):
+        return True
+    return process is None or compacted != process
+
+
+def _process_of(settings: Settings) -> object:
+    """The process of the server launched last, as its file tells it; `None` where there is none."""
+    try:
+        kept = json.loads((folder(settings) / "pid").read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+    return kept["process"] if settings.spark == "server" else None

@@ -63,11 +63,12 @@ def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_jso
 
 def _print(document: Mapping[str, Any]) -> None:
     if document["version_after"] is None:
-        taken = (
-            "OPTIMIZE found nothing to merge, since other commits took the planned files; the plan"
+        done = "the plan" if document["files_removed"] else "nothing to do"
+        show(
+            f"{document['table']}: {done} at version {document['version']}: {document['sentence']}"
         )
-        why = taken if document["files_removed"] else "nothing to do"
-        show(f"{document['table']}: {why} at version {document['version']}: {document['sentence']}")
+        for sentence in document["sentences"]:
+            show(sentence)
         return
     versions = f"version {document['version']} -> {document['version_after']}"
     show(f"{document['table']}: {versions}, {document['reason']}: {document['sentence']}")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from lakehouse.core.delta.commit_files import FileCommit, FileHistory
 from lakehouse.core.delta.partition_values import by_name, type_of_typed_partition, typed_partition
-from lakehouse.core.delta.snapshot import DataFile
+from lakehouse.core.delta.snapshot import DataFile, live_bytes
 
 # Grains in one file, each with the rows deleted from it until then: equal for equal content.
 type_of_content = frozenset[tuple[int, int]]
@@ -134,15 +134,6 @@ class Lineage:
             self._deleted[grain] += rows
         self._live[file.path] = SimulatedFile(file, held.grains)
         return VectorChange(file=file, grains=held.grains, deleted=deleted)
-
-
-def live_bytes(file: DataFile) -> float:
-    """Bytes of a file that its live rows take, as far as their number is known."""
-    return (
-        file.size_bytes * (1 - file.deleted_row_count / file.row_count)
-        if file.row_count
-        else file.size_bytes
-    )
 
 
 def live_rows(file: DataFile) -> int | None:

@@ -10,11 +10,10 @@ from lakehouse.core.backtest.row_lineage import (
     SimulatedFile,
     VectorChange,
     content,
-    live_bytes,
     live_rows,
 )
 from lakehouse.core.compaction.bins import Bin
-from lakehouse.core.delta.snapshot import DataFile, type_of_partition
+from lakehouse.core.delta.snapshot import DataFile, live_bytes, type_of_partition
 
 
 class SimulatedTable:

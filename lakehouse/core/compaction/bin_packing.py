@@ -142,7 +142,7 @@ def _partition_plan(
     candidates = _candidates(files, cutoff, ratio)
     lowered = cutoff if promoted else _tier_cutoff(now, candidates, cutoff)
     merged = _candidates(candidates, lowered, ratio) if lowered < cutoff else candidates
-    bins = pack(merged, up_to_bytes=target)
+    bins = pack(merged, now.snapshot.columns, up_to_bytes=target)
     kept = tuple(candidates[len(merged) :])
     return PartitionPlan(
         files=files, bins=bins, cutoff_bytes=lowered, promoted=promoted, kept=kept
@@ -251,7 +251,7 @@ def _lowered(now: PlanningFacts, plan: PartitionPlan, target: int) -> tuple[Part
     gains = next(
         (
             found
-            for bin_ in pack(files, up_to_bytes=target)
+            for bin_ in pack(files, now.snapshot.columns, up_to_bytes=target)
             if (found := _gains(bin_, now, plan, target))
         ),
         None,
@@ -262,7 +262,7 @@ def _lowered(now: PlanningFacts, plan: PartitionPlan, target: int) -> tuple[Part
     fitting = bisect_left(range(len(files)), True, key=lambda place: not fits(now, sums[place]))
     cutoff = files[fitting].size_bytes if fitting < len(files) else plan.cutoff_bytes
     cutoff = min(max(cutoff, gains[1].size_bytes + 1), plan.cutoff_bytes)
-    bins = pack(_candidates(files, cutoff, max_ratio=1.0), up_to_bytes=target)
+    bins = pack(_candidates(files, cutoff, max_ratio=1.0), now.snapshot.columns, up_to_bytes=target)
     return replace(plan, bins=bins, cutoff_bytes=cutoff), 1.0
 
 

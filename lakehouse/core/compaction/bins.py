@@ -13,11 +13,12 @@ from lakehouse.core.costs.estimate import Rates
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.delta.partition_values import (
     by_name,
-    signs,
+    grouping_key,
+    is_changed_by_rewrite,
     type_of_typed_partition,
     typed_partition,
 )
-from lakehouse.core.delta.snapshot import DataFile, Snapshot, type_of_partition
+from lakehouse.core.delta.snapshot import Column, DataFile, Snapshot, type_of_partition
 from lakehouse.core.reasons import Reason
 from lakehouse.core.units import HOUR_MS
 
@@ -140,38 +141,64 @@ def files_added(statement: type_of_statement, bins: Iterable[Bin]) -> int:
 def files_by_partition(
     snapshot: Snapshot,
 ) -> Mapping[type_of_typed_partition, tuple[DataFile, ...]]:
-    """Live files by partition, ascending by size, in an order that no order of the log changes."""
+    """Live files by partition, ascending by size, in an order that no order of the log changes.
+
+    Partitions whose values a rewrite would change are left out (`left_alone`).
+    """
     columns = by_name(snapshot.columns)
     spelled: defaultdict[type_of_partition, list[DataFile]] = defaultdict(list)
     for file in snapshot.files:
         spelled[file.partition].append(file)
     typed: defaultdict[type_of_typed_partition, list[DataFile]] = defaultdict(list)
     for partition in sorted(spelled, key=str):
-        typed[typed_partition(partition, columns)].extend(spelled[partition])
+        if not is_changed_by_rewrite(partition, columns):
+            typed[typed_partition(partition, columns)].extend(spelled[partition])
     for found in typed.values():  # by path only where sizes are equal: it takes three times as long
         found.sort(key=_SIZE if len(set(map(_SIZE, found))) == len(found) else _SIZE_AND_PATH)
     return {key: tuple(found) for key, found in typed.items()}
 
 
-def pack(files: Iterable[DataFile], *, up_to_bytes: int, least_files: int = 2) -> tuple[Bin, ...]:
+def left_alone(snapshot: Snapshot) -> tuple[DataFile, ...]:
+    """Files that no plan touches, since OPTIMIZE would turn a text of their partition into null."""
+    columns = by_name(snapshot.columns)
+    changed = {
+        partition
+        for partition in {file.partition for file in snapshot.files}
+        if is_changed_by_rewrite(partition, columns)
+    }
+    return tuple(file for file in snapshot.files if file.partition in changed) if changed else ()
+
+
+def pack(
+    files: Iterable[DataFile],
+    columns: Sequence[Column],
+    *,
+    up_to_bytes: int,
+    least_files: int = 2,
+) -> tuple[Bin, ...]:
     """Bins of one partition as Delta makes them of ascending files: one open bin at a time, those of fewer files dropped."""
     return tuple(
         Bin(partition=found[0].partition, files=tuple(found))
-        for together in _packed_together(files)
+        for together in _packed_together(files, columns)
         for found in _filled(together, up_to_bytes)
         if len(found) >= least_files
     )
 
 
-def _packed_together(files: Iterable[DataFile]) -> Sequence[Sequence[DataFile]]:
-    """The files of one partition as OPTIMIZE puts them together: all of them, but for zeros of either sign."""
-    known = [*files]
-    if len({file.partition for file in known}) < 2:
-        return [known]
-    apart: defaultdict[tuple[bool, ...], list[DataFile]] = defaultdict(list)
-    for file in known:
-        apart[signs(file.partition)].append(file)
-    return [*apart.values()]
+def _packed_together(
+    files: Iterable[DataFile], columns: Sequence[Column]
+) -> Sequence[Sequence[DataFile]]:
+    """The files of one partition as OPTIMIZE puts them together: mostly all of them."""
+    candidates = [*files]
+    spellings = {file.partition for file in candidates}
+    if len(spellings) < 2:
+        return [candidates]
+    types = by_name(columns)
+    keys = {partition: grouping_key(partition, types) for partition in spellings}
+    groups: defaultdict[object, list[DataFile]] = defaultdict(list)
+    for file in candidates:
+        groups[keys[file.partition]].append(file)
+    return [*groups.values()]
 
 
 def _filled(files: Iterable[DataFile], up_to_bytes: int) -> Iterator[list[DataFile]]:

@@ -74,9 +74,9 @@ class CompactionOutcome:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The lines below the figures of a compaction that committed: the base of its prediction, its seconds, its gain, the account."""
+        """The lines below the figures: the basis of the prediction, the seconds, the gain, the account; or why nothing was merged."""
         if self.version_after is None:
-            return ()
+            return (self._why_nothing_was_merged,) if self.plan.bins else ()
         found = self.compared
         way = (
             ""
@@ -97,6 +97,22 @@ class CompactionOutcome:
             seconds,
             *probed,
             *(self.account.sentences if self.account else ()),
+        )
+
+    @property
+    def _why_nothing_was_merged(self) -> str:
+        """The reason why OPTIMIZE made no commit although files were planned."""
+        planned, newest = self.plan.version, self.facts.snapshot.version if self.facts else None
+        merged = f"OPTIMIZE merged none of the {self.plan.files_removed} planned files"
+        if newest is not None and newest > planned:
+            return (
+                f"{merged}: others committed version {newest} after the planned version {planned};"
+                " the next plan starts from there"
+            )
+        return (
+            f"{merged}, and nobody else committed: Delta selects other files than the plan of"
+            f" version {planned}. The sensor does not ask for this version again. Compare the plan"
+            f" (lakehouse plan {self.plan.table} --json) with the table's partition values"
         )
 
     def as_json(self) -> dict[str, Any]:

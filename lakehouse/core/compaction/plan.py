@@ -1,7 +1,9 @@
 """The plan of a compaction, exact and before it runs: which planner is asked, and the price of its answer."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import ceil
+from operator import attrgetter
 from typing import Any, assert_never
 
 from lakehouse.core.compaction.bin_packing import plain_statement, plan_packing
@@ -11,12 +13,20 @@ from lakehouse.core.compaction.bins import (
     Rewrite,
     files_added,
     last_write_ms,
+    left_alone,
     type_of_statement,
 )
 from lakehouse.core.compaction.purge import plan_purge
 from lakehouse.core.compaction.target_size import target_in_force, write_history_of
 from lakehouse.core.compaction.zorder_and_clustering import plan_clustering, plan_zordering
-from lakehouse.core.costs.estimate import DEFAULT_RATES, Estimate, Rates, estimate, fit_rates
+from lakehouse.core.costs.estimate import (
+    COLD_START_SECONDS,
+    DEFAULT_RATES,
+    Estimate,
+    Rates,
+    estimate,
+    fit_rates,
+)
 from lakehouse.core.declaration.compaction_policy import (
     BinPacking,
     Compaction,
@@ -28,11 +38,13 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.features import unknown_features
 from lakehouse.core.delta.partition_values import by_name, typed_partition
-from lakehouse.core.delta.snapshot import Snapshot, type_of_partition
+from lakehouse.core.delta.snapshot import Snapshot, live_bytes, type_of_partition
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.text import count_of, size_text
 from lakehouse.core.units import HOUR_MS
+
+_SIZE = attrgetter("size_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,14 +127,20 @@ class CompactionPlan(Explained):
 
 
 def plan_table(
-    table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int
+    table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int, cold_start: bool = False
 ) -> CompactionPlan:
-    """The compaction of a declared table, under the policy in force, priced by its own history; raises as `plan_compaction`."""
+    """The compaction of a declared table, under the policy in force, priced by its own history; raises as `plan_compaction`.
+
+    With `cold_start` it is the first one of its server, and takes longer.
+    """
     policy = policy_for(table.layer, table.compaction)
+    rates = fit_rates(history, snapshot, prices=table.prices)
+    if cold_start:
+        rates = replace(rates, cold_start_seconds=COLD_START_SECONDS)
     return plan_compaction(
         snapshot,
         policy,
-        rates=fit_rates(history, snapshot, prices=table.prices),
+        rates=rates,
         now_ms=now_ms,
         history=history,
     )
@@ -178,6 +196,13 @@ def plan_compaction(
     if unknown := unknown_features(snapshot.features):
         raise Refused(
             f"plan of {snapshot.table}: table feature {unknown[0]} is not known here; accepted: tables without it"
+        )
+    # Delta 4.4.0 passes over a condition on such a column: OPTIMIZE would rewrite every partition.
+    if odd := [name for name in snapshot.partition_columns if set(name) & set(".`")]:
+        raise Refused(
+            f"plan of {snapshot.table}: partition column {odd[0]!r} has a dot or a backtick in its"
+            " name, and OPTIMIZE cannot be limited to partitions of such a column. Rename the"
+            " column (with column mapping), or partition the table by another one"
         )
     now = _situation(snapshot, policy, rates=rates, now_ms=now_ms, history=history)
     return _priced(now, _rewrite(now))
@@ -241,6 +266,12 @@ def _priced(now: PlanningFacts, found: Rewrite) -> CompactionPlan:
         left += (
             f", without {kept}{', each' if len(found.kept) > 1 else ','} larger than all of these"
         )
+    if alone := left_alone(now.snapshot):
+        count, size = count_of(len(alone), "file"), size_text(sum(map(_SIZE, alone)))
+        left += (
+            f"; {count} ({size}) of partitions with an empty text stay as they are, since OPTIMIZE"
+            " would turn the text into null (delta-io/delta#6150)"
+        )
     return CompactionPlan(
         table=now.snapshot.table,
         version=now.snapshot.version,
@@ -251,6 +282,19 @@ def _priced(now: PlanningFacts, found: Rewrite) -> CompactionPlan:
         if now.snapshot.partition_columns and found.bins
         else None,
         policy=now.policy,
-        estimate=estimate(now.rates, **sizes, on_s3=now.snapshot.on_s3, compared=compared),
+        estimate=estimate(
+            now.rates,
+            **sizes,
+            on_s3=now.snapshot.on_s3,
+            compared=compared,
+            live_share=_live_share(found.bins),
+        ),
         files_left=found.files_left,
     )
+
+
+def _live_share(bins: Iterable[Bin]) -> float:
+    """The share of the bytes of these files whose rows are not deleted, as far as the log counts rows."""
+    files = [file for bin_ in bins for file in bin_.files]
+    size_bytes = sum(map(_SIZE, files))
+    return sum(map(live_bytes, files)) / size_bytes if size_bytes else 1.0

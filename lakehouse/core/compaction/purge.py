@@ -37,12 +37,12 @@ def plan_purge(now: PlanningFacts) -> Rewrite | None:
     if not least_share or not deleted or deleted / rows < least_share:
         return None
     target = now.policy.target_file_bytes
-    plans, _ = partition_plans(now, partial(_bins, target))
+    plans, _ = partition_plans(now, partial(_bins, now, target))
     while any(len(bin_.files) > 1 for plan in plans for bin_ in plan.bins) and not keeps_cores_busy(
         now, plans
     ):
         target //= 2
-        plans, _ = partition_plans(now, partial(_bins, target))
+        plans, _ = partition_plans(now, partial(_bins, now, target))
     if not plans:
         return None
     bins, waiting = one_run(now, plans)
@@ -73,8 +73,9 @@ def may_hold_other_columns(snapshot: Snapshot) -> bool:
     )
 
 
-def _bins(target: int, files: tuple[DataFile, ...]) -> tuple[Bin, ...]:
-    return pack(filter(_is_purged, files), up_to_bytes=target, least_files=1)
+def _bins(now: PlanningFacts, target: int, files: tuple[DataFile, ...]) -> tuple[Bin, ...]:
+    purged = filter(_is_purged, files)
+    return pack(purged, now.snapshot.columns, up_to_bytes=target, least_files=1)
 
 
 def _is_purged(file: DataFile) -> bool:

@@ -4,7 +4,8 @@ The target follows the table: about a hundred files or more, so that a scan has 
 """
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -16,6 +17,7 @@ SMALLEST_TARGET = 16 * MIB
 # OPTIMIZE's own default (`DeltaSQLConf`, optimize.maxFileSize).
 LARGEST_TARGET = 1024 * MIB
 _FILES_PER_TABLE = 128
+_QUOTED = re.compile(r"`([^`]*\.[^`]*)`")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +26,8 @@ class WriteHistory:
 
     `last_target` is the newest compaction's, `None` where none tells; `unchanged`: nobody changed a row since. By path, `targets` has the
     target that a file was compacted under, `written_ms` the time of the last commit that changed its rows, and `arranged` the columns
-    and the version of the commit that laid out its rows. By `settled` columns all older files are in order.
+    and the version of the commit that laid out its rows. By `settled` columns all older files are in order. Columns are spelled as
+    `comparable_names` has them.
     """
 
     last_target: int | None = None
@@ -117,12 +120,27 @@ def _plan_in(commit: Commit) -> Mapping[str, Any]:
 
 
 def _arranged_by(commit: Commit) -> tuple[str, ...]:
-    """The columns by which an OPTIMIZE laid out rows. Source: delta-io/delta v4.4.0, `DeltaOperations.scala`, Optimize."""
+    """The columns by which an OPTIMIZE laid out rows, in the spelling of `comparable_names`.
+
+    Source: delta-io/delta v4.4.0, `DeltaOperations.scala`, Optimize.
+    """
     for name in ("zOrderBy", "clusterBy"):
         try:
             columns = json.loads(commit.parameters.get(name, "[]"))
         except (ValueError, RecursionError):
             continue
         if isinstance(columns, list) and columns:
-            return tuple(map(str, cast("list[object]", columns)))
+            return comparable_names(map(str, cast("list[object]", columns)))
     return ()
+
+
+def comparable_names(columns: Iterable[str]) -> tuple[str, ...]:
+    """Columns in one spelling, whether a declaration or a commit names them.
+
+    Case does not tell columns apart, and a commit puts backticks around a name with a dot in it.
+    Source: apache/spark v4.2.0, `unresolved.scala`, UnresolvedAttribute.name.
+
+    >>> comparable_names(["`order.id`", "Day"]) == comparable_names(["order.id", "day"])
+    True
+    """
+    return tuple(_QUOTED.sub(r"\1", name).lower() for name in columns)

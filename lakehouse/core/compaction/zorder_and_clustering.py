@@ -30,6 +30,7 @@ from lakehouse.core.compaction.bins import (
     pack,
     partition_plans,
 )
+from lakehouse.core.compaction.target_size import comparable_names
 from lakehouse.core.declaration.compaction_policy import LiquidClustering, ZOrder
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.errors import Refused
@@ -48,13 +49,14 @@ def plan_zordering(now: PlanningFacts, wanted: ZOrder) -> Rewrite:
         Refused: a column is none of the table, one that it is partitioned by, or has no statistics, as Delta refuses them.
     """
     _check_columns(now.snapshot, wanted.columns)
-    changed = [file for file in now.snapshot.files if not _is_in_order(file, now, wanted.columns)]
+    columns = comparable_names(wanted.columns)
+    changed = [file for file in now.snapshot.files if not _is_in_order(file, now, columns)]
     changed_paths = {file.path for file in changed}
 
     def bins_of(files: tuple[DataFile, ...]) -> tuple[Bin, ...]:
         moved = [file for file in files if file.path in changed_paths]
         return (
-            pack(files, up_to_bytes=_bytes(files), least_files=1)
+            pack(files, now.snapshot.columns, up_to_bytes=_bytes(files), least_files=1)
             if _pays_off(now, moved, files)
             else ()
         )
@@ -90,9 +92,7 @@ def plan_clustering(now: PlanningFacts, wanted: LiquidClustering) -> Rewrite:
             f"plan of {snapshot.table}: LiquidClustering, and it has partitions; accepted: ZOrder, or a table without partitions"
         )
     statement = Clustering(columns=wanted.columns, up_to_bytes=now.policy.target_file_bytes)
-    if [name.lower() for name in snapshot.clustering_columns] != [
-        name.lower() for name in wanted.columns
-    ]:
+    if comparable_names(snapshot.clustering_columns) != comparable_names(wanted.columns):
         numbers = _numbers(now, wanted.columns, []) | {
             "declared": ", ".join(snapshot.clustering_columns) or "nothing"
         }
@@ -118,6 +118,8 @@ def _check_columns(snapshot: Snapshot, columns: Sequence[str]) -> None:
         found = name.lower()
         if found not in names:
             why = "is no column of it"
+        elif "`" in name:
+            why = "has a backtick, and Delta cannot order by such a name"
         elif found in partitions:
             why = "is one that it is partitioned by, so that each file has one value of it"
         elif found not in indexed:
@@ -125,7 +127,9 @@ def _check_columns(snapshot: Snapshot, columns: Sequence[str]) -> None:
         else:
             continue
         accepted = ", ".join(
-            column.name for column in snapshot.columns if column.name.lower() in indexed
+            column.name
+            for column in snapshot.columns
+            if column.name.lower() in indexed and "`" not in column.name
         )
         raise Refused(
             f"plan of {snapshot.table}: ZOrder.columns holds {name!r}, which {why}; accepted: {accepted}"
@@ -176,7 +180,7 @@ def _by_cube(now: PlanningFacts) -> tuple[list[DataFile], list[DataFile], bool]:
 
     A deletion vector leaves a file in its cube. Cubes of other columns stay as they are, and so does a single cube with nothing beside it.
     """
-    columns = tuple(now.snapshot.clustering_columns)
+    columns = comparable_names(now.snapshot.clustering_columns)
     loose, cubed, unknown = list[DataFile](), list[tuple[int, DataFile]](), False
     for file in now.snapshot.files:
         arranged = now.write_history.arranged.get(file.path)

@@ -8,6 +8,9 @@ defaults:
 1. How fast this machine is against the defaults: one factor, the median over the runs, with few runs part of the way there.
 2. From the third run on, each of the four rates by itself: least squares of the relative error, no rate below zero, held by a light pull to
    the defaults times that factor. Runs far off (a cold start, a busy machine) lose weight with every round; older runs weigh less.
+
+Bytes added are the bytes removed without what every file takes whatever it holds (footer, pages, statistics of each column), times the
+share that this table's own compactions wrote of that.
 """
 
 from collections.abc import Sequence
@@ -25,6 +28,11 @@ from lakehouse.core.text import count_of
 
 # `make bench ONLY=rates` measures them; a lake's own history takes their place after a few runs.
 SECONDS_PER_STORED_BYTE, SECONDS_PER_VALUE = 6e-9, 70e-9
+# A Parquet file of few rows takes so much by itself, and so much more for each column. Measured on files that Spark and deltalake wrote,
+# of 1 to 14 columns: 430 to 4,600 bytes went with each file that a compaction merged away.
+_BYTES_PER_FILE, _BYTES_PER_COLUMN = 100, 325
+# The first statement of a server loads and compiles Delta's classes. Measured on two cores: 3 to 8 s in place of 1.
+COLD_START_SECONDS = 4.0
 # So many files tell how many values a table's bytes hold.
 _SAMPLED_FILES = 1_000
 
@@ -46,7 +54,10 @@ _COMPARISON_SHARE = 0.3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """Seconds of a compaction by its files and bytes, `seconds_per_file` for each file removed; bytes added as a share of those removed.
+    """Seconds of a compaction by its files and bytes, `seconds_per_file` for each file removed; and the bytes that it adds.
+
+    `bytes_per_file` is what a file takes whatever it holds, and `written_share` the share of all other bytes that is written again.
+    `cold_start_seconds` come on top where the server has compacted nothing yet.
 
     The defaults are of one compaction here: planning and commit, then a job for each file written, an open and a footer for each file
     read, a read, a write, a decode and an encode for each byte, of a table whose log counts no rows. `spread_share` is the median absolute
@@ -57,7 +68,9 @@ class Rates:
     seconds_per_file_added: float = 0.08
     seconds_per_file: float = 0.001
     seconds_per_byte: float = 1 / 100e6
+    bytes_per_file: float = 0.0
     written_share: float = 1.0
+    cold_start_seconds: float = 0.0
     run_count: int = 0
     spread_share: float | None = None
     source: Literal["defaults", "history"] = "defaults"
@@ -122,10 +135,12 @@ def fit_rates(history: Commits, snapshot: Snapshot, *, prices: Prices = DEFAULT_
     """The rates of the compactions that `history` holds, newer ones weighing more; where it holds none, the defaults for the `snapshot`."""
     logged = history.compactions()
     per_byte = _seconds_per_byte(snapshot)
+    bytes_per_file = _bytes_per_file(snapshot)
     defaults = replace(
         DEFAULT_RATES,
         seconds_per_byte=per_byte,
-        written_share=_written_share(logged),
+        bytes_per_file=bytes_per_file,
+        written_share=_written_share(logged, bytes_per_file),
         prices=prices,
     )
     timed = [run for run in logged if run.seconds is not None and run.files_removed][-_RUNS:]
@@ -165,20 +180,22 @@ def estimate(
     files_added: int = 1,
     on_s3: bool = False,
     compared: bool = True,
+    live_share: float = 1.0,
 ) -> Estimate:
-    """The cost of merging so many files and bytes; nothing for nothing.
+    """The cost of merging so many files and bytes, of which rows that are not deleted take `live_share`; nothing for nothing.
 
     Requests are counted, and priced, only `on_s3`; those of the comparison of every row only where that is `compared`.
     """
     run = files_removed > 0
-    seconds = (
-        _dot(_rates_of(rates), _features(files_added, files_removed, bytes_removed)) if run else 0.0
-    )
-    bytes_written = round(bytes_removed * rates.written_share)
+    features = _features(files_added, files_removed, bytes_removed)
+    warm_seconds = _dot(_rates_of(rates), features) if run else 0.0
+    seconds = warm_seconds + rates.cold_start_seconds if run else 0.0
+    merged_bytes = _merged_bytes(rates.bytes_per_file, files_removed, files_added, bytes_removed)
+    bytes_written = round(merged_bytes * rates.written_share * live_share)
     sizes = (files_removed, files_added, bytes_removed, bytes_written)
     gets, puts = requests(*sizes, compared=compared) if run and on_s3 else (0, 0)
     more_gets = requests(*sizes)[0] - requests(*sizes, compared=False)[0] if run and on_s3 else 0
-    comparison_seconds, prices = seconds * _COMPARISON_SHARE, rates.prices
+    comparison_seconds, prices = warm_seconds * _COMPARISON_SHARE, rates.prices
     return Estimate(
         seconds=seconds,
         vcpu_hours=seconds * prices.vcpus / 3600,
@@ -262,11 +279,17 @@ def _seconds_per_byte(snapshot: Snapshot) -> float:
     ]
     if not rows_per_byte:
         return DEFAULT_RATES.seconds_per_byte
-    types = [
-        column.type for column in snapshot.columns if column.name not in snapshot.partition_columns
-    ]
-    return SECONDS_PER_STORED_BYTE + SECONDS_PER_VALUE * sum(map(_value_count, types)) * median(
+    return SECONDS_PER_STORED_BYTE + SECONDS_PER_VALUE * _values_per_row(snapshot) * median(
         rows_per_byte
+    )
+
+
+def _values_per_row(snapshot: Snapshot) -> int:
+    """The values that a file holds of one row; those of the partition columns are in the log."""
+    return sum(
+        _value_count(column.type)
+        for column in snapshot.columns
+        if column.name not in snapshot.partition_columns
     )
 
 
@@ -323,9 +346,30 @@ def _descend(
     return found
 
 
-def _written_share(logged: Sequence[LoggedCompaction]) -> float:
-    """Bytes added by bytes removed, newest runs first in weight; one imagined run that wrote all it read is among them."""
-    shares = [run.bytes_added / run.bytes_removed for run in logged if run.bytes_removed][-_RUNS:]
+def _bytes_per_file(snapshot: Snapshot) -> float:
+    """The bytes of a file of this table that do not depend on its rows; 0 where the log tells no columns."""
+    values = _values_per_row(snapshot)
+    return _BYTES_PER_FILE + _BYTES_PER_COLUMN * values if values else 0.0
+
+
+def _merged_bytes(
+    bytes_per_file: float, files_removed: int, files_added: int, bytes_removed: int
+) -> float:
+    """The bytes of merged files, were nothing saved but what each file takes by itself; an output is no smaller than the mean input."""
+    if files_removed <= files_added:
+        return bytes_removed
+    saved = bytes_per_file * (files_removed - files_added)
+    return max(bytes_removed - saved, bytes_removed * files_added / files_removed)
+
+
+def _written_share(logged: Sequence[LoggedCompaction], bytes_per_file: float) -> float:
+    """Bytes added by those of `_merged_bytes`, newest runs first in weight; one imagined run that wrote just these is among them."""
+    shares = [
+        run.bytes_added
+        / _merged_bytes(bytes_per_file, run.files_removed, run.files_added, run.bytes_removed)
+        for run in logged
+        if run.bytes_removed
+    ][-_RUNS:]
     weights = [0.5 ** (age / _HALF_LIFE_RUNS) for age in reversed(range(len(shares)))]
     known = sum(weights)
     return (_weighted_median(shares, weights) * known + 0.1) / (known + 0.1) if shares else 1.0

@@ -1,37 +1,84 @@
-"""The rule by which two spellings of partition values are one partition.
+"""Partition values as Delta reads them: which spellings are one value, and which values OPTIMIZE cannot write back.
 
-Source: delta-io/delta v4.4.0, `PartitionUtils.parsePartitionValue`: a value is cast to its column's type and compared as such; one
-that cannot be cast is compared as it is spelled.
+A log spells every partition value as text. A reader, and a condition, casts that text to the column's type; text that cannot be cast is
+null to them. OPTIMIZE casts in the same way and puts files together by the results, with two exceptions (`grouping_key`).
+
+Sources: delta-io/delta v4.4.0, `PartitionUtils.scala` (parsePartitionValue) and `actions.scala` (normalizedPartitionValues); PROTOCOL.md,
+"Partition Value Serialization"; apache/spark v4.2.0, `Cast.scala`, `UTF8String.java` (toLong), `SparkDateTimeUtils.scala`
+(stringToDate, stringToTimestamp), `StringUtils.scala` (isTrueString, isFalseString).
 """
 
+import re
+import struct
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, date, datetime
-from decimal import Decimal
-from math import isnan, nan
+from datetime import date, datetime, timedelta
+from decimal import ROUND_HALF_UP, Decimal
+from math import copysign, inf, isnan, nan
 
 from lakehouse.core.delta.snapshot import Column, type_of_partition
 
 type_of_typed_partition = tuple[object, ...]
+
+_TEXT_TYPES = frozenset({"string", "binary"})
+_FLOATING_TYPES = frozenset({"float", "double"})
+# Spark's writer names the folder of a null by the second of these, and takes an empty text for null.
+# Source: apache/spark v4.2.0, `ExternalCatalogUtils.scala`, getPartitionPathString; delta-io/delta#6150.
+_WRITTEN_AS_NULL = frozenset({"", "__HIVE_DEFAULT_PARTITION__"})
+
+_SPACE = " \t\n\r\x0b\x0c\x00"
+_INTEGER = re.compile(r"([+-]?\d+)(?:\.\d*)?")
+_DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_FLOATING = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[dDfF]?")
+_SPECIAL_FLOATS = {
+    "nan": nan,
+    **dict.fromkeys(("inf", "+inf", "infinity", "+infinity"), inf),
+    **dict.fromkeys(("-inf", "-infinity"), -inf),
+}
+_DATE = re.compile(r"(\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?")
+_TIMESTAMP = re.compile(
+    r"(?P<year>\d{4,6})(?:-(?P<month>\d{1,2})(?:-(?P<day>\d{1,2})"
+    r"(?:[ T](?P<hour>\d{1,2}):(?P<minute>\d{1,2})(?::(?P<second>\d{1,2})(?:\.(?P<fraction>\d*))?)?"
+    r"\s*(?:Z|UTC|(?P<sign>[+-])(?P<zone_hours>\d{1,2}):?(?P<zone_minutes>\d{2}))?)?)?)?"
+)
+_BOOLEANS = {
+    **dict.fromkeys(("t", "true", "y", "yes", "1"), True),
+    **dict.fromkeys(("f", "false", "n", "no", "0"), False),
+}
+_INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 
 
 def typed_partition(
     partition: type_of_partition, columns: Mapping[str, Column]
 ) -> type_of_typed_partition:
     """A value that is equal for exactly those partitions that a condition takes for one; `columns` are the table's, by name."""
-    return tuple(
-        None
-        if value is None
-        else _cast(value, columns[name].type.split("(")[0] if name in columns else "string")
+    return tuple(_typed(value, _type_of(name, columns)) for name, value in partition)
+
+
+def grouping_key(partition: type_of_partition, columns: Mapping[str, Column]) -> object:
+    """OPTIMIZE puts files of one typed partition into one bin only where this key is equal, too.
+
+    It groups by hashes that tell 0.0 and -0.0 apart, and groups a file by its raw texts once one of them cannot be cast.
+    Source: apache/spark v4.2.0, `literals.scala`, Literal.hashCode.
+    """
+    typed = typed_partition(partition, columns)
+    if any(
+        cast is None and text is not None for cast, (_, text) in zip(typed, partition, strict=True)
+    ):
+        return partition
+    return tuple(isinstance(value, float) and copysign(1.0, value) < 0 for value in typed)
+
+
+def is_changed_by_rewrite(partition: type_of_partition, columns: Mapping[str, Column]) -> bool:
+    """Whether OPTIMIZE would change the value of a text column, by writing null in its place."""
+    return any(
+        value in _WRITTEN_AS_NULL and _type_of(name, columns) in _TEXT_TYPES
         for name, value in partition
     )
 
 
-def signs(partition: type_of_partition) -> tuple[bool, ...]:
-    """A flag for each value, true for a minus before it: OPTIMIZE groups files by hashes that tell 0.0 and -0.0 apart, conditions do not.
-
-    Source: apache/spark v4.2.0, `literals.scala`, Literal.hashCode; delta-io/delta v4.4.0, groupFilesIntoBins.
-    """
-    return tuple(value is not None and value.startswith("-") for _, value in partition)
+def is_read_as_null(value: str | None, type_: str) -> bool:
+    """Whether a partition value of a column of this type is null to readers and conditions."""
+    return _typed(value, type_) is None
 
 
 def by_name(columns: Sequence[Column]) -> Mapping[str, Column]:
@@ -39,31 +86,120 @@ def by_name(columns: Sequence[Column]) -> Mapping[str, Column]:
     return {column.name: column for column in columns}
 
 
-def _cast(value: str, type_name: str) -> object:
+def _type_of(name: str, columns: Mapping[str, Column]) -> str:
+    return columns[name].type if name in columns else "string"
+
+
+def _typed(text: str | None, type_: str) -> object:
+    """The value that a text is cast to; `None` is null."""
+    if text is None:
+        return None
+    cast = _CASTS.get(type_.partition("(")[0])
+    if cast is None:
+        return text
     try:
-        return _CASTS.get(type_name, str)(value)
-    except (ValueError, ArithmeticError):
-        return value
+        return cast(text.strip(_SPACE), type_)
+    except ValueError:
+        return None
+    except (OverflowError, ArithmeticError):
+        return text  # a value that Spark knows and Python cannot hold
 
 
-def _double(value: str) -> float:
+def _integer(text: str, type_: str) -> int:
+    match = _INTEGER.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    value = int(match[1])
+    most = 1 << (_INTEGER_BITS[type_] - 1)
+    if not -most <= value < most:
+        raise ValueError(text)
+    return value
+
+
+def _decimal(text: str, type_: str) -> Decimal:
+    if not _DECIMAL.fullmatch(text):
+        raise ValueError(text)
+    precision, scale = (int(digits) for digits in re.findall(r"\d+", type_) or ("10", "0"))
+    value = Decimal(text).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP)
+    if value and value.adjusted() >= precision - scale:
+        raise ValueError(text)
+    return value
+
+
+def _floating(text: str, type_: str) -> float:
     """NaN is one object, so that it is equal to itself, as it is for Spark."""
-    found = float(value)
-    return nan if isnan(found) else found
+    special = _SPECIAL_FLOATS.get(text.lower())
+    if special is not None:
+        return special
+    match = _FLOATING.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    value = float(match[1])
+    if type_ == "float":
+        try:
+            value = struct.unpack("f", struct.pack("f", value))[0]
+        except OverflowError:
+            value = copysign(inf, value)
+    return nan if isnan(value) else value
 
 
-def _timestamp(value: str) -> datetime:
+def _boolean(text: str, _: str) -> bool:
+    if text.lower() not in _BOOLEANS:
+        raise ValueError(text)
+    return _BOOLEANS[text.lower()]
+
+
+def _date(text: str, _: str) -> date:
+    match = _DATE.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    year, month, day = (int(part) if part else 1 for part in match.groups())
+    if year > 9999:
+        raise OverflowError(text)
+    return date(year, month, day)
+
+
+def _local_timestamp(text: str, _: str) -> datetime:
+    """The wall clock of the text; a zone behind it is passed over."""
+    return _wall_clock(_matched_timestamp(text))
+
+
+def _timestamp(text: str, _: str) -> datetime:
     """Without a zone it is one of the session's zone, and every session here has UTC."""
-    parsed = datetime.fromisoformat(value)
-    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+    match = _matched_timestamp(text)
+    offset = timedelta(hours=int(match["zone_hours"] or 0), minutes=int(match["zone_minutes"] or 0))
+    return _wall_clock(match) - (-offset if match["sign"] == "-" else offset)
 
 
-_CASTS: Mapping[str, Callable[[str], object]] = {
-    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), int),
-    "decimal": Decimal,
-    **dict.fromkeys(("float", "double"), _double),
-    "boolean": str.lower,  # true or false, in any case
-    "date": date.fromisoformat,
+def _matched_timestamp(text: str) -> re.Match[str]:
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    return match
+
+
+def _wall_clock(match: re.Match[str]) -> datetime:
+    year = int(match["year"])
+    if year > 9999:
+        raise OverflowError(match.string)
+    time = datetime(  # all that are compared have the same zone
+        year,
+        int(match["month"] or 1),
+        int(match["day"] or 1),
+        int(match["hour"] or 0),
+        int(match["minute"] or 0),
+        int(match["second"] or 0),
+    )
+    micros = (match["fraction"] or "")[:6].ljust(6, "0")
+    return time + timedelta(microseconds=int(micros))
+
+
+_CASTS: Mapping[str, Callable[[str, str], object]] = {
+    **dict.fromkeys(_INTEGER_BITS, _integer),
+    "decimal": _decimal,
+    **dict.fromkeys(_FLOATING_TYPES, _floating),
+    "boolean": _boolean,
+    "date": _date,
     "timestamp": _timestamp,
-    "timestamp_ntz": datetime.fromisoformat,
+    "timestamp_ntz": _local_timestamp,
 }

@@ -130,6 +130,15 @@ class Snapshot:
         return sum(stone.size_bytes or 0 for stone in self.tombstones)
 
 
+def live_bytes(file: DataFile) -> float:
+    """Bytes of a file that its live rows take, as far as their number is known."""
+    return (
+        file.size_bytes * (1 - file.deleted_row_count / file.row_count)
+        if file.row_count
+        else file.size_bytes
+    )
+
+
 def last_removals(
     names: Sequence[str | None], times_ms: Iterable[int | None]
 ) -> dict[str, int | None]:

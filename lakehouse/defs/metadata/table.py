@@ -276,6 +276,7 @@ def compaction_metadata(outcome: CompactionOutcome) -> type_of_metadata:
     ]
     found = {
         "lakehouse/plan": plan.sentence,
+        "lakehouse/outcome": None if outcome.version_after else " ".join(outcome.sentences) or None,
         "lakehouse/reason": plan.reason.name,
         "lakehouse/version_before": plan.version,
         COMMITTED: entry and dg.MetadataValue.timestamp(entry.compaction.committed_ms / 1000),

@@ -47,6 +47,7 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import session_settings, statements
 from lakehouse.engine.spark.sessions import first_line, is_conflict, translated
 from lakehouse.engine.table_lock import hold, retry_conflicts
+from lakehouse.runtime.server_state import is_cold, note_compaction
 from lakehouse.runtime.spark_settings import cores_of
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def compact(
     run = owner or uuid4().hex
     with (
         failure_noted(lake, table.key, run=run, by_person=by_person) as attempt,
-        translated(),
+        translated(table.key, operation="compaction"),
         hold(lake, spark, table.key, owner=owner or f"compaction of {table.key}"),
     ):
         verify_left(lake, spark, table.key)
@@ -111,7 +112,7 @@ def _compact(
         raise Refused(
             f"compaction of {table.key}: there is no table yet; accepted: materialize {table.key} first"
         )
-    planned = _plan(table, before, losses)
+    planned = _plan(lake, table, before, losses)
     if not planned.bins:
         return _outcome(planned, [], losses, before)
     mark, started = uuid4().hex, time.monotonic()
@@ -126,6 +127,7 @@ def _compact(
         conflict = error
     ended = time.monotonic()
     seconds_optimize = ended - started
+    note_compaction(lake.settings)
     after = _facts_since(lake, table, before.snapshot.version)
     commits = after.history.marked(mark)
     if conflict is not None:
@@ -169,6 +171,8 @@ def run_statement(
         session_settings.UP_TO: str(planned.statement.up_to_bytes),
         session_settings.RECORDS_PER_FILE: "0",  # no limit, so that a bin becomes one file
         session_settings.USER_METADATA: _metadata(planned, mark),
+        # A partition value that cannot be cast to its column's type is null, and no error.
+        session_settings.ANSI: "false",
         **session_settings.READ_WHOLE,
     }
     match planned.statement:
@@ -219,9 +223,15 @@ def _facts_since(lake: Lake, table: Table, version: int) -> TableFacts:
     return replace(facts, history=history_since(lake.store, facts.history, version))
 
 
-def _plan(table: Table, facts: TableFacts, losses: Sequence[Loss]) -> CompactionPlan:
+def _plan(lake: Lake, table: Table, facts: TableFacts, losses: Sequence[Loss]) -> CompactionPlan:
     """The plan of now, without the partitions in which earlier tries lost to other writers."""
-    whole = plan_table(table, facts.snapshot, facts.history, now_ms=now_ms())
+    whole = plan_table(
+        table,
+        facts.snapshot,
+        facts.history,
+        now_ms=now_ms(),
+        cold_start=is_cold(lake.settings),
+    )
     contested = frozenset[type_of_typed_partition]().union(*(loss.partitions for loss in losses))
     if not contested:
         return whole

@@ -20,6 +20,7 @@ from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import table_at
 from lakehouse.engine.spark.session_settings import (
+    ANSI,
     HASH_MAPS,
     OLD_VERSIONS_REFUSED,
     OPEN_BYTES,
@@ -39,6 +40,7 @@ type_of_sums = Mapping[type_of_typed_partition, type_of_sum]
 # With these features a file alone does not tell its rows: names and types come from the log.
 READ_THROUGH_LOG = frozenset({"columnMapping", "typeWidening", "typeWidening-preview"})
 READ_CONFS = {
+    ANSI: "false",  # a partition value that cannot be cast is null, as it is for the compaction
     OLD_VERSIONS_REFUSED: "false",
     HASH_MAPS: "true",
     OPEN_COST: str(OPEN_BYTES),  # small files are read many to a task

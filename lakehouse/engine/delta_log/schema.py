@@ -151,7 +151,7 @@ def _partitioner(
 ) -> Callable[[type_of_pairs], type_of_partition]:
     """A function from a file's partition values, as its action has them, to those of a `DataFile`.
 
-    Under column mapping, actions name columns by their `physical` names. A missing value and an empty one are null.
+    Under column mapping, actions name columns by their `physical` names. A missing value is null.
     Source: PROTOCOL.md, "Column Mapping" and "Partition Value Serialization"; Delta looks a value up in a map, and finds none.
     """
     wanted = tuple((name, physical.get(name, name)) for name in shape.partition_columns)
@@ -169,7 +169,7 @@ def _partitioner(
                     "restore the commit that adds it, or rewrite the file under the table's partitioning"
                 )
             known[pairs] = tuple(
-                (name, values.get(physical_name) or None) for name, physical_name in wanted
+                (name, values.get(physical_name)) for name, physical_name in wanted
             )
         return known[pairs]
 

@@ -45,3 +45,29 @@ def test_the_plan_that_ran_is_shown_beside_what_it_did_and_of_very_many_files_th
         ["seconds", "0.50", "-", "-"],
     ]
     assert shown[-2:] == ["predicted by defaults", "OPTIMIZE 0.0 s"]
+
+
+# commits of others after the planned version -> the line below the plan
+MERGED_NOTHING = {
+    0: "OPTIMIZE merged none of the 2 planned files, and nobody else committed: Delta selects other"
+    " files than the plan of version 1. The sensor does not ask for this version again. Compare the"
+    " plan (lakehouse plan bronze/orders --json) with the table's partition values",
+    2: "OPTIMIZE merged none of the 2 planned files: others committed version 3 after the planned"
+    " version 1; the next plan starts from there",
+}
+
+
+@pytest.mark.parametrize(("others", "line"), MERGED_NOTHING.items())
+def test_a_run_that_merged_nothing_says_whether_others_committed(
+    others: int, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    story = LogBuilder(key=orders.key).create().append([("a", 1, 10), ("b", 1, 10)])
+    facts = story.facts()
+    planned = plan_table(orders, facts.snapshot, facts.history, now_ms=0)
+    for number in range(others):
+        story.append([(f"later-{number}", 1, 10)])
+    outcome = CompactionOutcome(plan=planned, version_after=None, facts=story.facts())
+    metadata = compaction_metadata(outcome)
+    assert metadata["lakehouse/outcome"] == line
+    _print(metadata["lakehouse/compaction"].value)
+    assert capsys.readouterr().out.splitlines()[1:] == [line]

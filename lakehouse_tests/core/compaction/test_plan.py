@@ -77,6 +77,50 @@ def test_a_large_file_full_of_deleted_rows_stays_where_no_other_fits_beside_it()
     )
 
 
+TEXT_AND_NUMBER = (Column(name="p", type="string"), Column(name="n", type="int"))
+
+
+def test_a_partition_whose_text_optimize_would_turn_into_null_is_left_alone_and_the_plan_says_so() -> (
+    None
+):
+    files = [
+        data_file(500 + place, f"{value}-{place}", partition=(("p", value), ("n", "1")))
+        for value in ("", None, "a")
+        for place in range(6)
+    ]
+    table = snapshot(files, columns=TEXT_AND_NUMBER)
+    found = plan_of(table)
+    assert (found.files_removed, found.files_added) == (12, 2)
+    assert {dict(bin_.partition)["p"] for bin_ in found.bins} == {None, "a"}
+    assert found.sentence == (
+        "12 files (5.9 KiB) merge into 2 in 2 partitions; 6 files (2.9 KiB) of partitions with an"
+        " empty text stay as they are, since OPTIMIZE would turn the text into null"
+        " (delta-io/delta#6150)"
+    )
+    alone = plan_of(snapshot(files[:6], columns=TEXT_AND_NUMBER))
+    assert (alone.bins, alone.reason) == ((), Reason.NOTHING_SMALL)
+    assert "would turn the text into null" in alone.sentence
+
+
+@pytest.mark.parametrize("name", ["p.q", "`p`"])
+def test_a_partition_column_that_no_condition_can_select_by_is_refused(name: str) -> None:
+    files = [data_file(500, "a", partition=((name, "1"),))]
+    with pytest.raises(Refused, match=f"plan of bronze/t: partition column '{name}' has a dot"):
+        plan_of(snapshot(files, columns=[Column(name=name, type="int")]))
+
+
+def test_values_that_cannot_be_cast_share_the_partition_of_null_and_no_bin_with_it() -> None:
+    files = [
+        data_file(500, f"{value}-{place}", partition=(("p", "a"), ("n", value)))
+        for value in ("", None, "none", "7", "007")
+        for place in range(2)
+    ]
+    found = plan_of(snapshot(files, columns=TEXT_AND_NUMBER))
+    names = [{file.path.partition("-")[0] for file in bin_.files} for bin_ in found.bins]
+    assert sorted(map(sorted, names)) == [[""], ["007", "7"], ["None"], ["none"]]
+    assert len(found.partitions or ()) == 2
+
+
 FRESHNESS = {
     "two fresh files": ([(False, 0), (False, 0)], True),
     "one fresh file beside a compacted one": ([(False, 0), (True, 0)], False),

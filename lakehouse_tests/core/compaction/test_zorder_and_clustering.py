@@ -1,5 +1,6 @@
 """Z-order and liquid clustering are planned by their own rules, and refused where Delta refuses them."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -110,6 +111,30 @@ def test_other_columns_are_another_order_and_old_files_are_in_order_if_the_last_
         (("day", "2"),),
         (("day", "1"),),
     )
+
+
+# How a declaration and the log of Delta 4.4.0 name the same column.
+NAMES = {"order.id": "`order.id`", "Day": "day", "a b": "a b", "x'y": "x'y", "a.b.c": "`a.b.c`"}
+
+
+@pytest.mark.parametrize(("declared", "logged"), NAMES.items())
+def test_laid_out_files_are_in_order_however_the_log_spells_the_column(
+    declared: str, logged: str
+) -> None:
+    layout = ZOrder(columns=(declared,))
+    table, past = written(
+        snapshot([], columns=[Column(name=declared, type="int")]),
+        NO_PAST,
+        [data_file(900, "a"), data_file(900, "b")],
+    )
+    policy = replace(POLICY, data_layout=layout)
+    table, past = done(table, past, plan_of(table, policy, past=past, now_ms=0))
+    last = replace(past.commits[-1], parameters={"zOrderBy": json.dumps([logged])})
+    past = replace(past, commits=(*past.commits[:-1], last))
+    table, past = written(table, past, [data_file(10, "new")])
+    again = plan_of(table, policy, past=past, now_ms=0)
+    assert (again.reason, again.bins) == (Reason.IN_ORDER, ())
+    assert "1 of its 2 files (10 B) are out of the order" in again.sentence
 
 
 def test_a_z_order_is_bounded_by_partitions_and_kept_for_cold_ones() -> None:

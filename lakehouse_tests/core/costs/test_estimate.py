@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 
 from lakehouse.core.compaction.plan import plan_table
-from lakehouse.core.costs.estimate import DEFAULT_RATES, estimate, fit_rates, price
+from lakehouse.core.costs.estimate import (
+    COLD_START_SECONDS,
+    DEFAULT_RATES,
+    estimate,
+    fit_rates,
+    price,
+)
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.delta.commits import Commit
@@ -103,7 +109,8 @@ def test_the_defaults_know_that_each_value_takes_its_time(
     )
     assert fit_rates(past([]), with_compacted) == fit_rates(past([]), of_table)
     uncounted = snapshot([replace(file, row_count=None) for file in files], columns=named)
-    assert fit_rates(past([]), uncounted) == fit_rates(past([]), EMPTY)
+    by_bytes = fit_rates(past([]), EMPTY).seconds_per_byte
+    assert fit_rates(past([]), uncounted).seconds_per_byte == by_bytes
 
 
 TRUTHS = {
@@ -181,6 +188,57 @@ def test_the_bytes_written_follow_what_was_written_before() -> None:
     assert (
         shares[0] == MB and shares[1] < 0.65 * MB and shares[2] == pytest.approx(0.6 * MB, rel=0.02)
     )
+
+
+# columns, files merged into one, rows, bytes read and bytes written, as OPTIMIZE of Delta 4.4.0 did it
+MERGED = {
+    "18 files of one column": (1, 6, 6, 2_916, 703),
+    "13 columns": (13, 6, 232, 28_655, 7_933),
+    "14 columns": (14, 6, 232, 33_191, 10_114),
+    "two files": (14, 2, 88, 11_498, 6_978),
+}
+
+
+@pytest.mark.parametrize(
+    ("columns", "files", "rows", "read", "written"), MERGED.values(), ids=MERGED
+)
+def test_the_first_compaction_of_small_files_knows_that_they_shrink(
+    columns: int, files: int, rows: int, read: int, written: int
+) -> None:
+    of_table = snapshot(
+        [data_file(read // files, f"part-{place}", rows=rows // files) for place in range(files)],
+        columns=[Column(name=f"column{place}", type="int") for place in range(columns)],
+    )
+    sizes = {"files_removed": files, "bytes_removed": read}
+    first = estimate(fit_rates(past([]), of_table), **sizes).bytes_written
+    assert first == pytest.approx(written, rel=0.25)
+    again = fit_rates(past([compaction(1, files, read, written_share=written / read)]), of_table)
+    assert estimate(again, **sizes).bytes_written == pytest.approx(written, rel=0.05)
+    twice = {"files_removed": 2 * files, "bytes_removed": 2 * read}
+    assert written * 0.9 < estimate(again, **twice).bytes_written < 2 * written
+    assert estimate(again, **sizes, live_share=0.5).bytes_written == pytest.approx(
+        written / 2, rel=0.05
+    )
+
+
+def test_large_files_hardly_shrink_and_no_file_grows_smaller_than_the_mean_of_those_merged() -> (
+    None
+):
+    rates = replace(DEFAULT_RATES, bytes_per_file=1_000)
+    large = estimate(rates, files_removed=10, bytes_removed=100 * MB)
+    assert large.bytes_written == 100 * MB - 9_000
+    assert estimate(rates, files_removed=10, bytes_removed=5_000).bytes_written == 500
+    assert estimate(rates, files_removed=4, files_added=4, bytes_removed=MB).bytes_written == MB
+
+
+def test_the_first_compaction_of_a_server_takes_the_seconds_of_a_cold_start() -> None:
+    tables = Table(key="bronze/t", source=Landing(prefix="landing/t/", format="json", schema="id BIGINT"), write=Append())  # fmt: skip
+    cold, warm = (
+        plan_table(tables, snapshot([1_000, 2_000]), past([]), now_ms=0, cold_start=is_cold)
+        for is_cold in (True, False)
+    )
+    assert cold.estimate.seconds - warm.estimate.seconds == pytest.approx(COLD_START_SECONDS)
+    assert estimate(replace(DEFAULT_RATES, cold_start_seconds=4.0), files_removed=0, bytes_removed=0).seconds == 0  # fmt: skip
 
 
 def test_nothing_costs_nothing() -> None:

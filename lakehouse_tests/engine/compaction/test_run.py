@@ -1,5 +1,6 @@
 """What a compaction does is what its plan said, and a table that was compacted is left alone."""
 
+import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +15,14 @@ from deltalake import DeltaTable, write_deltalake
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.errors import Refused
+from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.compaction import verify
 from lakehouse.engine.compaction.run import compact, plan
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.session_settings import session_confs
 from lakehouse_tests.engine.example import events, facts_of, session_settings, version_of
+from lakehouse_tests.log_builder import LogBuilder, add_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,6 +72,69 @@ def test_a_partitioned_table_with_odd_values_and_late_data_gets_times_in_microse
     assert _stored_types(lake, "far") == {"INT96", "INT64"}  # a file alone in its partition stays
     compacted = DeltaTable(uri).to_pyarrow_table(columns=["far"], partitions=[("text", "=", "a b")])
     assert {moment.year for moment in compacted["far"].to_pylist()} == {9999}
+
+
+# Partition values as writers other than Spark put them into a log: a column of text, and one of whole numbers.
+FOREIGN_VALUES = (
+    ("", "7"),
+    (None, "7"),
+    ("__HIVE_DEFAULT_PARTITION__", "7"),
+    ("a", "7"),
+    ("a", "007"),
+    ("a", ""),
+    ("a", None),
+    ("A", " 7"),
+)
+
+
+def test_values_that_other_writers_spell_are_compacted_as_planned_and_none_changes(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    story = LogBuilder(lake.store, events.key).create(
+        columns={"id": "long", "pä": "string", "n": "integer"}, partition_by=["pä", "n"]
+    )
+    adds: list[dict[str, Any]] = []
+    for text, number in FOREIGN_VALUES:
+        for _ in range(2):
+            name, data = f"part-{len(adds):02}.parquet", pa.BufferOutputStream()
+            pq.write_table(pa.table({"id": [len(adds)]}), data)
+            content = data.getvalue().to_pybytes()
+            lake.store.put(f"{events.key}/{name}", content)
+            values = {"pä": text, "n": number}
+            adds.append(add_of(name, partitionValues=values, size=len(content)))
+    story.commit("WRITE", *adds)
+    uri = lake.settings.table_uri(events.key)
+    before = _content(spark, uri)
+    outcome = compact(lake, spark, events)
+    assert (outcome.files_removed, outcome.files_added, outcome.rows_verified) == (12, 5, 12)
+    assert "4 files" in outcome.plan.sentence and "into null" in outcome.plan.sentence
+    _check_as_planned(lake, spark, outcome)
+    assert _content(spark, uri) == before
+
+
+def test_a_compaction_that_cannot_read_a_file_names_it_and_says_what_to_do(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    uri = lake.settings.table_uri(events.key)
+    for _ in range(2):
+        write_deltalake(uri, pa.table({"id": range(10)}), mode="append")
+    first, _ = (file.path for file in facts_of(lake, events.key).snapshot.files)
+    content = lake.store.read(f"{events.key}/{first}")
+    lake.store.delete([f"{events.key}/{first}"])
+    with pytest.raises(Broken, match=f"{first} is in the table's log and not in storage.*RESTORE"):
+        compact(lake, spark, events)
+    lake.store.put(f"{events.key}/{first}", content)
+    # Another writer adds a column that is NOT NULL and that no file has (delta-io/delta-rs#4586).
+    commit = f"{events.key}/_delta_log/{{:020}}.json"
+    lines = [json.loads(line) for line in lake.store.read(commit.format(0)).splitlines()]
+    metadata = next(line["metaData"] for line in lines if "metaData" in line)
+    schema = json.loads(metadata["schemaString"])
+    schema["fields"].append({"name": "must", "type": "long", "nullable": False, "metadata": {}})
+    changed = {"metaData": {**metadata, "schemaString": json.dumps(schema)}}
+    lake.store.put(commit.format(2), json.dumps(changed).encode())
+    with pytest.raises(Broken, match=r"^compaction of bronze/events: column must is NOT NULL"):
+        compact(lake, spark, events)
+    assert version_of(lake, events.key) == 2
 
 
 def test_an_unpartitioned_table_fills_bins_up_to_the_target(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import boto3
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,8 +18,8 @@ from lakehouse.core.delta.snapshot import Column, DataFile, LogTail, Tombstone
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.inventory.table_files import fold_table_files
 from lakehouse.engine.delta_log import read_facts
-from lakehouse.engine.delta_log.missing_files import missing_files
-from lakehouse.engine.store import DiskStore, StoredFile
+from lakehouse.engine.delta_log.missing_files import missing_files, unreadable_files
+from lakehouse.engine.store import DiskStore, S3Store, StoredFile
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder, add_of, vector_of
 from lakehouse_tests.memory_store import MemoryStore
 
@@ -449,12 +450,12 @@ def test_transactions_and_properties_are_the_newest() -> None:
     assert story.snapshot().properties == {"a": "1", "b": "2"}
 
 
-def test_partitions_come_in_the_order_of_the_tables_columns_and_empty_is_null() -> None:
+def test_partitions_come_in_the_order_of_the_tables_columns_and_as_they_are_spelled() -> None:
     add = add_of("x", partitionValues={"month": "", "year": "2013"})
     (file,) = (
         LogBuilder().create(partition_by=["year", "month"]).commit("WRITE", add).snapshot().files
     )
-    assert file.partition == (("year", "2013"), ("month", None))
+    assert file.partition == (("year", "2013"), ("month", ""))
 
 
 def test_under_column_mapping_partitions_have_their_logical_names() -> None:
@@ -680,7 +681,7 @@ def test_a_table_that_was_overwritten_with_another_partitioning_is_read_before_i
 
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS.values(), ids=CHECKPOINTS)
 @pytest.mark.parametrize("mapped", [False, True])
-def test_a_partition_value_that_is_missing_is_null(
+def test_a_partition_value_that_is_missing_is_null_and_an_empty_one_is_not(
     checkpoint: dict[str, Any] | None, mapped: bool
 ) -> None:
     """delta-io/delta-rs#4528: writers left out the keys of columns whose value is null."""
@@ -707,7 +708,7 @@ def test_a_partition_value_that_is_missing_is_null(
     found = {
         file.path: tuple(value for _, value in file.partition) for file in story.snapshot().files
     }
-    expected = [("0", "x"), (None, "x"), ("1", None), (None, None), (None, None)]
+    expected = [("0", "x"), (None, "x"), ("1", None), (None, None), (None, "")]
     assert found == {str(number): each for number, each in enumerate(expected)}
 
 
@@ -833,6 +834,18 @@ def test_missing_files_are_the_live_ones_that_storage_lacks() -> None:
     assert missing_files(story.store, story.snapshot()) == ()
     story.store.delete(["bronze/t/d=a b/x%25"])
     assert missing_files(story.store, story.snapshot()) == ("d=a b/x%25",)
+
+
+def test_live_files_in_an_archive_are_known_by_the_listing(bucket: str) -> None:
+    store = S3Store(bucket, "some/lake")
+    story = LogBuilder(store).create().append([("a", 1), ("b", 1), ("c", 1), ("old", 1)])
+    story.store_data().delete(["old"])
+    client = boto3.client("s3")
+    for name, storage_class in {"a": "GLACIER", "b": "DEEP_ARCHIVE", "c": "GLACIER_IR", "old": "GLACIER"}.items():  # fmt: skip
+        key = f"some/lake/bronze/t/{name}"
+        client.put_object(Bucket=bucket, Key=key, Body=b"x", StorageClass=storage_class)
+    found = unreadable_files(store, story.snapshot())
+    assert (found.missing, found.archived) == ((), ("a", "b"))
 
 
 def test_a_checkpoint_that_drops_tombstones_hides_no_vector_that_the_commits_before_it_removed() -> (
