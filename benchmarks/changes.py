@@ -20,6 +20,7 @@ from benchmarks.figures import Figure, alone, timed
 from benchmarks.own_lake import own_lake
 from lakehouse import Debezium, Landing, Merge, Table
 from lakehouse.engine.changes.columns import CHANGED_AT, DELETED, POSITION
+from lakehouse.engine.changes.order import is_newer
 from lakehouse.engine.ingest.arrival import record_arrived
 from lakehouse.engine.ingest.parse_lines import OWN
 from lakehouse.engine.ingest.write import write_table
@@ -159,7 +160,7 @@ def _by_hand(spark: "SparkSession", uri: str, keys: list[int], way: str) -> None
     changed.createOrReplaceTempView("changed_people")
     spark.sql(
         statements.merge_changes(
-            uri, "changed_people", keys=("id",), order_by=(POSITION,), deleted=DELETED
+            uri, "changed_people", keys=("id",), newer=is_newer(), deleted=DELETED
         )
     )
 

@@ -11,10 +11,11 @@ import sys
 import time
 from math import isnan, nan
 
+from lakehouse.core.costs.measured_benefit import gain_of
+
 from benchmarks.figures import Figure, alone, timed
 from benchmarks.own_lake import landed_table, own_lake
 from lakehouse import Table
-from lakehouse.core.costs.measured_benefit import gain_of
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.engine.compaction.read_probe import take_pairs
 from lakehouse.engine.compaction.run import compact, plan

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from lakehouse.core.declaration.column_names import check_columns, field_names
 from lakehouse.core.declaration.knobs import (
@@ -14,6 +14,7 @@ from lakehouse.core.declaration.knobs import (
     check_knobs,
     is_number,
     knob,
+    one_of,
     or_none,
 )
 from lakehouse.core.errors import Refused
@@ -25,6 +26,7 @@ _HOURS = Accepts(
     "a number from 0 to 87600, ten years", lambda value: is_number(value) and 0 <= value <= 87_600
 )
 _NAMES = Accepts("a tuple of names", lambda value: isinstance(value, tuple))
+_DECIMALS = or_none(one_of("precise", "string"))
 _COLUMN_OR_NONE = or_none(Accepts("a column of the schema", TEXT.test))
 # The columns that a table of versions has beside its rows.
 HISTORY_COLUMNS = ("valid_from", "valid_to", "is_current")
@@ -113,6 +115,11 @@ class Debezium:
         "",
         ANY_TEXT,
         "fields of `source` with their types that order changes instead, like `scn BIGINT`",
+    )
+    decimals: Literal["precise", "string"] | None = knob(
+        None,
+        _DECIMALS,
+        "the connector's `decimal.handling.mode`, where lines have no schema; `precise`: each DECIMAL has the scale of its source",
     )
     lateness_hours: float = knob(_WEEK_HOURS, _HOURS, _LATENESS)
 

@@ -20,7 +20,8 @@ from io import BytesIO
 from itertools import chain
 from typing import Any, NamedTuple, cast
 
-from lakehouse.core.changes.sources import Dms
+from lakehouse.core.changes.debezium_event import canonical_event
+from lakehouse.core.changes.sources import Debezium, Dms
 from lakehouse.core.declaration.column_names import field_names, field_types
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.content_format import SIGNATURE_BYTES, detect_format
@@ -87,6 +88,7 @@ class Record(NamedTuple):
     undeclared: str | None = (
         None  # the fields beside those of the schema, as a JSON object; of CSV they are not among the bytes
     )
+    event: str | None = None  # of Debezium's lines: the decoded event, or null for a tombstone
 
 
 def read_records(
@@ -334,6 +336,7 @@ def _record(number: int, line: bytes, landing: Landing, fields: Mapping[str, str
         return Record(number, line, TOO_DEEP)
     except ValueError:  # a more lenient parser may find an object in it
         return Record(number, line)
+    is_event = isinstance(landing.changes, Debezium)
     try:
         # Half of a surrogate pair is in no encoding, and Spark would replace it by a question mark.
         if _ESCAPED_SURROGATE.search(line) and _SURROGATE.search(
@@ -342,6 +345,9 @@ def _record(number: int, line: bytes, landing: Landing, fields: Mapping[str, str
             return Record(
                 number, line, "a \\u escape is one half of a character", isinstance(found, dict)
             )
+        if is_event:
+            event = _event_record(Record(number, line, None, is_strict), found, landing, fields)
+            return event if is_strict else Record(number, line)
         if isinstance(found, dict):
             row = cast("dict[str, Any]", found)
             others = others_in_object(row, text, landing, fields)
@@ -352,6 +358,19 @@ def _record(number: int, line: bytes, landing: Landing, fields: Mapping[str, str
     except RecursionError:
         return Record(number, line, TOO_DEEP)
     return Record(number, line)
+
+
+def _event_record(
+    record: Record, found: object, landing: Landing, fields: Mapping[str, str]
+) -> Record:
+    """The record with its event, whose fields are decoded; without one it is no event."""
+    assert isinstance(landing.changes, Debezium)
+    event = canonical_event(found, record.content.decode(), landing.changes, fields)
+    if event is None:
+        return record._replace(is_object=False)
+    others = others_in_object(event.value, event.text, landing, fields)
+    text = with_texts(event.value, event.text, landing, fields)
+    return record._replace(problem=event.problem, undeclared=others, event=text)
 
 
 def _decoded(text: str) -> tuple[object, bool]:

@@ -15,6 +15,7 @@ from functools import reduce
 from math import isfinite
 from typing import Any, cast
 
+from lakehouse.core.changes.json_members import members_of, object_of
 from lakehouse.core.changes.sources import HISTORY_COLUMNS, Debezium
 from lakehouse.core.declaration.column_names import field_names, struct_types
 from lakehouse.core.declaration.landing import Landing
@@ -23,10 +24,8 @@ RESCUED = "_rescued"
 # So many columns a table may have, declared and added; the log of a table names all of them, and statistics slow its writes.
 MOST_COLUMNS = 1_000
 _LONGEST_NAME = 255
-_MEMBER = re.compile(r'[\s{,]*("(?:[^"\\]|\\.)*+")\s*:\s*')
 # Source: delta-io/delta v4.4.0, SchemaUtils.checkFieldNames, for tables without column mapping.
 _NO_NAME = re.compile(r"[ ,;{}()\n\t=\x00-\x1f]")
-_DECODER = json.JSONDecoder()
 # The fields that `add.fields` puts beside an unwrapped row, each after two underscores.
 # Source: Debezium's reference, "New Record State Extraction", and `source` of its connectors
 _OF_THE_EVENT = "op deleted before ts_ms ts_us ts_ns version connector name snapshot db schema table collection sequence"
@@ -70,7 +69,7 @@ def others_in_object(
     if not _has_others(row, fields):
         return None
     for step in steps:
-        text = _members(text)[step]
+        text = members_of(text)[step]
     return _joined(_others(row, text, fields, by_path=landing.new_columns == "refuse"))
 
 
@@ -86,7 +85,7 @@ def _has_others(row: Mapping[str, Any], fields: Mapping[str, str]) -> bool:
 def _others(
     row: Mapping[str, Any], text: str, fields: Mapping[str, str], *, by_path: bool
 ) -> Iterator[tuple[str, str]]:
-    members = _members(text)
+    members = members_of(text)
     for name, value in row.items():
         if name not in fields and value is not None:
             yield name, members[name]
@@ -120,7 +119,7 @@ def with_texts(
 
 def _with_texts_below(text: str, steps: Sequence[str], names: Set[str]) -> str:
     """The text of an object in which, those steps down, the members of these names are texts."""
-    members = _members(text)
+    members = members_of(text)
     if steps:
         first, *rest = steps
         members[first] = _with_texts_below(members[first], rest, names)
@@ -265,18 +264,9 @@ def _is_of_the_event(name: str, landing: Landing) -> bool:
     return is_own or landing.new_columns == "refuse"
 
 
-def _members(text: str) -> dict[str, str]:
-    """The members of a JSON object, each value as it stands in the text."""
-    found, place = dict[str, str](), 0
-    while match := _MEMBER.match(text, place):
-        _, place = _DECODER.raw_decode(text, match.end())
-        found[json.loads(match[1])] = text[match.end() : place]
-    return found
-
-
 def _joined(members: Iterable[tuple[str, str]]) -> str | None:
-    parts = [f"{json.dumps(name, ensure_ascii=False)}: {value}" for name, value in members]
-    return f"{{{', '.join(parts)}}}" if parts else None
+    found = [*members]
+    return object_of(found) if found else None
 
 
 def _kind_of(value: object) -> str:

@@ -10,20 +10,28 @@
 - What is remembered is written before the commit, and repeats of a batch write the same.
 """
 
-from collections.abc import Mapping, Sequence
-from functools import partial, reduce
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
-from lakehouse.core.changes.sources import HISTORY_COLUMNS, Dms, Operation
+from lakehouse.core.changes.sources import HISTORY_COLUMNS, Operation
 from lakehouse.core.declaration.table import History, Merge, Table
 from lakehouse.core.ingest.batches import Batch, ingest_app_id
-from lakehouse.engine.changes.columns import CHANGED_AT, DELETED, OLD_KEY, OPERATION, POSITION
+from lakehouse.engine.changes.columns import (
+    CHANGED_AT,
+    DELETED,
+    OPERATION,
+    POSITION,
+    UNSENT,
+)
 from lakehouse.engine.changes.deleted_keys import forget, remember, remembered
+from lakehouse.engine.changes.order import change_order, is_newer
 from lakehouse.engine.changes.read import ChangeCounts, change_keys
+from lakehouse.engine.changes.rows import TRUNCATED, batch_changes, own_rows, truncations
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.arrival import batch_commits
-from lakehouse.engine.ingest.parse_lines import DIGEST, OWN, RAW, REASON, UNDECLARED
+from lakehouse.engine.ingest.parse_lines import OWN, REASON
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
@@ -31,11 +39,8 @@ from lakehouse.engine.spark.frames import table_at
 from lakehouse.engine.spark.statements import quote
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-# By what changes of one key are compared; file and line decide between equal positions.
-ORDER = (POSITION, *OWN[:2])
-TRUNCATED = "_truncated"
 _WAS, _RANK, _BEFORE, _TOLD = (
     "_lakehouse_was",
     "_lakehouse_rank",
@@ -52,7 +57,7 @@ def changed_rows(lines: "DataFrame", table: Table) -> "DataFrame":
     told = F.col(REASON).isNull() & F.col(OPERATION).isin(
         Operation.UPSERT.value, Operation.DELETE.value
     )
-    rows = _rows(lines.where(told)).drop(TRUNCATED)
+    rows = own_rows(lines.where(told)).drop(TRUNCATED, UNSENT)
     if isinstance(table.write, History):
         since = F.coalesce(CHANGED_AT, OWN[2])
         times = {
@@ -78,19 +83,19 @@ def apply_changes(
         forget(lake.store, table.key)
     older, number = remembered(lake, spark, table.key, batch), batch.number
     changes, keys, keeps_deleted = (
-        _changes(spark, lines, table, counts, older, facts),
+        batch_changes(spark, lines, table, counts, older, facts),
         change_keys(table),
         _keeps_deleted(table),
     )
+    within = () if counts.first_key is None else (statements.between(keys[0], *counts.first_key),)
     if not keeps_deleted:
         changes = _newest(changes, keys)
         if older is not None:
             # A deletion that is remembered may be undone in the table, by a RESTORE, and is landed again then.
-            is_older = F.expr(f"{statements.not_older(keys, ORDER)} AND NOT source.{DELETED}")
+            is_older = F.expr(f"{_not_older(keys)} AND NOT source.{DELETED}")
             changes = changes.alias("source").join(older.alias("target"), is_older, "left_anti")
     if counts.truncates or (counts.deletes and not keeps_deleted):
         _remember(lake, table, number, changes.limit(0) if keeps_deleted else changes, lines, older)
-    within = () if counts.first_key is None else (statements.between(keys[0], *counts.first_key),)
     if (
         facts is not None
         and isinstance(table.write, Merge)
@@ -99,9 +104,7 @@ def apply_changes(
     ):
         # The values of a change that the table's row is newer than are not those that a deletion after it deletes.
         there = table_at(spark, facts.snapshot, within=within).alias("target")
-        changes = changes.alias("source").join(
-            there, F.expr(statements.not_older(keys, ORDER)), "left_anti"
-        )
+        changes = changes.alias("source").join(there, F.expr(_not_older(keys)), "left_anti")
     _commit(lake, spark, table, number, changes, within, facts)
 
 
@@ -119,9 +122,8 @@ def _commit(
     match table.write:
         case Merge(keys=keys, deletes="soft"):
             own, derived = (DELETED, POSITION, CHANGED_AT, *OWN), [*table.landing.derived]
-            values = [
-                name for name in changes.columns if name not in (*keys, *own, *derived, TRUNCATED)
-            ]
+            others = {*keys, *own, *derived, TRUNCATED, UNSENT}
+            values = [name for name in changes.columns if name not in others]
             told = _without_fallbacks(changes, values)
             source = _newest(_with_values(told, keys, (*values, *derived)), keys).drop(TRUNCATED)
             columns = {"told": _TOLD, "own": own, "values": values, "derived": derived}
@@ -129,7 +131,7 @@ def _commit(
                 statements.merge_marked,
                 uri,
                 keys=keys,
-                order_by=ORDER,
+                newer=is_newer(),
                 deleted=DELETED,
                 **columns,
                 within=within,
@@ -140,17 +142,18 @@ def _commit(
                 statements.merge_changes,
                 uri,
                 keys=keys,
-                order_by=ORDER,
+                newer=is_newer(),
                 deleted=DELETED,
                 within=within,
             )
         case History(keys=keys):
-            source = _versions(spark, changes, keys, within, facts)
+            source = _versions(spark, changes, table, within, facts)
             statement = partial(
                 statements.merge_versions, uri, keys=(*keys, POSITION), within=within
             )
         case _:
             raise AssertionError(table.write)
+    source = source.drop(UNSENT)
     if facts is None:
         first = (
             source.drop(_TOLD)
@@ -176,72 +179,12 @@ def superseded_count(
     return max(counts.rows + counts.key_changes - applied, 0)  # a truncation may delete many rows
 
 
+def _not_older(keys: Sequence[str]) -> str:
+    return f"{statements.same_keys(keys)} AND NOT ({is_newer()})"
+
+
 def _keeps_deleted(table: Table) -> bool:
     return not isinstance(table.write, Merge) or table.write.deletes == "soft"
-
-
-def _rows(lines: "DataFrame") -> "DataFrame":
-    marked = lines.withColumns(
-        {DELETED: F.col(OPERATION) == Operation.DELETE.value, TRUNCATED: F.lit(False)}
-    )
-    return marked.drop(OPERATION, OLD_KEY, RAW, DIGEST, REASON, UNDECLARED)
-
-
-def _changes(
-    spark: "SparkSession",
-    lines: "DataFrame",
-    table: Table,
-    counts: ChangeCounts,
-    older: "DataFrame | None",
-    facts: TableFacts | None,
-) -> "DataFrame":
-    """Upserts and deletions, one or more a key. A changed key deletes the old one; a truncation deletes every key in batch and table."""
-    keys, good = change_keys(table), lines.where(f"{REASON} IS NULL")
-    rows = _rows(good.where(F.col(OPERATION).isin(Operation.UPSERT.value, Operation.DELETE.value)))
-    if counts.key_changes:
-        old = {key: F.col(f"{OLD_KEY}.{quote(key)}") for key in keys}
-        rows = rows.unionByName(
-            _deletions(good.where(f"{OLD_KEY} IS NOT NULL"), rows, old, truncated=False)
-        )
-    told = [_truncations(good)] if counts.truncates else []
-    known = (
-        []
-        if older is None or isinstance(table.landing.changes, Dms)
-        else [older.where(TRUNCATED).select(*OWN, POSITION, CHANGED_AT)]
-    )
-    names = [*map(quote, keys)]
-    hit = [rows.select(*names).distinct().crossJoin(marks) for marks in (*told, *known)]
-    if told and facts is not None:
-        hit.append(table_at(spark, facts.snapshot).select(*names).distinct().crossJoin(told[0]))
-    cut = [
-        _deletions(each, rows, {key: F.col(quote(key)) for key in keys}, truncated=True)
-        for each in hit
-    ]
-    return reduce(lambda one, other: one.unionByName(other), [rows, *cut])
-
-
-def _truncations(good: "DataFrame") -> "DataFrame":
-    return good.where(F.col(OPERATION) == Operation.TRUNCATE.value).select(
-        *OWN, POSITION, CHANGED_AT
-    )
-
-
-def _deletions(
-    found: "DataFrame", rows: "DataFrame", keys: Mapping[str, "Column"], *, truncated: bool
-) -> "DataFrame":
-    """Deletions of keys at the places and positions of `found`, with the columns of `rows`, null where a key says nothing."""
-    known = {
-        **keys,
-        **{name: F.col(name) for name in (*OWN, POSITION, CHANGED_AT)},
-        DELETED: F.lit(True),
-        TRUNCATED: F.lit(truncated),
-    }
-    return found.select(
-        *[
-            known.get(each.name, F.lit(None)).cast(each.dataType).alias(each.name)
-            for each in rows.schema.fields
-        ]
-    )
 
 
 def _with_values(changes: "DataFrame", keys: Sequence[str], names: Sequence[str]) -> "DataFrame":
@@ -250,7 +193,7 @@ def _with_values(changes: "DataFrame", keys: Sequence[str], names: Sequence[str]
 
     earlier = (
         Window.partitionBy(*map(quote, keys))
-        .orderBy(F.struct(*ORDER))
+        .orderBy(F.expr(change_order()))
         .rowsBetween(Window.unboundedPreceding, -1)
     )
     upsert = F.when(~F.col(DELETED), F.struct(F.lit(True).alias(_TOLD), *map(quote, names)))
@@ -294,7 +237,7 @@ def _without_fallbacks(changes: "DataFrame", names: Sequence[str]) -> "DataFrame
 def _newest(changes: "DataFrame", keys: Sequence[str]) -> "DataFrame":
     from pyspark.sql import Window
 
-    newest_first = Window.partitionBy(*map(quote, keys)).orderBy(F.struct(*ORDER).desc())
+    newest_first = Window.partitionBy(*map(quote, keys)).orderBy(F.expr(change_order()).desc())
     return (
         changes.withColumn(_RANK, F.row_number().over(newest_first))
         .where(f"{_RANK} = 1")
@@ -314,7 +257,7 @@ def _remember(
     names = [*map(quote, change_keys(table))]
     columns = [*names, *OWN, POSITION, CHANGED_AT, TRUNCATED]
     deleted = changes.where(f"{DELETED} AND NOT {TRUNCATED}").select(*columns)
-    marks = _truncations(lines.where(f"{REASON} IS NULL")).withColumn(TRUNCATED, F.lit(True))
+    marks = truncations(lines.where(f"{REASON} IS NULL")).withColumn(TRUNCATED, F.lit(True))
     found = deleted.unionByName(marks, allowMissingColumns=True)
     remember(lake, table.key, number, found, older, hours=table.landing.change_data.lateness_hours)
 
@@ -322,23 +265,25 @@ def _remember(
 def _versions(
     spark: "SparkSession",
     changes: "DataFrame",
-    keys: Sequence[str],
+    table: Table,
     within: tuple[str, ...],
     facts: TableFacts | None,
 ) -> "DataFrame":
     """The versions of these keys that are new, or hold at another time than the table says."""
     from pyspark.sql import Window
 
-    by, there = [*map(quote, keys)], (*HISTORY_COLUMNS, *OWN[:2])
-    was = "STRUCT<valid_from: TIMESTAMP, valid_to: TIMESTAMP, is_current: BOOLEAN, _source_file: STRING, _source_line: BIGINT>"
-    rows = changes.drop(TRUNCATED).withColumn(_WAS, F.lit(None).cast(was))
+    keys = change_keys(table)
+    by, there = [*map(quote, keys)], [*HISTORY_COLUMNS, *OWN[:2]]
+    was = "valid_from: TIMESTAMP, valid_to: TIMESTAMP, is_current: BOOLEAN, _source_file: STRING, _source_line: BIGINT"
+    rows = changes.drop(TRUNCATED).withColumn(_WAS, F.lit(None).cast(f"STRUCT<{was}>"))
     if facts is not None:
         touched = table_at(spark, facts.snapshot, within=within).join(
             changes.select(*by).distinct(), [*keys], "left_semi"
         )
-        rows = rows.unionByName(touched.withColumn(_WAS, F.struct(*there)).drop(*HISTORY_COLUMNS))
+        of_table = touched.withColumn(_WAS, F.struct(*there)).drop(*HISTORY_COLUMNS)
+        rows = rows.unionByName(of_table, allowMissingColumns=True)
     rows = _newest(rows, (*keys, POSITION))
-    ordered = Window.partitionBy(*by).orderBy(F.struct(*ORDER))
+    ordered = Window.partitionBy(*by).orderBy(F.expr(change_order()))
     following = ordered.rowsBetween(Window.currentRow, Window.unboundedFollowing)
     rows = rows.withColumn("valid_from", F.min(F.coalesce(CHANGED_AT, OWN[2])).over(following))
     next_from = F.lead("valid_from").over(ordered)
@@ -346,4 +291,5 @@ def _versions(
         "valid_to", F.when(F.col(DELETED), F.col("valid_from")).otherwise(next_from)
     )
     rows = rows.withColumn("is_current", F.col("valid_to").isNull() & ~F.col(DELETED))
-    return rows.where(~F.col(_WAS).eqNullSafe(F.struct(*there))).drop(_WAS)
+    changed = rows.where(~F.col(_WAS).eqNullSafe(F.struct(*there)))
+    return changed.select(*[name for name in changed.columns if not name.startswith("_lakehouse")])

@@ -5,3 +5,5 @@ POSITION, CHANGED_AT, DELETED = "_position", "_changed_at", "_deleted"
 # Columns of the lines alone. A line's old key has null for what is not known of the key before it.
 OPERATION, OLD_KEY = "_lakehouse_operation", "_lakehouse_old_key"
 CODE, IS_PLACED, IS_TIMED = "_lakehouse_code", "_lakehouse_is_placed", "_lakehouse_is_timed"
+# The names of columns whose values were not sent.
+UNSENT = "_lakehouse_unsent"

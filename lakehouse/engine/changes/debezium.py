@@ -1,12 +1,11 @@
 """Events of Debezium as changes: enveloped or unwrapped, with their schema or without."""
 
-import hashlib
-from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
-from uuid import UUID
 
+from lakehouse.core.changes.debezium_event import TOMBSTONE
+from lakehouse.core.changes.debezium_event import UNSENT as UNSENT_MEMBER
 from lakehouse.core.changes.sources import Debezium
 from lakehouse.core.declaration.column_names import field_names, field_types
 from lakehouse.core.declaration.landing import Landing
@@ -18,6 +17,7 @@ from lakehouse.engine.changes.columns import (
     IS_TIMED,
     OLD_KEY,
     POSITION,
+    UNSENT,
 )
 from lakehouse.engine.ingest.misread import (
     UNFIT,
@@ -29,11 +29,10 @@ from lakehouse.engine.ingest.misread import (
 from lakehouse.engine.ingest.parse_lines import (
     CORRUPT,
     DIGEST,
-    IS_OBJECT,
+    EVENT,
     OWN,
     RAW,
     REASON,
-    is_one_object,
     undeclared_columns,
     why_unfit,
     with_undeclared,
@@ -44,19 +43,6 @@ from lakehouse.engine.spark.statements import quote
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# Source: Debezium's reference, `unavailable.value.placeholder`: Postgres does not send a large value that did not change.
-# It is text, also within JSON that is text (hstore), bytes in Base64 or hex (Oracle), an array of its bytes as numbers, or of one UUID made
-# of them, as the column's type is. One for an array of booleans cannot be told from values.
-_PLACEHOLDER = "__debezium_unavailable_value"
-_BYTES = _PLACEHOLDER.encode()
-_UUID = UUID(bytes=hashlib.md5(_BYTES, usedforsecurity=False).digest(), version=3)
-_TEXTS = (_PLACEHOLDER, b64encode(_BYTES).decode(), _BYTES.hex(), str(_UUID))
-_UNAVAILABLE = (
-    rf'\\*"({"|".join(_TEXTS)})\\*"|\[\s*'
-    + r",\s*".join(rf"{byte}(\.0+)?" for byte in _BYTES)
-    + r"\s*\]"
-)
-_UNSENT = "a value was not sent (__debezium_unavailable_value); accepted: REPLICA IDENTITY FULL at the source"
 _ONLY_TIMED = (
     "the position of this row of a snapshot is missing: its time may be later than that of a newer change; accepted: fields of source that "
     "order changes as Debezium(position=…), like 'scn BIGINT' (Oracle) or 'commit_lsn STRING, change_lsn STRING' (SQL Server, Db2); "
@@ -70,20 +56,14 @@ _SOURCE_DDL = "lsn BIGINT, file STRING, pos BIGINT, row INT"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Event:
-    """The event of a line, after the line was parsed into the column `root`."""
+    """The event of a line, after its text was parsed into the column `root`."""
 
     changes: Debezium
-    may_be_wrapped: bool
     root: str = "_parsed"
 
     def field(self, path: str) -> "Column":
-        """A field of the event, which stands in `payload` if the line has its schema."""
-        direct = F.col(f"{self.root}.{path}")
-        if not self.may_be_wrapped:
-            return direct
-        return F.when(
-            F.col(f"{self.root}.payload").isNotNull(), F.col(f"{self.root}.payload.{path}")
-        ).otherwise(direct)
+        """A field of the event."""
+        return F.col(f"{self.root}.{path}")
 
     def source(self, name: str) -> "Column":
         """A field of the event's `source`, read as text, since some connectors send numbers so.
@@ -153,18 +133,16 @@ class _Event:
 
     def reason(self, landing: Landing, added: Sequence[AddedColumn]) -> "Column":
         """Why a line is no event, as far as that is not for all change data alike."""
-        is_event = F.trim(RAW) != "null"
+        is_event = F.col(EVENT) != TOMBSTONE
         why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
-        why = why.when(is_event & ~F.col(IS_OBJECT) & ~is_one_object(), "not JSON")
+        why = why.when(F.col(EVENT).isNull(), "not JSON")
         why = why.when(
             is_event & (F.col(self.root).isNull() | F.col(f"{self.root}.{CORRUPT}").isNotNull()),
             UNFIT,
         )
-        why = why_misread(why, landing, F.col(RAW), replace(self, root=_AS_TEXTS).value, self.value)
+        texts = replace(self, root=_AS_TEXTS).value
+        why = why_misread(why, landing, F.col(EVENT), texts, self.value)
         why = why_unfit(why, landing, added)
-        why = why.when(
-            F.coalesce(self.code() != "d", F.lit(True)) & F.col(RAW).rlike(_UNAVAILABLE), _UNSENT
-        )
         is_placed = self.position()[1]
         return why.when(
             ~is_placed & ~self.is_change() & self.source("ts_ms").isNotNull(), _ONLY_TIMED
@@ -180,16 +158,14 @@ def debezium_lines(
 ) -> "DataFrame":
     """The lines with their code, position, time and old key."""
     fields, ddl = field_names(landing.schema), _event_ddl(landing.schema or "", changes)
-    # A table may have a column `payload`; then its unwrapped rows come without schema.
-    event = _Event(changes=changes, may_be_wrapped=not (changes.unwrapped and "payload" in fields))
-    whole = _parsed(event, ddl, f", {CORRUPT} STRING")
-    columns = {
-        event.root: unless_huge(whole, F.col(RAW), replace(event, root=_AS_TEXTS).value, landing)
-    }
+    event = _Event(changes=changes)
+    text = F.col(EVENT)
+    whole = _parsed(ddl, f", {quote(UNSENT_MEMBER)} ARRAY<STRING>, {CORRUPT} STRING")
+    columns = {event.root: unless_huge(whole, text, replace(event, root=_AS_TEXTS).value, landing)}
     if types := misread_types(landing):
         texts = _event_ddl(", ".join(f"{quote(name)} STRING" for name in types), changes)
-        is_read_twice = is_suspect(F.col(RAW), F.col(IS_OBJECT), types, landing)
-        columns[_AS_TEXTS] = F.when(is_read_twice, _parsed(event, texts))
+        is_read_twice = is_suspect(text, text.isNotNull(), types, landing)
+        columns[_AS_TEXTS] = F.when(is_read_twice, _parsed(texts))
     position, is_placed = event.position()
     before = [
         (F.lit(None) if changes.unwrapped else event.field(f"before.{quote(key)}")).alias(key)
@@ -202,6 +178,7 @@ def debezium_lines(
         *undeclared_columns(landing, added),
         RAW,
         DIGEST,
+        EVENT,
         event.reason(landing, added).alias(REASON),
         event.code().alias(CODE),
         position.alias(POSITION),
@@ -209,6 +186,7 @@ def debezium_lines(
         event.committed_ms().isNotNull().alias(IS_TIMED),
         F.timestamp_millis(event.committed_ms()).alias(CHANGED_AT),
         F.struct(*before).alias(OLD_KEY),
+        event.field(quote(UNSENT_MEMBER)).alias(UNSENT),
     )
     return (
         found.withColumns({name: F.expr(text) for name, text in landing.derived.items()})
@@ -217,15 +195,14 @@ def debezium_lines(
     )
 
 
-def _parsed(event: _Event, ddl: str, more: str = "") -> "Column":
-    """The text of a line as an event. Digits alone are no date."""
-    payload = f", payload STRUCT<{ddl}>" if event.may_be_wrapped else ""
+def _parsed(ddl: str, more: str = "") -> "Column":
+    """The text of an event, parsed. Digits alone are no date."""
     options = {
         "mode": "PERMISSIVE",
         "columnNameOfCorruptRecord": CORRUPT,
         "enableDateTimeParsingFallback": "false",
     }
-    return F.from_json(RAW, f"{ddl}{payload}{more}", options)
+    return F.from_json(EVENT, f"{ddl}{more}", options)
 
 
 def _source_types(changes: Debezium) -> dict[str, str]:

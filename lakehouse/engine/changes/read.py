@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
+from lakehouse.core.changes.debezium_event import TOMBSTONE
 from lakehouse.core.changes.sources import Debezium, Dms, Operation
 from lakehouse.core.declaration.table import History, Merge, Table
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
@@ -20,11 +21,12 @@ from lakehouse.engine.changes.columns import (
     OLD_KEY,
     OPERATION,
     POSITION,
+    UNSENT,
 )
 from lakehouse.engine.changes.debezium import debezium_lines
 from lakehouse.engine.changes.dms import dms_lines
 from lakehouse.engine.ingest.misread import why_derived_unfit
-from lakehouse.engine.ingest.parse_lines import DIGEST, OWN, RAW, REASON, undeclared_names
+from lakehouse.engine.ingest.parse_lines import DIGEST, EVENT, OWN, RAW, REASON, undeclared_names
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.statements import quote
 
@@ -33,14 +35,15 @@ if TYPE_CHECKING:
 
 # A line without an event, which follows a deletion so that Kafka can forget the key. Source: Debezium's reference, "Tombstone events"
 _TOMBSTONE = "tombstone"
+_UNSENT = " was not sent (__debezium_unavailable_value): use REPLICA IDENTITY FULL at the source, and have the row written again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeCounts:
     """The content of a batch: records that are changes or tombstones, others, and of the former what asks for more than a merge.
 
-    `rescued` have fields that no other column has. `first_key` are the least and the greatest value of the first key, `None` where it does
-    not tell files apart.
+    `rescued` have fields that no other column has.
+    `first_key` are the least and the greatest value of the first key, `None` where it does not tell files apart.
     """
 
     rows: int
@@ -64,9 +67,10 @@ def read_changes(table: Table, lines: "DataFrame", added: Sequence[AddedColumn])
     match landing.change_data:
         case Dms() as changes:
             lines = dms_lines(lines, landing, changes, keys, added)
+            lines = lines.withColumn(UNSENT, F.lit(None).cast("array<string>"))
         case Debezium() as changes:
             lines = debezium_lines(lines, landing, changes, keys, added)
-            is_tombstone = F.trim(RAW) == "null"
+            is_tombstone = F.coalesce(F.col(EVENT) == TOMBSTONE, F.lit(False))
         case _:
             assert_never(landing.change_data)
     operations = F.create_map(
@@ -88,6 +92,7 @@ def read_changes(table: Table, lines: "DataFrame", added: Sequence[AddedColumn])
         *undeclared_names(added),
         OPERATION,
         OLD_KEY,
+        UNSENT,
         RAW,
         DIGEST,
     ]
@@ -135,6 +140,8 @@ def _reason(table: Table, keys: Sequence[str]) -> "Column":
     why = why.when(operation.isNull(), unknown)
     for key in keys:
         why = why.when(has_key & F.col(quote(key)).isNull(), f"the key {key} is missing")
+    unsent = F.concat(F.lit("field "), F.get(UNSENT, F.lit(0)), F.lit(_UNSENT))
+    why = why.when(F.col(UNSENT).isNotNull(), unsent)
     why = why.when(~is_tombstone & ~F.col(IS_PLACED), "the position is missing")
     if isinstance(table.write, History):
         why = why.when(

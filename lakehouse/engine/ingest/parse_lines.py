@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 CORRUPT = "_lakehouse_corrupt"
 RAW = "_lakehouse_raw"
+EVENT = "_lakehouse_event"  # of Debezium, decoded
 DIGEST = "_lakehouse_digest"  # of the file that a line is from
 REASON = "_lakehouse_reason"
 IS_OBJECT = "_lakehouse_is_object"
@@ -111,7 +112,7 @@ def named_lines(lines: "DataFrame") -> "DataFrame":
         "problem": REASON,
         "is_object": IS_OBJECT,
     }
-    renamed |= {"undeclared": UNDECLARED, "digest": DIGEST}
+    renamed |= {"undeclared": UNDECLARED, "digest": DIGEST, "event": EVENT}
     return lines.withColumnsRenamed(renamed)
 
 

@@ -36,7 +36,10 @@ from lakehouse.engine.store import Store
 from lakehouse.engine.store.portions import in_portions
 
 # The columns of `_SCHEMA`, as Spark reads them.
-STAGED_SCHEMA = "source_file STRING, line BIGINT, landed_at TIMESTAMP, raw STRING, problem STRING, is_object BOOLEAN, undeclared STRING, digest STRING"
+STAGED_SCHEMA = (
+    "source_file STRING, line BIGINT, landed_at TIMESTAMP, raw STRING, problem STRING, "
+    "is_object BOOLEAN, undeclared STRING, digest STRING, event STRING"
+)
 _TYPES = {
     "STRING": pa.string(),
     "BIGINT": pa.int64(),
@@ -304,7 +307,9 @@ class _Parts:
     def __init__(self, store: Store, folder: str, new: NewColumns) -> None:
         self.new = new
         self._store, self._folder, self._count, self._waiting_bytes = store, folder, 0, 0
-        self._rows: list[tuple[str, int, int, str, str | None, bool, str | None, str]] = []
+        self._rows: list[
+            tuple[str, int, int, str, str | None, bool, str | None, str, str | None]
+        ] = []
         self.size_bytes = 0
 
     def add(self, path: str, modified_ms: int, record: Record, digest: str) -> None:
@@ -326,11 +331,13 @@ class _Parts:
                 record.is_object,
                 record.undeclared,
                 digest,
+                record.event,
             )
         )
         if record.undeclared is not None:
             self.new.see(record.undeclared, path)
-        self._waiting_bytes += len(record.content) + len(record.undeclared or "")
+        beside = len(record.undeclared or "") + len(record.event or "")
+        self._waiting_bytes += len(record.content) + beside
         self.size_bytes += len(record.content)
         if self._waiting_bytes >= _PART_BYTES or len(self._rows) == _PART_RECORDS:
             self._put()

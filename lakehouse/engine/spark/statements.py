@@ -88,12 +88,14 @@ def merge_changes(
     source: str,
     *,
     keys: Sequence[str],
-    order_by: Sequence[str],
+    newer: str,
     deleted: str,
     within: tuple[str, ...] = (),
 ) -> str:
-    """Newest changes, one a key, into a table: as `merge`, and a newer one with `deleted` takes the row out."""
-    newer = _newer(order_by)
+    """Newest changes, one a key, into a table: as `merge`, and a newer one with `deleted` takes the row out.
+
+    `newer` is the condition, over aliases `source` and `target`, under which a source row takes effect.
+    """
     return (
         f"{_merge_into(uri, source, keys, within)} "
         f"WHEN MATCHED AND {newer} AND source.{quote(deleted)} THEN DELETE "
@@ -106,7 +108,7 @@ def merge_marked(
     source: str,
     *,
     keys: Sequence[str],
-    order_by: Sequence[str],
+    newer: str,
     deleted: str,
     told: str,
     own: Sequence[str],
@@ -114,11 +116,10 @@ def merge_marked(
     derived: Sequence[str],
     within: tuple[str, ...] = (),
 ) -> str:
-    """Newest changes, one a key, into a table: as `merge`, and a newer one with `deleted` sets the columns `own`.
+    """Newest changes, one a key, into a table: as `merge_changes`, and a newer one with `deleted` sets the columns `own`.
 
     Where `told` holds it sets `values` and `derived`, too; else those keep what they have, but for `values` that it tells.
     """
-    newer = _newer(order_by)
 
     def unless_told(name: str, kept: str) -> str:
         return f"{quote(name)} = CASE WHEN source.{quote(told)} THEN source.{quote(name)} ELSE {kept} END"
@@ -145,7 +146,12 @@ def merge_versions(
 
 def not_older(keys: Sequence[str], order_by: Sequence[str]) -> str:
     """The condition, over aliases `source` and `target`, under which a source row would change nothing in the target."""
-    return f"{_same(keys)} AND NOT ({_newer(order_by)})"
+    return f"{same_keys(keys)} AND NOT ({_newer(order_by)})"
+
+
+def same_keys(keys: Sequence[str]) -> str:
+    """The condition, over aliases `source` and `target`, under which two rows have the same keys."""
+    return " AND ".join(f"target.{quote(key)} <=> source.{quote(key)}" for key in keys)
 
 
 def set_properties(uri: str, properties: Mapping[str, str]) -> str:
@@ -234,16 +240,12 @@ def restore(uri: str, version: int) -> str:
 
 def _merge_into(uri: str, source: str, keys: Sequence[str], within: tuple[str, ...]) -> str:
     bound = "".join(f" AND target.{each}" for each in within)
-    return f"MERGE INTO {path_table(uri)} AS target USING {quote(source)} AS source ON {_same(keys)}{bound}"
+    return f"MERGE INTO {path_table(uri)} AS target USING {quote(source)} AS source ON {same_keys(keys)}{bound}"
 
 
 def _newer(order_by: Sequence[str]) -> str:
     """The condition, over aliases `source` and `target`, under which a source row is newer."""
     return f"{_ordering('source', order_by)} > {_ordering('target', order_by)}"
-
-
-def _same(keys: Sequence[str]) -> str:
-    return " AND ".join(f"target.{quote(key)} <=> source.{quote(key)}" for key in keys)
 
 
 def _where(predicate: str | None) -> str:

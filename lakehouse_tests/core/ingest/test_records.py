@@ -434,7 +434,7 @@ def staged_as(line: str, landing: Landing) -> list[str]:
         ),
         "with its schema": (
             '{"schema":{},"payload":{"after":{"name":1e2}}}',
-            '{"schema": {}, "payload": {"after": {"name": "1e2"}}}',
+            '{"after": {"name": "1e2"}}',
         ),
         "a tombstone": ("null", "null"),
         "a deletion": (
@@ -444,9 +444,9 @@ def staged_as(line: str, landing: Landing) -> list[str]:
     }.values(),
 )
 def test_so_does_one_of_the_rows_of_an_event(line: str, staged: str) -> None:
-    assert staged_as(line, replace(JSON, schema="id INT, name STRING", changes=Debezium())) == [
-        staged
-    ]
+    landing = replace(JSON, schema="id INT, name STRING", changes=Debezium())
+    [record] = read_records(line.encode(), landing, max_content_bytes=LIMIT)
+    assert (record.content.decode(), record.event) == (line, staged)
 
 
 def test_members_and_digits_are_kept_of_a_line_with_nan_too() -> None:

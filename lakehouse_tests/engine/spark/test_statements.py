@@ -93,11 +93,11 @@ def test_a_partition_type_that_is_no_plain_word_is_refused() -> None:
 
 def test_a_change_deletes_or_replaces_an_older_row_only() -> None:
     assert statements.merge_changes(
-        "/lake/t", "news", keys=("a",), order_by=("p", "f"), deleted="_deleted"
+        "/lake/t", "news", keys=("a",), newer="source.`p` > target.`p`", deleted="_deleted"
     ) == (
         "MERGE INTO delta.`/lake/t` AS target USING `news` AS source ON target.`a` <=> source.`a` "
-        "WHEN MATCHED AND struct(source.`p`, source.`f`) > struct(target.`p`, target.`f`) AND source.`_deleted` THEN DELETE "
-        "WHEN MATCHED AND struct(source.`p`, source.`f`) > struct(target.`p`, target.`f`) THEN UPDATE SET * "
+        "WHEN MATCHED AND source.`p` > target.`p` AND source.`_deleted` THEN DELETE "
+        "WHEN MATCHED AND source.`p` > target.`p` THEN UPDATE SET * "
         "WHEN NOT MATCHED AND NOT source.`_deleted` THEN INSERT *"
     )
     within = statements.between("a", 1, 7)

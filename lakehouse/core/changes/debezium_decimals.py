@@ -1,0 +1,116 @@
+"""Decimals of Debezium: `decimal.handling.mode` precise (Base64 and a scale), string or double, decoded exactly."""
+
+import re
+from decimal import Decimal, InvalidOperation
+from typing import Any, cast
+
+from lakehouse.core.changes.debezium_field import Field, Undecodable, bytes_of, part_of, shown
+
+_DECIMAL = "org.apache.kafka.connect.data.Decimal"
+_VARIABLE_SCALE = "io.debezium.data.VariableScaleDecimal"
+# Of a Decimal, `bytes` may be a number, too: the JSON converter's setting decimal.format=NUMERIC.
+_NUMERIC = ("bytes", "int8", "int16", "int32", "int64", "float32", "float64", "float", "double")
+_DECIMAL_TEXT = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?")
+_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+# A float keeps so many digits of a decimal. Source: C's DBL_DIG
+_EXACT_DIGITS = 15
+# More than any database has; longer numbers would take long.
+_MOST_DIGITS = 40_000
+
+
+def is_decimal(value: Any, field: Field) -> bool:
+    """Whether a value is a decimal by its schema, or by a shape that nothing else has."""
+    if field.told is not None:
+        return field.name in (_DECIMAL, _VARIABLE_SCALE)
+    return isinstance(value, dict) and value.keys() == {"scale", "value"}
+
+
+def decimal_of(value: Any, field: Field, scale: int, text: str | None) -> Decimal:
+    """The number of a value; `scale` is the declared one, `text` a number as the line spells it.
+
+    Raises:
+        Undecodable: it is no decimal, or may be several.
+    """
+    if isinstance(value, dict) and is_decimal(value, field):
+        found = cast("dict[str, Any]", value)
+        if type(found.get("scale")) is int:
+            return _unscaled(found.get("value"), found["scale"])
+    if isinstance(value, bool) or field.name not in ("", _DECIMAL):
+        raise _no_decimal(value, field)
+    if isinstance(value, int | float) and (not field.type or field.type in _NUMERIC):
+        return _from_text(_spelled(value) if text is None else text)
+    if isinstance(value, str) and field.name == _DECIMAL:
+        return _unscaled(value, _scale_of(field))
+    if isinstance(value, str) and field.told is None:
+        return _of_mode(value, field.decimals, scale)
+    if isinstance(value, str) and field.type == "string":
+        return _from_text(value)
+    raise _no_decimal(value, field)
+
+
+def _no_decimal(value: Any, field: Field) -> Undecodable:
+    described = field.description or "no schema"
+    return Undecodable(f"is {shown(value)}, which is no decimal ({described})")
+
+
+def _scale_of(field: Field) -> int:
+    """The scale in the schema part. Source: Kafka Connect, Decimal.SCALE_FIELD"""
+    try:
+        return int((part_of(field.told, "parameters") or {})["scale"])
+    except (KeyError, ValueError) as error:
+        raise Undecodable("has no scale in its schema") from error
+
+
+def _spelled(value: float) -> str:
+    text = repr(value)
+    if isinstance(value, float) and sum(map(str.isdigit, text)) > _EXACT_DIGITS:
+        raise Undecodable(f"is {text} inside another value, with more digits than are kept there")
+    return text
+
+
+def _of_mode(value: str, decimals: str | None, scale: int) -> Decimal:
+    """A decimal without schema: by the declared mode, else only where the text cannot be Base64."""
+    if decimals == "precise":
+        return _unscaled(value, scale)
+    if decimals == "string" or not _BASE64.fullmatch(value):
+        return _from_text(value)
+    raise Undecodable(
+        f"is {shown(value)}, which may be Base64, and no schema names its scale: use schemas.enable=true, "
+        'or Debezium(decimals="precise") where each DECIMAL is declared with the scale of its source, or decimals="string"'
+    )
+
+
+def _unscaled(value: Any, scale: int) -> Decimal:
+    """A number from its unscaled value: Base64 of big-endian bytes in two's complement."""
+    if not isinstance(value, str) or not value or not _BASE64.fullmatch(value):
+        raise Undecodable(f"is {shown(value)}, which is no Base64 of a decimal")
+    if len(value) > _MOST_DIGITS or abs(scale) > _MOST_DIGITS:
+        raise Undecodable("has more digits than any database keeps")
+    whole = int.from_bytes(bytes_of(value), "big", signed=True)
+    sign, digits, _ = Decimal(whole).as_tuple()
+    return Decimal((sign, digits, -scale))
+
+
+def _from_text(text: str) -> Decimal:
+    try:
+        if _DECIMAL_TEXT.fullmatch(text):
+            return Decimal(text)
+    except InvalidOperation:
+        pass
+    raise Undecodable(f"is {shown(text)}, which is no number")
+
+
+def fitting(number: Decimal, precision: int, scale: int) -> str:
+    """The number as plain text, if a DECIMAL of this precision and scale holds it exactly."""
+    sign, digits, exponent = number.as_tuple()
+    assert isinstance(exponent, int)
+    spelled = "".join(map(str, digits)).lstrip("0")
+    stripped = spelled.rstrip("0")
+    exponent += len(spelled) - len(stripped)
+    if not stripped:
+        return "0"
+    if exponent < -scale or len(stripped) + exponent > precision - scale:
+        raise Undecodable(
+            f"is {shown(str(number))}, which DECIMAL({precision},{scale}) cannot hold exactly"
+        )
+    return f"{Decimal((sign, tuple(map(int, stripped)), exponent)):f}"

@@ -1,0 +1,188 @@
+"""A line of Debezium as one event: without its envelope and schema, each declared field decoded, unsent fields named.
+
+**Safety properties**
+- Each declared field of the rows is decoded exactly, or the event has a problem that names the field.
+- A value that Debezium did not send is never loaded: it is null in the event, and its field is in `UNSENT`.
+"""
+
+import hashlib
+import json
+import re
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+from uuid import UUID
+
+from lakehouse.core.changes.debezium_field import Field, Undecodable
+from lakehouse.core.changes.debezium_values import decoded, fields_of
+from lakehouse.core.changes.json_members import members_of, object_of
+from lakehouse.core.changes.sources import Debezium
+
+# The member of an event with the names of fields whose values were not sent.
+UNSENT = "_lakehouse_unsent"
+TOMBSTONE = "null"
+# Postgres does not send a large value that did not change. Debezium puts this in its place: as text, also in hstore as JSON; as
+# bytes in Base64 or hex; as an array of its bytes, or of one UUID made of them. In an array of booleans it looks like values.
+# Source: Debezium's reference, `unavailable.value.placeholder`; UnchangedToastedPlaceholder
+_PLACEHOLDER = "__debezium_unavailable_value"
+_BYTES = _PLACEHOLDER.encode()
+_UUID = UUID(bytes=hashlib.md5(_BYTES, usedforsecurity=False).digest(), version=3)
+_TEXTS = (_PLACEHOLDER, b64encode(_BYTES).decode(), _BYTES.hex(), str(_UUID))
+_ARRAY_BEGIN = re.compile(r"\[\s*95(?:\.0+)?,\s*95(?:\.0+)?,\s*100\b")  # its first three bytes
+_NOT_SENT = f"was not sent ({_PLACEHOLDER})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """The event as JSON text and as a value, and why it is no change (or `None`). A tombstone is `null`."""
+
+    text: str
+    value: Mapping[str, Any]
+    problem: str | None = None
+
+
+def canonical_event(
+    line: object, text: str, changes: Debezium, fields: Mapping[str, str]
+) -> Event | None:
+    """The event of a decoded line and its text; `None` if it is none. `fields` are the declared types by name."""
+    if line is None:
+        return Event(text=TOMBSTONE, value={})
+    if not isinstance(line, dict):
+        return None
+    event = cast("dict[str, Any]", line)
+    has_payload_column = changes.unwrapped and "payload" in fields
+    if _is_tombstone(event, has_payload_column=has_payload_column):
+        return Event(text=TOMBSTONE, value={})
+    told: Mapping[str, Any] | None = None
+    if isinstance(event.get("payload"), dict) and not has_payload_column:
+        schema = event.get("schema")
+        told = cast("dict[str, Any]", schema) if isinstance(schema, dict) else None
+        event, text = event["payload"], members_of(text)["payload"]
+    return _Decoding(changes, fields, event, text).run(told)
+
+
+def _is_tombstone(line: Mapping[str, Any], *, has_payload_column: bool) -> bool:
+    """Whether a line is the tombstone that follows a deletion, in an envelope. Source: Kafka Connect, JsonConverter"""
+    names = line.keys()
+    if has_payload_column and "schema" not in names:
+        return False
+    return "payload" in names and names <= {"schema", "payload"} and line["payload"] is None
+
+
+class _Decoding:
+    """The decoding of one event, without its envelope."""
+
+    def __init__(
+        self, changes: Debezium, fields: Mapping[str, str], event: dict[str, Any], text: str
+    ) -> None:
+        self._changes, self._fields, self._event, self._text = changes, fields, event, text
+        self._operation = event.get("__op" if changes.unwrapped else "op")
+        is_marked = str(event.get("__deleted")).lower() == "true"
+        self._is_deletion = self._operation == "d" or (changes.unwrapped and is_marked)
+        self._problem: str | None = None
+        self._unsent: list[str] = []
+
+    def run(self, told: Mapping[str, Any] | None) -> Event:
+        if self._changes.unwrapped:
+            event, self._text = self._decoded_row(self._event, self._text, fields_of(told))
+        else:
+            event = self._decoded_sides(fields_of(told))
+        if self._unsent:
+            if self._operation != "u":
+                self._refuse(
+                    f"field {self._unsent[0]} {_NOT_SENT}, and only an update (op u) keeps the value that the row has: use "
+                    "REPLICA IDENTITY FULL at the source; an unwrapped row names its operation with add.fields=op"
+                )
+            members = {**members_of(self._text), UNSENT: json.dumps(self._unsent)}
+            self._text = object_of(members.items())
+        if not self._is_deletion and _holds_placeholder(self._text):
+            self._refuse(
+                f"a value inside a field {_NOT_SENT}: use REPLICA IDENTITY FULL at the source"
+            )
+        return Event(text=self._text, value=event, problem=self._problem)
+
+    def _decoded_sides(self, told: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        event, members = dict(self._event), members_of(self._text)
+        texts: dict[str, str] = {}
+        for side in ("before", "after"):
+            if isinstance(row := event.get(side), dict):
+                event[side], texts[side] = self._decoded_row(
+                    cast("dict[str, Any]", row),
+                    members[side],
+                    fields_of(told.get(side)),
+                    is_state=side == "after",
+                )
+        if any(text is not members[side] for side, text in texts.items()):
+            self._text = object_of({**members, **texts}.items())
+        return event
+
+    def _decoded_row(
+        self,
+        row: dict[str, Any],
+        text: str,
+        told: Mapping[str, Mapping[str, Any]],
+        *,
+        is_state: bool = True,
+    ) -> tuple[dict[str, Any], str]:
+        """The row as a value and as text; `is_state` for the one after the change."""
+        replaced: dict[str, Any] = {}
+        members: dict[str, str] = {}
+
+        def spelled(name: str) -> str:
+            members.update({} if members else members_of(text))
+            return members[name]
+
+        for name, value in row.items():
+            if _is_unsent(value):
+                replaced[name] = None
+                if is_state and not self._is_deletion:
+                    self._unsent.append(name)
+            elif value is not None and name in self._fields:
+                field = Field(
+                    declared=self._fields[name],
+                    told=told.get(name),
+                    decimals=self._changes.decimals,
+                )
+                try:
+                    found = decoded(value, field, partial(spelled, name))
+                except Undecodable as error:
+                    self._refuse(f"field {name} {error}")
+                    continue
+                if found is not value:
+                    replaced[name] = found
+        if not replaced:
+            return row, text
+        texts = {name: json.dumps(value, ensure_ascii=False) for name, value in replaced.items()}
+        found = {**(members or members_of(text)), **texts}
+        return {**row, **replaced}, object_of(found.items())
+
+    def _refuse(self, problem: str) -> None:
+        self._problem = self._problem or problem
+
+
+def _is_unsent(value: object) -> bool:
+    match value:
+        case str():
+            return value in _TEXTS or (_PLACEHOLDER in value and _is_hstore(value))
+        case list():
+            items = cast("list[Any]", value)
+            if len(items) == 1:
+                return isinstance(items[0], str) and items[0] in _TEXTS
+            return len(items) == len(_BYTES) and items == [*_BYTES]
+        case dict():
+            return value == {_PLACEHOLDER: _PLACEHOLDER}
+        case _:
+            return False
+
+
+def _is_hstore(text: str) -> bool:
+    try:
+        return json.loads(text) == {_PLACEHOLDER: _PLACEHOLDER}
+    except ValueError:
+        return False
+
+
+def _holds_placeholder(text: str) -> bool:
+    return any(each in text for each in _TEXTS) or _ARRAY_BEGIN.search(text) is not None

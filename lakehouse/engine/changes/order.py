@@ -1,0 +1,35 @@
+"""The order of changes: by position; then, for those of one transaction, by their arrival."""
+
+from lakehouse.engine.changes.columns import POSITION
+from lakehouse.engine.ingest.parse_lines import OWN
+from lakehouse.engine.spark.statements import quote
+
+_FILE, _LINE, _LANDED_AT = OWN
+_DIGITS = 40
+# A name that ends in two numbers, like Kafka Connect's `topic+partition+offset`, or the date and time of AWS DMS. The last part
+# of a UUID may look like that.
+_NUMBERED = "^(?:.*[^0-9A-Za-z])?[0-9]+[-+_.][0-9]+(?:[.][A-Za-z][^/]*)?$"
+_UUID = "[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
+
+
+def change_order(row: str = "") -> str:
+    """The SQL of a struct that rises with each change; `row` is an alias and a dot.
+
+    Files with numbered names follow the numbers. Others follow the time at which they landed.
+    """
+    path, position, line, landed_at = (
+        f"{row}{quote(name)}" for name in (_FILE, POSITION, _LINE, _LANDED_AT)
+    )
+    name = f"substring_index({path}, '/', -1)"
+    padded = f"regexp_replace({name}, '([0-9]+)', '{'0' * _DIGITS}$1')"
+    natural = f"regexp_replace({padded}, '[0-9]+?([0-9]{{{_DIGITS}}})(?![0-9])', '$1')"
+    is_numbered = f"{name} RLIKE '{_NUMBERED}' AND NOT {name} RLIKE '{_UUID}'"
+    return (
+        f"struct({position} AS position, IF({is_numbered}, {natural}, '') AS numbered_name, {landed_at} AS landed_at, "
+        f"{natural} AS name, {path} AS path, {line} AS line)"
+    )
+
+
+def is_newer() -> str:
+    """The condition, over aliases `source` and `target`, under which a source row is newer."""
+    return f"{change_order('source.')} > {change_order('target.')}"
