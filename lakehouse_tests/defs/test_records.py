@@ -13,7 +13,7 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.units import DAY_MS
 from lakehouse.defs import sqlite_records
 from lakehouse.defs.dagster_records import recent_runs
-from lakehouse.defs.records import prune
+from lakehouse.defs.records import RECORDS_KEY, prune, records_schedule
 from lakehouse.runtime.dagster_home import dagster_home
 from lakehouse_tests.defs.example import example_settings
 
@@ -130,6 +130,14 @@ def test_of_events_without_a_run_the_newest_of_each_asset_stay(
     left = instance.fetch_materializations(dg.AssetKey("ranking"), limit=10).records
     assert [each.asset_materialization.tags["number"] for each in left] == ["4", "3"]  # type: ignore[union-attr]
     assert len(instance.all_logs("")) == 2
+
+
+def test_the_schedule_names_what_it_asks_for_since_a_run_without_a_selection_stands_for_all_tables() -> (
+    None
+):
+    tick = records_schedule().evaluate_tick(dg.build_schedule_context())
+    [request] = tick.run_requests or ()
+    assert request.asset_selection == [RECORDS_KEY]
 
 
 def test_records_in_another_database_are_refused() -> None:
