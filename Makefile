@@ -39,7 +39,7 @@ check: $(READY) ## ruff, and pyright (strict on the core)
 	@$(BIN)/pyright
 
 # ONLY=throughput,fleet runs these benchmarks and no test.
-bench: $(READY) $(if $(ONLY),,$(MINISTACK)) ## the long measurements, ONLY=throughput for one; writes docs/benchmarks.md
+bench: $(READY) $(if $(ONLY),,$(MINISTACK)) ## the long measurements, ONLY=throughput for one; writes docs/internals/benchmarks.md
 ifndef ONLY
 	@$(BIN)/python -m pytest --hypothesis-profile=bench lakehouse_tests/core
 	@JAVA_TOOL_OPTIONS='$(SHORT_LIVED)' $(BIN)/python -m pytest lakehouse_tests/long
@@ -47,7 +47,7 @@ endif
 	@$(BIN)/python -m benchmarks $(ONLY)
 
 # What is not given has its default: 1,000 rows, 200 iterations, three repetitions, all arms, a local disk.
-study: $(READY) ## the compaction study, docs/study.md; ROWS= ITERATIONS= REPETITIONS= ARMS= S3=1 REPORT=1
+study: $(READY) ## the compaction study, docs/internals/study.md; ROWS= ITERATIONS= REPETITIONS= ARMS= S3=1 REPORT=1
 	@$(BIN)/python -m benchmarks.study $(if $(ROWS),--rows $(ROWS)) $(if $(ITERATIONS),--iterations $(ITERATIONS)) \
 		$(if $(REPETITIONS),--repetitions $(REPETITIONS)) $(if $(ARMS),--arms $(ARMS)) $(if $(S3),--s3) $(if $(REPORT),--report)
 

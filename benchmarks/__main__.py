@@ -1,4 +1,4 @@
-"""Runs benchmarks in turn, each in a process of its own, records their figures and writes `docs/benchmarks.md`.
+"""Runs benchmarks in turn, each in a process of its own, records their figures and writes `docs/internals/benchmarks.md`.
 
     python -m benchmarks [--smoke] [NAME …]    # all of them, or these; --smoke: sizes so small that each takes seconds, nothing recorded
     python -m benchmarks page                  # writes the page once more from what is recorded

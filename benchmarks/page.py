@@ -1,4 +1,4 @@
-"""The page `docs/benchmarks.md` and its charts, written from the records alone: `python -m benchmarks page`."""
+"""The page `docs/internals/benchmarks.md` and its charts, written from the records alone: `python -m benchmarks page`."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,9 +17,9 @@ _HEAD = """# Benchmarks
 
     make bench                     # all of them; each prints what it measures, and this page is written anew
     make bench ONLY=throughput     # one, or several by commas
-    python -m benchmarks page      # this page once more, from what is recorded in docs/benchmarks/
+    python -m benchmarks page      # this page once more, from what is recorded in docs/internals/benchmarks/
 
-Every number below comes from a record in `docs/benchmarks/`, which the named command made. A ratio that is told with its runs is
+Every number below comes from a record in `docs/internals/benchmarks/`, which the named command made. A ratio that is told with its runs is
 the middle one of pairs that were measured in turn. A spread is the 95 % interval of the median (of fewer than six runs: the least and
 the largest).
 """
@@ -27,7 +27,10 @@ the largest).
 
 def write_page(root: Path = ROOT) -> None:
     """Writes the page and its charts below `root`."""
-    records, docs = recorded(root / "docs" / "benchmarks"), root / "docs"
+    records, docs = (
+        recorded(root / "docs" / "internals" / "benchmarks"),
+        root / "docs" / "internals",
+    )
     for name, points in _charts(records).items():
         (docs / "benchmarks" / f"{name}.png").write_bytes(_drawn(name, points))
     (docs / "benchmarks.md").write_text(page(records))

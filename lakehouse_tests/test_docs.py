@@ -81,13 +81,13 @@ def test_every_setting_has_its_line(setting: str) -> None:
 
 
 def test_every_decision_is_listed() -> None:
-    index = (DOCS / "decisions" / "README.md").read_text()
-    pages = sorted(page.name for page in (DOCS / "decisions").glob("0*.md"))
+    index = (DOCS / "internals" / "decisions" / "README.md").read_text()
+    pages = sorted(page.name for page in (DOCS / "internals" / "decisions").glob("0*.md"))
     assert pages and [page for page in pages if f"({page})" not in index] == []
 
 
 def test_every_promise_names_a_test_that_is_there() -> None:
-    named = re.findall(r"`([\w/]+\.py)::(\w+)`", (DOCS / "promises.md").read_text())
+    named = re.findall(r"`([\w/]+\.py)::(\w+)`", (DOCS / "internals" / "promises.md").read_text())
     assert len(named) > 70
     assert [
         test
@@ -107,7 +107,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 def test_every_file_on_the_map_is_there() -> None:
     """A name without a folder is beside the one before it."""
     missing: list[str] = []
-    for line in (DOCS / "architecture.md").read_text().splitlines():
+    for line in (DOCS / "internals" / "architecture.md").read_text().splitlines():
         folder = Path("lakehouse")
         for name in re.findall(r"`([a-z_]+(?:/[a-z_]+)*(?:\.py|/))`", line):
             path = (

@@ -1,1 +1,1 @@
-"""A table that is merged into and queried 200 times, under each way to keep its files few: `make study`, docs/study.md."""
+"""A table that is merged into and queried 200 times, under each way to keep its files few: `make study`, docs/internals/study.md."""

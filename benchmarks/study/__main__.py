@@ -1,7 +1,7 @@
 """`python -m benchmarks.study [--rows 1000] [--iterations 200] [--repetitions 3] [--arms none,auto,ours] [--s3] [--report]`.
 
 The same command goes on with a run that was interrupted. Once a run of all arms over 200 iterations lies in the output folder,
-the page is `docs/study.md`; before that a part writes its page into the output folder, beside what it measured.
+the page is `docs/internals/study.md`; before that a part writes its page into the output folder, beside what it measured.
 """
 
 import argparse
@@ -58,11 +58,11 @@ def main(arguments: list[str]) -> int:
         )
         return 130
     whole = any(is_whole(run) for run in find_runs(asked.output))
-    page = asked.page or (HOUSE / "docs" if whole else asked.output) / "study.md"
+    page = asked.page or (HOUSE / "docs" / "internals" if whole else asked.output) / "study.md"
     for sentence in write_report(asked.output, page):
         print(sentence)
     print(f"page: {page}")
-    if page.resolve() == HOUSE / "docs" / "study.md":
+    if page.resolve() == HOUSE / "docs" / "internals" / "study.md":
         _record(asked.output)
     return 0
 
@@ -74,7 +74,7 @@ def _record(output: Path) -> None:
         for run in best_runs([*find_runs(output)])
         if is_smallest(run.plan.rows, run.plan.latency_ms)
     ]
-    totals = kept_totals(HOUSE / "docs" / "benchmarks" / "study-runs.jsonl")
+    totals = kept_totals(HOUSE / "docs" / "internals" / "benchmarks" / "study-runs.jsonl")
     for record in filter(None, (record_of(run, totals) for run in runs)):
         save(record)
         write_page()

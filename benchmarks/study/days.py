@@ -1,6 +1,6 @@
 """Runs of all arms side by side: whether runs on different days agree in their order, and what is the cheapest at each size.
 
-What a run measured stays on its machine; `docs/benchmarks/study-runs.jsonl` keeps a line for each run of all arms, its totals.
+What a run measured stays on its machine; `docs/internals/benchmarks/study-runs.jsonl` keeps a line for each run of all arms, its totals.
 """
 
 import json

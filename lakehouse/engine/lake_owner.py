@@ -9,7 +9,7 @@
 - A copy of a home is another home, also on another machine under the same path: both could start a server.
 - A record that cannot be read lets nobody write.
 
-Source: Delta's log stores for disk and S3A are safe within one JVM and lose acknowledged commits between two (docs/decisions/0001).
+Source: Delta's log stores for disk and S3A are safe within one JVM and lose acknowledged commits between two (docs/internals/decisions/0001).
 """
 
 import hashlib

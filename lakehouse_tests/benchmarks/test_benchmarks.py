@@ -98,10 +98,10 @@ def test_a_missed_goal_is_an_exit_code_and_in_a_smoke_run_only_where_size_does_n
 
 
 def test_the_page_is_written_from_records_alone(tmp_path: Path) -> None:
-    save(RECORD, folder := tmp_path / "docs" / "benchmarks")
+    save(RECORD, folder := tmp_path / "docs" / "internals" / "benchmarks")
     save(recorded(folder)["throughput"], folder)  # what was read is what was written
     write_page(tmp_path)
-    written = (tmp_path / "docs" / "benchmarks.md").read_text()
+    written = (tmp_path / "docs" / "internals" / "benchmarks.md").read_text()
     assert (
         "| a compaction | 2 s |  | bare OPTIMIZE 2.50 s | 1 s to 3 s, 3 runs | [throughput](#runs) |"
         in written
@@ -129,7 +129,7 @@ def test_the_page_is_written_from_records_alone(tmp_path: Path) -> None:
 
 def test_the_page_in_the_docs_is_what_the_records_say() -> None:
     """`python -m benchmarks page` writes it anew."""
-    assert (ROOT / "docs" / "benchmarks.md").read_text() == page(recorded(FOLDER))
+    assert (ROOT / "docs" / "internals" / "benchmarks.md").read_text() == page(recorded(FOLDER))
 
 
 def test_a_name_that_is_not_known_is_refused_with_those_that_are(

@@ -297,7 +297,7 @@ def test_the_page_has_each_arm_beside_the_published_figures_and_says_what_was_no
 
 
 def test_the_page_in_the_docs_has_the_text_of_now() -> None:
-    page = (ROOT / "docs" / "study.md").read_text()
+    page = (ROOT / "docs" / "internals" / "study.md").read_text()
     assert [
         part for part in re.split(r"\$\w+", report._PAGE.read_text()) if part.strip() not in page
     ] == []

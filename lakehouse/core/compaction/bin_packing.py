@@ -5,7 +5,7 @@ may change places: Delta takes them in the order of its snapshot, which no log t
 Source: delta-io/delta v4.4.0, `OptimizeTableCommand.scala` (filterCandidateFileList, groupFilesIntoBins), `OptimizeTableStrategy.scala`.
 
 Ours is the choice of partitions, of the size below which a file is taken (the cut-off) and of the size of a bin. It makes a
-compacted table a fixed point; docs/decisions/0003 has the proof.
+compacted table a fixed point; docs/internals/decisions/0003 has the proof.
 
 - A partition is worth its rewrite if a bin holds at least two fresh files. A file is fresh if no compaction has written it, or if it has a
   deletion vector, whatever its share of deleted rows. OPTIMIZE does every bin there.

@@ -48,7 +48,7 @@ _ROUNDS, _SWEEPS = 6, 60
 _GETS_PER_FILE, _BYTES_PER_GET = 3, 8 * 1024 * 1024
 _BYTES_PER_PUT = 64 * 1024 * 1024
 _GETS_PER_COMMIT, _PUTS_PER_COMMIT = 4, 3
-# To compare every row takes so much of the time of the rewriting: docs/decisions/0008, 200 files of 20,000 rows.
+# To compare every row takes so much of the time of the rewriting: docs/internals/decisions/0008, 200 files of 20,000 rows.
 _COMPARISON_SHARE = 0.3
 
 

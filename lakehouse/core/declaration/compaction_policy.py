@@ -109,7 +109,7 @@ class Compaction:
         None,
         or_none(AMOUNT),
         "full reads a day by readers that Dagster does not know, 0: there are none. Where it is declared, a compaction waits until readers "
-        "have lost what it takes ([rent or buy](rent-or-buy.md)), or until forty times `min_small_files` or `max_small_file_age_hours`",
+        "have lost what it takes ([rent or buy](internals/rent-or-buy.md)), or until forty times `min_small_files` or `max_small_file_age_hours`",
     )
     # Delta's own default: DeltaSQLConf, optimize.maxDeletedRowsRatio.
     max_deleted_rows_ratio: float = knob(

@@ -1,7 +1,7 @@
 """The part of one input that a derived table reads: all of it, the changes since the version it consumed last, or nothing.
 
 What it consumed, and in which way its rows were written, is told by what its own commits carry. The consumed version is a transaction id
-in the commit that writes the rows (`docs/decisions/0005-increments.md`), so it is never ahead of them. Whatever is decided, `upto` is the
+in the commit that writes the rows (`docs/internals/decisions/0005-increments.md`), so it is never ahead of them. Whatever is decided, `upto` is the
 version to record with that commit.
 
 A compaction whose rows differed is undone by a RESTORE of ours, which Delta marks as a change of data: its change feed would tell every

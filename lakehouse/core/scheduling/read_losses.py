@@ -1,7 +1,7 @@
 """The losses of readers to small files since a table's last compaction, and the price of a compaction: rent or buy.
 
 A read of the whole table opens more files than a compaction would have left it: its loss is that many openings. The commits since the last
-compaction tell them. No forecast is needed, and nothing is remembered but the log: docs/rent-or-buy.md has the bound that follows.
+compaction tell them. No forecast is needed, and nothing is remembered but the log: docs/internals/rent-or-buy.md has the bound that follows.
 """
 
 from bisect import bisect_right
@@ -15,7 +15,7 @@ from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.units import DAY_MS
 
-# A single new file next to one that a compaction wrote is left alone (docs/decisions/0003).
+# A single new file next to one that a compaction wrote is left alone (docs/internals/decisions/0003).
 _LEAST_NEW_FILES = 2
 # The newest event of a table holds so many steps: some 1 KiB.
 _MOST_STEPS = 48

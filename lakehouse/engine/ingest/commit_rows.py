@@ -153,7 +153,7 @@ def merge_confs(properties: Mapping[str, str], transaction: Transaction) -> dict
     """Settings of a session for one MERGE under the transaction, into a table with these properties.
 
     Rows are shuffled before they are written, unless the table's own property says otherwise: a MERGE into a table with deletion vectors
-    writes a file for each task of its source, 16 where 2 would do, and writing them takes longer than the shuffle (docs/study.md).
+    writes a file for each task of its source, 16 where 2 would do, and writing them takes longer than the shuffle (docs/internals/study.md).
     """
     confs = {TRANSACTION_APP: transaction.app_id, TRANSACTION_VERSION: str(transaction.version)}
     return confs if OPTIMIZE_WRITE in properties else {**confs, SHUFFLED_BEFORE_WRITE: "true"}

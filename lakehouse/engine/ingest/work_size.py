@@ -12,11 +12,11 @@ from lakehouse.engine.store import Store
 
 type_of_size = tuple[float | None, int]
 # A MERGE reads of its table the files that the batch may touch, and few columns of them: three rows take as long as one that is read whole.
-# Source: docs/benchmarks/interpreted.json
+# Source: docs/internals/benchmarks/interpreted.json
 _MERGED_INTO_ROWS = 3
 # So many bytes are read of the first input at most: what the transform makes of them is kept in the server's memory, and on its disk.
 _KEPT_BYTES, _TIMES_AS_MANY = 32 * 1024 * 1024, 4
-# With fewer rows in the table, the look takes as long as it saves. Source: docs/benchmarks/interpreted.json
+# With fewer rows in the table, the look takes as long as it saves. Source: docs/internals/benchmarks/interpreted.json
 _LEAST_ROWS = 10_000
 
 

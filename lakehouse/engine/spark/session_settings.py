@@ -58,7 +58,7 @@ INTERPRETED = {
     SHUFFLE_PARTITIONS: "1",
 }
 # A statement over more rows or bytes than these is faster compiled and in parallel; a landed record costs as much as ten rows of a table.
-# Source: docs/benchmarks/interpreted.json
+# Source: docs/internals/benchmarks/interpreted.json
 INTERPRETED_ROWS, INTERPRETED_BYTES, _ROWS_PER_RECORD = 100_000, 16 * 1024 * 1024, 10
 
 
