@@ -2,13 +2,15 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from lakehouse.core.compaction.outcome import CompactionOutcome, Comparison
+from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.engine.compaction import run
@@ -97,16 +99,16 @@ def test_rows_are_compared_as_they_were_at_the_commit_whoever_writes_after_it(
         before: Snapshot,
         after: TableFacts,
         commits: Sequence[Commit],
-        ahead: Mapping[str, Any],
     ) -> Comparison:
         other.sql(f"INSERT INTO {table} VALUES (1000, 1)")
         other.sql(f"DELETE FROM {table} WHERE id % 10 = 3")
         now = lake.facts(events.key)
         assert now is not None
-        return real(lake, spark, before, now, commits, ahead)
+        return real(lake, spark, before, now, commits)
 
     monkeypatch.setattr(run, "verify", after_other_writes)
-    outcome = compact(lake, spark, events)
+    every_row = replace(events, compaction=Compaction(verify="content"))
+    outcome = compact(lake, spark, every_row)
     other.stop()
     assert (outcome.rows_verified, outcome.conflicts) == (10 * PARTITIONS, 0)
     assert len(rows_of(spark, lake, events.key, "id")) == 10 * PARTITIONS - PARTITIONS + 1
