@@ -1,7 +1,7 @@
 """How often compactions rewrite a byte while a table grows file by file: with the tiers of the plan, and joining every small file.
 
 `python -m benchmarks.rewritten [TARGET_MIB …]`. Tables of batches of eight files of about 1 MiB, each followed by a compaction, until four
-files of the target are full. Nothing is written: what OPTIMIZE does to given files is exact (docs/exactness.md), and outputs are as large
+files of the target are full. Nothing is written: what OPTIMIZE does to given files is exact (docs/when.md), and outputs are as large
 as what went into them.
 """
 

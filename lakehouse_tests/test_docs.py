@@ -64,15 +64,23 @@ def test_every_knob_has_its_line_and_those_that_a_person_meets_first_come_first(
     assert [line for line in prices if line not in (DOCS / "costs.md").read_text()] == []
 
 
-@pytest.mark.parametrize("reason", [reason.name for reason in Reason])
-def test_every_reason_has_its_line(reason: str) -> None:
-    pages = ("when.md", "why-not.md", "landing-knobs.md", "vacuum.md")
-    assert sum((DOCS / page).read_text().count(f"| `{reason}` |") for page in pages) == 1
+def test_every_reason_has_its_line() -> None:
+    """The message holds the lines to add, and the reasons that have two lines."""
+    pages = ("when.md", "landing-knobs.md", "vacuum.md")
+    text = "".join((DOCS / page).read_text() for page in pages)
+    counts = {reason: text.count(f"| `{reason.name}` |") for reason in Reason}
+    missing = [
+        f"| `{reason.name}` | {reason.value} |" for reason, count in counts.items() if not count
+    ]
+    repeated = [reason.name for reason, count in counts.items() if count > 1]
+    assert not missing and not repeated, "\n".join(["missing:", *missing, "repeated:", *repeated])
 
 
-@pytest.mark.parametrize("page", ["when.md", "why-not.md", "knobs.md"])
+@pytest.mark.parametrize("page", ["when.md", "knobs.md"])
 def test_a_page_is_read_in_five_minutes(page: str) -> None:
-    assert len((DOCS / page).read_text().split()) < 1200
+    """The tables of reasons are for looking up and do not count."""
+    text, _, _ = (DOCS / page).read_text().partition("\n## Reasons\n")
+    assert len(text.split()) < 1000
 
 
 @pytest.mark.parametrize("setting", ACCEPTED)
@@ -106,10 +114,23 @@ def test_every_promise_names_a_test_that_is_there() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_leads_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#]+)\)", page.read_text())
-    assert [
-        link for link in links if not link.startswith("http") and not (page.parent / link).exists()
-    ] == []
+    """Both the file and the heading in it."""
+    links = re.findall(r"\]\(([^)\s]+)\)", page.read_text())
+    assert [link for link in links if "://" not in link and not leads_somewhere(page, link)] == []
+
+
+def leads_somewhere(page: Path, link: str) -> bool:
+    name, _, heading = link.partition("#")
+    target = page.parent / name if name else page
+    return target.exists() and (not heading or heading in headings_of(target))
+
+
+def headings_of(page: Path) -> set[str]:
+    """The anchors that GitHub makes of a page's headings, and those written out."""
+    text = page.read_text()
+    titles = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    slugs = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    return slugs | set(re.findall(r'<a (?:id|name)="([^"]+)"', text))
 
 
 def test_every_file_on_the_map_is_there() -> None:

@@ -61,7 +61,7 @@ class Compaction:
     strategy: type_of_strategy = knob(
         BySensor(),
         instance_of(type_of_strategy),
-        "who keeps the files large, and when: [strategies](strategies.md)",
+        "who keeps the files large, and when: [strategies](when.md#strategies)",
     )
     min_small_files: int = knob(
         0,
