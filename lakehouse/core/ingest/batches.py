@@ -5,19 +5,21 @@ them arrived. So a batch that was planned and did not arrive is done again with 
 twice. Of a table whose folder was deleted none has arrived: all are done again, in order.
 
 **Safety properties**
-- A file that was loaded is never loaded again, whatever becomes of it: by its name it is known, and by its content.
+- A record that was loaded is not loaded again as long as its file keeps its name. A file is known by its name; another name is another file.
+- A text file that is replaced by one that begins with the same text gives the records that follow. Any other replacement is set aside.
 - A file of which nothing was loaded is tried again when it changes.
 - A file that is not loaded is named in a manifest with the reason.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import accumulate
 from operator import attrgetter
 
 from lakehouse.core.declaration.landing import Landing, is_public
 from lakehouse.core.declaration.table import Overwrite, type_of_write
+from lakehouse.core.ingest.file_text import TextMark
 from lakehouse.core.ingest.release import Waiting, released_by
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.core.reasons import Explained, Reason
@@ -26,18 +28,28 @@ from lakehouse.core.text import names_in_parentheses
 # Among ten million names, that a new one shares its fingerprint with any of them has a chance of one in a million million.
 FINGERPRINT_BYTES = 8
 FOREIGN = "its name ends in none of "  # so begins the reason of a file of another format, in every manifest
-MOVED = "it was loaded as "  # and of one that was loaded under another name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandedFile:
-    """A file below the landing prefix, by its name there; `digest` is empty until it is read, `etag` where the store has none."""
+    """A file below the landing prefix, by its name there; `digest` is empty until it is read, `etag` where the store has none.
+
+    `text_bytes` and `text_digest` are those of a packed file's text. The first `loaded_records` records belong to older batches.
+    """
 
     name: str
     size_bytes: int
     modified_ms: int
     digest: str = ""
     etag: str = ""
+    text_bytes: int | None = None
+    text_digest: str = ""
+    loaded_records: int = 0
+
+    @property
+    def text(self) -> TextMark:
+        """The mark of the text that the file had; that of its bytes where it is not packed, or an older program read it."""
+        return _text_mark(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +105,8 @@ class KnownFile:
     """The facts of a file in the newest manifest that names it; what it does not tell is `None` or empty.
 
     `is_taken`: its rows were loaded, or are about to be, by this batch or an older one. `is_foreign`: it was set aside for its name's end.
-    `loaded`: the file of this name that was loaded, where another one has been written over it since.
+    `loaded`: the file of this name that was loaded, where another one has been written over it since. It begins with the contents that
+    have the digests `earlier`, whose records older batches loaded.
     """
 
     size_bytes: int
@@ -103,6 +116,14 @@ class KnownFile:
     is_foreign: bool = False
     etag: str = ""
     loaded: "KnownFile | None" = None
+    text_bytes: int | None = None
+    text_digest: str = ""
+    earlier: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> TextMark:
+        """The same as of a `LandedFile`."""
+        return _text_mark(self)
 
     @property
     def as_loaded(self) -> "KnownFile":
@@ -141,13 +162,25 @@ class BatchPlan(Explained):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRead:
-    """A landed file as it was read: bytes, digest, records. `problem`: why none can be read; `loaded_as`: where it was loaded from."""
+    """A landed file as it was read: bytes, digest, records. `problem`: why none can be read.
+
+    `continues`: it begins with the file of this name that was loaded; its first `loaded_records` records are not among the counted ones.
+    """
 
     size_bytes: int
     digest: str
     record_count: int = 0
     problem: str | None = None
-    loaded_as: str | None = None
+    text_bytes: int | None = None
+    text_digest: str = ""
+    continues: bool = False
+    loaded_records: int = 0
+
+
+def _text_mark(file: LandedFile | KnownFile) -> TextMark:
+    if file.text_bytes is None:
+        return TextMark(file.size_bytes, file.digest)
+    return TextMark(file.text_bytes, file.text_digest)
 
 
 def fingerprint(path: str) -> bytes:
@@ -225,24 +258,22 @@ def judge_file(
     file: LandedFile, known: KnownFile | None, read: FileRead, *, is_overwrite: bool
 ) -> LandedFile | SetAside:
     """The fate of a file that was read: it is taken, as it was read, or set aside. `known` is what the ledger says of it."""
-    now = replace(file, size_bytes=read.size_bytes, digest=read.digest)
-    if known is not None and known.is_taken:
-        same = known.as_loaded.digest == read.digest
-        return set_aside(
-            now,
-            "it was written again, with the content that was taken"
-            if same
-            else _changed(known, now),
-            not same,
-        )
-    if read.loaded_as:
-        return set_aside(
-            now,
-            f"{MOVED}{read.loaded_as}, and moved or packed since; if it is another file, copy it to a new name",
-            True,
-        )
+    now = replace(
+        file,
+        size_bytes=read.size_bytes,
+        digest=read.digest,
+        text_bytes=read.text_bytes,
+        text_digest=read.text_digest,
+        loaded_records=read.loaded_records,
+    )
+    if known is not None and known.is_taken and not read.continues:
+        if known.as_loaded.digest == read.digest:
+            return set_aside(now, "it was written again, with the content that was taken", False)
+        return set_aside(now, _changed(known, now), True)
     if read.problem is not None:
         return set_aside(now, read.problem, True)
+    if not read.record_count and read.continues:
+        return set_aside(now, "it was written again, without a new record", False)
     return now if read.record_count else set_aside(now, "it holds no record", is_overwrite)
 
 
@@ -321,7 +352,15 @@ def _is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
 
 def set_aside(file: LandedFile, why: str, is_quarantined: bool) -> SetAside:
     """The file as one that is in no batch, and why."""
-    return SetAside(**asdict(file), why=why, is_quarantined=is_quarantined)
+    return SetAside(
+        name=file.name,
+        size_bytes=file.size_bytes,
+        why=why,
+        modified_ms=file.modified_ms,
+        digest=file.digest,
+        is_quarantined=is_quarantined,
+        etag=file.etag,
+    )
 
 
 def _problem(file: LandedFile, ledger: Ledger, landing: Landing) -> tuple[str, bool] | None:
@@ -334,10 +373,10 @@ def _problem(file: LandedFile, ledger: Ledger, landing: Landing) -> tuple[str, b
         )
     if fingerprint(path) in ledger.forgotten:
         return (
-            "a file of this name was loaded, and is forgotten but for its name; land what is new under a new name",
+            "a file of this name was loaded, and is forgotten but for its name; land only what is new, under a new name",
             True,
         )
-    if known is not None and known.is_taken and known.as_loaded.size_bytes != file.size_bytes:
+    if known is not None and known.is_taken and not _may_continue(known.as_loaded, file, landing):
         return _changed(known, file), True
     if not landing.takes(file.name):
         return f"{FOREIGN}{', '.join(landing.suffixes)}", False
@@ -354,10 +393,21 @@ def _problem(file: LandedFile, ledger: Ledger, landing: Landing) -> tuple[str, b
     return None
 
 
+def _may_continue(loaded: KnownFile, now: LandedFile, landing: Landing) -> bool:
+    """Whether the file may have the content that was loaded, or begin with it, so that it must be read."""
+    if loaded.size_bytes == now.size_bytes:
+        return True
+    is_longer = loaded.size_bytes < now.size_bytes or loaded.text_bytes is not None
+    return landing.format in ("json", "csv") and bool(loaded.digest) and is_longer
+
+
 def _changed(known: KnownFile, now: LandedFile) -> str:
     before = known.as_loaded.size_bytes
     what = "its content is another" if before == now.size_bytes else f"it has {now.size_bytes} now"
-    return f"it had {before} bytes when it was taken and {what}; landed files must not change, land it under a new name"
+    return (
+        f"it had {before} bytes when it was taken and {what}; it does not provably begin with what was loaded, whose records stay. "
+        "Land only the records that are new, under a new name: the whole file would load the others twice"
+    )
 
 
 def _take(

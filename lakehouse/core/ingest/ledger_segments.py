@@ -8,22 +8,16 @@ the landing area and was written longer ago than `FORGET_AFTER_MS`. Of one that 
 - A batch that did not arrive in the table, the newest one, and the newest with files are kept whole.
 - A name that was loaded, forgotten and comes back is not loaded: its fingerprint is found, and the file is set aside for a person.
 - A batch of which files were forgotten is never done again as if it were whole.
-- A loaded file that was moved, renamed, packed or unpacked by hand is known by its time, and by its content or its name, whatever was
-  written over its old name.
 """
 
-import re
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from lakehouse.core.declaration.table import Overwrite, type_of_write
 from lakehouse.core.ingest.batches import (
     FOREIGN,
-    MOVED,
     Batch,
     KnownFile,
-    LandedFile,
     Ledger,
     RetriedLines,
     SetAside,
@@ -34,7 +28,8 @@ from lakehouse.core.units import DAY_MS
 
 # Long enough to see a producer's repeats by their content. Fingerprints keep what is forgotten safe, so it could be any time.
 FORGET_AFTER_MS = 30 * DAY_MS
-_PACKED_ENDING = re.compile(r"(\.zst)?(\.gz)?\Z", re.IGNORECASE)
+# In manifests of an older program the reason of a file that it took for a loaded one under another name begins so. It stays unloaded.
+_MOVED = "it was loaded as "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +71,16 @@ def extend_ledger(before: Ledger, batches: Iterable[Batch]) -> Ledger:
             )
         for file in batch.files:
             path = f"{batch.prefix}{file.name}"
+            before_it = seen.get(path) if file.loaded_records else None
+            earlier = before_it.as_loaded if before_it else None
             seen[path] = KnownFile(
                 size_bytes=file.size_bytes,
                 modified_ms=file.modified_ms,
                 digest=file.digest,
                 etag=file.etag,
+                text_bytes=file.text_bytes,
+                text_digest=file.text_digest,
+                earlier=(earlier.digest, *earlier.earlier) if earlier else (),
             )
             last_taken = max(last_taken, path)
         columns |= {column.name: column for column in batch.columns if column.name not in columns}
@@ -177,27 +177,6 @@ def lost_files(older: Iterable[Batch], kept: LedgerSegment, *, lying: Collection
     )
 
 
-def loaded_before(
-    files: Iterable[LandedFile], ledger: Ledger
-) -> Mapping[tuple[int | None, str], Sequence[str]]:
-    """The paths of loaded files with the times of these, by each one's time and digest, and by its time and `unpacked_name`."""
-    times, found = (
-        {file.modified_ms for file in files},
-        defaultdict[tuple[int | None, str], list[str]](list),
-    )
-    for path, known in ledger.seen.items():
-        loaded = known.as_loaded
-        if known.is_taken and loaded.digest and loaded.modified_ms in times:
-            for mark in (loaded.digest, unpacked_name(path)):
-                found[loaded.modified_ms, mark].append(path)
-    return found
-
-
-def unpacked_name(path: str) -> str:
-    """The name that a file has unpacked."""
-    return _PACKED_ENDING.sub("", path)
-
-
 def _aside(aside: SetAside, before: KnownFile | None, *, was_loaded: bool) -> KnownFile:
     """A file that is set aside; the ledger knows its name by `before`, or by no more than that one of its name `was_loaded`."""
     of_now = KnownFile(
@@ -206,7 +185,7 @@ def _aside(aside: SetAside, before: KnownFile | None, *, was_loaded: bool) -> Kn
         digest=aside.digest,
         etag=aside.etag,
     )
-    if aside.why.startswith(MOVED):
+    if aside.why.startswith(_MOVED):
         return of_now
     if not (was_loaded if before is None else before.is_taken):
         return replace(of_now, is_taken=False, is_foreign=aside.why.startswith(FOREIGN))

@@ -34,6 +34,7 @@ from lakehouse.core.ingest.csv_fields import (
     is_header,
     no_end,
 )
+from lakehouse.core.ingest.file_text import first_chunks
 from lakehouse.core.ingest.undeclared import (
     others_in_header,
     others_in_object,
@@ -92,9 +93,16 @@ class Record(NamedTuple):
 
 
 def read_records(
-    data: bytes, landing: Landing, *, compression: Compression | None = None, max_content_bytes: int
+    data: bytes,
+    landing: Landing,
+    *,
+    compression: Compression | None = None,
+    max_content_bytes: int,
+    until_byte: int | None = None,
 ) -> Iterator[Record]:
     """The records of a text file's bytes, in order; blank lines are left out. At most `max_content_bytes` are unpacked.
+
+    With `until_byte` they are those that the file would have if its text ended there.
 
     A CSV file begins with a header that names the fields of the schema in order, perhaps with others between them, unless `landing` says
     that it has none. One of AWS DMS may have no header, and may lack the first column, the operation, which is empty then.
@@ -104,17 +112,22 @@ def read_records(
     """
     if compression is not None:
         _check_packed(data, max_content_bytes, compression)
+
+    def content() -> Iterator[bytes]:
+        chunks = text_chunks(data, compression)
+        if until_byte is not None:
+            chunks = first_chunks(chunks, until_byte)
+        return _content(chunks, landing, compression)
+
     # A file of another encoding, or with a quote that is not closed, shows it before its first record is given.
     if landing.records_are_csv:
-        for _ in _csv_record_bytes(_content(data, landing, compression), landing):
+        for _ in _csv_record_bytes(content(), landing):
             pass
     elif landing.encoding.lower() not in _UTF_8:
-        for _ in _content(data, landing, compression):
+        for _ in content():
             pass
     of_csv = _dms_records if isinstance(landing.changes, Dms) else _csv_records
-    yield from (of_csv if landing.records_are_csv else _json_records)(
-        _content(data, landing, compression), landing
-    )
+    yield from (of_csv if landing.records_are_csv else _json_records)(content(), landing)
 
 
 def too_large(limit: int) -> Unreadable:
@@ -132,11 +145,16 @@ def _gunzip(data: bytes) -> Iterator[bytes]:
 GZIP = Compression("gzip", _gunzip)
 
 
-def _content(data: bytes, landing: Landing, compression: Compression | None) -> Iterator[bytes]:
+def text_chunks(data: bytes, compression: Compression | None) -> Iterator[bytes]:
+    """The text of a file as it is encoded, unpacked, in chunks."""
     slices = (data[start : start + _CHUNK_BYTES] for start in range(0, len(data), _CHUNK_BYTES))
-    chunks = _text_only(
-        slices if compression is None else compression.unpack(data), landing, compression
-    )
+    return slices if compression is None else compression.unpack(data)
+
+
+def _content(
+    chunks: Iterator[bytes], landing: Landing, compression: Compression | None
+) -> Iterator[bytes]:
+    chunks = _text_only(chunks, landing, compression)
     return _unmarked(
         chunks if landing.encoding.lower() in _UTF_8 else _recoded(chunks, landing.encoding)
     )

@@ -136,10 +136,18 @@ def judge_files(
     held: Collection[str],
 ) -> list[JudgedBatch]:
     """The batches of which a file still lies in the landing area, where `lying` has it by name; `held` are the paths in quarantine."""
+    ours = [batch for batch in batches if batch.prefix == landing.prefix]
+    last_batch = {file.name: batch.number for batch in ours for file in batch.files}
     below = [
-        (batch, [file for file in batch.files if file.name in lying])
-        for batch in batches
-        if batch.prefix == landing.prefix
+        (
+            batch,
+            [
+                file
+                for file in batch.files
+                if file.name in lying and last_batch[file.name] == batch.number
+            ],
+        )
+        for batch in ours
     ]
     return [
         JudgedBatch(
@@ -224,6 +232,8 @@ def _why_kept(file: LandedFile, now: LandedFile, batch: Batch, held: Collection[
     ) or not may_be_same(file.etag, now.etag)
     if not file.digest or is_other:
         return "they are not as they were loaded, or nobody knows"
+    if file.loaded_records:
+        return "several batches loaded their records, as they grew"
     is_held = f"{batch.prefix}{file.name}" in held
     return "they, or lines of them, are in quarantine" if is_held else ""
 

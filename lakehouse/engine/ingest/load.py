@@ -258,9 +258,17 @@ class LandingLoad:
     ) -> tuple[Batch, _Lines]:
         """The planned batch as it was read, its manifest written; what was read, or is gone, leaves the listing."""
         landing, is_overwrite = table.landing, isinstance(table.write, Overwrite)
-        loaded_as = self._batches.loaded_as(planned.files, ledger)
+        known = {
+            file.name: ledger.seen.get(f"{landing.prefix}{file.name}") for file in planned.files
+        }
         staged = stage(
-            self._lake.store, table.key, planned, landing, loaded_as=loaded_as, known=ledger.columns
+            self._lake.store,
+            table.key,
+            planned,
+            landing,
+            loaded={name: each.as_loaded for name, each in known.items() if each and each.is_taken},
+            known=ledger.columns,
+            reads_whole=is_overwrite,
         )
         batch = replace(staged.batch, columns=staged.columns)
         lines = _parsed(
@@ -269,10 +277,9 @@ class LandingLoad:
         read = [
             (file, staged.files[file.name]) for file in planned.files if file.name in staged.files
         ]
-        known = [ledger.seen.get(f"{landing.prefix}{file.name}") for file, _ in read]
         judged = [
-            judge_file(file, of, found, is_overwrite=is_overwrite)
-            for (file, found), of in zip(read, known, strict=True)
+            judge_file(file, known[file.name], found, is_overwrite=is_overwrite)
+            for file, found in read
         ]
         batch = replace(batch, refused_count=lines.bad_count)
         batch = settle_batch(

@@ -4,11 +4,12 @@ The staged records are what a batch is made of, however often it is repeated and
 `_lakehouse/staged/<layer>/<name>/<number>-<shape of the declaration>/`, and go when the table has the batch.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from io import BytesIO
-from itertools import chain, zip_longest
+from itertools import chain, islice
 from uuid import uuid4
 
 import pyarrow as pa
@@ -17,8 +18,9 @@ import pyarrow.parquet as pq
 from lakehouse.core.declaration.column_names import field_types
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.errors import Broken
-from lakehouse.core.ingest.batches import Batch, FileRead, LandedFile
+from lakehouse.core.ingest.batches import Batch, FileRead, KnownFile, LandedFile
 from lakehouse.core.ingest.content_format import detect_format
+from lakehouse.core.ingest.file_text import TextMark, begins_with, content_digest, mark_text
 from lakehouse.core.ingest.inferred import (
     GIVES_NO_SCHEMA,
     FirstFile,
@@ -27,8 +29,15 @@ from lakehouse.core.ingest.inferred import (
     landing_to_infer,
     pinned_landing,
 )
-from lakehouse.core.ingest.ledger_segments import unpacked_name
-from lakehouse.core.ingest.records import GZIP, MIB, Compression, Record, Unreadable, read_records
+from lakehouse.core.ingest.records import (
+    GZIP,
+    MIB,
+    Compression,
+    Record,
+    Unreadable,
+    read_records,
+    text_chunks,
+)
 from lakehouse.core.ingest.undeclared import AddedColumn, NewColumns
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.ingest.landed_rows import ZSTD, own_types, read_rows
@@ -57,7 +66,6 @@ _READ_AT_ONCE_BYTES, _READ_AT_ONCE_FILES = 32 * MIB, 256
 _UNPACKED_TIMES = 4
 _BY_CONTENT = {"gzip": GZIP, "zstd": ZSTD}
 _BY_ENDING = {"gz": GZIP, "zst": ZSTD}
-type_of_loaded_as = Callable[[LandedFile, str], str | None] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,12 +87,14 @@ def stage(
     batch: Batch,
     landing: Landing,
     *,
-    loaded_as: type_of_loaded_as = None,
+    loaded: Mapping[str, KnownFile] | None = None,
     known: Sequence[AddedColumn] = (),
+    reads_whole: bool = False,
 ) -> Staged:
-    """Reads the files of a batch, and puts their records into storage; of a file that was `loaded_as` some path the digest is all.
+    """Reads the files of a batch, and puts their records into storage.
 
-    So it is of a file that lies packed or unpacked beside another one of a new batch; a batch that is staged again has no `loaded_as`.
+    `loaded` are the files of these names that older batches loaded. Of one that begins with what was loaded only the records that follow
+    are staged, or with `reads_whole` all of them; of any other the digest is all. Without `loaded` the batch is staged as it was planned.
     `known` are the columns that were added to the table before. Without a schema, it is inferred from the files that are read at once
     first; where they give none, they are set aside, and the others are left out. So are the last of many that unpack to too much.
     """
@@ -96,7 +106,8 @@ def stage(
     parts = _Parts(
         store, _folder(table_key, batch.number, shape), NewColumns(landing=landing, known=known)
     )
-    read, gone, packed = dict[str, FileRead](), set[str](), dict[tuple[int, str], tuple[str, str]]()
+    reader = _FileReader(parts, landing, batch.prefix)
+    read, gone = dict[str, FileRead](), set[str]()
     for file, data in (
         first if landing.schema is None else chain(first, chain.from_iterable(groups))
     ):
@@ -105,19 +116,12 @@ def stage(
         if data is None:
             gone.add(file.name)
             continue
-        digest, path = blake2b(data, digest_size=16).hexdigest(), f"{batch.prefix}{file.name}"
-        mark = file.modified_ms, unpacked_name(path)
-        before = (
-            None
-            if loaded_as is None
-            else loaded_as(file, digest) or _packed_as(store, packed.get(mark), path, data, landing)
-        )
-        found = FileRead(size_bytes=len(data), digest=digest, loaded_as=before)
-        read[file.name] = (
-            found if found.loaded_as else _staged(parts, file, data, found, landing, batch.prefix)
-        )
-        if before != path:  # else it was written over a loaded one, and is not loaded itself
-            packed[mark] = path, before or path
+        if loaded is None:
+            read[file.name] = reader.stage_planned(file, data)
+        elif (before := loaded.get(file.name)) is None:
+            read[file.name] = reader.stage_new(file, data)
+        else:
+            read[file.name] = reader.stage_replaced(file, data, before, reads_whole=reads_whole)
     batch = replace(
         batch,
         part_count=parts.close(),
@@ -141,11 +145,12 @@ def staged_again(store: Store, table_key: str, batch: Batch, landing: Landing) -
     is_whole = batch.part_count is not None and all(map(store.stat, part_names(table_key, batch)))
     if is_whole and batch.shape in ("", _shape(landing)):
         return batch
-    _check_unchanged(
-        table_key,
-        batch,
-        stage(store, table_key, batch, landing, loaded_as=lambda file, _: file.name).files,
-    )
+    as_planned = {
+        file.name: _find_planned(file, data)[0]
+        for file, data in chain.from_iterable(_contents(store, batch))
+        if data is not None
+    }
+    _check_unchanged(table_key, batch, as_planned)
     staged = stage(store, table_key, batch, landing)
     try:
         _check_unchanged(table_key, batch, staged.files)
@@ -208,41 +213,102 @@ def _check_unchanged(table_key: str, batch: Batch, found: Mapping[str, FileRead]
             )
 
 
-def _staged(
-    parts: "_Parts", file: LandedFile, data: bytes, found: FileRead, landing: Landing, prefix: str
-) -> FileRead:
-    path, count = f"{prefix}{file.name}", 0
-    try:
-        if landing.schema is None:
-            problem = (
-                GIVES_NO_SCHEMA
-                if has_record(_records(file.name, data, landing_to_infer(landing)), landing)
-                else None
-            )
-            return replace(found, problem=problem)
-        for record in _records(file.name, data, landing):
-            parts.add(path, file.modified_ms, record, found.digest)
-            count += 1
-    except Unreadable as error:
-        return replace(found, problem=str(error))
-    return replace(found, record_count=count)
+def _find_planned(file: LandedFile, data: bytes) -> tuple[FileRead, int | None]:
+    """A file of a planned batch in what lies there now, and the byte of the text at which it ends.
+
+    `None`: it is all of the text. A file that grew since still begins with what was planned. Any other is returned as it is now.
+    """
+    digest = content_digest(data)
+    is_planned = (file.size_bytes, file.digest or digest) == (len(data), digest)
+    chunks = text_chunks(data, _compression(file.name, data))
+    if is_planned or not _begins_with(chunks, file.text):
+        return FileRead(size_bytes=len(data), digest=digest), None
+    return FileRead(size_bytes=file.size_bytes, digest=file.digest), file.text.size_bytes
 
 
-def _packed_as(
-    store: Store, twin: tuple[str, str] | None, path: str, data: bytes, landing: Landing
-) -> str | None:
-    """The path as which a file of the same time, and unpacked of the same name, is loaded, if it has the same records."""
-    if twin is None or (then := _read(store, twin[0])) is None:
-        return None
-    pairs = zip_longest(_records(path, data, landing), _records(twin[0], then, landing))
+def _begins_with(chunks: Iterator[bytes], mark: TextMark) -> bool:
     try:
-        return (
-            twin[1]
-            if all(here and there and here.content == there.content for here, there in pairs)
-            else None
+        return begins_with(chunks, mark)
+    except (EOFError, OSError, zlib.error):
+        return False  # it cannot be unpacked so far
+
+
+class _FileReader:
+    """Stages the files of one batch, each as far as its records are the batch's own."""
+
+    def __init__(self, parts: "_Parts", landing: Landing, prefix: str) -> None:
+        self._parts, self._landing, self._prefix = parts, landing, prefix
+
+    def stage_new(self, file: LandedFile, data: bytes) -> FileRead:
+        """A file of whose name nothing was loaded."""
+        found = FileRead(size_bytes=len(data), digest=content_digest(data))
+        return self._stage(file, data, found)
+
+    def stage_planned(self, file: LandedFile, data: bytes) -> FileRead:
+        """A file of a batch that has a manifest; of one that is another now, only size and digest are right."""
+        found, until_byte = _find_planned(file, data)
+        found = replace(found, loaded_records=file.loaded_records)
+        return self._stage(file, data, found, until_byte)
+
+    def stage_replaced(
+        self, file: LandedFile, data: bytes, loaded: KnownFile, *, reads_whole: bool
+    ) -> FileRead:
+        """A file in the place of one that was loaded; nothing is staged unless it begins with it and goes on."""
+        found = FileRead(size_bytes=len(data), digest=content_digest(data))
+        if found.digest == loaded.digest or self._landing.format not in ("json", "csv"):
+            return found
+        if not _begins_with(text_chunks(data, _compression(file.name, data)), loaded.text):
+            return found
+        try:
+            loaded_records = self._count_loaded(file, data, loaded.text.size_bytes)
+        except Unreadable as error:
+            return replace(found, continues=True, problem=str(error))
+        if loaded_records is None:
+            return found
+        skipped = 0 if reads_whole else loaded_records
+        return self._stage(file, data, replace(found, continues=True, loaded_records=skipped))
+
+    def _count_loaded(self, file: LandedFile, data: bytes, until_byte: int) -> int | None:
+        """The number of records up to a byte of the text; `None` if the last of them goes on behind it.
+
+        Raises:
+            Unreadable: the whole file cannot be read.
+        """
+        all_records = _records(file.name, data, self._landing)
+        expected = next(all_records, None)  # it raises before the first record, if at all
+        count = 0
+        try:
+            for record in _records(file.name, data, self._landing, until_byte):
+                if record != expected:
+                    return None
+                count += 1
+                expected = next(all_records, None)
+        except Unreadable:
+            return None  # as the table is declared now, the loaded part could not be read
+        return count
+
+    def _stage(
+        self, file: LandedFile, data: bytes, found: FileRead, until_byte: int | None = None
+    ) -> FileRead:
+        landing, path, count = self._landing, f"{self._prefix}{file.name}", 0
+        try:
+            if landing.schema is None:
+                records = _records(file.name, data, landing_to_infer(landing))
+                has_some = has_record(records, landing)
+                return replace(found, problem=GIVES_NO_SCHEMA if has_some else None)
+            records = _records(file.name, data, landing, until_byte)
+            for record in islice(records, found.loaded_records, None):
+                self._parts.add(path, file.modified_ms, record, found.digest)
+                count += 1
+        except Unreadable as error:
+            return replace(found, problem=str(error))
+        compression = _compression(file.name, data)
+        if compression is None or landing.format not in ("json", "csv"):
+            return replace(found, record_count=count)
+        text = mark_text(text_chunks(data, compression))
+        return replace(
+            found, record_count=count, text_bytes=text.size_bytes, text_digest=text.digest
         )
-    except Unreadable:
-        return None
 
 
 def _inferred(
@@ -259,7 +325,9 @@ def _inferred(
     )
 
 
-def _records(name: str, data: bytes, landing: Landing) -> Iterator[Record]:
+def _records(
+    name: str, data: bytes, landing: Landing, until_byte: int | None = None
+) -> Iterator[Record]:
     limit = _UNPACKED_TIMES * landing.max_file_bytes
     if landing.format in ("json", "csv"):
         return read_records(
@@ -267,6 +335,7 @@ def _records(name: str, data: bytes, landing: Landing) -> Iterator[Record]:
             landing,
             compression=_compression(name, data),
             max_content_bytes=limit,
+            until_byte=until_byte,
         )
     return read_rows(data, landing, max_content_bytes=limit)
 

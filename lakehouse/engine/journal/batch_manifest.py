@@ -27,11 +27,12 @@ from lakehouse.core.ingest.undeclared import AddedColumn
 
 # Every manifest of an older program whose number is a multiple of this carries all files known so far.
 SNAPSHOT_EVERY = 64
+_RARE = ("text_bytes", "text_digest", "loaded_records")
 
 
 def encode_manifest(batch: Batch) -> bytes:
     """The manifest of a batch."""
-    return encoded(asdict(batch))
+    return encoded(_document(batch))
 
 
 def decode_manifest(
@@ -67,7 +68,7 @@ def decode_manifest(
 def encode_segment(segment: LedgerSegment) -> bytes:
     """The object of a segment; its fingerprints are one text, in order."""
     forgotten = b64encode(b"".join(sorted(segment.forgotten))).decode()
-    return encoded({**asdict(replace(segment, forgotten=frozenset())), "forgotten": forgotten})
+    return encoded({**_document(replace(segment, forgotten=frozenset())), "forgotten": forgotten})
 
 
 def decode_segment(data: bytes, name: str, *, number: int) -> LedgerSegment:
@@ -106,6 +107,15 @@ def damaged(name: str, error: Exception) -> Broken:
     return Broken(
         f"journal: {name} cannot be read ({type(error).__name__}: {error}); restore it from a copy of the lake"
     )
+
+
+def _document(record: Batch | LedgerSegment) -> dict[str, Any]:
+    """The fields of a record; of a file, those that few files have are left out where they tell nothing."""
+
+    def fields_of(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        return {name: value for name, value in items if value or name not in _RARE}
+
+    return asdict(record, dict_factory=fields_of)
 
 
 def _batch(content: dict[str, Any], prefix: str) -> Batch:

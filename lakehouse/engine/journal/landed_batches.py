@@ -19,10 +19,8 @@ Manifests are folded into the next segment so:
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from functools import cache
-from itertools import chain
 from typing import NamedTuple
 
 from lakehouse.core.declaration.landing import Landing
@@ -32,9 +30,7 @@ from lakehouse.core.ingest.ledger_segments import (
     LedgerSegment,
     extend_ledger,
     fold_batches,
-    loaded_before,
     lost_files,
-    unpacked_name,
 )
 from lakehouse.engine.journal.batch_manifest import (
     SNAPSHOT_EVERY,
@@ -128,38 +124,6 @@ class LandedBatches:
             (batch for batch in segment.batches if batch.number == number),
             Batch(number=number, files=()),
         )
-
-    def loaded_as(
-        self, files: Iterable[LandedFile], ledger: Ledger
-    ) -> Callable[[LandedFile, str], str | None]:
-        """Gives the path under which one of these files was loaded, by the digest of its content; `None` if it was not.
-
-        Moving and packing leave a file its time. One that was moved is gone from where it was, or another file lies there; one that was
-        packed may lie beside it.
-        """
-        before = loaded_before(files, ledger)
-
-        @cache
-        def has_left(path: str) -> bool:
-            loaded, now = ledger.seen[path].as_loaded, self._store.stat(path)
-            if now is None or now.size_bytes != loaded.size_bytes:
-                return True
-            return (
-                now.etag != loaded.etag
-                if now.etag and loaded.etag
-                else now.modified_ms != loaded.modified_ms
-            )
-
-        def path_of(file: LandedFile, digest: str) -> str | None:
-            path = f"{self._prefix}{file.name}"
-            if (known := ledger.seen.get(path)) is not None and known.is_taken:
-                return path
-            packed, alike = (
-                before.get((file.modified_ms, mark), ()) for mark in (unpacked_name(path), digest)
-            )
-            return next(chain(packed, (each for each in alike if has_left(each))), None)
-
-        return path_of
 
     def plan(self, batch: Batch) -> None:
         """Write a batch's manifest, before its rows are written.

@@ -25,7 +25,7 @@ from lakehouse.core.declaration.table import Append, Table
 from lakehouse.core.delta.commits import written_in
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken
-from lakehouse.core.ingest.batches import Batch, Ledger, RetriedLines
+from lakehouse.core.ingest.batches import Batch, KnownFile, Ledger, RetriedLines
 from lakehouse.core.ingest.inferred import pinned_table
 from lakehouse.core.ingest.ledger_segments import retry_app_id
 from lakehouse.core.ingest.outcome import QuarantineReview
@@ -219,16 +219,19 @@ def mark_other_content(spark: "SparkSession", lines: "DataFrame", ledger: Ledger
     """
     from pyspark.sql import Window
 
+    def loaded_contents(file: KnownFile) -> list[str]:
+        loaded = file.as_loaded
+        return [loaded.digest, *loaded.earlier] if file.is_taken and loaded.digest else []
+
     paths = [path for (path,) in lines.select("source_file").distinct().collect()]
     known = [(path, ledger.seen[path]) for path in paths if path in ledger.seen]
-    files = [
-        (path, file.modified_ms, file.as_loaded.digest or None if file.is_taken else None)
-        for path, file in known
-    ]
-    told = spark.createDataFrame(files, "source_file STRING, landed_ms BIGINT, loaded STRING")
+    files = [(path, file.modified_ms, loaded_contents(file) or None) for path, file in known]
+    told = spark.createDataFrame(
+        files, "source_file STRING, landed_ms BIGINT, loaded ARRAY<STRING>"
+    )
     contents = F.size(F.collect_set("digest").over(Window.partitionBy(*_LINE)))
     other = F.coalesce(
-        F.col("digest") != F.col("loaded"),
+        ~F.array_contains("loaded", F.col("digest")),
         F.col("digest").isNotNull() & F.col("loaded").isNull() & F.col("several"),
     )
     marked = (

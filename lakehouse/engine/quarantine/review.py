@@ -180,9 +180,8 @@ def _retry_files(
         if file is None or not path.startswith(landing.prefix):
             left[f"the file is gone from {landing.prefix}"] += count
         elif seen is None or seen.is_taken:
-            left["rows of a file of this name were loaded: land what is new under a new name"] += (
-                count
-            )
+            why = "its rows were loaded: land only what is new, under a new name"
+            left[why] += count
         else:
             again.append(file)
     if again and not dry_run:

@@ -255,6 +255,35 @@ def test_a_file_is_set_aside_with_the_reason(listing: list[LandedFile], why: str
     assert found is not None and why in found.set_aside[0].why
 
 
+@pytest.mark.parametrize(
+    ("loaded", "name", "format_", "is_read"),
+    [
+        (KnownFile(size_bytes=9, digest="d"), "a.json", "json", True),
+        (KnownFile(size_bytes=9, digest="d"), "a.csv", "csv", True),
+        (KnownFile(size_bytes=9, digest="d"), "a.parquet", "parquet", False),
+        (KnownFile(size_bytes=9, digest="d"), "a.avro", "avro", False),
+        (KnownFile(size_bytes=9), "a.json", "json", False),  # of an older program
+        (KnownFile(size_bytes=11, digest="d"), "a.json", "json", False),  # it is shorter now
+        (KnownFile(size_bytes=11, digest="d", text_bytes=30), "a.json.gz", "json", True),
+        (
+            KnownFile(size_bytes=7, digest="x", loaded=KnownFile(size_bytes=9, digest="d")),
+            "a.json",
+            "json",
+            True,
+        ),
+    ],
+)
+def test_a_replaced_file_is_read_only_if_it_may_begin_with_what_was_loaded(
+    loaded: KnownFile, name: str, format_: str, is_read: bool
+) -> None:
+    landing = replace(LANDING, format=format_)
+    ledger = Ledger(newest=None, seen={f"{LANDING.prefix}{name}": loaded})
+    found = choose_batch(landed(name, size_bytes=10), ledger, landing, APPEND, unfinished=None)
+    assert found.batch is not None
+    assert [file.name for file in found.batch.files] == ([name] if is_read else [])
+    assert [aside.is_quarantined for aside in found.batch.set_aside] == ([] if is_read else [True])
+
+
 def test_an_overwrite_ends_with_a_late_file_that_is_older_than_the_one_taken() -> None:
     """A manifest tells of the file: else the next turn of the same load finds it again, and so without end."""
     plan = Story(landed("0.json"), newest=batch(4, "a.json"), arrived=4, write=Overwrite()).plan()
@@ -335,7 +364,20 @@ JUDGED: dict[str, tuple[KnownFile | None, FileRead, str, bool]] = {
     "replaced": (
         TAKEN,
         READ,
-        "it had 12 bytes when it was taken and its content is another; landed files must not change",
+        "it had 12 bytes when it was taken and its content is another; it does not provably begin with",
+        True,
+    ),
+    "grown": (TAKEN, replace(READ, continues=True, loaded_records=2), "", False),
+    "grown by blank lines": (
+        TAKEN,
+        replace(READ, continues=True, record_count=0),
+        "it was written again, without a new record",
+        False,
+    ),
+    "grown by a part that is unreadable": (
+        TAKEN,
+        replace(READ, continues=True, problem="no"),
+        "no",
         True,
     ),
 }

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakehouse.core.errors import Broken
-from lakehouse.core.ingest.batches import Batch, LandedFile, SetAside
+from lakehouse.core.ingest.batches import Batch, LandedFile, SetAside, set_aside
 from lakehouse.core.ingest.isolation import (
     AT_ONCE,
     PROBES,
@@ -84,11 +84,11 @@ DAMAGED = SetAside(name="d.gz", size_bytes=1, why="its gzip is damaged", is_quar
 OLDER = SetAside(name="0", size_bytes=1, why="a is newer and replaces it")
 
 
-def planned(*names: str, set_aside: tuple[SetAside, ...] = (FOREIGN, DAMAGED)) -> Batch:
+def planned(*names: str, aside: tuple[SetAside, ...] = (FOREIGN, DAMAGED)) -> Batch:
     return Batch(
         number=3,
         files=landed(*names),
-        set_aside=set_aside,
+        set_aside=aside,
         prefix="p/",
         part_count=2,
         record_count=9,
@@ -100,9 +100,7 @@ def test_a_batch_loses_the_files_that_fail_and_names_them_as_they_were_read() ->
     smaller = without_failing(
         batch, {batch.files[1]: "n is 0"}, failing_records=4, is_overwrite=False, has_table=True
     )
-    aside = SetAside(
-        **asdict(batch.files[1]), why="its rows cannot be written: n is 0", is_quarantined=True
-    )
+    aside = set_aside(batch.files[1], "its rows cannot be written: n is 0", True)
     assert (smaller.files, smaller.set_aside) == (landed("a", "c"), (FOREIGN, DAMAGED, aside))
     assert (smaller.number, smaller.part_count, smaller.record_count, smaller.isolated) == (
         3,
@@ -141,7 +139,7 @@ def test_columns_that_came_with_files_of_which_none_is_loaded_go_where_no_table_
 
 
 def test_an_overwrite_without_its_file_lets_go_of_those_that_it_had_replaced() -> None:
-    batch = planned("a", set_aside=(DAMAGED, OLDER))
+    batch = planned("a", aside=(DAMAGED, OLDER))
     smaller = without_failing(
         batch, {batch.files[0]: "x"}, failing_records=9, is_overwrite=True, has_table=True
     )

@@ -47,16 +47,13 @@ def test_a_batch_that_dies_at_any_step_ends_the_same(
         new_columns="add",
     )
     people = Table(key="bronze/people", source=source, write=write)
-    land(
-        lake,
-        "1.json",
-        [_event("c", 1, 1), _event("c", 1, 2), _event("c", 1, 9)],
-        prefix=source.prefix,
-    )
+    created = [_event("c", 1, 1), _event("c", 1, 2), _event("c", 1, 9)]
+    land(lake, "1.json", created, prefix=source.prefix)
     write_table(lake, spark, people)
     # A row changes its key, so that the old one is beyond the keys of the batch, and the source has a column more.
     moved = {**_event("u", 2, 9), "after": {"id": 3, "team": "x", "_own": 1}}
-    land(lake, "2.json", [_event("d", 2, 1), moved], prefix=source.prefix)
+    # Kafka Connect may write an object again with the records that follow.
+    land(lake, "1.json", [*created, _event("d", 2, 1), moved], prefix=source.prefix)
     for when in ("before", "after"):  # before it, deletions are remembered
         with killed_at(apply, "_commit", when):
             write_table(lake, spark, people)

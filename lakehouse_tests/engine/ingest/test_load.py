@@ -27,6 +27,7 @@ from lakehouse.engine.journal import landed_batches
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.landing.discovery import hand_over
+from lakehouse.engine.quarantine import review
 from lakehouse.engine.spark.session_settings import (
     TRANSACTION_APP,
     TRANSACTION_VERSION,
@@ -401,26 +402,27 @@ def test_a_file_that_cannot_be_read_stands_alone_and_may_be_landed_again(
 def test_a_file_that_was_loaded_is_never_loaded_again_whatever_becomes_of_it(
     lake: Lake, spark: "SparkSession"
 ) -> None:
-    land(lake, "grows.json", [event(1, 5, "new")])
+    land(lake, "shrinks.json", [event(1, 5, "new"), "nope"])
     land(lake, "same size.json", [event(2, 5, "new")])
     land(lake, "touched.json", [event(3, 5, "new")])
     write_table(lake, spark, events)
     rows_before = rows_in(lake, events.key, "id", "state")
-    land(lake, "grows.json", [event(1, 5, "new"), event(9, 5, "late")])
+    land(lake, "shrinks.json", [event(1, 5, "new")])
     land(lake, "same size.json", [event(2, 5, "old")])
     land(lake, "touched.json", [event(3, 5, "new")])
     for name in ("same size.json", "touched.json"):
         os.utime(Path(lake.settings.root, "landing/events", name), (1_000_000_000, 1_000_000_000))
     outcome = write_table(lake, spark, events)
     assert {aside.name: aside.why.partition(";")[0] for aside in outcome.set_aside} == {
-        "grows.json": "it had 55 bytes when it was taken and it has 112 now",
+        "shrinks.json": "it had 60 bytes when it was taken and it has 55 now",
         "same size.json": "it had 55 bytes when it was taken and its content is another",
         "touched.json": "it was written again, with the content that was taken",
     }
     assert rows_in(lake, events.key, "id", "state") == rows_before
-    assert rows_in(lake, QUARANTINE, "source_file") == [
-        ("landing/events/grows.json",),
-        ("landing/events/same size.json",),
+    assert rows_in(lake, QUARANTINE, "source_file", "line") == [
+        ("landing/events/same size.json", None),
+        ("landing/events/shrinks.json", 2),
+        ("landing/events/shrinks.json", None),
     ]
     assert write_table(lake, spark, events).reason is Reason.NOTHING_LANDED
 
@@ -456,78 +458,72 @@ def test_a_file_that_grows_or_goes_while_it_is_read_is_settled_by_what_was_read(
     assert write_table(lake, spark, events).reason is Reason.NOTHING_LANDED
 
 
-def test_a_loaded_file_that_a_person_moves_renames_packs_or_unpacks_is_not_loaded_again(
+def test_files_of_other_names_are_other_files_whatever_their_time_and_their_content(
     lake: Lake, spark: "SparkSession"
 ) -> None:
-    root = Path(lake.settings.root, "landing/events")
-    same = [event(1, 5, "same")]
-    for name in (
-        "moved.json",
-        "renamed.json",
-        "packed.json",
-        "copied.json",
-        "gone.json",
-        "rotated.json",
-    ):
-        land(lake, name, same if name in ("copied.json", "gone.json") else [event(2, 5, name)])
-    os.utime(
-        root / "gone.json", ns=(0, 10**18)
-    )  # of another time than the copied one, with which it shares its content
-    (root / "unpacked.json.gz").write_bytes(gzip.compress(json.dumps(event(3, 5, "new")).encode()))
-    land(lake, "beside.json", [event(4, 5, "new")])
-    (root / "beside.json.gz").write_bytes(gzip.compress((root / "beside.json").read_bytes()))
-    os.utime(
-        root / "beside.json.gz", ns=(0, (root / "beside.json").stat().st_mtime_ns)
-    )  # as gzip --keep does
-    assert [aside.name for aside in write_table(lake, spark, events).set_aside] == [
-        "beside.json.gz"
+    """Two devices write the same reading in the same second, and the first file is gone before the second one comes."""
+    landing = Path(lake.settings.root, "landing/events")
+    deleting = declared(after_load="delete", keep_days=0)
+    land(lake, "dev-0.json", [event(0, 5, "on")])
+    write_table(lake, spark, deleting)
+    names = ["dev-1.json", "dev-2.json", "dev-3.json.gz"]
+    for name in names:
+        land(lake, name, [event(1, 5, "on")])
+        if name.endswith(".gz"):
+            (landing / name).write_bytes(gzip.compress((landing / name).read_bytes()))
+        os.utime(landing / name, (1_700_000_000, 1_700_000_000))
+        write_table(lake, spark, deleting)
+    (landing / names[-1]).rename(landing / "dev-4.json.gz")
+    write_table(lake, spark, deleting)
+    assert rows_in(lake, events.key, "id", "_source_file") == [
+        (0, "landing/events/dev-0.json"),
+        *((1, f"landing/events/{name}") for name in (*names, "dev-4.json.gz")),
     ]
-    before = rows_in(lake, events.key, "id", "_source_file")
-    assert len(before) == 8
+    assert version_of(lake, QUARANTINE) is None
 
-    (root / "done").mkdir()
-    (root / "moved.json").rename(root / "done" / "moved.json")
-    (root / "renamed.json").rename(root / "other.json")
-    (root / "rotated.json").rename(root / "rotated-1.json")
-    land(lake, "rotated.json", [event(5, 5, "written to the name that is free again")])
-    for name, packed in (
-        ("packed.json.gz", gzip.compress((root / "packed.json").read_bytes())),
-        ("unpacked.json", None),
-    ):
-        old = root / ("packed.json" if packed else "unpacked.json.gz")
-        (root / name).write_bytes(packed or gzip.decompress(old.read_bytes()))
-        os.utime(root / name, ns=(0, old.stat().st_mtime_ns))  # as gzip and gunzip do
-        old.unlink()
-    os.utime(root / "copied.json", ns=(0, (was := (root / "copied.json").stat().st_mtime_ns)))
-    shutil.copy2(root / "copied.json", root / "twin.json")  # beside the other, and so of its own
-    (root / "gone.json").unlink()
-    land(lake, "again.json", same)  # the content of a file that is gone, and another time
-    os.utime(root / "again.json", ns=(0, was + 10**9))
-    shutil.copy(root / "other.json", root / "new.json")  # a person says that it is another
-    outcome = write_table(lake, spark, events)
-    whys = {aside.name: aside.why for aside in outcome.set_aside}
-    assert whys.pop("rotated.json").startswith("it had ")
-    assert whys == {
-        new: f"it was loaded as landing/events/{old}, and moved or packed since; if it is another file, copy it to a new name"
-        for new, old in {
-            "done/moved.json": "moved.json",
-            "other.json": "renamed.json",
-            "packed.json.gz": "packed.json",
-            "unpacked.json": "unpacked.json.gz",
-            "rotated-1.json": "rotated.json",
-        }.items()
-    }
-    more = [
-        (1, "landing/events/again.json"),
-        (1, "landing/events/twin.json"),
-        (2, "landing/events/new.json"),
-    ]
-    assert rows_in(lake, events.key, "id", "_source_file") == sorted([*before, *more], key=str)
-    refused = ["beside.json.gz", *(each.name for each in outcome.set_aside)]
-    assert rows_in(lake, QUARANTINE, "source_file") == sorted(
-        (f"landing/events/{name}",) for name in refused
+
+def test_of_an_object_that_is_written_again_with_more_records_these_are_loaded_once(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    """Whatever dies, and also if the table is made anew from what lies there now."""
+    without_id = '{"state": "lost"}'
+    first = [event(1, 5, "new"), without_id]
+    land(lake, "a.json", first)
+    write_table(lake, spark, events)
+    rows = [(1, 1)]
+    for number, lines in enumerate(([event(2, 6, "late"), "no"], [event(3, 7, "later")]), start=2):
+        first += lines
+        land(lake, "a.json", first)
+        for when in ("before", "after"):
+            with killed_at(commit_rows, "write_frame", when):
+                write_table(lake, spark, events)
+        outcome = write_table(lake, spark, events)
+        rows.append((number, len(first) - len(lines) + 1))
+        assert (outcome.set_aside, rows_in(lake, events.key, "id", "_source_line")) == ((), rows)
+    refused = [(without_id, 2, 1), ("no", 4, 2)]
+    assert rows_in(lake, QUARANTINE, "raw", "line", "batch") == sorted(refused, key=str)
+    lake.store.delete([file.name for file in lake.store.list(events.key)])
+    write_table(lake, spark, events)
+    assert rows_in(lake, events.key, "id", "_source_line") == rows
+    assert rows_in(lake, QUARANTINE, "raw", "line", "batch") == sorted(refused, key=str)
+    # A line of its first content can be read again, though the file has another content now.
+    found = review.retry(lake, spark, declared(required=()), [], dry_run=True)
+    assert (found.rows, found.left) == (1, {"not JSON": 1})
+
+
+def test_an_overwrite_has_all_records_of_an_object_that_is_written_again(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    table = replace(events, write=Overwrite())
+    land(lake, "a.json", [event(1, 5, "new")])
+    write_table(lake, spark, table)
+    land(lake, "a.json", [event(1, 5, "new"), event(2, 5, "late")])
+    outcome = write_table(lake, spark, table)
+    assert (outcome.set_aside, rows_in(lake, table.key, "id", "_source_line")) == (
+        (),
+        [(1, 1), (2, 2)],
     )
-    assert write_table(lake, spark, events).reason is Reason.NOTHING_LANDED
+    assert write_table(lake, spark, table).reason is Reason.NOTHING_LANDED
 
 
 def test_loaded_files_leave_the_landing_area_with_the_next_load_and_are_not_loaded_again_when_they_come_back(

@@ -3,15 +3,16 @@ from dataclasses import replace
 from hashlib import blake2b
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from lakehouse import Debezium
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.errors import Broken
-from lakehouse.core.ingest.batches import Batch, LandedFile
+from lakehouse.core.ingest.batches import Batch, FileRead, KnownFile, LandedFile
+from lakehouse.core.ingest.file_text import content_digest
 from lakehouse.engine.ingest import staging
 from lakehouse.engine.ingest.staging import part_names, stage, staged_again
 from lakehouse.engine.store import DiskStore
@@ -120,64 +121,110 @@ def test_a_part_is_full_of_records_however_short_they_are_and_of_fields_that_no_
     assert stage(store, KEY, batch_of("a.csv", data), landing).batch.part_count == parts
 
 
-def test_of_a_file_that_lies_packed_beside_itself_before_it_is_loaded_one_is_read(
-    tmp_path: Path,
+def known(data: bytes, **more: Any) -> KnownFile:
+    """What the ledger says of a file that was loaded with this content."""
+    return KnownFile(size_bytes=len(data), digest=content_digest(data), **more)
+
+
+def staged_lines(store: DiskStore, batch: Batch) -> list[tuple[int, str]]:
+    """The staged records of a batch: line and text."""
+    tables = [pq.read_table(BytesIO(store.read(name))) for name in part_names(KEY, batch)]
+    return [(row["line"], row["raw"]) for table in tables for row in table.to_pylist()]
+
+
+CSV = replace(LANDING, format="csv", schema="id BIGINT, name STRING")
+UTF_16 = replace(CSV, encoding="utf-16")
+FIRST, SECOND = b'{"id": 1}\n', b'{"id": 2}\n'
+
+
+@pytest.mark.parametrize(
+    ("landing", "was", "now", "new_lines"),
+    [
+        (LANDING, FIRST, FIRST + SECOND, [(2, '{"id": 2}')]),
+        (LANDING, FIRST[:-1], FIRST + SECOND, [(2, '{"id": 2}')]),
+        (LANDING, b'{"id": 1}\r', b'{"id": 1}\r\n' + SECOND, [(2, '{"id": 2}')]),
+        (LANDING, b"nope", b"nope\nnope", [(2, "nope")]),
+        (CSV, b'id,name\n1,"a\nb"', b'id,name\n1,"a\nb"\n2,c', [(4, "2,c")]),
+        (
+            UTF_16,
+            "id,name\n1,a".encode("utf-16"),
+            "id,name\n1,a\n2,c".encode("utf-16"),
+            [(3, "2,c")],
+        ),
+        (LANDING, FIRST, FIRST + b"\n \n", []),
+    ],
+)
+def test_of_a_file_that_begins_with_what_was_loaded_the_new_records_are_staged(
+    tmp_path: Path, landing: Landing, was: bytes, now: bytes, new_lines: list[tuple[int, str]]
 ) -> None:
-    """`gzip -k` and `zstd` leave the time as it is. A batch that was planned is staged as it was planned."""
-    store, data = DiskStore(tmp_path), b'{"id": 1}'
-    texts = {
-        "a.json": data,
-        "a.json.gz": gzip.compress(data),
-        "b.json": b"",
-        "b.json.gz": gzip.compress(data),
-        "c.json.gz": b"no gzip",
-        "c.json": data,
-        "d.json": data,
-        "d.json.gz": gzip.compress(b'{"id": 2}'),
-    }
-    for name, text in texts.items():
-        store.put(f"{LANDING.prefix}{name}", text)
-    files = tuple(
-        LandedFile(name=name, size_bytes=len(text), modified_ms=7) for name, text in texts.items()
+    """Also if the batch has to be staged again, and by then the file has grown once more."""
+    store, name = DiskStore(tmp_path), f"a.{landing.format}"
+    store.put(f"{LANDING.prefix}{name}", now)
+    staged = stage(store, KEY, batch_of(name, now), landing, loaded={name: known(was)})
+    found = staged.files[name]
+    assert (found.continues, found.record_count, found.loaded_records) == (True, len(new_lines), 1)
+    assert staged_lines(store, staged.batch) == new_lines
+    whole = stage(
+        store, KEY, batch_of(name, now), landing, loaded={name: known(was)}, reads_whole=True
     )
-    later = replace(files[1], name="a.json.zst", modified_ms=8)
-    store.put(f"{LANDING.prefix}a.json.zst", pa.compress(data, codec="zstd", asbytes=True))
-    batch = Batch(number=1, files=(*files, later), prefix=LANDING.prefix)
-    found = stage(store, KEY, batch, LANDING, loaded_as=lambda *_: None).files
-    assert {
-        name: (read.record_count, read.loaded_as)
-        for name, read in found.items()
-        if read.problem is None
-    } == {
-        "a.json": (1, None),
-        "a.json.gz": (0, f"{LANDING.prefix}a.json"),
-        "a.json.zst": (1, None),  # of another time, and so another file
-        "b.json": (0, None),
-        "b.json.gz": (1, None),  # beside one that gives nothing
-        "c.json": (1, None),  # beside one that cannot be read
-        "d.json": (1, None),
-        "d.json.gz": (1, None),  # written in the same millisecond, and another one
-    }
-    assert [read.record_count for read in stage(store, KEY, batch, LANDING).files.values()] == [
-        1,
-        1,
+    assert (whole.files[name].record_count, whole.files[name].loaded_records) == (
+        len(new_lines) + 1,
         0,
-        1,
-        0,
-        1,
-        1,
-        1,
-        1,
-    ]
-    for moved, told in (
-        (f"{LANDING.prefix}old.json", f"{LANDING.prefix}old.json"),
-        (f"{LANDING.prefix}a.json", None),
-    ):  # then written over
-        found = stage(
-            store,
-            KEY,
-            batch,
-            LANDING,
-            loaded_as=lambda file, _, of=moved: of if file.name == "a.json" else None,
-        ).files
-        assert found["a.json.gz"].loaded_as == told
+    )
+    [planned] = batch_of(name, now).files
+    batch = replace(staged.batch, files=(replace(planned, loaded_records=1),))
+    first = batch_of(name, was, part_count=1, record_count=1)
+    for later in (now, now + ("\n3,d" if landing is CSV else "").encode()):
+        store.put(f"{LANDING.prefix}{name}", later)
+        store.delete([file.name for file in store.list("_lakehouse/staged")])
+        assert staged_lines(store, staged_again(store, KEY, batch, landing)) == new_lines
+        assert len(staged_lines(store, staged_again(store, KEY, first, landing))) == 1
+
+
+def test_a_packed_file_is_compared_by_what_it_unpacks_to(tmp_path: Path) -> None:
+    """Packed again, a longer text has other bytes from the first on."""
+    store, name = DiskStore(tmp_path), "a.json.gz"
+    lines = [b'{"id": %d}\n' % each for each in range(500)]
+    was, now = (gzip.compress(b"".join(lines[:count])) for count in (300, 500))
+    assert not now.startswith(was)
+    store.put(f"{LANDING.prefix}{name}", was)
+    first = stage(store, KEY, batch_of(name, was), LANDING, loaded={})
+    found = first.files[name]
+    [file] = batch_of(name, was).files
+    marks = {"text_bytes": found.text_bytes, "text_digest": found.text_digest}
+    store.put(f"{LANDING.prefix}{name}", now)
+    for as_known, count in ((known(was, **marks), 200), (known(was), 0)):
+        staged = stage(store, KEY, batch_of(name, now), LANDING, loaded={name: as_known})
+        read = staged.files[name]
+        assert (read.continues, read.record_count) == (count > 0, count)
+    store.delete([file.name for file in store.list("_lakehouse/staged")])
+    planned = replace(first.batch, files=(replace(file, **marks),))
+    assert len(staged_lines(store, staged_again(store, KEY, planned, LANDING))) == 300
+
+
+@pytest.mark.parametrize(
+    ("landing", "was", "now"),
+    [
+        (LANDING, FIRST, b'{"id": 9}\n' + SECOND),
+        (LANDING, b'{"id": 1', b'{"id": 1}\n'),  # its last line goes on
+        (CSV, b"id,name\n1,a", b"id,name\n1,ab"),
+        (CSV, b"id,name\n1,a\n", b"id,name\n"),
+    ],
+)
+def test_of_a_file_that_was_replaced_by_another_one_nothing_is_staged(
+    tmp_path: Path, landing: Landing, was: bytes, now: bytes
+) -> None:
+    store, name = DiskStore(tmp_path), f"a.{landing.format}"
+    store.put(f"{LANDING.prefix}{name}", now)
+    staged = stage(store, KEY, batch_of(name, now), landing, loaded={name: known(was)})
+    assert staged.files[name] == FileRead(size_bytes=len(now), digest=content_digest(now))
+    assert (staged.batch.part_count, staged.batch.record_count) == (0, 0)
+
+
+def test_a_file_that_grew_by_a_part_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    was, now = b"id,name\n1,a\n", b'id,name\n1,a\n2,"b\n'
+    store = DiskStore(tmp_path)
+    store.put(f"{LANDING.prefix}a.csv", now)
+    staged = stage(store, KEY, batch_of("a.csv", now), CSV, loaded={"a.csv": known(was)})
+    assert "quote that opens in line 3" in str(staged.files["a.csv"].problem)
+    assert staged.batch.part_count == 0

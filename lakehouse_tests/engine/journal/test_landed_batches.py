@@ -1,17 +1,15 @@
 """The ledger of landed batches, whether their manifests are folded or not."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
 import pytest
 
 from lakehouse.core.errors import Broken, Refused, Transient
-from lakehouse.core.ingest.batches import MOVED, Batch, KnownFile, LandedFile, Ledger, SetAside
+from lakehouse.core.ingest.batches import Batch, KnownFile, LandedFile, Ledger, SetAside
 from lakehouse.core.ingest.isolation import without_failing
 from lakehouse.engine.journal.landed_batches import FOLD_EVERY, LandedBatches
-from lakehouse.engine.store import Store, StoredFile
+from lakehouse.engine.store import Store
 from lakehouse_tests.counting_store import CountingStore
 from lakehouse_tests.memory_store import MemoryStore, OvertakenStore
 
@@ -257,82 +255,38 @@ def test_a_batch_that_others_follow_keeps_a_file_so_that_its_quarantine_is_not_p
     assert batches.batch(1) == first
 
 
-class WithEtags(MemoryStore):
-    """A store that tells etags, as S3 does."""
-
-    etags: Mapping[str, str] = MappingProxyType({})
-
-    def stat(self, name: str) -> StoredFile | None:
-        found = super().stat(name)
-        return found and replace(found, etag=self.etags.get(name, ""))
-
-
-def test_a_loaded_file_is_known_by_its_time_and_its_content_or_its_name() -> None:
-    store = WithEtags()
-    batches = of(store)
-    loaded = [
-        ("a.json", 1, "A"),
-        ("b.json.gz", 2, "B"),
-        ("used.json", 7, "U"),
-        ("read.json", 8, "R"),
-        ("p.json", 10, "P"),
-    ]
-    loaded += [("q.json", 10, "P"), ("etag.json", 11, "E"), ("same.json", 12, "F")]
-    store.put(f"{PREFIX}there.json", b"T" * 9)
-    [there] = store.list(PREFIX)
-    loaded.append(("there.json", there.modified_ms, "T"))
-    etags = {"etag.json": "1", "same.json": "2"}
-    files = [
-        LandedFile(name=name, size_bytes=9, modified_ms=at, digest=digest, etag=etags.get(name, ""))
-        for name, at, digest in loaded
-    ]
-    store.etags = {f"{PREFIX}etag.json": "other", f"{PREFIX}same.json": "2"}
-    for name in store.etags:
-        store.put(name, b"9 bytes !")
-    aside = SetAside(name="aside.json", size_bytes=9, why="damaged", modified_ms=4, digest="S")
+def test_a_file_that_an_older_program_took_for_a_moved_one_stays_unloaded() -> None:
+    batches = of(MemoryStore())
     moved = SetAside(
         name="moved.json",
         size_bytes=9,
-        why=f"{MOVED}was.json, and moved or packed since",
+        why="it was loaded as landing/x/was.json, and moved or packed since",
         modified_ms=6,
         digest="M",
+        is_quarantined=True,
     )
-    batches.plan(Batch(number=1, files=tuple(files), set_aside=(aside, moved), prefix=PREFIX))
-    # Other files were written over these names, one by another size and so unread, one read; both were set aside.
-    over = [
-        SetAside(name=f"{name}.json", size_bytes=8, why="changed", modified_ms=20, digest=digest)
-        for name, digest in (("used", ""), ("read", "V"))
-    ]
-    batches.plan(Batch(number=2, files=(), set_aside=tuple(over), prefix=PREFIX))
-    for name in ("used", "read", "q"):
-        store.put(f"{PREFIX}{name}.json", b"8 bytes!")
-    now = {
-        ("a.json", 9, "X"): "a.json",  # of its own name, whatever is in it now
-        ("done/moved.json", 1, "A"): "a.json",
-        ("other.json", 1, "X"): None,
-        ("later.json", 5, "A"): None,
-        ("a.json.zst", 1, "X"): "a.json",
-        ("b.json", 2, "X"): "b.json.gz",
-        ("b.json.zst", 5, "X"): None,
-        ("copy.json", there.modified_ms, "T"): None,  # beside the one that it is like
-        ("used-1.json", 7, "U"): "used.json",  # another one has its name now
-        ("read-1.json", 8, "R"): "read.json",
-        ("new.json", 20, "V"): None,  # what was written over a name was never loaded
-        ("twin.json", 10, "P"): "p.json",  # two are like it, and one of them is gone
-        ("twin of another etag.json", 11, "E"): "etag.json",
-        (
-            "twin of the same etag.json",
-            12,
-            "F",
-        ): None,  # HEAD tells whole seconds of some servers, a listing more
-        ("again.json", 4, "S"): None,  # nothing of that one was loaded
-        ("moved twice.json", 6, "M"): "moved.json",
-    }
-    found = {
-        (name, at, digest): batches.loaded_as([file], batches.ledger())(file, digest)
-        for name, at, digest in now
-        for file in [LandedFile(name=name, size_bytes=9, modified_ms=at)]
-    }
-    assert found == {
-        each: None if path is None else f"{PREFIX}{path}" for each, path in now.items()
-    }
+    batches.plan(Batch(number=1, files=(), set_aside=(moved,), prefix=PREFIX))
+    [known] = batches.ledger().seen.values()
+    assert known == KnownFile(size_bytes=9, modified_ms=6, digest="M")
+
+
+def test_a_file_that_grew_knows_the_contents_that_it_begins_with() -> None:
+    batches = of(MemoryStore())
+    names = [("A", 0), ("B", 1), ("C", 2)]
+    for number, (digest, loaded_records) in enumerate(names, start=1):
+        file = LandedFile(
+            name="a.json.gz",
+            size_bytes=number,
+            modified_ms=number,
+            digest=digest,
+            text_bytes=10 * number,
+            text_digest=f"text of {digest}",
+            loaded_records=loaded_records,
+        )
+        batches.plan(Batch(number=number, files=(file,), prefix=PREFIX))
+        aside = SetAside(name="a.json.gz", size_bytes=0, why="changed", modified_ms=9)
+    batches.plan(Batch(number=4, files=(), set_aside=(aside,), prefix=PREFIX))
+    [known] = batches.ledger().seen.values()
+    loaded = known.as_loaded
+    assert (loaded.digest, loaded.earlier) == ("C", ("B", "A"))
+    assert loaded.text == (30, "text of C") and known.is_taken

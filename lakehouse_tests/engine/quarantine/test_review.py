@@ -102,7 +102,7 @@ def test_a_line_is_loaded_and_a_file_read_again_as_the_table_is_declared_now(
     lake.store.delete([GONE])
     done = review.retry(lake, spark, events, [], dry_run=False)
     changed, gone = (
-        "rows of a file of this name were loaded: land what is new under a new name",
+        "its rows were loaded: land only what is new, under a new name",
         "the file is gone from landing/events/",
     )
     assert (done.rows, done.files, done.left) == (1, 0, {changed: 1, gone: 1, **planned.left})
