@@ -11,7 +11,7 @@ twice. Of a table whose folder was deleted none has arrived: all are done again,
 - A file that is not loaded is named in a manifest with the reason.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import accumulate
@@ -27,7 +27,11 @@ from lakehouse.core.text import names_in_parentheses
 
 # Among ten million names, that a new one shares its fingerprint with any of them has a chance of one in a million million.
 FINGERPRINT_BYTES = 8
+ARCHIVED = "it is archived in "  # so begins the reason of a file that must be restored to be read, in every manifest
 FOREIGN = "its name ends in none of "  # so begins the reason of a file of another format, in every manifest
+
+
+_NO_TIME = -1  # no file has it, so that one that is known by it is another one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +108,8 @@ class Batch:
 class KnownFile:
     """The facts of a file in the newest manifest that names it; what it does not tell is `None` or empty.
 
-    `is_taken`: its rows were loaded, or are about to be, by this batch or an older one. `is_foreign`: it was set aside for its name's end.
+    `is_taken`: its rows were loaded, or are about to be, by this batch or an older one. `is_foreign`: it was set aside for its name's end,
+    `is_archived`: since it could not be read before it is restored.
     `loaded`: the file of this name that was loaded, where another one has been written over it since. It begins with the contents that
     have the digests `earlier`, whose records older batches loaded.
     """
@@ -114,6 +119,7 @@ class KnownFile:
     digest: str = ""
     is_taken: bool = True
     is_foreign: bool = False
+    is_archived: bool = False
     etag: str = ""
     loaded: "KnownFile | None" = None
     text_bytes: int | None = None
@@ -158,23 +164,6 @@ class BatchPlan(Explained):
     is_new: bool
     superseded: tuple[SetAside, ...] = ()
     left: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileRead:
-    """A landed file as it was read: bytes, digest, records. `problem`: why none can be read.
-
-    `continues`: it begins with the file of this name that was loaded; its first `loaded_records` records are not among the counted ones.
-    """
-
-    size_bytes: int
-    digest: str
-    record_count: int = 0
-    problem: str | None = None
-    text_bytes: int | None = None
-    text_digest: str = ""
-    continues: bool = False
-    loaded_records: int = 0
 
 
 def _text_mark(file: LandedFile | KnownFile) -> TextMark:
@@ -254,53 +243,6 @@ def choose_batch(
     )
 
 
-def judge_file(
-    file: LandedFile, known: KnownFile | None, read: FileRead, *, is_overwrite: bool
-) -> LandedFile | SetAside:
-    """The fate of a file that was read: it is taken, as it was read, or set aside. `known` is what the ledger says of it."""
-    now = replace(
-        file,
-        size_bytes=read.size_bytes,
-        digest=read.digest,
-        text_bytes=read.text_bytes,
-        text_digest=read.text_digest,
-        loaded_records=read.loaded_records,
-    )
-    if known is not None and known.is_taken and not read.continues:
-        if known.as_loaded.digest == read.digest:
-            return set_aside(now, "it was written again, with the content that was taken", False)
-        return set_aside(now, _changed(known, now), True)
-    if read.problem is not None:
-        return set_aside(now, read.problem, True)
-    if not read.record_count and read.continues:
-        return set_aside(now, "it was written again, without a new record", False)
-    return now if read.record_count else set_aside(now, "it holds no record", is_overwrite)
-
-
-def settle_batch(
-    plan: BatchPlan, judged: Sequence[LandedFile | SetAside], *, row_count: int, is_overwrite: bool
-) -> Batch:
-    """The planned batch with what became of its files, whose records gave `row_count` rows; no column comes without a file.
-
-    An `Overwrite` whose file gives no row sets it aside, and the table keeps the rows that it has.
-    """
-    assert plan.batch is not None
-    files = tuple(each for each in judged if isinstance(each, LandedFile))
-    aside = tuple(each for each in judged if isinstance(each, SetAside))
-    if is_overwrite and not row_count:
-        why = "none of its records is a row; the table keeps the rows that it has"
-        files, aside = (), (*aside, *(set_aside(file, why, True) for file in files))
-    # The older files have their turn where the newest gives no row; none has one behind a file that is in the table.
-    aside = (
-        *plan.batch.set_aside,
-        *aside,
-        *(plan.superseded if files or not plan.batch.files else ()),
-    )
-    return replace(
-        plan.batch, files=files, set_aside=aside, columns=plan.batch.columns if files else ()
-    )
-
-
 def _plan(
     batch: Batch,
     *,
@@ -332,6 +274,16 @@ def files_that_wait(
     return [
         file for file in listing if is_public(file.name) and not _is_settled(file, ledger, landing)
     ]
+
+
+def read_again(ledger: Ledger, restored: Collection[str]) -> Ledger:
+    """The ledger by which the archived files at these paths wait to be read again; others stay as they are known."""
+    waiting = {
+        path: replace(known, modified_ms=_NO_TIME, etag="")
+        for path in restored
+        if (known := ledger.seen.get(path)) and known.is_archived
+    }
+    return replace(ledger, seen={**ledger.seen, **waiting}) if waiting else ledger
 
 
 def _is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
@@ -377,7 +329,7 @@ def _problem(file: LandedFile, ledger: Ledger, landing: Landing) -> tuple[str, b
             True,
         )
     if known is not None and known.is_taken and not _may_continue(known.as_loaded, file, landing):
-        return _changed(known, file), True
+        return describe_change(known, file), True
     if not landing.takes(file.name):
         return f"{FOREIGN}{', '.join(landing.suffixes)}", False
     if file.name.encode("utf-8", "ignore").decode() != file.name:
@@ -401,7 +353,8 @@ def _may_continue(loaded: KnownFile, now: LandedFile, landing: Landing) -> bool:
     return landing.format in ("json", "csv") and bool(loaded.digest) and is_longer
 
 
-def _changed(known: KnownFile, now: LandedFile) -> str:
+def describe_change(known: KnownFile, now: LandedFile) -> str:
+    """Why a file is not read that was loaded as another one, and what to do."""
     before = known.as_loaded.size_bytes
     what = "its content is another" if before == now.size_bytes else f"it has {now.size_bytes} now"
     return (

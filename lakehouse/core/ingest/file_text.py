@@ -7,9 +7,20 @@ Kafka Connect's S3 sink writes an object again under the same name with more rec
 - A packed file is compared by what it unpacks to: its own bytes change when it is packed again.
 """
 
-from collections.abc import Iterable, Iterator
+import gzip
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
+from io import BytesIO
 from typing import NamedTuple
+
+_CHUNK_BYTES = 4 * 1024 * 1024
+
+
+class Compression(NamedTuple):
+    """The packing of a file: its name, and what gives the content in pieces."""
+
+    name: str
+    unpack: Callable[[bytes], Iterator[bytes]]
 
 
 class TextMark(NamedTuple):
@@ -17,6 +28,20 @@ class TextMark(NamedTuple):
 
     size_bytes: int
     digest: str
+
+
+def _gunzip(data: bytes) -> Iterator[bytes]:
+    with gzip.GzipFile(fileobj=BytesIO(data)) as file:
+        yield from iter(lambda: file.read(_CHUNK_BYTES), b"")
+
+
+GZIP = Compression("gzip", _gunzip)
+
+
+def text_chunks(data: bytes, compression: Compression | None) -> Iterator[bytes]:
+    """The text of a file as it is encoded, unpacked, in chunks."""
+    slices = (data[start : start + _CHUNK_BYTES] for start in range(0, len(data), _CHUNK_BYTES))
+    return slices if compression is None else compression.unpack(data)
 
 
 def content_digest(data: bytes) -> str:

@@ -11,12 +11,10 @@ record is given, so that all of its records are known or none.
 """
 
 import codecs
-import gzip
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from io import BytesIO
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any, NamedTuple, cast
 
@@ -34,7 +32,7 @@ from lakehouse.core.ingest.csv_fields import (
     is_header,
     no_end,
 )
-from lakehouse.core.ingest.file_text import first_chunks
+from lakehouse.core.ingest.file_text import Compression, first_chunks, text_chunks
 from lakehouse.core.ingest.undeclared import (
     others_in_header,
     others_in_object,
@@ -47,7 +45,6 @@ MIB = 1024 * 1024
 # Source: jackson-core, StreamReadConstraints.DEFAULT_MAX_STRING_LEN
 MAX_RECORD_BYTES = 16 * MIB
 TOO_DEEP = "a value lies too deep in others"
-_CHUNK_BYTES = 4 * MIB
 # Of a record that is too long, so many bytes are kept to recognise it by.
 _SHOWN_BYTES = 1_000
 _UTF_8 = ("utf-8", "utf8")
@@ -66,13 +63,6 @@ def _no_constant(name: str) -> object:
 
 
 _JSON = json.JSONDecoder(parse_constant=_no_constant)
-
-
-class Compression(NamedTuple):
-    """The packing of a file: its name, and what gives the content in pieces."""
-
-    name: str
-    unpack: Callable[[bytes], Iterator[bytes]]
 
 
 class Unreadable(Exception):
@@ -135,20 +125,6 @@ def too_large(limit: int) -> Unreadable:
     return Unreadable(
         f"it unpacks to more than {limit} bytes; land it in smaller files, or raise Landing.max_file_bytes"
     )
-
-
-def _gunzip(data: bytes) -> Iterator[bytes]:
-    with gzip.GzipFile(fileobj=BytesIO(data)) as file:
-        yield from iter(lambda: file.read(_CHUNK_BYTES), b"")
-
-
-GZIP = Compression("gzip", _gunzip)
-
-
-def text_chunks(data: bytes, compression: Compression | None) -> Iterator[bytes]:
-    """The text of a file as it is encoded, unpacked, in chunks."""
-    slices = (data[start : start + _CHUNK_BYTES] for start in range(0, len(data), _CHUNK_BYTES))
-    return slices if compression is None else compression.unpack(data)
 
 
 def _content(

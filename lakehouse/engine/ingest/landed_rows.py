@@ -27,14 +27,8 @@ import pyarrow.parquet as pq
 from lakehouse.core.declaration.column_names import field_types
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.content_format import detect_format
-from lakehouse.core.ingest.records import (
-    MAX_RECORD_BYTES,
-    TOO_DEEP,
-    Compression,
-    Record,
-    Unreadable,
-    too_large,
-)
+from lakehouse.core.ingest.file_text import Compression
+from lakehouse.core.ingest.records import MAX_RECORD_BYTES, TOO_DEEP, Record, Unreadable, too_large
 from lakehouse.core.ingest.undeclared import others_in_row
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.ingest.calendars import BeyondPython, Times, file_calendars

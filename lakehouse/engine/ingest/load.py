@@ -36,11 +36,11 @@ from lakehouse.core.ingest.batches import (
     Ledger,
     choose_batch,
     ingest_app_id,
-    judge_file,
-    settle_batch,
+    read_again,
 )
 from lakehouse.core.ingest.inferred import pinned_table
 from lakehouse.core.ingest.outcome import WriteOutcome, quarantine_sentence
+from lakehouse.core.ingest.read_files import judge_file, settle_batch
 from lakehouse.core.ingest.undeclared import AddedColumn, columns_in_force
 from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.core.text import names_in_parentheses
@@ -64,13 +64,19 @@ from lakehouse.engine.ingest.parse_lines import (
     table_rows,
     without_rescued,
 )
-from lakehouse.engine.ingest.retire import retire
+from lakehouse.engine.ingest.retire import retire_first
 from lakehouse.engine.ingest.staging import clear_staged, stage, staged_again
 from lakehouse.engine.ingest.work_size import confs_to_load
 from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.landing.archived import find_restored, restored_paths
 from lakehouse.engine.landing.discovery import handed_over
-from lakehouse.engine.quarantine.entries import quarantine, quarantine_arrived, quarantine_isolated
+from lakehouse.engine.quarantine.entries import (
+    quarantine,
+    quarantine_arrived,
+    quarantine_isolated,
+    take_out_files,
+)
 from lakehouse.engine.quarantine.isolate import Rows, isolate
 from lakehouse.engine.quarantine.retry_lines import put_back
 from lakehouse.engine.spark import statements
@@ -125,14 +131,12 @@ class LandingLoad:
         facts = put_back(lake, spark, table, facts, ledger := batches.ledger(), self._tell)
         handed = handed_over(lake.store, table.key, landing, self._handed_batch, ledger.newest)
         if handed is None:  # else steps 1 and 9 would each list
-            arrived_batch(
-                table, facts, ledger
-            )  # the log of another life of the table is told before a file goes by it
-            self._retire(facts)
-        self._listing = {
-            file.name: file
-            for file in (landed_files(lake.store, landing) if handed is None else handed)
-        }
+            # The log of another life of the table is reported before a file goes by it.
+            arrived_batch(table, facts, ledger)
+            retire_first(lake, table, batches, facts, self._tell)
+        found = landed_files(lake.store, landing) if handed is None else handed
+        self._listing = {file.name: file for file in found}
+        restored = find_restored(lake.store, ledger, landing, now_ms=now_ms())
         lying = {f"{landing.prefix}{name}" for name in self._listing}
         if not self._loaded:
             self._before = facts
@@ -141,6 +145,7 @@ class LandingLoad:
                 unfinished = unfinished_batch(
                     lake, table, arrived_batch(table, facts, ledger), ledger, batches
                 )
+                ledger = read_again(ledger, restored)
                 plan = choose_batch(
                     [*self._listing.values()], ledger, landing, table.write, unfinished=unfinished
                 )
@@ -161,18 +166,6 @@ class LandingLoad:
                 batches.fold(lying=lying, arrived=arrived, now_ms=now_ms())
         return self._outcome(facts, plan.explanation)
 
-    def _retire(self, facts: TableFacts | None) -> None:
-        """Loaded files leave the landing area. No row waits for them: the next load does what storage does not do now."""
-        try:
-            plan, failed = retire(self._lake, self._table, self._batches, facts)
-            if plan.files:
-                stay = f"; {failed} of those that were to go could not be deleted" if failed else ""
-                self._tell(f"{self._table.key}: {plan.sentence}{stay}")
-        except Transient:
-            pass
-        except Refused as error:
-            self._tell(str(error))
-
     def _outcome(self, after: TableFacts | None, nothing_new: Explanation) -> WriteOutcome:
         files = [file for batch in self._loaded for file in batch.files]
         aside = tuple(each for batch in self._loaded for each in batch.set_aside)
@@ -180,20 +173,18 @@ class LandingLoad:
         if self._loaded:
             first, last = self._loaded[0].number, self._loaded[-1].number
             numbers = str(last) if first == last else f"{first} to {last}"
-            size_bytes = sum(file.size_bytes for file in files)
-            in_quarantine = quarantine_sentence(
-                self._table.key,
-                lines=self._counts["rows_quarantined"],
-                files=sum(each.is_quarantined for each in aside),
-            )
+            quarantined_files = sum(each.is_quarantined for each in aside)
             explanation = self._reason.explain(
                 files=len(files),
-                bytes=size_bytes,
+                bytes=sum(file.size_bytes for file in files),
                 batch=numbers,
                 set_aside=len(aside),
                 names=names_in_parentheses([file.name for file in aside]),
             )
-            explanation = replace(explanation, more=f"; {in_quarantine}" if in_quarantine else "")
+            if said := quarantine_sentence(
+                self._table.key, lines=self._counts["rows_quarantined"], files=quarantined_files
+            ):
+                explanation = replace(explanation, more=f"; {said}")
         return replace(
             commit_rows.outcome_of(
                 self._lake,
@@ -242,6 +233,8 @@ class LandingLoad:
             self._counts["rows_superseded"] += superseded_count(
                 lake, table, lines.changes, before=facts, after=after
             )
+        if restored := restored_paths(batch, ledger):
+            take_out_files(lake, spark, table.key, restored, upto_batch=batch.number)
         self._counts.update(rows_quarantined=lines.bad_count, rows_rescued=lines.rescued_count)
         if plan.is_new or batch.isolated:  # it was not done again as it was planned
             self._reason = Reason.BATCH_READY

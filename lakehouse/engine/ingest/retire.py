@@ -16,7 +16,7 @@ The ledger and the listing are read once in a run. Commits of the table that its
 - Without Spark: nothing is written into any table.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import blake2b
@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.paths import name_in_table
 from lakehouse.core.delta.table_facts import LogFile
-from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.ingest.batches import Batch, LandedFile, may_be_same
 from lakehouse.core.ingest.retirement import (
     RetirementPlan,
@@ -105,6 +105,26 @@ def retire(
     if look.read_back:
         lake.store.put(marker, str(now_ms()).encode())
     return plan, failed_count
+
+
+def retire_first(
+    lake: Lake,
+    table: Table,
+    batches: LandedBatches,
+    facts: TableFacts | None,
+    tell: Callable[[str], None],
+) -> None:
+    """The same at the beginning of a load, in words. No row waits for it: the next load does what storage does not do now."""
+    try:
+        plan, failed = retire(lake, table, batches, facts)
+    except Transient:
+        return
+    except Refused as error:
+        tell(str(error))
+        return
+    if plan.files:
+        stay = f"; {failed} of those that were to go could not be deleted" if failed else ""
+        tell(f"{table.key}: {plan.sentence}{stay}")
 
 
 def _landed(

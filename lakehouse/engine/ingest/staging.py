@@ -18,9 +18,14 @@ import pyarrow.parquet as pq
 from lakehouse.core.declaration.column_names import field_types
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.errors import Broken
-from lakehouse.core.ingest.batches import Batch, FileRead, KnownFile, LandedFile
-from lakehouse.core.ingest.content_format import detect_format
-from lakehouse.core.ingest.file_text import TextMark, begins_with, content_digest, mark_text
+from lakehouse.core.ingest.batches import Batch, KnownFile, LandedFile
+from lakehouse.core.ingest.file_text import (
+    TextMark,
+    begins_with,
+    content_digest,
+    mark_text,
+    text_chunks,
+)
 from lakehouse.core.ingest.inferred import (
     GIVES_NO_SCHEMA,
     FirstFile,
@@ -29,20 +34,20 @@ from lakehouse.core.ingest.inferred import (
     landing_to_infer,
     pinned_landing,
 )
-from lakehouse.core.ingest.records import (
-    GZIP,
-    MIB,
-    Compression,
-    Record,
-    Unreadable,
-    read_records,
-    text_chunks,
-)
+from lakehouse.core.ingest.read_files import FileRead
+from lakehouse.core.ingest.records import MIB, Record, Unreadable
 from lakehouse.core.ingest.undeclared import AddedColumn, NewColumns
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.ingest.landed_rows import ZSTD, own_types, read_rows
+from lakehouse.engine.ingest.landed_contents import (
+    UNPACKED_TIMES,
+    Content,
+    compression_of,
+    landed_records,
+    read_contents,
+    restore_first,
+)
+from lakehouse.engine.ingest.landed_rows import own_types
 from lakehouse.engine.store import Store
-from lakehouse.engine.store.portions import in_portions
 
 # The columns of `_SCHEMA`, as Spark reads them.
 STAGED_SCHEMA = (
@@ -61,11 +66,6 @@ _SCHEMA = pa.schema(
 _FOLDER = "_lakehouse/staged"
 # A part is held in memory while it is filled, and read by one task of Spark's.
 _PART_BYTES, _PART_RECORDS = 16 * MIB, 500_000
-_READ_AT_ONCE_BYTES, _READ_AT_ONCE_FILES = 32 * MIB, 256
-# Unpacked, files may have so many times the bytes that they may have as they landed: a bound for memory, disk and time.
-_UNPACKED_TIMES = 4
-_BY_CONTENT = {"gzip": GZIP, "zstd": ZSTD}
-_BY_ENDING = {"gz": GZIP, "zst": ZSTD}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ def stage(
     `known` are the columns that were added to the table before. Without a schema, it is inferred from the files that are read at once
     first; where they give none, they are set aside, and the others are left out. So are the last of many that unpack to too much.
     """
-    groups = _contents(store, batch)
+    groups = read_contents(store, batch, stops_at_archived=loaded is None)
     first = next(groups, []) if landing.schema is None else []
     inferred = _inferred(first, landing, batch.prefix) if first else ()
     landing = pinned_landing(landing, inferred)
@@ -108,11 +108,14 @@ def stage(
     )
     reader = _FileReader(parts, landing, batch.prefix)
     read, gone = dict[str, FileRead](), set[str]()
-    for file, data in (
-        first if landing.schema is None else chain(first, chain.from_iterable(groups))
-    ):
-        if parts.size_bytes > _UNPACKED_TIMES * landing.max_batch_bytes:
+    for content in first if landing.schema is None else chain(first, chain.from_iterable(groups)):
+        file, data = content.file, content.data
+        if parts.size_bytes > UNPACKED_TIMES * landing.max_batch_bytes:
             break
+        if content.archived_in is not None:
+            why = restore_first(store, f"{batch.prefix}{file.name}", content.archived_in)
+            read[file.name] = FileRead(size_bytes=file.size_bytes, digest="", problem=why)
+            continue
         if data is None:
             gone.add(file.name)
             continue
@@ -146,9 +149,9 @@ def staged_again(store: Store, table_key: str, batch: Batch, landing: Landing) -
     if is_whole and batch.shape in ("", _shape(landing)):
         return batch
     as_planned = {
-        file.name: _find_planned(file, data)[0]
-        for file, data in chain.from_iterable(_contents(store, batch))
-        if data is not None
+        each.file.name: _find_planned(each.file, each.data)[0]
+        for each in chain.from_iterable(read_contents(store, batch, stops_at_archived=True))
+        if each.data is not None
     }
     _check_unchanged(table_key, batch, as_planned)
     staged = stage(store, table_key, batch, landing)
@@ -204,7 +207,7 @@ def _check_unchanged(table_key: str, batch: Batch, found: Mapping[str, FileRead]
         if now.size_bytes != file.size_bytes or file.digest not in ("", now.digest):
             raise Broken(
                 f"{where} its file {file.name!r} has changed since ({file.size_bytes} bytes then, {now.size_bytes} now), while the batch's "
-                "quarantine may have its old lines; accepted: put the file back as it was, and land the new one under another name"
+                "quarantine may have its old lines. Put the file back as it was, and land only the records that are new under another name"
             )
         if now.problem is not None:
             raise Broken(
@@ -220,7 +223,7 @@ def _find_planned(file: LandedFile, data: bytes) -> tuple[FileRead, int | None]:
     """
     digest = content_digest(data)
     is_planned = (file.size_bytes, file.digest or digest) == (len(data), digest)
-    chunks = text_chunks(data, _compression(file.name, data))
+    chunks = text_chunks(data, compression_of(file.name, data))
     if is_planned or not _begins_with(chunks, file.text):
         return FileRead(size_bytes=len(data), digest=digest), None
     return FileRead(size_bytes=file.size_bytes, digest=file.digest), file.text.size_bytes
@@ -257,7 +260,7 @@ class _FileReader:
         found = FileRead(size_bytes=len(data), digest=content_digest(data))
         if found.digest == loaded.digest or self._landing.format not in ("json", "csv"):
             return found
-        if not _begins_with(text_chunks(data, _compression(file.name, data)), loaded.text):
+        if not _begins_with(text_chunks(data, compression_of(file.name, data)), loaded.text):
             return found
         try:
             loaded_records = self._count_loaded(file, data, loaded.text.size_bytes)
@@ -274,11 +277,11 @@ class _FileReader:
         Raises:
             Unreadable: the whole file cannot be read.
         """
-        all_records = _records(file.name, data, self._landing)
+        all_records = landed_records(file.name, data, self._landing)
         expected = next(all_records, None)  # it raises before the first record, if at all
         count = 0
         try:
-            for record in _records(file.name, data, self._landing, until_byte):
+            for record in landed_records(file.name, data, self._landing, until_byte):
                 if record != expected:
                     return None
                 count += 1
@@ -293,16 +296,16 @@ class _FileReader:
         landing, path, count = self._landing, f"{self._prefix}{file.name}", 0
         try:
             if landing.schema is None:
-                records = _records(file.name, data, landing_to_infer(landing))
+                records = landed_records(file.name, data, landing_to_infer(landing))
                 has_some = has_record(records, landing)
                 return replace(found, problem=GIVES_NO_SCHEMA if has_some else None)
-            records = _records(file.name, data, landing, until_byte)
+            records = landed_records(file.name, data, landing, until_byte)
             for record in islice(records, found.loaded_records, None):
                 self._parts.add(path, file.modified_ms, record, found.digest)
                 count += 1
         except Unreadable as error:
             return replace(found, problem=str(error))
-        compression = _compression(file.name, data)
+        compression = compression_of(file.name, data)
         if compression is None or landing.format not in ("json", "csv"):
             return replace(found, record_count=count)
         text = mark_text(text_chunks(data, compression))
@@ -311,63 +314,20 @@ class _FileReader:
         )
 
 
-def _inferred(
-    group: Sequence[tuple[LandedFile, bytes | None]], landing: Landing, prefix: str
-) -> tuple[AddedColumn, ...]:
+def _inferred(group: Sequence["Content"], landing: Landing, prefix: str) -> tuple[AddedColumn, ...]:
     plain, tells_types = landing_to_infer(landing), landing.format in ("parquet", "avro")
 
     def first_file(name: str, data: bytes) -> FirstFile:
         types = own_types(data, landing.format) if tells_types else None
-        return FirstFile(path=f"{prefix}{name}", records=_records(name, data, plain), types=types)
+        return FirstFile(
+            path=f"{prefix}{name}", records=landed_records(name, data, plain), types=types
+        )
 
     return infer_columns(
-        (first_file(file.name, data) for file, data in group if data is not None), landing, now_ms()
+        (first_file(each.file.name, each.data) for each in group if each.data is not None),
+        landing,
+        now_ms(),
     )
-
-
-def _records(
-    name: str, data: bytes, landing: Landing, until_byte: int | None = None
-) -> Iterator[Record]:
-    limit = _UNPACKED_TIMES * landing.max_file_bytes
-    if landing.format in ("json", "csv"):
-        return read_records(
-            data,
-            landing,
-            compression=_compression(name, data),
-            max_content_bytes=limit,
-            until_byte=until_byte,
-        )
-    return read_rows(data, landing, max_content_bytes=limit)
-
-
-def _compression(name: str, data: bytes) -> Compression | None:
-    """The packing of a file as its content shows it; a file whose name promises one is damaged without it."""
-    by_content = _BY_CONTENT.get(detect_format(data) or "")
-    return by_content or _BY_ENDING.get(name.rpartition(".")[2].lower())
-
-
-def _contents(store: Store, batch: Batch) -> Iterator[list[tuple[LandedFile, bytes | None]]]:
-    """The files' contents in order, each list a bounded number of bytes; `None` for a file that is gone."""
-    for group in in_portions(
-        batch.files, most_bytes=_READ_AT_ONCE_BYTES, most_files=_READ_AT_ONCE_FILES
-    ):
-        try:
-            yield [
-                *zip(
-                    group,
-                    [*store.read_many([f"{batch.prefix}{file.name}" for file in group])],
-                    strict=True,
-                )
-            ]
-        except FileNotFoundError:
-            yield [(file, _read(store, f"{batch.prefix}{file.name}")) for file in group]
-
-
-def _read(store: Store, name: str) -> bytes | None:
-    try:
-        return store.read(name)
-    except FileNotFoundError:
-        return None
 
 
 class _Parts:

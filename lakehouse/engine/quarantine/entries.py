@@ -8,6 +8,7 @@
 """
 
 import json
+from collections.abc import Sequence
 from functools import cached_property, partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import table_at
+from lakehouse.engine.spark.session_settings import USER_METADATA, session_confs
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -174,6 +176,20 @@ def quarantine_isolated(lake: Lake, spark: "SparkSession", table_key: str, batch
     )
     source = spark.createDataFrame(aside, "source_file STRING, reason STRING")
     commit_rows.run_merge(spark, source, facts.snapshot, _of_files(table_key, batch), statement)
+
+
+def take_out_files(
+    lake: Lake, spark: "SparkSession", table_key: str, files: Sequence[str], *, upto_batch: int
+) -> None:
+    """Takes whole files out of a table's quarantine, of batches up to this one: they are loaded, or read again."""
+    facts = lake.facts(quarantine_key(table_key))
+    if facts is None:
+        return
+    statement = statements.delete_lines(
+        facts.snapshot.uri, upto_batch=upto_batch, source_files=files, whole_files=True
+    )
+    with session_confs(spark, {USER_METADATA: json.dumps({"retried": len(files)})}):
+        spark.sql(statement)
 
 
 def missing_entries(spark: "SparkSession", snapshot: Snapshot, found: "DataFrame") -> "DataFrame":

@@ -26,7 +26,7 @@ from lakehouse.engine.ingest.arrival import arrived_batch, unfinished_batch
 from lakehouse.engine.ingest.work_size import confs_to_retry
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.quarantine.entries import entries_at, quarantine_key
+from lakehouse.engine.quarantine.entries import entries_at, quarantine_key, take_out_files
 from lakehouse.engine.quarantine.retry_lines import QuarantineFacts, put_back, retry_lines
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
@@ -199,15 +199,7 @@ def _retry_files(
             Batch(number=newest + 1, files=(), set_aside=aside, prefix=landing.prefix)
         )
         names = [file.name for file in again]
-        with session_confs(spark, {USER_METADATA: json.dumps({"retried": len(again)})}):
-            spark.sql(
-                statements.delete_lines(
-                    known.quarantine.snapshot.uri,
-                    upto_batch=newest,
-                    source_files=names,
-                    whole_files=True,
-                )
-            )
+        take_out_files(lake, spark, table.key, names, upto_batch=newest)
     return left
 
 

@@ -89,6 +89,14 @@ class Store(Protocol):
         """One file without its content, `None` if there is none."""
         ...
 
+    def archived_in(self, name: str) -> str | None:
+        """The storage class in which a file is archived, so that it must be restored to be read; `None` if it can be read.
+
+        FileNotFoundError if there is no such file.
+        """
+        del name
+        return None
+
     @abstractmethod
     def delete(self, names: Iterable[str]) -> None:
         """Remove files; those that are not there are fine, and the others go even if one fails."""

@@ -93,6 +93,11 @@ class MountedStore(Store):
         found = store.stat(there)
         return found and replace(found, name=name)
 
+    def archived_in(self, name: str) -> str | None:
+        """See `Store.archived_in`."""
+        _, store, there = self._find(name)
+        return store.archived_in(there)
+
     def put(self, name: str, data: bytes) -> None:
         """See `Store.put`; refused for what lies elsewhere."""
         self.base.put(self._own(name), data)

@@ -27,6 +27,7 @@ from lakehouse.core.inventory.objects import StoredObject, is_folder_marker
 from lakehouse.core.settings import s3_endpoint, s3_region
 from lakehouse.engine.clock import pause_about
 from lakehouse.engine.store.interface import Store, StoredFile, checked_name, folder_prefix
+from lakehouse.engine.store.s3_errors import PASSING, PERMISSIONS, answer_parts, error_of_answer
 from lakehouse.engine.store.s3_walk import find_keys, marks_a_folder, walk_keys
 from lakehouse.engine.store.time_budget import TimeBudget
 
@@ -35,28 +36,11 @@ _DELETE_BATCH = 1_000
 _PAUSES_SECONDS = (0.0, 0.1, 0.3, 0.9, 2.7)  # the first try is at once
 _READERS = 16
 _ATTEMPTS = 3  # botocore's default of its standard mode
-_PASSING = frozenset(
-    {
-        "SlowDown",
-        "InternalError",
-        "ServiceUnavailable",
-        "RequestTimeout",
-        "Throttling",
-        "OperationAborted",
-    }
-)
-# A server that lacks an operation lacks it the next time, too.
-_NOT_IMPLEMENTED = 501
+_ARCHIVES = ("GLACIER", "DEEP_ARCHIVE")  # of GLACIER_IR, objects can be read at once
 # An empty key below the lake's prefix, which a server that heeds `If-None-Match` lets nobody write a second time.
 _TAKEN = "_lakehouse/taken"
 # Of an address in an error, what comes after the host is the request.
 _REQUEST = re.compile(r'(?<=\w)/[^\s"]*(?=")')
-_PERMISSIONS = {
-    "list": "s3:ListBucket",
-    "read": "s3:GetObject (and s3:ListBucket)",
-    "write": "s3:PutObject",
-    "delete": "s3:DeleteObject",
-}
 
 
 def client_options(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -230,13 +214,13 @@ class S3Store(Store):
         if not failed:
             return
         name, code = min(
-            failed.items(), key=lambda item: item[1] in _PASSING
+            failed.items(), key=lambda item: item[1] in PASSING
         )  # the first that is final, if one is
         text = f"store: {len(failed)} of {len(asked)} keys were not deleted, for one s3://{self.bucket}/{self.prefix}{name}: {code}"
-        if code in _PASSING:
+        if code in PASSING:
             raise Transient(f"{text}; the others are gone, try again")
         raise Refused(
-            f"{text}; the others are gone; needed is {_PERMISSIONS['delete']} on every key of the lake"
+            f"{text}; the others are gone; needed is {PERMISSIONS['delete']} on every key of the lake"
         )
 
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
@@ -254,6 +238,21 @@ class S3Store(Store):
             head = self.client.head_object(Bucket=self.bucket, Key=key)
             return self._stored({**head, "Key": key, "Size": head["ContentLength"]})
         return None
+
+    def archived_in(self, name: str) -> str | None:
+        """See `Store.archived_in`.
+
+        Source: AWS, HeadObject: a restored copy has `x-amz-restore: ongoing-request="false"` and keeps its storage class;
+        `x-amz-archive-status` is set only while an object of Intelligent-Tiering lies in an archive tier.
+        """
+        key = self._key(name)
+        with self._translated("read", key):
+            head = self.client.head_object(Bucket=self.bucket, Key=key)
+        storage_class = str(head.get("StorageClass", "STANDARD"))
+        if tier := head.get("ArchiveStatus"):
+            return f"{storage_class} ({tier})"
+        is_restored = 'ongoing-request="false"' in head.get("Restore", "")
+        return storage_class if storage_class in _ARCHIVES and not is_restored else None
 
     def _pages(self, key: str, **more: str) -> Iterator[Mapping[str, Any]]:
         with self._translated("list", key):
@@ -332,8 +331,8 @@ class S3Store(Store):
                 raise Transient(
                     f"{where}: S3 answers of {min(strangers)!r}, which was not asked about; try again"
                 )
-            final |= {key: code for key, code in failed.items() if code not in _PASSING}
-            pending = [key for key, code in failed.items() if code in _PASSING]
+            final |= {key: code for key, code in failed.items() if code not in PASSING}
+            pending = [key for key, code in failed.items() if code in PASSING]
             if not pending:
                 return final
         return final | {key: failed[key] for key in pending}
@@ -353,38 +352,10 @@ class S3Store(Store):
         try:
             yield
         except ClientError as error:
-            raise _from_answer(error, where, action) from error
+            raise error_of_answer(error, where, action) from error
         except (ConnectionError, HTTPClientError, IncompleteReadError) as error:
             raise Transient(f"{where}: {_REQUEST.sub('', str(error))}; try again") from error
         except BotoCoreError as error:
             raise Refused(
                 f"{where}: {error}; accepted: boto3's AWS_ variables for keys, region and AWS_ENDPOINT_URL"
             ) from error
-
-
-def answer_parts(error: Any) -> tuple[str, int, Mapping[str, Any]]:
-    """The code, the HTTP status and the metadata of the answer that botocore's error tells of."""
-    answer = error.response.get("ResponseMetadata", {})
-    return (
-        str(error.response.get("Error", {}).get("Code", "")),
-        answer.get("HTTPStatusCode", 0),
-        answer,
-    )
-
-
-def _from_answer(error: Any, where: str, action: str) -> Exception:
-    code, status, _ = answer_parts(error)
-    if code in ("NoSuchKey", "404"):
-        return FileNotFoundError(where)
-    if code == "NoSuchBucket":
-        return Refused(f"{where}: there is no such bucket; make it first, or correct its name")
-    if code in _PASSING or (status >= 500 and status != _NOT_IMPLEMENTED) or status == 429:
-        return Transient(f"{where}: S3 answers {code} ({status}); try again")
-    if status == 403:
-        return Refused(
-            f"{where}: S3 answers {code}; needed is {_PERMISSIONS[action]}, with keys that are valid now"
-        )
-    said = error.response.get("Error", {}).get("Message", "")
-    return Refused(
-        f"{where}: S3 answers {code} ({status}): {said}; check bucket, region and AWS_ENDPOINT_URL"
-    )

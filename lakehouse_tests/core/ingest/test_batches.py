@@ -9,17 +9,15 @@ from lakehouse.core.declaration.table import Append, Landing, Overwrite, type_of
 from lakehouse.core.ingest.batches import (
     Batch,
     BatchPlan,
-    FileRead,
     KnownFile,
     LandedFile,
     Ledger,
     SetAside,
     choose_batch,
     ingest_app_id,
-    judge_file,
-    settle_batch,
 )
 from lakehouse.core.ingest.ledger_segments import extend_ledger, find_unfinished
+from lakehouse.core.ingest.read_files import FileRead, judge_file, settle_batch
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.core.reasons import Reason
 

@@ -7,13 +7,11 @@ import pytest
 from lakehouse.core.declaration.table import Append, Landing
 from lakehouse.core.ingest.batches import (
     Batch,
-    FileRead,
     LandedFile,
     Ledger,
     SetAside,
     choose_batch,
     fingerprint,
-    judge_file,
 )
 from lakehouse.core.ingest.ledger_segments import (
     FORGET_AFTER_MS,
@@ -21,6 +19,7 @@ from lakehouse.core.ingest.ledger_segments import (
     extend_ledger,
     fold_batches,
 )
+from lakehouse.core.ingest.read_files import FileRead, judge_file
 from lakehouse.core.ingest.undeclared import AddedColumn
 
 PREFIX = "landing/a/"

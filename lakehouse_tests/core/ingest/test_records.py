@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from lakehouse.core.changes.sources import Debezium, Dms
 from lakehouse.core.declaration.landing import Landing
-from lakehouse.core.ingest import records
-from lakehouse.core.ingest.records import GZIP, Unreadable, read_records
+from lakehouse.core.ingest import file_text, records
+from lakehouse.core.ingest.file_text import GZIP
+from lakehouse.core.ingest.records import Unreadable, read_records
 
 COLUMNS = ("code", "n", "comment")
 CSV = Landing(prefix="landing/c/", format="csv", schema="code STRING, n INT, comment STRING")
@@ -63,7 +64,7 @@ def test_records_do_not_depend_on_the_size_of_a_chunk(
         HEADER + b'A,1,"x\r\ny ""z"""\r\n\r\nB,2,\rC,3,"\n"',
     )
     expected = json_records(lines), csv_records(fields)
-    monkeypatch.setattr(records, "_CHUNK_BYTES", size)
+    monkeypatch.setattr(file_text, "_CHUNK_BYTES", size)
     assert (json_records(lines), csv_records(fields)) == expected
     assert [record.line for record in expected[1]] == [2, 5, 6]
 
@@ -73,7 +74,7 @@ def test_a_line_over_the_limit_is_one_record_with_its_problem_and_those_after_it
 ) -> None:
     monkeypatch.setattr(records, "MAX_RECORD_BYTES", 2_000)
     for size in (500, 10_000):
-        monkeypatch.setattr(records, "_CHUNK_BYTES", size)
+        monkeypatch.setattr(file_text, "_CHUNK_BYTES", size)
         first, long, last, end = json_records(b"{}\n" + b"x" * 5_000 + b"\r\n[]\n" + b"y" * 3_000)
         assert (first, last) == ((1, b"{}", None, True), (3, b"[]", None, False))
         for record, line, sign in ((long, 2, b"x"), (end, 4, b"y")):
@@ -189,7 +190,7 @@ STRAY = {
 def test_a_file_with_a_stray_quote_gives_no_record_and_the_line_where_the_quote_opens(
     bad: bytes, why: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(records, "_CHUNK_BYTES", size)
+    monkeypatch.setattr(file_text, "_CHUNK_BYTES", size)
     found = read_records(
         HEADER + b"A,1,x\n" + bad, CSV, max_content_bytes=LIMIT
     )  # who infers a schema opens all files first
@@ -203,7 +204,7 @@ def test_so_does_one_with_a_record_over_the_limit(monkeypatch: pytest.MonkeyPatc
     record = f"the record that begins in line 3 has more than 2000 bytes, the limit, {BEHIND}"
     quote = f"the quote that opens in line 3 is not closed within 2000 bytes, the limit of a record, {BEHIND}"
     for size, of_quotes in ((500, quote), (10_000, record)):
-        monkeypatch.setattr(records, "_CHUNK_BYTES", size)
+        monkeypatch.setattr(file_text, "_CHUNK_BYTES", size)
         for long, why in (
             (b'"' + b"x" * 3_000 + b'"', of_quotes),
             (b"x" * 3_000, record),
@@ -260,9 +261,9 @@ def test_text_of_another_encoding_is_read_as_declared(encoding: str) -> None:
 @pytest.mark.parametrize("landing", [CSV, JSON])
 @pytest.mark.parametrize("compression", [None, GZIP])
 def test_a_file_that_is_not_of_its_encoding_gives_no_record_at_all(
-    landing: Landing, compression: records.Compression | None, monkeypatch: pytest.MonkeyPatch
+    landing: Landing, compression: file_text.Compression | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(records, "_CHUNK_BYTES", 100)
+    monkeypatch.setattr(file_text, "_CHUNK_BYTES", 100)
     data = HEADER + b"A,1,x\n" * 1_000 + b"B,2,\x81\n"
     packed = data if compression is None else gzip.compress(data)
     with pytest.raises(
@@ -351,7 +352,7 @@ def test_every_row_of_a_csv_writer_is_one_record_on_its_line(
         writer.writerow(row)
         expected.append((line, [*row]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(records, "_CHUNK_BYTES", size)
+        patch.setattr(file_text, "_CHUNK_BYTES", size)
         found = csv_records(file.getvalue().encode(), landing)
     assert [(record.line, parsed(record, **signs)) for record in found] == expected[1:]
 
@@ -388,7 +389,7 @@ def test_any_bytes_are_read_or_refused_whatever_the_chunk(data: bytes, size: int
 
     whole = outcome()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(records, "_CHUNK_BYTES", size)
+        patch.setattr(file_text, "_CHUNK_BYTES", size)
         assert outcome() == whole
 
 

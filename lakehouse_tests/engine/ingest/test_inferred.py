@@ -160,7 +160,7 @@ def test_the_types_of_a_file_are_pinned_and_hold_its_values(
 def test_files_that_give_no_schema_are_set_aside_and_the_others_have_their_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakehouse.engine.ingest.staging._READ_AT_ONCE_FILES", 3)
+    monkeypatch.setattr("lakehouse.engine.ingest.landed_contents._READ_AT_ONCE_FILES", 3)
     store = DiskStore(tmp_path)
     for name, data in (
         ("a.json", b"[1]"),

@@ -11,8 +11,9 @@ import pytest
 from lakehouse import Debezium
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.errors import Broken
-from lakehouse.core.ingest.batches import Batch, FileRead, KnownFile, LandedFile
+from lakehouse.core.ingest.batches import Batch, KnownFile, LandedFile
 from lakehouse.core.ingest.file_text import content_digest
+from lakehouse.core.ingest.read_files import FileRead
 from lakehouse.engine.ingest import staging
 from lakehouse.engine.ingest.staging import part_names, stage, staged_again
 from lakehouse.engine.store import DiskStore

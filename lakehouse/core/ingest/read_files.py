@@ -1,0 +1,78 @@
+"""The fate of the files of a planned batch, once they have been read."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from lakehouse.core.ingest.batches import (
+    Batch,
+    BatchPlan,
+    KnownFile,
+    LandedFile,
+    SetAside,
+    describe_change,
+    set_aside,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRead:
+    """A landed file as it was read: bytes, digest, records. `problem`: why none can be read.
+
+    `continues`: it begins with the file of this name that was loaded; its first `loaded_records` records are not among the counted ones.
+    """
+
+    size_bytes: int
+    digest: str
+    record_count: int = 0
+    problem: str | None = None
+    text_bytes: int | None = None
+    text_digest: str = ""
+    continues: bool = False
+    loaded_records: int = 0
+
+
+def judge_file(
+    file: LandedFile, known: KnownFile | None, read: FileRead, *, is_overwrite: bool
+) -> LandedFile | SetAside:
+    """The fate of a file that was read: it is taken, as it was read, or set aside. `known` is what the ledger says of it."""
+    now = replace(
+        file,
+        size_bytes=read.size_bytes,
+        digest=read.digest,
+        text_bytes=read.text_bytes,
+        text_digest=read.text_digest,
+        loaded_records=read.loaded_records,
+    )
+    if read.problem is not None:
+        return set_aside(now, read.problem, True)
+    if known is not None and known.is_taken and not read.continues:
+        if known.as_loaded.digest == read.digest:
+            return set_aside(now, "it was written again, with the content that was taken", False)
+        return set_aside(now, describe_change(known, now), True)
+    if not read.record_count and read.continues:
+        return set_aside(now, "it was written again, without a new record", False)
+    return now if read.record_count else set_aside(now, "it holds no record", is_overwrite)
+
+
+def settle_batch(
+    plan: BatchPlan, judged: Sequence[LandedFile | SetAside], *, row_count: int, is_overwrite: bool
+) -> Batch:
+    """The planned batch with what became of its files, whose records gave `row_count` rows; no column comes without a file.
+
+    An `Overwrite` whose file gives no row sets it aside, and the table keeps the rows that it has.
+    """
+    assert plan.batch is not None
+    files = tuple(each for each in judged if isinstance(each, LandedFile))
+    aside = tuple(each for each in judged if isinstance(each, SetAside))
+    if is_overwrite and not row_count:
+        why = "none of its records is a row; the table keeps the rows that it has"
+        files, aside = (), (*aside, *(set_aside(file, why, True) for file in files))
+    # The older files have their turn where the newest gives no row; none has one behind a file that is in the table.
+    aside = (
+        *plan.batch.set_aside,
+        *aside,
+        *(plan.superseded if files or not plan.batch.files else ()),
+    )
+    return replace(
+        plan.batch, files=files, set_aside=aside, columns=plan.batch.columns if files else ()
+    )

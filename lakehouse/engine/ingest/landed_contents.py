@@ -1,0 +1,106 @@
+"""The bytes of landed files, each file read once, several at a time; and the records in them.
+
+A file may be gone by now, or archived, so that no store gives it before it is restored.
+"""
+
+import shlex
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple
+
+from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.errors import Refused
+from lakehouse.core.ingest.batches import ARCHIVED, Batch, LandedFile
+from lakehouse.core.ingest.content_format import detect_format
+from lakehouse.core.ingest.file_text import GZIP, Compression
+from lakehouse.core.ingest.records import MIB, Record, read_records
+from lakehouse.engine.ingest.landed_rows import ZSTD, read_rows
+from lakehouse.engine.store import Store
+from lakehouse.engine.store.portions import in_portions
+
+_READ_AT_ONCE_BYTES, _READ_AT_ONCE_FILES = 32 * MIB, 256
+_READ_ALONE_AT_ONCE = 16
+# Unpacked, files may have so many times the bytes that they may have as they landed: a bound for memory, disk and time.
+UNPACKED_TIMES = 4
+_BY_CONTENT = {"gzip": GZIP, "zstd": ZSTD}
+_BY_ENDING = {"gz": GZIP, "zst": ZSTD}
+
+
+class Content(NamedTuple):
+    """A landed file and its bytes; `None`: it is gone, or archived in this storage class."""
+
+    file: LandedFile
+    data: bytes | None
+    archived_in: str | None = None
+
+
+def read_contents(
+    store: Store, batch: Batch, *, stops_at_archived: bool
+) -> Iterator[list[Content]]:
+    """The files' contents in order, each list a bounded number of bytes.
+
+    Raises:
+        Refused: a file is archived, with `stops_at_archived`.
+    """
+    for group in in_portions(
+        batch.files, most_bytes=_READ_AT_ONCE_BYTES, most_files=_READ_AT_ONCE_FILES
+    ):
+        try:
+            data = [*store.read_many([f"{batch.prefix}{file.name}" for file in group])]
+        except FileNotFoundError:
+            pass
+        except Refused:
+            if stops_at_archived:
+                raise
+        else:
+            yield [*map(Content, group, data)]
+            continue
+        with ThreadPoolExecutor(max_workers=_READ_ALONE_AT_ONCE) as readers:
+            yield [
+                *readers.map(partial(_read_alone, store, batch.prefix, stops_at_archived), group)
+            ]
+
+
+def _read_alone(store: Store, prefix: str, stops_at_archived: bool, file: LandedFile) -> Content:
+    path = f"{prefix}{file.name}"
+    try:
+        return Content(file, store.read(path))
+    except FileNotFoundError:
+        return Content(file, None)
+    except Refused:
+        storage_class = None if stops_at_archived else store.archived_in(path)
+        if storage_class is None:
+            raise
+        return Content(file, None, storage_class)
+
+
+def restore_first(store: Store, path: str, storage_class: str) -> str:
+    """Why an archived file is not read, and what to do."""
+    key = f"{store.prefix}{path}"
+    return (
+        f"{ARCHIVED}storage class {storage_class}, in which no object can be read. Restore it: aws s3api restore-object --bucket "
+        f"{store.bucket} --key {shlex.quote(key)} --restore-request Days=7. The first load after the restore reads it"
+    )
+
+
+def landed_records(
+    name: str, data: bytes, landing: Landing, until_byte: int | None = None
+) -> Iterator[Record]:
+    """The records of a landed file, as `read_records` or `read_rows` give them."""
+    limit = UNPACKED_TIMES * landing.max_file_bytes
+    if landing.format in ("json", "csv"):
+        return read_records(
+            data,
+            landing,
+            compression=compression_of(name, data),
+            max_content_bytes=limit,
+            until_byte=until_byte,
+        )
+    return read_rows(data, landing, max_content_bytes=limit)
+
+
+def compression_of(name: str, data: bytes) -> Compression | None:
+    """The packing of a file as its content shows it; a file whose name promises one is damaged without it."""
+    by_content = _BY_CONTENT.get(detect_format(data) or "")
+    return by_content or _BY_ENDING.get(name.rpartition(".")[2].lower())
