@@ -4,11 +4,13 @@ Dagster frees a slot when its step ends. Where the process dies first, or a pers
 stays taken, and every run that shares the pool waits for it for ever (dagster-io/dagster#28456). By default no daemon
 of Dagster's frees it, and none frees the slot of a run whose record was deleted.
 
-**Safety properties**
-- A slot is freed only if its run ended a minute ago or earlier, or has no record any more, or its process is gone.
+**Safety properties** (tests in `test_pool_slots.py`)
+- A slot is freed only if its run ended at least a minute ago, or has no record any more, or its
+  process is gone.
 - A slot is never freed while the process of its run is known to live.
-- Where the pool alone keeps writers apart (`Adopted(writers="none")`), unknown is not enough: the process must be
-  known to be gone. A process that goes on after its run was marked as canceled would commit during a compaction.
+- If the pool alone keeps writers apart (`Adopted(writers="none")`), unknown is not enough: the
+  process must be known to be gone. A process that goes on after its run was marked as canceled
+  would commit during a compaction.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -7,11 +7,14 @@
 5. A database that is mostly free pages is written anew.
 
 **Safety properties**
-- The newest materialization, observation, check, and event of every other kind of each asset stays, with its whole run.
-- A run that has not ended, or ended within the hour, stays whole.
-- Runs stay for as long as the planner looks at them or counts them; what it reads of events is the newest ones only.
-- No table, journal or landed file is touched: only Dagster's folder in the lake's home.
-- A run that is killed on the way has deleted a part; the next one finds the rest.
+- The newest materialization, observation, check, and event of every other kind of each asset stays,
+  with its whole run (`defs/test_records.py`).
+- A run that has not ended, or ended within the hour, stays whole (`test_retention.py`).
+- Runs stay for as long as the planner looks at them or counts them. Of events it reads only the
+  newest (`test_retention.py`).
+- No table, journal or landed file is touched: only Dagster's folder in the lake's home
+  (`defs/test_records.py`).
+- A run that is killed has deleted a part; the next one finds the rest (`defs/test_records.py`).
 """
 
 from datetime import timedelta

@@ -9,8 +9,9 @@
 4. The work is done; a lost race for a commit is tried again.
 5. The record goes. After a failure our own session is interrupted first; where that is not possible, the record stays.
 
-**Safety properties**
-- Between 2 and 5 no statement of anybody who took this guard, dead or alive, writes to the table but ours.
+**Safety properties** (tests in `test_races.py`, `test_kills.py`)
+- Between steps 2 and 5, of all processes that ever took this lock, dead or alive, only ours has
+  statements that write to the table.
 """
 
 import contextlib

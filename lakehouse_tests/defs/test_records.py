@@ -1,6 +1,8 @@
 """The upkeep of Dagster's own records, on the records of real runs."""
 
+import os
 import shutil
+import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -95,14 +97,41 @@ def test_old_events_and_output_go_and_what_is_newest_of_each_asset_stays(
     runs = [run.run_id for run in reversed(instance.get_runs())]
     later = now_ms() + 8 * DAY_MS
     before, counted = newest(instance), recent_runs(instance, now_ms=later)
+    old_table_file = Path(instance.root_directory).parent / "lake" / "bronze" / "old.db"
+    old_table_file.parent.mkdir(parents=True)
+    old_table_file.touch()
+    os.utime(old_table_file, (0, 0))
     plan, metadata = prune(instance, days=7, now_ms=later)
-    assert plan.events == tuple(runs[4:7])
+    assert plan.events == tuple(runs[4:7]) and old_table_file.exists()
     assert files_of(instance) == {*runs[:4], runs[7]}
     assert newest(instance) == before and recent_runs(instance, now_ms=later) == counted
     assert len(instance.fetch_materializations(OFTEN, limit=10).records) == 1
     assert instance.all_logs(runs[0]) and metadata["lakehouse/bytes"] > 0
     plan, _ = prune(instance, days=7, now_ms=later)
     assert plan.sentence == "Nothing to do."
+
+
+@pytest.mark.parametrize("step", ["delete_checks", "delete_run_file", "delete_events_without_run"])
+def test_upkeep_that_dies_at_a_step_is_finished_by_the_next(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    runs = [run.run_id for run in reversed(instance.get_runs())]
+    later = now_ms() + 8 * DAY_MS
+    before = newest(instance)
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as dying:
+        dying.setattr(sqlite_records.SqliteRecords, step, die)
+        with pytest.raises(KeyboardInterrupt):
+            prune(instance, days=7, now_ms=later)
+    prune(instance, days=7, now_ms=later)
+    assert files_of(instance) == {*runs[:4], runs[7]}
+    assert newest(instance) == before
+    with sqlite3.connect(Path(instance.root_directory) / "history/runs/index.db") as index:
+        left = index.execute("SELECT DISTINCT run_id FROM asset_check_executions").fetchall()
+    assert left == [(runs[7],)]
 
 
 def test_a_dry_run_lists_what_would_go_and_deletes_nothing(instance: dg.DagsterInstance) -> None:

@@ -2,10 +2,11 @@
 
 It stands in the batch's manifest column by column, as added columns do, and from then on it is what a declared schema is.
 
-**Safety properties**
-- A pinned schema is used as it was recorded; it is never inferred a second time.
-- A declaration that gives a pinned column another type loads nothing, and so does one that no longer names the schema of loaded files.
-- What is text in a file is text in the table, and all of CSV is: nothing is parsed that nobody declared.
+**Safety properties** (tests in `core/ingest/test_inferred.py`)
+- A pinned schema is used as it was recorded. It is never inferred a second time.
+- A declaration that gives a pinned column another type loads nothing, and neither does one that no
+  longer names the schema of loaded files.
+- Text in a file is text in the table, which includes all of CSV: undeclared values are not parsed.
 """
 
 import re

@@ -1,9 +1,10 @@
 """The files of a batch that hold rows that cannot be written, and the batch without them.
 
-**Safety properties**
+**Safety properties** (tests in `test_isolation.py`)
 - A file is set aside only if its rows, alone, were tried and cannot be written.
-- Where everything that is tried fails, nothing is set aside: the declaration or the table is wrong, and not a file.
-- A batch with fewer files names each of its files: those that stay, and the others as set aside for a person.
+- If everything that is tried fails, nothing is set aside: the fault is in the declaration or table.
+- A batch with fewer files still names every file: those that stay, and those that are set aside for
+  a person.
 """
 
 from collections.abc import Callable, Mapping

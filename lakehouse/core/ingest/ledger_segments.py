@@ -4,10 +4,13 @@ A segment holds the batches 1 to its number as their manifests had them; newer m
 the landing area and was written longer ago than `FORGET_AFTER_MS`. Of one that was loaded, a fingerprint of its path stays.
 
 **Safety properties**
-- A file that lies in the landing area is never forgotten; nor is any while nothing lies there, since the area may be out of reach.
-- A batch that did not arrive in the table, the newest one, and the newest with files are kept whole.
-- A name that was loaded, forgotten and comes back is not loaded: its fingerprint is found, and the file is set aside for a person.
-- A batch of which files were forgotten is never done again as if it were whole.
+- A file that lies in the landing area is never forgotten. While nothing lies there, no file is,
+  since the area may be out of reach (`test_ledger_segments.py`).
+- A batch that did not arrive in the table, the newest batch, and the newest batch with files are
+  kept whole (`test_ledger_segments.py`).
+- A name that was loaded and forgotten is not loaded when it comes back: its fingerprint is known,
+  and the file is set aside for a person (`test_ledger_segments.py`).
+- A batch with forgotten files is never done again as if it were whole (`test_folding.py`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence

@@ -4,10 +4,12 @@ A record becomes a row or a quarantined line later; here it is only found, whole
 record is given, so that all of its records are known or none.
 
 **Safety properties**
-- Every byte of a readable file belongs to a record that is given, to a line break, to a blank line, or to a CSV header.
-- A CSV field in quotes is never split at the line breaks inside it.
-- A CSV file with a record whose end is unknown gives no record at all.
-- Memory holds one chunk and one record, whatever a file unpacks to.
+- Every byte of a readable file belongs to a record, a line break, a blank line, or a CSV header
+  (`core/ingest/test_records.py`).
+- A quoted CSV field is never split at the line breaks inside it (`core/ingest/test_records.py`).
+- A CSV file with a record whose end is unknown gives no record at all
+  (`core/ingest/test_records.py`).
+- Memory holds one chunk and one record, whatever the size of the unpacked file.
 """
 
 import codecs

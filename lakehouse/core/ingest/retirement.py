@@ -1,13 +1,16 @@
 """The loaded files that leave the landing area by the declaration's policy, and why others stay.
 
-**Safety properties**
-- A file goes only if a batch that the table's log knows has loaded it, and the commit that did is older than the landing says.
-- A file goes only if it is the one that was loaded: its size and its time are those of the manifest, which also has its digest. One that
-  landed after the commit that is said to have loaded it stays: the log is of another life of the table.
-- A file of which a line, or which itself, is in quarantine stays.
-- A file stays after somebody's RESTORE or overwrite of the table, which may have taken its rows out, and where a line of it was refused
-  that the quarantine cannot have.
-- A file is not deleted for good where the log does not tell everything that happened to the table since its batch.
+**Safety properties** (tests in `test_retire.py`)
+- A file goes only if a batch that the table's log knows has loaded it, and the commit of that batch
+  is older than the landing's `keep_days`.
+- A file goes only if it is the one that was loaded: size, time and etag are those of the manifest,
+  which also has its digest. A file that landed after the commit that is said to have loaded it
+  stays: the log is of another life of the table.
+- A file stays while it, or a line of it, is in quarantine.
+- A file stays if a RESTORE or overwrite by others may have taken out its rows, or if a line of it
+  was refused that the quarantine cannot have.
+- A file is not deleted for good if the log does not show everything that happened to the table
+  since its batch.
 - Unknown stays: a batch without a commit time, a file without a digest.
 """
 

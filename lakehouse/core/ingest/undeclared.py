@@ -2,9 +2,10 @@
 
 A field that is null counts as absent, as in a column that is declared. What is found stands beside the record as a JSON object.
 
-**Safety properties**
-- Every field of a record that is not null is declared, or in the object, with its value as the file had it.
-- A column that was added keeps its name and type for ever; what does not fit it is no row.
+**Safety properties** (tests in `test_undeclared.py`)
+- Every field of a record that is not null is declared, or in the object with the value that the
+  file has.
+- An added column keeps its name and type for ever. A record whose value does not fit is no row.
 """
 
 import json

@@ -1,10 +1,12 @@
 """The files of our own old scans that may go.
 
-**Safety properties**
-- Only names of the layout that our scan writes are ever chosen, in the folder of our own configuration: never a report of AWS.
-- A report goes when it is older than `KEPT_DAYS` by its own stamp; the newest complete one never does.
-- A data file, and what a killed write left, goes a day after the reports that may name it: by then no scan that was running when it was
-  written still runs.
+**Safety properties** (tests in `core/inventory/test_checks.py`)
+- Only names of the layout that our scan writes are chosen, in the folder of our own configuration:
+  never a report of AWS.
+- A report goes when it is older than `KEPT_DAYS` by its own stamp. The newest complete one never
+  does.
+- A data file, or the rest of a killed write, goes a day later than reports of its age: by then,
+  every scan that ran when it was written has ended.
 """
 
 import re

@@ -1,13 +1,19 @@
 """The files that a vacuum will delete, one by one, before anything is touched.
 
 **Safety properties**
-- Only what the shared classifier (`core/inventory/classify.py`) calls reclaimable goes, and only if it was last modified before the
-  horizon; a time that is unknown, a retention that is unknown, and a listing that lacks live files delete nothing.
-- Nothing in the log's folder, nothing hidden, and nothing that another table of the lake reads is ever in a plan. The one exception are
-  Hadoop's checksums, each of which goes with its file.
-- A file that a commit still in the log added, and that none removed, is never in a plan, whatever a checkpoint says.
-- Nothing below a prefix from which a declared table loads, and nothing in a folder that looks like another table's, is ever in a plan.
-- What a newer version, a longer retention or another table needs by then is not doomed any more: the horizon only moves back.
+- Only files that the shared classifier (`core/inventory/classify.py`) calls reclaimable go, and
+  only if they were last modified before the horizon (`test_plan.py`).
+- An unknown time, an unknown retention, or a listing that lacks live files deletes nothing
+  (`test_plan.py`).
+- No plan holds anything of the log's folder, anything hidden, or a file that another table of the
+  lake reads. The one exception: Hadoop's checksums, each of which goes with its file
+  (`test_plan.py`).
+- A file that a commit still in the log added, and no commit removed, is never in a plan, whatever a
+  checkpoint says (`test_plan.py`).
+- Nothing below a prefix from which a declared table loads, and nothing in a folder that looks like
+  another table's, is ever in a plan (`test_plan.py`).
+- A file that a newer version, a longer retention or another table needs at the last check stays:
+  the horizon only moves back (`test_plan.py`).
 """
 
 from collections import Counter

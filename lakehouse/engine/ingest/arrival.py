@@ -1,8 +1,9 @@
 """The landed batches that a table holds, as its own log tells it.
 
-**Safety properties**
-- A table whose log does not tell it is not loaded: nobody guesses whether its rows are there.
-- A commit that does not carry its batch's number, or has another number of rows than the batch, stops the load.
+**Safety properties** (tests in `test_arrival.py`)
+- A table whose log does not show its batches is not loaded: whether its rows are there is not
+  guessed.
+- A commit without its batch's number, or with another row count than the batch, stops the load.
 """
 
 from typing import TYPE_CHECKING

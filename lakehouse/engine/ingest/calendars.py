@@ -3,9 +3,11 @@
 Spark 2 and Hive count days in the hybrid calendar, which is Julian before 1582-10-15; all others in the proleptic
 Gregorian one. The same number means days up to ten days apart. The metadata of a file may say which calendar it is.
 
-**Safety properties**
-- A date before 1582-10-15 is given only if the file shows its calendar, and the date exists in both of them.
-- A time before 1582-10-16 is given only if the file shows the proleptic calendar: hybrid times depend on a zone, too.
+**Safety properties** (tests in `test_calendars.py`)
+- A date before 1582-10-15 is given only if the file shows its calendar, and the date exists in
+  both.
+- A time before 1582-10-16 is given only if the file shows the proleptic calendar: hybrid times also
+  depend on a zone.
 - No date or time outside of the years 1 to 9999 is given.
 """
 

@@ -1,8 +1,10 @@
 """Rows into a Delta table, each in one commit that also says, by a transaction id, what it holds.
 
 **Safety properties**
-- A commit and its transaction id are one: rows whose id the table knows are not written a second time.
-- A table is made with its first rows, properties and partitioning in one commit, or not at all.
+- Rows and their transaction id are one commit: rows whose id the table knows are not written again
+  (`test_write.py`, `test_load.py`).
+- A table is created together with its first rows, properties and partitioning, or not at all
+  (`test_load.py`).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -4,8 +4,10 @@ So whatever format a file has, its rows are staged, parsed, counted, required an
 are texts, which Spark reads as decimals. Binary values are Base64, and times are ISO 8601, in UTC where they have a zone.
 
 **Safety properties**
-- A file is decoded to its end before its first record is given: all of its rows are known or none.
-- Memory holds the file and some thousand of its rows, and never more than the limit allows (`unpacked_size`).
+- A file is decoded to its end before its first record is given: either all of its rows are known,
+  or none (`test_landed_rows.py`).
+- Memory holds the file and some thousand of its rows, and never more than the limit allows
+  (`test_unpacked_size.py`).
 """
 
 import base64

@@ -12,12 +12,14 @@
 9. Where there are many manifests, they are folded into a segment (`engine.journal.landed_batches`).
 
 **Safety properties**
-- Landed files are moved and deleted in step 1 alone, and never changed.
-- A repeat of any step adds nothing: manifest, quarantine and rows each carry the number.
-- The records that are read are the rows and the quarantined records, counted before anything is written; the commit is held against them.
-- A table that cannot tell which batches it holds is not loaded.
-- A batch that does not arrive although it was written stops the load.
-- An `Overwrite` replaces the table only by at least one row.
+- Landed files are moved and deleted in step 1 alone, and never changed (`test_retire.py`).
+- Repeating a step adds nothing: manifest, quarantine and rows each carry the number
+  (`test_load.py`).
+- Every record that is read is a row or a quarantined record, counted before anything is written.
+  The row count of the commit is compared with them (`test_bad_input.py`, `test_arrival.py`).
+- A table whose log does not show which batches it holds is not loaded (`test_arrival.py`).
+- A batch that was written and did not arrive stops the load (`test_arrival.py`, `test_load.py`).
+- An `Overwrite` replaces the table only by at least one row (`test_batches.py`, `test_load.py`).
 """
 
 from collections import Counter

@@ -9,11 +9,13 @@
 
 The ledger and the listing are read once in a run. Commits of the table that its facts no longer hold are read once a day.
 
-**Safety properties**
-- Nothing is deleted that the plan of step 3 does not name; to be archived, nothing that the object that was read back does not hold.
-- A plan is made of every commit since the batches that it names. What the log has forgotten is no reason to delete.
-- A run that dies after any step leaves the files, or their archive, or both; the next run goes on.
-- Without Spark: nothing is written into any table.
+**Safety properties** (tests in `test_retire.py`)
+- Nothing is deleted that the plan of step 3 does not name. If files are archived, nothing is
+  deleted that the archive, read back, does not hold.
+- A plan is made of every commit since the batches that it names. What the log has forgotten is no
+  reason to delete.
+- A run that dies after any step leaves the files, their archive, or both; the next run continues.
+- Nothing is written into any table, and Spark is not used.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

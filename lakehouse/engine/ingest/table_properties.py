@@ -4,8 +4,10 @@
 2. Then the clustering is changed, and then what is no longer wanted is unset.
 
 **Safety properties**
-- Nothing is committed where nothing differs: an ALTER aborts whoever else writes at that moment.
-- What a person set is never taken back; after a crash at any point, the same call ends in the same state.
+- Nothing is committed if nothing differs: an ALTER aborts concurrent writers
+  (`test_table_properties.py`).
+- Properties that a person set are never taken back (`long/test_strategy.py`).
+- After a crash at any point, the same call ends in the same state.
 """
 
 import json

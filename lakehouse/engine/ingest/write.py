@@ -5,11 +5,15 @@ pinned at the version that its log has at first. The rows and the version that t
 is taken before all this, and held to the end.
 
 **Safety properties**
-- A run that finds no new rows in its inputs makes no commit.
-- An `Overwrite` does nothing only where it read the inputs of its declaration, no others, and none has changed a row since.
-- However often it is killed and run again, no row is lost and none is there twice.
-- An `Append` takes only rows that it cannot have had: where that is unknown, it stops with `Broken` and writes nothing.
-- Rows that another kind of write or other keys made are not added to: an `Append` or `Merge` of them is refused.
+- A run that finds no new rows in its inputs makes no commit (`test_write.py`).
+- An `Overwrite` does nothing only if it read exactly the declared inputs before, and no row of them
+  has changed since (`test_write.py`).
+- However often a run is killed and repeated, no row is lost and none is there twice
+  (`test_write.py`).
+- An `Append` takes only rows that it cannot have had. If that is unknown, it stops with `Broken`
+  and writes nothing (`test_write.py`, `test_increments.py`).
+- An `Append` or `Merge` to a table whose rows were written in another way, or merged by other keys,
+  is refused (`test_write.py`).
 """
 
 import json

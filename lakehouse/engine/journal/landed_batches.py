@@ -11,11 +11,14 @@ Manifests are folded into the next segment so:
 3. The manifests that it holds, and older segments, are deleted.
 
 **Safety properties**
-- A fold that dies after any step leaves a ledger that knows the same files; the next one deletes what is left over.
-- Nothing is deleted unless what was read back is what was written, and knows every file that the deleted objects name
-  (`core.ingest.ledger_segments` says which of them may be forgotten).
-- A manifest is replaced only by one that names the same files, and only while it lies there by itself.
-- A gap in the numbers, or an object that cannot be read, is an error and never an empty ledger.
+- A fold that dies after any step leaves a ledger that knows the same files. The next fold deletes
+  the leftovers (`test_folding.py`).
+- Objects are deleted only if the segment, read back, is what was written, and knows every file that
+  they name; `core.ingest.ledger_segments` says which of them may be forgotten (`test_folding.py`).
+- A manifest is replaced only by one that names the same files, and only while it is not folded
+  (`test_landed_batches.py`).
+- A gap in the numbers, or an unreadable object, is an error and never an empty ledger
+  (`test_landed_batches.py`).
 """
 
 import re

@@ -1,10 +1,13 @@
 """The quarantine table of a landed table: records that are no rows, and files of which nothing was loaded, each with its reason.
 
 **Safety properties**
-- A batch's quarantine is one commit under the batch's number. Where that number is known it adds what is not there: a batch that is
-  repeated adds nothing, and a table that is made anew, perhaps by another declaration, may refuse other lines than before.
-- A file that is taken out of its batch later takes the place of its lines in one commit: they would be loaded twice, alone and with it.
-- A batch of which nothing is loaded is done when a commit names its very files: a quarantine older than the ledger knows the number.
+- A batch's quarantine is one commit under the batch's number. If the table has that number already,
+  only missing entries are added: a repeated batch adds nothing, and a table that is created again,
+  perhaps by another declaration, may refuse other lines than before (`test_load.py`).
+- A file that is taken out of its batch replaces its lines in one commit. Otherwise they would be
+  loaded twice, alone and with the file (`test_isolate.py`).
+- A batch of which nothing is loaded is done when a commit names exactly its files: a quarantine
+  older than the ledger knows the number (`test_isolate.py`, `test_load.py`).
 """
 
 import json

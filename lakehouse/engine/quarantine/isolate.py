@@ -9,10 +9,13 @@ invariant of the table is violated. Then:
 3. What the failed write remembers of deletions is removed. The batch's manifest is written anew, with those files set aside.
 4. The load does the batch again, as if it had been killed. First its quarantine gets the files in the place of their lines.
 
-**Safety properties**
-- Only an error that is about values sets files aside, only if it comes again, and only while the table does not have the batch.
-- What is tried goes to the folder, which is deleted. Neither the table nor its quarantine changes before the manifest does.
-- A run that dies before step 3 leaves the batch as it was, and after it the smaller batch, which is done again.
+**Safety properties** (tests in `test_isolate.py`)
+- Files are set aside only for an error that is about values, only if it comes again, and only while
+  the table does not have the batch.
+- Trials write to the empty folder, which is deleted afterwards. Neither the table nor its
+  quarantine changes before the manifest does.
+- A run that dies before step 3 leaves the batch as it was. After step 3 it leaves the smaller
+  batch, which is done again.
 """
 
 import re

@@ -7,12 +7,15 @@
 
 A table that was put back from an older copy has no such commit: the next load or retry puts the lines into the quarantine again.
 
-**Safety properties**
-- A line is appended only if the table has no row of its file and number, and leaves the quarantine only if the table has one: whatever
-  dies in between, the same call ends with each line in one of the two.
-- A line that left the quarantine for the table comes back where the table's log no longer tells of its commit.
-- A line of another content of its file than the one that was loaded stays: a row at its place is not its own.
-- A line whose text may be cut short is never made a row.
+**Safety properties** (tests in `test_review.py`, but for the last)
+- A line is appended only if the table has no row of its file and number, and leaves the quarantine
+  only if the table has one. Wherever a run dies, the same call ends with each line in one of the
+  two.
+- A line that left the quarantine for the table comes back if the table's log no longer shows its
+  commit.
+- A line of another content of its file than the one that was loaded stays: a row at its place is
+  not its own.
+- A line whose text may be cut short never becomes a row.
 """
 
 import json

@@ -5,9 +5,11 @@ Lines are read again as `engine.quarantine.retry_lines` tells, and files so:
 1. A manifest says that they are to be read again; the next load takes them as if they had just landed.
 2. They are taken out of the quarantine. What the load finds wrong with them now goes there anew.
 
-**Safety properties**
-- Nothing is read again while a batch is not done: what it writes yet would be there twice, or be passed over.
-- What is settled leaves the quarantine in a commit that says who took care how; the landed file stays where it is.
+**Safety properties** (tests in `test_review.py`)
+- Nothing is read again while a batch is not done: what that batch still writes would be there
+  twice, or be missed.
+- Settled entries leave the quarantine in a commit that says who took care of them, and how. The
+  landed file stays where it is.
 """
 
 import json

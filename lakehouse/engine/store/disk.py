@@ -1,9 +1,11 @@
 """A store in a folder of this machine.
 
-Safety properties:
-- A file appears under its name whole and on the disk, or not at all: it is written under a private name beside it, flushed, then renamed
-  (`put`) or linked (`put_if_absent`, which link(2) makes atomic).
-- No symbolic link leads out of the root: links are not listed, and a name of what lies outside is refused.
+**Safety properties** (tests in `test_store.py`)
+- A file appears under its name complete and flushed to the disk, or not at all: it is written under
+  a private name next to it, flushed, then renamed (`put`) or linked (`put_if_absent`, which link(2)
+  makes atomic).
+- No symbolic link leads out of the root: links are not listed, and a name that leads outside is
+  refused.
 """
 
 import errno

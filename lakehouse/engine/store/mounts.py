@@ -2,9 +2,10 @@
 
 A table is asked for by its key, as ever; its place is known here alone.
 
-Safety properties:
-- Nothing is written into a folder that lies elsewhere, which is somebody else's. Files can be deleted there if they are named one by one.
-- The lake's own listing holds nothing of these folders, and a listing of one of them holds nothing else.
+**Safety properties** (tests in `test_mounts.py`)
+- Nothing is written into a folder that lies elsewhere, since it belongs to others. Files there can
+  be deleted only if they are named one by one.
+- The lake's own listing holds nothing of these folders, and a listing of one of them nothing else.
 """
 
 import os

@@ -7,15 +7,19 @@
    finds new tables. Only their logs are read.
 
 **Safety properties**
-- A table two folders deep or less is known though nobody declared it, no report shows it, and its first commits are gone.
-- What was borrowed once stays borrowed to the end of the run.
-- Where the lake holds files at the place of a table that lies elsewhere, nothing is deleted: what a clone in their place borrows is unseen.
-- A table whose log cannot be read holds back the vacuum of each table into whose folder any readable path of that log leads. It holds back
-  all others, too, if neither a checkpoint nor the first commit shows which files it reads: what it borrows is unknown then.
-- So does one that lies elsewhere and is not there, if a vacuum once found it anywhere, or if nothing else is there: its disk may be away.
-  Else it was not made yet, or is no Delta table.
-- The tables are asked before the first deletion of a run, and before each batch once the last answer is ten seconds old, or a tenth of a
-  second for each table. So asking takes at most twenty requests for each second of a run, however many tables there are.
+- A table at most two folders deep is known even if it is not declared, no report shows it, and its
+  first commits are gone (`test_faults.py`, `test_adopted.py`).
+- A file that another table borrowed counts as borrowed to the end of the run.
+- Nothing is deleted where the lake holds files at the place of a table that lies elsewhere: a clone
+  there would borrow files unseen (`test_adopted.py`).
+- A table whose log cannot be read holds back the vacuum of each table into whose folder a readable
+  path of that log leads. If neither a checkpoint nor the first commit shows which files it reads,
+  it holds back all others (`test_unread.py`).
+- A table that lies elsewhere and is not there holds back all others, too, if a vacuum once found
+  it, or if its storage holds nothing else: its disk may be away (`test_adopted.py`).
+- The tables are asked before the first deletion of a run, and before each batch once the last
+  answer is ten seconds old, or a tenth of a second for each table. So asking takes at most twenty
+  requests per second, however many tables there are (`test_lake.py`, `test_meanwhile.py`).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set

@@ -1,11 +1,15 @@
 """The questions asked again before each batch goes: the plan is older than the deletion, and others write meanwhile.
 
 **Safety properties**
-- A file whose folder is a table by now, or a link that leads out of the table's, stays.
-- A file that was written again since it was listed stays; only a name that was made for one try is not asked for on S3.
-- The table's own log is asked after storage: a file that was written again and committed meanwhile is found there. The other tables, whose
-  logs may take minutes, are asked before both.
-- A log that is gone, or put back, ends the vacuum, and so does a log of another table that cannot be read.
+- A file stays if its folder has become a table, or a link out of the table's folder
+  (`test_meanwhile.py`).
+- A file that was written again since it was listed stays. On S3, only names that a writer uses once
+  are not checked (`test_meanwhile.py`).
+- The table's own log is read after storage, so a file that was written again and committed
+  meanwhile is found. The other tables' logs, which may take minutes, are read before both
+  (`test_meanwhile.py`).
+- A log that is gone or was put back ends the vacuum, and so does an unreadable log of another table
+  (`test_meanwhile.py`, `test_unread.py`).
 """
 
 from collections.abc import Sequence

@@ -11,11 +11,15 @@
 6. The journal gets what was to go, what went, and what did not and why; also if an error ended it.
 
 **Safety properties**
-- A file goes only if our reading of the log and Delta's own both doom it. If Delta names one that was not asked about, or spares them
-  all, nothing is deleted, and a person has to look.
-- Nothing is deleted that is not in the plan, so that a dry run shows everything that can go.
-- A log that is gone, or was put back to an older state, and a neighbour that cannot be read any more, stop the deletion.
-- Deleting a file twice is deleting it once: after a crash at any point the next vacuum goes on.
+- A file goes only if our reading of the log and Delta's own agree. If Delta names a file that it
+  was not asked about, or spares all of them, nothing is deleted and the vacuum ends as `Broken`
+  (`test_meanwhile.py`).
+- Nothing is deleted that is not in the plan, so a dry run shows everything that can go
+  (`test_run.py`, `test_faults.py`).
+- A log that is gone or was put back to an older state stops the deletion, and so does the log of a
+  neighbour that became unreadable (`test_meanwhile.py`, `test_unread.py`).
+- Deleting a file twice has no further effect: after a crash at any point the next vacuum continues
+  (`long/test_vacuum_kills.py`, `test_meanwhile.py`).
 """
 
 import contextlib
