@@ -30,6 +30,7 @@ BENCHMARKS = (
     Benchmark(name="requests", seconds=120, smoke=("lakehouse plan",), server="own"),
     Benchmark(name="landing", seconds=200, smoke=(4, 5)),
     Benchmark(name="entrance", seconds=600, smoke=(1, 2, 2, 0, 1)),
+    Benchmark(name="mutants", seconds=700, smoke=("core.records",), server="own"),
     Benchmark(name="throughput", seconds=240, smoke=(8, 1, 1, 20, 0, 2, 20)),
     Benchmark(name="pipeline_overhead", seconds=300, smoke=(1, 0, 2)),
     Benchmark(name="interpreted", seconds=700, smoke=(1, 0, 1, 1)),

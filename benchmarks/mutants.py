@@ -1,0 +1,390 @@
+"""Breaks the functions that protect data, one at a time, and reports breaks that no test notices.
+
+`python -m benchmarks.mutants [WORD …]` runs the mutants whose line holds all words, and ends with 1
+if one survives.
+
+1. Each mutant names a function by module and qualified name, a change, and the test file that has to
+   fail. If the function or callee is not there, nothing runs; `test_mutants.py` finds that earlier.
+2. The test files run without a change and have to pass, otherwise a failure would prove nothing.
+3. For each mutant, a forked process changes the function's syntax tree while the module is imported,
+   and runs the test file. No file is changed.
+"""
+
+import argparse
+import ast
+import contextlib
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figures import Figure, tell
+
+# Only figures are imported here: a forked process must import everything else with its change.
+ROOT = Path(__file__).resolve().parent.parent
+_GREEN, _RED = 0, 1  # Source: pytest.ExitCode
+_VERDICT = (
+    100  # Added to pytest's exit code, so that a process that fails before it is no failed test.
+)
+_HANGS_AFTER_SECONDS = 1_200
+_FORKED = multiprocessing.get_context("forkserver")
+_FORKED.set_forkserver_preload(
+    ["pytest", "hypothesis", "boto3", "moto.server", "pyarrow.parquet", "pyspark.sql", "dagster"]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of one function; `apply` edits its tree and returns the number of changed places."""
+
+    text: str
+    apply: Callable[[ast.FunctionDef], int]
+
+
+def returns(value: str) -> Change:
+    """The function does nothing but return this expression."""
+
+    def apply(function: ast.FunctionDef) -> int:
+        function.body = [ast.Return(_expression(value))]
+        return 1
+
+    return Change(f"returns {value}", apply)
+
+
+def drops(callee: str) -> Change:
+    """Calls of `callee` do not happen. In an expression, the first argument takes their place."""
+
+    def visit(node: ast.AST) -> ast.AST | None:
+        if isinstance(node, ast.Expr) and _calls(node.value, callee):
+            return ast.Pass()
+        return node.args[0] if isinstance(node, ast.Call) and _calls(node, callee) else None
+
+    return Change(f"drops {callee}()", lambda function: _replace(function, visit))
+
+
+def gives(callee: str, value: str) -> Change:
+    """Calls of `callee` give this expression instead."""
+
+    def visit(node: ast.AST) -> ast.AST | None:
+        return _expression(value) if _calls(node, callee) else None
+
+    return Change(f"{callee}() gives {value}", lambda function: _replace(function, visit))
+
+
+def reads(name: str, value: str) -> Change:
+    """Comparisons that mention `name`, and attributes of this name, give this expression."""
+
+    def visit(node: ast.AST) -> ast.AST | None:
+        parts = ast.walk(node) if isinstance(node, ast.Compare) else ()
+        is_attribute = isinstance(node, ast.Attribute) and node.attr == name
+        is_read = is_attribute or any(_name(part) == name for part in parts)
+        return _expression(value) if is_read else None
+
+    return Change(f"reads {name} as {value}", lambda function: _replace(function, visit))
+
+
+def never_raises() -> Change:
+    """`raise` statements are passed over."""
+
+    def visit(node: ast.AST) -> ast.AST | None:
+        return ast.Pass() if isinstance(node, ast.Raise) else None
+
+    return Change("never raises", lambda function: _replace(function, visit))
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A function of `lakehouse`, its change, and the file in `lakehouse_tests` that has to fail."""
+
+    module: str
+    function: str
+    change: Change
+    test: str
+    spark: bool = False
+
+    @property
+    def line(self) -> str:
+        """The mutant in one line."""
+        return f"{self.module}: {self.function} {self.change.text}"
+
+    @property
+    def file(self) -> Path:
+        """The source of the module."""
+        return ROOT / f"lakehouse/{self.module.replace('.', '/')}.py"
+
+    def tree(self) -> ast.Module:
+        """The module's syntax tree with the change.
+
+        Raises:
+            LookupError: the module has no such function, or the function has no such place.
+        """
+        tree = ast.parse(self.file.read_text())
+        function = _find(tree, self.function)
+        if function is None or not self.change.apply(function):
+            raise LookupError(f"{self.line}: not found")
+        return ast.fix_missing_locations(tree)
+
+
+def _of(module: str, test: str, *mutants: tuple[str, Change], spark: bool = False) -> list[Mutant]:
+    """Mutants of one module that one test file has to notice."""
+    return [Mutant(module, function, change, test, spark) for function, change in mutants]
+
+
+# fmt: off
+MUTANTS = [
+    # Deletion: vacuum
+    *_of("core.vacuum.candidates", "core/vacuum/test_plan.py",
+        ("Selection._may_go", reads("RECLAIMABLE", "False")),
+        ("Selection._may_go", reads("horizon_ms", "False")),
+        ("Selection._may_go", gives("holds", "False")),
+        ("Selection._may_go", gives("must_stay", "False"))),
+    *_of("core.vacuum.facts", "core/vacuum/test_plan.py",
+        ("RemovedSince.holds", returns("False")), ("AddedByLog.must_stay", never_raises()),
+        ("log_covers", returns("True")), ("written_once", returns("True"))),
+    *_of("core.vacuum.plan", "core/vacuum/test_plan.py",
+        ("_refuse_unsafe", never_raises()), ("_refuse_gaps", returns("None")),
+        ("LaterFacts.allow", returns("list(candidates)"))),
+    *_of("core.inventory.classify", "core/inventory/test_reconcile.py",
+        ("Classifier._kept", returns("False")), ("Classifier.part_of", reads("_lent", "False"))),
+    *_of("core.inventory.expiry", "core/inventory/test_checks.py",
+        ("expired", reads("reports_ms", "True"))),
+    *_of("engine.vacuum.recheck", "engine/vacuum/test_meanwhile.py",
+        ("Recheck.still_going", drops("_ask_the_lake")),
+        ("Recheck.still_going", drops("_ask_the_log")), ("Recheck.still_going", drops("_allowed")),
+        ("Recheck._in_new_tables", returns("set()")), ("Recheck._is_another", returns("False"))),
+    *_of("engine.vacuum.run", "engine/vacuum/test_meanwhile.py",
+        ("vacuum", drops("check_clock")), ("_agreed", gives("agreed", "list(planned.candidates)")),
+        ("_delete", drops("still_going"))),
+    *_of("engine.vacuum.delta", "engine/vacuum/test_meanwhile.py",
+        ("agreed", never_raises()), ("answered", never_raises())),
+    *_of("engine.vacuum.lake_facts", "engine/vacuum/test_unread.py",
+        ("LakeFacts._refuse_unread", returns("None"))),
+    *_of("engine.vacuum.table_facts", "engine/vacuum/test_meanwhile.py",
+        ("_refuse_older_copy", returns("None"))),
+    *_of("engine.vacuum.table_facts", "engine/vacuum/test_faults.py",
+        ("_held", gives("marked", "()"))),
+    *_of("engine.adoption.guard", "engine/adoption/test_guard.py",
+        ("refuse_owned", never_raises())),
+    # Deletion: landed files, the journal, Dagster's records
+    *_of("core.ingest.retirement", "engine/ingest/test_retire.py",
+        ("_why_all_kept", returns("''")), ("_why_kept", returns("''")),
+        ("_has_refused", returns("False")), ("Arrivals.reaches", returns("True"))),
+    *_of("engine.ingest.retire", "engine/ingest/test_retire.py",
+        ("retire", gives("has_moved_on", "False")), ("_lying_as_loaded", returns("list(files)")),
+        ("_archived", never_raises())),
+    *_of("core.ingest.ledger_segments", "core/ingest/test_ledger_segments.py",
+        ("fold_batches", reads("lying", "True")), ("fold_batches", gives("fingerprint", "b''"))),
+    *_of("engine.journal.landed_batches", "engine/journal/test_folding.py",
+        ("LandedBatches.fold", never_raises())),
+    *_of("core.records.retention", "core/records/test_retention.py",
+        ("plan_retention", reads("holds_newest", "False")),
+        ("plan_retention", reads("_SETTLED_MS", "False")),
+        ("plan_retention", reads("_COUNTED_MS", "True"))),
+    # Exactly once: batches, transaction ids, increments, quarantine
+    *_of("core.ingest.batches", "core/ingest/test_batches.py",
+        ("_is_settled", returns("False")), ("judge_file", reads("is_taken", "False"))),
+    *_of("core.ingest.increments", "core/ingest/test_increments.py",
+        ("plan_increment", gives("may_repeat_rows", "False")),
+        ("plan_increment", gives("brought_back_by", "None"))),
+    *_of("engine.ingest.arrival", "engine/ingest/test_arrival.py",
+        ("arrived_batch", never_raises()), ("check_arrived", never_raises())),
+    *_of("engine.ingest.staging", "engine/ingest/test_staging.py",
+        ("_check_unchanged", never_raises())),
+    *_of("engine.journal.landed_batches", "engine/journal/test_landed_batches.py",
+        ("LandedBatches.plan", gives("put_if_absent", "True")),
+        ("LandedBatches.replace", never_raises())),
+    *_of("engine.store.s3", "engine/store/test_store.py",
+        ("S3Store._check_conditions_are_heeded", returns("None"))),
+    *_of("engine.quarantine.isolate", "engine/quarantine/test_isolate.py",
+        ("row_problem", returns("str(error)"))),
+    # Undo: verification of a compaction, and the way back
+    *_of("engine.compaction.unverified_commits", "engine/compaction/test_unverified_commits.py",
+        ("_forget", reads("mark", "True"))),
+    *_of("engine.compaction.log_comparison", "engine/compaction/test_log_comparison.py",
+        ("equal_by_log", reads("other_count", "False"))),
+    *_of("engine.compaction.verify", "engine/compaction/test_undo.py",
+        ("undo", gives("missing_after", "()"))),
+    # Tests with Spark
+    *_of("engine.compaction.verify", "engine/compaction/test_verify.py",
+        ("verify", drops("undo")), ("verify_left", returns("None")),
+        ("_send", returns("None")), spark=True),
+    *_of("core.ingest.increments", "engine/ingest/test_write.py",
+        ("check_written_alike", never_raises()), spark=True),
+    *_of("engine.quarantine.review", "engine/quarantine/test_review.py",
+        ("_known", never_raises()), spark=True),
+]
+# fmt: on
+
+
+def main(*words: str, with_spark: bool = True) -> list[Figure]:
+    """Runs the mutants whose line holds all words, and prints a line for each."""
+    chosen = [
+        mutant
+        for mutant in MUTANTS
+        if all(word in mutant.line for word in words) and (with_spark or not mutant.spark)
+    ]
+    for mutant in chosen:
+        mutant.tree()
+    with tempfile.TemporaryDirectory() as folder:
+        survivors = _survivors([each for each in chosen if not each.spark], Path(folder))
+        if with_spark_tests := [each for each in chosen if each.spark]:
+            with _spark_server(Path(folder)):
+                survivors += _survivors(with_spark_tests, Path(folder))
+    return [
+        Figure(name="mutants", value=len(chosen), at_least=1, holds_at_any_size=True),
+        Figure(name="survived", value=len(survivors), at_most=0, holds_at_any_size=True),
+    ]
+
+
+def _survivors(mutants: Sequence[Mutant], folder: Path) -> list[Mutant]:
+    """The mutants whose tests pass."""
+    log = folder / "pytest.log"
+    tests = [*dict.fromkeys(mutant.test for mutant in mutants)]
+    if tests and (code := _exit_code(None, tests, log)) != _GREEN:
+        raise RuntimeError(f"without a change pytest ends with {code}:\n{log.read_text()[-4_000:]}")
+    survivors: list[Mutant] = []
+    for number, mutant in enumerate(mutants, start=1):
+        began = time.monotonic()
+        code = _exit_code(mutant, [mutant.test], log)
+        if code not in (_GREEN, _RED):
+            raise RuntimeError(
+                f"{mutant.line}: pytest ends with {code}:\n{log.read_text()[-4_000:]}"
+            )
+        if code == _GREEN:
+            survivors.append(mutant)
+        verdict = "noticed " if code == _RED else "SURVIVED"
+        seconds = time.monotonic() - began
+        print(
+            f"{number:2} of {len(mutants)}  {verdict}  {seconds:5.1f} s  {mutant.line}", flush=True
+        )
+    return survivors
+
+
+def _exit_code(mutant: Mutant | None, tests: Sequence[str], log: Path) -> int:
+    """Runs tests in a forked process and returns pytest's exit code; tests that hang have failed."""
+    process = _FORKED.Process(target=_run_pytest, args=(mutant and mutant.line, tests, log))
+    process.start()
+    process.join(_HANGS_AFTER_SECONDS)
+    if process.exitcode is None:
+        process.kill()
+        return _RED
+    return process.exitcode - _VERDICT
+
+
+def _run_pytest(line: str | None, tests: Sequence[str], log: Path) -> None:
+    mutant = next((each for each in MUTANTS if each.line == line), None)
+    if mutant is not None:
+        assert f"lakehouse.{mutant.module}" not in sys.modules
+        sys.meta_path.insert(0, _Finder(mutant))
+    os.chdir(ROOT)
+    os.environ["SHARED_BY_TEST_RUNS"] = str(log.parent)
+    with log.open("w") as output:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+        import pytest
+
+        marks = "spark" if mutant is not None and mutant.spark else "not spark"
+        options = [
+            "-q",
+            "-x",
+            "-m",
+            marks,
+            "-p",
+            "no:cacheprovider",
+            f"--basetemp={log.parent / 'tests'}",
+        ]
+        code = int(pytest.main([*options, *(f"lakehouse_tests/{test}" for test in tests)]))
+    os._exit(_VERDICT + code)  # Threads of servers that a test started must not keep the process.
+
+
+class _Finder(MetaPathFinder):
+    """Finds the mutant's module with its change."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        self._mutant = mutant
+
+    def find_spec(self, fullname: str, *_: Any) -> ModuleSpec | None:
+        if fullname != f"lakehouse.{self._mutant.module}":
+            return None
+        loader = _Loader(fullname, str(self._mutant.file))
+        loader.mutant = self._mutant
+        return spec_from_file_location(fullname, self._mutant.file, loader=loader)
+
+
+class _Loader(SourceFileLoader):
+    mutant: Mutant
+
+    def get_code(self, _fullname: str) -> Any:
+        """The changed code; nothing compiled is read or kept."""
+        return compile(self.mutant.tree(), self.path, "exec", dont_inherit=True)
+
+
+@contextlib.contextmanager
+def _spark_server(folder: Path) -> Iterator[None]:
+    """One Spark Connect server for all test runs; no verdict counts unless it lived through them."""
+    from lakehouse.runtime.server import status
+    from lakehouse_tests.spark_server import shared_server
+
+    with shared_server(folder) as settings:
+        yield
+        if not status(settings).is_running:
+            raise RuntimeError("the Spark Connect server ended: run the mutants with Spark again")
+
+
+def _expression(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
+def _name(node: ast.AST) -> str:
+    """The last part of a name or an attribute, otherwise nothing."""
+    if isinstance(node, ast.Name):
+        return node.id
+    return node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _calls(node: ast.AST, callee: str) -> bool:
+    return isinstance(node, ast.Call) and _name(node.func) == callee
+
+
+def _replace(function: ast.FunctionDef, visit: Callable[[ast.AST], ast.AST | None]) -> int:
+    """Replaces each node for which `visit` gives another one, and returns how many."""
+    count = 0
+
+    class Edit(ast.NodeTransformer):
+        def visit(self, node: ast.AST) -> ast.AST:
+            nonlocal count
+            new = visit(node)
+            if new is None:
+                return self.generic_visit(node)
+            count += 1
+            return new
+
+    Edit().generic_visit(function)
+    return count
+
+
+def _find(tree: ast.AST, qualified_name: str) -> ast.FunctionDef | None:
+    """The function of this name, looked for in classes and functions."""
+    first, _, rest = qualified_name.partition(".")
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == first:
+            if rest:
+                return _find(node, rest)
+            return node if isinstance(node, ast.FunctionDef) else None
+    return None
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.mutants")
+    parser.add_argument("words", nargs="*", help="only mutants whose line holds all of these")
+    parser.add_argument("--pure", action="store_true", help="without those whose tests need Spark")
+    asked = parser.parse_args()
+    sys.exit(tell(main(*asked.words, with_spark=not asked.pure)))
