@@ -5,8 +5,7 @@ boto3 finds endpoint, region and keys by its own rules (the AWS_ variables); not
 **Safety properties** (tests in `test_store.py`)
 - `put_if_absent` is S3's conditional write. A retry that finds the name taken checks whether an
   earlier try of the same call took it, so a lost answer is not mistaken for a lost race.
-- A server that ignores the condition is refused before the first conditional write: it would
-  overwrite an existing object.
+- A server that ignores the condition, and so would overwrite, is refused before its first use.
 - `delete` reads the errors that S3 reports by key inside a successful answer.
 """
 
