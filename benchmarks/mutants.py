@@ -190,7 +190,11 @@ MUTANTS = [
         ("plan_retention", reads("_COUNTED_MS", "True"))),
     # Exactly once: batches, transaction ids, increments, quarantine
     *_of("core.ingest.batches", "core/ingest/test_batches.py",
-        ("_is_settled", returns("False")), ("judge_file", reads("is_taken", "False"))),
+        ("_is_settled", returns("False"))),
+    *_of("core.ingest.read_files", "core/ingest/test_batches.py",
+        ("judge_file", reads("is_taken", "False"))),
+    *_of("core.ingest.file_text", "engine/ingest/test_staging.py",
+        ("begins_with", returns("True"))),
     *_of("core.ingest.increments", "core/ingest/test_increments.py",
         ("plan_increment", gives("may_repeat_rows", "False")),
         ("plan_increment", gives("brought_back_by", "None"))),

@@ -4,13 +4,11 @@ The ledger of a table is a row of batch manifests, numbered from 1, each written
 them arrived. So a batch that was planned and did not arrive is done again with the very same records, and one that arrived is never done
 twice. Of a table whose folder was deleted none has arrived: all are done again, in order.
 
-**Safety properties**
-- A loaded record is not loaded again as long as its file keeps its name. A file is known by its
-  name; another name is another file (`test_batches.py`, `test_load.py`).
-- If a text file is replaced by one that begins with the same text, the records that follow are
-  loaded. Any other replacement is set aside (`test_batches.py`).
-- A file of which nothing was loaded is tried again when it changes (`test_batches.py`).
-- A file that is not loaded is named in a manifest, with the reason (`test_batches.py`).
+**Safety properties** (tests in `test_batches.py`, `test_load.py`)
+- A loaded record is not loaded again while its file keeps its name. Another name is another file.
+- A text file that grew gives its new records; any other replacement of a file is set aside.
+- A file of which nothing was loaded is tried again when it changes.
+- A file that is not loaded is named in a manifest, with the reason.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
