@@ -76,7 +76,7 @@ def test_every_reason_has_its_line() -> None:
     assert not missing and not repeated, "\n".join(["missing:", *missing, "repeated:", *repeated])
 
 
-@pytest.mark.parametrize("page", ["when.md", "knobs.md", "vacuum.md"])
+@pytest.mark.parametrize("page", ["when.md", "knobs.md", "vacuum.md", "costs.md"])
 def test_a_page_is_read_in_five_minutes(page: str) -> None:
     """The tables of reasons are for looking up and do not count."""
     text, _, _ = (DOCS / page).read_text().partition("\n## Reasons\n")
