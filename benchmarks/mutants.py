@@ -8,6 +8,13 @@ if one survives.
 2. The test files run without a change and have to pass, otherwise a failure would prove nothing.
 3. For each mutant, a forked process changes the function's syntax tree while the module is imported,
    and runs the test file. No file is changed.
+
+Once a week, a tool that changes every operator may look at one pure module. cosmic-ray 8.7 works in
+an environment of its own (`retention.py`: 144 changes, about 20 minutes). In a copy of the project,
+`cr.toml` names `module-path`, `timeout = 60.0`, `excluded-modules = []`, a `test-command` like
+`python -m pytest -x -q lakehouse_tests/core/records`, and `distributor.name = "local"`, all below
+`[cosmic-ray]`. Then: `cosmic-ray init cr.toml s.sqlite && cosmic-ray exec cr.toml s.sqlite &&
+cr-report s.sqlite --surviving-only`.
 """
 
 import argparse
@@ -150,8 +157,7 @@ MUTANTS = [
         ("RemovedSince.holds", returns("False")), ("AddedByLog.must_stay", never_raises()),
         ("log_covers", returns("True")), ("written_once", returns("True"))),
     *_of("core.vacuum.plan", "core/vacuum/test_plan.py",
-        ("_refuse_unsafe", never_raises()), ("_refuse_gaps", returns("None")),
-        ("LaterFacts.allow", returns("list(candidates)"))),
+        ("_refuse_unsafe", never_raises()), ("_refuse_gaps", returns("None"))),
     *_of("core.inventory.classify", "core/inventory/test_reconcile.py",
         ("Classifier._kept", returns("False")), ("Classifier.part_of", reads("_lent", "False"))),
     *_of("core.inventory.expiry", "core/inventory/test_checks.py",

@@ -1,5 +1,6 @@
 """The documents keep up with the code: what a person can set or be told stands in them."""
 
+import ast
 import importlib
 import json
 import re
@@ -189,3 +190,13 @@ def test_the_guide_s_tables_are_tables(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.syspath_prepend(tmp_path)
     modules = [importlib.import_module(f"from_the_guide.{name}") for name in ("bronze", "silver")]
     assert list(find_tables(modules)) == ["bronze/orders", "silver/orders"]
+
+
+def test_safety_properties_name_tests_that_exist() -> None:
+    tests = {path.as_posix() for path in Path(__file__).parent.rglob("test_*.py")}
+    for module in (DOCS.parent / "lakehouse").rglob("*.py"):
+        docstring = ast.get_docstring(ast.parse(module.read_text())) or ""
+        properties = docstring.partition("Safety properties")[2]
+        named = re.findall(r"`([a-z0-9_/]*test_\w+\.py)`", properties)
+        lost = [name for name in named if not any(path.endswith(f"/{name}") for path in tests)]
+        assert lost == [], module

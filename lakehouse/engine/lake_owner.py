@@ -4,10 +4,11 @@
 2. A writing process reads the record once, before its first statement. Who only reads a lake is never asked.
 3. A lake whose owner has moved or is gone is taken over by a person's word, `lakehouse server take-over`.
 
-**Safety properties**
-- Of several that claim a new lake at once, one gets it: the record is written if absent.
-- A copy of a home is another home, also on another machine under the same path: both could start a server.
-- A record that cannot be read lets nobody write.
+**Safety properties** (tests in `test_lake_owner.py`)
+- If several drivers claim a new lake at once, one gets it: the record is written only if absent.
+- A copy of a home counts as another home, even on another machine under the same path: both could
+  start a server.
+- While the record cannot be read, no driver may write.
 
 Source: Delta's log stores for disk and S3A are safe within one JVM and lose acknowledged commits between two (docs/internals/decisions/0001).
 """

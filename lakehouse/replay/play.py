@@ -5,11 +5,13 @@
 3. The files of the next hour are written, each whole and only if its name is free; with the first hour, the references too.
 4. When all of them are there, the state moves on by that hour.
 
-Safety properties:
-- An hour before the state's is never written again, so that a file which a person removed stays away.
-- A kill between 3 and 4 has one hour landed again: the same names and bytes, of which nothing is written where they still are.
-- What lands depends on the start and the hour alone. Events delivered before the start are never landed, those of earlier flights delivered
-  after it are. The end is the hour after the year's last delivery, early on 1 January 2014.
+**Safety properties** (tests in `test_play.py`)
+- An hour before the state's is never written again, so a file that a person removed stays away.
+- A kill between 3 and 4 lands one hour again: the same names and bytes, and files that are still
+  there are not written.
+- What lands depends on the start and the hour alone. Events delivered before the start are never
+  landed, those of earlier flights delivered after it are. The end is the hour after the year's last
+  delivery, early on 1 January 2014.
 """
 
 import json

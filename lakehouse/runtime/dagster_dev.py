@@ -5,10 +5,11 @@
 3. The companion holds a lock, so each home has at most one. It supervises the server while a noted `dagster dev` is alive.
 4. When `dagster dev` is gone, it ends the processes that are left of it (all of them if it was killed), and last the server.
 
-**Safety properties**
-- A process is known by its pid and its birth: another process with the same pid neither keeps the server alive nor is ended.
-- Only descendants of a noted `dagster dev` are ended, and only after it is gone itself. They end before the server, so that the
-  statements of their runs are interrupted and recorded.
+**Safety properties** (tests in `runtime/test_dagster_dev.py`)
+- A process is identified by its pid and start time: another process with the same pid neither keeps
+  the server alive nor is ended.
+- Only descendants of a noted `dagster dev` are ended, and only after it is gone itself. They end
+  before the server, so the statements of their runs are interrupted and recorded.
 - A companion that is killed takes the server with it (`supervisor.py`).
 """
 

@@ -1,8 +1,10 @@
 """The whole lake in the foreground: Spark Connect server, Dagster's page and daemons, until Ctrl-C.
 
-**Safety properties**
-- Whatever is started dies with this process, also when it is killed: each child hangs on a pipe that the kernel closes.
-- Dagster ends first, so that its runs are interrupted and recorded while the server still answers; the server ends last.
+**Safety properties** (tests in `test_foreground.py`)
+- Every started process dies with this one, even if this one is killed: each child holds a pipe that
+  the kernel closes.
+- Dagster ends first, so its runs are interrupted and recorded while the server still answers. The
+  server ends last.
 """
 
 import contextlib

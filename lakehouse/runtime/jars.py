@@ -4,9 +4,11 @@
 2. A set-up holds a lock, so two at once fetch once.
 3. Missing or wrong jars are fetched by the Ivy inside PySpark into a folder of its own, checked there, and moved into place one by one.
 
-**Safety properties**
-- A jar that does not match its sum is never on a class path: the path is made of the listed names, after the check.
-- A half-fetched jar is never seen: moving is atomic, and a running server keeps the file it has open.
+**Safety properties** (tests in `test_jars.py`)
+- A jar that does not match its sum is never on a class path: the path consists of the listed names,
+  after the check.
+- A partly fetched jar is never visible: files are moved atomically, and a running server keeps the
+  file that it has open.
 """
 
 import contextlib

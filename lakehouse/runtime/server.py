@@ -5,9 +5,10 @@
 3. It returns when the port answers; a JVM that does not get there is ended, and the end of its log is in the error.
 4. `supervised` brings it back when it dies. A supervisor (`supervisor.py`) ends it with the process that asked, however that ended.
 
-**Safety properties**
-- A pid that came back as another process is never taken for the server, nor signalled.
-- A server that another process supervises is not stopped: it would be brought back at once.
+**Safety properties** (tests in `runtime/test_server.py`)
+- Another process that got the server's pid is never taken for the server, nor signalled.
+- A server that another process supervises is not stopped: its supervisor would start it again at
+  once.
 """
 
 import contextlib

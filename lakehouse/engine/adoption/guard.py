@@ -1,8 +1,10 @@
 """The conditions for touching a table that others write, asked each time just before.
 
-**Safety properties**
-- A table that lies in another lake is that lake's to look after: two drivers on one table lose commits.
-- Nothing is committed to a table whose writers' commits could be lost to ours, whoever asks for it.
+**Safety properties** (tests in `test_guard.py`)
+- A table that lies in another lake is maintained by that lake: two drivers on one table lose
+  commits.
+- Nothing is committed to a table if that could overwrite a commit of its other writers, whoever
+  asks for it.
 """
 
 from typing import TYPE_CHECKING

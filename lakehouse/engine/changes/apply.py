@@ -5,9 +5,10 @@
 3. `History`: the versions of the keys in the batch are read, and when each holds is computed anew.
 4. One MERGE writes what differs, under the batch's number; the first batch makes the table by an append.
 
-**Safety properties**
-- A change takes effect only against an older state of its key, by position, in the table and among remembered deletions.
-- What is remembered is written before the commit, and repeats of a batch write the same.
+**Safety properties** (tests in `engine/changes/test_apply.py`)
+- A change takes effect only on an older state of its key, by position, in the table and among the
+  remembered deletions.
+- Deletions are remembered before the commit, and a repeated batch writes the same ones.
 """
 
 from collections.abc import Sequence

@@ -10,10 +10,13 @@ since it was set aside or the loads stood still. Once deletions were forgotten, 
 is none: its key may be among theirs. A row whose position is above theirs is loaded. Deletions that are rows are never forgotten.
 
 **Safety properties**
-- The keys are written before the batch's commit, so that no deletion is in the table and not remembered. A batch that is repeated reads
-  what was remembered before it, and writes the same folder again.
-- A folder that is gone stops the load: changes that come late would bring deleted rows back.
-- A folder is removed only when another one that remembers as much is complete and its batch has arrived, or when there is no table.
+- The keys are written before the batch's commit, so no deletion is in the table without being
+  remembered. A repeated batch reads what was remembered before it, and writes the same folder again
+  (`engine/changes/test_apply.py`).
+- A folder that is gone stops the load: late changes would bring deleted rows back
+  (`engine/changes/test_apply.py`).
+- A folder is removed only when another one that remembers as much is complete and its batch has
+  arrived, or when there is no table (`engine/changes/test_read.py`).
 """
 
 import re

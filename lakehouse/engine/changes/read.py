@@ -1,8 +1,9 @@
 """Staged records of change data as changes, or as reasons why they are none.
 
-**Safety properties**
+**Safety properties** (tests in `engine/changes/test_read.py`)
 - Every record is a change, a tombstone that follows a deletion, or has a reason why it is neither.
-- A record without operation, key or position is never guessed at: it goes to quarantine.
+- The operation, key or position of a record is never guessed: without one of them, it goes to
+  quarantine.
 """
 
 from collections.abc import Sequence

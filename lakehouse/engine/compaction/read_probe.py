@@ -6,7 +6,7 @@
 
 **Safety properties**
 - Nothing of the table is written and no lock is held. Both versions are pinned, and their files
-  stay in storage for the retention (`test_read_probe.py`).
+  stay in storage for the retention (`long/test_probe.py`).
 - A failed measurement fails no compaction, which is committed and verified before it.
 """
 

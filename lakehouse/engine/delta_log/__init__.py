@@ -4,11 +4,14 @@ The log is replayed here, through the lake's own store, because deltalake's read
 ids and not how many rows a deletion vector deletes, without which neither plan nor health can be exact. What cannot be
 counted rightly is refused by name.
 
-Safety properties:
+**Safety properties**
 - Nothing is written.
-- A log whose files contradict each other is `Broken`: a checkpoint that lacks files would make live files look like orphans.
-- A checkpoint that cannot be read is left out only if the rest of the log tells the same version.
-- A layout is of one version: a log that changes while it is read is listed again from the start.
+- A log whose files contradict each other is `Broken`: a checkpoint that lacks files would make live
+  files look like orphans (`test_consistency.py`).
+- A checkpoint that cannot be read is ignored only if the rest of the log gives the same version
+  (`test_consistency.py`).
+- A snapshot is of one version: a log that changes while it is read is listed again from the start
+  (`test_snapshots.py`).
 """
 
 import gc

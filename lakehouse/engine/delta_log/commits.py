@@ -3,10 +3,12 @@
 Facts hold the newest commits only, so that reading a table stays cheap however long its log is. That bound must decide nothing: whoever
 asks what happened since a version, or whether something ever happened, asks `newest_first` or `history_since`.
 
-**Safety properties**
-- A kept commit stands for a file of the same name, size and time, and of the same etag where storage has one.
-- Where it has none, a file that may be as young as what its clock can tell apart is read each time: the next one under its name, of a
-  table that was made anew, could have its time and size.
+**Safety properties** (tests in `test_kept_commits.py`)
+- A kept commit stands for a file of the same name, size and time, and of the same etag if the
+  storage has etags.
+- Without etags, a file that is younger than the resolution of the storage's clock is read each
+  time: the next file under its name, of a table that was created again, could have its time and
+  size.
 """
 
 from collections import OrderedDict

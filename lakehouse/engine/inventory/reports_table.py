@@ -6,10 +6,10 @@
 3. Spark reads those files and overwrites the partition of that bucket and day, and no other, in one commit that names the report.
 4. The staging folder is emptied.
 
-**Safety properties**
+**Safety properties** (tests in `test_reports_table.py`)
 - A report that is refused at any row changes nothing in the table.
 - A day that is loaded twice, or by two reports, is there once.
-- Nothing is deleted but the files of the staging folder, which only the holder of the guard writes.
+- Nothing is deleted but the files of the staging folder, which only the holder of the lock writes.
 """
 
 import time

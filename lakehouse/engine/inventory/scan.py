@@ -5,9 +5,12 @@
 3. Reports of our own that have become old go, and what killed scans left with them.
 
 **Safety properties**
-- Nothing is replaced: data files have new names, and a manifest is written only if its name is free.
-- A scan that is killed leaves no `manifest.checksum`, so that no reader takes what it wrote for a report.
-- What goes is chosen by `core.inventory.expiry`: of our own configuration alone, and never the newest report.
+- Nothing is replaced: data files have new names, and a manifest is written only if its name is free
+  (`engine/inventory/test_reports.py`).
+- A scan that is killed leaves no `manifest.checksum`, so no reader takes its files for a report
+  (`engine/inventory/test_reports.py`).
+- `core.inventory.expiry` chooses the files to delete: of our own configuration only, and never of
+  the newest report (`core/inventory/test_checks.py`).
 """
 
 import hashlib

@@ -1,8 +1,8 @@
 """Complete inventory reports in a store, found, verified and read row by row; ours and those of AWS alike.
 
-Safety properties:
-- A report without its `manifest.checksum` is not complete and is passed over; one whose checksum, sizes or MD5s are wrong is
-  refused, never replaced by an older one in silence.
+**Safety properties** (tests in `engine/inventory/test_reports.py`)
+- A report without its `manifest.checksum` is not complete and is passed over. One with a wrong
+  checksum, size or MD5 is refused, and never silently replaced by an older one.
 - Nothing is written.
 """
 

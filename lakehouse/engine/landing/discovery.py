@@ -9,11 +9,13 @@ Without a queue the prefix is listed at each look. With one:
    them, written anew for each run, with the number of its batch. A run of another batch lists, since a file may have been overwritten.
 4. The messages whose files wait no longer are deleted.
 
-**Safety properties**
-- What is loaded was seen in the store. A message that is false, late, repeated or out of order adds nothing.
-- A message is deleted when each of its files is gone from the store, or is named by the ledger while no planned batch has still to arrive.
-  One that names nothing below a prefix of its queue is deleted, too. A message that nobody can read is left to the queue.
-- Nothing here is remembered but in memory: whoever begins anew lists the prefix first.
+**Safety properties** (tests in `test_discovery.py`)
+- Only files that the store has are loaded. A message that is false, late, repeated or out of order
+  adds nothing.
+- A message is deleted when each of its files is gone from the store, or is named by the ledger
+  while no planned batch has still to arrive. One that names nothing below a prefix of its queue is
+  deleted, too. An unreadable message is left in the queue.
+- The state is kept in memory only: a new process lists the prefix first.
 """
 
 import json

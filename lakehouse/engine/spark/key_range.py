@@ -3,10 +3,13 @@
 A MERGE by equal keys reads the keys of the whole table, and so does the look for rows that are no news. Delta's statistics of a file have
 the least and the greatest value of its first columns: with the range as a condition, files that hold no key of the rows are not opened.
 
-**Safety properties**
-- The rows that are merged are those that the range was taken of: they are kept, and not computed a second time.
-- A key that is null somewhere, or of a type whose order Delta's statistics may not have, bounds nothing.
-- Nor does a text with other signs than ASCII at an end of the range: statistics tell bytes that are no UTF-8 as another sign.
+**Safety properties** (tests in `test_key_range.py`)
+- The merged rows are exactly those that the range was computed from: they are kept, and not
+  computed a second time.
+- A key that is null somewhere, or of a type whose order may differ from that of Delta's statistics,
+  gives no bound.
+- A text with a non-ASCII character at an end of the range gives no bound either: statistics show
+  bytes that are not UTF-8 as another character.
 """
 
 from collections.abc import Callable, Mapping, Sequence

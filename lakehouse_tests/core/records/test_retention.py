@@ -71,6 +71,18 @@ def test_a_run_goes_only_when_the_planner_no_longer_looks_at_it_and_counts_enoug
     assert plan.runs == (("old",) if goes else ())
 
 
+def test_the_days_of_the_setting_keep_runs_longer_than_the_planner_needs_them() -> None:
+    runs = [
+        replace(OLD, run_id=f"{days} days", ended_ms=NOW - days * DAY_MS, has_events=False)
+        for days in (20, 22)
+    ]
+    going = {
+        days: plan_retention([*runs, *newer_runs(60_000)], days=days, now_ms=NOW).runs
+        for days in (7, 21, 30)
+    }
+    assert going == {7: ("22 days", "20 days"), 21: ("22 days",), 30: ()}
+
+
 def test_a_long_neglected_lake_is_cleared_from_its_oldest_runs_on_in_portions() -> None:
     runs = [
         replace(OLD, run_id=str(number), ended_ms=NOW - (3_000 - number) * DAY_MS)
