@@ -1,148 +1,125 @@
-"""The page `docs/internals/benchmarks.md` and its charts, written from the records alone: `python -m benchmarks page`."""
+"""Writes the page `docs/internals/benchmarks.md` and its charts from the records alone: `python -m benchmarks page`."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.catalog import BENCHMARKS
-from benchmarks.figures import Figure, number_text, spread_text
+from benchmarks.catalog import NAMES
+from benchmarks.figures import Figure, number_text
 from benchmarks.records import ROOT, Record, recorded
 from benchmarks.rows import ROWS, Row
 from lakehouse.report.chart import Series, line_chart
 
-_BUSY = 0.25  # of the cores, taken by others: figures that were made beside them are marked
-type_of_found = Sequence[tuple[Record, Figure]]
+# The share of the cores that other programs may take before the page says so.
+_BUSY_SHARE = 0.25
 
 _HEAD = """# Benchmarks
 
-    make bench                     # all of them; each prints what it measures, and this page is written anew
-    make bench ONLY=throughput     # one, or several by commas
-    python -m benchmarks page      # this page once more, from what is recorded in docs/internals/benchmarks/
+    make bench                     # run all benchmarks; each prints its figures and rewrites this page
+    make bench ONLY=throughput     # run one, or several separated by commas
+    make study                     # run the compaction study (P1, P6)
+    python -m benchmarks page      # rewrite this page from the records
 
-Every number below comes from a record in `docs/internals/benchmarks/`, which the named command made. A ratio that is told with its runs is
-the middle one of pairs that were measured in turn. A spread is the 95 % interval of the median (of fewer than six runs: the least and
-the largest).
+The [records](benchmarks) hold every figure with its goal, its repetitions, what it was compared with in the same run, the
+machine and the versions. A ratio is the median of pairs that were measured in turn.
 """
 
 
 def write_page(root: Path = ROOT) -> None:
     """Writes the page and its charts below `root`."""
-    records, docs = (
-        recorded(root / "docs" / "internals" / "benchmarks"),
-        root / "docs" / "internals",
-    )
-    for name, points in _charts(records).items():
-        (docs / "benchmarks" / f"{name}.png").write_bytes(_drawn(name, points))
-    (docs / "benchmarks.md").write_text(page(records))
+    internals = root / "docs" / "internals"
+    records = recorded(internals / "benchmarks")
+    for name, figures in _growth(records).items():
+        (internals / "benchmarks" / f"{name}.png").write_bytes(_chart(name, figures))
+    (internals / "benchmarks.md").write_text(page(records))
 
 
 def page(records: Mapping[str, Record]) -> str:
-    """The page's text."""
-    by_row: dict[str, list[tuple[Record, Figure]]] = {row.name: [] for row in ROWS}
-    for record in records.values():
-        for figure in record.figures:
-            by_row.setdefault(figure.row, []).append((record, figure))
+    """The page's text: one line per promise, then the missed goals with their reasons, and the charts."""
+    figures = [figure for record in records.values() for figure in record.figures]
+    by_row = {row.name: [each for each in figures if each.row == row.name] for row in ROWS}
     lines = [
         _HEAD,
-        "## Promises about speed\n",
-        "| | promise | goal | result |",
-        "|---|---|---|---|",
+        "| | promise | goal | measured | result |",
+        "|---|---|---|---|---|",
+        *(_promise(row, by_row[row.name]) for row in ROWS),
+        "\n## Missed goals\n",
+        *(line for row in ROWS for line in _misses(row, by_row[row.name])),
+        "## Cost by size (P13)\n",
+        *(f"![{name}](benchmarks/{name}.png)" for name in _growth(records)),
+        "\n## Runs\n",
+        *_runs(records),
     ]
-    lines += [
-        f"| [{row.name}](#{row.name.lower()}) | {row.promise} | {row.goal} | {_result(by_row[row.name])} |"
-        for row in ROWS
-    ]
-    for row in ROWS:
-        lines += _section(row, by_row[row.name])
-    if others := by_row.get("", []):
-        lines += ["\n## Other measurements\n", *_table(others)]
-    lines += _runs(records)
     return "\n".join(lines) + "\n"
 
 
-def _result(found: type_of_found) -> str:
-    if not found:
+def _promise(row: Row, figures: Sequence[Figure]) -> str:
+    by_name = {figure.name: figure for figure in figures}
+    measured = [
+        f"{label} {number_text(by_name[name].value, by_name[name].unit)}".strip()
+        for label, name in row.shown.items()
+        if name in by_name
+    ]
+    cells = (row.name, row.promise, row.goal, "; ".join(measured), _result(figures))
+    return f"| {' | '.join(cells)} |"
+
+
+def _result(figures: Sequence[Figure]) -> str:
+    if not figures:
         return "not run"
-    verdicts = Counter(figure.met for _, figure in found)
+    verdicts = Counter(figure.met for figure in figures)
     if verdicts[False]:
         return f"**{verdicts[False]} of {verdicts[False] + verdicts[True]} missed**"
     return "met" if verdicts[True] else "stated"
 
 
-def _section(row: Row, found: type_of_found) -> Iterator[str]:
-    yield f"\n## {row.name}\n\n{row.promise}. Goal: {row.goal}.\n"
-    missing = [
-        name
-        for name in row.benchmark.split(",")
-        if name not in {record.benchmark for record, _ in found}
-    ]
-    if found:
-        yield from _table(found)
-    for name in missing:
-        yield f"\nNot run: {_measures(name)}." if found else f"Not run: {_measures(name)}."
-    if row.shortfall and any(figure.met is False for _, figure in found):
-        yield f"\nWhy it falls short: {row.shortfall}"
-    for record in dict.fromkeys(
-        record.benchmark for record, figure in found if figure.points and figure.point_unit == "s"
-    ):
-        yield f"\n![{row.name}: cost by size](benchmarks/{record}.png)"
-
-
-def _measures(name: str) -> str:
-    return (
-        f"`make bench ONLY={name}` measures it"
-        if name in {each.name for each in BENCHMARKS}
-        else f"`make {name}` measures it"
-    )
-
-
-def _table(found: type_of_found) -> Iterator[str]:
-    yield "| figure | measured | goal | beside it, in the same run | spread | by |"
-    yield "|---|---:|---|---|---|---|"
-    for record, figure in found:
-        verdict = {None: "", True: ": met", False: ": **missed**"}[figure.met]
-        beside = "; ".join(
-            f"{name} {number_text(value, figure.unit)}" for name, value in figure.peers.items()
-        )
-        if figure.points:
-            beside = "; ".join(
-                f"{size:,.0f} {figure.size_of}: {number_text(cost, figure.point_unit)}"
-                for size, cost in figure.points
-            )
-        spread = spread_text(figure) if figure.samples else ""
-        value = number_text(figure.value, figure.unit)
-        yield f"| {figure.name} | {value} | {figure.goal}{verdict} | {beside} | {spread} | [{record.benchmark}](#runs) |"
+def _misses(row: Row, figures: Sequence[Figure]) -> Iterator[str]:
+    missed = [figure for figure in figures if figure.met is False]
+    if missed:
+        yield f"**{row.name}.** {row.shortfall}\n"
+        for figure in missed:
+            value = number_text(figure.value, figure.unit)
+            yield f"- {figure.name}: {value}, goal {figure.goal}"
+        yield ""
 
 
 def _runs(records: Mapping[str, Record]) -> Iterator[str]:
-    yield "\n## Runs\n"
-    yield "| benchmark | command | made | took | machine | versions |"
-    yield "|---|---|---|---:|---|---|"
-    for record in records.values():
-        machine, versions = (
-            record.machine,
-            ", ".join(f"{name} {version}" for name, version in record.versions.items()),
-        )
-        busy = (
-            f"; **others kept {record.busy:.0%} of it busy**" if (record.busy or 0) > _BUSY else ""
-        )
-        place = f"{machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}{busy}"
-        yield f"| {record.benchmark} | `{record.command}` | {record.began} | {record.seconds:,.0f} s | {place} | {versions} |"
-    for benchmark in BENCHMARKS:
-        if benchmark.name not in records:
-            yield f"| {benchmark.name} | `make bench ONLY={benchmark.name}` | not run | | | |"
+    """When and where the records were made, and which of them other programs disturbed."""
+    if records:
+        began = sorted(record.began for record in records.values())
+        machines = sorted({_machine(record) for record in records.values()})
+        yield f"Recorded from {began[0]} to {began[-1]} on {'; '.join(machines)}."
+    disturbed = [
+        f"{name} ({record.busy:.0%})"
+        for name, record in records.items()
+        if record.busy is not None and record.busy > _BUSY_SHARE
+    ]
+    if disturbed:
+        yield f"Other programs used much of the machine during {', '.join(disturbed)}."
+    missing = [name for name in NAMES if name not in records]
+    if missing:
+        yield f"Not run: {', '.join(missing)}."
 
 
-def _charts(records: Mapping[str, Record]) -> dict[str, list[Figure]]:
-    grown = {
+def _machine(record: Record) -> str:
+    machine = record.machine
+    versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
+    return (
+        f"{machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']} ({versions})"
+    )
+
+
+def _growth(records: Mapping[str, Record]) -> dict[str, list[Figure]]:
+    """By benchmark, the figures that say how seconds grow with a size."""
+    growth = {
         name: [figure for figure in record.figures if figure.points and figure.point_unit == "s"]
         for name, record in records.items()
     }
-    return {name: figures for name, figures in grown.items() if figures}
+    return {name: figures for name, figures in growth.items() if figures}
 
 
-def _drawn(name: str, figures: Sequence[Figure]) -> bytes:
-    """Cost by size: a straight line is one that grows no faster than its size."""
+def _chart(name: str, figures: Sequence[Figure]) -> bytes:
+    """Seconds by size; a straight line grows in proportion to its size."""
     lines = [
         Series(
             name=f"{figure.name}: exponent {number_text(figure.value, '')}", points=figure.points

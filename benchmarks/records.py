@@ -1,4 +1,4 @@
-"""Records: the newest full run of each benchmark, as `docs/internals/benchmarks/<name>.json`, from which `docs/internals/benchmarks.md` is written.
+"""Records: the newest full run of each benchmark, as `docs/internals/benchmarks/<name>.json`; the page is written from them.
 
 Any program can put figures on the page: it calls `save(Record(…))` and gives each figure the row of its promise (`Figure.row`, see
 `rows.py`). Programs that `make bench` runs have a line in `catalog.py`. A record tells the command, when it was made, how long it took,

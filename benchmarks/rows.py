@@ -1,124 +1,196 @@
-"""The promises about speed, as the page lists them; figures are held against them by `Figure.row`."""
+"""The promises about speed, one line each on the page. `Figure.row` names the promise that a figure is judged by."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One promise, its goal, the benchmark that measures it, and why a goal is missed, which is shown only where it is."""
+    """A promise, its goal, and the benchmarks that measure it.
+
+    `shown` maps a label to the name of a figure: these figures stand in the promise's line. `shortfall` explains a missed goal
+    and appears only while a goal is missed.
+    """
 
     name: str
     promise: str
     goal: str
     benchmark: str
+    shown: Mapping[str, str]
     shortfall: str = ""
 
 
 ROWS = (
     Row(
         name="P1",
-        promise="200 small MERGEs with a read after each: total seconds against no compaction",
-        goal="at most 0.35, and at most the best other arm at each size; deviation of the file count at most 14",
+        promise="200 small MERGEs, each followed by a read: total seconds",
+        goal="at most 0.35 of no compaction, and no more than the best other arm at each size; "
+        "file count deviates by at most 14",
         benchmark="study",
-        shortfall="At 100,000 and at 1,000,000 rows a batch other arms are cheaper; "
-        "[why, and what was tried](study.md#the-runs-in-which-other-arms-are-cheaper). "
-        "At 1,000 rows whole runs on other days gave 0.31 to 0.36 ([side by side](study.md#whole-runs-side-by-side)).",
+        shown={
+            "against no compaction": "`ours`, 200 iterations: total seconds beside no compaction",
+            "deviation": "`ours`, 200 iterations: deviation of the file count",
+        },
+        shortfall="With 100,000 and 1,000,000 rows per batch, other arms are cheaper; "
+        "[the study](study.md) explains why and what was tried.",
     ),
     Row(
         name="P2",
-        promise="A vacuum from the inventory against VACUUM FULL on S3's protocol, 100,000 files in 1,000 folders",
-        goal="20 times as fast; no LIST; at most one delete request for 1,000 files",
+        promise="Vacuum from the inventory against VACUUM FULL, 100,000 files in 1,000 folders on S3's protocol",
+        goal="20 times as fast; no LIST; at most one delete request per 1,000 files",
         benchmark="vacuum",
-        shortfall="More than half of the seconds at 100,000 files is the pace of `max_deletes_per_second`, and the server answers at once. "
-        "Where each answer comes 20 ms later, as those of a bucket do, a tenth of the files is enough to meet the goal (last rows). "
-        "A larger pace was not taken: S3 refuses more than some 3,500 deletions a second below one prefix. `VACUUM LITE` is no peer: it "
-        "looks through nothing, and leaves the files of failed writes.",
+        shown={
+            "as fast, times": "how many times as fast as FULL, 100,000 files",
+            "LIST": "requests LIST of data, 100,000 files",
+            "DeleteObjects": "requests DeleteObjects of data, 100,000 files",
+        },
+        shortfall="The pace of `max_deletes_per_second` takes more than half of the seconds, and the test server answers at once. "
+        "With 20 ms per answer, like a real bucket, 10,000 files already reach a factor of 30. The pace was not raised, because S3 "
+        "refuses more than about 3,500 deletions a second below one prefix.",
     ),
     Row(
         name="P3",
         promise="Health and plan of a table of 300,000 files, without a JVM",
-        goal="under 2 s and 1 GB; the log read no slower than deltalake opens the table and lists its files; a million files in 5 s",
+        goal="2 s and 1 GB; a million files in 5 s; the log is read no slower than by deltalake",
         benchmark="big_log",
+        shown={
+            "plan": "lakehouse plan, 300,000 files",
+            "with": "memory of lakehouse plan, 300,000 files",
+            "a million files": "lakehouse plan, 1,000,000 files",
+            "log against deltalake": "reading the log over deltalake's opening and listing, 300,000 files",
+        },
     ),
     Row(
         name="P4",
-        promise="From the sensor's request to the commit of a compaction, over the bare engine call",
+        promise="From the sensor's request to the commit of a compaction, on top of a bare OPTIMIZE",
         goal="at most 3 s",
         benchmark="demo",
-        shortfall="Most of it passes before the run begins: Dagster's daemon looks into its queue once a second, and each run "
-        "is a process of its own, which imports Dagster and PySpark on two cores that the pipeline keeps busy.",
+        shown={"": "from the sensor's request to the commit, over the bare OPTIMIZE"},
+        shortfall="Most of it passes before the run begins: Dagster's daemon polls its queue once a second, and each run is a "
+        "process that imports Dagster and PySpark on two busy cores.",
     ),
     Row(
         name="P5",
-        promise="Throughput of a compaction, all rows compared, against a bare OPTIMIZE",
+        promise="Throughput of a verified compaction against a bare OPTIMIZE",
         goal="at least 1",
         benchmark="throughput",
-        shortfall="The statement is the same; plan, log and comparison of rows are the difference. Tried: Arrow reads the removed files "
-        "while the OPTIMIZE runs, with their deletion vectors; Spark read them after it.",
+        shown={
+            "": "throughput over that of a bare OPTIMIZE",
+            "with deletion vectors": "throughput over that of a bare OPTIMIZE, with deletion vectors",
+        },
+        shortfall="The statement is the same; planning, reading the log and comparing rows make the difference. "
+        "The figures are older than the comparison by the log alone ([decision 8](decisions/0008-verification.md)): "
+        "at that time every row was read and compared.",
     ),
     Row(
         name="P6",
-        promise="Bytes rewritten per byte that was new, in the study",
-        goal="less than Delta's auto compaction and than OPTIMIZE every 20",
+        promise="Bytes rewritten per new byte, in the study",
+        goal="less than Delta's auto compaction and than OPTIMIZE every 20 iterations",
         benchmark="study",
+        shown={"": "`ours`, 200 iterations: bytes rewritten per byte that was new"},
     ),
     Row(
         name="P7",
-        promise="How much slower a table reads over a long run of small writes, with upkeep",
+        promise="Slowdown of reads over a long run of small writes, with upkeep",
         goal="under 7 %",
         benchmark="read_slowdown,phases",
+        shown={
+            "50 writes": "how much slower than a file per core, mean of 5 looks in 50 writes",
+            "last of 4 phases": "reads of the last phase of 4 with 16 batches each slower than those of the first, with upkeep",
+        },
     ),
     Row(
         name="P8",
-        promise="The error of predicted seconds, after ten compactions",
+        promise="Error of predicted seconds, after ten compactions",
         goal="under 10 %",
         benchmark="calibration,rates",
-        shortfall="The very same work, done five times, lies as far apart on this machine as the third row says: no prediction is much "
-        "better than that. Tried: prices by files and bytes alone were further off where values are small, so rows times columns count.",
+        shown={
+            "mean": "mean error of the seconds that compactions after the first 10 were predicted to take",
+            "same work repeated": "the same work 5 times, mean distance from its median",
+        },
+        shortfall="The same work, repeated five times, varies by about as much as predictions are off. Prices by files and bytes alone "
+        "were further off for small values, so rows times columns are counted, too.",
     ),
     Row(
         name="P9",
-        promise="Files that a compaction removes and adds, predicted beside actual, on random tables",
+        promise="Predicted and actual files of compactions, on random tables",
         goal="no difference",
         benchmark="random_tables",
+        shown={
+            "differences": "differences on 200 random tables",
+            "files": "files removed and added, as predicted",
+        },
     ),
     Row(
         name="P10",
-        promise="A batch from landing to gold against the bare Spark statements that give the same tables",
+        promise="A batch from landing to gold against bare Spark statements",
         goal="at most 1.2 times the seconds",
         benchmark="pipeline_overhead",
-        shortfall="The engine alone takes no longer than bare statements. What is missing is Dagster's own work: it stores each event of "
-        "seven assets and their checks in SQLite, by commits of its own. A trial in which SQLite did not wait for the disk at each of them "
-        "(`synchronous=NORMAL`) came nearer to the goal and did not reach it; Dagster has no setting for it.",
+        shown={
+            "engine": "the engine over bare statements",
+            "with Dagster": "Dagster's assets over bare statements",
+        },
+        shortfall="The engine takes no longer than bare statements. The rest is Dagster, which commits each event of seven assets and "
+        "their checks to SQLite. Without waiting for the disk (`synchronous=NORMAL`) it came nearer to the goal but missed it, and "
+        "Dagster has no setting for it.",
     ),
     Row(
         name="P11",
-        promise="`make run`, second start: seconds to the first gold table",
-        goal="stated, then halved",
+        promise="`make run`: seconds to the first gold table, and to the page on a second start",
+        goal="measured first, then halved",
         benchmark="demo",
+        shown={
+            "gold": "from the start to the first gold table with green checks, new home",
+            "second start": "from the start to the page, the same home again",
+        },
     ),
     Row(
         name="P12",
-        promise="Memory of all processes of the demo, at rest and at peak",
-        goal="a laptop of 8 GB runs it with a browser beside",
+        promise="Memory of all processes of the demo",
+        goal="4 GB, so that a laptop of 8 GB runs it next to a browser",
         benchmark="demo",
+        shown={
+            "peak": "memory of all processes at peak",
+            "at rest": "memory of all processes at rest",
+        },
     ),
     Row(
         name="P13",
-        promise="How cost grows: sensor tick, plan, inventory, vacuum, over tables and files",
+        promise="Growth of cost with the number of tables or files",
         goal="exponent at most 1.1",
         benchmark="fleet,big_log,inventory,vacuum_lake,vacuum",
+        shown={
+            "tick": "sensor tick, by tables",
+            "plan": "lakehouse plan, by files",
+            "log": "reading the log, by files",
+            "inventory": "inventory scan, by files",
+            "vacuum by files": "seconds of a vacuum from the inventory, by files",
+            "by tables": "seconds of a vacuum, by tables",
+        },
     ),
     Row(
         name="P14",
-        promise="Requests to S3 for a landed small file, and of tables at rest",
-        goal="at most 2 for a file; bounded at rest, with their price",
+        promise="S3 requests per small landed file, and price of a day of 100 idle tables",
+        goal="at most 2 GETs per file",
         benchmark="requests,fleet",
+        shown={
+            "GETs": "GET of ours for a file of landed batch of 100 files, engine",
+            "a day": "price of a day, 100 tables at rest on S3",
+        },
     ),
     Row(
         name="P15",
-        promise="Eight weeks of daily batches written, read and compacted, for four kinds of readers",
+        promise="Eight weeks of daily batches: seconds to write, read and compact, by how often readers come",
         goal="within 3 % of the cheapest strategy; no more bytes rewritten than by OPTIMIZE every 20",
         benchmark="eight_weeks",
+        shown={
+            label: f"write, read and compact, readers {readers}, 56 daily batches"
+            for label, readers in {
+                "every batch": "after every batch",
+                "every 4th": "after every fourth",
+                "every 20th": "after every twentieth",
+                "never": "never",
+            }.items()
+        },
     ),
 )
