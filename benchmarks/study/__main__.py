@@ -23,11 +23,11 @@ from benchmarks.page import write_page
 from benchmarks.records import save
 from benchmarks.s3_server import ask, served
 from benchmarks.study.arms import ARMS
-from benchmarks.study.days import kept_totals
 from benchmarks.study.raw import StudyPlan, StudyRun, best_runs, find_runs, is_smallest, open_run
 from benchmarks.study.record import record_of
 from benchmarks.study.report import is_whole, write_report
 from benchmarks.study.run import World, run_study
+from benchmarks.study.totals import kept_totals
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.spark.sessions import connect
 from lakehouse.runtime import server

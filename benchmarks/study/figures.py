@@ -2,23 +2,18 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median, pstdev, quantiles
+from statistics import fmean, median, pstdev
 
 from benchmarks.study.raw import Iteration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """A middle and the ends between which it lies: of repetitions the lowest and highest, of iterations the quartiles."""
+    """The median over repetitions, with the lowest and the highest."""
 
     middle: float
     low: float
     high: float
-
-    def text(self, digits: int) -> str:
-        """The middle, and the ends where they are others."""
-        middle, low, high = (f"{each:,.{digits}f}" for each in (self.middle, self.low, self.high))
-        return middle if low == high else f"{middle} ({low} to {high})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,23 +21,15 @@ class ArmFigures:
     """An arm's figures over its repetitions, of as many iterations as every arm has done.
 
     `ratio` is its total seconds beside those of no compaction in the same repetition, `None` where that was not measured.
+    `requests` is `None` where none were counted, as on a disk.
     """
 
     arm: str
     seconds: Spread
     ratio: Spread | None
-    merge_seconds: Spread
-    query_seconds: Spread
     files_deviation: Spread
-    work_deviation: Spread
-    query_deviation: Spread
-    upkeep_seconds: Spread
-    decision_seconds: Spread
-    files_at_end: Spread
-    compactions: Spread
     compacted_share: Spread
-    copied_share: Spread
-    requests: Mapping[str, Spread]
+    requests: Spread | None
 
 
 type_of_arms = Mapping[str, Sequence[Sequence[Iteration]]]
@@ -86,14 +73,6 @@ def total(iterations: Iterable[Iteration]) -> float:
 def over_repetitions(values: Sequence[float]) -> Spread:
     """The median with the lowest and the highest."""
     return Spread(middle=median(values), low=min(values), high=max(values))
-
-
-def over_iterations(values: Sequence[float]) -> Spread:
-    """The median with the quartiles."""
-    if len(values) < 2:
-        return Spread(middle=values[0], low=values[0], high=values[0])
-    low, middle, high = quantiles(values, n=4, method="inclusive")
-    return Spread(middle=middle, low=low, high=high)
 
 
 def median_line(
@@ -147,26 +126,12 @@ def _figures(
     ratios = [
         total(mine) / base for mine, base in zip(repetitions, base_seconds, strict=False) if base
     ]
-    everything = [one for iterations in repetitions for one in iterations]
-    phases = sorted({phase for one in everything for phase in one.requests})
+    counts_requests = any(one.requests for iterations in repetitions for one in iterations)
     return ArmFigures(
         arm=name,
         seconds=each(total),
         ratio=over_repetitions(ratios) if ratios else None,
-        merge_seconds=over_iterations([one.merge_seconds for one in everything]),
-        query_seconds=over_iterations([one.query_seconds for one in everything]),
         files_deviation=each(lambda iterations: pstdev(one.files for one in iterations)),
-        work_deviation=each(
-            lambda iterations: pstdev(one.seconds - one.query_seconds for one in iterations)
-        ),
-        query_deviation=each(lambda iterations: pstdev(one.query_seconds for one in iterations)),
-        upkeep_seconds=sum_of(lambda one: one.upkeep_seconds),
-        decision_seconds=sum_of(lambda one: one.decision_seconds),
-        files_at_end=each(lambda iterations: iterations[-1].files),
-        compactions=sum_of(lambda one: one.compactions),
         compacted_share=share_of(lambda one: one.bytes_compacted),
-        copied_share=share_of(lambda one: one.bytes_copied),
-        requests={
-            phase: sum_of(lambda one, phase=phase: one.requests.get(phase, 0)) for phase in phases
-        },
+        requests=sum_of(lambda one: sum(one.requests.values())) if counts_requests else None,
     )

@@ -5,9 +5,9 @@ from datetime import datetime
 
 from benchmarks.figures import Figure
 from benchmarks.records import Record
-from benchmarks.study.days import RunTotals
 from benchmarks.study.figures import ArmFigures, Spread, by_arm, figures_of
 from benchmarks.study.raw import StudyRun
+from benchmarks.study.totals import RunTotals
 
 _OURS = ("ours", "chosen")
 _MOST_BESIDE_NONE, _MOST_DEVIATION = 0.35, 14

@@ -1,7 +1,6 @@
 """The compaction study's pure parts: its batches, what is kept of a run, its figures and its page."""
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -10,17 +9,14 @@ from typing import Any
 
 import pytest
 
-from benchmarks.records import ROOT
-from benchmarks.study import report
+from benchmarks.records import FOLDER
 from benchmarks.study.arms import ARMS
 from benchmarks.study.batches import draw_batches
-from benchmarks.study.days import RunTotals, days_table, keep
 from benchmarks.study.figures import (
     Spread,
     by_arm,
     figures_of,
     median_line,
-    over_iterations,
     total_line,
 )
 from benchmarks.study.raw import (
@@ -33,7 +29,15 @@ from benchmarks.study.raw import (
     take_back,
 )
 from benchmarks.study.record import record_of
-from benchmarks.study.report import is_whole, write_report
+from benchmarks.study.report import is_whole, page, write_report
+from benchmarks.study.totals import (
+    RunTotals,
+    keep,
+    kept_totals,
+    longest,
+    sizes_table,
+    whole_runs_sentence,
+)
 
 MACHINE = {"cores:": "2"}
 
@@ -153,19 +157,19 @@ def test_the_page_of_benchmarks_is_told_of_ours_beside_the_other_arms(tmp_path: 
 def test_the_page_of_benchmarks_is_told_of_the_longest_run_of_each_other_size(
     tmp_path: Path,
 ) -> None:
-    def totals(began: str, ours: float, **of: Any) -> RunTotals:
+    def other_size(began: str, ours: float, **of: Any) -> RunTotals:
         seconds = {"none": 4.0, "auto": 2.0, "ours": ours, "chosen": 3.0, "both": 2.0}
         return RunTotals(
             **{"began": began, "repetitions": 1, "iterations": 20, "seconds": seconds, **of}
         )
 
     runs = [
-        totals("1", 1.0, rows=100),
-        totals("2", 2.5, rows=100),
-        totals("3", 1.0),
-        totals("3", 1.0, latency_ms=20),
+        other_size("1", 1.0, rows=100),
+        other_size("2", 2.5, rows=100),
+        other_size("3", 1.0),
+        other_size("3", 1.0, latency_ms=20),
     ]
-    runs.append(totals("4", 1.5, rows=100, iterations=19))
+    runs.append(other_size("4", 1.5, rows=100, iterations=19))
     record = record_of(measured(tmp_path, [iteration(arm) for arm in ("none", "ours")]), runs)
     assert record is not None
     told = {
@@ -215,44 +219,16 @@ def test_figures_are_of_what_all_arms_have_done() -> None:
 
 
 def test_deviations_shares_and_sums() -> None:
-    first = iteration(
-        number=1,
-        files=1,
-        upkeep_seconds=0.25,
-        decision_seconds=0.25,
-        bytes_compacted=150,
-        compactions=1,
-        requests={"merge": 7},
-    )
-    (figures,) = figures_of(
-        {
-            "ours": [
-                [
-                    first,
-                    iteration(
-                        number=2, files=5, query_seconds=1.5, bytes_copied=10, requests={"merge": 5}
-                    ),
-                ]
-            ]
-        }
-    )
-    assert figures.seconds.middle == 2.0 + 2.5
-    assert (
-        figures.files_deviation.middle,
-        figures.work_deviation.middle,
-        figures.query_deviation.middle,
-    ) == (2.0, 0.25, 0.5)
-    assert (figures.compacted_share.middle, figures.copied_share.middle) == (0.75, 0.05)
-    assert (
-        figures.compactions.middle,
-        figures.files_at_end.middle,
-        figures.requests["merge"].middle,
-    ) == (1, 5, 12)
-    assert over_iterations([1.0, 2.0, 3.0, 4.0, 5.0]) == Spread(middle=3.0, low=2.0, high=4.0)
-    assert (
-        Spread(middle=3.0, low=2.0, high=4.0).text(1),
-        Spread(middle=1.0, low=1.0, high=1.0).text(0),
-    ) == ("3.0 (2.0 to 4.0)", "1")
+    iterations = [
+        iteration(number=1, files=1, bytes_compacted=150, requests={"merge": 7, "query": 1}),
+        iteration(number=2, files=5, query_seconds=1.5, requests={"merge": 5}),
+    ]
+    (figures,) = figures_of({"ours": [iterations]})
+    assert figures.seconds.middle == 1.5 + 2.5
+    assert (figures.files_deviation.middle, figures.compacted_share.middle) == (2.0, 0.75)
+    assert figures.requests is not None and figures.requests.middle == 13
+    (on_disk,) = figures_of({"ours": [[iteration()]]})
+    assert on_disk.requests is None
 
 
 def test_lines_of_charts() -> None:
@@ -265,74 +241,54 @@ def test_lines_of_charts() -> None:
     assert total_line(repetitions) == [(1, 1.5), (2, 3.0), (3, 4.5)]
 
 
-def test_the_page_has_each_arm_beside_the_published_figures_and_says_what_was_not_run(
+def test_the_page_has_each_arm_next_to_the_published_figures_and_says_what_was_not_run(
     tmp_path: Path,
 ) -> None:
     measured(tmp_path, [iteration(arm, number) for number in (1, 2) for arm in ("none", "ours")])
-    measured(
-        tmp_path,
-        [iteration("none", 1, requests={"merge": 7, "query": 3, "upkeep": 0})],
-        now="2",
-        latency_ms=20,
-        arms=("none",),
-    )
-    sentences = write_report(tmp_path, tmp_path / "study.md")
-    page = (tmp_path / "study.md").read_text()
-    assert "1,000 rows a batch, on disk: 2 iterations, repetitions: 1" in sentences[0]
-    assert (
-        "| no compaction | 33.27 | 1.000 | 0.05 | 1.000 | 864, 2.90, 0.70 | 8, 0.00, 0.00 |" in page
-    )
-    assert "| auto compaction and optimized write | 12.77 | 0.384 | not run |" in page
-    assert "| `none` | 7 | 3 | 0 |" in page
-    assert (
-        "Not run, so nothing is said about it: 100,000 rows a batch, on disk; 1,000,000 rows a batch, on disk."
-        in page
-    )
-    assert "$" not in page
-    assert all(
-        (tmp_path / "pictures" / name).exists() for name in ("study-files.png", "study-total.png")
-    )
+    counted = iteration(began="2026-11-22 11:00:00", requests={"merge": 7, "query": 3})
+    measured(tmp_path, [counted], now="2", latency_ms=20, arms=("none",), iterations=1)
+    assert write_report(tmp_path, tmp_path / "study.md") == [
+        "1,000 rows: 2 iterations",
+        "1,000 rows, S3 with 20 ms per request: 1 iterations",
+    ]
+    text = (tmp_path / "study.md").read_text()
+    assert "| `none`: no compaction | 33.27 | 1.000 | 3 | 1.000 | 864 | 8 | 0.00 |" in text
+    both = "`both`: auto compaction and optimized write"
+    assert f"| {both} | 12.77 | 0.384 | not run | not run | 14 | not run | not run |" in text
+    assert "$" not in text
+    assert "(pictures/study-total.png)" in text
+    assert (tmp_path / "pictures" / "study-total.png").exists()
     parquet = next(tmp_path.glob("*disk*/iterations.parquet"))
     assert parquet.stat().st_size > 0
 
 
-def test_the_page_in_the_docs_has_the_text_of_now() -> None:
-    page = (ROOT / "docs" / "internals" / "study.md").read_text()
-    assert [
-        part for part in re.split(r"\$\w+", report._PAGE.read_text()) if part.strip() not in page
-    ] == []
+def test_the_page_in_the_docs_is_what_the_totals_say() -> None:
+    """`make study REPORT=1` rewrites it."""
+    totals = kept_totals(FOLDER / "study-runs.jsonl")
+    assert (FOLDER.parent / "study.md").read_text() == page(totals, FOLDER.parent / "pictures")
 
 
-def test_the_page_keeps_what_was_measured_elsewhere_and_takes_what_was_measured_here(
-    tmp_path: Path,
-) -> None:
-    page = tmp_path / "study.md"
-    runs = [
-        ("there", 1_000, 1.0),
-        ("there", 100_000, 2.0),
-        ("here", 1_000_000, 3.0),
-        ("here", 1_000, 4.0),
-        ("shorter", 1_000, 5.0),
-    ]
-    for output, rows, took in runs:
-        done = [
-            iteration("none", number, merge_seconds=took)
-            for number in ((1,) if output == "shorter" else (1, 2))
-        ]
-        measured(tmp_path / output, done, str(rows), rows=rows, arms=("none",))
-    for output in ("there", "here", "shorter"):
-        write_report(tmp_path / output, page)
-    sections = page.read_text().split("## Every run")[1].split("Each cell")[0].split("### ")[1:]
-    assert [each.partition(":")[0] for each in sections] == [
-        f"{rows} rows a batch, on disk" for rows in ("1,000", "100,000", "1,000,000")
-    ]
-    assert [
-        f"| {seconds} | 1.000 |" in each for seconds, each in zip((9, 5, 7), sections, strict=True)
-    ] == [True] * 3
-    assert (
-        "Not run, so nothing is said about it: 1,000 rows a batch, on S3's protocol"
-        in page.read_text()
+def totals(began: str, **values: Any) -> RunTotals:
+    seconds = {"none": 10.0, "ours": 2.0}
+    return RunTotals(
+        **{"began": began, "repetitions": 1, "iterations": 2, "seconds": seconds, **values}
     )
+
+
+def test_of_each_size_and_storage_the_longest_and_newest_run_is_shown() -> None:
+    runs = [
+        totals("1", rows=100_000),
+        totals("2", rows=100_000),
+        totals("3", rows=100_000, iterations=1),
+        totals("4", latency_ms=20, requests={"none": 1_000.0}),
+        totals("5"),
+    ]
+    assert [run.began for run in longest(runs)] == ["5", "2", "4"]
+    table = sizes_table(longest(runs)[1:])
+    assert "| 100,000 rows: 2 iterations | 1,000 rows, S3 with 20 ms per request: 2 iter" in table
+    assert "| `none` | 10 s (1.000) | 10 s (1.000), 1,000 requests |" in table
+    assert "| `ours` | 2 s (0.200) | 2 s (0.200) |" in table
+    assert "| `auto` | not run | not run |" in table
 
 
 def test_the_page_is_made_of_the_largest_run_and_of_those_the_newest(tmp_path: Path) -> None:
@@ -348,45 +304,21 @@ def test_the_page_is_made_of_the_largest_run_and_of_those_the_newest(tmp_path: P
     assert best_runs([*find_runs(tmp_path)]) == [large[1]]
 
 
-def test_whole_runs_stand_side_by_side_and_say_whether_they_agree(tmp_path: Path) -> None:
-    def one(day: int) -> StudyRun:
-        merges = {"none": 9.5, "auto": 4.5, "ours": 1.5 if day < 24 else 4.6}
-        done = [
-            iteration(arm, began=f"2026-11-{day} 10:00:00", merge_seconds=each)
-            for arm, each in merges.items()
-        ]
-        return measured(tmp_path, done, now=str(day), iterations=1, arms=tuple(merges))
-
-    def table(runs: Sequence[RunTotals]) -> str:
-        return days_table([replace(each, iterations=200) for each in runs])
-
-    file, oldest = tmp_path / "docs" / "runs.jsonl", one(22)
-    first = keep(file, [oldest])
-    assert first == [
-        RunTotals(
-            began="2026-11-22 10:00:00",
-            repetitions=1,
-            iterations=1,
-            seconds={"none": 10.0, "auto": 5.0, "ours": 2.0},
-        )
-    ]
-    assert (
-        table(first).endswith("nothing is said about another day.")
-        and days_table(first) == "No whole run was made."
+def test_totals_are_kept_once_and_whole_runs_are_summarised(tmp_path: Path) -> None:
+    done = [iteration("none"), iteration("ours", merge_seconds=0.1)]
+    run = measured(tmp_path, done, iterations=1)
+    file = tmp_path / "docs" / "runs.jsonl"
+    [first] = keep(file, [run])
+    assert (first.seconds, first.files_deviation) == (
+        {"none": 1.5, "ours": 0.6},
+        {"none": 0.0, "ours": 0.0},
     )
-    assert keep(file, []) == first and table(keep(file, [one(23), oldest])).endswith(
-        "All runs agree in the order of the arms."
-    )
-    told = table(keep(file, [one(24)]))
-    assert (
-        "| `auto` | 0.500 (2.) | 0.500 (2.) | 0.500 (1.) |\n| `ours` | 0.200 (1.) | 0.200 (1.) | 0.510 (2.) |"
-        in told
-    )
-    assert told.endswith("in each run: `auto` and `ours` (150.0%, 150.0%, 2.0%).")
-    other = RunTotals(began="2026-11-25", repetitions=1, iterations=1, seconds={"none": 1.0})
-    assert (
-        table([*first, other]).endswith("nothing is said about another day.")
-        and table([]) == "No whole run was made."
+    assert keep(file, [run]) == keep(file, []) == kept_totals(file) == [first]
+    whole = [totals(str(day), iterations=200) for day in (1, 2)]
+    slower = replace(whole[1], seconds={"none": 10.0, "ours": 5.0})
+    assert whole_runs_sentence([first]) == "No whole run was made."
+    assert whole_runs_sentence([first, whole[0], slower]).endswith(
+        "Whole runs: 2. Seconds as a ratio to no compaction: `ours` 0.200 to 0.500."
     )
 
 

@@ -63,7 +63,7 @@ def test_two_iterations_of_three_arms_leave_the_same_rows_and_a_page(
     }
     assert rows["none"] == rows["auto"] == rows["ours"]
     assert write_report(tmp_path / "study", page := tmp_path / "study.md") == [
-        "50 rows a batch, on disk: 2 iterations, repetitions: 1"
+        "50 rows: 2 iterations"
     ]
-    assert "| `ours`" in page.read_text()
+    assert "| `ours` |" in page.read_text()
     spark.stop()
