@@ -4,7 +4,7 @@ import ast
 import importlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,13 @@ from lakehouse.core.settings import ACCEPTED
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = [DOCS.parent / "README.md", DOCS.parent / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 
+
+# A sentence that asks a person to do so, in the imperative or the infinitive.
+DELETE_BY_HAND = re.compile(
+    r"\b(?:(?:delete|remove|rm|drop|wipe|erase)\b[^.;|]{0,80}?(?:\bfolders?\b|\bdirector|\bbatches\b|\bquarantine\b|_lakehouse)"
+    r"|move\b[^.;|]{0,40}\bfolder\b[^.;|]{0,40}\baway\b)",
+    re.IGNORECASE,
+)
 
 FIRST = ["strategy", "min_small_files", "target_file_bytes", "windows", "data_layout", "mode"]
 
@@ -132,6 +139,57 @@ def headings_of(page: Path) -> set[str]:
     titles = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
     slugs = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
     return slugs | set(re.findall(r'<a (?:id|name)="([^"]+)"', text))
+
+
+@pytest.mark.parametrize(
+    ("text", "is_found"),
+    [
+        ("Or delete the table's folder: then all batches are loaded again", True),
+        ("or, if that is lost, to delete _lakehouse/vacuums/x", True),
+        ("accepted: to delete its folder and materialize it again", True),
+        ("remove _lakehouse/ingest/x and quarantine/x, too", True),
+        ("To go on, `rm -r` its batches", True),
+        ("Move its folder away, and materialize it again", True),
+        ("A table whose folder was deleted knows none", False),
+        ("move its folders below _lakehouse/ingest to the new key, too", False),
+    ],
+)
+def test_advice_to_delete_by_hand_is_recognized(text: str, is_found: bool) -> None:
+    assert bool(DELETE_BY_HAND.search(text)) == is_found
+
+
+def test_no_page_advises_to_delete_a_folder_batches_or_a_quarantine() -> None:
+    """Rows are lost by it: what a table holds may be nowhere else, and its batches tell what was loaded."""
+    pages = [*PAGES, *sorted((DOCS.parent / "examples").rglob("*.md"))]
+    found = [
+        (page.name, match[0])
+        for page in pages
+        if "decisions" not in page.parts and page.name != "CHANGELOG.md"
+        for match in DELETE_BY_HAND.finditer(page.read_text())
+    ]
+    assert found == []
+
+
+def test_no_message_advises_to_delete_a_folder_batches_or_a_quarantine() -> None:
+    found = [
+        (path.name, match[0])
+        for folder in ("lakehouse", "examples")
+        for path in sorted((DOCS.parent / folder).rglob("*.py"))
+        for text in texts_of(path)
+        for match in DELETE_BY_HAND.finditer(text)
+    ]
+    assert found == []
+
+
+def texts_of(path: Path) -> Iterator[str]:
+    """The texts in a program's code, each whole, without docstrings; what is computed within one is left out."""
+    tree = ast.parse(path.read_text())
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) for part in node.values if isinstance(part, ast.Constant))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield "" if id(node) in docstrings else node.value
 
 
 def test_every_file_on_the_map_is_there() -> None:

@@ -149,7 +149,7 @@ class Reason(Enum):
     INPUTS_CHANGED = "inputs changed: {versions}"
     INPUT_UNREAD = "the table reads {table} for the first time: all of version {version}"
     INPUT_MADE_ANEW = "{table} was made anew since it was read: all of version {version} is read"
-    INPUT_REMOVED = "its rows were made of {tables}, too, which its declaration reads no more: they are computed anew"
+    DECLARATION_CHANGED = "its declaration has changed, so all rows are computed again: {what}"
     INPUT_HISTORY_LOST = (
         "the changes of {table} after version {consumed} are gone: all of version {version} is read"
     )

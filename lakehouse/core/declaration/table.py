@@ -308,15 +308,6 @@ class Table:
         return self.inputs if isinstance(self.write, Overwrite) else self.inputs[1:]
 
     @property
-    def way_anew(self) -> str:
-        """The way to have the table made anew and lose no row that is nowhere else, for messages."""
-        if self.source is not None and self.source.after_load != "keep":
-            return "a new key: its landed files leave the landing area, so that a table that is made anew would lack their rows"
-        if self.source is None and isinstance(self.write, Append):
-            return "to move its folder away, which may hold rows that its input has no more, and materialize it again"
-        return "to delete its folder and materialize it again"
-
-    @property
     def layer(self) -> str:
         """bronze, silver or gold."""
         return self.key.split("/")[0]

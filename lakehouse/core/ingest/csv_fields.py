@@ -1,7 +1,6 @@
 """One record of CSV, and its fields."""
 
 import re
-from collections.abc import Sequence
 from functools import cache
 
 from lakehouse.core.declaration.landing import Landing
@@ -85,9 +84,3 @@ def _field_pattern(delimiter: str, quote: str) -> bytes:
     )
     quoted = rb"%b(?:[^%b]++|%b%b)*+%b[%b]*+" % (mark, mark, mark, mark, mark, blanks)
     return rb"(?:%b|[^%b%b\r\n][^%b\r\n]*+|)" % (quoted, mark, sign, sign)
-
-
-def is_header(names: Sequence[str], wanted: Sequence[str]) -> bool:
-    """Whether a file's first record names columns, perhaps in another order or case, and is no row."""
-    found, columns = ([name.lower() for name in each] for each in (names, wanted))
-    return found[:1] == columns[:1] or {*columns[1:]} <= {*found}

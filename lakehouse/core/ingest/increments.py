@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
+from lakehouse.core.declaration.schema_changes import UNCHANGED
 from lakehouse.core.declaration.table import Merge, Table
 from lakehouse.core.delta.commits import (
     INPUTS,
@@ -130,7 +131,7 @@ def check_written_alike(table: Table, commits: Iterable[Commit]) -> None:
             was = "overwritten" if INPUTS in written else _way(written[KEYS])
             raise Refused(
                 f"write of {table.key}: its rows are to be {_way(keys)}, and those of version {commit.version} were {was}: some would be "
-                f"there twice, or be missing; accepted: the write of before, or {table.way_anew}"
+                f"there twice, or be missing. {UNCHANGED}"
             )
         if is_increment:
             return

@@ -27,18 +27,20 @@ from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.content_format import SIGNATURE_BYTES, detect_format
 from lakehouse.core.ingest.csv_fields import (
     LINE_BREAK,
-    csv_fields,
     csv_names,
     csv_record,
-    csv_value,
-    is_header,
     no_end,
+)
+from lakehouse.core.ingest.csv_headers import (
+    declared_alone,
+    header_advice,
+    is_header,
+    lacks_columns_alone,
+    others_in_header,
 )
 from lakehouse.core.ingest.file_text import Compression, first_chunks, text_chunks
 from lakehouse.core.ingest.undeclared import (
-    others_in_header,
     others_in_object,
-    others_in_row,
     with_texts,
 )
 
@@ -96,8 +98,9 @@ def read_records(
 
     With `until_byte` they are those that the file would have if its text ended there.
 
-    A CSV file begins with a header that names the fields of the schema in order, perhaps with others between them, unless `landing` says
-    that it has none. One of AWS DMS may have no header, and may lack the first column, the operation, which is empty then.
+    A CSV file begins with a header that names the fields of the schema in order, unless `landing` says that it has none. The header may
+    have other names between them, or lack some that are not required, but not both. A file of AWS DMS may have no header, and may lack the
+    first column, the operation, which is empty then.
 
     Raises:
         Unreadable: before the first record.
@@ -228,10 +231,13 @@ def _csv_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
     if header is None:
         raise Unreadable(f"it has no header; the header {wanted} is wanted")
     names = csv_names(header.content, landing)
+    if names == [*columns]:
+        return records
     others = others_in_header(names, columns, are_refused=landing.new_columns == "refuse")
-    if others is None:
-        raise Unreadable(f"its header is {_shown(header.content)!r} and not {wanted}")
-    return _without_others(records, len(names), others, landing) if others else records
+    if others is None and not lacks_columns_alone(names, columns, landing.required):
+        found = f"its header is {_shown(header.content)!r} and not {wanted}"
+        raise Unreadable(f"{found}{header_advice(names, columns, landing)}")
+    return declared_alone(records, names, columns, landing)
 
 
 def _dms_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
@@ -249,43 +255,28 @@ def _dms_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
         if has_header
         else {}
     )
-    if others is None:
-        dropped = "a column that was dropped at the source is declared in derived, as CAST(NULL AS its type)"
-        raise Unreadable(f"its header is {_shown(first.content)!r} and not {all_wanted}; {dropped}")
+    # Without a before-image a changed key would go unnoticed, so that its old row would stay.
+    images = {*wanted[1:]} - {*landing.changes.row_fields(wanted)}
+    if others is None and not lacks_columns_alone(names, columns, {*landing.required, *images}):
+        found = f"its header is {_shown(first.content)!r} and not {all_wanted}"
+        raise Unreadable(f"{found}{header_advice(names, columns, landing)}")
     found = f"its first record has {len(names)} field(s)"
     if not has_header and len(names) not in (len(wanted), len(wanted) - 1):
         raise Unreadable(f"{found}, {len(wanted)} are wanted: {all_wanted}")
-    lacks_operation = len(names) - len(others) == len(wanted) - 1
+    lacks_operation = wanted[0] not in names if has_header else len(names) == len(wanted) - 1
     if lacks_operation and not has_header and names[0] in landing.changes.operations:
         found += f" and begins with {names[0]!r}, an operation or a value of {wanted[1]}"
         raise Unreadable(
             f"{found}; {len(wanted)} are wanted: {all_wanted}; land it with a header, or with all of them"
         )
-    behind = _without_others(records, len(names), others, landing) if others else records
+    is_whole = not has_header or names == columns
+    behind = records if is_whole else declared_alone(records, names, columns, landing)
     for record in behind if has_header else chain([first], records):
         yield (
             record._replace(content=landing.delimiter.encode() + record.content)
             if lacks_operation
             else record
         )
-
-
-def _without_others(
-    records: Iterator[Record], count: int, others: Mapping[int, str], landing: Landing
-) -> Iterator[Record]:
-    """The records of a file whose header has `count` names, with the declared fields alone in their bytes."""
-    for record in records:
-        fields = csv_fields(record.content, landing)
-        if len(fields) != count:
-            yield record._replace(
-                problem=f"it has {len(fields)} field(s), the header of its file has {count}"
-            )
-            continue
-        kept = landing.delimiter.encode().join(
-            field for place, field in enumerate(fields) if place not in others
-        )
-        values = {name: csv_value(fields[place], landing) for place, name in others.items()}
-        yield record._replace(content=kept, undeclared=others_in_row(values, {}))
 
 
 def _csv_record_bytes(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:

@@ -158,19 +158,6 @@ def others_in_row(
     return _joined(_others(row, json.dumps(row, ensure_ascii=False), fields, by_path=by_path))
 
 
-def others_in_header(
-    names: Sequence[str], fields: Sequence[str], *, are_refused: bool = False
-) -> dict[int, str] | None:
-    """The places of a header's undeclared names; `None` where they are refused, or the declared ones are not in order, or a name twice."""
-    others = {place: name for place, name in enumerate(names) if name not in fields}
-    is_in_order = (
-        [name for name in names if name in fields] == [*fields]
-        and len({*names}) == len(names)
-        and "" not in names
-    )
-    return others if is_in_order and not (others and are_refused) else None
-
-
 def columns_in_force(columns: Iterable[AddedColumn], landing: Landing) -> tuple[AddedColumn, ...]:
     """The added columns, each once, that a table still has beside its declared ones; one that was declared since is of its declaration."""
     added = {column.name: column for column in columns}

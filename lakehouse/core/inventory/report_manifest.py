@@ -96,7 +96,7 @@ def parse_manifest(
     if found.created_ms > now_ms + _AHEAD_MS:
         raise Refused(
             f"{where}: it is dated {(found.created_ms - now_ms) / 60_000:.0f} min ahead of this machine's clock, at most "
-            f"{_AHEAD_MS // 60_000} min are accepted; set the clock by a time server, or remove the report's folder"
+            f"{_AHEAD_MS // 60_000} min are accepted. Set this clock, and that of the program that writes the reports, by a time server"
         )
     _check_content(found, folder, where)
     if max_age_hours is not None and found.age_hours(now_ms) > max_age_hours:

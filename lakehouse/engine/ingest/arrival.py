@@ -8,6 +8,7 @@
 
 from typing import TYPE_CHECKING
 
+from lakehouse.core.declaration.schema_changes import NEW_KEY
 from lakehouse.core.declaration.table import TRANSACTION_RETENTION, Table
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.errors import Broken, Refused
@@ -51,13 +52,13 @@ def arrived_batch(table: Table, facts: TableFacts | None, ledger: Ledger) -> int
     if arrived is None and ledger.last_taken:
         raise Broken(
             f"load of {table.key}: the table is there, but its log has no transaction id of a landed batch, and {newest} batch(es) were "
-            f"planned: it was made anew from somewhere else. Accepted: lakehouse landing {table.key} --arrived N, if it holds the rows of "
-            f"batches 1 to N (0: of none); or {table.way_anew}"
+            f"planned: the table was replaced from somewhere else. Run lakehouse landing {table.key} --arrived N, where the table holds the "
+            "rows of batches 1 to N (0: of none)"
         )
     if arrived is not None and arrived > newest:
         raise Broken(
             f"load of {table.key}: batch {arrived} is in the table, but the newest manifest below _lakehouse/ingest/{table.key} is "
-            f"{newest}: what was loaded is no longer known; accepted: restore the manifests from a copy of the lake, or {table.way_anew}"
+            f"{newest}: what was loaded is no longer known. Restore the manifests from a copy of the lake, or {NEW_KEY}"
         )
     return arrived or 0
 

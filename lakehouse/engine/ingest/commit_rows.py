@@ -7,19 +7,19 @@
   (`test_load.py`).
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from lakehouse.core.compaction.target_size import target_in_force, write_history_of
 from lakehouse.core.declaration.compaction_policy import policy_for
+from lakehouse.core.declaration.schema_changes import differences, new_columns
 from lakehouse.core.declaration.strategy_properties import OPTIMIZE_WRITE
 from lakehouse.core.declaration.table import Append, Merge, Overwrite, Table
-from lakehouse.core.delta.snapshot import Snapshot
-from lakehouse.core.errors import Refused
+from lakehouse.core.delta.snapshot import Column, Snapshot
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.ingest.release import count_outputs
 from lakehouse.core.reasons import Explanation
@@ -44,8 +44,9 @@ from lakehouse.engine.spark.session_settings import (
 from lakehouse.runtime.interrupts import late_interrupts
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructField
+    from pyspark.sql import Column as Expression
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +67,12 @@ def write_frame(
     partition_by: Sequence[str] = (),
     properties: Mapping[str, str] = MappingProxyType({}),
     user_metadata: str | None = None,
+    replaces_schema: bool = False,
 ) -> None:
-    """One commit of a frame's rows; `properties` take effect only where the commit makes the table. `widen`: a table gets new columns."""
+    """One commit of a frame's rows; `properties` take effect only where the commit makes the table. `widen`: a table gets new columns.
+
+    `replaces_schema`: an overwritten table gets the frame's columns and partitioning in place of its own.
+    """
     options: dict[str, str | int] = {
         name: value for name, value in properties.items() if name.startswith("delta.")
     }
@@ -75,6 +80,8 @@ def write_frame(
         options |= {"txnAppId": transaction.app_id, "txnVersion": transaction.version}
     if user_metadata is not None:
         options["userMetadata"] = user_metadata
+    if replaces_schema:
+        options["overwriteSchema"] = "true"
     writer = frame.write.format("delta").mode(mode).options(**options, mergeSchema=widen)
     (writer.partitionBy(*partition_by) if partition_by else writer).save(uri)
 
@@ -86,17 +93,31 @@ def write_rows(
     transaction: Transaction | None = None,
     *,
     user_metadata: str | None = None,
+    facts: TableFacts | None = None,
 ) -> None:
-    """One commit of rows into a table, which is made as it is declared where it is not there; an `Overwrite` replaces all that is."""
+    """One commit of rows into a table, which is made as it is declared where it is not there.
+
+    An `Overwrite` replaces all rows, and columns and partitioning too where the table that is there as `facts` has others.
+    """
+    is_overwrite = isinstance(table.write, Overwrite)
+    target = None if facts is None else facts.snapshot
     write_frame(
         rows,
         lake.settings.table_uri(table.key),
-        mode="overwrite" if isinstance(table.write, Overwrite) else "append",
+        mode="overwrite" if is_overwrite else "append",
         transaction=transaction,
         partition_by=partition_columns(table),
         properties=declared_properties(table),
         user_metadata=user_metadata,
+        replaces_schema=is_overwrite and bool(differences_from(rows, table, target)),
     )
+
+
+def differences_from(rows: "DataFrame", table: Table, target: Snapshot | None) -> tuple[str, ...]:
+    """Each difference between the rows, as they are declared, and the table that is there, in words; none without a table."""
+    if target is None:
+        return ()
+    return differences(columns_of(rows), partition_columns(table), target)
 
 
 def record_transaction(spark: "SparkSession", uri: str, transaction: Transaction) -> None:
@@ -177,13 +198,13 @@ def newest_per_key(rows: "DataFrame", write: Merge) -> "DataFrame":
     )
 
 
-def content_hash(fields: "Sequence[StructField]") -> "Column":
+def content_hash(fields: "Sequence[StructField]") -> "Expression":
     """A hash of these columns' values; `session_settings.HASH_MAPS` must be on.
 
     Spark's hash passes over what is null, also within arrays and structs. So it is told beside: by flags, and by texts of nested values.
     A variant has no hash of its own; its text has. Source: Spark's hash.scala, HashExpression
     """
-    hashed = list["Column"]()
+    hashed = list["Expression"]()
     for field in sorted(fields, key=attrgetter("name")):
         name, type_ = statements.quote(field.name), field.dataType.simpleString()
         hashed += [F.isnull(name)] if "variant" in type_ else [F.isnull(name), F.col(name)]
@@ -215,38 +236,60 @@ def arranged(
     return frame.coalesce(count_outputs(landed_bytes, row_count, files, target))
 
 
-def check_shape(
-    frame: "DataFrame", table: Table, snapshot: Snapshot | None, *, new: Collection[str] = ()
-) -> None:
-    """Stops with `Refused` unless the rows have the columns of the table that is there, those that are `new`, and its partitioning."""
-    if snapshot is None:
-        return
-    wanted = {
-        field.name: field.dataType.simpleString()
-        for field in frame.schema.fields
-        if field.name not in new
-    }
-    there = {column.name: column.type for column in snapshot.columns}
-    if wanted != there:
-        differing = sorted(
-            name for name in wanted.keys() | there.keys() if wanted.get(name) != there.get(name)
+def check_columns(rows: "DataFrame", table: Table, snapshot: Snapshot | None) -> None:
+    """Stops with `Refused` unless the rows can be written to the table that is there."""
+    if snapshot is not None and not isinstance(table.write, Overwrite):
+        new_columns(columns_of(rows), partition_columns(table), snapshot)
+
+
+def add_columns(
+    lake: Lake, spark: "SparkSession", table: Table, rows: "DataFrame", facts: TableFacts | None
+) -> TableFacts | None:
+    """The table's facts once it has all columns of the rows. What it lacks is added, in one commit that changes no row.
+
+    An `Overwrite` is left as it is: it replaces the columns together with the rows.
+
+    Raises:
+        Refused: the rows differ from the table in more than that.
+    """
+    if facts is None or isinstance(table.write, Overwrite):
+        return facts
+    added = new_columns(columns_of(rows), partition_columns(table), facts.snapshot)
+    if not added:
+        return facts
+    types = {each.column.name: _ddl(rows.schema[each.column.name].dataType) for each in added}
+    spark.sql(statements.add_columns(facts.snapshot.uri, added, types))
+    return lake.facts(table.key)
+
+
+def columns_of(rows: "DataFrame") -> tuple[Column, ...]:
+    """The columns of the rows, each with the comment of its declaration."""
+    return tuple(
+        Column(
+            name=field.name,
+            type=field.dataType.simpleString(),
+            comment=str((field.metadata or {}).get("comment", "")),
         )
-        said = ", ".join(
-            f"{name} as {wanted.get(name, 'absent')} (the table: {there.get(name, 'absent')})"
-            for name in differing
-        )
-        raise Refused(
-            f"write of {table.key}: its declaration gives {said}; accepted: the columns of the table that is there, or {table.way_anew}"
-        )
-    if partition_columns(table) != snapshot.partition_columns:
-        declared, by = (
-            ", ".join(names) or "nothing"
-            for names in (partition_columns(table), snapshot.partition_columns)
-        )
-        raise Refused(
-            f"write of {table.key}: it is declared as partitioned by {declared}, the table is by {by}; accepted: the partitioning that is "
-            f"there, or {table.way_anew}"
-        )
+        for field in rows.schema.fields
+    )
+
+
+def _ddl(type_: "DataType") -> str:
+    """A type as DDL, in which the names of a struct's members are quoted."""
+    match type_.jsonValue():
+        case {"type": "struct"}:
+            members = cast("StructType", type_).fields
+            listed = ", ".join(
+                f"{statements.quote(each.name)}: {_ddl(each.dataType)}" for each in members
+            )
+            return f"STRUCT<{listed}>"
+        case {"type": "array"}:
+            return f"ARRAY<{_ddl(cast('ArrayType', type_).elementType)}>"
+        case {"type": "map"}:
+            key, value = cast("MapType", type_).keyType, cast("MapType", type_).valueType
+            return f"MAP<{_ddl(key)}, {_ddl(value)}>"
+        case _:
+            return type_.simpleString()
 
 
 def outcome_of(
@@ -257,8 +300,12 @@ def outcome_of(
     before: TableFacts | None,
     after: TableFacts | None,
     explanation: Explanation,
+    undeclared: Sequence[str] = (),
 ) -> WriteOutcome:
-    """The outcome of the commits between two readings of the table's log; a new table gets what could not be given to it at its making."""
+    """The outcome of the commits between two readings of a table's log; a new table gets what could not be given to it when it was made.
+
+    `undeclared` are columns that came with landed fields, or with an inferred schema.
+    """
     if before is None:
         after = apply_strategy(lake, spark, table, after)
     known = -1 if before is None else before.snapshot.version
@@ -269,8 +316,16 @@ def outcome_of(
         rows_written=sum(_rows_written(commit.metrics) for commit in commits),
         strategy=strategy_in_force(table, before),
         properties_left={} if after is None else strategy_changes(table, after).left,
+        columns_added=tuple(dict.fromkeys([*undeclared, *_added_between(before, after)])),
         facts=after,
     )
+
+
+def _added_between(before: TableFacts | None, after: TableFacts | None) -> tuple[str, ...]:
+    if before is None or after is None:
+        return ()
+    known = {column.name for column in before.snapshot.columns}
+    return tuple(each.name for each in after.snapshot.columns if each.name not in known)
 
 
 def _rows_written(metrics: Mapping[str, str]) -> int:

@@ -60,7 +60,6 @@ from lakehouse.engine.ingest.arrival import (
 )
 from lakehouse.engine.ingest.parse_lines import (
     count_lines,
-    missing_columns,
     parse_records,
     staged_lines,
     table_rows,
@@ -195,9 +194,9 @@ class LandingLoad:
                 before=self._before,
                 after=after,
                 explanation=explanation,
+                undeclared=[column.name for batch in self._loaded for column in batch.columns],
             ),
             **self._counts,
-            columns_added=tuple(column.name for batch in self._loaded for column in batch.columns),
             files_read=len(files),
             set_aside=aside,
         )
@@ -315,8 +314,7 @@ def _parsed(
         )
     snapshot = None if facts is None else facts.snapshot
     frame = without_rescued(frame, added, rescued_count, snapshot)
-    shape = table_rows(frame) if changes is None else changed_rows(frame, table)
-    commit_rows.check_shape(shape, table, snapshot, new=missing_columns(shape, added, snapshot))
+    commit_rows.check_columns(_table_rows(table, frame), table, snapshot)
     return _Lines(
         frame=frame,
         added=added,
@@ -344,7 +342,12 @@ def _rows(
     frame = _frame(lake, spark, table, part, lines.added).select(
         *map(statements.quote, lines.frame.columns)
     )
-    return table_rows(frame) if lines.changes is None else changed_rows(frame, table)
+    return _table_rows(table, frame)
+
+
+def _table_rows(table: Table, frame: "DataFrame") -> "DataFrame":
+    """The rows of parsed records, with the columns of the table."""
+    return table_rows(frame) if table.landing.changes is None else changed_rows(frame, table)
 
 
 def _write(
@@ -366,18 +369,15 @@ def _write(
             )
         return facts
     assert lines.frame is not None
-    if facts is not None and (missing := missing_columns(lines.frame, lines.added, facts.snapshot)):
-        spark.sql(statements.add_columns(facts.snapshot.uri, missing))
-        facts = lake.facts(table.key)
+    rows = _table_rows(table, lines.frame)
+    facts = commit_rows.add_columns(lake, spark, table, rows, facts)
     if lines.changes is not None:
         apply_changes(lake, spark, table, batch, lines.frame, lines.changes, facts)
     else:
         landed_bytes = sum(file.size_bytes for file in batch.files)
-        rows = commit_rows.arranged(
-            table_rows(lines.frame), table, landed_bytes, lines.row_count, facts
-        )
+        rows = commit_rows.arranged(rows, table, landed_bytes, lines.row_count, facts)
         transaction = commit_rows.Transaction(app_id=ingest_app_id(table.key), version=batch.number)
-        commit_rows.write_rows(lake, table, rows, transaction)
+        commit_rows.write_rows(lake, table, rows, transaction, facts=facts)
     after = lake.facts(table.key)
     check_arrived(
         lake,

@@ -215,23 +215,6 @@ def without_rescued(
     )
 
 
-def missing_columns(
-    frame: "DataFrame", added: Sequence[AddedColumn], snapshot: Snapshot | None
-) -> dict[str, str]:
-    """The types of the columns that a table does not have yet and that its load adds to it."""
-    there = set() if snapshot is None else {column.name for column in snapshot.columns}
-    own = {RESCUED, *(column.name for column in added)} - there
-    return (
-        {}
-        if snapshot is None
-        else {
-            field.name: field.dataType.simpleString()
-            for field in frame.schema.fields
-            if field.name in own
-        }
-    )
-
-
 def literal_path(path: str) -> str:
     """A path as Spark's file readers take it for itself and not for a pattern."""
     return _GLOB.sub(r"\\\g<0>", path)

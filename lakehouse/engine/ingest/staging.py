@@ -211,8 +211,8 @@ def _check_unchanged(table_key: str, batch: Batch, found: Mapping[str, FileRead]
             )
         if now.problem is not None:
             raise Broken(
-                f"{where} its file {file.name!r} was read then and cannot be now: {now.problem}; accepted: the declaration of then; or "
-                f"remove _lakehouse/ingest/{table_key} and quarantine/{table_key}, too: all that lies in {batch.prefix} is new then"
+                f"{where} its file {file.name!r} was read then and cannot be now: {now.problem}. Put the declaration back as it was, load the "
+                "batch, and then change the declaration"
             )
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from lakehouse.core.compaction.target_size import target_in_force, write_history_of
 from lakehouse.core.declaration import strategy_properties
 from lakehouse.core.declaration.compaction_policy import policy_for
+from lakehouse.core.declaration.schema_changes import UNCHANGED
 from lakehouse.core.declaration.strategies import AutoCompaction
 from lakehouse.core.declaration.strategy_properties import CLUSTERING_MARK, PropertyChanges
 from lakehouse.core.declaration.table import History, Merge, Overwrite, Table
@@ -135,8 +136,8 @@ def _statements(table: Table, facts: TableFacts) -> Iterator[str]:
         now := declared.get(CHANGE_KEYS, was)
     ):
         raise Refused(
-            f"write of {table.key}: it is declared with the keys {now}, and its rows were merged by {was}: some would be there twice; "
-            f"accepted: the keys of before, or {table.way_anew}"
+            f"write of {table.key}: it is declared with the keys {now}, and its rows were merged by {was}: some would be there twice. "
+            f"{UNCHANGED}"
         )
     changes = strategy_changes(table, facts)
     clustering = strategy_properties.clustering_change(

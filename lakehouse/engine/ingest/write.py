@@ -6,8 +6,8 @@ is taken before all this, and held to the end.
 
 **Safety properties**
 - A run that finds no new rows in its inputs makes no commit (`test_write.py`).
-- An `Overwrite` does nothing only if it read exactly the declared inputs before, and no row of them
-  has changed since (`test_write.py`).
+- An `Overwrite` does nothing only if it read exactly the declared inputs before, no row of them has
+  changed since, and the declaration still gives the table's columns (`test_schema_changes.py`).
 - However often a run is killed and repeated, no row is lost and none is there twice
   (`test_write.py`).
 - An `Append` takes only rows that it cannot have had. If that is unknown, it stops with `Broken`
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from lakehouse.core.adoption.adopted import Adopted
+from lakehouse.core.declaration.schema_changes import NEW_KEY
 from lakehouse.core.declaration.table import Append, History, Merge, Overwrite, Table
 from lakehouse.core.delta.commits import INPUTS, Commit
 from lakehouse.core.delta.snapshot import Snapshot
@@ -61,8 +62,13 @@ from lakehouse.engine.table_lock import hold, retry_conflicts
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Changes that were never recorded, and files that are gone. Source: Delta Lake 4.4.0, delta-error-classes.json; Spark 4.2.0
-_NOT_RECORDED = "DELTA_MISSING_CHANGE_DATA"
+# Changes that were never recorded, or by another schema, and files that are gone.
+# Source: Delta Lake 4.4.0, delta-error-classes.json; Spark 4.2.0, error-conditions.json
+_NOT_RECORDED = (
+    "DELTA_MISSING_CHANGE_DATA",
+    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA",
+    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_SCHEMA_CHANGE",
+)
 _FILE_GONE = "FAILED_READ_FILE.FILE_NOT_EXIST"
 _CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
@@ -78,8 +84,8 @@ def write_table(
     """The outcome of one run of the table's write, also where it did nothing; `tell` gets a sentence after each batch of a load.
 
     Raises:
-        Refused: others write the table; an input is not there yet; the table that is there has other columns than its declaration, or
-            forgets which batches it holds.
+        Refused: others write the table; an input is not there yet; the declaration differs from the table that is there in more than new
+            columns; or the table forgets which batches it holds.
         Transient: the table is held by somebody else, the server is gone, or others won every race for a commit.
         Broken: the rows to read are gone or changed, and reading the others again would double some; or its batches are unknown.
     """
@@ -168,25 +174,31 @@ class _Derivation:
                 table=driver.snapshot.table, consumed=increment.first - 1, version=increment.upto
             )
             increment = ReadAll(upto=increment.upto, explanation=lost)
-            self._write(write, driver, increment)
+            # The first try may have added columns.
+            again = replace(self, target=self.lake.facts(self.table.key))
+            again._write(write, driver, increment)
         return increment.explanation
 
     def overwrite(self) -> Explanation:
-        """Writes all anew, if an input has changed a row."""
+        """Writes all rows again if an input has changed a row, or the declaration differs from the table."""
         consumed = increments.consumed_by_overwrite(_commits_of(self.lake, self.target))
         found = [_increment_of(self.lake, consumed, facts) for facts in self.inputs.values()]
         news = [
             increment.explanation for increment in found if not isinstance(increment, NothingNew)
         ]
         if removed := sorted({key for key, _ in consumed} - self.inputs.keys()):
-            news.append(Reason.INPUT_REMOVED.explain(tables=", ".join(removed)))
+            was_read = f"its rows were made of {', '.join(removed)}, too, which it no longer reads"
+            news.append(Reason.DECLARATION_CHANGED.explain(what=was_read))
+        rows = self._transformed(None)
+        target = None if self.target is None else self.target.snapshot
+        if different := commit_rows.differences_from(rows, self.table, target):
+            news.append(Reason.DECLARATION_CHANGED.explain(what="; ".join(different)))
         if not news:
             versions = ", ".join(
                 f"{key} {consumed[key, facts.snapshot.table_id][0]}"
                 for key, facts in self.inputs.items()
             )
             return Reason.INPUTS_UNCHANGED.explain(versions=versions)
-        rows = self._transformed(None)
         read = {
             key: [
                 facts.snapshot.table_id,
@@ -203,6 +215,7 @@ class _Derivation:
                 self.table,
                 rows,
                 user_metadata=json.dumps({INPUTS: read}, separators=(",", ":")),
+                facts=self.target,
             )
         return replace(
             news[0], more="".join(f"; {explanation.sentence}" for explanation in news[1:])
@@ -214,7 +227,8 @@ class _Derivation:
         lake, table, target = self.lake, self.table, self.target
         if isinstance(write, Append) and isinstance(increment, ReadAll) and target is not None:
             raise Broken(
-                f"write of {table.key}: {increment.sentence}, and appending it again would double rows; accepted: {table.way_anew}"
+                f"write of {table.key}: {increment.sentence}, and appending it again would double rows. To go on from the rows that "
+                f"{driver.snapshot.table} has now, {NEW_KEY}"
             )
         rows = self._transformed(increment)
         named = (*write.keys, *write.order_by) if isinstance(write, Merge) else write.partition_by
@@ -223,6 +237,7 @@ class _Derivation:
             raise Refused(
                 f"write of {table.key}: its transform gives no column {missing[0]}, which its write= names; it gives {found}"
             )
+        target = commit_rows.add_columns(lake, self.spark, table, rows, target)
         transaction = commit_rows.Transaction(
             app_id=consume_app_id(driver.snapshot), version=increment.upto
         )
@@ -254,13 +269,9 @@ class _Derivation:
             key = self.table.inputs[0].key
             frames[key] = _changes(self.spark, self.inputs[key].snapshot.uri, increment)
         assert self.table.transform is not None
-        rows = self.table.transform(
+        return self.table.transform(
             **{source.name: frames[source.key] for source in self.table.inputs}
         )
-        commit_rows.check_shape(
-            rows, self.table, None if self.target is None else self.target.snapshot
-        )
-        return rows
 
 
 def next_increment(
@@ -289,7 +300,8 @@ def next_increment(
     ):
         raise Broken(
             f"write of {table.key}: version {consumed} of {driver.snapshot.table}, which it has consumed, is not there any more, and the "
-            f"table is at version {version}: an older copy was put in its place; accepted: {table.way_anew}"
+            f"table is at version {version}: an older copy was put in its place. Put the newest log back; or, to go on from the rows that "
+            f"are there now, {NEW_KEY}"
         )
     # An `Append` that never followed the input has, as far as its log tells, what it was made with.
     is_whole = isinstance(table.write, Merge) or not any(
@@ -350,11 +362,11 @@ def _changes(spark: "SparkSession", uri: str, increment: ReadChanges) -> "DataFr
 
 def _changes_are_gone(error: Exception, snapshot: Snapshot) -> bool:
     """Whether changes of a table were not recorded, or their files are gone; without a file of its newest version it is damaged itself."""
-    for text, condition in causes_of(error):
-        if condition == _NOT_RECORDED:
+    for cause in causes_of(error):
+        if cause.condition in _NOT_RECORDED:
             return True
-        spellings = (text, unquote(text))
-        if condition == _FILE_GONE and any(f"{snapshot.uri}/" in each for each in spellings):
+        spellings = (cause.message, unquote(cause.message))
+        if cause.condition == _FILE_GONE and any(f"{snapshot.uri}/" in each for each in spellings):
             return not any(
                 f"{snapshot.uri}/{unquote(file.path)}" in each
                 for file in snapshot.files

@@ -25,6 +25,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.table import Overwrite, Table
+from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, LandedFile
 from lakehouse.core.ingest.isolation import (
@@ -85,11 +86,14 @@ def isolate(
         raise error
     folder = trial_folder(table.key)
     uri = f"{lake.settings.spark_root}/{folder}"
-    why_not = cache(lambda files: _why_not(rows.of(_part_of(batch, files)), table, uri))
+    target = None if facts is None else facts.snapshot
+    why_not = cache(lambda files: _why_not(rows.of(_part_of(batch, files)), table, uri, target))
     try:
         if facts is not None:
             spark.sql(statements.clone(uri, facts.snapshot.uri))
-        if not (any_can_be_written(batch.files, why_not) or _holds_a_good_row(rows, table, uri)):
+        if not (
+            any_can_be_written(batch.files, why_not) or _holds_a_good_row(rows, table, uri, target)
+        ):
             raise _stop(table, batch, "nor can any part of it that was tried", problem) from error
         failing = failing_files(batch.files, why_not)
     finally:
@@ -134,11 +138,17 @@ def _part_of(batch: Batch, files: Sequence[LandedFile]) -> Batch:
     return replace(batch, files=tuple(files), isolated=((),))
 
 
-def _why_not(rows: "DataFrame", table: Table, uri: str) -> str | None:
-    partition_by, properties = commit_rows.partition_columns(table), declared_properties(table)
+def _why_not(rows: "DataFrame", table: Table, uri: str, target: Snapshot | None) -> str | None:
+    is_overwrite = isinstance(table.write, Overwrite)
     try:
         commit_rows.write_frame(
-            rows, uri, mode="append", partition_by=partition_by, properties=properties
+            rows,
+            uri,
+            mode="overwrite" if is_overwrite else "append",
+            partition_by=commit_rows.partition_columns(table),
+            properties=declared_properties(table),
+            replaces_schema=is_overwrite
+            and bool(commit_rows.differences_from(rows, table, target)),
         )
     except Exception as error:
         if (problem := row_problem(error)) is None:
@@ -147,7 +157,7 @@ def _why_not(rows: "DataFrame", table: Table, uri: str) -> str | None:
     return None
 
 
-def _holds_a_good_row(rows: Rows, table: Table, uri: str) -> bool:
+def _holds_a_good_row(rows: Rows, table: Table, uri: str, target: Snapshot | None) -> bool:
     """Whether some of a batch's records can be written, so that the others fail for what is in them."""
     found = (
         rows.of(rows.batch).select(*OWN[:2]).orderBy(F.xxhash64(*OWN[:2])).limit(PROBES).collect()
@@ -156,7 +166,7 @@ def _holds_a_good_row(rows: Rows, table: Table, uri: str) -> bool:
         rows.of(rows.batch).where((F.col(OWN[0]) == file) & (F.col(OWN[1]) == line))
         for file, line in found
     )
-    return any(_why_not(record, table, uri) is None for record in records)
+    return any(_why_not(record, table, uri, target) is None for record in records)
 
 
 def _stop(table: Table, batch: Batch, found: str, problem: str) -> Broken:

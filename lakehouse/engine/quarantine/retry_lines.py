@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lakehouse.core.changes.sources import Dms
+from lakehouse.core.declaration.schema_changes import NEW_KEY
 from lakehouse.core.declaration.table import Append, Table
 from lakehouse.core.delta.commits import written_in
 from lakehouse.core.delta.snapshot import Snapshot
@@ -39,7 +40,6 @@ from lakehouse.engine.ingest.parse_lines import (
     OWN,
     REASON,
     is_of_the_declaration,
-    missing_columns,
     named_lines,
     parse_records,
     table_rows,
@@ -116,8 +116,7 @@ def retry_lines(
     }
     row_count, rescued_count = counts.pop(None, (0, 0))
     good = without_rescued(table_rows(parsed), added, rescued_count, target.snapshot)
-    missing = missing_columns(good, added, target.snapshot)
-    commit_rows.check_shape(good, table, target.snapshot, new=missing)
+    commit_rows.check_columns(good, table, target.snapshot)
     fresh = good.join(_loaded(spark, target.snapshot), [*_PLACE], "left_anti").select(*good.columns)
     fresh_count = fresh.count() if row_count else 0
     review = replace(
@@ -128,8 +127,7 @@ def retry_lines(
     if review.dry_run or not row_count:
         return review
     if fresh_count:
-        if missing:
-            spark.sql(statements.add_columns(target.snapshot.uri, missing))
+        commit_rows.add_columns(lake, spark, table, good, target)
         told = [
             each.version for each in ledger.retried if each.table_id == target.snapshot.table_id
         ]
@@ -191,7 +189,7 @@ def _put_back(
     if after is None:
         raise Broken(
             f"load of {table.key}: the table was put back from a copy without lines that it had from its quarantine, whose log no longer "
-            f"tells of version {version + 1}, by which they left; accepted: a newer copy; or {table.way_anew}"
+            f"tells of version {version + 1}, by which they left. Put a newer copy back, or {NEW_KEY}"
         )
     if written_in(after).get(_RETRY) != lost.version:
         return 0

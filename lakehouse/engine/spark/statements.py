@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 
+from lakehouse.core.declaration.schema_changes import NewColumn
 from lakehouse.core.delta.partition_values import is_read_as_null
 from lakehouse.core.delta.snapshot import Column, type_of_partition
 from lakehouse.core.errors import Refused
@@ -167,10 +168,16 @@ def unset_properties(uri: str, names: Sequence[str]) -> str:
     return f"ALTER TABLE {path_table(uri)} UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(literal, names))})"
 
 
-def add_columns(uri: str, columns: Mapping[str, str]) -> str:
-    """More columns of a table, each with its type."""
-    listed = ", ".join(f"{quote(name)} {kind}" for name, kind in columns.items())
+def add_columns(uri: str, columns: Sequence[NewColumn], types: Mapping[str, str]) -> str:
+    """Adds columns to a table at their places, with their comments; `types` has the type of each as DDL."""
+    listed = ", ".join(_definition(each, types[each.column.name]) for each in columns)
     return f"ALTER TABLE {path_table(uri)} ADD COLUMNS ({listed})"
+
+
+def _definition(new: NewColumn, type_: str) -> str:
+    comment = f" COMMENT {literal(new.column.comment)}" if new.column.comment else ""
+    place = "FIRST" if new.after is None else f"AFTER {quote(new.after)}"
+    return f"{quote(new.column.name)} {type_}{comment} {place}"
 
 
 def cluster_by(uri: str, columns: Sequence[str]) -> str:

@@ -136,8 +136,8 @@ def _refuse_older_copy(lake: Lake, log: KnownLog, last: VacuumRecord) -> None:
     ):
         raise Broken(
             f"vacuum of {snapshot.table}: version {last.version}, which the last vacuum saw, is not in its log, which is at version "
-            f"{snapshot.version}: an older copy was put in its place; accepted: the newest log in its place again; or, if that is lost and "
-            f"this copy is to stay, to delete _lakehouse/vacuums/{snapshot.table}: files of the versions that are lost may go then"
+            f"{snapshot.version}: an older copy was put in its place. Put the newest log back. If it is lost for good, the table can be read "
+            "and written as it is, but not vacuumed: the files of the lost versions look like orphans"
         )
 
 
@@ -243,7 +243,8 @@ def _held(run: LakeFacts, table: Table, log: KnownLog) -> tuple[int | None, str]
             if consumed is not None and _ends_before(run.lake, log, consumed):
                 raise Broken(
                     f"vacuum of {table.key}: version {consumed}, which {reader.key} has read, is not in its log: an older copy was "
-                    f"put in its place; accepted: the newest log in its place again; or, for {reader.key}, {reader.way_anew}"
+                    f"put in its place. Put the newest log back; or, to go on from the rows that are there now, replace the declaration of "
+                    f"{reader.key} by one under a new key"
                 )
             commits = (
                 None

@@ -133,11 +133,11 @@ OTHER_WAYS = [
     (
         states,
         {"keys": ["id", "state"]},
-        r'merged by \["id"\], .* merged by \["id", "state"\]: .* delete its folder',
+        r'merged by \["id"\], .* merged by \["id", "state"\]: .* put the declaration back',
     ),
     (states, {"keys": None}, r'merged by \["id"\], .* appended: '),
     (states, {"inputs": {}}, r'merged by \["id"\], .* overwritten: '),
-    (copies, {"keys": ["id"]}, r'appended, .* merged by \["id"\]: .* move its folder away'),
+    (copies, {"keys": ["id"]}, r'appended, .* merged by \["id"\]: .* put the declaration back'),
     (copies, {"inputs": {}}, "appended, .* overwritten: "),
 ]
 

@@ -84,7 +84,7 @@ def test_records_are_staged_anew_where_the_declaration_would_stage_them_otherwis
     assert staged_again(store, KEY, batch, LANDING) == batch
 
 
-def test_a_file_that_another_declaration_cannot_read_stops_a_table_that_is_made_anew(
+def test_a_file_of_a_planned_batch_that_another_declaration_cannot_read_stops_the_load(
     tmp_path: Path,
 ) -> None:
     store, landing, data = (
@@ -94,7 +94,7 @@ def test_a_file_that_another_declaration_cannot_read_stops_a_table_that_is_made_
     )
     store.put("landing/t/a.csv", data)
     batch = batch_of("a.csv", data, part_count=1, record_count=1)
-    wider = replace(landing, schema="code STRING, n INT, more STRING")
+    wider = replace(landing, schema="code STRING, n INT, more STRING", required=("more",))
     for _ in range(2):
         with pytest.raises(
             Broken,

@@ -1,0 +1,161 @@
+"""A declaration gains a column, or an overwritten table another shape: the table follows, and no row is lost on the way."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from lakehouse import Append, History, Landing, Merge, Overwrite, Table
+from lakehouse.core.changes.sources import Debezium
+from lakehouse.core.reasons import Reason
+from lakehouse.engine.ingest import commit_rows
+from lakehouse.engine.ingest.write import write_table
+from lakehouse.engine.lake import Lake
+from lakehouse_tests.engine.example import facts_of, land, rows_in, version_of
+from lakehouse_tests.kills import killed_at
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PREFIX = "landing/shops/"
+SHOPS = Table(
+    key="bronze/shops",
+    source=Landing(
+        prefix=PREFIX, format="csv", schema="id BIGINT, name STRING, at INT", required=("id",)
+    ),
+    write=Append(),
+)
+WITH_CITY = replace(
+    SHOPS,
+    source=replace(
+        SHOPS.landing,
+        schema="id BIGINT, name STRING, city STRING COMMENT 'of the shop', at INT",
+    ),
+)
+
+
+def names_of(lake: Lake, table: Table) -> list[str]:
+    return [column.name for column in facts_of(lake, table.key).snapshot.columns]
+
+
+def test_a_new_column_is_added_with_the_next_batch_and_files_that_lack_it_load_with_null(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    """Also where the process dies between the two commits. Whoever follows the table reads each row once."""
+    follower = Table(
+        key="silver/shops", inputs=(SHOPS,), write=Append(), transform=lambda shops: shops
+    )
+    land(lake, "1.csv", ["id,name,at", "1,a,5"], prefix=PREFIX)
+    write_table(lake, spark, SHOPS)
+    write_table(lake, spark, follower)
+    assert write_table(lake, spark, WITH_CITY).reason is Reason.NOTHING_LANDED
+    land(lake, "2.csv", ["id,name,at", "2,b,5"], prefix=PREFIX)
+    land(lake, "3.csv", ["id,name,city,at", "3,c,Rome,5"], prefix=PREFIX)
+    land(lake, "4.csv", ["id,name,ctiy,at", "4,d,Oslo,5"], prefix=PREFIX)
+    with killed_at(commit_rows, "write_rows", "before"):
+        write_table(lake, spark, WITH_CITY)
+    facts = facts_of(lake, SHOPS.key)
+    assert (facts.history.commits[-1].operation, facts.snapshot.row_count) == ("ADD COLUMNS", 1)
+    assert write_table(lake, spark, follower).reason is Reason.INPUTS_UNCHANGED
+    outcome = write_table(lake, spark, WITH_CITY)
+    assert (outcome.rows_written, outcome.files_read) == (2, 2)
+    city = facts_of(lake, SHOPS.key).snapshot.columns[2]
+    assert (names_of(lake, SHOPS)[:4], city.comment) == (
+        ["id", "name", "city", "at"],
+        "of the shop",
+    )
+    rows = [(1, "a", None), (2, "b", None), (3, "c", "Rome")]
+    assert rows_in(lake, SHOPS.key, "id", "name", "city") == rows
+    assert rows_in(lake, "quarantine/bronze/shops", "source_file") == [(f"{PREFIX}4.csv",)]
+    with killed_at(commit_rows, "write_rows", "before"):
+        write_table(lake, spark, follower)
+    assert write_table(lake, spark, follower).rows_written == 2
+    assert rows_in(lake, follower.key, "id", "name", "city") == rows
+    assert names_of(lake, follower) == names_of(lake, SHOPS)
+
+
+def test_versions_and_what_is_merged_from_them_gain_a_column_and_keep_their_rows(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    """A nested type with names that need quotes."""
+    source = Landing(
+        prefix=PREFIX, format="json", schema="id BIGINT, name STRING", changes=Debezium()
+    )
+    wider = replace(source, schema="id BIGINT, `more-info` STRUCT<`a-b`: INT>, name STRING")
+    versions = Table(key="bronze/versions", source=source, write=History(keys=("id",)))
+    newest = Table(
+        key="silver/newest",
+        inputs=(versions,),
+        write=Merge(keys=("id",), order_by=("_position",)),
+        transform=lambda versions: versions,
+    )
+
+    def land_event(lsn: int, row: dict[str, Any]) -> None:
+        event = {"op": "c", "after": row, "source": {"lsn": lsn, "ts_ms": lsn * 1_000}}
+        land(lake, f"{lsn}.json", [event], prefix=PREFIX)
+
+    land_event(1, {"id": 1, "name": "a"})
+    land_event(2, {"id": 2, "name": "b"})
+    write_table(lake, spark, versions)
+    write_table(lake, spark, newest)
+    land_event(3, {"id": 1, "name": "c", "more-info": {"a-b": 7}})
+    for table in (replace(versions, source=wider), newest):
+        assert write_table(lake, spark, table).columns_added == ("more-info",)
+        assert names_of(lake, table)[:3] == ["id", "more-info", "name"]
+    assert rows_in(lake, newest.key, "id", "more-info.a-b", "name") == [(1, 7, "c"), (2, None, "b")]
+    assert rows_in(lake, versions.key, "id", "name", "is_current") == [
+        (1, "a", False),
+        (1, "c", True),
+        (2, "b", True),
+    ]
+
+
+def test_an_overwrite_takes_the_shape_of_its_declaration_in_one_commit(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    """Types, columns that go, and partitions; also where no input has changed. A commit without rows upstream is no news."""
+    land(lake, "1.csv", ["id,name,at", "1,a,5", "2,b,6"], prefix=PREFIX)
+    write_table(lake, spark, SHOPS)
+
+    def gold(*columns: str, write: Append | Overwrite) -> Table:
+        return Table(
+            key="gold/totals",
+            inputs=(SHOPS,),
+            write=write,
+            transform=lambda shops: shops.selectExpr(*columns),
+        )
+
+    narrow = ("id", "CAST(at AS DECIMAL(22,2)) AS total", "name")
+    write_table(lake, spark, gold(*narrow, write=Append(partition_by=("name",))))
+    wide = gold("id", "CAST(at AS DECIMAL(24,2)) AS total", write=Overwrite())
+    outcome = write_table(lake, spark, wide)
+    commit = facts_of(lake, wide.key).history.commits[-1]
+    assert (commit.version, commit.operation, outcome.rows_written) == (1, "WRITE", 2)
+    snapshot = facts_of(lake, wide.key).snapshot
+    assert [(column.name, column.type) for column in snapshot.columns] == [
+        ("id", "bigint"),
+        ("total", "decimal(24,2)"),
+    ]
+    assert snapshot.partition_columns == ()
+    assert write_table(lake, spark, wide).reason is Reason.INPUTS_UNCHANGED
+    spark.sql(f"ALTER TABLE delta.`{facts_of(lake, SHOPS.key).snapshot.uri}` ADD COLUMNS (zip INT)")
+    assert write_table(lake, spark, wide).reason is Reason.INPUTS_UNCHANGED
+    other = gold("id", "CAST(at AS STRING) AS total", write=Overwrite())
+    outcome = write_table(lake, spark, other)
+    assert outcome.reason is Reason.DECLARATION_CHANGED
+    assert "total is declared as string, and decimal(24,2) in the table" in outcome.sentence
+    assert rows_in(lake, other.key, "id", "total") == [(1, "5"), (2, "6")]
+    assert version_of(lake, other.key) == 2
+
+
+def test_a_landed_overwrite_takes_another_type_with_the_rows_of_its_newest_file(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    table = replace(SHOPS, write=Overwrite())
+    land(lake, "1.csv", ["id,name,at", "1,a,5"], prefix=PREFIX)
+    write_table(lake, spark, table)
+    land(lake, "2.csv", ["id,at", "2,1.5"], prefix=PREFIX)
+    other = replace(table, source=replace(table.landing, schema="id BIGINT, at DECIMAL(5,2)"))
+    with killed_at(commit_rows, "write_rows", "before"):
+        write_table(lake, spark, other)
+    write_table(lake, spark, other)
+    assert [str(at) for _, at in rows_in(lake, table.key, "id", "at")] == ["1.50"]
+    assert (names_of(lake, table)[:2], version_of(lake, table.key)) == (["id", "at"], 1)
