@@ -244,26 +244,27 @@ def main(*words: str, with_spark: bool = True) -> list[Figure]:
     for mutant in chosen:
         mutant.tree()
     with tempfile.TemporaryDirectory() as folder:
-        survivors = _survivors([each for each in chosen if not each.spark], Path(folder))
+        pure_tests = [each for each in chosen if not each.spark]
+        survivors = _survivors(pure_tests, Path(folder), "not spark")
         if with_spark_tests := [each for each in chosen if each.spark]:
             with _spark_server(Path(folder)):
-                survivors += _survivors(with_spark_tests, Path(folder))
+                survivors += _survivors(with_spark_tests, Path(folder), "spark")
     return [
         Figure(name="mutants", value=len(chosen), at_least=1, holds_at_any_size=True),
         Figure(name="survived", value=len(survivors), at_most=0, holds_at_any_size=True),
     ]
 
 
-def _survivors(mutants: Sequence[Mutant], folder: Path) -> list[Mutant]:
-    """The mutants whose tests pass."""
+def _survivors(mutants: Sequence[Mutant], folder: Path, marks: str) -> list[Mutant]:
+    """The mutants whose tests with these marks pass."""
     log = folder / "pytest.log"
     tests = [*dict.fromkeys(mutant.test for mutant in mutants)]
-    if tests and (code := _exit_code(None, tests, log)) != _GREEN:
+    if tests and (code := _exit_code(None, tests, log, marks)) != _GREEN:
         raise RuntimeError(f"without a change pytest ends with {code}:\n{log.read_text()[-4_000:]}")
     survivors: list[Mutant] = []
     for number, mutant in enumerate(mutants, start=1):
         began = time.monotonic()
-        code = _exit_code(mutant, [mutant.test], log)
+        code = _exit_code(mutant, [mutant.test], log, marks)
         if code not in (_GREEN, _RED):
             raise RuntimeError(
                 f"{mutant.line}: pytest ends with {code}:\n{log.read_text()[-4_000:]}"
@@ -278,9 +279,9 @@ def _survivors(mutants: Sequence[Mutant], folder: Path) -> list[Mutant]:
     return survivors
 
 
-def _exit_code(mutant: Mutant | None, tests: Sequence[str], log: Path) -> int:
+def _exit_code(mutant: Mutant | None, tests: Sequence[str], log: Path, marks: str) -> int:
     """Runs tests in a forked process and returns pytest's exit code; tests that hang have failed."""
-    process = _FORKED.Process(target=_run_pytest, args=(mutant and mutant.line, tests, log))
+    process = _FORKED.Process(target=_run_pytest, args=(mutant and mutant.line, tests, log, marks))
     process.start()
     process.join(_HANGS_AFTER_SECONDS)
     if process.exitcode is None:
@@ -289,7 +290,7 @@ def _exit_code(mutant: Mutant | None, tests: Sequence[str], log: Path) -> int:
     return process.exitcode - _VERDICT
 
 
-def _run_pytest(line: str | None, tests: Sequence[str], log: Path) -> None:
+def _run_pytest(line: str | None, tests: Sequence[str], log: Path, marks: str) -> None:
     mutant = next((each for each in MUTANTS if each.line == line), None)
     if mutant is not None:
         assert f"lakehouse.{mutant.module}" not in sys.modules
@@ -301,7 +302,6 @@ def _run_pytest(line: str | None, tests: Sequence[str], log: Path) -> None:
         os.dup2(output.fileno(), 2)
         import pytest
 
-        marks = "spark" if mutant is not None and mutant.spark else "not spark"
         options = [
             "-q",
             "-x",
