@@ -283,10 +283,12 @@ class AddedByLog:
             return False
         if version < self._first_without_gap:
             return True
+        checkpoint = self._facts.log.snapshot.log.checkpoint_version
+        of_version = "" if checkpoint is None else f" of version {checkpoint}"
         raise Broken(
             f"vacuum of {table_files.table}: version {version} added {name}, and no commit up to {table_files.version} removed it, but "
-            f"it is not in the table by its checkpoint of version {self._facts.log.snapshot.log.checkpoint_version}, which lacks files. "
-            "Restore that checkpoint; or, if all commits from the first one on are there, remove it and _last_checkpoint"
+            f"the table was read without it: its checkpoint{of_version} lacks files. Restore that checkpoint; or, if all commits from "
+            "the first one on are there, remove it and _last_checkpoint"
         )
 
     @cached_property

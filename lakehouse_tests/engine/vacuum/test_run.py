@@ -12,6 +12,7 @@ from lakehouse.core.declaration.vacuum_policy import VACUUM_MODES
 from lakehouse.core.errors import Broken
 from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.reasons import Reason
+from lakehouse.core.vacuum.facts import AddedByLog
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.journal.journal import Journal
@@ -128,6 +129,9 @@ def test_a_file_that_delta_would_keep_stays(
 
     monkeypatch.setattr(planning.Classifier, "part_of", wrong)
     monkeypatch.setattr(planning, "_refuse_gaps", lambda *_: None)
+    with pytest.raises(Broken, match=r"version 0 added .* removed it, but the table was read"):
+        vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
+    monkeypatch.setattr(AddedByLog, "must_stay", lambda *_: False)
     with pytest.raises(Broken, match="Delta would delete none"):
         vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
     assert stored(lake) == files
