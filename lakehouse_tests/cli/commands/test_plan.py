@@ -38,8 +38,9 @@ FOUND: list[dict[str, Any]] = [
         "files_added": 1,
         "bytes_removed": 303,
         "files_left": 0,
-        "verify": "content",
-        "verify_sentence": "every row is compared after the commit, which takes about 0.1 s and 0.000089 USD",
+        "verify": "rows",
+        "verify_sentence": "row counts and column statistics in the log are compared; "
+        'comparing every row takes about 0.1 s and 0.000089 USD (verify="content")',
         "bins": [["d=1/small-0", "d=1/small-1", "d=1/small-2"]],
     },
     {
@@ -85,7 +86,10 @@ def test_a_person_sees_the_largest_gain_first_and_the_files_on_request(told: Ter
         "silver/orders",
         "gold/totals",
     ]
-    compared = "every row is compared after the commit, which takes about 0.1 s and 0.000089 USD"
+    compared = (
+        "row counts and column statistics in the log are compared; "
+        'comparing every row takes about 0.1 s and 0.000089 USD (verify="content")'
+    )
     assert f"bronze/orders: about 0.5 s and 0.000295 USD, by defaults; {compared}" in lines
     assert "bronze/orders, d=1: 3 files, 303 B" in lines
     assert lines[-1].split() == ["102", "B", "d=1/small-2"]
