@@ -21,6 +21,8 @@ from lakehouse.core.ingest.batches import Batch, ingest_app_id
 from lakehouse.engine.changes.columns import (
     CHANGED_AT,
     DELETED,
+    IS_MENDED,
+    KEPT,
     OPERATION,
     POSITION,
     UNSENT,
@@ -29,6 +31,7 @@ from lakehouse.engine.changes.deleted_keys import forget, remember, remembered
 from lakehouse.engine.changes.order import change_order, is_newer
 from lakehouse.engine.changes.read import ChangeCounts, change_keys
 from lakehouse.engine.changes.rows import TRUNCATED, batch_changes, own_rows, truncations
+from lakehouse.engine.changes.unsent import large_columns, mended_rows, with_kept_values
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.arrival import batch_commits
@@ -89,6 +92,9 @@ def apply_changes(
         _keeps_deleted(table),
     )
     within = () if counts.first_key is None else (statements.between(keys[0], *counts.first_key),)
+    mended = None
+    if isinstance(table.write, Merge) and facts is not None:
+        mended = mended_rows(spark, table, changes, facts.snapshot, within)
     if not keeps_deleted:
         changes = _newest(changes, keys)
         if older is not None:
@@ -106,6 +112,9 @@ def apply_changes(
         # The values of a change that the table's row is newer than are not those that a deletion after it deletes.
         there = table_at(spark, facts.snapshot, within=within).alias("target")
         changes = changes.alias("source").join(there, F.expr(_not_older(keys)), "left_anti")
+    if mended is not None:
+        changes = changes.withColumn(IS_MENDED, F.lit(False)).unionByName(mended)
+        changes = changes if keeps_deleted else _newest(changes, keys)
     _commit(lake, spark, table, number, changes, within, facts)
 
 
@@ -120,10 +129,13 @@ def _commit(
 ) -> None:
     transaction = commit_rows.Transaction(app_id=ingest_app_id(table.key), version=number)
     uri = lake.settings.table_uri(table.key)
+    takes_effect = is_newer()
+    if IS_MENDED in changes.columns:
+        takes_effect = f"({takes_effect} OR source.{quote(IS_MENDED)})"
     match table.write:
         case Merge(keys=keys, deletes="soft"):
             own, derived = (DELETED, POSITION, CHANGED_AT, *OWN), [*table.landing.derived]
-            others = {*keys, *own, *derived, TRUNCATED, UNSENT}
+            others = {*keys, *own, *derived, TRUNCATED, UNSENT, KEPT, IS_MENDED}
             values = [name for name in changes.columns if name not in others]
             told = _without_fallbacks(changes, values)
             source = _newest(_with_values(told, keys, (*values, *derived)), keys).drop(TRUNCATED)
@@ -132,7 +144,7 @@ def _commit(
                 statements.merge_marked,
                 uri,
                 keys=keys,
-                newer=is_newer(),
+                newer=takes_effect,
                 deleted=DELETED,
                 **columns,
                 within=within,
@@ -143,7 +155,7 @@ def _commit(
                 statements.merge_changes,
                 uri,
                 keys=keys,
-                newer=is_newer(),
+                newer=takes_effect,
                 deleted=DELETED,
                 within=within,
             )
@@ -276,6 +288,9 @@ def _versions(
     keys = change_keys(table)
     by, there = [*map(quote, keys)], [*HISTORY_COLUMNS, *OWN[:2]]
     was = "valid_from: TIMESTAMP, valid_to: TIMESTAMP, is_current: BOOLEAN, _source_file: STRING, _source_line: BIGINT"
+    if KEPT in changes.columns:
+        there.append(KEPT)
+        was += f", {KEPT}: {changes.select(KEPT).schema[0].dataType.simpleString()}"
     rows = changes.drop(TRUNCATED).withColumn(_WAS, F.lit(None).cast(f"STRUCT<{was}>"))
     if facts is not None:
         touched = table_at(spark, facts.snapshot, within=within).join(
@@ -284,6 +299,8 @@ def _versions(
         of_table = touched.withColumn(_WAS, F.struct(*there)).drop(*HISTORY_COLUMNS)
         rows = rows.unionByName(of_table, allowMissingColumns=True)
     rows = _newest(rows, (*keys, POSITION))
+    if KEPT in rows.columns:
+        rows = with_kept_values(rows, table, large_columns(changes, table))
     ordered = Window.partitionBy(*by).orderBy(F.expr(change_order()))
     following = ordered.rowsBetween(Window.currentRow, Window.unboundedFollowing)
     rows = rows.withColumn("valid_from", F.min(F.coalesce(CHANGED_AT, OWN[2])).over(following))

@@ -1,8 +1,14 @@
 """The order of changes: by position; then, for those of one transaction, by their arrival."""
 
+from typing import TYPE_CHECKING
+
 from lakehouse.engine.changes.columns import POSITION
 from lakehouse.engine.ingest.parse_lines import OWN
+from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.statements import quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
 
 _FILE, _LINE, _LANDED_AT = OWN
 _DIGITS = 40
@@ -33,3 +39,9 @@ def change_order(row: str = "") -> str:
 def is_newer() -> str:
     """The condition, over aliases `source` and `target`, under which a source row is newer."""
     return f"{change_order('source.')} > {change_order('target.')}"
+
+
+def no_kept() -> "Column":
+    """The column `KEPT` of rows with this order that keep nothing."""
+    entry = F.struct(F.lit("").alias("column"), F.expr(change_order()).alias("since"))
+    return F.when(F.lit(False), F.array(entry))

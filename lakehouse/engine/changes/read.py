@@ -19,6 +19,7 @@ from lakehouse.engine.changes.columns import (
     CODE,
     IS_PLACED,
     IS_TIMED,
+    KEPT,
     OLD_KEY,
     OPERATION,
     POSITION,
@@ -26,6 +27,7 @@ from lakehouse.engine.changes.columns import (
 )
 from lakehouse.engine.changes.debezium import debezium_lines
 from lakehouse.engine.changes.dms import dms_lines
+from lakehouse.engine.changes.order import no_kept
 from lakehouse.engine.ingest.misread import why_derived_unfit
 from lakehouse.engine.ingest.parse_lines import DIGEST, EVENT, OWN, RAW, REASON, undeclared_names
 from lakehouse.engine.spark import functions as F  # noqa: N812
@@ -36,14 +38,17 @@ if TYPE_CHECKING:
 
 # A line without an event, which follows a deletion so that Kafka can forget the key. Source: Debezium's reference, "Tombstone events"
 _TOMBSTONE = "tombstone"
-_UNSENT = " was not sent (__debezium_unavailable_value): use REPLICA IDENTITY FULL at the source, and have the row written again"
+_WHY_MOVED = (
+    "a value was not sent (__debezium_unavailable_value), and the key changed: use REPLICA IDENTITY FULL at the source, "
+    "and have the row written again"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeCounts:
     """The content of a batch: records that are changes or tombstones, others, and of the former what asks for more than a merge.
 
-    `rescued` have fields that no other column has.
+    `rescued` have fields that no other column has; `unsent` have values that were not sent, `kept` those that were found.
     `first_key` are the least and the greatest value of the first key, `None` where it does not tell files apart.
     """
 
@@ -53,6 +58,8 @@ class ChangeCounts:
     deletes: int
     truncates: int
     key_changes: int
+    unsent: int
+    kept: int
     first_key: tuple[int, int] | tuple[str, str] | None = None
 
 
@@ -97,7 +104,9 @@ def read_changes(table: Table, lines: "DataFrame", added: Sequence[AddedColumn])
         RAW,
         DIGEST,
     ]
-    return lines.select(*map(quote, columns), _reason(table, keys).alias(REASON))
+    return lines.select(
+        *map(quote, columns), no_kept().alias(KEPT), _reason(table, keys).alias(REASON)
+    )
 
 
 def count_changes(lines: "DataFrame", keys: Sequence[str]) -> ChangeCounts:
@@ -110,6 +119,8 @@ def count_changes(lines: "DataFrame", keys: Sequence[str]) -> ChangeCounts:
         "deletes": good & ((operation == Operation.DELETE.value) | is_moved),
         "truncates": good & (operation == Operation.TRUNCATE.value),
         "key_changes": good & is_moved,
+        "unsent": good & F.col(UNSENT).isNotNull(),
+        "kept": good & F.col(KEPT).isNotNull(),
     }
     key = F.when(good, F.col(quote(keys[0])))
     *counts, least, greatest = lines.select(
@@ -141,8 +152,8 @@ def _reason(table: Table, keys: Sequence[str]) -> "Column":
     why = why.when(operation.isNull(), unknown)
     for key in keys:
         why = why.when(has_key & F.col(quote(key)).isNull(), f"the key {key} is missing")
-    unsent = F.concat(F.lit("field "), F.get(UNSENT, F.lit(0)), F.lit(_UNSENT))
-    why = why.when(F.col(UNSENT).isNotNull(), unsent)
+    has_moved = F.col(UNSENT).isNotNull() & F.col(OLD_KEY).isNotNull()
+    why = why.when(has_moved, _WHY_MOVED)
     why = why.when(~is_tombstone & ~F.col(IS_PLACED), "the position is missing")
     if isinstance(table.write, History):
         why = why.when(
@@ -150,8 +161,10 @@ def _reason(table: Table, keys: Sequence[str]) -> "Column":
         )
     why = why_derived_unfit(why, table.landing)
     for name in table.landing.required:
+        is_unsent = F.coalesce(F.array_contains(UNSENT, name), F.lit(False))
+        is_missing = F.col(quote(name)).isNull() & ~is_unsent
         why = why.when(
-            (operation == Operation.UPSERT.value) & F.col(quote(name)).isNull(),
+            (operation == Operation.UPSERT.value) & is_missing,
             f"required field {name} is missing",
         )
     return why

@@ -47,8 +47,9 @@ from lakehouse.core.ingest.undeclared import AddedColumn, columns_in_force
 from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.core.text import names_in_parentheses
 from lakehouse.engine.changes.apply import apply_changes, changed_rows, superseded_count
-from lakehouse.engine.changes.deleted_keys import forget_replaced, refuse_late
-from lakehouse.engine.changes.read import ChangeCounts, change_keys, count_changes, read_changes
+from lakehouse.engine.changes.deleted_keys import forget_replaced
+from lakehouse.engine.changes.read import ChangeCounts, read_changes
+from lakehouse.engine.changes.unsent import changes_of_batch
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
@@ -304,8 +305,7 @@ def _parsed(
         if table.landing.changes is None:
             row_count, bad_count, rescued_count = count_lines(frame)
         else:
-            frame = refuse_late(lake, spark, table, batch, frame, facts)
-            changes = count_changes(frame, change_keys(table))
+            frame, changes = changes_of_batch(lake, spark, table, batch, frame, facts)
             row_count, bad_count, rescued_count = changes.rows, changes.bad, changes.rescued
     if row_count + bad_count != batch.record_count:
         raise Broken(

@@ -79,13 +79,18 @@ ARRIVED = [
 def test_numbers_in_names_count_as_numbers_and_other_names_by_the_time_of_landing(
     spark: "SparkSession",
 ) -> None:
-    for files in ARRIVED:
-        rows = [(name, second) for name, second in files]
-        found = spark.createDataFrame(rows[::-1], "_source_file STRING, second INT").selectExpr(
-            "*",
-            "1 AS _position",
-            "CAST(1 AS BIGINT) AS _source_line",
-            "timestamp_seconds(second) AS _landed_at",
-        )
-        ordered = found.selectExpr("_source_file", f"{change_order()} AS place").orderBy("place")
-        assert [row[0] for row in ordered.collect()] == [name for name, _ in files]
+    rows = [
+        (case, name, second)
+        for case, files in enumerate(ARRIVED)
+        for name, second in reversed(files)
+    ]
+    found = spark.createDataFrame(rows, "arrival INT, _source_file STRING, second INT").selectExpr(
+        "arrival",
+        "_source_file",
+        "1 AS _position",
+        "CAST(1 AS BIGINT) AS _source_line",
+        "timestamp_seconds(second) AS _landed_at",
+    )
+    ordered = found.selectExpr("arrival", "_source_file", f"{change_order()} AS place")
+    told = [(row[0], row[1]) for row in ordered.orderBy("arrival", "place").collect()]
+    assert told == [(case, name) for case, files in enumerate(ARRIVED) for name, _ in files]

@@ -81,7 +81,7 @@ def mysql(
 
 
 UNSENT = (
-    "field big was not sent (__debezium_unavailable_value): use REPLICA IDENTITY FULL at the source"
+    "field big was not sent (__debezium_unavailable_value), and no older value of its row is known"
 )
 ONLY_TIMED = (
     "the position of this row of a snapshot is missing: its time may be later than that of a newer change; accepted: fields of source that "

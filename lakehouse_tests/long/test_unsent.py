@@ -1,0 +1,61 @@
+"""Values that were not sent, in tables of versions and with marked rows; beside `lakehouse_tests.engine.changes.test_unsent`."""
+
+from typing import TYPE_CHECKING
+
+from lakehouse import History, Merge
+from lakehouse.engine.ingest.write import write_table
+from lakehouse.engine.lake import Lake
+from lakehouse_tests.engine.changes.test_unsent import UNSENT, event, load_in_two_batches, table_of
+from lakehouse_tests.engine.example import land, rows_in
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_every_version_has_the_values_that_its_change_did_not_send(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    table = table_of(History(keys=("id",)))
+    load_in_two_batches(lake, spark, table)
+    found = rows_in(lake, table.key, "id", "_position.lsn", "n", "doc", "is_current")
+    assert [row for row in found if row[0] in (1, 2)] == [
+        (1, 10, 1, "one", False),
+        (1, 15, 9, "ONE MORE", False),
+        (1, 20, 2, "ONE MORE", True),
+        (2, 10, 1, "two", False),
+        (2, 20, 2, "two", False),
+        (2, 30, 3, "two", True),
+    ]
+
+
+def test_a_marked_row_keeps_the_values_that_its_last_changes_did_not_send(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    table = table_of(Merge(keys=("id",), deletes="soft"))
+    first = [
+        event("c", 10, 1, 1, "one"),
+        event("u", 20, 1, 2, UNSENT),
+        event("c", 10, 2, 1, "two"),
+        event("c", 10, 3, 1, "three"),
+        event("d", 20, 3, 1, None),
+    ]
+    land(lake, "1.json", first, prefix=table.landing.prefix)
+    write_table(lake, spark, table)
+    second = [
+        event("u", 20, 2, 2, UNSENT),
+        event("d", 30, 2, 2, None, data=None, tags=None),
+        # The row was deleted, and the insert before this update is missing.
+        event("u", 30, 3, 3, UNSENT),
+        event("u", 15, 1, 9, "ONE MORE"),
+    ]
+    land(lake, "2.json", second, prefix=table.landing.prefix)
+    assert write_table(lake, spark, table).rows_quarantined == 1
+    assert rows_in(lake, table.key, "id", "n", "doc", "size", "_deleted")[:2] == [
+        (1, 2, "ONE MORE", 8, False),
+        (2, 2, "two", 3, True),
+    ]
+    # What the table keeps is not lost by a change that is older than where it is from, nor by one that is told again.
+    third = [event("u", 5, 1, 7, "OLD"), event("u", 20, 1, 2, UNSENT)]
+    land(lake, "3.json", third, prefix=table.landing.prefix)
+    assert write_table(lake, spark, table).rows_quarantined == 0
+    assert rows_in(lake, table.key, "id", "n", "doc")[0] == (1, 2, "ONE MORE")
