@@ -27,6 +27,7 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import table_at
+from lakehouse.engine.spark.key_range import checkpointed
 from lakehouse.engine.spark.statements import quote
 
 if TYPE_CHECKING:
@@ -91,11 +92,8 @@ def keep_unsent(
     values = F.struct(*map(quote, [*names, _UNKNOWN]))
     places = [*OWN[:2]]
     # Each action on the lines would compute these windows again.
-    found = (
-        filled.where(f"{UNSENT} IS NOT NULL")
-        .select(*places, values.alias(_FILLED))
-        .localCheckpoint()
-    )
+    filled_places = filled.where(f"{UNSENT} IS NOT NULL").select(*places, values.alias(_FILLED))
+    found = checkpointed(filled_places)
     joined = lines.join(found, places, "left")
     is_filled = F.col(_FILLED).isNotNull()
     columns = {

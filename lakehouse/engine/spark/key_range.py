@@ -45,7 +45,7 @@ _ENDS: Mapping[str, tuple[Callable[["Column"], "Column"], Callable[[Any], type_o
 
 def with_key_range(rows: "DataFrame", keys: Sequence[str]) -> tuple["DataFrame", tuple[str, ...]]:
     """The rows, kept by the server, and conditions that hold for every one of them by its keys, and so for what it meets in a table."""
-    kept = _kept(rows)
+    kept = checkpointed(rows)
     types = {field.name: field.dataType.simpleString() for field in kept.schema.fields}
     told = [key for key in keys if types[key] in _ENDS]
     if not told:
@@ -68,8 +68,8 @@ def with_key_range(rows: "DataFrame", keys: Sequence[str]) -> tuple["DataFrame",
     )
 
 
-def _kept(rows: "DataFrame") -> "DataFrame":
-    """The rows as they are now. Over Connect PySpark gives them to the session that is the active one, which may be of another server.
+def checkpointed(rows: "DataFrame") -> "DataFrame":
+    """The rows, computed once. Over Connect PySpark binds them to the active session, which may be another.
 
     Source: PySpark 4.2.0, sql/connect/conversion.py, proto_to_remote_cached_dataframe
     """

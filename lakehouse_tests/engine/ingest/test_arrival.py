@@ -91,5 +91,7 @@ def test_a_commit_is_held_against_its_batch_however_many_others_made_since(
         Broken, match="batch 3 was written, but the table's log has batch 2 as its last"
     ):
         check_arrived(lake, TABLE, 3, 2, before=before, after=after)
-    counts = ChangeCounts(rows=5, bad=0, rescued=0, deletes=0, truncates=0, key_changes=0)
+    counts = ChangeCounts(
+        rows=5, bad=0, rescued=0, deletes=0, truncates=0, key_changes=0, unsent=0, kept=0
+    )
     assert superseded_count(lake, TABLE, counts, before=before, after=after) == 3
