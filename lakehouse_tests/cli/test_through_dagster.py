@@ -99,7 +99,7 @@ def test_landing_to_gold_and_compaction_as_planned(
         for each in run(settings, "materialize", TOTALS, "bronze", LATEST)
     }
     # Each table before and after its own commit, and once more as the input of the next one; the checks are handed what the write read.
-    assert log_reads == {ORDERS: 4, LATEST: 3, TOTALS: 2, f"quarantine/{ORDERS}": 1}
+    assert log_reads == {ORDERS: 3, LATEST: 3, TOTALS: 2, f"quarantine/{ORDERS}": 1}
     assert plans_made == {ORDERS: 1, LATEST: 1, TOTALS: 1}  # of each table as the write left it
     assert again[ORDERS] == (1, 1)
     [plan] = run(settings, "plan", ORDERS)
@@ -113,6 +113,7 @@ def test_landing_to_gold_and_compaction_as_planned(
         f"quarantine/{ORDERS}": 1,
     }  # the terminal; before and after the commit; the compared statistics
     assert plans_made == {ORDERS: 3}  # the terminal's, the run's, and of the table as it is then
+    del plan["estimate"]  # the run may also predict the cold start of its server
     assert {name: done[name] for name in plan} == plan
     for name in ("files_removed", "files_added", "bytes_removed"):
         assert done[f"actual_{name}"] == plan[name]
