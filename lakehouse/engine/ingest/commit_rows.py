@@ -99,18 +99,22 @@ def write_rows(
 
     An `Overwrite` replaces all rows, and columns and partitioning too where the table that is there as `facts` has others.
     """
-    is_overwrite = isinstance(table.write, Overwrite)
     target = None if facts is None else facts.snapshot
     write_frame(
         rows,
         lake.settings.table_uri(table.key),
-        mode="overwrite" if is_overwrite else "append",
+        mode="overwrite" if isinstance(table.write, Overwrite) else "append",
         transaction=transaction,
         partition_by=partition_columns(table),
         properties=declared_properties(table),
         user_metadata=user_metadata,
-        replaces_schema=is_overwrite and bool(differences_from(rows, table, target)),
+        replaces_schema=has_other_shape(rows, table, target),
     )
+
+
+def has_other_shape(rows: "DataFrame", table: Table, target: Snapshot | None) -> bool:
+    """Whether the rows of an `Overwrite` replace columns or partitioning of the table that is there."""
+    return isinstance(table.write, Overwrite) and bool(differences_from(rows, table, target))
 
 
 def differences_from(rows: "DataFrame", table: Table, target: Snapshot | None) -> tuple[str, ...]:
@@ -306,7 +310,7 @@ def outcome_of(
 
     `undeclared` are columns that came with landed fields, or with an inferred schema.
     """
-    if before is None:
+    if before is None or _clustering_ended(before, after):
         after = apply_strategy(lake, spark, table, after)
     known = -1 if before is None else before.snapshot.version
     commits = () if after is None else history_since(lake.store, after.history, known).commits
@@ -319,6 +323,13 @@ def outcome_of(
         columns_added=tuple(dict.fromkeys([*undeclared, *_added_between(before, after)])),
         facts=after,
     )
+
+
+def _clustering_ended(before: TableFacts, after: TableFacts | None) -> bool:
+    """Whether the table lost its clustering, as by each overwrite. Source: delta-io/delta v4.4.0, WriteIntoDelta.scala, getNewDomainMetadata."""
+    if after is None:
+        return False
+    return bool(before.snapshot.clustering_columns) and not after.snapshot.clustering_columns
 
 
 def _added_between(before: TableFacts | None, after: TableFacts | None) -> tuple[str, ...]:

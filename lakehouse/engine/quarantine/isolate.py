@@ -139,16 +139,14 @@ def _part_of(batch: Batch, files: Sequence[LandedFile]) -> Batch:
 
 
 def _why_not(rows: "DataFrame", table: Table, uri: str, target: Snapshot | None) -> str | None:
-    is_overwrite = isinstance(table.write, Overwrite)
     try:
         commit_rows.write_frame(
             rows,
             uri,
-            mode="overwrite" if is_overwrite else "append",
+            mode="overwrite" if isinstance(table.write, Overwrite) else "append",
             partition_by=commit_rows.partition_columns(table),
             properties=declared_properties(table),
-            replaces_schema=is_overwrite
-            and bool(commit_rows.differences_from(rows, table, target)),
+            replaces_schema=commit_rows.has_other_shape(rows, table, target),
         )
     except Exception as error:
         if (problem := row_problem(error)) is None:
