@@ -107,7 +107,7 @@ def fleet_document(decision: Decision, *, rank: int) -> dict[str, Any]:
     }
 
 
-def write_times(facts: TableFacts) -> tuple[int, ...]:
+def _write_times(facts: TableFacts) -> tuple[int, ...]:
     """The times (ms) at which rows of a table changed, as far as its log still tells."""
     return tuple(commit.committed_ms for commit in facts.history.commits if commit.changed_data)
 
@@ -120,7 +120,7 @@ def _written_ms(
     found = look_at_each([*unread.values()], lambda table: opened.lake.facts(table.key))
     return {
         **known,
-        **{each.table.key: write_times(each.value) if each.value else () for each in found},
+        **{each.table.key: _write_times(each.value) if each.value else () for each in found},
     }
 
 
@@ -142,4 +142,4 @@ def _look(lake: Lake, table: Table, now: int, *, is_read_whole: bool) -> _Looked
         chosen=type(strategy).__name__,
         prices=table.prices,
     )
-    return _Looked(plan=plan, state=state, written_ms=write_times(facts), held=held)
+    return _Looked(plan=plan, state=state, written_ms=_write_times(facts), held=held)

@@ -218,13 +218,10 @@ def price(prices: Prices, *, seconds: float, get_requests: int = 0, put_requests
     return seconds * prices.vcpus / 3600 * prices.usd_per_vcpu_hour + requests / 1000
 
 
-def usd_per_opening(
-    prices: Prices, *, on_s3: bool, opening_seconds: float = SECONDS_PER_OPENING
-) -> float:
-    """The cost of opening one file: its seconds at the price that a compaction's seconds have, and on S3 its requests."""
-    return price(
-        prices, seconds=opening_seconds, get_requests=_REQUESTS_PER_OPENING if on_s3 else 0
-    )
+def usd_per_opening(prices: Prices, *, on_s3: bool) -> float:
+    """The cost of opening one file: its seconds, and on S3 its requests."""
+    get_requests = _REQUESTS_PER_OPENING if on_s3 else 0
+    return price(prices, seconds=SECONDS_PER_OPENING, get_requests=get_requests)
 
 
 def requests(

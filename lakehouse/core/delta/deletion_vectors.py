@@ -12,7 +12,7 @@ _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?
 _BASE85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 # A sign that is in Base85 alone becomes a blank, which is in neither.
 _AS_BASE85 = {ord(sign): " " for sign in _BASE85} | str.maketrans(_Z85, _BASE85)
-_VECTOR = re.compile(r"(?P<storage>[uip])(?P<where>.*?)(?:@(?P<offset>\d*))?", re.DOTALL)
+_VECTOR = re.compile(r"(?P<storage>[uip])(?P<where>.*?)(?:@\d*)?", re.DOTALL)
 _UUID_LENGTH = 20
 _IN_TABLE = re.compile(rf"u.*[{re.escape(_Z85)}]{{{_UUID_LENGTH}}}", re.DOTALL)
 
@@ -42,12 +42,6 @@ def vector_file(vector: str) -> str | None:
             f"deletion vector {vector!r} names no file ({error}): restore the log that it stands in"
         ) from error
     return f"{prefix}/{name}" if prefix else name
-
-
-def vector_offset(vector: str) -> int | None:
-    """The byte of its file at which the vector begins; `None` where its id does not tell."""
-    match = _VECTOR.fullmatch(vector)
-    return int(match["offset"]) if match and match["offset"] else None
 
 
 def vector_path(vector: str) -> str | None:

@@ -67,16 +67,21 @@ class NetBenefit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
-    """The known facts of one table; `None` is unknown, and unknown never leads to a run.
+    """The known facts of one table. `None` is unknown, and never leads to a run.
 
-    `files_after` are the live files that would remain. `oldest_small_ms` is when the oldest file was written that a compaction would
-    merge and none has written; `purged_row_count` are the deleted rows that it would take out. `slowdown` is the share by which the
-    table's readers take longer than they used to. `due_since_ms` is since when it has been waiting for its turn. `sensor_driven` tells
-    whether a strategy that is chosen by the table's past is the sensor's at present, `chosen` is its name. `openings` are steps since the
-    last compaction: from a time (ms) on, another would save each full read so many openings. Readers did `lost_openings` of them, at least,
-    and probes measured the `opening_seconds` of one. `comparison_seconds` follow a compaction's commit. `readers` are `declared` where all
-    of them are known, `seen` where some were for a day. `committed_ms` tells the version from that of a table that was made anew, or
-    restored. `on_s3`: openings cost requests.
+    - `committed_ms`: distinguishes the version from one of the same number after a restore.
+    - `files_after`: live files after a compaction.
+    - `oldest_small_ms`: when the oldest file was written that a compaction would merge and that
+      no compaction wrote.
+    - `purged_row_count`: deleted rows that a compaction would remove from storage.
+    - `comparison_seconds`: the verification after a compaction's commit.
+    - `openings`: steps since the last compaction: from a time (ms) on, the file openings that a
+      compaction would save each full read. Readers have lost at least `lost_openings` of them.
+    - `readers`: `declared` if all are known, `seen` if some were observed for a full day.
+    - `slowdown`: the share by which the readers' runs take longer than before.
+    - `due_since_ms`: since when the table has been waiting for its turn.
+    - `sensor_driven`: whether the strategy in force, named `chosen`, is the sensor's.
+    - `on_s3`: opening a file costs requests.
     """
 
     table: str
