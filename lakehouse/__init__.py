@@ -9,8 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lakehouse.core.adoption.adopted import Adopted
-    from lakehouse.core.changes.sources import Debezium, Dms
+    from lakehouse.core.declaration.adopted import Adopted
+    from lakehouse.core.declaration.change_sources import Debezium, Dms
     from lakehouse.core.declaration.compaction_policy import (
         BinPacking,
         Compaction,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lakehouse.defs.adoption.maintain import MaintainedTables, maintain
 
 _HOMES = {
-    **dict.fromkeys(("Debezium", "Dms"), "core.changes.sources"),
+    **dict.fromkeys(("Debezium", "Dms"), "core.declaration.change_sources"),
     **dict.fromkeys(
         ("Append", "History", "Merge", "Overwrite", "Table", "table"), "core.declaration.table"
     ),
@@ -46,7 +46,7 @@ _HOMES = {
         "core.declaration.strategies",
     ),
     **dict.fromkeys(("SHORT_RETENTION_RISK", "Vacuum"), "core.declaration.vacuum_policy"),
-    "Adopted": "core.adoption.adopted",
+    "Adopted": "core.declaration.adopted",
     "Landing": "core.declaration.landing",
     "Prices": "core.declaration.prices",
     "Window": "core.declaration.windows",

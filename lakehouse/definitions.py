@@ -9,7 +9,7 @@ from typing import Any
 
 import dagster as dg
 
-from lakehouse.core.adoption.adopted import Adopted
+from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.defs.adoption.observed import observation_sensor, observed_asset
 from lakehouse.defs.compaction import compaction_asset, compaction_schedules, compaction_sensor

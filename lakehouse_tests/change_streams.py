@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from lakehouse import Debezium, Dms, History, Landing, Merge, Table
-from lakehouse.core.changes.sources import Operation
+from lakehouse.core.declaration.change_sources import Operation
 from lakehouse.engine.changes import apply
 from lakehouse.engine.ingest import load
 from lakehouse.engine.ingest.write import write_table

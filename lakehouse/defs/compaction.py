@@ -13,8 +13,8 @@ from typing import Any
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
-from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.compaction.outcome import CompactionOutcome
+from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.strategies import AfterWrite, Scheduled
 from lakehouse.core.declaration.table import Table

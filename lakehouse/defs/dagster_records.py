@@ -14,7 +14,7 @@ import dagster as dg
 from dagster import DagsterRunStatus, RunRecord, RunsFilter
 from dagster._core.storage.dagster_run import FINISHED_STATUSES, NOT_FINISHED_STATUSES  # not public
 
-from lakehouse.core.adoption.adopted import Adopted
+from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.core.scheduling.ranking import RunInFlight

@@ -21,7 +21,7 @@ from dagster import RunRecord, RunsFilter
 from dagster._core.storage.dagster_run import FINISHED_STATUSES  # not public
 from dagster._utils.concurrency import ConcurrencyKeyInfo  # not public
 
-from lakehouse.core.adoption.adopted import Adopted
+from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.defs.keys import pool_of
 from lakehouse.defs.run_ownership import carrier, was_here

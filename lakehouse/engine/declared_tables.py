@@ -5,9 +5,9 @@ import pkgutil
 from collections.abc import Iterator
 from types import ModuleType
 
-from lakehouse.core.adoption.address import folders_above, is_inside
-from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.adoption.adopted_file import parse_adopted
+from lakehouse.core.declaration.address import folders_above, is_inside
+from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table, find_tables
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings

@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 from dagster import DagsterEventType
 
-from lakehouse.core.adoption.adopted import Adopted
+from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.defs.compaction import compaction_sensor
 from lakehouse.defs.keys import compaction_key, pool_of, table_key

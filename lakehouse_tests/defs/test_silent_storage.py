@@ -8,8 +8,8 @@ import dagster as dg
 import pytest
 
 from lakehouse import Append, Landing, Table
-from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.adoption.adopted_file import adopted_lines
+from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.definitions import define
 from lakehouse.defs.adoption.observed import observation_sensor
 from lakehouse.defs.keys import table_key

@@ -14,7 +14,7 @@ from lakehouse.cli.output import (
     time_text,
     write_json,
 )
-from lakehouse.core.adoption.adopted import Adopted
+from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Append, History, Merge, Overwrite, Table, type_of_write
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.reasons import Explanation

@@ -4,9 +4,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from lakehouse.core.adoption.adopted import Adopted, commits_at_risk
 from lakehouse.core.adoption.adopted_file import adopted_lines
 from lakehouse.core.costs.estimate import DEFAULT_RATES, usd_per_opening
+from lakehouse.core.declaration.adopted import Adopted, commits_at_risk
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.features import notable_features
 from lakehouse.core.delta.table_facts import TableFacts

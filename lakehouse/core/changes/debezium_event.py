@@ -18,7 +18,7 @@ from uuid import UUID
 from lakehouse.core.changes.debezium_field import Field, Undecodable
 from lakehouse.core.changes.debezium_values import decoded, fields_of
 from lakehouse.core.changes.json_members import members_of, object_of
-from lakehouse.core.changes.sources import Debezium
+from lakehouse.core.declaration.change_sources import Debezium
 
 # The member of an event with the names of fields whose values were not sent.
 UNSENT = "_lakehouse_unsent"

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
-from lakehouse.core.changes.sources import Debezium, Dms, type_of_changes
+from lakehouse.core.declaration.change_sources import Debezium, Dms, type_of_changes
 from lakehouse.core.declaration.column_names import check_columns, field_names
 from lakehouse.core.declaration.compaction_policy import LAYERS, MIB
 from lakehouse.core.declaration.knobs import (

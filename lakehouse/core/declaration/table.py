@@ -9,8 +9,8 @@ from math import inf
 from types import ModuleType
 from typing import Any
 
-from lakehouse.core.adoption.adopted import Adopted
-from lakehouse.core.changes.sources import HISTORY_COLUMNS, Dms, type_of_changes
+from lakehouse.core.declaration.adopted import Adopted
+from lakehouse.core.declaration.change_sources import HISTORY_COLUMNS, Dms, type_of_changes
 from lakehouse.core.declaration.column_names import check_columns, field_names
 from lakehouse.core.declaration.compaction_policy import (
     LAYERS,

@@ -21,7 +21,7 @@ from itertools import chain
 from typing import Any, NamedTuple, cast
 
 from lakehouse.core.changes.debezium_event import canonical_event
-from lakehouse.core.changes.sources import Debezium, Dms
+from lakehouse.core.declaration.change_sources import Debezium, Dms
 from lakehouse.core.declaration.column_names import field_names, field_types
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.content_format import SIGNATURE_BYTES, detect_format

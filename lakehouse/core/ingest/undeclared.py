@@ -17,7 +17,7 @@ from math import isfinite
 from typing import Any, cast
 
 from lakehouse.core.changes.json_members import members_of, object_of
-from lakehouse.core.changes.sources import HISTORY_COLUMNS, Debezium
+from lakehouse.core.declaration.change_sources import HISTORY_COLUMNS, Debezium
 from lakehouse.core.declaration.column_names import field_names, struct_types
 from lakehouse.core.declaration.landing import Landing
 

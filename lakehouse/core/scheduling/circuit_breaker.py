@@ -14,7 +14,7 @@ from itertools import takewhile
 from operator import itemgetter
 from typing import Literal
 
-from lakehouse.core.adoption.adopted import commits_at_risk
+from lakehouse.core.declaration.adopted import commits_at_risk
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.windows import is_open, next_opening, windows_text
 from lakehouse.core.delta.commits import Commit, Commits, written_in

@@ -14,8 +14,8 @@ from typing import Any
 
 import dagster as dg
 
-from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.checks import CheckResult
+from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.table_facts import LogFile
 from lakehouse.core.errors import LakehouseError, Transient

@@ -9,7 +9,7 @@
 
 from typing import TYPE_CHECKING
 
-from lakehouse.core.adoption.adopted import Adopted, commits_at_risk, commits_conditionally
+from lakehouse.core.declaration.adopted import Adopted, commits_at_risk, commits_conditionally
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
 from lakehouse.engine.lake import Lake

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from threading import Lock
 
-from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.adoption.finding import TableFinding
+from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.compaction_policy import Compaction, LiquidClustering
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.features import unknown_features

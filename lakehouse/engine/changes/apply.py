@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lakehouse.core.changes.sources import HISTORY_COLUMNS, Operation
+from lakehouse.core.declaration.change_sources import HISTORY_COLUMNS, Operation
 from lakehouse.core.declaration.table import History, Merge, Table
 from lakehouse.core.ingest.batches import Batch, ingest_app_id
 from lakehouse.engine.changes.columns import (

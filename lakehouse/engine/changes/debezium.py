@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lakehouse.core.changes.debezium_event import TOMBSTONE
 from lakehouse.core.changes.debezium_event import UNSENT as UNSENT_MEMBER
-from lakehouse.core.changes.sources import Debezium
+from lakehouse.core.declaration.change_sources import Debezium
 from lakehouse.core.declaration.column_names import field_names, field_types
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.undeclared import AddedColumn

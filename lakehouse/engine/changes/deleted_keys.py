@@ -22,7 +22,7 @@ is none: its key may be among theirs. A row whose position is above theirs is lo
 import re
 from typing import TYPE_CHECKING
 
-from lakehouse.core.changes.sources import Dms, Operation
+from lakehouse.core.declaration.change_sources import Dms, Operation
 from lakehouse.core.declaration.table import Merge, Table
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch

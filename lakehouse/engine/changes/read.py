@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
 from lakehouse.core.changes.debezium_event import TOMBSTONE
-from lakehouse.core.changes.sources import Debezium, Dms, Operation
+from lakehouse.core.declaration.change_sources import Debezium, Dms, Operation
 from lakehouse.core.declaration.table import History, Merge, Table
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
 from lakehouse.engine.changes.columns import (

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from lakehouse.core.changes.sources import Dms, Operation
+from lakehouse.core.declaration.change_sources import Dms, Operation
 from lakehouse.core.declaration.table import Table
 from lakehouse.engine.changes.columns import (
     CHANGED_AT,

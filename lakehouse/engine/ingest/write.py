@@ -24,7 +24,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from lakehouse.core.adoption.adopted import Adopted
+from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.schema_changes import NEW_KEY
 from lakehouse.core.declaration.table import Append, History, Merge, Overwrite, Table
 from lakehouse.core.delta.commits import INPUTS, Commit

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lakehouse.core.changes.sources import Dms
+from lakehouse.core.declaration.change_sources import Dms
 from lakehouse.core.declaration.schema_changes import NEW_KEY
 from lakehouse.core.declaration.table import Append, Table
 from lakehouse.core.delta.commits import written_in

@@ -30,8 +30,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.costs.estimate import price
+from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import type_of_mode
 from lakehouse.core.errors import LakehouseError, Refused, Transient

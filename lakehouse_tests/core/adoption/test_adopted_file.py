@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.adoption.adopted import Adopted, commits_at_risk, commits_conditionally
 from lakehouse.core.adoption.adopted_file import (
     adopted_lines,
     adopted_table,
     parse_adopted,
     toml_text,
 )
+from lakehouse.core.declaration.adopted import Adopted, commits_at_risk, commits_conditionally
 from lakehouse.core.declaration.compaction_policy import Compaction, LiquidClustering
 from lakehouse.core.declaration.strategies import AfterWrite
 from lakehouse.core.declaration.table import Append, Overwrite, Table

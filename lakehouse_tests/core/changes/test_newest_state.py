@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.changes.sources import Operation
+from lakehouse.core.declaration.change_sources import Operation
 from lakehouse_tests.changes import Change, Version, newest_state, type_of_state, versions, written
 
 KEYS = st.integers(0, 3)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lakehouse.core.changes.sources import Debezium, Dms
+from lakehouse.core.declaration.change_sources import Debezium, Dms
 from lakehouse.core.declaration.compaction_policy import Compaction, LiquidClustering, ZOrder
 from lakehouse.core.declaration.strategies import AutoCompaction
 from lakehouse.core.declaration.table import (

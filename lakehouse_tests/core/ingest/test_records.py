@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.changes.sources import Debezium, Dms
+from lakehouse.core.declaration.change_sources import Debezium, Dms
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest import file_text, records
 from lakehouse.core.ingest.file_text import GZIP

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.changes.sources import Debezium, Dms
+from lakehouse.core.declaration.change_sources import Debezium, Dms
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.records import Unreadable, read_records
 from lakehouse.core.ingest.undeclared import AddedColumn, NewColumns, columns_in_force

@@ -13,8 +13,8 @@ from dagster.components.core.package_entry import get_package_objects_in_module
 
 import lakehouse
 from lakehouse import Compaction, MaintainedTables, Vacuum, maintain
-from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.adoption.adopted_file import adopted_lines, adopted_table
+from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
 from lakehouse.defs import dagster_records

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from lakehouse.core.adoption.address import parse_address
+from lakehouse.core.declaration.address import parse_address
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explanation, Reason
 
