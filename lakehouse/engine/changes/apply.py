@@ -45,14 +45,10 @@ from lakehouse.engine.spark.statements import quote
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_WAS, _RANK, _BEFORE, _TOLD = (
-    "_lakehouse_was",
-    "_lakehouse_rank",
-    "_lakehouse_before",
-    "_lakehouse_told",
-)
-# Also of times, of intervals, of hstore as JSON, and zero as the bytes of a precise number.
-_FALLBACK_TEXTS = ("", "1970-01-01T00:00:00Z", "00:00:00Z", "P0Y0M0DT0H0M0S", "{}", "AA==")
+_WAS, _RANK = "_lakehouse_was", "_lakehouse_rank"
+_LAST_ROW, _MARKS_ONLY = "_lakehouse_last_row", "_lakehouse_marks_only"
+# The columns that a soft deletion changes in the table's row.
+_MARK = (DELETED, POSITION, CHANGED_AT, *OWN)
 _MERGED = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
 
 
@@ -134,19 +130,14 @@ def _commit(
         takes_effect = f"({takes_effect} OR source.{quote(IS_MENDED)})"
     match table.write:
         case Merge(keys=keys, deletes="soft"):
-            own, derived = (DELETED, POSITION, CHANGED_AT, *OWN), [*table.landing.derived]
-            others = {*keys, *own, *derived, TRUNCATED, UNSENT, KEPT, IS_MENDED}
-            values = [name for name in changes.columns if name not in others]
-            told = _without_fallbacks(changes, values)
-            source = _newest(_with_values(told, keys, (*values, *derived)), keys).drop(TRUNCATED)
-            columns = {"told": _TOLD, "own": own, "values": values, "derived": derived}
+            source = _newest(_with_last_values(changes, keys), keys).drop(TRUNCATED)
             statement = partial(
                 statements.merge_marked,
                 uri,
                 keys=keys,
                 newer=takes_effect,
-                deleted=DELETED,
-                **columns,
+                marks_only=_MARKS_ONLY,
+                mark=_MARK,
                 within=within,
             )
         case Merge(keys=keys):
@@ -169,7 +160,7 @@ def _commit(
     source = source.drop(UNSENT)
     if facts is None:
         first = (
-            source.drop(_TOLD)
+            source.drop(_MARKS_ONLY)
             if _keeps_deleted(table)
             else source.where(f"NOT {DELETED}").drop(DELETED)
         )
@@ -200,8 +191,12 @@ def _keeps_deleted(table: Table) -> bool:
     return not isinstance(table.write, Merge) or table.write.deletes == "soft"
 
 
-def _with_values(changes: "DataFrame", keys: Sequence[str], names: Sequence[str]) -> "DataFrame":
-    """The changes, those that delete a key with the values of the last one before them in the batch that does not: all is told then."""
+def _with_last_values(changes: "DataFrame", keys: Sequence[str]) -> "DataFrame":
+    """Gives each deletion the values of the last row before it in the batch.
+
+    A deletion without such a row has null values, and `_MARKS_ONLY` is true: the table's row keeps its values. The values
+    that the source sends with a deletion are not used, since Debezium sends zeros for columns that are `NOT NULL`.
+    """
     from pyspark.sql import Window
 
     earlier = (
@@ -209,42 +204,20 @@ def _with_values(changes: "DataFrame", keys: Sequence[str], names: Sequence[str]
         .orderBy(F.expr(change_order()))
         .rowsBetween(Window.unboundedPreceding, -1)
     )
-    upsert = F.when(~F.col(DELETED), F.struct(F.lit(True).alias(_TOLD), *map(quote, names)))
-    marked = changes.withColumn(_BEFORE, F.last(upsert, ignorenulls=True).over(earlier))
-    is_told = F.col(DELETED) & F.col(_BEFORE).isNotNull()
-    filled = {
-        name: F.when(is_told, F.col(f"{_BEFORE}.{quote(name)}")).otherwise(F.col(quote(name)))
+    others = {*keys, *_MARK, TRUNCATED, UNSENT, IS_MENDED}
+    names = [name for name in changes.columns if name not in others]
+    # A struct needs a member, also where the table has keys alone.
+    row = F.struct(F.lit(True).alias(_MARKS_ONLY), *map(quote, names))
+    last_row = F.last(F.when(~F.col(DELETED), row), ignorenulls=True).over(earlier)
+    changes = changes.withColumn(_LAST_ROW, last_row)
+    values = {
+        name: F.when(F.col(DELETED), F.col(f"{_LAST_ROW}.{quote(name)}")).otherwise(
+            F.col(quote(name))
+        )
         for name in names
     }
-    return marked.withColumns({**filled, _TOLD: is_told}).drop(_BEFORE)
-
-
-def _without_fallbacks(changes: "DataFrame", names: Sequence[str]) -> "DataFrame":
-    """The changes; a deletion has no values where each is null or what stands for one that was not told.
-
-    For a column that is NOT NULL, and that Postgres leaves out of a deletion, Debezium sends something empty, zero or the first of 1970.
-    Source: Debezium, JdbcValueConverters, convertValue; PostgresValueConverter
-    """
-    if not names:
-        return changes
-    empty = F.col(DELETED)
-    for field in changes.select(*map(quote, names)).schema.fields:
-        value, kind = F.col(quote(field.name)), field.dataType
-        match kind.typeName():
-            case "string":
-                is_fallback = value.isin(*_FALLBACK_TEXTS) | value.rlike(r"^0(\.0+)?$")
-            case "binary":
-                is_fallback = F.length(value) == 0
-            case "date" | "timestamp" | "timestamp_ntz":
-                is_fallback = value == F.lit("1970-01-01").cast(kind)
-            case "array" | "map":
-                is_fallback = F.size(value) == 0
-            case "struct" | "variant":
-                is_fallback = F.lit(False)
-            case _:
-                is_fallback = value == F.lit(0).cast(kind)
-        empty = empty & (value.isNull() | is_fallback)
-    return changes.withColumns({name: F.when(~empty, F.col(quote(name))) for name in names})
+    marks_only = F.col(DELETED) & F.col(_LAST_ROW).isNull()
+    return changes.withColumns({**values, _MARKS_ONLY: marks_only}).drop(_LAST_ROW)
 
 
 def _newest(changes: "DataFrame", keys: Sequence[str]) -> "DataFrame":

@@ -110,30 +110,15 @@ def merge_marked(
     *,
     keys: Sequence[str],
     newer: str,
-    deleted: str,
-    told: str,
-    own: Sequence[str],
-    values: Sequence[str],
-    derived: Sequence[str],
+    marks_only: str,
+    mark: Sequence[str],
     within: tuple[str, ...] = (),
 ) -> str:
-    """Newest changes, one a key, into a table: as `merge_changes`, and a newer one with `deleted` sets the columns `own`.
-
-    Where `told` holds it sets `values` and `derived`, too; else those keep what they have, but for `values` that it tells.
-    """
-
-    def unless_told(name: str, kept: str) -> str:
-        return f"{quote(name)} = CASE WHEN source.{quote(told)} THEN source.{quote(name)} ELSE {kept} END"
-
-    marked = [f"{quote(name)} = source.{quote(name)}" for name in own]
-    marked += [
-        unless_told(name, f"coalesce(source.{quote(name)}, target.{quote(name)})")
-        for name in values
-    ]
-    marked += [unless_told(name, f"target.{quote(name)}") for name in derived]
+    """Newest changes, one a key, into a table; where the column `marks_only` holds, only the columns `mark` change."""
+    marked = ", ".join(f"{quote(name)} = source.{quote(name)}" for name in mark)
     return (
         f"{_merge_into(uri, source, keys, within)} "  # noqa: S608  # names are quoted
-        f"WHEN MATCHED AND {newer} AND source.{quote(deleted)} THEN UPDATE SET {', '.join(marked)} "
+        f"WHEN MATCHED AND {newer} AND source.{quote(marks_only)} THEN UPDATE SET {marked} "
         f"WHEN MATCHED AND {newer} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     )
 

@@ -248,7 +248,7 @@ def test_unwrapped_rows_that_their_time_alone_orders_are_changes_only_where_they
     assert others == [(2, ONLY_TIMED), (3, ONLY_TIMED)]
 
 
-def test_a_soft_deletion_that_tells_the_key_alone_keeps_the_values(
+def test_a_soft_deletion_keeps_the_last_known_values_whatever_the_source_sends_with_it(
     lake: Lake, spark: "SparkSession"
 ) -> None:
     schema = "id BIGINT, v STRING, w STRING, n INT, ok BOOLEAN"
@@ -263,12 +263,13 @@ def test_a_soft_deletion_that_tells_the_key_alone_keeps_the_values(
     rows = [event("c", lsn, lsn, v="a", w="b", n=5, ok=True) for lsn in (1, 2, 3, 4, 9)]
     land(lake, "1.json", [*rows, event("d", 5, 4), event("c", 30, 8, v="new")], prefix=PREFIX)
     write_table(lake, spark, table)
-    # What Debezium sends for a column that is NOT NULL and was not told is no value.
+    # Debezium sends zeros with a deletion for columns that are NOT NULL.
     of_the_table = [
         event("d", 5, 1, v="", n=0, ok=False),
         event("d", 6, 2, v="told"),
         event("u", 7, 3, w="c"),
         event("d", 8, 3),
+        event("d", 8, 6, v="never loaded"),
     ]
     in_one_batch = [
         event("c", 10, 7, v="x", w="y"),
@@ -287,9 +288,10 @@ def test_a_soft_deletion_that_tells_the_key_alone_keeps_the_values(
     write_table(lake, spark, table)
     gone = [
         (1, "a", "b", "A"),
-        (2, "told", "b", "A"),
+        (2, "a", "b", "A"),
         (3, None, "c", None),
-        (4, "a", "told", "A"),
+        (4, "a", "b", "A"),
+        (6, None, None, None),
         (7, "z", None, "Z"),
     ]
     gone, here = [*gone, (8, "new", None, "NEW")], (9, "a", "b", "A")
