@@ -19,9 +19,9 @@ import pyarrow.parquet
 from benchmarks.figures import Figure, alone, timed
 from benchmarks.own_lake import own_lake
 from lakehouse import Debezium, Landing, Merge, Table
-from lakehouse.engine.changes.columns import CHANGED_AT, DELETED, POSITION
-from lakehouse.engine.changes.order import is_newer
 from lakehouse.engine.ingest.arrival import record_arrived
+from lakehouse.engine.ingest.changes.columns import CHANGED_AT, DELETED, POSITION
+from lakehouse.engine.ingest.changes.order import is_newer
 from lakehouse.engine.ingest.parse_lines import OWN
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake

@@ -15,8 +15,8 @@ from deltalake import DeltaTable
 
 from lakehouse import Debezium, Dms, History, Landing, Merge, Table
 from lakehouse.core.declaration.change_sources import Operation
-from lakehouse.engine.changes import apply
 from lakehouse.engine.ingest import load
+from lakehouse.engine.ingest.changes import apply
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.changes import Change, newest_state, type_of_state, versions, written

@@ -1,4 +1,4 @@
-"""The meaning of change data, told in memory: what the engine does to tables with Spark (`engine.changes.apply`) is held against it.
+"""The meaning of change data, told in memory: what the engine does to tables with Spark (`engine.ingest.changes.apply`) is held against it.
 
 `written` applies a source's changes one by one, in the source's own order. `newest_state` and `versions` depend on the set of changes
 alone: not on their order, not on batches, not on repeats.

@@ -14,8 +14,8 @@ from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.spark.sessions import connect
 from lakehouse_tests.change_streams import differences, draw_stream, load_with_kills
-from lakehouse_tests.engine.changes.test_apply import CHOSEN
 from lakehouse_tests.engine.example import event, events, land, rows_of, states, version_of
+from lakehouse_tests.engine.ingest.changes.test_apply import CHOSEN
 from lakehouse_tests.engine.test_races import race
 from lakehouse_tests.s3_servers import lake_on_s3
 

@@ -1,12 +1,17 @@
-"""Values that were not sent, in tables of versions and with marked rows; beside `lakehouse_tests.engine.changes.test_unsent`."""
+"""Values that were not sent, in tables of versions and with marked rows; beside `lakehouse_tests.engine.ingest.changes.test_unsent`."""
 
 from typing import TYPE_CHECKING
 
 from lakehouse import History, Merge
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
-from lakehouse_tests.engine.changes.test_unsent import UNSENT, event, load_in_two_batches, table_of
 from lakehouse_tests.engine.example import land, rows_in
+from lakehouse_tests.engine.ingest.changes.test_unsent import (
+    UNSENT,
+    event,
+    load_in_two_batches,
+    table_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -46,10 +46,6 @@ from lakehouse.core.ingest.read_files import judge_file, settle_batch
 from lakehouse.core.ingest.undeclared import AddedColumn, columns_in_force
 from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.core.text import names_in_parentheses
-from lakehouse.engine.changes.apply import apply_changes, changed_rows, superseded_count
-from lakehouse.engine.changes.deleted_keys import forget_replaced
-from lakehouse.engine.changes.read import ChangeCounts, read_changes
-from lakehouse.engine.changes.unsent import changes_of_batch
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
@@ -59,6 +55,10 @@ from lakehouse.engine.ingest.arrival import (
     told_batch,
     unfinished_batch,
 )
+from lakehouse.engine.ingest.changes.apply import apply_changes, changed_rows, superseded_count
+from lakehouse.engine.ingest.changes.deleted_keys import forget_replaced
+from lakehouse.engine.ingest.changes.read import ChangeCounts, read_changes
+from lakehouse.engine.ingest.changes.unsent import changes_of_batch
 from lakehouse.engine.ingest.parse_lines import (
     count_lines,
     parse_records,

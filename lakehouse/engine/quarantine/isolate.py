@@ -34,9 +34,9 @@ from lakehouse.core.ingest.isolation import (
     failing_files,
     without_failing,
 )
-from lakehouse.engine.changes.deleted_keys import forget_batch
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.arrival import told_batch
+from lakehouse.engine.ingest.changes.deleted_keys import forget_batch
 from lakehouse.engine.ingest.parse_lines import OWN, staged_lines
 from lakehouse.engine.ingest.staging import trial_folder
 from lakehouse.engine.ingest.table_properties import declared_properties

@@ -8,9 +8,9 @@ from lakehouse import Debezium, Landing, Merge, Table
 from lakehouse.core.declaration.table import TRANSACTION_RETENTION
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id
-from lakehouse.engine.changes.apply import superseded_count
-from lakehouse.engine.changes.read import ChangeCounts
 from lakehouse.engine.ingest.arrival import arrived_batch, check_arrived, unfinished_batch
+from lakehouse.engine.ingest.changes.apply import superseded_count
+from lakehouse.engine.ingest.changes.read import ChangeCounts
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.conftest import own_settings

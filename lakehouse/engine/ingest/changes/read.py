@@ -1,6 +1,6 @@
 """Staged records of change data as changes, or as reasons why they are none.
 
-**Safety properties** (tests in `engine/changes/test_read.py`)
+**Safety properties** (tests in `engine/ingest/changes/test_read.py`)
 - Every record is a change, a tombstone that follows a deletion, or has a reason why it is neither.
 - The operation, key or position of a record is never guessed: without one of them, it goes to
   quarantine.
@@ -14,7 +14,7 @@ from lakehouse.core.changes.debezium_event import TOMBSTONE
 from lakehouse.core.declaration.change_sources import Debezium, Dms, Operation
 from lakehouse.core.declaration.table import History, Merge, Table
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
-from lakehouse.engine.changes.columns import (
+from lakehouse.engine.ingest.changes.columns import (
     CHANGED_AT,
     CODE,
     IS_PLACED,
@@ -25,9 +25,9 @@ from lakehouse.engine.changes.columns import (
     POSITION,
     UNSENT,
 )
-from lakehouse.engine.changes.debezium import debezium_lines
-from lakehouse.engine.changes.dms import dms_lines
-from lakehouse.engine.changes.order import no_kept
+from lakehouse.engine.ingest.changes.debezium import debezium_lines
+from lakehouse.engine.ingest.changes.dms import dms_lines
+from lakehouse.engine.ingest.changes.order import no_kept
 from lakehouse.engine.ingest.misread import why_derived_unfit
 from lakehouse.engine.ingest.parse_lines import DIGEST, EVENT, OWN, RAW, REASON, undeclared_names
 from lakehouse.engine.spark import functions as F  # noqa: N812

@@ -14,15 +14,15 @@ import pyarrow.parquet
 from lakehouse import Debezium, Dms, History, Landing, Merge, Table
 from lakehouse.core.ingest.batches import Batch
 from lakehouse.core.ingest.undeclared import RESCUED
-from lakehouse.engine.changes.columns import CHANGED_AT, OLD_KEY, OPERATION, POSITION
-from lakehouse.engine.changes.deleted_keys import (
+from lakehouse.engine.ingest.changes.columns import CHANGED_AT, OLD_KEY, OPERATION, POSITION
+from lakehouse.engine.ingest.changes.deleted_keys import (
     REMEMBERED_AT,
     forget_replaced,
     remember,
     remembered,
 )
-from lakehouse.engine.changes.order import change_order
-from lakehouse.engine.changes.read import read_changes
+from lakehouse.engine.ingest.changes.order import change_order
+from lakehouse.engine.ingest.changes.read import read_changes
 from lakehouse.engine.ingest.parse_lines import OWN, REASON, staged_lines
 from lakehouse.engine.ingest.staging import stage
 from lakehouse.engine.ingest.write import write_table

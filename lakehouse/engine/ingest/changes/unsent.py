@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 from lakehouse.core.declaration.table import Merge, Table
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.ingest.batches import Batch
-from lakehouse.engine.changes.columns import DELETED, IS_MENDED, KEPT, UNSENT
-from lakehouse.engine.changes.deleted_keys import refuse_late, remembered
-from lakehouse.engine.changes.order import change_order
-from lakehouse.engine.changes.read import ChangeCounts, change_keys, count_changes
-from lakehouse.engine.changes.rows import TRUNCATED, batch_changes
 from lakehouse.engine.delta_log import TableFacts
+from lakehouse.engine.ingest.changes.columns import DELETED, IS_MENDED, KEPT, UNSENT
+from lakehouse.engine.ingest.changes.deleted_keys import refuse_late, remembered
+from lakehouse.engine.ingest.changes.order import change_order
+from lakehouse.engine.ingest.changes.read import ChangeCounts, change_keys, count_changes
+from lakehouse.engine.ingest.changes.rows import TRUNCATED, batch_changes
 from lakehouse.engine.ingest.parse_lines import OWN, REASON
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import functions as F  # noqa: N812

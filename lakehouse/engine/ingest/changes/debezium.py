@@ -10,7 +10,7 @@ from lakehouse.core.declaration.change_sources import Debezium
 from lakehouse.core.declaration.column_names import field_names, field_types
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.undeclared import AddedColumn
-from lakehouse.engine.changes.columns import (
+from lakehouse.engine.ingest.changes.columns import (
     CHANGED_AT,
     CODE,
     IS_PLACED,

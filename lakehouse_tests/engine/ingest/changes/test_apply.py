@@ -7,7 +7,7 @@ import pytest
 from lakehouse import Debezium, History, Landing, Merge, Table
 from lakehouse.core.errors import Broken
 from lakehouse.core.reasons import Reason
-from lakehouse.engine.changes import apply
+from lakehouse.engine.ingest.changes import apply
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.change_streams import differences, draw_stream

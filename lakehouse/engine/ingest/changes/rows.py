@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.change_sources import Dms, Operation
 from lakehouse.core.declaration.table import Table
-from lakehouse.engine.changes.columns import (
+from lakehouse.engine.delta_log import TableFacts
+from lakehouse.engine.ingest.changes.columns import (
     CHANGED_AT,
     DELETED,
     OLD_KEY,
     OPERATION,
     POSITION,
 )
-from lakehouse.engine.changes.read import ChangeCounts, change_keys
-from lakehouse.engine.delta_log import TableFacts
+from lakehouse.engine.ingest.changes.read import ChangeCounts, change_keys
 from lakehouse.engine.ingest.parse_lines import DIGEST, OWN, RAW, REASON, UNDECLARED
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.frames import table_at

@@ -8,7 +8,7 @@ from lakehouse.core.declaration.change_sources import Dms
 from lakehouse.core.declaration.column_names import field_names
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.undeclared import AddedColumn
-from lakehouse.engine.changes.columns import (
+from lakehouse.engine.ingest.changes.columns import (
     CHANGED_AT,
     CODE,
     IS_PLACED,

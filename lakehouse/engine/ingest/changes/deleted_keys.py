@@ -12,11 +12,11 @@ is none: its key may be among theirs. A row whose position is above theirs is lo
 **Safety properties**
 - The keys are written before the batch's commit, so no deletion is in the table without being
   remembered. A repeated batch reads what was remembered before it, and writes the same folder again
-  (`engine/changes/test_apply.py`).
+  (`engine/ingest/changes/test_apply.py`).
 - A folder that is gone stops the load: late changes would bring deleted rows back
-  (`engine/changes/test_apply.py`).
+  (`engine/ingest/changes/test_apply.py`).
 - A folder is removed only when another one that remembers as much is complete and its batch has
-  arrived, or when there is no table (`engine/changes/test_read.py`).
+  arrived, or when there is no table (`engine/ingest/changes/test_read.py`).
 """
 
 import re
@@ -27,10 +27,10 @@ from lakehouse.core.declaration.table import Merge, Table
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch
 from lakehouse.core.units import HOUR_MS
-from lakehouse.engine.changes.columns import OPERATION, POSITION
-from lakehouse.engine.changes.dms import FULL_LOAD
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts
+from lakehouse.engine.ingest.changes.columns import OPERATION, POSITION
+from lakehouse.engine.ingest.changes.dms import FULL_LOAD
 from lakehouse.engine.ingest.parse_lines import OWN, REASON
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import functions as F  # noqa: N812

@@ -5,7 +5,7 @@
 3. `History`: the versions of the keys in the batch are read, and when each holds is computed anew.
 4. One MERGE writes what differs, under the batch's number; the first batch makes the table by an append.
 
-**Safety properties** (tests in `engine/changes/test_apply.py`)
+**Safety properties** (tests in `engine/ingest/changes/test_apply.py`)
 - A change takes effect only on an older state of its key, by position, in the table and among the
   remembered deletions.
 - Deletions are remembered before the commit, and a repeated batch writes the same ones.
@@ -18,7 +18,10 @@ from typing import TYPE_CHECKING
 from lakehouse.core.declaration.change_sources import HISTORY_COLUMNS, Operation
 from lakehouse.core.declaration.table import History, Merge, Table
 from lakehouse.core.ingest.batches import Batch, ingest_app_id
-from lakehouse.engine.changes.columns import (
+from lakehouse.engine.delta_log import TableFacts
+from lakehouse.engine.ingest import commit_rows
+from lakehouse.engine.ingest.arrival import batch_commits
+from lakehouse.engine.ingest.changes.columns import (
     CHANGED_AT,
     DELETED,
     IS_MENDED,
@@ -27,14 +30,11 @@ from lakehouse.engine.changes.columns import (
     POSITION,
     UNSENT,
 )
-from lakehouse.engine.changes.deleted_keys import forget, remember, remembered
-from lakehouse.engine.changes.order import change_order, is_newer
-from lakehouse.engine.changes.read import ChangeCounts, change_keys
-from lakehouse.engine.changes.rows import TRUNCATED, batch_changes, own_rows, truncations
-from lakehouse.engine.changes.unsent import large_columns, mended_rows, with_kept_values
-from lakehouse.engine.delta_log import TableFacts
-from lakehouse.engine.ingest import commit_rows
-from lakehouse.engine.ingest.arrival import batch_commits
+from lakehouse.engine.ingest.changes.deleted_keys import forget, remember, remembered
+from lakehouse.engine.ingest.changes.order import change_order, is_newer
+from lakehouse.engine.ingest.changes.read import ChangeCounts, change_keys
+from lakehouse.engine.ingest.changes.rows import TRUNCATED, batch_changes, own_rows, truncations
+from lakehouse.engine.ingest.changes.unsent import large_columns, mended_rows, with_kept_values
 from lakehouse.engine.ingest.parse_lines import OWN, REASON
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import functions as F  # noqa: N812

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from lakehouse.engine.changes.columns import POSITION
+from lakehouse.engine.ingest.changes.columns import POSITION
 from lakehouse.engine.ingest.parse_lines import OWN
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.statements import quote
