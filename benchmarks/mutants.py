@@ -177,8 +177,8 @@ MUTANTS = [
         ("_refuse_older_copy", returns("None"))),
     *_of("engine.vacuum.table_facts", "engine/vacuum/test_faults.py",
         ("_held", gives("marked", "()"))),
-    *_of("engine.adoption.guard", "engine/adoption/test_guard.py",
-        ("refuse_owned", never_raises())),
+    *_of("engine.lake_owner", "engine/test_foreign_tables.py",
+        ("refuse_table_of_another_lake", never_raises())),
     # Deletion: landed files, the journal, Dagster's records
     *_of("core.ingest.retirement", "engine/ingest/test_retire.py",
         ("_why_all_kept", returns("''")), ("_why_kept", returns("''")),

@@ -21,7 +21,7 @@ from lakehouse.core.scheduling.read_rates import ReaderRun, count_reads, with_re
 from lakehouse.core.scheduling.strategy_selection import strategy_of
 from lakehouse.core.scheduling.triggers import TableState, state_of
 from lakehouse.core.units import DAY_MS
-from lakehouse.engine.adoption.find import facts_of
+from lakehouse.engine.adoption.find_tables import facts_of
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.hold_back import hold_back_now
 from lakehouse.engine.journal.journal import Journal

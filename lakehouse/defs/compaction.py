@@ -45,7 +45,7 @@ from lakehouse.defs.run_ownership import (
     machine_tag,
     process_tag,
 )
-from lakehouse.engine.adoption.find import is_table
+from lakehouse.engine.adoption.find_tables import is_table
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.hold_back import hold_back_now, refuse_held_back
 from lakehouse.engine.journal.journal import JournalCache

@@ -1,16 +1,23 @@
-"""The Spark driver that writes to a lake: a record in the lake names it, and every other is refused.
+"""Refuses writes that could lose a commit: by a second Spark driver, or next to other writers.
 
-1. The first writer of a lake puts down who it is: its home, or the Connect server elsewhere that its settings name.
-2. A writing process reads the record once, before its first statement. Who only reads a lake is never asked.
-3. A lake whose owner has moved or is gone is taken over by a person's word, `lakehouse server take-over`.
+1. The first driver that writes to a lake records itself: its home, or the address of the Spark
+   Connect server that its settings name.
+2. Each writing process compares itself with that record once, before its first statement. Reading
+   needs no record.
+3. If the owner has moved or is gone for good, `lakehouse server take-over` replaces the record.
+4. A table that other programs write is checked before each operation: it must not belong to another
+   lake, and a commit must not be able to overwrite one of theirs.
 
-**Safety properties** (tests in `test_lake_owner.py`)
+**Safety properties** (tests in `test_lake_owner.py`, `test_foreign_tables.py`)
 - If several drivers claim a new lake at once, one gets it: the record is written only if absent.
 - A copy of a home counts as another home, even on another machine under the same path: both could
   start a server.
 - While the record cannot be read, no driver may write.
+- A table in another lake is maintained by that lake only.
+- Nothing is committed to a table if that could overwrite a commit of its other writers.
 
-Source: Delta's log stores for disk and S3A are safe within one JVM and lose acknowledged commits between two (docs/internals/decisions/0001).
+Source: Delta's log stores for disk and S3A are safe within one JVM and lose acknowledged commits
+between two (docs/internals/decisions/0001).
 """
 
 import hashlib
@@ -19,30 +26,39 @@ import os
 import socket
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+from lakehouse.core.declaration.adopted import Adopted, commits_at_risk, commits_conditionally
+from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.settings import Settings
 from lakehouse.core.text import utc_text
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.store import DiskStore
+from lakehouse.engine.store import DiskStore, real_address, store_at
 from lakehouse.runtime.server_state import status
 from lakehouse.runtime.spark_settings import CONNECT_PORT
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 RECORD = "_lakehouse/owner.json"
 _IDENTITY = "identity"
-# Absent or empty in many containers; the home's identity tells those apart. Source: machine-id(5), which asks not to show it as it is.
+# Absent or empty in many containers; the home's identity distinguishes those.
+# Source: machine-id(5), which asks not to show the id itself.
 _MACHINE_ID = Path("/etc/machine-id")
 _LOOPBACK = ("localhost", "::1", "0.0.0.0")  # noqa: S104  # nothing is bound here
-# The pairs that this process has already compared: the root, and the driver that it belongs to.
+# A lake's tables lie two folders below its root, its quarantine tables three.
+_TABLE_DEPTHS = (2, 3)
+# Pairs of lake root and driver that this process has compared already.
 _claimed: set[tuple[str, str]] = set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """A driver, and since when the lake is its own. `driver` is all that is compared; the rest tells a person where to look."""
+    """The Spark driver that owns a lake. Only `driver` is compared; the rest helps to find it."""
 
     driver: str
     home: str
@@ -57,10 +73,12 @@ class Owner:
 
 
 def claim(lake: Lake, *, asked: str) -> None:
-    """Makes sure that the lake belongs to the driver of these settings; it does, if it belonged to nobody. `asked` is what for.
+    """Makes the driver of these settings the lake's owner, unless another one owns it.
+
+    `asked` names the operation in a refusal.
 
     Raises:
-        Refused: it belongs to another driver; nothing was touched.
+        Refused: another driver owns the lake; nothing was changed.
         Broken: the record cannot be read.
     """
     mine = _this(lake.settings)
@@ -71,32 +89,36 @@ def claim(lake: Lake, *, asked: str) -> None:
         lake.store.put_if_absent(RECORD, _encoded(mine))
         owner = owner_of(lake)
     if owner is None or owner.driver != mine.driver:
-        holder = owner.sentence if owner else "somebody who took the record away"
+        holder = owner.sentence if owner else "another driver, which has removed its record"
         raise Refused(
             f"{asked}: the lake {lake.settings.root} belongs to {holder}; this is {mine.driver}. "
-            "Two Spark drivers on one table lose commits: stop the other one for good, then run: lakehouse server take-over"
+            "Two Spark drivers on one table lose commits. Stop the other one for good, then run: "
+            "lakehouse server take-over"
         )
     _claimed.add((lake.settings.root, mine.driver))
 
 
 def owner_of(lake: Lake) -> Owner | None:
-    """Whose lake it is; `None` if nobody has written to it yet."""
+    """The lake's owner; `None` before the first write."""
     try:
         return Owner(**json.loads(lake.store.read(RECORD)))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError) as error:
         raise Broken(
-            f"the lake {lake.settings.root}: {RECORD}, which names its Spark driver, cannot be read ({type(error).__name__}); "
-            "make sure that nobody else writes to this lake, then run: lakehouse server take-over"
+            f"the lake {lake.settings.root}: {RECORD}, which names its Spark driver, cannot be "
+            f"read ({type(error).__name__}). Make sure that no other driver writes to this lake, "
+            "then run: lakehouse server take-over"
         ) from error
 
 
 def take_over(lake: Lake) -> tuple[Owner, Owner | None]:
-    """The lake given to the driver of these settings: its owner from now on, and the one before, if a readable record named one.
+    """Makes the driver of these settings the owner; returns the new and the previous owner.
+
+    The previous owner is `None` if no readable record named one.
 
     Raises:
-        Refused: the Spark Connect server of the owner before runs on this machine.
+        Refused: the Spark Connect server of the previous owner runs on this machine.
     """
     try:
         before = owner_of(lake)
@@ -112,15 +134,51 @@ def take_over(lake: Lake) -> tuple[Owner, Owner | None]:
         state = status(replace(lake.settings, home=Path(before.home)))
         if state.pid is not None:
             raise Refused(
-                f"take-over of {lake.settings.root}: the Spark Connect server of {before.driver} runs here as process {state.pid}; "
-                "stop it first (Ctrl-C where lakehouse up runs, or lakehouse server stop with its LAKEHOUSE_HOME)"
+                f"take-over of {lake.settings.root}: the Spark Connect server of {before.driver} "
+                f"runs here as process {state.pid}. Stop it first: press Ctrl-C where lakehouse up "
+                "runs, or use lakehouse server stop with its LAKEHOUSE_HOME"
             )
     lake.store.put(RECORD, _encoded(mine))
     return mine, before
 
 
+def refuse_table_of_another_lake(lake: Lake, address: str, *, asked: str) -> None:
+    """Refuses the table at `address` if it lies in another lake; `asked` names the operation."""
+    for depth in _TABLE_DEPTHS:
+        root, *below = real_address(address).rsplit("/", depth)
+        is_no_lake = root in ("", "s3:", "s3:/")
+        if len(below) < depth or is_no_lake or root == real_address(lake.settings.root):
+            continue
+        if store_at(root).stat(RECORD) is not None:
+            raise Refused(
+                f"{asked}: {address} belongs to the lake {root}, which maintains it "
+                f"({root}/{RECORD}). Either choose a table that is in no lake, or work there, with "
+                f"LAKEHOUSE_ROOT={root}"
+            )
+
+
+def refuse_unsafe_commits(lake: Lake, spark: "SparkSession", table: Table, *, asked: str) -> None:
+    """Refuses an adopted table if a commit of ours could overwrite one of its other writers."""
+    if not isinstance(table.write, Adopted):
+        return
+    refuse_table_of_another_lake(lake, table.write.uri, asked=asked)
+    risk = commits_at_risk(table.write)
+    if risk is not None:
+        raise Refused(f"{asked}: {risk.sentence}")
+    if table.write.writers == "conditional":
+        setting = f"spark.delta.logStore.{'s3a' if table.write.on_s3 else 'file'}.impl"
+        log_store = spark.conf.get(setting, "") or ""
+        if not commits_conditionally(log_store):
+            raise Refused(
+                f'{asked}: writers = "conditional", but Spark commits through '
+                f"{log_store or 'its default log store'}, which checks for a version and then "
+                f"writes it. Either set {setting} to a log store with conditional writes, or use "
+                'writers = "none"'
+            )
+
+
 def _this(settings: Settings) -> Owner:
-    """The driver that these settings name, as it would be written down now."""
+    """The driver that these settings name, as a record of now."""
     home = os.path.realpath(settings.home)
     machine_id = _MACHINE_ID.read_bytes().strip() if _MACHINE_ID.is_file() else b""
     machine = (
@@ -142,7 +200,7 @@ def _this(settings: Settings) -> Owner:
 
 
 def _identity(settings: Settings) -> str:
-    """A mark that tells this home from one that was made anew at the same path; written once."""
+    """The random id of this home, written once; a new home at the same path gets another."""
     store = DiskStore(settings.home)
     try:
         return store.read(_IDENTITY).decode()

@@ -219,7 +219,7 @@ def test_a_lake_is_not_taken_over_from_a_server_that_runs_on_this_machine(
     (server.folder(old.settings) / "pid").write_text(
         json.dumps({"process": asdict(me), "keeper": None, "port": 1})
     )
-    with pytest.raises(Refused, match=f"runs here as process {getpid()}; stop it first"):
+    with pytest.raises(Refused, match=f"runs here as process {getpid()}. Stop it first"):
         take_over(new)
     (server.folder(old.settings) / "pid").unlink()
     assert take_over(new)[0].home == str(tmp_path / "b")

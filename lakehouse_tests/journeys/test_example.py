@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 from lakehouse.core.adoption.adopted_file import adopted_table
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings
-from lakehouse.engine.adoption.guard import refuse_commits
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.lake_owner import refuse_unsafe_commits
 from lakehouse.engine.spark.session_settings import session_confs
 from lakehouse_tests.defs.dagster_events import sensor_tick
 
@@ -94,7 +94,7 @@ def test_conditional_writers_are_believed_where_spark_commits_so_too(
         Refused,
         match=r"its default log store.*spark\.delta\.logStore\.file\.impl set to a log store with conditional writes",
     ):
-        refuse_commits(lake, spark, table, asked="test")
+        refuse_unsafe_commits(lake, spark, table, asked="test")
     own = {"spark.delta.logStore.file.impl": "org.apache.spark.sql.delta.storage.HDFSLogStore"}
     with (
         session_confs(spark, own),
@@ -102,8 +102,8 @@ def test_conditional_writers_are_believed_where_spark_commits_so_too(
             Refused, match=r"Spark commits by org\..*HDFSLogStore, which looks for a version"
         ),
     ):
-        refuse_commits(lake, spark, table, asked="test")
+        refuse_unsafe_commits(lake, spark, table, asked="test")
     with session_confs(
         spark, {"spark.delta.logStore.file.impl": "org.example.ConditionalLogStore"}
     ):
-        refuse_commits(lake, spark, table, asked="test")
+        refuse_unsafe_commits(lake, spark, table, asked="test")

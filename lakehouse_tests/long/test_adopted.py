@@ -13,7 +13,7 @@ from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import SHORT_RETENTION_RISK, Vacuum
 from lakehouse.core.settings import Settings
-from lakehouse.engine.adoption.find import store_at
+from lakehouse.engine.adoption.find_tables import store_at
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.spark.sessions import connect

@@ -32,8 +32,8 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.text import count_of
 from lakehouse.engine.adoption.adopt import choose_key, refuse_adoption, write_adopted
-from lakehouse.engine.adoption.find import MOST_FOLDERS, find_tables, no_table
-from lakehouse.engine.adoption.look import look_at
+from lakehouse.engine.adoption.find_tables import MOST_FOLDERS, find_tables, no_table
+from lakehouse.engine.adoption.inspect_table import inspect_table
 from lakehouse.engine.declared_tables import address_of
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.lake import open_lake
@@ -172,7 +172,7 @@ def _look_at(
         if log.error:
             raise log.error
         assert log.value is not None
-        return look_at(
+        return inspect_table(
             run, table, log.value, known_as=table.key if table.key in opened.tables else ""
         )
 

@@ -18,7 +18,7 @@ from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.ingest.outcome import quarantine_sentence
 from lakehouse.core.scheduling.health import Health
-from lakehouse.engine.adoption.find import facts_of
+from lakehouse.engine.adoption.find_tables import facts_of
 from lakehouse.engine.quarantine.entries import quarantined_count
 from lakehouse.engine.table_health import health_of
 

@@ -14,7 +14,7 @@ from lakehouse.core.inventory.objects import FOLDER_SUFFIX
 
 _LOG = "/_delta_log/"
 # The name, relative to the lake, of the place that a decoded URI leads to; `None` for a place outside the lake, as far as can be told.
-type_of_place = Callable[[str], str | None]
+ResolvePath = Callable[[str], str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class TableFiles:
 
 
 def fold_table_files(
-    snapshot: Snapshot, *, place: type_of_place, commits: Iterable[Commit] = (), now_ms: int = 0
+    snapshot: Snapshot, *, place: ResolvePath, commits: Iterable[Commit] = (), now_ms: int = 0
 ) -> TableFiles:
     """The books of a table at one version; `place` tells where URIs lie in the lake.
 
@@ -127,7 +127,7 @@ def fold_table_files(
 class _Names:
     """Tells the files inside a table's folder from those elsewhere, and remembers the latter (a shallow clone's)."""
 
-    def __init__(self, snapshot: Snapshot, place: type_of_place) -> None:
+    def __init__(self, snapshot: Snapshot, place: ResolvePath) -> None:
         self._uri, self._place = snapshot.uri, place
         self._table = place(snapshot.uri)
         self._folders: dict[str, str | None] = {}

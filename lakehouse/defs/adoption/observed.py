@@ -25,7 +25,7 @@ from lakehouse.defs.health import evaluation_of, judge
 from lakehouse.defs.keys import table_key
 from lakehouse.defs.metadata.table import declared_metadata, table_metadata
 from lakehouse.defs.table_assets import data_version
-from lakehouse.engine.adoption.find import facts_of, is_table
+from lakehouse.engine.adoption.find_tables import facts_of, is_table
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import TimeBudget

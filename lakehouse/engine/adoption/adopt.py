@@ -9,10 +9,10 @@ from lakehouse.core.declaration.address import folders_above, is_inside, key_of
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.core.settings import Settings
-from lakehouse.engine.adoption.find import is_table
-from lakehouse.engine.adoption.guard import refuse_owned
+from lakehouse.engine.adoption.find_tables import is_table
 from lakehouse.engine.declared_tables import address_of, checked
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.lake_owner import refuse_table_of_another_lake
 from lakehouse.engine.store import DiskStore, real_address, store_at
 from lakehouse.runtime.processes import hold_lock
 
@@ -50,7 +50,7 @@ def choose_key(address: str, tables: Mapping[str, Table], lake: Lake, *, wanted:
 
 def refuse_adoption(lake: Lake, address: str, tables: Iterable[Table]) -> None:
     """Refuses a table that is another lake's, lies inside another table's folder, or has another one that is known inside its own."""
-    refuse_owned(lake, address, asked=f"adopt {address}")
+    refuse_table_of_another_lake(lake, address, asked=f"adopt {address}")
     for table in tables:
         place = address_of(table, lake.settings)
         if is_inside(address, place) or is_inside(place, address):

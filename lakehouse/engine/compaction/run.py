@@ -37,13 +37,13 @@ from lakehouse.core.delta.partition_values import type_of_typed_partition
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry
-from lakehouse.engine.adoption.guard import refuse_commits
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.hold_back import Attempt, failure_noted, note_try
 from lakehouse.engine.compaction.unverified_commits import expect_verification, settled
 from lakehouse.engine.compaction.verify import verify, verify_left
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.lake_owner import refuse_unsafe_commits
 from lakehouse.engine.spark import session_settings, statements
 from lakehouse.engine.spark.sessions import first_line, is_conflict, translated
 from lakehouse.engine.table_lock import hold, retry_conflicts
@@ -84,7 +84,7 @@ def compact(
             is gone.
         Broken: the rows after the compaction are not those before it.
     """
-    refuse_commits(lake, spark, table, asked=f"compaction of {table.key}")
+    refuse_unsafe_commits(lake, spark, table, asked=f"compaction of {table.key}")
     losses: list[Loss] = []
     run = owner or uuid4().hex
     with (

@@ -42,9 +42,9 @@ from lakehouse.core.ingest.retirement import (
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts, newest_first
-from lakehouse.engine.inventory.log_locations import Places
 from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.path_resolver import PathResolver
 from lakehouse.engine.quarantine.entries import QuarantinedBatches, quarantine_key
 from lakehouse.engine.store.portions import in_portions
 
@@ -134,7 +134,7 @@ def _landed(
 ) -> tuple[Sequence[Batch], Mapping[str, LandedFile]]:
     """The ledger's batches and the files of the landing area, by name. Behind a link they may be another table's, which must load them."""
     prefix = table.landing.prefix.rstrip("/")
-    if Places(lake)(f"{lake.settings.spark_root}/{prefix}") != prefix:
+    if PathResolver(lake)(f"{lake.settings.spark_root}/{prefix}") != prefix:
         raise Refused(
             f"landing of {table.key}: {lake.settings.root}/{prefix} lies behind a link; its loaded files stay; "
             "accepted: a folder of its own"

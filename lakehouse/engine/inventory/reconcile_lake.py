@@ -13,7 +13,6 @@ from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.inventory.reconcile import Reconciliation, reconcile
 from lakehouse.core.inventory.report_manifest import Report
 from lakehouse.core.inventory.table_files import Owners, TableFiles, fold_table_files, table_roots
-from lakehouse.engine.inventory.log_locations import Places, landing_places
 from lakehouse.engine.inventory.scan import SCAN, scan
 from lakehouse.engine.inventory.stored_reports import (
     checksum_of,
@@ -23,6 +22,7 @@ from lakehouse.engine.inventory.stored_reports import (
     stamps_of,
 )
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.path_resolver import PathResolver, landing_prefixes
 from lakehouse.engine.store import Store
 
 # A clock may be off by so much, and a store round its times down; the listings of AWS are eventually consistent.
@@ -100,7 +100,7 @@ def reconcile_report(
         settled_ms=settled_ms(report),
         lake_prefix=store.prefix,
         unread=unread,
-        landed=landing_places(lake, tables),
+        landed=landing_prefixes(lake, tables),
     )
 
 
@@ -122,7 +122,7 @@ def _read_table_files(
     """The books of those tables that are there, and why those of the others cannot be read."""
     table_files: list[TableFiles] = []
     unread: dict[str, str] = {}
-    places = Places(
+    places = PathResolver(
         replace(lake, elsewhere={})
     )  # the report shows nothing of tables that lie outside the lake
     for table in tables:

@@ -34,9 +34,9 @@ from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.inventory.table_files import table_roots
 from lakehouse.core.vacuum.facts import ASKED_AT_ONCE
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory.log_locations import Places, landing_places
 from lakehouse.engine.inventory.stored_reports import ReportRows, newest_report, stamps_of
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.path_resolver import PathResolver, landing_prefixes
 from lakehouse.engine.vacuum.log_state import KnownLog, UnreadLog, read_log, salvage_log
 
 _OWN_FOLDER = "_lakehouse"
@@ -59,12 +59,12 @@ class LakeFacts:
     def __init__(
         self, lake: Lake, declared: Sequence[Table], *, wanted: Collection[str] | None = None
     ) -> None:
-        self.lake, self.declared, self.landed = lake, declared, landing_places(lake, declared)
+        self.lake, self.declared, self.landed = lake, declared, landing_prefixes(lake, declared)
         self.tables, self.there = set[str](), set[str]()
         self.lent, self.unplaced = frozenset[str](), frozenset[str]()
         self.transactions: dict[str, Mapping[str, int]] = {}
         self._wanted = {table.key for table in declared} if wanted is None else wanted
-        self._place = Places(lake)
+        self._place = PathResolver(lake)
         self._kept: dict[str, KnownLog] = {}
         self._newest: dict[str, LogFile | None] = {}
         self._unread: dict[str, UnreadLog] = {}

@@ -13,8 +13,8 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import newest_first
 from lakehouse.engine.delta_log.log_segment import LogContradiction
 from lakehouse.engine.delta_log.readable_paths import readable_paths
-from lakehouse.engine.inventory.log_locations import Places
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.path_resolver import PathResolver
 from lakehouse.engine.store import Store
 
 _NO_VERSION = -1  # in the place of a version: no commit yet
@@ -33,7 +33,7 @@ class KnownLog:
         return len(self.table_files.live) + len(self.table_files.stones)
 
 
-def read_log(lake: Lake, table: str, *, place: Places) -> KnownLog | None:
+def read_log(lake: Lake, table: str, *, place: PathResolver) -> KnownLog | None:
     """The log of a table now; `None` where there is none."""
     facts = lake.facts(table)
     if facts is None:
@@ -63,7 +63,7 @@ class UnreadLog:
         return any(owners.table_of(place) == table for place in self.places)
 
 
-def salvage_log(lake: Lake, table: str, error: LakehouseError, *, place: Places) -> UnreadLog:
+def salvage_log(lake: Lake, table: str, error: LakehouseError, *, place: PathResolver) -> UnreadLog:
     """What is known of a log that could not be read. The rest of a table that borrows is taken to borrow from the same tables."""
     try:
         paths = readable_paths(lake.store, table, trusts_checkpoints=not _is_contradiction(error))

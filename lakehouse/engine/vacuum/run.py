@@ -42,10 +42,10 @@ from lakehouse.core.vacuum.facts import FAILED_NAMED, VacuumRecord, written_once
 from lakehouse.core.vacuum.mode import DELETE_KEYS
 from lakehouse.core.vacuum.outcome import VacuumOutcome
 from lakehouse.core.vacuum.plan import VacuumPlan, plan_rest
-from lakehouse.engine.adoption.guard import refuse_owned
 from lakehouse.engine.clock import now_ms, pause_about
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.lake_owner import refuse_table_of_another_lake
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.sessions import translated
 from lakehouse.engine.table_lock import hold
@@ -154,7 +154,7 @@ def vacuum(
     """
     lake = run.lake
     if isinstance(table.write, Adopted):
-        refuse_owned(lake, table.write.uri, asked=f"vacuum of {table.key}")
+        refuse_table_of_another_lake(lake, table.write.uri, asked=f"vacuum of {table.key}")
     check_clock(lake, table.key)
     work = _Work(lake, table, owner)
     known, planned = _planned(run, table, mode)

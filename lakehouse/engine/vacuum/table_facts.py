@@ -21,11 +21,11 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.unverified_commits import expected
 from lakehouse.engine.delta_log import history_since
 from lakehouse.engine.ingest.write import consume_app_id
-from lakehouse.engine.inventory.log_locations import Places
 from lakehouse.engine.inventory.reconcile_lake import SETTLED_MS, settled_ms
 from lakehouse.engine.inventory.stored_reports import ReportRows
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.path_resolver import PathResolver
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.log_state import KnownLog, OlderCommits, has_newer_version
 
@@ -175,7 +175,7 @@ def _objects(lake: Lake, known: VacuumReading, mode: type_of_mode) -> Iterable[S
 
 def own_folders(lake: Lake, table: str) -> Callable[[str], bool]:
     """Tells whether a file of a table, by its name there, lies in the table's own folder, and not behind a link that leads elsewhere."""
-    place, uri = Places(lake), lake.table_uri(table)
+    place, uri = PathResolver(lake), lake.table_uri(table)
 
     @cache
     def is_own(folder: str) -> bool:

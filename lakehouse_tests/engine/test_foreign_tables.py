@@ -6,12 +6,11 @@ import pytest
 
 from lakehouse.core.adoption.adopted_file import adopted_table
 from lakehouse.core.errors import Refused
-from lakehouse.engine.adoption.guard import refuse_commits, refuse_owned
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.run import compact
-from lakehouse.engine.inventory.log_locations import Places
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.lake_owner import claim
+from lakehouse.engine.lake_owner import claim, refuse_table_of_another_lake, refuse_unsafe_commits
+from lakehouse.engine.path_resolver import PathResolver
 from lakehouse.engine.store import DiskStore
 from lakehouse.engine.vacuum import run
 from lakehouse_tests.conftest import own_settings
@@ -32,14 +31,14 @@ def lake(tmp_path: Path) -> Lake:
 def test_a_table_of_another_lake_is_refused(tmp_path: Path, lake: Lake, inside: str) -> None:
     other = open_lake(own_settings(tmp_path / "other"))
     address = f"{other.settings.root}/{inside}"
-    refuse_owned(lake, address, asked="test")
+    refuse_table_of_another_lake(lake, address, asked="test")
     claim(other, asked="test")
     with pytest.raises(
         Refused,
         match=f"belongs to the lake {other.settings.root}, .*LAKEHOUSE_ROOT={other.settings.root}",
     ):
-        refuse_owned(lake, address, asked="test")
-    refuse_owned(other, address, asked="test")
+        refuse_table_of_another_lake(lake, address, asked="test")
+    refuse_table_of_another_lake(other, address, asked="test")
 
 
 def test_a_table_of_another_lake_is_refused_through_a_link(tmp_path: Path, lake: Lake) -> None:
@@ -48,27 +47,27 @@ def test_a_table_of_another_lake_is_refused_through_a_link(tmp_path: Path, lake:
     LogBuilder(other.store, "silver/orders").create()
     (tmp_path / "link").symlink_to(f"{other.settings.root}/silver/orders")
     with pytest.raises(Refused, match=f"belongs to the lake {other.settings.root}"):
-        refuse_owned(lake, str(tmp_path / "link"), asked="test")
+        refuse_table_of_another_lake(lake, str(tmp_path / "link"), asked="test")
     (tmp_path / "linked_lake").symlink_to(other.settings.root)
-    refuse_owned(other, str(tmp_path / "linked_lake/silver/orders"), asked="test")
+    refuse_table_of_another_lake(other, str(tmp_path / "linked_lake/silver/orders"), asked="test")
 
 
 def test_nothing_is_committed_while_a_commit_of_others_could_be_lost(lake: Lake) -> None:
     table = adopted_table("silver/orders", lake.elsewhere["silver/orders"])
     for ask in (
-        lambda: refuse_commits(lake, None, table, asked="test"),
+        lambda: refuse_unsafe_commits(lake, None, table, asked="test"),
         lambda: compact(lake, None, table),
     ):  # type: ignore[arg-type]
         with pytest.raises(Refused, match='writers = "none"'):
             ask()
     quiet = adopted_table("silver/orders", lake.elsewhere["silver/orders"], writers="none")
-    refuse_commits(lake, None, quiet, asked="test")  # type: ignore[arg-type]
+    refuse_unsafe_commits(lake, None, quiet, asked="test")  # type: ignore[arg-type]
 
 
 def test_a_file_of_a_table_elsewhere_has_the_table_s_key_for_a_place(
     tmp_path: Path, lake: Lake
 ) -> None:
-    place = Places(lake)
+    place = PathResolver(lake)
     uri = lake.elsewhere["silver/orders"]
     (tmp_path / "link").symlink_to(uri)
     assert place(f"file:{uri}/d=1/a") == place(f"{tmp_path}/link/d=1/a") == "silver/orders/d=1/a"

@@ -3,7 +3,7 @@
 import pytest
 
 from lakehouse.core.errors import Refused
-from lakehouse.engine.adoption.find import facts_of, find_tables, no_table
+from lakehouse.engine.adoption.find_tables import facts_of, find_tables, no_table
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.store import DiskStore, Store
 from lakehouse_tests.log_builder import LogBuilder

@@ -19,7 +19,9 @@ from lakehouse.engine.vacuum.table_facts import plan
 _ONE_AT_A_TIME = Lock()
 
 
-def look_at(run: LakeFacts, table: Table, facts: TableFacts, *, known_as: str = "") -> TableFinding:
+def inspect_table(
+    run: LakeFacts, table: Table, facts: TableFacts, *, known_as: str = ""
+) -> TableFinding:
     """The finding of one of the run's tables, clustered as its log says; a table with a feature that is not known here is refused."""
     if unknown := unknown_features(facts.snapshot.features):
         raise Refused(
