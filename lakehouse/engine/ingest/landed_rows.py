@@ -6,14 +6,16 @@ are texts, which Spark reads as decimals. Binary values are Base64, and times ar
 **Safety properties**
 - A file is decoded to its end before its first record is given: either all of its rows are known,
   or none (`test_landed_rows.py`).
-- Memory holds the file and some thousand of its rows, and never more than the limit allows
-  (`test_unpacked_size.py`).
+- A file that decodes to more bytes than the limit gives no record. Memory holds the file, one
+  decompressed page per Parquet column or one Avro block of bounded size, and 100 decoded rows
+  (`test_landed_rows.py`).
 """
 
 import base64
 import json
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date, time, timedelta
 from decimal import Decimal
 from functools import cache, partial
@@ -34,11 +36,15 @@ from lakehouse.core.ingest.records import MAX_RECORD_BYTES, TOO_DEEP, Record, Un
 from lakehouse.core.ingest.undeclared import others_in_row
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.ingest.calendars import BeyondPython, Times, file_calendars
-from lakehouse.engine.ingest.unpacked_size import check_avro, in_parts, plan_parquet, unpacked_bytes
 
 _CHUNK_BYTES = 4 * 1024 * 1024
 _SHOWN = 1_000
 _MOST_DIGITS = 38  # of a decimal of Spark's
+# Few rows at once bound the memory that repeated dictionary values can take.
+_ROWS_AT_ONCE = 100
+# Avro writers fill blocks of 16 KB to 64 KB by default, and of some MB at most.
+_MOST_BLOCK_BYTES = 64 * 1024 * 1024
+_AVRO_CODECS = ("null", "deflate", "snappy")
 _AVRO_TYPES = {
     "boolean": "BOOLEAN",
     "int": "BIGINT",
@@ -65,24 +71,32 @@ def read_rows(data: bytes, landing: Landing, *, max_content_bytes: int) -> Itera
     Raises:
         Unreadable: before the first row: the file is damaged or cut short, or its rows take more than `max_content_bytes`.
     """
-    format, fields = landing.format, dict(field_types(landing.schema))
-    read = _parquet if format == "parquet" else _avro
+    is_parquet = landing.format == "parquet"
+    fields = dict(field_types(landing.schema))
     try:
-        for _ in read(data, max_content_bytes):
-            pass
-        texts = (_parquet_texts if format == "parquet" else _avro_texts)(data)
+        if is_parquet:
+            for _ in _parquet_batches(data, max_content_bytes):
+                pass
+            texts = _parquet_texts(data)
+        else:
+            for _ in _avro_rows(data, max_content_bytes):
+                pass
+            texts = _avro_texts(data)
     except Unreadable:
         raise
-    except (
-        Exception
-    ) as error:  # the bytes are of anybody's make, and the readers raise whatever they stumble over
+    except Exception as error:  # the readers raise whatever they stumble over in damaged bytes
         content = detect_format(data)
-        is_other = content is not None and content.lower() != format
+        is_other = content is not None and content.lower() != landing.format
         found = f"{content}" if is_other else f"{type(error).__name__}: {str(error)[:_SHOWN]}"
         raise Unreadable(
-            f"it is no {format} file that can be read to its end ({found}); land it again"
+            f"it is no {landing.format} file that can be read to its end ({found}); land it again"
         ) from error
-    for number, row in enumerate(read(data, max_content_bytes), start=1):
+    if is_parquet:
+        batches = _parquet_batches(data, max_content_bytes)
+        rows = chain.from_iterable(batch.to_pylist(maps_as_pydicts="strict") for batch in batches)
+    else:
+        rows = _avro_rows(data, max_content_bytes)
+    for number, row in enumerate(rows, start=1):
         yield _record(number, row, texts, fields, by_path=landing.new_columns == "refuse")
 
 
@@ -119,46 +133,63 @@ def unzstd(data: bytes) -> Iterator[bytes]:
 ZSTD = Compression("zstd", unzstd)
 
 
-def _parquet(data: bytes, limit: int) -> Iterator[dict[str, Any]]:
+def _parquet_batches(data: bytes, limit: int) -> Iterator[pa.RecordBatch]:
+    """The decoded rows of a Parquet file, some at a time.
+
+    Raises:
+        Unreadable: two columns have the same name, or the rows take more than `limit` bytes.
+    """
     with _opened(data) as file:
-        if twice := [name for name, count in Counter(file.schema_arrow.names).items() if count > 1]:
+        counts = Counter(file.schema_arrow.names)
+        duplicates = [name for name, count in counts.items() if count > 1]
+        if duplicates:
             raise Unreadable(
-                f"it has {len(twice)} column name(s) more than once, first {twice[0]!r}; land it with a name for each column"
+                f"it has {len(duplicates)} column name(s) more than once, first "
+                f"{duplicates[0]!r}; land it with a name for each column"
             )
-        dictionaries, rows_at_once = plan_parquet(file, limit)
+        _check_footer(file.metadata, limit)
         types = [_plain_type(field.type) for field in file.schema_arrow]
-    size = 0
-    with _opened(data, dictionaries) as file:
-        # A reader of dictionaries keeps all values that it has seen, until it begins anew.
-        groups = (
-            file.iter_batches(batch_size=rows_at_once, row_groups=[group])
-            for group in range(file.num_row_groups)
-        )
-        for batch in chain.from_iterable(groups):
-            size += unpacked_bytes(batch)
-            if size > limit:
+        decoded_bytes = 0
+        for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE):
+            columns = [
+                _cast(column, type_) for column, type_ in zip(batch.columns, types, strict=True)
+            ]
+            plain = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+            decoded_bytes += plain.nbytes
+            if decoded_bytes > limit:
                 raise too_large(limit)
-            for part in in_parts(batch):
-                columns = [
-                    _cast(column, type_) for column, type_ in zip(part.columns, types, strict=True)
-                ]
-                plain = pa.RecordBatch.from_arrays(columns, names=part.schema.names)
-                yield from plain.to_pylist(maps_as_pydicts="strict")
+            yield plain
 
 
-def _opened(data: bytes, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
-    source = pa.BufferReader(data)
+def _check_footer(metadata: pq.FileMetaData, limit: int) -> None:
+    """Raises `Unreadable` if a Parquet file, by its footer, unpacks to more than `limit` bytes."""
+    size = 0
+    for group_index in range(metadata.num_row_groups):
+        group = metadata.row_group(group_index)
+        for column_index in range(group.num_columns):
+            chunk = group.column(column_index)
+            # A repeated value may take no bytes in the file, but at least one in memory.
+            size += max(chunk.total_uncompressed_size, chunk.num_values)
+    if size > limit:
+        raise too_large(limit)
+
+
+def _opened(data: bytes) -> pq.ParquetFile:
     return pq.ParquetFile(
-        source,
-        read_dictionary=[*dictionaries],
+        pa.BufferReader(data),
         page_checksum_verification=True,
         coerce_int96_timestamp_unit="us",
     )
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type without dictionaries of texts, and with counts in the place of dates and times, which Python may not have."""
+    """The type without dictionaries, and with counts in place of dates and times.
+
+    Python has no dates beyond the year 9999.
+    """
     is_a = pa.types
+    if is_a.is_dictionary(kind):
+        return _plain_type(kind.value_type)
     if is_a.is_date32(kind):
         return pa.int32()
     if is_a.is_date64(kind) or is_a.is_timestamp(kind):
@@ -285,19 +316,53 @@ def _decimal_type(precision: int, scale: int) -> str:
     return f"DECIMAL({precision},{scale})" if 0 <= scale <= precision <= _MOST_DIGITS else "STRING"
 
 
-def _avro(data: bytes, limit: int) -> Iterator[Any]:
-    from fastavro import reader
+def _avro_rows(data: bytes, limit: int) -> Iterator[Any]:
+    """The rows of an Avro file.
 
-    check_avro(data, limit)
-    _read_years_beyond_python()
-    yield from reader(BytesIO(data))
+    Raises:
+        Unreadable: its codec is not read, or its blocks unpack to more than `limit` bytes.
+    """
+    from fastavro import block_reader
+
+    _prepare_fastavro()
+    blocks: Any = block_reader(BytesIO(data))
+    if blocks.codec not in _AVRO_CODECS:
+        raise Unreadable(
+            f"its codec is {blocks.codec!r}; land it again with one of {', '.join(_AVRO_CODECS)}"
+        )
+    decoded_bytes = 0
+    for block in blocks:
+        # A row without fields takes no bytes in the file, but memory once it is read.
+        decoded_bytes += max(block.num_records, block.bytes_.getbuffer().nbytes)
+        if decoded_bytes > limit:
+            raise too_large(limit)
+        yield from block
+
+
+def _deflated_block(decoder: BytesIO) -> BytesIO:
+    """The content of a deflated Avro block, decompressed up to a limit."""
+    from fastavro import schemaless_reader
+
+    packed: Any = schemaless_reader(decoder, "bytes", None)
+    decompressor = zlib.decompressobj(-zlib.MAX_WBITS)
+    content = decompressor.decompress(packed, _MOST_BLOCK_BYTES)
+    if decompressor.unconsumed_tail:
+        raise Unreadable(
+            f"a block of it unpacks to more than {_MOST_BLOCK_BYTES} bytes; land it in smaller blocks"
+        )
+    return BytesIO(content)
 
 
 @cache
-def _read_years_beyond_python() -> None:
-    """Has fastavro give dates and times that Python has not as `BeyondPython`, in the place of an error that ends the file."""
-    from fastavro.read import LOGICAL_READERS
+def _prepare_fastavro() -> None:
+    """Replaces two parts of fastavro, once per process.
 
+    Deflated blocks are decompressed up to a limit. Dates and times that Python cannot represent are
+    read as `BeyondPython`, where fastavro would end the file with an error.
+    """
+    from fastavro.read import BLOCK_READERS, LOGICAL_READERS
+
+    BLOCK_READERS["deflate"] = _deflated_block
     units = {"int-date": "D"}
     for name, unit in (("millis", "ms"), ("micros", "us")):
         units |= {f"long-timestamp-{name}": unit, f"long-local-timestamp-{name}": unit}

@@ -295,3 +295,72 @@ def test_zstd_of_several_frames_is_one_file_and_damage_gives_no_record() -> None
             list(read_records(data, JSON, compression=ZSTD, max_content_bytes=LIMIT))
     with pytest.raises(Unreadable, match="it unpacks to more than 5000 bytes"):
         list(read_records(whole, JSON, compression=ZSTD, max_content_bytes=5_000))
+
+
+LONG, COUNT = "x" * 10_000, 1_000
+ONE_VALUE = pa.DictionaryArray.from_arrays(pa.array([0] * COUNT, pa.int32()), pa.array([LONG]))
+# Files of a few kilobytes that decode to 10 MB.
+BOMBS: dict[str, Callable[[], bytes]] = {
+    "a repeated value": lambda: parquet(
+        pa.table({"text": ONE_VALUE.cast(pa.string())}), compression="zstd"
+    ),
+    "a dictionary in Arrow, too": lambda: parquet(pa.table({"text": ONE_VALUE})),
+    "differences": lambda: parquet(
+        pa.table({"text": ONE_VALUE.cast(pa.string())}),
+        use_dictionary=False,
+        column_encoding={"text": "DELTA_BYTE_ARRAY"},
+    ),
+    "a codec": lambda: parquet(
+        pa.table({"text": ONE_VALUE.cast(pa.string())}), compression="zstd", use_dictionary=False
+    ),
+    "numbers of one list": lambda: parquet(
+        pa.table({"l": pa.array([[7] * 1_000_000], pa.list_(pa.int64()))})
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BOMBS)
+def test_a_small_parquet_file_that_decodes_to_more_than_the_limit_gives_no_record(
+    kind: str,
+) -> None:
+    data, limit, given_before = BOMBS[kind](), 1_000_000, list[Record]()
+    assert len(data) < 20_000
+    default = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(default)
+    pa.set_memory_pool(pool)
+    try:
+        with pytest.raises(Unreadable, match=f"it unpacks to more than {limit} bytes; land it in"):
+            given_before.extend(read_rows(data, LANDING["parquet"], max_content_bytes=limit))
+    finally:
+        pa.set_memory_pool(default)
+    assert given_before == []
+    # A single row is decoded whole before it is refused.
+    assert kind == "numbers of one list" or pool.max_memory() < 4 * limit
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "snappy"])
+def test_avro_of_several_blocks_is_read_up_to_the_limit(codec: str) -> None:
+    assert values(avro(codec=codec), "avro") == ROWS
+    with pytest.raises(Unreadable, match="it unpacks to more than 20000 bytes; land it in"):
+        next(read_rows(avro(codec=codec), LANDING["avro"], max_content_bytes=20_000))
+
+
+def test_an_avro_block_is_not_decompressed_beyond_its_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(landed_rows, "_MOST_BLOCK_BYTES", 10_000)
+    with pytest.raises(Unreadable, match="a block of it unpacks to more than 10000 bytes"):
+        next(read_rows(avro(), LANDING["avro"], max_content_bytes=LIMIT))
+
+
+def test_an_avro_codec_without_a_bound_on_its_blocks_is_refused() -> None:
+    with pytest.raises(Unreadable, match="its codec is 'bzip2'; land it again with one of null, d"):
+        next(read_rows(avro(codec="bzip2"), LANDING["avro"], max_content_bytes=LIMIT))
+
+
+def test_avro_rows_without_fields_are_not_made_by_the_million() -> None:
+    """Source: Apache Avro 1.11, "Object Container Files": a block records its number of rows."""
+    empty = avro([{}], {"type": "record", "name": "row", "fields": []}, "null")
+    many = empty[:-18] + bytes([0x80, 0x80, 0x80, 0x04]) + empty[-17:]
+    with pytest.raises(Unreadable, match="it unpacks to more than"):
+        next(read_rows(many, LANDING["avro"], max_content_bytes=1_000_000))
