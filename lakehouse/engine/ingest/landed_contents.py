@@ -9,13 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.batches import ARCHIVED, Batch, LandedFile
 from lakehouse.core.ingest.content_format import detect_format
 from lakehouse.core.ingest.file_text import GZIP, Compression
 from lakehouse.core.ingest.records import MIB, Record, read_records
-from lakehouse.engine.ingest.landed_rows import ZSTD, read_rows
+from lakehouse.engine.ingest.landed_rows import read_rows
 from lakehouse.engine.store import Store
 from lakehouse.engine.store.portions import in_portions
 
@@ -23,6 +25,20 @@ _READ_AT_ONCE_BYTES, _READ_AT_ONCE_FILES = 32 * MIB, 256
 _READ_ALONE_AT_ONCE = 16
 # Unpacked, files may have so many times the bytes that they may have as they landed: a bound for memory, disk and time.
 UNPACKED_TIMES = 4
+_CHUNK_BYTES = 4 * MIB
+
+
+def _unzstd(data: bytes) -> Iterator[bytes]:
+    """The content of zstd bytes, of one frame or several."""
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
+            while chunk := stream.read(_CHUNK_BYTES):
+                yield chunk
+    except pa.ArrowException as error:
+        raise OSError(str(error)) from error
+
+
+ZSTD = Compression("zstd", _unzstd)
 _BY_CONTENT = {"gzip": GZIP, "zstd": ZSTD}
 _BY_ENDING = {"gz": GZIP, "zst": ZSTD}
 

@@ -17,8 +17,9 @@ import pytest
 
 from lakehouse import Landing
 from lakehouse.core.ingest.records import Record, Unreadable, read_records
-from lakehouse.engine.ingest import landed_rows
-from lakehouse.engine.ingest.landed_rows import ZSTD, own_types, read_rows
+from lakehouse.engine.ingest import avro_rows, landed_rows
+from lakehouse.engine.ingest.landed_contents import ZSTD
+from lakehouse.engine.ingest.landed_rows import own_types, read_rows
 from lakehouse_tests.core.ingest.test_records import JSON
 
 LIMIT = 10_000_000
@@ -348,7 +349,7 @@ def test_avro_of_several_blocks_is_read_up_to_the_limit(codec: str) -> None:
 def test_an_avro_block_is_not_decompressed_beyond_its_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(landed_rows, "_MOST_BLOCK_BYTES", 10_000)
+    monkeypatch.setattr(avro_rows, "_MOST_BLOCK_BYTES", 10_000)
     with pytest.raises(Unreadable, match="a block of it unpacks to more than 10000 bytes"):
         next(read_rows(avro(), LANDING["avro"], max_content_bytes=LIMIT))
 

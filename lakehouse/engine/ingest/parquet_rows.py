@@ -1,0 +1,195 @@
+"""The rows of a landed Parquet file, decoded some at a time, and the types of its columns."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakehouse.core.ingest.records import Unreadable, too_large
+from lakehouse.core.units import DAY_MS
+from lakehouse.engine.ingest.calendars import DateTexts, TextOf, file_calendars
+
+# Few rows at once bound the memory that repeated dictionary values can take.
+_ROWS_AT_ONCE = 100
+_MOST_DIGITS = 38  # of a Spark decimal
+
+
+def parquet_batches(data: bytes, limit: int) -> Iterator[pa.RecordBatch]:
+    """The decoded rows of a Parquet file, some at a time, with dates and times as counts.
+
+    Raises:
+        Unreadable: two columns have the same name, or the rows take more than `limit` bytes.
+    """
+    with _opened(data) as file:
+        counts = Counter(file.schema_arrow.names)
+        duplicates = [name for name, count in counts.items() if count > 1]
+        if duplicates:
+            raise Unreadable(
+                f"it has {len(duplicates)} column name(s) more than once, first "
+                f"{duplicates[0]!r}; land it with a name for each column"
+            )
+        _check_footer(file.metadata, limit)
+        types = [_plain_type(field.type) for field in file.schema_arrow]
+        decoded_bytes = 0
+        for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE):
+            columns = [
+                _cast(column, type_) for column, type_ in zip(batch.columns, types, strict=True)
+            ]
+            plain = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+            decoded_bytes += plain.nbytes
+            if decoded_bytes > limit:
+                raise too_large(limit)
+            yield plain
+
+
+def parquet_dates(data: bytes) -> DateTexts:
+    """What turns the counts in the rows of `parquet_batches` into texts of dates and times."""
+    with _opened(data) as file:
+        metadata = {
+            key.decode(errors="replace"): value.decode(errors="replace")
+            for key, value in (file.metadata.metadata or {}).items()
+        }
+        dates = DateTexts(file_calendars(metadata, file.metadata.created_by or None))
+        leaves = [file.schema.column(index) for index in range(file.metadata.num_columns)]
+        int96_paths = [leaf.path for leaf in leaves if leaf.physical_type == "INT96"]
+        of_columns = dict[str, TextOf]()
+        for field in file.schema_arrow:
+            is_int96 = any(f"{path}.".startswith(f"{field.name}.") for path in int96_paths)
+            text = _text_of(field.type, dates, is_int96=is_int96)
+            if text is not None:
+                of_columns[field.name] = text
+    dates.of_columns = of_columns
+    return dates
+
+
+def parquet_types(data: bytes) -> dict[str, str]:
+    """The columns of a Parquet file with the SQL types that hold their values."""
+    return {field.name: _sql_type(field.type) for field in pq.read_schema(pa.BufferReader(data))}
+
+
+def decimal_type(precision: int, scale: int) -> str:
+    """The SQL type of a decimal; `STRING` where Spark has no such decimal."""
+    is_valid = 0 <= scale <= precision <= _MOST_DIGITS
+    return f"DECIMAL({precision},{scale})" if is_valid else "STRING"
+
+
+def _opened(data: bytes) -> pq.ParquetFile:
+    return pq.ParquetFile(
+        pa.BufferReader(data),
+        page_checksum_verification=True,
+        coerce_int96_timestamp_unit="us",
+    )
+
+
+def _check_footer(metadata: pq.FileMetaData, limit: int) -> None:
+    """Raises `Unreadable` if a file, by its footer, unpacks to more than `limit` bytes."""
+    size = 0
+    for group_index in range(metadata.num_row_groups):
+        group = metadata.row_group(group_index)
+        for column_index in range(group.num_columns):
+            chunk = group.column(column_index)
+            # A repeated value may take no bytes in the file, but at least one in memory.
+            size += max(chunk.total_uncompressed_size, chunk.num_values)
+    if size > limit:
+        raise too_large(limit)
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type without dictionaries, and with counts in place of dates and times.
+
+    Arrow has dates and times beyond the years of Python.
+    """
+    is_a = pa.types
+    if is_a.is_dictionary(kind):
+        return _plain_type(kind.value_type)
+    if is_a.is_date32(kind):
+        return pa.int32()
+    if is_a.is_date64(kind) or is_a.is_timestamp(kind):
+        return pa.int64()
+    if is_a.is_struct(kind):
+        members = [kind.field(index) for index in range(kind.num_fields)]
+        return pa.struct([member.with_type(_plain_type(member.type)) for member in members])
+    if is_a.is_map(kind):
+        return pa.map_(_plain_type(kind.key_type), _plain_type(kind.item_type))
+    if is_a.is_fixed_size_list(kind):
+        return pa.list_(_plain_type(kind.value_type), kind.list_size)
+    if is_a.is_large_list(kind):
+        return pa.large_list(_plain_type(kind.value_type))
+    if is_a.is_list(kind):
+        return pa.list_(_plain_type(kind.value_type))
+    return kind
+
+
+def _cast(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    try:
+        return column.cast(type_)
+    except pa.ArrowNotImplementedError:  # for some lists and string views
+        return column
+
+
+def _text_of(kind: pa.DataType, dates: DateTexts, *, is_int96: bool) -> TextOf | None:
+    """What replaces all dates and times in a value of `_plain_type`; `None` if it has none."""
+    is_a = pa.types
+    inner = partial(_text_of, dates=dates, is_int96=is_int96)
+    if is_a.is_date32(kind):
+        return _of_count(dates.date_text)
+    if is_a.is_date64(kind):
+        return _of_count(lambda ms: dates.date_text(ms // DAY_MS))
+    if is_a.is_timestamp(kind):
+        zoned = kind.tz is not None
+        return _of_count(partial(dates.time_text, unit=kind.unit, zoned=zoned, int96=is_int96))
+    if is_a.is_struct(kind):
+        members = [kind.field(index) for index in range(kind.num_fields)]
+        texts = {member.name: inner(member.type) for member in members}
+        return _of_struct(texts) if any(texts.values()) else None
+    if is_a.is_map(kind):
+        key, item = inner(kind.key_type), inner(kind.item_type)
+        return _of_map(key, item) if key or item else None
+    if is_a.is_list(kind) or is_a.is_large_list(kind) or is_a.is_fixed_size_list(kind):
+        each_text = inner(kind.value_type)
+        return each_text and (lambda value: value and [each_text(each) for each in value])
+    return None
+
+
+def _of_count(text: Callable[[int], str]) -> TextOf:
+    """The text of a count; null, and a date that Python has, stay as they are."""
+    return lambda value: text(value) if isinstance(value, int) else value
+
+
+def _of_struct(texts: Mapping[str, TextOf | None]) -> TextOf:
+    def replaced(value: dict[str, Any] | None) -> dict[str, Any] | None:
+        if value is None:
+            return None
+        return {name: text(value[name]) if text else value[name] for name, text in texts.items()}
+
+    return replaced
+
+
+def _of_map(key: TextOf | None, item: TextOf | None) -> TextOf:
+    def replaced(value: dict[Any, Any] | None) -> dict[Any, Any] | None:
+        if value is None:
+            return None
+        return {
+            (key(name) if key else name): (item(each) if item else each)
+            for name, each in value.items()
+        }
+
+    return replaced
+
+
+def _sql_type(kind: pa.DataType) -> str:
+    is_a = pa.types
+    if is_a.is_decimal(kind):
+        return decimal_type(kind.precision, kind.scale)
+    if is_a.is_timestamp(kind):
+        return "TIMESTAMP" if kind.tz else "STRING"
+    if is_a.is_boolean(kind):
+        return "BOOLEAN"
+    if is_a.is_floating(kind):
+        return "DOUBLE"
+    if is_a.is_date(kind):
+        return "DATE"
+    return "BIGINT" if is_a.is_integer(kind) and not is_a.is_uint64(kind) else "STRING"
