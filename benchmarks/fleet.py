@@ -21,7 +21,8 @@ from benchmarks.figures import Figure, alone, growth, timed
 from benchmarks.own_lake import landed_table
 from lakehouse import Overwrite, Prices, Table
 from lakehouse.core.declaration.compaction_policy import policy_for
-from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause, Rewrites
+from lakehouse.core.journal_records import CompactionTry, Pause
+from lakehouse.core.scheduling.circuit_breaker import Rewrites
 from lakehouse.core.scheduling.ranking import Bounds, RunState, choose_compactions, describe
 from lakehouse.core.scheduling.triggers import TableState
 from lakehouse.core.settings import parse_settings

@@ -23,7 +23,7 @@ from lakehouse.core.scheduling.triggers import TableState, state_of
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.adoption.find_tables import facts_of
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.hold_back import hold_back_now
+from lakehouse.engine.compaction.holds import hold_now
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import last_compaction_ms
@@ -130,7 +130,7 @@ def _look(lake: Lake, table: Table, now: int, *, is_read_whole: bool) -> _Looked
         return None
     plan = plan_table(table, facts.snapshot, facts.history, now_ms=now)
     failures = Journal(lake.store).tries(table.key)
-    held = hold_back_now(lake, table, facts.history, failures=failures)
+    held = hold_now(lake, table, facts.history, failures=failures)
     strategy = strategy_of(plan.policy, facts.snapshot, facts.history).strategy
     # A table that nobody reads whole has no losses to be told; to model them takes a second for a million files.
     has_readers = is_read_whole or plan.policy.reads_per_day is not None

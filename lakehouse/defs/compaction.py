@@ -22,7 +22,7 @@ from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.errors import LakehouseError, Refused, Transient
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Reason
-from lakehouse.core.scheduling.circuit_breaker import closed_window
+from lakehouse.core.scheduling.holds import closed_window
 from lakehouse.core.scheduling.ranking import Decision, describe
 from lakehouse.core.scheduling.triggers import TableState
 from lakehouse.defs.dagster_records import pools_at_risk, runs_in_flight
@@ -47,7 +47,7 @@ from lakehouse.defs.run_ownership import (
 )
 from lakehouse.engine.adoption.find_tables import is_table
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.hold_back import hold_back_now, refuse_held_back
+from lakehouse.engine.compaction.holds import hold_now, refuse_held
 from lakehouse.engine.journal.journal import JournalCache
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import TimeBudget
@@ -163,7 +163,7 @@ def compact_after_write(
     ):
         return written.facts, None
     try:
-        held = hold_back_now(lake, table, written.facts.history)
+        held = hold_now(lake, table, written.facts.history)
         if held is not None:
             context.log.info(f"{table.key} was written, and is not compacted: {held.sentence}")
             return written.facts, None
@@ -286,7 +286,7 @@ def _refuse_what_may_not_begin(
         for risk in pools_at_risk(context.instance, [table]).values():
             raise Refused(f"compact {table.key}: {risk.sentence}")
         if not anyway:
-            refuse_held_back(lake, table)
+            refuse_held(lake, table)
             refuse_closed_window(table, context.run.tags, now_ms=now_ms())
     except Refused:
         context.instance.add_run_tags(
@@ -349,7 +349,7 @@ def _schedule(table: Table, strategy: Scheduled, lake: Lake) -> dg.ScheduleDefin
         facts = None
         with suppress(LakehouseError):  # the run reports what is wrong with the log
             facts = bounded.facts(table.key)
-        held = hold_back_now(bounded, table, None if facts is None else facts.history)
+        held = hold_now(bounded, table, None if facts is None else facts.history)
         if held is not None:
             return dg.SkipReason(f"{table.key}: {held.sentence}")
         under_way = [

@@ -16,14 +16,10 @@ from dagster import RunRecord
 
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.journal_records import CompactionTry
 from lakehouse.core.reasons import Explanation
-from lakehouse.core.scheduling.circuit_breaker import (
-    TRIES_ALLOWED,
-    CompactionTry,
-    Rewrites,
-    assess_breaker,
-    hold_back,
-)
+from lakehouse.core.scheduling.circuit_breaker import TRIES_ALLOWED, Rewrites, assess_breaker
+from lakehouse.core.scheduling.holds import find_hold
 from lakehouse.core.scheduling.ranking import (
     CYCLE_MS,
     Bounds,
@@ -298,8 +294,7 @@ def _held(
             else []
         )
         breaker = assess_breaker([*failures.get(key, ()), *successes], rewrites[key], now_ms)
-        policy = policy_for(table.layer, table.compaction)
-        held = hold_back(key, policy, pauses.get(key), breaker, now_ms, write=table.write)
+        held = find_hold(table, pause=pauses.get(key), breaker=breaker, now_ms=now_ms)
         if held is not None:
             found[key] = held
     return found

@@ -13,7 +13,7 @@ from lakehouse.core.scheduling.health import log_debt_ok, small_files_ok
 from lakehouse.defs.dagster_records import runs_in_flight
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.keys import table_key
-from lakehouse.engine.compaction.hold_back import breaker_of
+from lakehouse.engine.compaction.holds import breaker_of
 from lakehouse.engine.delta_log.missing_files import UnreadableFiles, unreadable_files
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import Assessment, assess

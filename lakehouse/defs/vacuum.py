@@ -17,7 +17,7 @@ from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.keys import compaction_key, inventory_key, pool_of, table_key, vacuum_key
 from lakehouse.defs.metadata.table import vacuum_metadata
 from lakehouse.defs.resources import open_session
-from lakehouse.engine.compaction.hold_back import refuse_vacuum
+from lakehouse.engine.compaction.holds import refuse_vacuum
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 

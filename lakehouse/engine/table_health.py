@@ -6,17 +6,13 @@ from dataclasses import dataclass, replace
 
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import plan_or_refusal
-from lakehouse.core.costs.ledger import RUNS_KEPT, Account, account_for
+from lakehouse.core.costs.ledger import Account, account_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.errors import LakehouseError
-from lakehouse.core.scheduling.circuit_breaker import (
-    CompactionTry,
-    Rewrites,
-    find_rewrites,
-    tries_of,
-)
+from lakehouse.core.journal_records import FAILURES_KEPT, CompactionTry
+from lakehouse.core.scheduling.circuit_breaker import Rewrites, find_rewrites, tries_of
 from lakehouse.core.scheduling.health import Health, assess_health
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import Journal
@@ -65,7 +61,7 @@ def account_of(lake: Lake, table: Table, facts: TableFacts) -> Account:
     """The account of a table up to the version of these facts; of tries that failed, those still on record."""
     failed = [
         each
-        for each in Journal(lake.store).tries(table.key, newest=RUNS_KEPT)
+        for each in Journal(lake.store).tries(table.key, newest=FAILURES_KEPT)
         if each.result != "succeeded"
     ]
     return account_for(facts.history, failed, prices=table.prices, on_s3=facts.snapshot.on_s3)

@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 
 from lakehouse.core.ingest.batches import SetAside
-from lakehouse.core.scheduling.circuit_breaker import CompactionTry
+from lakehouse.core.journal_records import CompactionTry
 from lakehouse.defs.compaction import report_table
 from lakehouse.defs.dagster_records import newest_facts
 from lakehouse.defs.health import health_check

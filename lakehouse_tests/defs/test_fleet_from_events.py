@@ -9,7 +9,7 @@ import pytest
 from dagster import DagsterEventType, SensorResult
 
 from lakehouse import AfterWrite, Chosen, Compaction, Prices, Table
-from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause
+from lakehouse.core.journal_records import CompactionTry, Pause
 from lakehouse.core.units import DAY_MS
 from lakehouse.defs import dagster_records
 from lakehouse.defs.compaction import compaction_sensor

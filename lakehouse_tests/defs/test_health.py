@@ -10,7 +10,7 @@ from lakehouse.core.checks import CheckResult
 from lakehouse.core.compaction.plan import plan_table
 from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, ZOrder
 from lakehouse.core.errors import Refused
-from lakehouse.core.scheduling.circuit_breaker import CompactionTry
+from lakehouse.core.journal_records import CompactionTry
 from lakehouse.defs.health import check_names, health_check, judge, report_checks
 from lakehouse.defs.keys import table_key
 from lakehouse.defs.metadata.table import table_metadata

@@ -15,7 +15,7 @@ import pytest
 
 from lakehouse import Append, Compaction, Landing, Table, Window
 from lakehouse.core.delta.snapshot import Snapshot
-from lakehouse.core.scheduling.circuit_breaker import CompactionTry
+from lakehouse.core.journal_records import CompactionTry
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.defs.compaction import compaction_sensor
 from lakehouse.defs.keys import compaction_key, table_key

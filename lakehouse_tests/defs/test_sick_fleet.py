@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.scheduling.circuit_breaker import Pause
+from lakehouse.core.journal_records import Pause
 from lakehouse.core.settings import Settings
 from lakehouse.defs.compaction import compaction_asset, compaction_sensor
 from lakehouse.defs.health import health_check
@@ -19,7 +19,7 @@ from lakehouse.defs.keys import compaction_key, table_key
 from lakehouse.defs.metadata.table import table_metadata
 from lakehouse.defs.resources import spark_resource
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.hold_back import hold_back_now
+from lakehouse.engine.compaction.holds import hold_now
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.table_health import assess
@@ -72,9 +72,7 @@ def append_two_files(lake: Lake, table: Table) -> None:
 
 def held(lake: Lake) -> dict[str, str]:
     """Who is left alone, and why, as the lake itself tells it."""
-    found = {
-        table.key: hold_back_now(lake, table, lake.facts(table.key).history) for table in FLEET
-    }
+    found = {table.key: hold_now(lake, table, lake.facts(table.key).history) for table in FLEET}
     return {key: off.reason.name for key, off in found.items() if off is not None}
 
 

@@ -13,7 +13,7 @@ import pytest
 from lakehouse import AfterWrite, BySensor, Compaction, Scheduled, Table, Window
 from lakehouse.core.declaration.strategies import type_of_strategy
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
-from lakehouse.core.scheduling.circuit_breaker import CompactionTry
+from lakehouse.core.journal_records import CompactionTry
 from lakehouse.defs.compaction import compaction_asset, compaction_schedules, refuse_closed_window
 from lakehouse.defs.dagster_records import newest_facts
 from lakehouse.defs.keys import compaction_key, pool_of, table_key

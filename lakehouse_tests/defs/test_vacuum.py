@@ -12,7 +12,7 @@ from lakehouse.cli.app import commands
 from lakehouse.cli.commands import vacuum as command
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import Vacuum
-from lakehouse.core.scheduling.circuit_breaker import Pause
+from lakehouse.core.journal_records import Pause
 from lakehouse.defs.keys import compaction_key, inventory_key, table_key, vacuum_key
 from lakehouse.defs.resources import spark_resource
 from lakehouse.defs.vacuum import DELETED, vacuum_asset

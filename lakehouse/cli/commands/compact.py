@@ -12,7 +12,7 @@ from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.errors import Refused
 from lakehouse.engine.compaction import run, unverified_commits
-from lakehouse.engine.compaction.hold_back import refuse_held_back
+from lakehouse.engine.compaction.holds import refuse_held
 
 
 @click.command("compact", epilog="Example: lakehouse compact silver/flights --dry-run")
@@ -45,7 +45,7 @@ def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_jso
         write_json(plan_document(found)) if as_json else print_plans([found], verbose=True)
         return
     if not anyway:
-        refuse_held_back(opened.lake, wanted)
+        refuse_held(opened.lake, wanted)
     document: Mapping[str, Any] = CompactionOutcome(plan=plan, version_after=None).as_json()
     if plan.bins or unverified_commits.expected(opened.lake, table) is not None:
         from lakehouse.cli.dagster_runs import open_recorder

@@ -9,7 +9,7 @@ import click
 from lakehouse.cli.context import complete_table, open_table
 from lakehouse.cli.output import attributes, json_option, show, write_json
 from lakehouse.core.errors import Refused
-from lakehouse.core.scheduling.circuit_breaker import Pause
+from lakehouse.core.journal_records import Pause
 from lakehouse.core.text import utc_text
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import Journal

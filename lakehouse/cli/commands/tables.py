@@ -18,7 +18,7 @@ from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Append, History, Merge, Overwrite, Table, type_of_write
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.reasons import Explanation
-from lakehouse.engine.compaction.hold_back import hold_back_now
+from lakehouse.engine.compaction.holds import hold_now
 
 # A table's snapshot (`None`: there is no table yet), and the reason to leave the table alone, if there is one.
 type_of_look = tuple[Snapshot | None, Explanation | None]
@@ -32,7 +32,7 @@ def tables_command(as_json: bool) -> int:
 
     def look(table: Table) -> type_of_look:
         facts = opened.lake.facts(table.key)
-        return facts and facts.snapshot, hold_back_now(opened.lake, table, facts and facts.history)
+        return facts and facts.snapshot, hold_now(opened.lake, table, facts and facts.history)
 
     found = look_at_each(opened.choose(()), look)
     if as_json:

@@ -29,7 +29,7 @@ from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import VACUUM_MODES
 from lakehouse.core.errors import Broken, LakehouseError
-from lakehouse.engine.compaction.hold_back import refuse_vacuum
+from lakehouse.engine.compaction.holds import refuse_vacuum
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.sessions import connect
 from lakehouse.engine.vacuum.lake_facts import LakeFacts

@@ -42,7 +42,7 @@ from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained, Reason
-from lakehouse.core.scheduling.circuit_breaker import hold_back
+from lakehouse.core.scheduling.holds import closed_window, persons_hold, recommend_only
 from lakehouse.core.scheduling.ranking import Bounds, RunState, choose_compactions
 from lakehouse.core.scheduling.read_losses import is_made_anew, type_of_steps
 from lakehouse.core.scheduling.read_rates import Readers, with_readers
@@ -224,7 +224,11 @@ class _Simulation:
         times = sorted({*look_times(self._policy, commit.committed_ms, until_ms), *cooled})
         while times and len(runs) < _RUNS_PER_COMMIT:
             now_ms = times.pop(0)
-            held = hold_back(commit.shape.table, self._policy, None, None, now_ms)
+            held = (
+                persons_hold(self._policy, None, now_ms)
+                or recommend_only(commit.shape.table, self._policy)
+                or closed_window(self._policy, now_ms)
+            )
             found = Look(runs=False, explanation=held) if held else None
             if found is None or self._openings is not None:
                 snapshot = replace(commit.shape, files=self._table.files)

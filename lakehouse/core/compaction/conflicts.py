@@ -13,7 +13,7 @@ from lakehouse.core.costs.estimate import Rates, estimate
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.partition_values import by_name, type_of_typed_partition, typed_partition
 from lakehouse.core.delta.snapshot import Snapshot
-from lakehouse.core.scheduling.circuit_breaker import CompactionTry
+from lakehouse.core.journal_records import CompactionTry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

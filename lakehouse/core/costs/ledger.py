@@ -9,13 +9,11 @@ from lakehouse.core.costs.estimate import price, requests
 from lakehouse.core.costs.figures import Figure, share_off
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.delta.commits import Commits, LoggedCompaction
-from lakehouse.core.scheduling.circuit_breaker import CompactionTry
+from lakehouse.core.journal_records import FAILURES_KEPT, CompactionTry
 from lakehouse.core.text import count_of, size_text
 
 # The running means are over so many newest runs: over all, a cold start years ago would never be forgotten.
 _MEAN_OF = 10
-# So many runs that came to nothing stay on record, so that their listing stays short.
-RUNS_KEPT = 100
 
 
 # The errors of a prediction, as shares of the actual figures; `None` where a figure was not predicted, or not measured. Files are removed
@@ -68,7 +66,7 @@ class Account:
         rewritten = f"{size_text(self.bytes_rewritten)} rewritten for {size_text(self.bytes_ingested)} ingested"
         ratio = "unknown" if self.write_amplification is None else f"{self.write_amplification:.2f}"
         amplification = f"write amplification {ratio}: {rewritten}"
-        forgotten = "; older ones are forgotten" if self.wasted_runs >= RUNS_KEPT else ""
+        forgotten = "; older ones are forgotten" if self.wasted_runs >= FAILURES_KEPT else ""
         wasted = f"wasted: {count_of(self.wasted_runs, 'run')}, {self.wasted_seconds:.1f} s, {size_text(self.wasted_bytes)}{forgotten}"
         return (errors, amplification, wasted) if self.entries else (amplification, wasted)
 

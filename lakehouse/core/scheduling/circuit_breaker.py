@@ -1,6 +1,6 @@
-"""Why a table is left alone: its declaration, a pause, a closed window, or an open circuit breaker.
+"""The circuit breaker of a table: whether earlier compactions failed too often to try another.
 
-A table's breaker opens after three troubles in a row, stays open for six hours, then allows one
+A breaker opens after three troubles in a row, stays open for six hours, then allows one
 attempt (half open). A success closes it; further trouble opens it again for twice the time. Two
 things are trouble:
 
@@ -14,12 +14,9 @@ from itertools import takewhile
 from operator import itemgetter
 from typing import Literal
 
-from lakehouse.core.declaration.adopted import commits_at_risk
-from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.windows import is_open, next_opening, windows_text
 from lakehouse.core.delta.commits import Commit, Commits, written_in
+from lakehouse.core.journal_records import CompactionTry
 from lakehouse.core.reasons import Explained, Explanation, Reason
-from lakehouse.core.text import utc_text
 from lakehouse.core.units import HOUR_MS
 
 # Tries of one version of a table, and troubles in a row, before it is left alone.
@@ -29,23 +26,6 @@ _HOURS = 6
 # A table that failed for weeks is still tried now and then: 6 hours become 4 days at most.
 _MOST_DOUBLINGS = 4
 _WHY_LETTERS = 200
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionTry:
-    """A compaction that ended. `run` names the run that made it, where one did; `why` is the error of one that did not succeed.
-
-    One that a person asked for (`by_person`) may close the breaker and never opens it.
-    """
-
-    ended_ms: int
-    result: Literal["succeeded", "failed", "conflict"]
-    bytes_rewritten: int = 0
-    files_rewritten: int = 0
-    seconds: float = 0.0
-    why: str = ""
-    run: str = ""
-    by_person: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,32 +44,6 @@ class BreakerState(Explained):
 
     position: Literal["closed", "open", "half open"]
     retry_at_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pause:
-    """A person's word that a table is to be left alone, until a time or (`None`) until it is resumed."""
-
-    table: str
-    since_ms: int
-    until_ms: int | None = None
-    why: str = ""
-
-    def holds(self, now_ms: int) -> bool:
-        """Whether it still does at `now_ms`."""
-        return self.until_ms is None or now_ms < self.until_ms
-
-    @property
-    def explanation(self) -> Explanation:
-        """The pause as a reason, with its begin, its end and the person's own words."""
-        until = (
-            f"until {utc_text(self.until_ms)}"
-            if self.until_ms is not None
-            else f"until: lakehouse resume {self.table}"
-        )
-        return Reason.PAUSED.explain(
-            since=self.since_ms, until=until, why=f": {self.why}" if self.why else ""
-        )
 
 
 def assess_breaker(tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: int) -> BreakerState:
@@ -135,47 +89,6 @@ def pause_hours(count: int) -> int:
     return _HOURS * 2 ** min(count - TRIES_ALLOWED, _MOST_DOUBLINGS)
 
 
-def hold_back(
-    table: str,
-    policy: Compaction,
-    pause: Pause | None,
-    breaker: BreakerState | None,
-    now_ms: int,
-    *,
-    write: object = None,
-) -> Explanation | None:
-    """Why `table` is left alone at `now_ms` whatever it would gain; `None`: it may be compacted.
-
-    A breaker that is half open lets a try through, and so does one that is not known (`None`). `write` says who writes the table.
-    """
-    if (risk := commits_at_risk(write)) is not None:
-        return risk
-    if (held := persons_hold_back(policy, pause, now_ms)) is not None:
-        return held
-    if policy.mode == "recommend":
-        return Reason.RECOMMEND_ONLY.explain(mode=policy.mode, table=table)
-    if breaker is not None and breaker.position == "open":
-        return breaker.explanation
-    return closed_window(policy, now_ms)
-
-
-def closed_window(policy: Compaction, now_ms: int) -> Explanation | None:
-    """The next opening of the policy's windows, as a reason to wait; `None` where one is open at `now_ms`, or there are none."""
-    if is_open(policy.windows, now_ms):
-        return None
-    opens = next_opening(policy.windows, now_ms)
-    return Reason.WINDOW_CLOSED.explain(
-        now=now_ms, windows=windows_text(policy.windows), opens=opens
-    )
-
-
-def persons_hold_back(policy: Compaction, pause: Pause | None, now_ms: int) -> Explanation | None:
-    """Why a person, too, has to insist: the declaration or a pause says so of this very table. All other reasons bind the sensor alone."""
-    if policy.mode == "off":
-        return Reason.OPTED_OUT.explain(said="mode off")
-    return pause.explanation if pause is not None and pause.holds(now_ms) else None
-
-
 def tries_of(history: Commits, failures: Iterable[CompactionTry]) -> tuple[CompactionTry, ...]:
     """The tries of a table: those of our compactions that the log shows, and the failures that it does not.
 
@@ -189,7 +102,7 @@ def tries_of(history: Commits, failures: Iterable[CompactionTry]) -> tuple[Compa
         if each.result == "failed"
     ]
     ours = (
-        commit for commit in history.commits if is_ours(commit) and commit.version not in undone
+        commit for commit in history.commits if _is_ours(commit) and commit.version not in undone
     )
     stayed = (
         commit
@@ -231,14 +144,9 @@ def find_rewrites(history: Commits) -> Rewrites:
                     written.pop(
                         path, None
                     )  # the same file with a deletion vector: its rows changed
-        if ended and is_ours(commit):
+        if ended and _is_ours(commit):
             written = dict.fromkeys(written, Rewrites())
     return max(written.values(), key=_worse, default=Rewrites())
-
-
-def is_ours(commit: Commit) -> bool:
-    """Whether a compaction of this program made the commit: it says so in its metadata."""
-    return not commit.changed_data and "compaction" in written_in(commit)
 
 
 def _opened(reason: Reason, count: int, last_ms: int, **numbers: object) -> tuple[int, Explanation]:
@@ -291,3 +199,8 @@ def _after(
 
 def _worse(rewrites: Rewrites) -> tuple[int, int]:
     return rewrites.times, rewrites.last_ms
+
+
+def _is_ours(commit: Commit) -> bool:
+    """Whether this program made the compaction: then its metadata names it."""
+    return not commit.changed_data and "compaction" in written_in(commit)

@@ -36,9 +36,9 @@ from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.partition_values import type_of_typed_partition
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
-from lakehouse.core.scheduling.circuit_breaker import CompactionTry
+from lakehouse.core.journal_records import CompactionTry
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.hold_back import Attempt, failure_noted, note_try
+from lakehouse.engine.compaction.attempts import Attempt, failure_recorded, record_try
 from lakehouse.engine.compaction.unverified_commits import expect_verification, settled
 from lakehouse.engine.compaction.verify import verify, verify_left
 from lakehouse.engine.delta_log import TableFacts, history_since
@@ -88,7 +88,7 @@ def compact(
     losses: list[Loss] = []
     run = owner or uuid4().hex
     with (
-        failure_noted(lake, table.key, run=run, by_person=by_person) as attempt,
+        failure_recorded(lake, table.key, run=run, by_person=by_person) as attempt,
         translated(table.key, operation="compaction"),
         hold(lake, spark, table.key, owner=owner or f"compaction of {table.key}"),
     ):
@@ -141,7 +141,7 @@ def _compact(
             why=first_line(conflict),
         )
         losses.append(loss)
-        note_try(lake, table.key, replace(loss.ended, by_person=attempt.by_person))
+        record_try(lake, table.key, replace(loss.ended, by_person=attempt.by_person))
         seconds_optimize -= loss.ended.seconds
         if not commits:
             raise conflict

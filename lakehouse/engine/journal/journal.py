@@ -20,9 +20,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from uuid import uuid4
 
-from lakehouse.core.costs.ledger import RUNS_KEPT
 from lakehouse.core.errors import Broken
-from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause
+from lakehouse.core.journal_records import FAILURES_KEPT, CompactionTry, Pause
 from lakehouse.core.units import HOUR_MS
 from lakehouse.core.vacuum.facts import VacuumRecord
 from lakehouse.engine.clock import now_ms
@@ -34,7 +33,7 @@ _RECORD = re.compile(r"/\d{15}-[0-9a-f]+\.json$")
 PAUSES, TRIES, PROBES = "_lakehouse/pauses", "_lakehouse/tries", "_lakehouse/probes"
 CHANGES, _VACUUMS, _SESSIONS = "_lakehouse/changes", "_lakehouse/vacuums", "_lakehouse/sessions"
 # The account of a table needs its tries. Older vacuums and probes are kept for a person to look at.
-_KEPT = {TRIES: RUNS_KEPT, PROBES: 20, _VACUUMS: 100}
+_KEPT = {TRIES: FAILURES_KEPT, PROBES: 20, _VACUUMS: 100}
 # The last sweep must be among them: a table that is vacuumed after each compaction has a few of these between two sweeps.
 _VACUUMS_READ = 50
 # A breaker asks for a few failures in a row; beyond these it could only count how hopeless a table is.

@@ -7,7 +7,7 @@ import click
 import pytest
 
 from lakehouse.cli.commands import history
-from lakehouse.core.scheduling.circuit_breaker import CompactionTry
+from lakehouse.core.journal_records import CompactionTry
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.cli.conftest import PREDICTION, Terminal, type_of_story

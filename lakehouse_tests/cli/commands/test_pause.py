@@ -75,7 +75,9 @@ def test_a_person_has_to_insist_on_compacting_a_paused_table_and_sees_its_plan(
     told.run("pause", "bronze/orders", "--until", "6h", "--why", "a backfill")
     result = told.refused("compact", "bronze/orders")
     assert result.startswith("Refused: compact bronze/orders: paused since ")
-    assert result.endswith(" UTC: a backfill; accepted: lakehouse compact bronze/orders --anyway\n")
+    assert result.endswith(
+        " UTC: a backfill. To compact it all the same, use: lakehouse compact bronze/orders --anyway\n"
+    )
     assert (
         told.json("compact", "bronze/orders", "--dry-run")["reason"]
         == told.json("plan", "bronze/orders")[0]["reason"]

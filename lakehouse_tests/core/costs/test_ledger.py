@@ -4,7 +4,7 @@ import pytest
 
 from lakehouse.core.costs.ledger import account_for
 from lakehouse.core.delta.commits import Commit
-from lakehouse.core.scheduling.circuit_breaker import CompactionTry
+from lakehouse.core.journal_records import CompactionTry
 from lakehouse_tests.core.example_histories import compaction, past, write
 
 MB = 1_000_000

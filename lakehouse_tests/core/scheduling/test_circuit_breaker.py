@@ -4,25 +4,20 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.windows import Window
 from lakehouse.core.delta.commits import Commit, Commits
+from lakehouse.core.journal_records import CompactionTry
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.circuit_breaker import (
     BreakerState,
-    CompactionTry,
-    Pause,
     Rewrites,
     assess_breaker,
     find_rewrites,
-    hold_back,
-    persons_hold_back,
     tries_of,
 )
 
@@ -360,88 +355,4 @@ def test_a_compaction_that_a_later_run_undid_is_no_success_and_ends_no_row_of_fa
             tries_of(lone, [tried("failed", -2), tried("failed", -1), found_out]), now=1
         ).position
         == "open"
-    )
-
-
-OPEN = breaker(FAILED, 1)
-HALF = breaker(FAILED, 7)
-PAUSE = Pause(table="bronze/t", since_ms=NOON - HOUR, until_ms=NOON + HOUR, why="a backfill")
-
-
-# The policy, the pause, the breaker, and the reason; each row has all the reasons of the rows below it, too.
-CLOSED = "no window is open at 2026-11-20 12:00 UTC (windows: 22:00-04:00 UTC daily)"
-EVERYTHING: dict[str, Any] = {"mode": "recommend", "windows": (WINDOW,)}
-ORDER = [
-    (Compaction(mode="off", windows=(WINDOW,)), PAUSE, OPEN, Reason.OPTED_OUT, "mode off"),
-    (
-        Compaction(**EVERYTHING),
-        PAUSE,
-        OPEN,
-        Reason.PAUSED,
-        "paused since 2026-11-20 11:00 UTC, until 2026-11-20 13:00 UTC: a backfill",
-    ),
-    (Compaction(**EVERYTHING), None, OPEN, Reason.RECOMMEND_ONLY, "lakehouse compact bronze/t"),
-    (
-        Compaction(windows=(WINDOW,)),
-        None,
-        OPEN,
-        Reason.BREAKER_OPEN,
-        "3 compactions in a row did not succeed",
-    ),
-    (
-        Compaction(windows=(WINDOW,)),
-        None,
-        HALF,
-        Reason.WINDOW_CLOSED,
-        f"{CLOSED}; the next opens at 2026-11-20 22:00 UTC",
-    ),
-]
-
-
-@pytest.mark.parametrize(
-    ("knobs", "pause", "state", "reason", "sentence"), ORDER, ids=[row[3].name for row in ORDER]
-)
-def test_the_first_reason_in_order_is_told(
-    knobs: Compaction, pause: Pause | None, state: BreakerState, reason: Reason, sentence: str
-) -> None:
-    found = hold_back("bronze/t", knobs, pause, state, NOON)
-    assert found is not None and found.reason is reason and sentence in found.sentence
-
-
-@pytest.mark.parametrize("state", [None, HALF, breaker()])
-def test_a_table_is_served_where_no_reason_holds(state: BreakerState | None) -> None:
-    over = Pause(table="bronze/t", since_ms=0, until_ms=NOON)
-    assert (
-        hold_back(
-            "bronze/t",
-            Compaction(windows=(WINDOW, Window(start="11:00", end="13:00"))),
-            over,
-            state,
-            NOON,
-        )
-        is None
-    )
-
-
-@pytest.mark.parametrize(
-    ("knobs", "pause", "reason"),
-    [
-        (Compaction(mode="off"), None, Reason.OPTED_OUT),
-        (Compaction(mode="recommend"), PAUSE, Reason.PAUSED),
-        (Compaction(mode="recommend", windows=(WINDOW,)), None, None),
-    ],
-)
-def test_a_person_is_bound_by_an_opt_out_and_a_pause_alone(
-    knobs: Compaction, pause: Pause | None, reason: Reason | None
-) -> None:
-    found = persons_hold_back(knobs, pause, NOON)
-    assert (found and found.reason) == reason
-
-
-def test_a_pause_without_an_end_says_how_it_ends() -> None:
-    pause = Pause(table="bronze/t", since_ms=NOON)
-    assert (
-        pause.holds(NOON * 2)
-        and pause.explanation.sentence
-        == "paused since 2026-11-20 12:00 UTC, until: lakehouse resume bronze/t"
     )

@@ -8,7 +8,7 @@ import pytest
 
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch
-from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause
+from lakehouse.core.journal_records import CompactionTry, Pause
 from lakehouse.core.vacuum.facts import VacuumRecord
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import Journal, JournalCache, SessionRecord, names_by_table

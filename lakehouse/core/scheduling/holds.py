@@ -1,0 +1,54 @@
+"""Holds: reasons to leave a table alone, however much a compaction would gain."""
+
+from lakehouse.core.declaration.adopted import commits_at_risk
+from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.windows import is_open, next_opening, windows_text
+from lakehouse.core.journal_records import Pause
+from lakehouse.core.reasons import Explanation, Reason
+from lakehouse.core.scheduling.circuit_breaker import BreakerState
+
+
+def find_hold(
+    table: Table, *, pause: Pause | None, breaker: BreakerState | None, now_ms: int
+) -> Explanation | None:
+    """Why the sensor leaves `table` alone at `now_ms`, or `None`.
+
+    A half-open or unknown (`None`) breaker allows one attempt.
+    """
+    policy = policy_for(table.layer, table.compaction)
+    breaker_hold = breaker.explanation if breaker and breaker.position == "open" else None
+    return (
+        commits_at_risk(table.write)
+        or persons_hold(policy, pause, now_ms)
+        or recommend_only(table.key, policy)
+        or breaker_hold
+        or closed_window(policy, now_ms)
+    )
+
+
+def persons_hold(policy: Compaction, pause: Pause | None, now_ms: int) -> Explanation | None:
+    """The hold that also stops a person, who can lift it with `--anyway`; `None`: there is none.
+
+    All other holds stop only the sensor.
+    """
+    if policy.mode == "off":
+        return Reason.OPTED_OUT.explain(said="mode off")
+    return pause.explanation if pause is not None and pause.holds(now_ms) else None
+
+
+def recommend_only(table_key: str, policy: Compaction) -> Explanation | None:
+    """The hold of a policy that only recommends compactions."""
+    if policy.mode != "recommend":
+        return None
+    return Reason.RECOMMEND_ONLY.explain(mode=policy.mode, table=table_key)
+
+
+def closed_window(policy: Compaction, now_ms: int) -> Explanation | None:
+    """The hold of a policy whose windows are all closed, with the next opening."""
+    if is_open(policy.windows, now_ms):
+        return None
+    opens = next_opening(policy.windows, now_ms)
+    return Reason.WINDOW_CLOSED.explain(
+        now=now_ms, windows=windows_text(policy.windows), opens=opens
+    )

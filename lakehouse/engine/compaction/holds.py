@@ -1,0 +1,82 @@
+"""The holds of a table now, from its declaration, the journal and the log."""
+
+from collections.abc import Sequence
+
+from lakehouse.core.declaration.compaction_policy import policy_for
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.commits import Commits
+from lakehouse.core.errors import Refused
+from lakehouse.core.journal_records import CompactionTry
+from lakehouse.core.reasons import Explanation
+from lakehouse.core.scheduling.circuit_breaker import (
+    BreakerState,
+    Rewrites,
+    assess_breaker,
+    find_rewrites,
+    tries_of,
+)
+from lakehouse.core.scheduling.holds import find_hold, persons_hold
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.journal.journal import Journal
+from lakehouse.engine.lake import Lake
+
+
+def breaker_of(
+    lake: Lake,
+    table: Table,
+    history: Commits | None,
+    *,
+    failures: Sequence[CompactionTry] | None = None,
+    rewrites: Rewrites | None = None,
+) -> BreakerState:
+    """The table's breaker, from the failures in the journal and the rewrites in the log.
+
+    Without a log the journal alone decides. `failures` and `rewrites` are the table's, if known.
+    """
+    failures = Journal(lake.store).tries(table.key) if failures is None else failures
+    tries = failures if history is None else tries_of(history, failures)
+    rewrites = rewrites or (Rewrites() if history is None else find_rewrites(history))
+    return assess_breaker(tries, rewrites, now_ms())
+
+
+def hold_now(
+    lake: Lake,
+    table: Table,
+    history: Commits | None,
+    *,
+    failures: Sequence[CompactionTry] | None = None,
+) -> Explanation | None:
+    """Why only a person may compact the table now; `None`: nothing holds it."""
+    pause = Journal(lake.store).pause_of(table.key)
+    breaker = breaker_of(lake, table, history, failures=failures)
+    return find_hold(table, pause=pause, breaker=breaker, now_ms=now_ms())
+
+
+def refuse_held(lake: Lake, table: Table) -> None:
+    """Refuses to compact a table that is paused, or whose declaration opts out.
+
+    Raises:
+        Refused: the table is held; `--anyway` lifts the hold.
+    """
+    pause = Journal(lake.store).pause_of(table.key)
+    held = persons_hold(policy_for(table.layer, table.compaction), pause, now_ms())
+    if held is not None:
+        raise Refused(
+            f"compact {table.key}: {held.sentence}. To compact it all the same, use: "
+            f"lakehouse compact {table.key} --anyway"
+        )
+
+
+def refuse_vacuum(lake: Lake, table: Table) -> None:
+    """Refuses a vacuum of a table that a person paused, or whose declaration turns it off."""
+    pause = Journal(lake.store).pause_of(table.key)
+    held = pause.explanation.sentence if pause is not None and pause.holds(now_ms()) else ""
+    why = (
+        f"its declaration says Vacuum(mode={table.vacuum.mode!r})"
+        if table.vacuum.mode == "off"
+        else held
+    )
+    if why:
+        raise Refused(
+            f"vacuum {table.key}: {why}; to vacuum it all the same, use: lakehouse vacuum {table.key} --anyway"
+        )
