@@ -4,18 +4,15 @@ import ast
 import importlib
 import json
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import Field, fields
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import click
 import pytest
 
-from lakehouse import Compaction, Debezium, Dms, Landing, Merge, Prices, Vacuum
-from lakehouse.cli.output import bytes_text
+from lakehouse.cli.app import commands
 from lakehouse.core.declaration.table import find_tables
-from lakehouse.core.reasons import Reason
-from lakehouse.core.settings import ACCEPTED
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = [DOCS.parent / "README.md", DOCS.parent / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
@@ -28,72 +25,40 @@ DELETE_BY_HAND = re.compile(
     re.IGNORECASE,
 )
 
-FIRST = ["strategy", "min_small_files", "target_file_bytes", "windows", "data_layout", "mode"]
+USER_PAGES = [DOCS.parent / "README.md", *sorted(DOCS.glob("*.md"))]
 
 
-def knob_table(knobs: Sequence[Field[Any]]) -> str:
-    """The knobs as the page has them: what a field says of itself."""
-    lines = [
-        f"| `{knob.name}` | {default_of(knob)} | {knob.metadata['accepts'].words} | {knob.metadata['line']} |"
-        for knob in knobs
-    ]
-    return "\n".join(["| knob | default | accepted | what it does |", "|---|---|---|---|", *lines])
+@pytest.mark.parametrize("page", USER_PAGES, ids=lambda page: page.name)
+def test_a_page_is_read_in_five_minutes(page: Path) -> None:
+    assert len(page.read_text().split()) < 1000
 
 
-def default_of(knob: Field[Any]) -> str:
-    layers, default = knob.metadata["layers"], knob.default
-    if layers:
-        return ", ".join(f"{value} in {layer}" for layer, value in layers.items())
-    if isinstance(default, str | int | float) and not isinstance(default, bool) and default != "":
-        if isinstance(default, str):
-            return f"`{default}`"
-        return bytes_text(default) if default >= 1024**2 else f"{default:g}"
-    return f"`{default!r}`" if default or default is False else "none"
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_exists_with_its_options(page: Path) -> None:
+    unknown = [line for line in commands_in(page.read_text()) if not is_command(line)]
+    assert unknown == []
 
 
-def test_every_knob_has_its_line_and_those_that_a_person_meets_first_come_first() -> None:
-    page, knobs = (DOCS / "knobs.md").read_text(), fields(Compaction)
-    assert [knob.name for knob in knobs[:6]] == FIRST
-    tables = (knob_table(knobs[:6]), knob_table(knobs[6:]), knob_table(fields(Vacuum)))
-    assert [table for table in tables if table not in page] == []
-    landing = [limit for limit in fields(Landing) if "line" in limit.metadata]
-    assert knob_table(landing) in (DOCS / "landing-knobs.md").read_text()
-    of_changes = (DOCS / "cdc.md").read_text() + (DOCS / "cdc-sources.md").read_text()
-    changes = (
-        fields(Dms),
-        fields(Debezium),
-        [knob for knob in fields(Merge) if "line" in knob.metadata],
-    )
-    assert [table for table in map(knob_table, changes) if table not in of_changes] == []
-    prices = [
-        f"| `{price.name}` | {default_of(price)} | {price.metadata['line']} |"
-        for price in fields(Prices)
-    ]
-    assert [line for line in prices if line not in (DOCS / "costs.md").read_text()] == []
+def commands_in(text: str) -> Iterator[str]:
+    """The calls of `lakehouse` in blocks of code, without the variables before and the comment behind them."""
+    for line in text.splitlines():
+        call = re.match(r"(?: {4}|\$ )?(?:[A-Z_]+=\S+ )*(lakehouse [a-z][^#|`]*)", line)
+        if call and not call[1].endswith(("  ", ",")):
+            yield call[1]
 
 
-def test_every_reason_has_its_line() -> None:
-    """The message holds the lines to add, and the reasons that have two lines."""
-    pages = ("when.md", "landing-knobs.md", "vacuum.md")
-    text = "".join((DOCS / page).read_text() for page in pages)
-    counts = {reason: text.count(f"| `{reason.name}` |") for reason in Reason}
-    missing = [
-        f"| `{reason.name}` | {reason.value} |" for reason, count in counts.items() if not count
-    ]
-    repeated = [reason.name for reason, count in counts.items() if count > 1]
-    assert not missing and not repeated, "\n".join(["missing:", *missing, "repeated:", *repeated])
-
-
-@pytest.mark.parametrize("page", ["when.md", "knobs.md", "vacuum.md", "costs.md"])
-def test_a_page_is_read_in_five_minutes(page: str) -> None:
-    """The tables of reasons are for looking up and do not count."""
-    text, _, _ = (DOCS / page).read_text().partition("\n## Reasons\n")
-    assert len(text.split()) < 1000
-
-
-@pytest.mark.parametrize("setting", ACCEPTED)
-def test_every_setting_has_its_line(setting: str) -> None:
-    assert f"| `{setting}` |" in (DOCS / "operations.md").read_text()
+def is_command(line: str) -> bool:
+    command: click.Command = commands
+    for word in shlex.split(line)[1:]:
+        if isinstance(command, click.Group):
+            if word not in command.commands:
+                return False
+            command = command.commands[word]
+        elif word.startswith("--") and word not in {
+            option for parameter in command.params for option in parameter.opts
+        }:
+            return False
+    return True
 
 
 def test_every_decision_is_listed() -> None:
@@ -222,7 +187,7 @@ def test_the_tables_of_change_data_are_tables(
 
 
 def test_the_queue_of_the_page_is_one_that_s3_may_send_to() -> None:
-    text = (DOCS / "landing-queue.md").read_text()
+    text = (DOCS / "s3.md").read_text()
     notification, queue = map(json.loads, re.findall(r"```json\n(.*?)```", text, flags=re.DOTALL))
     [allowed], [told] = (
         json.loads(queue["Policy"])["Statement"],
@@ -233,20 +198,21 @@ def test_the_queue_of_the_page_is_one_that_s3_may_send_to() -> None:
         told["QueueArn"],
         ["s3:ObjectCreated:*"],
     )
-    assert re.search(r"^source = (Landing\(.*\))$", text, flags=re.MULTILINE)
 
 
-def test_the_guide_s_tables_are_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bronze, silver = re.findall(
-        r"```python\n(.*?)```", (DOCS / "guide.md").read_text(), flags=re.DOTALL
-    )
-    package = tmp_path / "from_the_guide"
+@pytest.mark.parametrize("page", ["guide.md", "tables.md"])
+def test_the_tables_of_a_page_are_tables(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bronze, silver = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), flags=re.DOTALL)
+    name = f"from_{page.removesuffix('.md')}"
+    package = tmp_path / name
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "bronze.py").write_text(bronze)
-    (package / "silver.py").write_text(silver.replace("lakehouse.tables", "from_the_guide"))
+    (package / "silver.py").write_text(silver.replace("from shop", f"from {name}"))
     monkeypatch.syspath_prepend(tmp_path)
-    modules = [importlib.import_module(f"from_the_guide.{name}") for name in ("bronze", "silver")]
+    modules = [importlib.import_module(f"{name}.{each}") for each in ("bronze", "silver")]
     assert list(find_tables(modules)) == ["bronze/orders", "silver/orders"]
 
 

@@ -28,7 +28,7 @@ json_option = click.option(
     "--json",
     "as_json",
     is_flag=True,
-    help="One JSON document on standard output, nothing else (docs/shapes.md).",
+    help="One JSON document on standard output, nothing else (docs/reference/json.md).",
 )
 
 

@@ -74,15 +74,21 @@ def story(terminal: Terminal) -> type_of_story:
 
 
 @pytest.fixture
-def told(terminal: Terminal, story: type_of_story) -> Terminal:
-    """The same lake with a table full of small files, one that was compacted, and one that is declared only."""
-    small = [(f"d=1/small-{number}", 100 + number, 10) for number in range(3)]
-    story("bronze/orders").create(partition_by=["d"]).append(small).append(
-        [("d=2/alone", 500, 50), ("d=2/large", 4000, 400)]
-    )
-    silver = story("silver/orders").create().append([("a", 100, 1)]).append([("b", 200, 2)])
-    silver.optimize(["a", "b"], into=("c", 280, 3), user_metadata=json.dumps(PREDICTION))
+def told(terminal: Terminal) -> Terminal:
+    """The same lake with its example tables."""
+    write_example_tables(terminal)
     return terminal
+
+
+def write_example_tables(terminal: Terminal) -> None:
+    """Writes a table full of small files and one that was compacted; the third is only declared."""
+    store = DiskStore(terminal.root)
+    small = [(f"d=1/small-{number}", 100 + number, 10) for number in range(3)]
+    bronze = LogBuilder(store, "bronze/orders").create(partition_by=["d"]).append(small)
+    bronze.append([("d=2/alone", 500, 50), ("d=2/large", 4000, 400)])
+    silver = LogBuilder(store, "silver/orders").create()
+    silver.append([("a", 100, 1)]).append([("b", 200, 2)])
+    silver.optimize(["a", "b"], into=("c", 280, 3), user_metadata=json.dumps(PREDICTION))
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from lakehouse.core.settings import Settings
 from lakehouse.engine.compaction import read_probe
 from lakehouse.runtime.dagster_home import dagster_home
 from lakehouse_tests.cli.conftest import Terminal
-from lakehouse_tests.cli.test_shapes import SHOWN, shape
+from lakehouse_tests.cli.shapes import documented, shape
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,7 +77,7 @@ def test_landing_to_gold_and_compaction_as_planned(
         {"amount": 3},
     )
     documents = run(settings, "materialize")
-    assert shape(documents) == shape(SHOWN["materialize"])
+    assert shape(documents) == shape(documented()["materialize"])
     first = {each["table"]: each for each in documents}
     assert [(each["table"], each["state"], each["version"]) for each in first.values()] == [
         (ORDERS, "done", 0),
@@ -117,7 +117,7 @@ def test_landing_to_gold_and_compaction_as_planned(
     assert {name: done[name] for name in plan} == plan
     for name in ("files_removed", "files_added", "bytes_removed"):
         assert done[f"actual_{name}"] == plan[name]
-    assert shape({**done, "probe": None}) == shape(SHOWN["compact"])
+    assert shape({**done, "probe": None}) == shape(documented()["compact"])
     assert (
         done["probe"]["version_after"] == done["version_after"]
         and len(done["probe"]["before"]) == 3
@@ -143,7 +143,7 @@ def test_landing_to_gold_and_compaction_as_planned(
     [named] = run(settings, "vacuum", TOTALS, "--dry-run")
     assert (named["reason"], named["parts"]["tombstoned_past"]) == ("VACUUM_DUE", 1)
     [latest, gone] = run(settings, "vacuum", LATEST, TOTALS)
-    assert shape(gone) == shape(SHOWN["vacuum"][0])
+    assert shape(gone) == shape(documented()["vacuum"][0])
     assert (gone["paths"], gone["actual_files"], gone["actual_bytes"]) == (
         named["paths"],
         named["files"],
@@ -155,11 +155,13 @@ def test_landing_to_gold_and_compaction_as_planned(
 
 def assert_the_refused_line_is_shown_read_again_and_settled(settings: Settings) -> None:
     """The commands of the quarantine, for the one line of the story that has no id."""
-    assert shape(run(settings, "quarantine", "show", ORDERS)) == shape(SHOWN["quarantine_show"])
+    assert shape(run(settings, "quarantine", "show", ORDERS)) == shape(
+        documented()["quarantine_show"]
+    )
     with records(settings) as instance:
         runs = instance.get_runs_count()
     retried = run(settings, "quarantine", "retry", ORDERS)
-    assert shape(retried) == shape(SHOWN["quarantine_review"]) and retried["left"] == {
+    assert shape(retried) == shape(documented()["quarantine_review"]) and retried["left"] == {
         "required field id is missing": 1
     }
     with (
@@ -167,7 +169,7 @@ def assert_the_refused_line_is_shown_read_again_and_settled(settings: Settings) 
     ):  # a retry before this one may have been killed before what follows heard of its rows
         assert instance.get_runs_count() == runs + 1
     planned = run(settings, "quarantine", "settle", ORDERS, "--why", "it was a test", "--dry-run")
-    assert shape(planned) == shape(SHOWN["quarantine_review"])
+    assert shape(planned) == shape(documented()["quarantine_review"])
     assert planned["sentence"] == "1 line(s) and 0 file(s) would be settled"
     assert [each["rows"] for each in run(settings, "quarantine", "list")] == [1]
     run(settings, "quarantine", "settle", ORDERS, "--why", "it was a test")
@@ -209,7 +211,7 @@ def test_an_inventory_is_loaded_and_told(settings: Settings) -> None:
     (Path(settings.root) / "landing").mkdir(parents=True)
     (Path(settings.root) / "landing" / "x").write_bytes(b"12345")
     told = run(settings, "inventory", "load")
-    assert shape(told) == shape(SHOWN["inventory_load"])
+    assert shape(told) == shape(documented()["inventory_load"])
     assert (told["object_count"], told["size_bytes"], told["rows_loaded"], told["version"]) == (
         1,
         5,

@@ -112,8 +112,13 @@ def _document(table: Table, runs: Mapping[str, "AssetRun"], opened: LakeContext)
             if missing
             else _why_no_table(table, opened)
         )
+    return run_document(table.key, run, sentence=sentence)
+
+
+def run_document(key: str, run: "AssetRun", *, sentence: str) -> dict[str, Any]:
+    """The document of one table."""
     return {
-        "table": table.key,
+        "table": key,
         "state": run.state,
         "version": run.metadata.get("lakehouse/version"),
         **{name: run.metadata.get(f"lakehouse/{name}", 0) for name in _SUMS},

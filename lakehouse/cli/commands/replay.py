@@ -3,7 +3,7 @@
 import sys
 from datetime import datetime, timedelta
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -50,19 +50,21 @@ def replay_command(until: datetime | None, hours: int | None, as_json: bool) -> 
         settings.replay_hours if until is None and hours is None else hours,
     )
     if as_json:
-        told = attributes(played, "files", "events", "finished", "sentence")
-        write_json(
-            {
-                "since": played.since.isoformat(),
-                "until": played.until.isoformat(),
-                "share": round(played.share, 4),
-                **told,
-            }
-        )
+        write_json(replay_document(played))
         return
     show(played.sentence)
     if played.files:
         show("next: lakehouse materialize")
+
+
+def replay_document(played: "Played") -> dict[str, Any]:
+    """The document of `--json`."""
+    return {
+        "since": played.since.isoformat(),
+        "until": played.until.isoformat(),
+        "share": round(played.share, 4),
+        **attributes(played, "files", "events", "finished", "sentence"),
+    }
 
 
 def _play(lake: Lake, until: datetime | None, hours: int | None) -> "Played":

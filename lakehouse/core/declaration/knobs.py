@@ -1,4 +1,4 @@
-"""A knob is declared once: its default, its accepted values, and its line in `docs/knobs.md` all stand in its field."""
+"""A knob is declared once: its default, its accepted values, and its line in `docs/reference/knobs.md` all stand in its field."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields

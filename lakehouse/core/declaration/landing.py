@@ -55,7 +55,7 @@ _ENCODING = Accepts("an encoding that Python knows, like utf-16 or cp1252", _is_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landing:
-    """Files that arrive from outside under `prefix`, relative to the lake's root; `docs/landing-knobs.md` has a line for each knob.
+    """Files that arrive from outside under `prefix`, relative to the lake's root; `docs/reference/knobs.md` lists all knobs.
 
     `schema` is a Spark DDL string of the fields in the files; without it the first batch decides, once. `derived` adds columns by SQL
     expressions over them. A row whose `required` field is missing goes to quarantine, as does one that does not parse. Names that start

@@ -36,7 +36,7 @@ VACUUM_MODES: tuple[type_of_mode, ...] = get_args(type_of_mode)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vacuum:
-    """A table's vacuum knobs; `docs/knobs.md` has a line for each."""
+    """A table's vacuum knobs; `docs/reference/knobs.md` lists them."""
 
     mode: Literal["automatic", "recommend", "off"] = knob(
         "automatic",

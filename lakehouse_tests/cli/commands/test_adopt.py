@@ -14,7 +14,7 @@ from lakehouse.engine.lake import open_lake
 from lakehouse.engine.lake_owner import claim
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.cli.conftest import Terminal
-from lakehouse_tests.cli.test_shapes import SHOWN, shape
+from lakehouse_tests.cli.shapes import documented, shape
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder
 
@@ -44,7 +44,7 @@ def test_a_table_is_adopted_by_three_lines_and_is_one_of_the_lake_s_from_then_on
 
 def test_the_documents_have_the_documented_shape(terminal: Terminal, warehouse: Path) -> None:
     [found] = terminal.json("adopt", f"{warehouse}/events", "--dry-run")
-    shown = dict(SHOWN["adopt"][0])
+    shown = dict(documented()["adopt"][0])
     assert shape({**found, "writers": None, "health": None}) == shape(
         {**shown, "writers": None, "health": None}
     )

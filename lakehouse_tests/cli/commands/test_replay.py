@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lakehouse_tests.cli.conftest import Terminal
-from lakehouse_tests.cli.test_shapes import SHOWN, shape
+from lakehouse_tests.cli.shapes import documented, shape
 from lakehouse_tests.conftest import link_year
 
 
@@ -24,7 +24,7 @@ def test_it_goes_on_where_it_stopped_and_past_a_day_it_has_nothing_to_do(
         LAKEHOUSE_REPLAY_HOURS="3",
     )
     first = terminal.json("replay", "--hours", "8")
-    assert shape(first) == shape(SHOWN["replay"])
+    assert shape(first) == shape(documented()["replay"])
     assert (first["since"], first["until"], first["finished"]) == (
         "2013-01-01T00:00:00",
         "2013-01-01T08:00:00",

@@ -1,6 +1,6 @@
 """Every type of Postgres and MySQL as Debezium sends it by default: its schema, a value, and what is loaded.
 
-`docs/cdc-sources.md` has a line for each entry of `TYPES`.
+`docs/reference/debezium-types.md` is generated from `TYPES`.
 """
 
 import json

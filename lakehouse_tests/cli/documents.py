@@ -1,0 +1,142 @@
+"""One JSON document of each command, from an example lake, without Spark."""
+
+from dataclasses import asdict, fields
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from lakehouse.cli.commands.materialize import run_document
+from lakehouse.cli.commands.replay import replay_document
+from lakehouse.cli.dagster_runs import AssetRun
+from lakehouse.core.compaction.outcome import CompactionOutcome
+from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
+from lakehouse.core.declaration.table import Append, Landing, Table
+from lakehouse.core.ingest.batches import Batch
+from lakehouse.core.ingest.outcome import QuarantineReview
+from lakehouse.core.ingest.undeclared import AddedColumn
+from lakehouse.core.vacuum.facts import VacuumRecord
+from lakehouse.core.vacuum.outcome import VacuumOutcome
+from lakehouse.engine.journal.landed_batches import LandedBatches
+from lakehouse.engine.lake import open_lake
+from lakehouse.engine.store import DiskStore
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.engine.vacuum.table_facts import plan
+from lakehouse.replay.play import Played
+from lakehouse_tests.cli.conftest import Terminal, write_example_tables
+from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.core.example_snapshots import plan_of
+from lakehouse_tests.log_builder import LogBuilder
+
+# Their commands need Spark; lakehouse_tests/cli/test_through_dagster.py compares the names.
+_QUARANTINE_SHOW = {
+    "table": "",
+    "reasons": [{"reason": "", "count": 0}],
+    "entries": [
+        {
+            "source_file": "",
+            "line": 0,
+            "reason": "",
+            "raw": "",
+            "batch": 0,
+            "quarantined_ms": 0,
+        }
+    ],
+}
+_INVENTORY_LOAD = {
+    "table": "",
+    "report": "",
+    "size_bytes": 0,
+    "rows_loaded": 0,
+    "missing_files": 0,
+    "seconds": 0.1,
+    "object_count": 0,
+    "version": 0,
+    "run_id": "",
+}
+
+
+def example_documents(folder: Path) -> dict[str, Any]:
+    """Name -> document. Tables are made below `folder`."""
+    terminal = Terminal(folder / "home")
+    write_example_tables(terminal)
+    documents = {
+        "error": terminal.json("plan", "nothing", exit_code=2),
+        "health": terminal.json("health"),
+        "plan": terminal.json("plan"),
+        "history": terminal.json("history", "silver/orders"),
+        "quarantine_list": terminal.json("quarantine", "list"),
+        "landing": terminal.json("landing", "bronze/orders"),
+        "server": terminal.json("server", "status"),
+        "take_over": terminal.json("server", "take-over"),
+        "config": terminal.json("config"),
+        "adopt": terminal.json("adopt", _warehouse_table(folder), "--dry-run"),
+        "backtest": terminal.json(
+            *("backtest", "bronze/orders", "--policy", "min_small_files=2"),
+            *("--reads-per-day", "1e9"),
+        ),
+        "pause": terminal.json("pause", "bronze/orders"),
+        "tables": terminal.json("tables"),
+        "inventory_scan": terminal.json("inventory", "scan"),
+    }
+    LogBuilder(DiskStore(terminal.root), "bronze/more").create().append([("a", 1)]).store_data()
+    terminal.json("inventory", "scan")
+    _add_column(terminal)
+    return documents | {
+        "inventory_report": terminal.json("inventory", "report", exit_code=1),
+        "schema": terminal.json("schema", "bronze/orders"),
+        "inventory_load": _INVENTORY_LOAD,
+        "quarantine_show": _QUARANTINE_SHOW,
+        "quarantine_review": _quarantine_review(),
+        "compact": _compaction(terminal),
+        "vacuum": [_vacuum(folder / "vacuum")],
+        "materialize": [run_document("bronze/orders", AssetRun(key=""), sentence="")],
+        "replay": replay_document(_played()),
+    }
+
+
+def _warehouse_table(folder: Path) -> str:
+    write_deltalake(folder / "orders", pa.table({"id": [1, 2, 3]}))
+    return str(folder / "orders")
+
+
+def _add_column(terminal: Terminal) -> None:
+    file = "landing/orders/8.json"
+    hail = AddedColumn(name="hail", type="BIGINT", file=file, policy="add", at_ms=0)
+    batches = LandedBatches(DiskStore(terminal.root), "bronze/orders", prefix="")
+    batches.plan(Batch(number=1, files=(), columns=(hail,)))
+
+
+def _quarantine_review() -> dict[str, Any]:
+    review = QuarantineReview(table="", dry_run=False, lines=1, files=0, left={"not JSON": 1})
+    return {**asdict(review), "sentence": review.sentence}
+
+
+def _compaction(terminal: Terminal) -> dict[str, Any]:
+    story = LogBuilder(DiskStore(terminal.root), "bronze/t")
+    snapshot = story.create().append([("a", 1), ("b", 1)]).snapshot()
+    planned = plan_of(snapshot, policy_for("bronze", Compaction()))
+    return CompactionOutcome(plan=planned, version_after=None).as_json()
+
+
+def _vacuum(home: Path) -> dict[str, Any]:
+    lake = open_lake(own_settings(home))
+    story = LogBuilder(lake.store, "bronze/orders").create().append([("a", 1), ("b", 1)])
+    story.delete(["a"]).store_data()
+    orders = Table(
+        key="bronze/orders",
+        source=Landing(prefix="landing/o/", format="json", schema="id BIGINT"),
+        write=Append(),
+    )
+    planned = plan(LakeFacts(lake, [orders]), orders, mode="LITE")
+    assert planned is not None
+    zeros: dict[str, Any] = dict.fromkeys((field.name for field in fields(VacuumRecord)), 0)
+    record = VacuumRecord(**zeros | {"requests": {}, "failed": {}})
+    return VacuumOutcome(plan=planned, record=record).as_json()
+
+
+def _played() -> Played:
+    day = datetime(2013, 1, 1)
+    return Played(since=day, until=day, files=0, events=0, share=0.0)

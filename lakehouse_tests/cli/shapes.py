@@ -1,0 +1,205 @@
+"""The JSON shape of each command: rendered for docs/reference/json.md, and read back for tests."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "json.md"
+# The names inside these objects are data, such as files, kinds of requests, or parts of a score.
+OPEN = frozenset(
+    {
+        *("actual_requests", "failed", "figures", "histogram", "left", "parts", "requests"),
+        *("spared", "writers"),
+    }
+)
+# Document -> the command that prints it, and what the names alone do not say.
+DOCUMENTS = {
+    "error": (
+        "An error",
+        "Printed by any command that fails as a whole. Exit codes: [scripts](../operations.md#scripts).",
+    ),
+    "tables": (
+        "lakehouse tables",
+        (
+            "Inputs come before the tables that read them. `hands_off` says why only a person compacts "
+            "the table; null: the sensor does."
+        ),
+    ),
+    "landing": (
+        "lakehouse landing TABLE",
+        "`arrived` is the last batch that the table's log records. `next` is what the next load does.",
+    ),
+    "schema": (
+        "lakehouse schema TABLE",
+        (
+            "`by` is `declared`, `derived`, `infer`, or the policy of `new_columns`. `history` lists "
+            "added columns in order."
+        ),
+    ),
+    "quarantine_list": ("lakehouse quarantine list", "Null: unknown."),
+    "quarantine_show": (
+        "lakehouse quarantine show TABLE",
+        "`line` and `raw` are null for a whole file.",
+    ),
+    "quarantine_review": (
+        "lakehouse quarantine retry TABLE, lakehouse quarantine settle TABLE",
+        "`left` counts, by reason, what stays in quarantine.",
+    ),
+    "pause": (
+        "lakehouse pause TABLE, lakehouse resume TABLE",
+        "The pause in force, or the one that ended.",
+    ),
+    "health": (
+        "lakehouse health",
+        (
+            "`version` and `score` are null for a table that does not exist or cannot be read; "
+            "`sentence` says why. Adopted tables also have `uri`."
+        ),
+    ),
+    "adopt": (
+        "lakehouse adopt",
+        (
+            "`health` is the document of `lakehouse health`. `adopted`: known already, nothing was "
+            "written. `held_back` says why it is not compacted. A refused table has `table` null, "
+            "`uri`, `reason` and `sentence`."
+        ),
+    ),
+    "plan": (
+        "lakehouse plan",
+        (
+            "Each of `bins` becomes one file. Without a plan, `reason` is `NO_TABLE`, `BROKEN`, "
+            "`REFUSED` or `TRANSIENT`. `files_left` are files for the next run. `fleet` is the table's "
+            "rank and the sensor's decision."
+        ),
+    ),
+    "compact": (
+        "lakehouse compact TABLE",
+        (
+            "The plan, and the outcome as `actual_…`. With nothing to do, `version_after` is null. With "
+            "`--dry-run`, only the plan. `bins` names at most 1,000 files."
+        ),
+    ),
+    "history": (
+        "lakehouse history TABLE",
+        "Newest first. `compaction` is null for other operations. Errors are shares of the actual value.",
+    ),
+    "backtest": (
+        "lakehouse backtest TABLE",
+        "`name` is `given`, `in_force`, `by_sensor`, `after_write`, `each_night`, `none` or `really`.",
+    ),
+    "inventory_scan": ("lakehouse inventory scan", ""),
+    "inventory_report": (
+        "lakehouse inventory report [TABLE]",
+        (
+            "All parts of `tables` and `unclaimed` sum to the report's objects and bytes. "
+            "`unsettled_count` are live files newer than the report."
+        ),
+    ),
+    "inventory_load": (
+        "lakehouse inventory load",
+        "`rows_loaded` is 0 for a report that is already loaded.",
+    ),
+    "vacuum": (
+        "lakehouse vacuum [TABLE]...",
+        (
+            "`modes` has the price of each mode, or `why_not`. `spared` files stayed, `failed` ones "
+            "could not be deleted. A dry run has no `actual_…`, `spared…`, `failed…` and `list_…`."
+        ),
+    ),
+    "materialize": (
+        "lakehouse materialize",
+        "`state` is `done`, `failed` or `skipped`. `run_id` is the run in Dagster.",
+    ),
+    "replay": ("lakehouse replay", "The first landed hour and the next one, in UTC."),
+    "server": (
+        "lakehouse server start, status, stop",
+        "`condition` is `running`, `starting`, `died` or `stopped`.",
+    ),
+    "take_over": ("lakehouse server take-over", ""),
+    "config": ("lakehouse config", "Secrets have `value` null."),
+}
+
+
+def shapes_page(documents: Mapping[str, Any]) -> Iterator[str]:
+    """The paragraphs of the page, from one document of each command."""
+    yield "# JSON of each command"
+    yield (
+        "With `--json`, standard output holds one document. Names are added, but never changed or "
+        "removed. `_ms` are milliseconds since 1970 UTC, `_bytes` bytes, seconds are seconds. Any "
+        'value can be null: unknown, or not applicable; `"null"` below had no value in the example. '
+        "`<name>` stands for names that are data."
+    )
+    for name, (command, note) in DOCUMENTS.items():
+        yield f"## {command}"
+        if note:
+            yield note
+        document = json.dumps(types_of(documents[name]), indent=1, ensure_ascii=False)
+        yield f"```json {name}\n{_compact(document)}\n```"
+
+
+def _compact(text: str) -> str:
+    """Short objects and lists without children of their own in one line."""
+
+    def joined(found: re.Match[str]) -> str:
+        line = re.sub(r"\n\s*", " ", found[0])
+        return line if len(line) <= 100 else found[0]
+
+    return re.sub(r"[\[{][^\[\]{}]*[\]}]", joined, text)
+
+
+def types_of(value: Any, name: str = "") -> Any:
+    """The value with each scalar replaced by its type; all elements of a list become one."""
+    match value:
+        case dict() if name in OPEN:
+            merged = _merged(types_of(each) for each in value.values())
+            return {"<name>": merged} if value else {}
+        case dict():
+            return {key: types_of(each, key) for key, each in value.items()}
+        case list() | tuple():
+            return [_merged(types_of(each) for each in value)] if value else []
+        case bool():
+            return "boolean"
+        case int() | float():
+            return "number"
+        case None:
+            return "null"
+        case _:
+            return "text"
+
+
+def _merged(values: Iterator[Any]) -> Any:
+    """One shape for several: objects get the names of all, and null gives way to any type."""
+    result: Any = "null"
+    for value in values:
+        if isinstance(result, dict) and isinstance(value, dict):
+            keys = [*result, *(key for key in value if key not in result)]
+            result = {
+                key: _merged(iter([result.get(key, "null"), value.get(key, "null")]))
+                for key in keys
+            }
+        elif isinstance(result, list) and isinstance(value, list):
+            result = [_merged(iter([*result, *value]))] if result or value else []
+        elif result == "null":
+            result = value
+    return result
+
+
+def shape(document: Any) -> Any:
+    """The names of a document, at every level; of a list of documents, those of the first."""
+    match document:
+        case dict():
+            return {
+                name: None if name in OPEN else shape(value) for name, value in document.items()
+            }
+        case [dict() | list() as first, *_]:
+            return [shape(first)]
+        case _:
+            return None
+
+
+def documented() -> dict[str, Any]:
+    """Name -> document of the page."""
+    blocks = re.findall(r"```json (\w+)\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
+    return {name: json.loads(text) for name, text in blocks}
