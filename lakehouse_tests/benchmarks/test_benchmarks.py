@@ -57,7 +57,7 @@ def test_whatever_a_record_misses_stands_under_a_promise_with_its_reason() -> No
 def test_a_benchmark_without_spark_runs_in_a_second(
     benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Benchmarks with Spark: `test_with_spark.py`."""
+    """Benchmarks with Spark: `long/test_benchmarks.py`."""
     monkeypatch.setattr(os, "environ", os.environ.copy())
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
     with fresh.smoke():

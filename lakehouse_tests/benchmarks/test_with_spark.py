@@ -1,4 +1,4 @@
-"""Benchmarks that need a Spark server and no more, at sizes of seconds, on the server of all tests; others in `long`."""
+"""Plans of random tables are carried out exactly as predicted; other benchmarks run in `long`."""
 
 import importlib
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from lakehouse.engine.spark import sessions
 
 @pytest.fixture
 def running(shared_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
-    """The shared server's settings; the benchmark's session is not the one of the tests, since some end theirs or change its settings."""
+    """The shared server's settings. Benchmarks end their session or change it, so they get one."""
     monkeypatch.setattr(sessions, "_opened", opened := {})
     yield shared_settings
     for _, spark in opened.values():
@@ -23,11 +23,13 @@ def running(shared_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Itera
             spark.stop()
 
 
-ON_ANY_SERVER = [each for each in BENCHMARKS if each.server == "any"]
-
-
-@pytest.mark.parametrize("benchmark", ON_ANY_SERVER, ids=lambda benchmark: benchmark.name)
-def test_a_benchmark_with_spark_runs_in_seconds(benchmark: Benchmark, running: Settings) -> None:
+def run_small(benchmark: Benchmark, running: Settings) -> None:
+    """Run the benchmark at its size for tests and expect its goals to be met."""
     with fresh.smoke(), on_server(running):
         figures = importlib.import_module(f"benchmarks.{benchmark.name}").main(*benchmark.smoke)
     assert figures and tell(figures, smoke=True) == 0
+
+
+def test_random_tables_are_compacted_exactly_as_planned(running: Settings) -> None:
+    [benchmark] = [each for each in BENCHMARKS if each.name == "random_tables"]
+    run_small(benchmark, running)
