@@ -157,8 +157,7 @@ def inventory_sensor(lake: Lake, *, budget: TimeBudget | None = None) -> dg.Sens
 
 def _newest(lake: Lake, seen: Mapping[str, str]) -> tuple[tuple[str, str] | None, str]:
     """The newest complete report after those seen, by configuration and stamp, and what there is to say."""
-    from lakehouse.engine.inventory.scan import SCAN
-    from lakehouse.engine.inventory.stored_reports import checksum_of, stamps_of
+    from lakehouse.engine.inventory.stored_reports import SCAN, checksum_of, stamps_of
 
     found = [each for each in stamps_of(lake.store, after=seen) if each[0] != SCAN]
     for configuration, stamp in found[:_REPORTS_LOOKED_AT]:

@@ -15,16 +15,18 @@
 """
 
 import contextlib
+import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
-from lakehouse.core.errors import Refused, Transient
+from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.settings import Settings
-from lakehouse.engine.clock import pause_about
-from lakehouse.engine.journal.journal import Journal
+from lakehouse.engine.clock import now_ms, pause_about
+from lakehouse.engine.journal.records import encoded
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.lake_owner import claim
 from lakehouse.engine.spark.sessions import (
@@ -35,6 +37,7 @@ from lakehouse.engine.spark.sessions import (
     over_connect,
     session_id,
 )
+from lakehouse.engine.store import Store
 from lakehouse.runtime.processes import hold_lock
 from lakehouse.runtime.server_state import status
 
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 WAIT_SECONDS = 60.0
+# The session record of a table, `<layer>/<name>.json`, is replaced by each successor.
+_SESSIONS = "_lakehouse/sessions"
 _BACKOFF_SECONDS = (0.2, 0.8, 2.0)
 
 T = TypeVar("T")
@@ -76,21 +81,20 @@ def hold(
         file.write(f"process {os.getpid()} ({owner})")
         file.flush()
         adopt(spark)
-        journal = Journal(lake.store)
-        before = journal.session(table_key)
+        before = session_of(lake.store, table_key)
         if before is not None and _is_on_a_server(before.session_id):
             _check_it_can_be_ended(lake.settings, asked=owner)
-            note = partial(journal.record_session, table_key, before.session_id, before.owner)
+            note = partial(record_session, lake.store, table_key, before.session_id, before.owner)
             interrupt_session(lake.settings, before.session_id, before.operations, note=note)
         mine = session_id(spark)
-        journal.record_session(table_key, mine, owner)
+        record_session(lake.store, table_key, mine, owner)
         try:
             yield
         except BaseException as error:
             if not is_lost(error) and _interrupted(spark):
-                journal.forget_session(table_key, mine)
+                forget_session(lake.store, table_key, mine)
             raise
-        journal.forget_session(table_key, mine)
+        forget_session(lake.store, table_key, mine)
 
 
 def retry_conflicts(work: Callable[[], T], *, tries: int = 4) -> T:
@@ -106,6 +110,66 @@ def retry_conflicts(work: Callable[[], T], *, tries: int = 4) -> T:
                 raise
         pause_about(seconds)  # lets the winner of the race finish
     return work()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRecord:
+    """The Spark session that writes a table, or that did when its process died.
+
+    `owner` is its operation. `operations` are Spark operations that a successor has interrupted and
+    whose end was not observed.
+    """
+
+    session_id: str
+    owner: str
+    started_ms: int
+    operations: tuple[str, ...] = ()
+
+
+def record_session(
+    store: Store, table_key: str, session_id: str, owner: str, operations: Sequence[str] = ()
+) -> None:
+    """Records the session that is about to write a table, in place of an earlier record."""
+    record = SessionRecord(
+        session_id=session_id, owner=owner, started_ms=now_ms(), operations=tuple(operations)
+    )
+    store.put(_record_name(table_key), encoded(asdict(record)))
+
+
+def session_of(store: Store, table_key: str) -> SessionRecord | None:
+    """The recorded session of a table; `None` if the last one ended in good order.
+
+    Raises:
+        Broken: the record is damaged.
+    """
+    name = _record_name(table_key)
+    try:
+        content = json.loads(store.read(name))
+        return SessionRecord(
+            session_id=content["session_id"],
+            owner=content["owner"],
+            started_ms=content["started_ms"],
+            operations=tuple(content["operations"]),
+        )
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError) as error:
+        raise Broken(
+            f"{name}, which names the Spark session that writes {table_key}, cannot be read "
+            f"({type(error).__name__}). Stop the Spark server (lakehouse server stop, or Ctrl-C "
+            "where lakehouse up runs), then delete this record"
+        ) from error
+
+
+def forget_session(store: Store, table_key: str, session_id: str) -> None:
+    """Removes the record of a session that has ended; another session's record stays."""
+    record = session_of(store, table_key)
+    if record is not None and record.session_id == session_id:
+        store.delete([_record_name(table_key)])
+
+
+def _record_name(table_key: str) -> str:
+    return f"{_SESSIONS}/{table_key}.json"
 
 
 def _is_on_a_server(session_id: str) -> bool:

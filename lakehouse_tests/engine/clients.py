@@ -15,7 +15,6 @@ from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory import reports_table as inventory
 from lakehouse.engine.inventory.reconcile_lake import fresh_report
-from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark.sessions import _builder, adopt, connect, prepare, translated
 from lakehouse.engine.store import DiskStore
@@ -107,7 +106,7 @@ def vacuum_and_die(step: int) -> None:
         case 1:
             run.DELETE_KEYS, run._delete = 1, delete_one
         case _:
-            Journal.record_vacuum = die  # type: ignore[method-assign, assignment]
+            run.record_vacuum = die  # type: ignore[assignment]
     table = table_of()
     run.vacuum(LakeFacts(lake, [table]), lambda: connect(settings), table, mode="FULL")
 

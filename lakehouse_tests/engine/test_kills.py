@@ -11,11 +11,10 @@ from pyspark.sql.connect.proto.base_pb2 import GetStatusResponse
 
 from lakehouse.core.errors import Transient
 from lakehouse.core.settings import Settings
-from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import sessions as engine_spark
 from lakehouse.engine.spark.sessions import interrupt_session, prepare, session_id
-from lakehouse.engine.table_lock import hold
+from lakehouse.engine.table_lock import hold, record_session, session_of
 from lakehouse_tests.conftest import type_of_client, wait_until
 from lakehouse_tests.engine.clients import Thrown, new_session, slow_copies, stuck
 from lakehouse_tests.engine.example import rows_of, version_of
@@ -39,14 +38,14 @@ def test_a_statement_whose_client_was_killed_is_ended_by_whoever_takes_the_table
     )
     client.kill()
     client.wait()
-    record = Journal(lake.store).session("silver/copies")
+    record = session_of(lake.store, "silver/copies")
     assert record is not None and _is_at_work(lake.settings, record.session_id)
     try:
         with hold(lake, spark, "silver/copies", owner="successor"):
             assert not _is_at_work(lake.settings, record.session_id)
         assert version_of(lake, "silver/copies") == 0
         assert rows_of(spark, lake, "silver/copies", "id") == [(0,), (1,), (2,), (3,)]
-        assert Journal(lake.store).session("silver/copies") is None
+        assert session_of(lake.store, "silver/copies") is None
     finally:
         interrupt_session(
             lake.settings, record.session_id
@@ -57,7 +56,7 @@ def test_who_fails_beside_a_statement_of_its_own_stays_on_record(
     lake: Lake, spark: "SparkSession", tmp_path: Path
 ) -> None:
     """Nobody knows whether it has ended, so the next one waits for it; the same where the session does not answer any more."""
-    session, journal, out = new_session(lake.settings), Journal(lake.store), tmp_path / "out"
+    session, out = new_session(lake.settings), tmp_path / "out"
     copies = slow_copies(300_000)
     assert copies.transform is not None
     slow = copies.transform(session.range(4)).write
@@ -73,7 +72,7 @@ def test_who_fails_beside_a_statement_of_its_own_stays_on_record(
         try:
             with pytest.raises(ZeroDivisionError):
                 fail_beside(pool)
-            assert journal.session("bronze/t") is not None
+            assert session_of(lake.store, "bronze/t") is not None
         finally:
             interrupt_session(lake.settings, session_id(session))
     assert started[0].exception() is not None
@@ -85,16 +84,15 @@ def test_who_fails_beside_a_statement_of_its_own_stays_on_record(
         raise SparkConnectGrpcException(
             "the session is gone", errorClass="INVALID_HANDLE.SESSION_CLOSED"
         )
-    assert journal.session("bronze/t") is not None
+    assert session_of(lake.store, "bronze/t") is not None
 
 
 def test_a_statement_in_its_commit_is_waited_for_by_all_who_come_while_it_goes_on(
     lake: Lake, spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An interrupt names a statement once, and whoever interrupted it may have given up waiting."""
-    journal = Journal(lake.store)
     with stuck(lake.settings, tmp_path / "table") as session:
-        journal.record_session("bronze/t", session_id(session), "write of bronze/t")
+        record_session(lake.store, "bronze/t", session_id(session), "write of bronze/t")
         monkeypatch.setattr(engine_spark, "_SETTLE_SECONDS", 0)
         for owner in ("first", "second"):
             with (
@@ -105,7 +103,7 @@ def test_a_statement_in_its_commit_is_waited_for_by_all_who_come_while_it_goes_o
         monkeypatch.undo()
         ends = Thrown(lambda: _take(lake, spark))
     ends.join()
-    assert (ends.error, journal.session("bronze/t")) == (None, None)
+    assert (ends.error, session_of(lake.store, "bronze/t")) == (None, None)
 
 
 def _take(lake: Lake, spark: "SparkSession") -> None:

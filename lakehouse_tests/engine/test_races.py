@@ -10,10 +10,9 @@ import pyarrow.parquet
 import pytest
 
 from lakehouse.core.errors import Refused, Transient
-from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark.sessions import session_id
-from lakehouse.engine.table_lock import hold
+from lakehouse.engine.table_lock import hold, record_session, session_of
 from lakehouse.runtime.processes import identify
 from lakehouse.runtime.server_state import folder, remember
 from lakehouse_tests.conftest import own_settings, type_of_client
@@ -84,33 +83,31 @@ def test_a_table_that_is_held_makes_others_wait_and_names_its_holder(
 def test_the_session_is_on_record_for_as_long_as_the_table_is_held(
     lake: Lake, spark: "SparkSession"
 ) -> None:
-    journal = Journal(lake.store)
     with hold(lake, spark, "bronze/t", owner="write of bronze/t"):
-        record = journal.session("bronze/t")
+        record = session_of(lake.store, "bronze/t")
         assert record is not None
         assert (record.session_id, record.owner) == (session_id(spark), "write of bronze/t")
-    assert journal.session("bronze/t") is None
+    assert session_of(lake.store, "bronze/t") is None
     with pytest.raises(ZeroDivisionError), hold(lake, spark, "bronze/t", owner="write of bronze/t"):
         raise ZeroDivisionError
-    assert journal.session("bronze/t") is None
+    assert session_of(lake.store, "bronze/t") is None
 
 
 def test_who_gives_a_table_back_leaves_the_record_of_another_that_took_it_meanwhile(
     lake: Lake, spark: "SparkSession"
 ) -> None:
     """So it is after a person gave the lake to another driver: that one has locks of its own."""
-    journal = Journal(lake.store)
     with hold(lake, spark, "bronze/t", owner="write of bronze/t"):
-        journal.record_session("bronze/t", CONNECT_SESSION, "another")
-    assert (record := journal.session("bronze/t")) is not None and record.owner == "another"
+        record_session(lake.store, "bronze/t", CONNECT_SESSION, "another")
+    assert (record := session_of(lake.store, "bronze/t")) is not None and record.owner == "another"
 
 
 def test_a_driver_in_this_process_is_refused_while_the_server_may_still_write_for_a_dead_client(
     tmp_path: Path,
 ) -> None:
     lake = open_lake(own_settings(tmp_path, LAKEHOUSE_SPARK="local[2]"))
-    journal, me, no_session = Journal(lake.store), identify(os.getpid()), cast("SparkSession", None)
-    journal.record_session("bronze/t", CONNECT_SESSION, "dead")
+    me, no_session = identify(os.getpid()), cast("SparkSession", None)
+    record_session(lake.store, "bronze/t", CONNECT_SESSION, "dead")
     folder(lake.settings).mkdir()
     assert me is not None
     remember(
@@ -122,7 +119,7 @@ def test_a_driver_in_this_process_is_refused_while_the_server_may_still_write_fo
         hold(lake, no_session, "bronze/t", owner="write of bronze/t"),
     ):
         pass
-    assert (record := journal.session("bronze/t")) is not None and record.owner == "dead"
+    assert (record := session_of(lake.store, "bronze/t")) is not None and record.owner == "dead"
 
 
 @pytest.mark.parametrize("has_server", [True, False])
@@ -132,12 +129,11 @@ def test_the_record_of_a_driver_that_is_gone_holds_nobody_up(
     """A driver in a process ended with it, whoever comes next; a server that was stopped ended its sessions."""
     if not has_server:
         lake = open_lake(own_settings(tmp_path / "home", LAKEHOUSE_SPARK="local[2]"))
-    journal = Journal(lake.store)
-    journal.record_session(
-        "bronze/t", "local-1700000000000" if has_server else CONNECT_SESSION, "dead"
+    record_session(
+        lake.store, "bronze/t", "local-1700000000000" if has_server else CONNECT_SESSION, "dead"
     )
     with hold(lake, spark, "bronze/t", owner="write of bronze/t"):
         assert (
-            record := journal.session("bronze/t")
+            record := session_of(lake.store, "bronze/t")
         ) is not None and record.owner == "write of bronze/t"
-    assert journal.session("bronze/t") is None
+    assert session_of(lake.store, "bronze/t") is None

@@ -6,8 +6,9 @@ import pytest
 
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory.scan import scan
-from lakehouse.engine.journal.journal import Journal
+from lakehouse.engine.journal.vacuum_records import past_vacuums
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.table_lock import session_of
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.run import vacuum
 from lakehouse_tests.engine.test_kills import PROGRAM, type_of_client
@@ -37,10 +38,10 @@ def check_killed_and_finished(
     client = new_client(PROGRAM, lake.settings, "vacuum_and_die", str(step))
     assert client.wait(timeout=120) == -9
     assert len(files - data_files(lake)) == gone
-    assert rows(spark, uri) == before and Journal(lake.store).vacuums("bronze/t") == ()
+    assert rows(spark, uri) == before and past_vacuums(lake.store, "bronze/t") == ()
     outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
     assert (len(data_files(lake)), rows(spark, uri), outcome.record.failed) == (left, before, {})
-    assert Journal(lake.store).session("bronze/t") is None
+    assert session_of(lake.store, "bronze/t") is None
 
 
 @pytest.mark.parametrize(("step", "gone"), STEPS)

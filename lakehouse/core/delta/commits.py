@@ -84,6 +84,19 @@ class Commits:
         commits = tuple(commit for commit in self.commits if version < commit.version <= upto)
         return commits if len(commits) == upto - version else None
 
+    def committed_ms_of(self, version: int) -> int | None:
+        """The commit time of a version; `None` if the history does not hold it."""
+        found = self.between(version - 1, version)
+        return found[0].committed_ms if found else None
+
+    def has_replaced(self, version: int, committed_ms: int | None) -> bool:
+        """Whether the version was committed at another time than a reader recorded.
+
+        If either time is unknown, the commit counts as the same one.
+        """
+        now_ms = self.committed_ms_of(version)
+        return committed_ms is not None and now_ms is not None and committed_ms != now_ms
+
     def marked(self, mark: str) -> tuple[Commit, ...]:
         """The commits of the compaction that wrote this mark into them."""
         return tuple(

@@ -28,6 +28,7 @@ from lakehouse.core.delta.commits import (
     may_repeat_rows,
     written_in,
 )
+from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained, Reason
 
@@ -156,16 +157,9 @@ def read_ms_of(commits: Iterable[Commit], app_id: str, version: int) -> int | No
     return found if isinstance(found, int) else None
 
 
-def committed_ms(history: Commits, version: int) -> int | None:
-    """The commit time of a version; `None` if the history does not hold it."""
-    found = history.between(version - 1, version)
-    return found[0].committed_ms if found else None
-
-
-def is_another(history: Commits, version: int, read_ms: int | None) -> bool:
-    """Whether the commit of a version is not the one of then; where either is unknown it is taken to be."""
-    now_ms = committed_ms(history, version)
-    return read_ms is not None and now_ms is not None and read_ms != now_ms
+def consume_app_id(read: Snapshot) -> str:
+    """The transaction id under which a table records the version of its first input, of this identity, that its rows stand for."""
+    return f"{CONSUME}{read.table}/{read.table_id}"
 
 
 def consumed_by_overwrite(

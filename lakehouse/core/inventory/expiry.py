@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+from lakehouse.core.inventory.objects import UNFINISHED
 from lakehouse.core.units import DAY_MS
 
 # A fortnight of days to look back at; the inventory table keeps what the reports said.
@@ -20,8 +21,6 @@ KEPT_DAYS = 14
 _STAMP = re.compile(
     r"(\d{4}-\d\d-\d\dT\d\d-\d\dZ)/manifest\.(?:json|checksum)|hive/dt=(\d{4}-\d\d-\d\d)-(\d\d-\d\d)/symlink\.txt"
 )
-# The file that a store on a disk writes before it has its name; a write that is killed leaves it.
-UNFINISHED = re.compile(r"\.[0-9a-f]{32}\.lakehouse-put")
 _DATA = re.compile(r"data/[0-9a-f-]{36}\.parquet")
 
 

@@ -1,5 +1,6 @@
 """The words of an inventory: an object in storage, and what it is to its table."""
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 
@@ -8,7 +9,11 @@ from lakehouse.core.units import DAY_MS
 # Amazon S3 opened in March 2006: what is older was written in another unit.
 _FIRST_MS = 1_141_171_200_000
 
+# Source: AWS, ListObjectsV2: the keys in one page of a listing.
+PAGE_KEYS = 1_000
 FOLDER_SUFFIX = "_$folder$"
+# The temporary name of a file while a disk store writes it; a killed write leaves it behind.
+UNFINISHED = re.compile(r"\.[0-9a-f]{32}\.lakehouse-put")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from lakehouse.core.inventory.classify import Classifier, is_current
-from lakehouse.core.inventory.objects import Part, StoredObject
+from lakehouse.core.inventory.objects import PAGE_KEYS, Part, StoredObject
 from lakehouse.core.inventory.table_files import Owners, Reference, TableFiles
 
-PAGE_KEYS = 1_000
 # Without a log nobody knows what a table's files should be like; three quarters of 16 MB is small for every target of the policies.
 _SMALL_BYTES = 12 * 1024 * 1024
 # Objects of the inventory that are not in the lake's folder at all.

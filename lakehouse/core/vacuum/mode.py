@@ -8,7 +8,7 @@ from lakehouse.core.costs.estimate import price
 from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.declaration.vacuum_policy import VACUUM_MODES, Vacuum, type_of_mode
 from lakehouse.core.errors import Refused
-from lakehouse.core.inventory.reconcile import PAGE_KEYS
+from lakehouse.core.inventory.objects import PAGE_KEYS
 from lakehouse.core.units import HOUR_MS
 from lakehouse.core.vacuum.candidates import MOST_FILES
 from lakehouse.core.vacuum.facts import SECONDS_PER_PAGE, VacuumFacts, log_covers, removed_by_log

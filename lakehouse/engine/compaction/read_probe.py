@@ -20,8 +20,8 @@ from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.read_probe import Probe, probe_from
 from lakehouse.core.delta.snapshot import Snapshot, type_of_partition
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.journal.batch_manifest import damaged
-from lakehouse.engine.journal.journal import PROBES, Journal, names_by_table
+from lakehouse.engine.journal.journal import PROBES, Journal
+from lakehouse.engine.journal.records import damaged, names_by_table
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import table_at, temporary_view

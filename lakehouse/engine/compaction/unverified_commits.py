@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from lakehouse.core.errors import Broken, LakehouseError
-from lakehouse.engine.journal.batch_manifest import damaged
+from lakehouse.engine.journal.records import damaged
 from lakehouse.engine.lake import Lake
 
 

@@ -117,11 +117,6 @@ def write_table(
     return replace(outcome, seconds=time.monotonic() - started)
 
 
-def consume_app_id(read: Snapshot) -> str:
-    """The transaction id under which a table records the version of its first input, of this identity, that its rows stand for."""
-    return f"{CONSUME}{read.table}/{read.table_id}"
-
-
 def _derive(
     lake: Lake, spark: "SparkSession", table: Table, target: TableFacts | None
 ) -> WriteOutcome:
@@ -203,7 +198,7 @@ class _Derivation:
             key: [
                 facts.snapshot.table_id,
                 version := facts.snapshot.version,
-                increments.committed_ms(facts.history, version),
+                facts.history.committed_ms_of(version),
             ]
             for key, facts in self.inputs.items()
         }
@@ -239,9 +234,9 @@ class _Derivation:
             )
         target = commit_rows.add_columns(lake, self.spark, table, rows, target)
         transaction = commit_rows.Transaction(
-            app_id=consume_app_id(driver.snapshot), version=increment.upto
+            app_id=increments.consume_app_id(driver.snapshot), version=increment.upto
         )
-        read_ms = increments.committed_ms(driver.history, increment.upto)
+        read_ms = driver.history.committed_ms_of(increment.upto)
         told = json.dumps(
             {READ_MS: {transaction.app_id: read_ms}, KEYS: increments.merge_keys(table)}
         )
@@ -284,7 +279,7 @@ def next_increment(
         Refused: the rows that are there were written in another way.
     """
     increments.check_written_alike(table, _commits_of(lake, target))
-    app_id, version = consume_app_id(driver.snapshot), driver.snapshot.version
+    app_id, version = increments.consume_app_id(driver.snapshot), driver.snapshot.version
     known = {} if target is None else target.snapshot.transactions
     consumed = known.get(app_id)
     commits = (
@@ -294,8 +289,8 @@ def next_increment(
     )
     if consumed is not None and (
         consumed > version
-        or increments.is_another(
-            commits, consumed, increments.read_ms_of(_commits_of(lake, target), app_id, consumed)
+        or commits.has_replaced(
+            consumed, increments.read_ms_of(_commits_of(lake, target), app_id, consumed)
         )
     ):
         raise Broken(
@@ -330,7 +325,7 @@ def _increment_of(
     history = (
         facts.history if version is None else history_since(lake.store, facts.history, version - 1)
     )
-    if version is not None and increments.is_another(history, version, read_ms):
+    if version is not None and history.has_replaced(version, read_ms):
         version = None
     is_anew = any(key == snapshot.table for key, _ in consumed)
     return increments.plan_increment(

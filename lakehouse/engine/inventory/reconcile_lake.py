@@ -13,20 +13,20 @@ from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.inventory.reconcile import Reconciliation, reconcile
 from lakehouse.core.inventory.report_manifest import Report
 from lakehouse.core.inventory.table_files import Owners, TableFiles, fold_table_files, table_roots
-from lakehouse.engine.inventory.scan import SCAN, scan
+from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.inventory.stored_reports import (
+    SCAN,
     checksum_of,
     newest_report,
     read_keys,
     read_report,
+    settled_ms,
     stamps_of,
 )
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.path_resolver import PathResolver, landing_prefixes
 from lakehouse.engine.store import Store
 
-# A clock may be off by so much, and a store round its times down; the listings of AWS are eventually consistent.
-SETTLED_MS, _SETTLED_ELSEWHERE_MS = 60_000, 3_600_000
 # A run that repeats another, or follows a scan from the terminal, needs no second listing.
 _SCAN_AGAIN_HOURS = 1.0
 
@@ -101,13 +101,6 @@ def reconcile_report(
         lake_prefix=store.prefix,
         unread=unread,
         landed=landing_prefixes(lake, tables),
-    )
-
-
-def settled_ms(report: Report) -> int:
-    """A file that was written before this time is in the report, if it is in storage."""
-    return report.created_ms - (
-        SETTLED_MS if report.configuration == SCAN else _SETTLED_ELSEWHERE_MS
     )
 
 

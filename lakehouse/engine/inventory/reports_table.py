@@ -40,8 +40,7 @@ from lakehouse.core.inventory.report_manifest import DataPart, Report
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.inventory.parquet_files import BATCH_ROWS, RowFiles
 from lakehouse.engine.inventory.reconcile_lake import reconcile_report, type_of_owner
-from lakehouse.engine.inventory.scan import SCAN
-from lakehouse.engine.inventory.stored_reports import REPORTS, stamps_of
+from lakehouse.engine.inventory.stored_reports import REPORTS, SCAN, stamps_of
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.session_settings import PARTITIONS_OVERWRITTEN, session_confs
 from lakehouse.engine.spark.sessions import translated

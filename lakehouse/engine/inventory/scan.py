@@ -34,10 +34,9 @@ from lakehouse.engine.inventory.parquet_files import (
     number_column,
     text_column,
 )
-from lakehouse.engine.inventory.stored_reports import REPORTS, checksum_of, stamps_of
+from lakehouse.engine.inventory.stored_reports import REPORTS, SCAN, checksum_of, stamps_of
 from lakehouse.engine.store import LOCAL, Store
 
-SCAN = "lakehouse-scan"
 _TRIES = 60
 _SCHEMA = pa.schema(
     [

@@ -20,6 +20,11 @@ from lakehouse.engine.inventory.parse_report import column_batches, stored_objec
 from lakehouse.engine.store import Store
 
 REPORTS = "_lakehouse/inventory"
+# The configuration of our own reports.
+SCAN = "lakehouse-scan"
+# Clocks may differ by a minute, and a store rounds times down; the listings of AWS are eventually
+# consistent.
+SETTLED_MS, _SETTLED_ELSEWHERE_MS = 60_000, 3_600_000
 _STAMP = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}Z")
 
 
@@ -79,6 +84,12 @@ def newest_report(
             max_age_hours=max_age_hours,
         )
     return None
+
+
+def settled_ms(report: Report) -> int:
+    """The time before which every file that was written, and is still stored, is in the report."""
+    margin_ms = SETTLED_MS if report.configuration == SCAN else _SETTLED_ELSEWHERE_MS
+    return report.created_ms - margin_ms
 
 
 def read_report(store: Store, report: Report) -> Iterator[StoredObject]:

@@ -8,7 +8,6 @@ manifests.
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -24,6 +23,7 @@ from lakehouse.core.ingest.batches import (
 )
 from lakehouse.core.ingest.ledger_segments import LedgerSegment
 from lakehouse.core.ingest.undeclared import AddedColumn
+from lakehouse.engine.journal.records import damaged, encoded
 
 # Every manifest of an older program whose number is a multiple of this carries all files known so far.
 SNAPSHOT_EVERY = 64
@@ -93,20 +93,6 @@ def decode_segment(data: bytes, name: str, *, number: int) -> LedgerSegment:
             f"journal: {name} holds the batches up to {segment.number}; restore it from a copy of the lake"
         )
     return segment
-
-
-def encoded(content: Mapping[str, Any]) -> bytes:
-    """A record as the journal writes it."""
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode(
-        "utf-8", "surrogatepass"
-    )
-
-
-def damaged(name: str, error: Exception) -> Broken:
-    """The error for a record of the journal that cannot be read."""
-    return Broken(
-        f"journal: {name} cannot be read ({type(error).__name__}: {error}); restore it from a copy of the lake"
-    )
 
 
 def _document(record: Batch | LedgerSegment) -> dict[str, Any]:

@@ -2,57 +2,35 @@
 
 - Batch manifests and their segments: `_lakehouse/ingest/`, in `landed_batches`.
 - Landed files that a sensor found: `_lakehouse/landed/<layer>/<name>.json`, in `engine.landing.discovery`, replaced by the next.
-- Session records: `_lakehouse/sessions/<layer>/<name>.json`, which Spark session writes the table now, replaced by its successor.
+- Session records: `_lakehouse/sessions/`, in `engine.table_lock`.
 - Pauses: `_lakehouse/pauses/<layer>/<name>.json`, a person's word that a table is to be left alone; gone when the table is resumed.
-- Vacuums: `_lakehouse/vacuums/<layer>/<name>/<ms>-<id>.json`, what was to go, what went and what did not; written once, at its end.
+- Vacuums: `_lakehouse/vacuums/`, in `vacuum_records`.
 - Tries: `_lakehouse/tries/<layer>/<name>/<ms>-<id>.json`, a compaction that failed, or whose work was lost to another writer; written once.
 - Probes: `_lakehouse/probes/<layer>/<name>/<ms>-<version>.json`, scans before and after a compaction.
-- Of vacuums, tries and probes the newest of each table are kept (`_KEPT`).
+- Of tries and probes the newest of each table are kept (`_KEPT`).
 - The marker: `_lakehouse/changes/<id>`, a new name after each pause and try. One listing shows
   whether any of them is new.
 """
 
 import contextlib
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 from uuid import uuid4
 
-from lakehouse.core.errors import Broken
 from lakehouse.core.journal_records import FAILURES_KEPT, CompactionTry, Pause
-from lakehouse.core.units import HOUR_MS
-from lakehouse.core.vacuum.facts import VacuumRecord
-from lakehouse.engine.clock import now_ms
-from lakehouse.engine.journal.batch_manifest import encoded
+from lakehouse.engine.journal.records import append_record, encoded, names_by_table, recorded_ms
 from lakehouse.engine.store import Store, StoredFile
 
-# A name that a person put there is another.
-_RECORD = re.compile(r"/\d{15}-[0-9a-f]+\.json$")
 PAUSES, TRIES, PROBES = "_lakehouse/pauses", "_lakehouse/tries", "_lakehouse/probes"
-CHANGES, _VACUUMS, _SESSIONS = "_lakehouse/changes", "_lakehouse/vacuums", "_lakehouse/sessions"
-# The account of a table needs its tries. Older vacuums and probes are kept for a person to look at.
-_KEPT = {TRIES: FAILURES_KEPT, PROBES: 20, _VACUUMS: 100}
-# The last sweep must be among them: a table that is vacuumed after each compaction has a few of these between two sweeps.
-_VACUUMS_READ = 50
+CHANGES = "_lakehouse/changes"
+# The account of a table needs its tries. Older probes are kept for a person to look at.
+_KEPT = {TRIES: FAILURES_KEPT, PROBES: 20}
 # A breaker asks for a few failures in a row; beyond these it could only count how hopeless a table is.
 _TRIES_READ = 20
 
 type_of_tries = tuple[CompactionTry, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionRecord:
-    """A Spark session that writes a table, or did when its process died; `owner` says what for.
-
-    `operations` are those that a successor has interrupted, and whose end nobody has seen.
-    """
-
-    session_id: str
-    owner: str
-    started_ms: int
-    operations: tuple[str, ...] = ()
 
 
 class JournalCache:
@@ -113,36 +91,6 @@ class Journal:
     def __init__(self, store: Store, records: Records | None = None) -> None:
         self._store, self._records = store, records or store
 
-    def record_session(
-        self, table_key: str, session_id: str, owner: str, operations: Sequence[str] = ()
-    ) -> None:
-        """Note that a session is about to write a table, or that its `operations` were interrupted, in place of what was noted before."""
-        record = SessionRecord(
-            session_id=session_id, owner=owner, started_ms=now_ms(), operations=tuple(operations)
-        )
-        self._store.put(_name(_SESSIONS, table_key), encoded(asdict(record)))
-
-    def session(self, table_key: str) -> SessionRecord | None:
-        """The session noted last, `None` if it ended in good order; `Broken` if damaged. What a newer program noted beside is left out."""
-        name = _name(_SESSIONS, table_key)
-        try:
-            content = json.loads(self._store.read(name))
-            told = {field: content[field] for field in ("session_id", "owner", "started_ms")}
-            return SessionRecord(**told, operations=tuple(content.get("operations", ())))
-        except FileNotFoundError:
-            return None
-        except (ValueError, TypeError, KeyError) as error:
-            raise Broken(
-                f"journal: {name}, which names the Spark session that writes {table_key}, cannot be read ({type(error).__name__}); "
-                "stop the Spark server (lakehouse server stop, or Ctrl-C where lakehouse up runs), then delete this record"
-            ) from error
-
-    def forget_session(self, table_key: str, session_id: str) -> None:
-        """Note that a session has ended; the record of another, which took the table meanwhile, stays."""
-        record = self.session(table_key)
-        if record is not None and record.session_id == session_id:
-            self._store.delete([_name(_SESSIONS, table_key)])
-
     def pause(self, pause: Pause) -> None:
         """Note that a table is paused, in place of an earlier pause."""
         content = asdict(pause)
@@ -192,7 +140,7 @@ class Journal:
         """The same of all tables, of each those after its time in `succeeded_ms`: one listing, and a read for each."""
         listed = names_by_table(self._records, TRIES, under)
         found = {
-            key: [name for name in names if _told_ms(name) > succeeded_ms.get(key, -1)][-newest:]
+            key: [name for name in names if recorded_ms(name) > succeeded_ms.get(key, -1)][-newest:]
             for key, names in listed.items()
         }
         read = self._records.read_many([name for names in found.values() for name in names])
@@ -202,52 +150,16 @@ class Journal:
             if names
         }
 
-    def record_vacuum(self, table_key: str, ended: VacuumRecord) -> None:
-        """Note a vacuum that has ended, well or not."""
-        self._record(
-            _VACUUMS, table_key, f"{ended.started_ms:015}-{uuid4().hex}.json", asdict(ended)
-        )
-
-    def vacuums(self, table_key: str) -> tuple[VacuumRecord, ...]:
-        """The newest vacuums of a table, oldest first. One that is damaged is left out: what it knew is asked of storage again."""
-        names = names_by_table(self._store, _VACUUMS, table_key).get(table_key, [])[-_VACUUMS_READ:]
-        found = list[VacuumRecord]()
-        for data in self._store.read_many(names):
-            with contextlib.suppress(ValueError, TypeError):
-                found.append(VacuumRecord(**json.loads(data)))
-        return tuple(found)
-
     def _record(self, kind: str, table_key: str, name: str, content: Mapping[str, Any]) -> None:
-        self._store.put(f"{kind}/{table_key}/{name}", encoded(content))
-        self._store.delete(names_by_table(self._store, kind, table_key)[table_key][: -_KEPT[kind]])
-        if kind != _VACUUMS:
-            self._mark_changed()
+        folder = f"{kind}/{table_key}"
+        append_record(self._store, folder, name, content, kept_count=_KEPT[kind])
+        self._mark_changed()
 
     def _mark_changed(self) -> None:
         """A new marker in place of those that were there before, so that a reader never finds the names again that it found before."""
         older = [file.name for file in self._store.list(CHANGES)]
         self._store.put(f"{CHANGES}/{uuid4().hex}", b"")
         self._store.delete(older)
-
-
-def names_by_table(store: Records, kind: str, table_key: str = "") -> dict[str, list[str]]:
-    """The records in the folder `kind`, by the table they are of, each table's oldest first; of all tables, or of one.
-
-    A record that lies an hour ahead was told by a clock that was set back since: it counts as the oldest, so that it hides no newer one.
-    """
-    latest_ms, found = now_ms() + HOUR_MS, dict[str, list[str]]()
-    names = [
-        file.name
-        for file in store.list(f"{kind}/{table_key}".removesuffix("/"))
-        if _RECORD.search(file.name)
-    ]
-    for name in sorted(names, key=lambda name: (_told_ms(name) < latest_ms, name)):
-        found.setdefault(name.removeprefix(f"{kind}/").rpartition("/")[0], []).append(name)
-    return found
-
-
-def _told_ms(name: str) -> int:
-    return int(name.rpartition("/")[2][:15])
 
 
 def _name(kind: str, table_key: str) -> str:
@@ -275,7 +187,7 @@ def _try(name: str, data: bytes) -> CompactionTry:
         return CompactionTry(**json.loads(data))
     except (ValueError, TypeError) as error:
         return CompactionTry(
-            ended_ms=_told_ms(name),
+            ended_ms=recorded_ms(name),
             result="failed",
             why=f"{name} cannot be read ({type(error).__name__})",
         )

@@ -20,8 +20,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from lakehouse.core.errors import Refused, Transient
-from lakehouse.core.inventory.expiry import UNFINISHED
-from lakehouse.core.inventory.objects import StoredObject, is_folder_marker
+from lakehouse.core.inventory.objects import UNFINISHED, StoredObject, is_folder_marker
 from lakehouse.engine.store.interface import LOCAL, Store, StoredFile, checked_name, folder_prefix
 
 # A disk takes several at once; threads of one process share its directory locks, so that more gain nothing.

@@ -35,7 +35,6 @@ from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import type_of_mode
 from lakehouse.core.errors import LakehouseError, Refused, Transient
-from lakehouse.core.ingest.increments import committed_ms
 from lakehouse.core.reasons import Reason
 from lakehouse.core.vacuum.candidates import Candidate
 from lakehouse.core.vacuum.facts import FAILED_NAMED, VacuumRecord, written_once
@@ -43,7 +42,7 @@ from lakehouse.core.vacuum.mode import DELETE_KEYS
 from lakehouse.core.vacuum.outcome import VacuumOutcome
 from lakehouse.core.vacuum.plan import VacuumPlan, plan_rest
 from lakehouse.engine.clock import now_ms, pause_about
-from lakehouse.engine.journal.journal import Journal
+from lakehouse.engine.journal.vacuum_records import record_vacuum
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.lake_owner import refuse_table_of_another_lake
 from lakehouse.engine.spark import statements
@@ -131,9 +130,9 @@ class _Work:
             run=self._run,
             requests=dict(requests),
             table_id=known.facts.log.snapshot.table_id,
-            committed_ms=committed_ms(known.facts.log.history, planned.version),
+            committed_ms=known.facts.log.history.committed_ms_of(planned.version),
         )
-        Journal(self._lake.store).record_vacuum(self._table.key, record)
+        record_vacuum(self._lake.store, self._table.key, record)
         return VacuumOutcome(plan=planned, record=record, spared=self.spared, failed=self.failed)
 
 

@@ -10,7 +10,7 @@ from lakehouse.core.declaration.vacuum_policy import type_of_mode
 from lakehouse.core.delta.commits import Commits, is_news
 from lakehouse.core.delta.retention import retention_ms_of
 from lakehouse.core.errors import Broken
-from lakehouse.core.ingest.increments import is_another
+from lakehouse.core.ingest.increments import consume_app_id
 from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.reasons import Reason
 from lakehouse.core.vacuum.candidates import checksum_name
@@ -20,10 +20,8 @@ from lakehouse.core.vacuum.plan import VacuumPlan, plan_vacuum
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.unverified_commits import expected
 from lakehouse.engine.delta_log import history_since
-from lakehouse.engine.ingest.write import consume_app_id
-from lakehouse.engine.inventory.reconcile_lake import SETTLED_MS, settled_ms
-from lakehouse.engine.inventory.stored_reports import ReportRows
-from lakehouse.engine.journal.journal import Journal
+from lakehouse.engine.inventory.stored_reports import SETTLED_MS, ReportRows, settled_ms
+from lakehouse.engine.journal.vacuum_records import past_vacuums
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.path_resolver import PathResolver
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
@@ -93,7 +91,7 @@ def gather(run: LakeFacts, table: Table) -> VacuumReading | None:
     log, store = run.take(table.key), run.lake.store
     if log is None:
         return None
-    records = Journal(store).vacuums(table.key)
+    records = past_vacuums(store, table.key)
     if records:
         _refuse_older_copy(run.lake, log, records[-1])
     rows, problem = run.report_of(table)
@@ -131,8 +129,8 @@ def _refuse_older_copy(lake: Lake, log: KnownLog, last: VacuumRecord) -> None:
     snapshot = log.facts.snapshot
     if last.table_id != snapshot.table_id:
         return
-    if _ends_before(lake, log, last.version) or is_another(
-        log.facts.history, last.version, last.committed_ms
+    if _ends_before(lake, log, last.version) or log.facts.history.has_replaced(
+        last.version, last.committed_ms
     ):
         raise Broken(
             f"vacuum of {snapshot.table}: version {last.version}, which the last vacuum saw, is not in its log, which is at version "

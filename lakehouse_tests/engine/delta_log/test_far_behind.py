@@ -10,7 +10,13 @@ from lakehouse.core.compaction.target_size import write_history_of
 from lakehouse.core.declaration.table import Merge
 from lakehouse.core.delta.commits import may_repeat_rows
 from lakehouse.core.errors import Broken, Refused, Transient
-from lakehouse.core.ingest.increments import NothingNew, ReadAll, ReadChanges, consumed_by_overwrite
+from lakehouse.core.ingest.increments import (
+    NothingNew,
+    ReadAll,
+    ReadChanges,
+    consume_app_id,
+    consumed_by_overwrite,
+)
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.circuit_breaker import find_rewrites
 from lakehouse.core.vacuum.facts import VacuumFacts
@@ -48,7 +54,7 @@ def followed(lake: Lake, key: str, *versions: int) -> LogBuilder:
     for version in versions:
         log.append(
             [(f"f{version}", 1)],
-            transaction=(write.consume_app_id(facts_of(lake, events.key).snapshot), version),
+            transaction=(consume_app_id(facts_of(lake, events.key).snapshot), version),
         )
     return log
 
@@ -88,7 +94,7 @@ def test_another_commit_in_the_place_of_the_one_that_was_read_long_ago_is_broken
 ) -> None:
     source = appended(LogBuilder(memory.store, events.key).create(), 5)
     driver = facts_of(memory, events.key)
-    app_id = write.consume_app_id(driver.snapshot)
+    app_id = consume_app_id(driver.snapshot)
     own = LogBuilder(memory.store, copies.key).create()
     read = {"read_ms": {app_id: driver.history.commits[3].committed_ms}}
     own.commit(
@@ -151,9 +157,7 @@ def test_rows_that_were_written_in_another_way_are_not_added_to(
     driver = facts_of(memory, events.key)
     own = followed(memory, table.key, 1)
     assert isinstance(write.next_increment(memory, table, driver, own.facts()), ReadChanges)
-    consumed = {
-        "txn": {"appId": write.consume_app_id(driver.snapshot), "version": 1, "lastUpdated": 1}
-    }
+    consumed = {"txn": {"appId": consume_app_id(driver.snapshot), "version": 1, "lastUpdated": 1}}
     own.commit(
         "WRITE", *([consumed] if "keys" in told else []), user_metadata=json.dumps(told)
     ).set_properties(x="y")
@@ -164,9 +168,7 @@ def test_rows_that_were_written_in_another_way_are_not_added_to(
 def test_the_order_in_which_keys_are_declared_is_no_other_way(memory: Lake) -> None:
     appended(LogBuilder(memory.store, events.key).create(), 2)
     driver, told = facts_of(memory, events.key), json.dumps({"keys": ["id", "state"]})
-    consumed = {
-        "txn": {"appId": write.consume_app_id(driver.snapshot), "version": 1, "lastUpdated": 1}
-    }
+    consumed = {"txn": {"appId": consume_app_id(driver.snapshot), "version": 1, "lastUpdated": 1}}
     own = (
         LogBuilder(memory.store, states.key).create().commit("WRITE", consumed, user_metadata=told)
     )

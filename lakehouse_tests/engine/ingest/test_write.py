@@ -14,6 +14,7 @@ from pyspark.errors.exceptions.connect import SparkException
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.table import Append, Merge, Overwrite, Table
 from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.ingest.increments import consume_app_id
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.compaction.run import compact
@@ -134,7 +135,7 @@ def test_a_run_killed_at_its_commit_leaves_each_row_once(lake: Lake, spark: "Spa
             read, written = lake.facts(events.key), lake.facts(table.key)
             assert read is not None and written is not None
             assert (
-                written.snapshot.transactions[write.consume_app_id(read.snapshot)]
+                written.snapshot.transactions[consume_app_id(read.snapshot)]
                 == read.snapshot.version
                 == version
             )

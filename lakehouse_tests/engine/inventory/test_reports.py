@@ -21,9 +21,10 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory import parquet_files
 from lakehouse.engine.inventory.reconcile_lake import fresh_report, known_report
 from lakehouse.engine.inventory.reports_table import _clear
-from lakehouse.engine.inventory.scan import SCAN, scan
+from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.inventory.stored_reports import (
     REPORTS,
+    SCAN,
     ReportRows,
     checksum_of,
     newest_report,

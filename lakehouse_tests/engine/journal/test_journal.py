@@ -2,16 +2,12 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch
 from lakehouse.core.journal_records import CompactionTry, Pause
-from lakehouse.core.vacuum.facts import VacuumRecord
-from lakehouse.engine.clock import now_ms
-from lakehouse.engine.journal.journal import Journal, JournalCache, SessionRecord, names_by_table
+from lakehouse.engine.journal.journal import Journal, JournalCache
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.counting_store import CountingStore
@@ -20,25 +16,9 @@ from lakehouse_tests.memory_store import MemoryStore, OvertakenStore
 KEY = "bronze/events"
 
 
-def past_vacuum(started_ms: int) -> VacuumRecord:
-    counts = (
-        "predicted_files",
-        "predicted_bytes",
-        "predicted_requests",
-        "predicted_seconds",
-        "predicted_usd",
-        "deleted_files",
-    )
-    zeros: dict[str, Any] = dict.fromkeys(
-        (*counts, "deleted_bytes", "spared", "version", "horizon_ms"), 0
-    )
-    return VacuumRecord(started_ms=started_ms, ended_ms=started_ms, mode="FULL", report="", **zeros)
-
-
 def record_each(journal: Journal, ms: int, number: int) -> None:
-    """A failed try, a vacuum and a probe of one time."""
+    """A failed try and a probe of one time."""
     journal.record_try(KEY, CompactionTry(ended_ms=ms, result="failed"))
-    journal.record_vacuum(KEY, past_vacuum(ms))
     journal.record_probe(KEY, f"{ms:015}-{number}.json", {})
 
 
@@ -47,54 +27,13 @@ def test_manifests_lie_where_the_documents_say(tmp_path: Path) -> None:
     LandedBatches(DiskStore(tmp_path), KEY, prefix="landing/events/").plan(
         Batch(number=1, files=())
     )
-    journal.record_session(KEY, "s", "write")
     journal.pause(Pause(table=KEY, since_ms=1))
     journal.record_try(KEY, CompactionTry(ended_ms=7, result="failed"))
     assert (tmp_path / "_lakehouse/ingest/bronze/events/00000000000000000001.json").is_file()
-    assert (tmp_path / "_lakehouse/sessions/bronze/events.json").is_file()
     assert (tmp_path / "_lakehouse/pauses/bronze/events.json").is_file()
     assert [file.name[:16] for file in (tmp_path / "_lakehouse/tries/bronze/events").iterdir()] == [
         "000000000000007-"
     ]
-
-
-def test_a_session_is_remembered_until_it_is_forgotten_and_no_other_takes_it_away() -> None:
-    journal = Journal(MemoryStore())
-    assert journal.session(KEY) is None
-    journal.record_session(KEY, "11111111-2222-3333-4444-555555555555", "write")
-    journal.record_session(KEY, "66666666-7777-8888-9999-000000000000", "compaction")
-    record = journal.session(KEY)
-    assert record is not None
-    assert (record.session_id, record.owner) == (
-        "66666666-7777-8888-9999-000000000000",
-        "compaction",
-    )
-    assert record.started_ms > 1_700_000_000_000
-    journal.forget_session(KEY, "11111111-2222-3333-4444-555555555555")
-    assert journal.session(KEY) == record
-    for _ in range(2):
-        journal.forget_session(KEY, record.session_id)
-        assert journal.session(KEY) is None
-
-
-@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'{"session_id": "x", "owner": "y"}'])
-def test_a_damaged_session_record_is_broken_and_named_with_the_way_out(content: bytes) -> None:
-    store = MemoryStore()
-    store.put("_lakehouse/sessions/bronze/events.json", content)
-    with pytest.raises(
-        Broken,
-        match=r"_lakehouse/sessions/bronze/events\.json.*; stop .*lakehouse server stop.*, then delete this record",
-    ):
-        Journal(store).session(KEY)
-
-
-def test_a_session_record_of_a_newer_program_is_read_as_far_as_it_is_known() -> None:
-    store = MemoryStore()
-    store.put(
-        "_lakehouse/sessions/bronze/events.json",
-        b'{"session_id": "x", "owner": "y", "started_ms": 1, "more": 2}',
-    )
-    assert Journal(store).session(KEY) == SessionRecord(session_id="x", owner="y", started_ms=1)
 
 
 def test_pauses_are_kept_until_they_are_taken_back_the_last_one_counts() -> None:
@@ -166,39 +105,18 @@ def test_the_newest_tries_are_read_and_a_damaged_one_is_a_failure() -> None:
     assert found[-1].result == "failed" and "cannot be read" in found[-1].why
 
 
-def test_the_newest_tries_probes_and_vacuums_of_each_table_are_kept() -> None:
+def test_the_newest_tries_and_probes_of_each_table_are_kept() -> None:
     store = MemoryStore()
     journal = Journal(store)
-    for kind in ("tries", "probes", "vacuums"):
+    for kind in ("tries", "probes"):
         store.put(f"_lakehouse/{kind}/{KEY}/notes.txt", b"a person's")
         store.put(f"_lakehouse/{kind}/bronze/events_too/{1:015}-1.json", b"another table's")
     for ms in range(103):
         record_each(journal, ms, ms)
     assert [each.ended_ms for each in journal.tries(KEY, newest=1000)] == list(range(3, 103))
-    assert [each.started_ms for each in journal.vacuums(KEY)] == list(range(53, 103))
-    kept = {"tries": 100, "probes": 20, "vacuums": 100}
+    kept = {"tries": 100, "probes": 20}
     assert {kind: len(store.list(f"_lakehouse/{kind}")) - 2 for kind in kept} == kept
     assert len(store.list("_lakehouse/changes")) == 1
-
-
-def test_what_a_clock_that_was_ahead_told_hides_nothing_newer_and_goes_first() -> None:
-    store = MemoryStore()
-    journal, ahead, now = Journal(store), now_ms() + 86_400_000, now_ms() - 1_000
-    for number in range(100):
-        record_each(journal, ahead + number, number)
-    record_each(journal, now, 100)
-    assert (
-        journal.tries(KEY)[-1]
-        == journal.tries_since({KEY: 1})[KEY][-1]
-        == CompactionTry(ended_ms=now, result="failed")
-    )
-    assert journal.vacuums(KEY)[-1].started_ms == now
-    assert names_by_table(store, "_lakehouse/probes")[KEY][-1].endswith(f"{now:015}-100.json")
-    assert [len(store.list(f"_lakehouse/{kind}")) for kind in ("tries", "vacuums", "probes")] == [
-        100,
-        100,
-        20,
-    ]
 
 
 def test_between_two_looks_one_listing_tells_whether_there_is_something_new_and_a_sweep_finds_what_has_no_marker() -> (

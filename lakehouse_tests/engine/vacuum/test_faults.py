@@ -12,12 +12,12 @@ import pytest
 
 from lakehouse.core.declaration.table import Append, Table
 from lakehouse.core.errors import Refused
+from lakehouse.core.ingest.increments import consume_app_id
 from lakehouse.core.reasons import Reason
 from lakehouse.core.settings import parse_settings
 from lakehouse.core.vacuum.plan import VacuumPlan
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.unverified_commits import expect_verification, settled
-from lakehouse.engine.ingest.write import consume_app_id
 from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.vacuum import run

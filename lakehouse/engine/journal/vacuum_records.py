@@ -1,0 +1,36 @@
+"""Past vacuums: `_lakehouse/vacuums/<layer>/<name>/<ms>-<id>.json`, each written once, at its end."""
+
+import contextlib
+import json
+from dataclasses import asdict
+from uuid import uuid4
+
+from lakehouse.core.vacuum.facts import VacuumRecord
+from lakehouse.engine.journal.records import append_record, names_by_table
+from lakehouse.engine.store import Store
+
+_FOLDER = "_lakehouse/vacuums"
+# Older ones than are read are kept for a person to look at.
+_KEPT_COUNT = 100
+# The last sweep must be among them: a table that is vacuumed after each compaction has a few records
+# between two sweeps.
+_READ_COUNT = 50
+
+
+def record_vacuum(store: Store, table_key: str, record: VacuumRecord) -> None:
+    """Records a vacuum that has ended, well or not."""
+    name = f"{record.started_ms:015}-{uuid4().hex}.json"
+    append_record(store, f"{_FOLDER}/{table_key}", name, asdict(record), kept_count=_KEPT_COUNT)
+
+
+def past_vacuums(store: Store, table_key: str) -> tuple[VacuumRecord, ...]:
+    """The newest vacuums of a table, oldest first.
+
+    A damaged record is left out: the next vacuum then asks storage again.
+    """
+    names = names_by_table(store, _FOLDER, table_key).get(table_key, [])[-_READ_COUNT:]
+    records = list[VacuumRecord]()
+    for data in store.read_many(names):
+        with contextlib.suppress(ValueError, TypeError):
+            records.append(VacuumRecord(**json.loads(data)))
+    return tuple(records)
