@@ -18,7 +18,7 @@ from lakehouse.defs.keys import compaction_key, inventory_key, pool_of, table_ke
 from lakehouse.defs.metadata.table import vacuum_metadata
 from lakehouse.defs.resources import open_session
 from lakehouse.engine.compaction.holds import refuse_vacuum
-from lakehouse.engine.journal.vacuum_records import past_vacuums
+from lakehouse.engine.journal.vacuums import vacuum_records
 from lakehouse.engine.lake import Lake
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def vacuum_asset(
             facts, mode = _facts_of_run(context, lake, everything), config.mode or None
             if why := _left_alone(context, table, facts, config):
                 context.log.info(why)
-                yield _deleted(table, next(reversed(past_vacuums(lake.store, table.key)), None))
+                yield _deleted(table, next(reversed(vacuum_records(lake.store, table.key)), None))
                 return
             outcome = vacuum_table(
                 facts, session, table, mode=mode, owner=f"run {context.run.run_id}"

@@ -18,7 +18,7 @@ from lakehouse.defs.resources import spark_resource
 from lakehouse.defs.vacuum import DELETED, vacuum_asset
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import Journal
-from lakehouse.engine.journal.vacuum_records import past_vacuums, record_vacuum
+from lakehouse.engine.journal.vacuums import record_vacuum, vacuum_records
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum import run
 from lakehouse_tests.core.vacuum.test_plan import past
@@ -118,7 +118,7 @@ def test_a_paused_table_is_left_alone_keeps_what_its_last_vacuum_could_not_delet
         "2 file(s) could not be deleted, like f: AccessDenied" if failed else "no deletion failed"
     )
     assert checks == ([(DELETED, not failed, said)] if by_itself else [])
-    assert done.success == by_itself and len(past_vacuums(lake.store, orders.key)) == 1
+    assert done.success == by_itself and len(vacuum_records(lake.store, orders.key)) == 1
 
 
 @pytest.mark.usefixtures("written")
@@ -138,7 +138,7 @@ def test_a_vacuum_that_may_not_delete_fails_its_check_and_the_command(
     done = vacuumed(lake, instance)
     [check], [told] = done.get_asset_check_evaluations(), told_by(done)
     document = told.metadata["lakehouse/vacuum"].value
-    [noted] = past_vacuums(lake.store, orders.key)
+    [noted] = vacuum_records(lake.store, orders.key)
     assert check.passed == noted.is_complete == deleted
     assert (
         told.metadata["lakehouse/failed"].value
@@ -202,7 +202,7 @@ def test_nothing_to_delete_takes_no_spark(lake: Lake, instance: dg.DagsterInstan
         told.metadata["lakehouse/files"].value,
         told.metadata["lakehouse/actual_files"].value,
     ) == (0, 0)
-    [past] = past_vacuums(lake.store, orders.key)
+    [past] = vacuum_records(lake.store, orders.key)
     assert (past.mode, past.is_complete, past.deleted_files) == ("FULL", True, 0)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory.scan import scan
-from lakehouse.engine.journal.vacuum_records import past_vacuums
+from lakehouse.engine.journal.vacuums import vacuum_records
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_lock import session_of
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
@@ -38,7 +38,7 @@ def check_killed_and_finished(
     client = new_client(PROGRAM, lake.settings, "vacuum_and_die", str(step))
     assert client.wait(timeout=120) == -9
     assert len(files - data_files(lake)) == gone
-    assert rows(spark, uri) == before and past_vacuums(lake.store, "bronze/t") == ()
+    assert rows(spark, uri) == before and vacuum_records(lake.store, "bronze/t") == ()
     outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
     assert (len(data_files(lake)), rows(spark, uri), outcome.record.failed) == (left, before, {})
     assert session_of(lake.store, "bronze/t") is None

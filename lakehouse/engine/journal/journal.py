@@ -4,7 +4,7 @@
 - Landed files that a sensor found: `_lakehouse/landed/<layer>/<name>.json`, in `engine.landing.discovery`, replaced by the next.
 - Session records: `_lakehouse/sessions/`, in `engine.table_lock`.
 - Pauses: `_lakehouse/pauses/<layer>/<name>.json`, a person's word that a table is to be left alone; gone when the table is resumed.
-- Vacuums: `_lakehouse/vacuums/`, in `vacuum_records`.
+- Vacuums: `_lakehouse/vacuums/`, in `vacuums`.
 - Tries: `_lakehouse/tries/<layer>/<name>/<ms>-<id>.json`, a compaction that failed, or whose work was lost to another writer; written once.
 - Probes: `_lakehouse/probes/<layer>/<name>/<ms>-<version>.json`, scans before and after a compaction.
 - Of tries and probes the newest of each table are kept (`_KEPT`).

@@ -42,7 +42,7 @@ from lakehouse.core.vacuum.mode import DELETE_KEYS
 from lakehouse.core.vacuum.outcome import VacuumOutcome
 from lakehouse.core.vacuum.plan import VacuumPlan, plan_rest
 from lakehouse.engine.clock import now_ms, pause_about
-from lakehouse.engine.journal.vacuum_records import record_vacuum
+from lakehouse.engine.journal.vacuums import record_vacuum
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.lake_owner import refuse_table_of_another_lake
 from lakehouse.engine.spark import statements

@@ -21,7 +21,7 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.unverified_commits import expected
 from lakehouse.engine.delta_log import history_since
 from lakehouse.engine.inventory.stored_reports import SETTLED_MS, ReportRows, settled_ms
-from lakehouse.engine.journal.vacuum_records import past_vacuums
+from lakehouse.engine.journal.vacuums import vacuum_records
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.path_resolver import PathResolver
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
@@ -91,7 +91,7 @@ def gather(run: LakeFacts, table: Table) -> VacuumReading | None:
     log, store = run.take(table.key), run.lake.store
     if log is None:
         return None
-    records = past_vacuums(store, table.key)
+    records = vacuum_records(store, table.key)
     if records:
         _refuse_older_copy(run.lake, log, records[-1])
     rows, problem = run.report_of(table)

@@ -20,7 +20,7 @@ from lakehouse.core.errors import Refused
 from lakehouse.defs import dagster_records
 from lakehouse.defs.adoption.maintain import _TABLES
 from lakehouse.defs.dagster_records import runs_in_flight
-from lakehouse.engine.journal.vacuum_records import past_vacuums
+from lakehouse.engine.journal.vacuums import vacuum_records
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.defs.dagster_events import sensor_tick
 from lakehouse_tests.log_builder import START_MS, LogBuilder
@@ -261,7 +261,7 @@ def test_a_vacuum_keeps_the_files_that_a_table_of_another_call_borrows(project: 
     first = maintain({"orders": "w/orders"}, name="first")
     maintain({"clone": "w/clone"}, name="second")
     assert vacuumed(first).success
-    [vacuum] = past_vacuums(DiskStore(project / ".lakehouse/lake"), "silver/orders")
+    [vacuum] = vacuum_records(DiskStore(project / ".lakehouse/lake"), "silver/orders")
     assert (vacuum.deleted_files, vacuum.kept) == (0, ["gone"])
 
 
@@ -274,7 +274,7 @@ def test_a_vacuum_keeps_the_files_that_an_adopted_table_borrows(project: Path) -
     ]
     (project / "adopted.toml").write_text("\n".join(map(adopted_lines, entries)))
     assert vacuumed(maintain({"orders": "w/orders"})).success
-    [vacuum] = past_vacuums(DiskStore(project / ".lakehouse/lake"), "silver/orders")
+    [vacuum] = vacuum_records(DiskStore(project / ".lakehouse/lake"), "silver/orders")
     assert (vacuum.deleted_files, vacuum.kept) == (0, ["gone"])
 
 

@@ -15,7 +15,7 @@ from lakehouse.core.ingest.increments import consume_app_id
 from lakehouse.core.settings import parse_settings
 from lakehouse.core.vacuum import candidates
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.journal.vacuum_records import past_vacuums
+from lakehouse.engine.journal.vacuums import vacuum_records
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.store import DiskStore
 from lakehouse.engine.vacuum import delta, lake_facts, run
@@ -493,7 +493,7 @@ def test_a_clock_of_another_world_stops_it_before_anything_goes(
     before = files(lake)
     with pytest.raises(Refused, match="clock is 400 s off"):
         run.vacuum(LakeFacts(lake, [TABLE]), lambda: None, TABLE)  # type: ignore[arg-type]  # nobody is asked
-    assert files(lake) == before and past_vacuums(lake.store, KEY) == ()
+    assert files(lake) == before and vacuum_records(lake.store, KEY) == ()
 
 
 @pytest.mark.usefixtures("without_spark")
@@ -517,7 +517,7 @@ def test_what_went_before_an_error_is_journalled_and_the_next_vacuum_takes_the_r
     assert PAST[1] in files(lake) and PAST[0] not in files(lake)
     lake.store.put(name, commit)
     outcome = run.vacuum(LakeFacts(lake, [TABLE]), lambda: None, TABLE)  # type: ignore[arg-type]
-    first, second = past_vacuums(lake.store, KEY)
+    first, second = vacuum_records(lake.store, KEY)
     assert (first.deleted_files, first.is_complete, second.deleted_files, second.is_complete) == (
         1,
         False,

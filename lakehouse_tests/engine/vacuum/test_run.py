@@ -15,7 +15,7 @@ from lakehouse.core.reasons import Reason
 from lakehouse.core.vacuum.facts import AddedByLog
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory.scan import scan
-from lakehouse.engine.journal.vacuum_records import past_vacuums
+from lakehouse.engine.journal.vacuums import vacuum_records
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.run import rehearse, vacuum
@@ -68,7 +68,7 @@ def test_what_the_dry_run_names_goes_and_nothing_else(
         {},
     )
     assert DeltaTable(uri).to_pyarrow_table().sort_by("id") == before
-    [past] = past_vacuums(lake.store, "bronze/t")
+    [past] = vacuum_records(lake.store, "bronze/t")
     assert (past.mode, past.deleted_files, past.failed, past.horizon_ms) == (
         mode,
         len(gone),

@@ -23,7 +23,7 @@ def record_vacuum(store: Store, table_key: str, record: VacuumRecord) -> None:
     append_record(store, f"{_FOLDER}/{table_key}", name, asdict(record), kept_count=_KEPT_COUNT)
 
 
-def past_vacuums(store: Store, table_key: str) -> tuple[VacuumRecord, ...]:
+def vacuum_records(store: Store, table_key: str) -> tuple[VacuumRecord, ...]:
     """The newest vacuums of a table, oldest first.
 
     A damaged record is left out: the next vacuum then asks storage again.

@@ -3,7 +3,7 @@
 from typing import Any
 
 from lakehouse.core.vacuum.facts import VacuumRecord
-from lakehouse.engine.journal.vacuum_records import past_vacuums, record_vacuum
+from lakehouse.engine.journal.vacuums import record_vacuum, vacuum_records
 from lakehouse_tests.memory_store import MemoryStore
 
 KEY = "bronze/events"
@@ -30,7 +30,7 @@ def test_the_newest_vacuums_of_each_table_are_kept() -> None:
     store.put(f"_lakehouse/vacuums/bronze/events_too/{1:015}-1.json", b"another table's")
     for ms in range(103):
         record_vacuum(store, KEY, past_vacuum(ms))
-    assert [each.started_ms for each in past_vacuums(store, KEY)] == list(range(53, 103))
+    assert [each.started_ms for each in vacuum_records(store, KEY)] == list(range(53, 103))
     assert len(store.list("_lakehouse/vacuums")) == 100 + 2
 
 
@@ -38,4 +38,4 @@ def test_a_damaged_record_is_left_out() -> None:
     store = MemoryStore()
     record_vacuum(store, KEY, past_vacuum(1))
     store.put(f"_lakehouse/vacuums/{KEY}/{2:015}-2.json", b"{")
-    assert [each.started_ms for each in past_vacuums(store, KEY)] == [1]
+    assert [each.started_ms for each in vacuum_records(store, KEY)] == [1]
