@@ -23,7 +23,13 @@ from lakehouse import Overwrite, Prices, Table
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.journal_records import CompactionTry, Pause
 from lakehouse.core.scheduling.circuit_breaker import Rewrites
-from lakehouse.core.scheduling.ranking import Bounds, RunState, choose_compactions, describe
+from lakehouse.core.scheduling.ranking import (
+    Bounds,
+    Candidate,
+    RunState,
+    choose_compactions,
+    describe,
+)
 from lakehouse.core.scheduling.triggers import TableState
 from lakehouse.core.settings import parse_settings
 from lakehouse.core.units import HOUR_MS
@@ -50,11 +56,13 @@ def main(*table_counts: int) -> list[Figure]:
     for count in table_counts or COUNTS:
         chance, tables = random.Random(7), fleet_of(count)
         states = [state_of_one(chance, table, FILES // COUNTS[-1]) for table in tables]
-        policies = {table.key: policy_for(table.layer, table.compaction) for table in tables}
+        candidates = [
+            Candidate(state=state, policy=policy_for(table.layer, table.compaction))
+            for state, table in zip(states, tables, strict=True)
+        ]
         choice = partial(
             choose_compactions,
-            states,
-            policies,
+            candidates,
             RunState(),
             bounds=Bounds(slots=4),
             now_ms=now_ms(),

@@ -22,7 +22,7 @@ from benchmarks.s3_server import ask, served
 from lakehouse import Compaction
 from lakehouse.cli.context import LakeContext
 from lakehouse.cli.dagster_runs import Recorder, open_recorder
-from lakehouse.cli.fleet_from_logs import look_at_fleet
+from lakehouse.cli.fleet_from_logs import read_fleet
 from lakehouse.core.settings import Settings
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.declared_tables import declared_tables
@@ -152,7 +152,7 @@ type_of_step = Callable[[], object]
 def _plan(world: World) -> type_of_step:
     world.write(batches=10)
     fresh = LakeContext(lake=open_lake(world.settings), tables=declared_tables(world.settings))
-    return lambda: look_at_fleet(fresh, [*fresh.tables.values()])
+    return lambda: read_fleet(fresh, [*fresh.tables.values()])
 
 
 def _compaction(world: World, *, by_engine: bool) -> type_of_step:

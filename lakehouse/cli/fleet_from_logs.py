@@ -1,7 +1,8 @@
-"""The fleet as the terminal sees it: the same choice as the sensor's, of what the logs and the journal tell.
+"""The fleet as the terminal sees it: facts from the Delta logs and the journal.
 
-Dagster is not loaded: it would take longer than all the rest. So reads are counted by the commits downstream, and what only Dagster's
-records know (runs under way, earlier tries, who waits since when, what was spent) is left out.
+Loading Dagster would take longer than everything else, so reads are counted by the commits of
+downstream tables, and what only Dagster knows (running compactions, earlier tries of a version,
+waiting times, money spent) is left out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,84 +11,63 @@ from typing import Any
 
 from lakehouse.cli.context import Found, LakeContext, look_at_each
 from lakehouse.core.compaction.plan import CompactionPlan, plan_table
-from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.strategies import BySensor
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.table_facts import TableFacts
-from lakehouse.core.reasons import Explanation
+from lakehouse.core.scheduling.circuit_breaker import find_rewrites, tries_of
+from lakehouse.core.scheduling.fleet import FleetTable, decide_fleet
 from lakehouse.core.scheduling.health import assess_health
-from lakehouse.core.scheduling.ranking import Bounds, Decision, RunState, choose_compactions
-from lakehouse.core.scheduling.read_rates import ReaderRun, count_reads, with_readers
+from lakehouse.core.scheduling.ranking import Bounds, Decision, RunState
+from lakehouse.core.scheduling.read_rates import ReaderRun, Readers, count_reads
 from lakehouse.core.scheduling.strategy_selection import strategy_of
 from lakehouse.core.scheduling.triggers import TableState, state_of
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.adoption.find_tables import facts_of
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.holds import hold_now
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import last_compaction_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Looked:
-    """The facts from one table's log, and why it is left alone, where it is."""
+class _Reading:
+    """What the log and the journal say about one table."""
 
     plan: CompactionPlan
-    state: TableState
+    known: FleetTable
     written_ms: tuple[int, ...]
-    held: Explanation | None
 
 
-def look_at_fleet(
+def read_fleet(
     opened: LakeContext, tables: Sequence[Table]
 ) -> tuple[list[Found[CompactionPlan]], tuple[Decision, ...]]:
-    """The plans of `tables`, in order, and what the sensor would make of them with no run under way, best first."""
+    """The plan of each table, in order, and the sensor's decisions if no run were under way."""
     now, lake = now_ms(), opened.lake
     read_whole = {source.key for table in opened.tables.values() for source in table.read_whole}
-    looked = look_at_each(
-        tables, lambda table: _look(lake, table, now, is_read_whole=table.key in read_whole)
+    readings = look_at_each(
+        tables, lambda table: _read_table(lake, table, now, is_read_whole=table.key in read_whole)
     )
-    policies = {table.key: policy_for(table.layer, table.compaction) for table in tables}
-    known = {each.table.key: each.value for each in looked if each.value}
-    downstream = [
-        each
-        for each in opened.tables.values()
-        if policies.keys() & {source.key for source in each.inputs}
+    known = [
+        each.value.known
+        if each.value
+        else FleetTable(table=each.table, state=TableState(table=each.table.key))
+        for each in readings
     ]
-    written = _written_ms(
-        opened,
-        downstream,
-        {each.table.key: each.value.written_ms if each.value else () for each in looked},
-    )
-    runs = [
-        ReaderRun(tables=frozenset([key]), ended_ms=at_ms)
-        for key, times in written.items()
-        for at_ms in times
-    ]
-    day_ago_ms = now - DAY_MS
-    readers = count_reads(
-        list(opened.tables.values()),
-        runs,
-        since_ms=day_ago_ms,
+    written_ms = {each.table.key: each.value.written_ms if each.value else () for each in readings}
+    fleet = decide_fleet(
+        known,
+        _readers(opened, tables, written_ms, now),
+        RunState(),
+        bounds=Bounds(
+            slots=lake.settings.compaction_slots, budget_usd=lake.settings.compaction_budget_usd
+        ),
         now_ms=now,
-        day_is_known=any(run.ended_ms <= day_ago_ms for run in runs),
     )
-    told = {key: known[key].state if key in known else TableState(table=key) for key in policies}
-    states = [
-        with_readers(state, readers[key], policies[key], now_ms=now) for key, state in told.items()
-    ]
-    held = {key: each.held for key, each in known.items() if each.held}
-    bounds = Bounds(
-        slots=lake.settings.compaction_slots, budget_usd=lake.settings.compaction_budget_usd
-    )
-    decisions = choose_compactions(
-        states, policies, RunState(), bounds=bounds, now_ms=now, hold_back=held
-    )
-    return [
+    plans = [
         Found(table=each.table, value=each.value.plan if each.value else None, error=each.error)
-        for each in looked
-    ], decisions
+        for each in readings
+    ]
+    return plans, fleet.decisions
 
 
 def fleet_document(decision: Decision, *, rank: int) -> dict[str, Any]:
@@ -107,39 +87,65 @@ def fleet_document(decision: Decision, *, rank: int) -> dict[str, Any]:
     }
 
 
+def _readers(
+    opened: LakeContext,
+    tables: Sequence[Table],
+    written_ms: Mapping[str, Sequence[int]],
+    now: int,
+) -> Mapping[str, Readers]:
+    """The reads of the tables, counted by the commits of the tables that are made from them."""
+    keys = {table.key for table in tables}
+    unread = [
+        table
+        for table in opened.tables.values()
+        if table.key not in written_ms and keys & {source.key for source in table.inputs}
+    ]
+    times = dict(written_ms)
+    for each in look_at_each(unread, lambda table: opened.lake.facts(table.key)):
+        times[each.table.key] = _write_times(each.value) if each.value else ()
+    runs = [
+        ReaderRun(tables=frozenset([key]), ended_ms=at_ms)
+        for key, ended in times.items()
+        for at_ms in ended
+    ]
+    day_ago_ms = now - DAY_MS
+    return count_reads(
+        list(opened.tables.values()),
+        runs,
+        since_ms=day_ago_ms,
+        now_ms=now,
+        day_is_known=any(run.ended_ms <= day_ago_ms for run in runs),
+    )
+
+
 def _write_times(facts: TableFacts) -> tuple[int, ...]:
-    """The times (ms) at which rows of a table changed, as far as its log still tells."""
+    """The times (ms) at which rows of a table changed, as far as the log goes back."""
     return tuple(commit.committed_ms for commit in facts.history.commits if commit.changed_data)
 
 
-def _written_ms(
-    opened: LakeContext, tables: Sequence[Table], known: Mapping[str, Sequence[int]]
-) -> dict[str, Sequence[int]]:
-    """The times at which the rows of each table changed, by its log unless it is `known`; a log that cannot be read tells nothing."""
-    unread = {table.key: table for table in tables if table.key not in known}
-    found = look_at_each([*unread.values()], lambda table: opened.lake.facts(table.key))
-    return {
-        **known,
-        **{each.table.key: _write_times(each.value) if each.value else () for each in found},
-    }
-
-
-def _look(lake: Lake, table: Table, now: int, *, is_read_whole: bool) -> _Looked | None:
+def _read_table(lake: Lake, table: Table, now: int, *, is_read_whole: bool) -> _Reading | None:
     facts = facts_of(lake, table)
     if facts is None:
         return None
-    plan = plan_table(table, facts.snapshot, facts.history, now_ms=now)
-    failures = Journal(lake.store).tries(table.key)
-    held = hold_now(lake, table, facts.history, failures=failures)
-    strategy = strategy_of(plan.policy, facts.snapshot, facts.history).strategy
-    # A table that nobody reads whole has no losses to be told; to model them takes a second for a million files.
+    snapshot, history = facts.snapshot, facts.history
+    plan = plan_table(table, snapshot, history, now_ms=now)
+    journal = Journal(lake.store)
+    failures = journal.tries(table.key)
+    strategy = strategy_of(plan.policy, snapshot, history).strategy
+    # Without readers there are no losses; modelling them takes a second for a million files.
     has_readers = is_read_whole or plan.policy.reads_per_day is not None
     state = replace(
-        state_of(facts.snapshot, plan, history=facts.history if has_readers else None),
-        health_score=assess_health(facts.snapshot, plan).score,
-        last_compaction_ms=last_compaction_ms(facts.history, failures),
+        state_of(snapshot, plan, history=history if has_readers else None),
+        health_score=assess_health(snapshot, plan).score,
+        last_compaction_ms=last_compaction_ms(history, failures),
         sensor_driven=isinstance(strategy, BySensor),
         chosen=type(strategy).__name__,
-        prices=table.prices,
     )
-    return _Looked(plan=plan, state=state, written_ms=_write_times(facts), held=held)
+    known = FleetTable(
+        table=table,
+        state=state,
+        tries=tries_of(history, failures),
+        rewrites=find_rewrites(history),
+        pause=journal.pause_of(table.key),
+    )
+    return _Reading(plan=plan, known=known, written_ms=_write_times(facts))

@@ -48,7 +48,7 @@ from lakehouse.defs.run_ownership import (
 from lakehouse.engine.adoption.find_tables import is_table
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.holds import hold_now, refuse_held
-from lakehouse.engine.journal.journal import JournalCache
+from lakehouse.engine.journal.journal import Journal, JournalCache
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import TimeBudget
 from lakehouse.engine.table_health import assess, with_account
@@ -238,9 +238,8 @@ def compaction_sensor(
             context.log.warning(sentence)
         try:
             records.refresh(now)
-            fleet = weigh_fleet(
-                context.instance, tables, bounded, cursor, records=records, now_ms=now
-            )
+            journal = Journal(bounded.store, records)
+            fleet = weigh_fleet(context.instance, tables, bounded, cursor, journal)
         except Transient as error:
             # What holds a table back is unknown, and unknown starts nothing.
             text = f"the journal cannot be read now, so no compaction is requested: {error}"

@@ -6,7 +6,7 @@ of text would take a slot from a compaction. The compaction sensor reports a mat
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from typing import Literal
@@ -14,22 +14,12 @@ from typing import Literal
 import dagster as dg
 from dagster import RunRecord
 
-from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.journal_records import CompactionTry
-from lakehouse.core.reasons import Explanation
-from lakehouse.core.scheduling.circuit_breaker import TRIES_ALLOWED, Rewrites, assess_breaker
-from lakehouse.core.scheduling.holds import find_hold
-from lakehouse.core.scheduling.ranking import (
-    CYCLE_MS,
-    Bounds,
-    Decision,
-    RunState,
-    Try,
-    choose_compactions,
-    run_key,
-)
-from lakehouse.core.scheduling.read_rates import count_reads, with_readers
+from lakehouse.core.scheduling.circuit_breaker import TRIES_ALLOWED
+from lakehouse.core.scheduling.fleet import Fleet, FleetTable, decide_fleet
+from lakehouse.core.scheduling.ranking import CYCLE_MS, Bounds, RunState, Try, run_key
+from lakehouse.core.scheduling.read_rates import count_reads
 from lakehouse.core.scheduling.triggers import TableState, net_benefit_cells
 from lakehouse.defs.dagster_records import (
     ended_runs,
@@ -44,7 +34,8 @@ from lakehouse.defs.dagster_records import (
 from lakehouse.defs.metadata.markdown import markdown_table, markdown_value
 from lakehouse.defs.metadata.table import sensed_state
 from lakehouse.defs.run_ownership import read_tag, repeated_by_person
-from lakehouse.engine.journal.journal import Journal, Records
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 
 COST_TAG = "lakehouse/estimate_usd"
@@ -70,14 +61,6 @@ class SensorCursor:
         return json.dumps(asdict(self))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fleet:
-    """All tables in one tick: their states by key, and what was decided, best first."""
-
-    states: Mapping[str, TableState]
-    decisions: tuple[Decision, ...]
-
-
 def read_cursor(cursor: str | None) -> SensorCursor:
     """The cursor of an earlier tick; what cannot be read is forgotten, which costs the waiting their places and nothing else."""
     try:
@@ -95,64 +78,29 @@ def weigh_fleet(
     tables: Sequence[Table],
     lake: Lake,
     cursor: SensorCursor,
-    *,
-    records: Records,
-    now_ms: int,
+    journal: Journal,
 ) -> Fleet:
-    """Every table's state and the decision about it; `records` is what the journal holds."""
-    policies = {table.key: policy_for(table.layer, table.compaction) for table in tables}
-    facts, recent = newest_facts(instance, tables), recent_runs(instance, now_ms=now_ms)
-    compacted_ms = last_compactions_ms(instance, tables)
-    reads = reader_runs(instance, recent, tables)
+    """The state of every table and the decision about it. No Delta log is read."""
+    now = now_ms()
+    recent = recent_runs(instance, now_ms=now)
     readers = count_reads(
         tables,
-        reads,
+        reader_runs(instance, recent, tables),
         since_ms=recent.since_ms,
-        now_ms=now_ms,
+        now_ms=now,
         day_is_known=recent.day_is_known,
     )
-    sensed = {table.key: sensed_state(table.key, facts.get(table.key)) for table in tables}
-    states: dict[str, TableState] = {}
-    for table in tables:
-        key = table.key
-        state = sensed[key][0].at(now_ms)
-        # The table's log remembers its newest commits, Dagster the newest compaction: each may have forgotten what the other knows.
-        # One that lies ahead is of a clock that was set back since.
-        known_ms = [
-            ms
-            for ms in (state.last_compaction_ms, compacted_ms.get(key))
-            if ms is not None and ms <= now_ms
-        ]
-        state = replace(
-            state,
-            last_compaction_ms=max(known_ms, default=None),
-            due_since_ms=cursor.due_since_ms.get(key),
-            prices=table.prices,
-            on_s3=lake.on_s3(key),
-        )
-        states[key] = with_readers(state, readers[key], policies[key], now_ms=now_ms)
-    runs = RunState(in_flight=runs_in_flight(instance, tables), tries=_tries(instance, states))
-    asked = [
-        record
-        for record in recent.records
-        if record.create_timestamp.timestamp() * 1000 >= now_ms - CYCLE_MS
-    ]
+    known = _with_tries(_known_tables(instance, tables, lake, cursor, journal), journal, now)
+    runs = RunState(
+        in_flight=runs_in_flight(instance, tables),
+        tries=_tries(instance, [each.state for each in known]),
+    )
     bounds = Bounds(
         slots=lake.settings.compaction_slots,
         budget_usd=lake.settings.compaction_budget_usd,
-        spent_usd=sum(
-            float(record.dagster_run.tags.get(COST_TAG, 0)) for record in asked
-        ),  # predicted, however the runs ended
+        spent_usd=_predicted_usd(recent.records, since_ms=now - CYCLE_MS),
     )
-    rewrites = {key: found for key, (_, found) in sensed.items()}
-    held = {
-        **_held(Journal(lake.store, records), tables, rewrites, states, now_ms=now_ms),
-        **pools_at_risk(instance, tables),
-    }
-    decisions = choose_compactions(
-        states.values(), policies, runs, bounds=bounds, now_ms=now_ms, hold_back=held
-    )
-    return Fleet(states=states, decisions=decisions)
+    return decide_fleet(known, readers, runs, bounds=bounds, now_ms=now)
 
 
 def maintenance_plan() -> dg.AssetSpec:
@@ -220,7 +168,70 @@ def ranking_metadata(fleet: Fleet) -> dict[str, int | float | dg.MarkdownMetadat
     }
 
 
-def _tries(instance: dg.DagsterInstance, states: Mapping[str, TableState]) -> tuple[Try, ...]:
+def _known_tables(
+    instance: dg.DagsterInstance,
+    tables: Sequence[Table],
+    lake: Lake,
+    cursor: SensorCursor,
+    journal: Journal,
+) -> list[FleetTable]:
+    """What the newest event of each table, Dagster's runs and the journal say about it."""
+    facts = newest_facts(instance, tables)
+    compacted_ms = last_compactions_ms(instance, tables)
+    risks = pools_at_risk(instance, tables)
+    pauses = journal.pauses()
+    known: list[FleetTable] = []
+    for table in tables:
+        key = table.key
+        state, rewrites = sensed_state(key, facts.get(key))
+        # The log may have forgotten what Dagster remembers, and the other way round.
+        times = [state.last_compaction_ms, compacted_ms.get(key)]
+        state = replace(
+            state,
+            last_compaction_ms=max((ms for ms in times if ms is not None), default=None),
+            due_since_ms=cursor.due_since_ms.get(key),
+            on_s3=lake.on_s3(key),
+        )
+        known.append(
+            FleetTable(
+                table=table,
+                state=state,
+                rewrites=rewrites,
+                pause=pauses.get(key),
+                hold=risks.get(key),
+            )
+        )
+    return known
+
+
+def _with_tries(known: Sequence[FleetTable], journal: Journal, now: int) -> list[FleetTable]:
+    """The tables with their last success, and the failures that the journal has recorded since."""
+    succeeded_ms = {
+        each.table.key: each.state.last_compaction_ms
+        for each in known
+        if each.state.last_compaction_ms is not None and each.state.last_compaction_ms <= now
+    }
+    failures = journal.tries_since(succeeded_ms)
+    tables: list[FleetTable] = []
+    for each in known:
+        key = each.table.key
+        tries = [*failures.get(key, ())]
+        if key in succeeded_ms:
+            tries.append(CompactionTry(ended_ms=succeeded_ms[key], result="succeeded"))
+        tables.append(replace(each, tries=tuple(tries)))
+    return tables
+
+
+def _predicted_usd(records: Iterable[RunRecord], *, since_ms: int) -> float:
+    """The predicted cost of the runs requested since then, however they ended."""
+    return sum(
+        float(record.dagster_run.tags.get(COST_TAG, 0))
+        for record in records
+        if record.create_timestamp.timestamp() * 1000 >= since_ms
+    )
+
+
+def _tries(instance: dg.DagsterInstance, states: Sequence[TableState]) -> tuple[Try, ...]:
     """The ended runs that were requested for these very states; a table with nothing to gain is not looked up.
 
     A run that a person executed again has the tags of the sensor's run, and only its success counts. A try's number is
@@ -228,7 +239,7 @@ def _tries(instance: dg.DagsterInstance, states: Mapping[str, TableState]) -> tu
     """
     wanted = [
         state
-        for state in states.values()
+        for state in states
         if state.version is not None and (state.mergeable_file_count or state.deleted_rows_share)
     ]
     tries: list[Try] = []
@@ -267,34 +278,3 @@ def _try_of(state: TableState, record: RunRecord, *, is_canceled: bool) -> Try:
         result=result,
         ended_ms=ended_ms,
     )
-
-
-def _held(
-    journal: Journal,
-    tables: Sequence[Table],
-    rewrites: Mapping[str, Rewrites],
-    states: Mapping[str, TableState],
-    *,
-    now_ms: int,
-) -> Mapping[str, Explanation]:
-    """The tables to keep hands off, with the explanation."""
-    compacted_ms = {
-        key: state.last_compaction_ms
-        for key, state in states.items()
-        if state.last_compaction_ms is not None
-    }
-    pauses, failures = journal.pauses(), journal.tries_since(compacted_ms)
-    found: dict[str, Explanation] = {}
-    for table in tables:
-        key = table.key
-        # No log is read: the journal has the failures, the newest event the rewrites.
-        successes = (
-            [CompactionTry(ended_ms=compacted_ms[key], result="succeeded")]
-            if key in compacted_ms
-            else []
-        )
-        breaker = assess_breaker([*failures.get(key, ()), *successes], rewrites[key], now_ms)
-        held = find_hold(table, pause=pauses.get(key), breaker=breaker, now_ms=now_ms)
-        if held is not None:
-            found[key] = held
-    return found

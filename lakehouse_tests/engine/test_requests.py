@@ -10,7 +10,7 @@ from moto.s3.models import s3_backends
 
 from lakehouse import Append, Landing, Table
 from lakehouse.cli.context import LakeContext
-from lakehouse.cli.fleet_from_logs import look_at_fleet
+from lakehouse.cli.fleet_from_logs import read_fleet
 from lakehouse.core.ingest.batches import KnownFile, Ledger, choose_batch
 from lakehouse.engine.declared_tables import declared_tables
 from lakehouse.engine.lake import open_lake
@@ -33,7 +33,7 @@ def test_a_plan_lists_the_log_of_each_table_once_and_asks_the_journal_of_those_t
         [("b", 1)]
     )
     opened = LakeContext(lake=open_lake(settings), tables=declared_tables(settings))
-    look_at_fleet(opened, [*opened.tables.values()])
+    read_fleet(opened, [*opened.tables.values()])
     # Three logs, and of the table that is there its tries; three commits, and its pause.
     assert opened.lake.store.requests == {"ListObjectsV2": 3 + 1, "GetObject": 3 + 1}
 

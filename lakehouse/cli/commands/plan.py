@@ -13,7 +13,7 @@ from lakehouse.cli.context import (
     show_addresses,
     tell_errors,
 )
-from lakehouse.cli.fleet_from_logs import fleet_document, look_at_fleet
+from lakehouse.cli.fleet_from_logs import fleet_document, read_fleet
 from lakehouse.cli.output import (
     attributes,
     bytes_text,
@@ -41,7 +41,7 @@ def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
     knows nothing.
     """
     opened, chosen = open_tables(tables)
-    found, decisions = look_at_fleet(opened, chosen)
+    found, decisions = read_fleet(opened, chosen)
     if as_json:
         fleet = {
             decision.table: fleet_document(decision, rank=place)

@@ -9,7 +9,7 @@ things are trouble:
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import takewhile
 from operator import itemgetter
 from typing import Literal
@@ -38,6 +38,9 @@ class Rewrites:
     last_ms: int = 0
 
 
+NO_REWRITES = Rewrites()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerState(Explained):
     """Whether a table may be compacted as far as its past says; `retry_at_ms` is when one try is let through (`None`: closed)."""
@@ -47,18 +50,17 @@ class BreakerState(Explained):
 
 
 def assess_breaker(tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: int) -> BreakerState:
-    """The breaker of a table at `now_ms`. Tries come in any order; several of one run count as its last.
+    """The breaker of a table at `now_ms`. Tries come in any order; of one run, the last counts.
 
-    A time after `now_ms` comes from a clock that was set back since: it counts as long ago.
+    Times after `now_ms` come from a clock that was set back; they are ignored.
     """
     ended = _one_per_run(
-        replace(each, ended_ms=_known_ms(each.ended_ms, now_ms))
+        each
         for each in tries
-        if each.result == "succeeded" or not each.by_person
+        if each.ended_ms <= now_ms and (each.result == "succeeded" or not each.by_person)
     )
     failed = list(takewhile(lambda each: each.result != "succeeded", reversed(ended)))
     succeeded_ms = max((each.ended_ms for each in ended if each.result == "succeeded"), default=0)
-    rewrites = replace(rewrites, last_ms=_known_ms(rewrites.last_ms, now_ms))
     troubles = list[tuple[int, Explanation]]()
     if len(failed) >= TRIES_ALLOWED:
         line = failed[0].why.strip().partition("\n")[0]
@@ -69,7 +71,7 @@ def assess_breaker(tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: i
             "why": line if len(line) <= _WHY_LETTERS else f"{line[:_WHY_LETTERS]}…",
         }
         troubles.append(_opened(Reason.BREAKER_OPEN, len(failed), failed[0].ended_ms, **numbers))
-    if rewrites.times >= TRIES_ALLOWED and rewrites.last_ms >= succeeded_ms:
+    if rewrites.times >= TRIES_ALLOWED and succeeded_ms <= rewrites.last_ms <= now_ms:
         numbers = {"bytes": rewrites.bytes_rewritten, "version": rewrites.version}
         troubles.append(_opened(Reason.REWRITE_LOOP, rewrites.times, rewrites.last_ms, **numbers))
     if not troubles:
@@ -156,10 +158,6 @@ def _opened(reason: Reason, count: int, last_ms: int, **numbers: object) -> tupl
     return retry_at_ms, reason.explain(
         count=count, limit=TRIES_ALLOWED, hours=hours, until=retry_at_ms, **numbers
     )
-
-
-def _known_ms(ms: int, now_ms: int) -> int:
-    return ms if ms <= now_ms else 0
 
 
 def _one_per_run(tries: Iterable[CompactionTry]) -> list[CompactionTry]:

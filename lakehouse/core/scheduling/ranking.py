@@ -14,7 +14,7 @@ due for longer than the patience goes before all that have waited less, whatever
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -103,6 +103,15 @@ class Decision(Explained):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A table that may be compacted. A table with a `hold` is left alone, for that reason."""
+
+    state: TableState
+    policy: Compaction
+    hold: Explanation | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Weighed:
     """A table before slots and money are given out; the decision has a `run_key` where it may run."""
 
@@ -113,36 +122,24 @@ class _Weighed:
 
 
 def choose_compactions(
-    states: Iterable[TableState],
-    policies: Mapping[str, Compaction],
-    runs: RunState,
-    *,
-    bounds: Bounds,
-    now_ms: int,
-    hold_back: Mapping[str, Explanation] | None = None,
+    candidates: Iterable[Candidate], runs: RunState, *, bounds: Bounds, now_ms: int
 ) -> tuple[Decision, ...]:
-    """One decision per table in the order in which they would be served, tables without facts last; at most `bounds.slots` at once.
+    """One decision per table, in the order in which tables are served; tables without facts last.
 
-    Compactions under way take a slot each, whatever their table; one that waits for its table's pool takes none. A table
-    in `hold_back` is left alone, as explained there.
+    Every running compaction takes one of `bounds.slots`, except one that waits for the pool of its
+    table.
     """
-    in_flight, tries = defaultdict[str, list[RunInFlight]](list), defaultdict[str, list[Try]](list)
+    in_flight = defaultdict[str, list[RunInFlight]](list)
     for run in runs.in_flight:
         in_flight[run.table].append(run)
+    tries = defaultdict[str, list[Try]](list)
     for attempt in runs.tries:
         tries[attempt.table].append(attempt)
-    weighed = [
-        _weigh(
-            state,
-            policies[state.table],
-            in_flight[state.table],
-            tries[state.table],
-            bounds,
-            (hold_back or {}).get(state.table),
-            now_ms,
-        )
-        for state in states
-    ]
+    weighed: list[_Weighed] = []
+    for candidate in candidates:
+        key = candidate.state.table
+        own = RunState(in_flight=tuple(in_flight[key]), tries=tuple(tries[key]))
+        weighed.append(_weigh(candidate, own, bounds.patience_ms, now_ms))
     at_work = [run for run in runs.in_flight if run.is_compaction and not run.wait]
     free = bounds.slots - len({run.table for run in at_work})
     spent_usd = bounds.spent_usd
@@ -179,64 +176,45 @@ def describe(decisions: Sequence[Decision], *, lines: int = _LINES_TOLD) -> str:
     return ";\n".join(told)
 
 
-def _weigh(
-    state: TableState,
-    policy: Compaction,
-    in_flight: Sequence[RunInFlight],
-    tries: Sequence[Try],
-    bounds: Bounds,
-    held: Explanation | None,
-    now_ms: int,
-) -> _Weighed:
+def _weigh(candidate: Candidate, runs: RunState, patience_ms: int, now_ms: int) -> _Weighed:
+    """Whether the table may run, by itself; `runs` are those of this table alone."""
+    state, policy = candidate.state, candidate.policy
     finding = find_trigger(state, policy, now_ms=now_ms)
-    now_tried = [
+    tries_of_version = [
         attempt
-        for attempt in tries
+        for attempt in runs.tries
         if (attempt.version, attempt.committed_ms) == (state.version, state.committed_ms)
     ]
-    unripe = _unripe(state, finding, now_tried, now_ms=now_ms)
-    busy = (
-        Reason.RUN_IN_FLIGHT.explain(runs="; ".join(run.text for run in in_flight))
-        if in_flight
-        else None
-    )
-    waits = _left_alone(state, policy, held) or busy or unripe
-    is_waiting = unripe is None and not any(run.is_compaction for run in in_flight)
-    since = (
-        min(now_ms, now_ms if state.due_since_ms is None else state.due_since_ms)
-        if is_waiting
-        else None
-    )
+    unripe = _unripe(state, finding, tries_of_version, now_ms=now_ms)
+    busy = None
+    if runs.in_flight:
+        texts = "; ".join(run.text for run in runs.in_flight)
+        busy = Reason.RUN_IN_FLIGHT.explain(runs=texts)
+    waits = candidate.hold or _other_strategy(state, policy) or busy or unripe
+    due_since_ms = None
+    if unripe is None and not any(run.is_compaction for run in runs.in_flight):
+        due_since_ms = now_ms if state.due_since_ms is None else state.due_since_ms
     waits = waits or _cooling(state, policy, finding, now_ms=now_ms)
-    return _Weighed(
-        state=state,
-        finding=finding,
-        decision=Decision(
-            table=state.table,
-            explanation=waits or finding,
-            run_key=None if waits else run_key(state, len(now_tried) + 1),
-            net_benefit=state.net_benefit,
-            due_since_ms=since,
-        ),
-        overdue=waits is None and since is not None and now_ms - since >= bounds.patience_ms,
+    overdue = waits is None and due_since_ms is not None and now_ms - due_since_ms >= patience_ms
+    decision = Decision(
+        table=state.table,
+        explanation=waits or finding,
+        run_key=None if waits else run_key(state, len(tries_of_version) + 1),
+        net_benefit=state.net_benefit,
+        due_since_ms=due_since_ms,
     )
+    return _Weighed(state=state, finding=finding, decision=decision, overdue=overdue)
 
 
-def _left_alone(
-    state: TableState, policy: Compaction, held: Explanation | None
-) -> Explanation | None:
-    ours = isinstance(policy.strategy, BySensor) or (
-        isinstance(policy.strategy, Chosen) and state.sensor_driven
-    )
-    if held is None and not ours:
-        declared = type(policy.strategy).__name__
-        name = (
-            f"{state.chosen}, which {declared} has chosen"
-            if isinstance(policy.strategy, Chosen) and state.chosen
-            else declared
-        )
-        return Reason.OTHER_STRATEGY.explain(strategy=name)
-    return held
+def _other_strategy(state: TableState, policy: Compaction) -> Explanation | None:
+    """Why the sensor never compacts the table: its strategy does; `None` for the sensor's own."""
+    strategy = policy.strategy
+    if isinstance(strategy, BySensor) or (isinstance(strategy, Chosen) and state.sensor_driven):
+        return None
+    name = type(strategy).__name__
+    if isinstance(strategy, Chosen) and state.chosen:
+        name = f"{state.chosen}, which {name} has chosen"
+    return Reason.OTHER_STRATEGY.explain(strategy=name)
 
 
 def _unripe(
@@ -251,9 +229,7 @@ def _unripe(
     failed = [attempt.ended_ms for attempt in tries if attempt.result == "failed"]
     if len(failed) < TRIES_ALLOWED:
         return None
-    # An end that lies ahead is of a clock that was set back since.
-    last_ms = max((ended_ms for ended_ms in failed if ended_ms <= now_ms), default=0)
-    until_ms = last_ms + pause_hours(len(failed)) * HOUR_MS
+    until_ms = max(failed) + pause_hours(len(failed)) * HOUR_MS
     return (
         Reason.TRIES_USED_UP.explain(tries=len(failed), until=until_ms, **numbers)
         if now_ms < until_ms
@@ -267,9 +243,7 @@ def _cooling(
     if not policy.cooldown_minutes or state.last_compaction_ms is None:
         return None
     minutes = (now_ms - state.last_compaction_ms) / MINUTE_MS
-    if (
-        not 0 <= minutes < policy.cooldown_minutes
-    ):  # a compaction that lies ahead is of a clock that was set back since
+    if minutes >= policy.cooldown_minutes:
         return None
     numbers = {"minutes": f"{minutes:.1f}", "cooldown": f"{policy.cooldown_minutes:g}"}
     return Reason.COOLING_DOWN.explain(why=finding.sentence, **numbers)

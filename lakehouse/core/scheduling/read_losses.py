@@ -161,7 +161,8 @@ def lost_openings(
     now_ms: int,
 ) -> float:
     """Openings lost by reads at these times and by those that are `spread` evenly; what was read before the first step lost nothing."""
-    times = settled_times([since_ms for since_ms, _ in steps], now_ms=now_ms)
+    # Clocks may differ: no step begins after now, or before an earlier step.
+    times = [*accumulate((min(since_ms, now_ms) for since_ms, _ in steps), max)]
     by_runs = sum(
         steps[place - 1][1] for at_ms in reads_ms if (place := bisect_right(times, at_ms))
     )
@@ -184,18 +185,6 @@ def lost_openings(
         per_day / DAY_MS * openings_within(from_ms, until_ms)
         for from_ms, until_ms, per_day in spread
     )
-
-
-def settled_times(times_ms: Sequence[int], *, now_ms: int) -> list[int]:
-    """The times of commits in their order, none after now and none before an earlier one, as a clock that is wrong may tell them.
-
-    A time that lies ahead is taken as that of the next commit; one that lies behind as that of the commit before it.
-    """
-    known, next_ms = list[int](), now_ms
-    for at_ms in reversed(times_ms):
-        next_ms = at_ms if at_ms <= now_ms else next_ms
-        known.append(next_ms)
-    return [*accumulate(reversed(known), max)]
 
 
 def is_rewrite(commit: Commit) -> bool:

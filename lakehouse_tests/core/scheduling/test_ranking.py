@@ -14,6 +14,7 @@ from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.ranking import (
     CYCLE_MS,
     Bounds,
+    Candidate,
     Decision,
     RunInFlight,
     RunState,
@@ -40,8 +41,9 @@ def choose(
     policy: Compaction = POLICY,
     now_ms: int = NOW,
 ) -> tuple[Decision, ...]:
-    policies, bounds = {each.table: policy for each in states}, Bounds(slots=slots)
-    return choose_compactions(states, policies, runs or RunState(), bounds=bounds, now_ms=now_ms)
+    candidates = [Candidate(state=each, policy=policy) for each in states]
+    bounds = Bounds(slots=slots)
+    return choose_compactions(candidates, runs or RunState(), bounds=bounds, now_ms=now_ms)
 
 
 def flying(table: str, *, compaction: bool = True) -> RunInFlight:
@@ -154,13 +156,6 @@ STORIES = {
         (tried("failed", hours=12),) * 4,
         Reason.DUE,
         "compaction/a/version=7/try=5",
-    ),
-    "failures of a clock that was ahead": (
-        MANY,
-        (),
-        (tried("failed", hours=-9),) * 3,
-        Reason.DUE,
-        "compaction/a/version=7/try=4",
     ),
     "a success outlasts any pause": (
         MANY,
@@ -314,7 +309,10 @@ def worthy(
 
 def served(states: Sequence[TableState], bounds: Bounds) -> list[str]:
     found = choose_compactions(
-        states, {each.table: POLICY for each in states}, RunState(), bounds=bounds, now_ms=NOW
+        [Candidate(state=each, policy=POLICY) for each in states],
+        RunState(),
+        bounds=bounds,
+        now_ms=NOW,
     )
     return [decision.table for decision in found if decision.request]
 
@@ -367,7 +365,10 @@ def test_a_table_dearer_than_the_budget_is_served_at_its_bound_and_overdraws_it_
     assert served([dear, cheap], replace(bounds, spent_usd=1.0)) == []
     assert served([replace(dear, due_since_ms=None), cheap], bounds) == ["cheap"]
     refused = choose_compactions(
-        [dear], {"dear": POLICY}, RunState(), bounds=replace(bounds, spent_usd=1.0), now_ms=NOW
+        [Candidate(state=dear, policy=POLICY)],
+        RunState(),
+        bounds=replace(bounds, spent_usd=1.0),
+        now_ms=NOW,
     )[0]
     why = f"5 mergeable files reach the threshold of 4{UNKNOWN}"
     assert refused.sentence == f"{why}, but it costs 5 USD, and 0 of the 1 USD an hour are left"
@@ -380,14 +381,6 @@ def test_a_table_that_was_just_compacted_cools_down_and_keeps_its_place() -> Non
     for later, reason in ((0, Reason.COOLING_DOWN), (1_000, Reason.DUE)):
         [found] = choose([state], policy=policy, now_ms=NOW + later)
         assert (found.reason, found.due_since_ms) == (reason, NOW - 1)
-
-
-@pytest.mark.parametrize("ahead_ms", [1, 9_000 * CYCLE_MS])
-def test_a_clock_that_is_set_back_holds_no_table_and_takes_no_place(ahead_ms: int) -> None:
-    policy = replace(POLICY, cooldown_minutes=2)
-    state = worthy("a", since=NOW + ahead_ms, last_compaction_ms=NOW + ahead_ms)
-    [found] = choose([state], policy=policy)
-    assert (found.request, found.due_since_ms) == (True, NOW)
 
 
 def test_openings_cost_requests_where_the_table_lies_on_s3() -> None:
@@ -403,12 +396,17 @@ def test_who_is_left_alone_is_told_so_and_takes_no_slot() -> None:
         "c": replace(POLICY, strategy=Chosen(latency_seconds=60)),
     }
     found = choose_compactions(
-        [worthy(table, sensor_driven=True) for table in policies],
-        policies,
+        [
+            Candidate(
+                state=worthy(table, sensor_driven=True),
+                policy=policy,
+                hold=Reason.OPTED_OUT.explain(said="mode off") if table == "a" else None,
+            )
+            for table, policy in policies.items()
+        ],
         RunState(),
         bounds=Bounds(slots=1),
         now_ms=NOW,
-        hold_back={"a": Reason.OPTED_OUT.explain(said="mode off")},
     )
     assert [(each.table, each.sentence, each.request) for each in found] == [
         (
@@ -485,7 +483,10 @@ def test_nobody_starves(
             for place, table in enumerate(waited)
         ]
         found = choose_compactions(
-            states, {each.table: POLICY for each in states}, RunState(), bounds=bounds, now_ms=now
+            [Candidate(state=each, policy=POLICY) for each in states],
+            RunState(),
+            bounds=bounds,
+            now_ms=now,
         )
         for decision in found:
             waited[decision.table] = 0 if decision.request else waited[decision.table] + 1

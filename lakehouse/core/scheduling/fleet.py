@@ -1,0 +1,84 @@
+"""The decisions about a fleet: facts about each table in, a ranking with reasons out.
+
+The sensor reads the facts from Dagster's events, the terminal from the Delta logs. Both call
+`decide_fleet`, so they agree wherever they know the same.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from lakehouse.core.declaration.compaction_policy import policy_for
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.journal_records import CompactionTry, Pause
+from lakehouse.core.reasons import Explanation
+from lakehouse.core.scheduling.circuit_breaker import NO_REWRITES, Rewrites, assess_breaker
+from lakehouse.core.scheduling.holds import find_hold
+from lakehouse.core.scheduling.ranking import (
+    Bounds,
+    Candidate,
+    Decision,
+    RunState,
+    choose_compactions,
+)
+from lakehouse.core.scheduling.read_rates import Readers, with_readers
+from lakehouse.core.scheduling.triggers import TableState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetTable:
+    """What is known about one table.
+
+    `tries` are its earlier compactions; `hold` is a hold that only the caller can know.
+    """
+
+    table: Table
+    state: TableState
+    tries: tuple[CompactionTry, ...] = ()
+    rewrites: Rewrites = NO_REWRITES
+    pause: Pause | None = None
+    hold: Explanation | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """The state of each table by its key, and one decision per table, best first."""
+
+    states: Mapping[str, TableState]
+    decisions: tuple[Decision, ...]
+
+
+def decide_fleet(
+    tables: Sequence[FleetTable],
+    readers: Mapping[str, Readers],
+    runs: RunState,
+    *,
+    bounds: Bounds,
+    now_ms: int,
+) -> Fleet:
+    """Ranks the tables and decides which of them are compacted now."""
+    candidates = [_candidate(each, readers[each.table.key], now_ms) for each in tables]
+    return Fleet(
+        states={each.state.table: each.state for each in candidates},
+        decisions=choose_compactions(candidates, runs, bounds=bounds, now_ms=now_ms),
+    )
+
+
+def _candidate(known: FleetTable, readers: Readers, now_ms: int) -> Candidate:
+    table = known.table
+    policy = policy_for(table.layer, table.compaction)
+    breaker = assess_breaker(known.tries, known.rewrites, now_ms)
+    hold = find_hold(table, pause=known.pause, breaker=breaker, now_ms=now_ms)
+    state = _without_future_times(known.state.at(now_ms), now_ms)
+    state = with_readers(replace(state, prices=table.prices), readers, policy, now_ms=now_ms)
+    return Candidate(state=state, policy=policy, hold=known.hold or hold)
+
+
+def _without_future_times(state: TableState, now_ms: int) -> TableState:
+    """The state without times after `now_ms`, which come from a clock that was set back."""
+    compacted_ms = state.last_compaction_ms
+    due_since_ms = state.due_since_ms
+    return replace(
+        state,
+        last_compaction_ms=compacted_ms if compacted_ms and compacted_ms <= now_ms else None,
+        due_since_ms=due_since_ms if due_since_ms is None else min(due_since_ms, now_ms),
+    )
