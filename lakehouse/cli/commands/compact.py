@@ -1,4 +1,4 @@
-"""`lakehouse compact`: one table compacted through Dagster, predicted beside actual."""
+"""`lakehouse compact`: compacts one table through Dagster."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,18 +9,14 @@ from lakehouse.cli.commands.plan import plan_document, print_plans
 from lakehouse.cli.context import Found, complete_table, open_table
 from lakehouse.cli.output import json_option, print_figures, show, write_json
 from lakehouse.cli.spark_server import driver_for_command
-from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.errors import Refused
-from lakehouse.engine.compaction import run, unverified_commits
-from lakehouse.engine.compaction.holds import refuse_held
+from lakehouse.engine.compaction import run
 
 
 @click.command("compact", epilog="Example: lakehouse compact silver/flights --dry-run")
 @click.argument("table", shell_complete=complete_table)
-@click.option("--dry-run", is_flag=True, help="Only the plan; no JVM is started.")
-@click.option(
-    "--anyway", is_flag=True, help="Also a table that is paused, or whose declaration opts out."
-)
+@click.option("--dry-run", is_flag=True, help="Show the plan only; starts no JVM.")
+@click.option("--anyway", is_flag=True, help="Also compact a table that is paused or opted out.")
 @click.option(
     "--probe",
     is_flag=True,
@@ -28,37 +24,37 @@ from lakehouse.engine.compaction.holds import refuse_held
 )
 @json_option
 def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_json: bool) -> None:
-    """Merge the small files of TABLE; predicted beside actual. The run goes through Dagster.
+    """Merge the small files of TABLE through Dagster, and show predicted and actual figures.
 
-    A table that is paused, or whose declaration opts out, is refused without --anyway. A table with nothing to merge is left alone: the
-    command prints the reason and starts no JVM. If an earlier run ended before it compared its rows, the command compares them first. No
-    row changes, so nothing downstream follows.
+    A table that is paused, or whose declaration opts out, is refused without --anyway. A table with
+    nothing to merge is left alone, and the command says why. No row changes, so no other table
+    follows.
     """
     opened, wanted = open_table(table)
-    plan = run.plan(opened.lake, wanted)
-    if plan is None:
-        raise Refused(
-            f"compact {table}: the table is declared and does not exist yet; write it first: lakehouse materialize {table}"
-        )
     if dry_run:
+        plan = run.plan(opened.lake, wanted)
+        if plan is None:
+            raise _missing(table)
         found = Found(table=wanted, value=plan)
         write_json(plan_document(found)) if as_json else print_plans([found], verbose=True)
         return
-    if not anyway:
-        refuse_held(opened.lake, wanted)
-    document: Mapping[str, Any] = CompactionOutcome(plan=plan, version_after=None).as_json()
-    if plan.bins or unverified_commits.expected(opened.lake, table) is not None:
-        from lakehouse.cli.dagster_runs import open_recorder
+    from lakehouse.cli.dagster_runs import open_recorder
 
-        with (
-            open_recorder(opened.lake.settings) as recorder,
-            driver_for_command(opened.lake.settings),
-        ):
-            [done] = recorder.materialize(
-                [f"compaction/{table}"], config={"anyway": anyway, "probe": probe}
-            )
-        document = done.outcome()["lakehouse/compaction"]
+    settings = opened.lake.settings
+    with open_recorder(settings) as recorder, driver_for_command(settings):
+        config = {"anyway": anyway, "probe": probe}
+        [done] = recorder.materialize([f"compaction/{table}"], config=config)
+    if done.state == "skipped":
+        raise _missing(table)
+    document: Mapping[str, Any] = done.outcome()["lakehouse/compaction"]
     write_json(document) if as_json else _print(document)
+
+
+def _missing(table: str) -> Refused:
+    return Refused(
+        f"compact {table}: the table is declared but does not exist yet. "
+        f"Write it first: lakehouse materialize {table}"
+    )
 
 
 def _print(document: Mapping[str, Any]) -> None:
