@@ -6,7 +6,12 @@ from dataclasses import replace
 from lakehouse import AfterWrite, BySensor, Table
 from lakehouse.core.compaction.plan import plan_table
 from lakehouse.core.declaration.compaction_policy import policy_for
-from lakehouse.core.scheduling.ranking import Bounds, Candidate, RunState, choose_compactions
+from lakehouse.core.scheduling.ranking import (
+    Bounds,
+    CompactionCandidate,
+    RunState,
+    choose_compactions,
+)
 from lakehouse.core.scheduling.read_rates import Readers, with_readers
 from lakehouse.core.scheduling.triggers import state_of
 from lakehouse.engine.clock import now_ms
@@ -31,6 +36,9 @@ def is_due(lake: Lake, table: Table, *, read_ms: Sequence[int] | None = None) ->
         readers = Readers(reads_per_day=0.0, read_ms=tuple(read_ms), seen=True)
         state = with_readers(state, readers, policy, now_ms=now_ms())
     [decision] = choose_compactions(
-        [Candidate(state=state, policy=policy)], RunState(), bounds=Bounds(), now_ms=now_ms()
+        [CompactionCandidate(state=state, policy=policy)],
+        RunState(),
+        bounds=Bounds(),
+        now_ms=now_ms(),
     )
     return decision.request

@@ -25,7 +25,7 @@ from lakehouse.core.journal_records import CompactionTry, Pause
 from lakehouse.core.scheduling.circuit_breaker import Rewrites
 from lakehouse.core.scheduling.ranking import (
     Bounds,
-    Candidate,
+    CompactionCandidate,
     RunState,
     choose_compactions,
     describe,
@@ -57,7 +57,7 @@ def main(*table_counts: int) -> list[Figure]:
         chance, tables = random.Random(7), fleet_of(count)
         states = [state_of_one(chance, table, FILES // COUNTS[-1]) for table in tables]
         candidates = [
-            Candidate(state=state, policy=policy_for(table.layer, table.compaction))
+            CompactionCandidate(state=state, policy=policy_for(table.layer, table.compaction))
             for state, table in zip(states, tables, strict=True)
         ]
         choice = partial(

@@ -43,7 +43,12 @@ from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained, Reason
 from lakehouse.core.scheduling.holds import closed_window, persons_hold, recommend_only
-from lakehouse.core.scheduling.ranking import Bounds, Candidate, RunState, choose_compactions
+from lakehouse.core.scheduling.ranking import (
+    Bounds,
+    CompactionCandidate,
+    RunState,
+    choose_compactions,
+)
 from lakehouse.core.scheduling.read_losses import is_made_anew, type_of_steps
 from lakehouse.core.scheduling.read_rates import Readers, with_readers
 from lakehouse.core.scheduling.triggers import TableState, state_of
@@ -181,7 +186,7 @@ def look(
     )
     state = with_readers(state, Readers(reads_per_day=0), plan.policy, now_ms=now_ms)
     [decision] = choose_compactions(
-        [Candidate(state=state, policy=plan.policy)],
+        [CompactionCandidate(state=state, policy=plan.policy)],
         RunState(),
         bounds=Bounds(slots=1),
         now_ms=now_ms,

@@ -15,7 +15,7 @@ from lakehouse.core.scheduling.circuit_breaker import NO_REWRITES, Rewrites, ass
 from lakehouse.core.scheduling.holds import find_hold
 from lakehouse.core.scheduling.ranking import (
     Bounds,
-    Candidate,
+    CompactionCandidate,
     Decision,
     RunState,
     choose_compactions,
@@ -63,14 +63,14 @@ def decide_fleet(
     )
 
 
-def _candidate(known: FleetTable, readers: Readers, now_ms: int) -> Candidate:
+def _candidate(known: FleetTable, readers: Readers, now_ms: int) -> CompactionCandidate:
     table = known.table
     policy = policy_for(table.layer, table.compaction)
     breaker = assess_breaker(known.tries, known.rewrites, now_ms)
     hold = find_hold(table, pause=known.pause, breaker=breaker, now_ms=now_ms)
     state = _without_future_times(known.state.at(now_ms), now_ms)
     state = with_readers(replace(state, prices=table.prices), readers, policy, now_ms=now_ms)
-    return Candidate(state=state, policy=policy, hold=known.hold or hold)
+    return CompactionCandidate(state=state, policy=policy, hold=known.hold or hold)
 
 
 def _without_future_times(state: TableState, now_ms: int) -> TableState:

@@ -103,7 +103,7 @@ class Decision(Explained):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class CompactionCandidate:
     """A table that may be compacted. A table with a `hold` is left alone, for that reason."""
 
     state: TableState
@@ -122,7 +122,7 @@ class _Weighed:
 
 
 def choose_compactions(
-    candidates: Iterable[Candidate], runs: RunState, *, bounds: Bounds, now_ms: int
+    candidates: Iterable[CompactionCandidate], runs: RunState, *, bounds: Bounds, now_ms: int
 ) -> tuple[Decision, ...]:
     """One decision per table, in the order in which tables are served; tables without facts last.
 
@@ -176,7 +176,9 @@ def describe(decisions: Sequence[Decision], *, lines: int = _LINES_TOLD) -> str:
     return ";\n".join(told)
 
 
-def _weigh(candidate: Candidate, runs: RunState, patience_ms: int, now_ms: int) -> _Weighed:
+def _weigh(
+    candidate: CompactionCandidate, runs: RunState, patience_ms: int, now_ms: int
+) -> _Weighed:
     """Whether the table may run, by itself; `runs` are those of this table alone."""
     state, policy = candidate.state, candidate.policy
     finding = find_trigger(state, policy, now_ms=now_ms)

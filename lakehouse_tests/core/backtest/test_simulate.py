@@ -19,7 +19,12 @@ from lakehouse.core.declaration.strategies import (
 from lakehouse.core.delta.commit_files import FileHistory
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
-from lakehouse.core.scheduling.ranking import Bounds, Candidate, RunState, choose_compactions
+from lakehouse.core.scheduling.ranking import (
+    Bounds,
+    CompactionCandidate,
+    RunState,
+    choose_compactions,
+)
 from lakehouse.core.scheduling.triggers import TableState
 from lakehouse.engine.delta_log.file_history import read_file_history
 from lakehouse_tests.core.example_snapshots import POLICY, plan_of
@@ -319,7 +324,7 @@ def test_the_replay_of_the_policy_in_force_is_what_happened(
             table=log.key, version=log.version, mergeable_file_count=plan.files_removed
         )
         [decision] = choose_compactions(
-            [Candidate(state=state, policy=POLICY)],
+            [CompactionCandidate(state=state, policy=POLICY)],
             RunState(),
             bounds=Bounds(slots=1),
             now_ms=log.snapshot().committed_ms,

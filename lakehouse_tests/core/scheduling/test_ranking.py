@@ -14,7 +14,7 @@ from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.ranking import (
     CYCLE_MS,
     Bounds,
-    Candidate,
+    CompactionCandidate,
     Decision,
     RunInFlight,
     RunState,
@@ -41,7 +41,7 @@ def choose(
     policy: Compaction = POLICY,
     now_ms: int = NOW,
 ) -> tuple[Decision, ...]:
-    candidates = [Candidate(state=each, policy=policy) for each in states]
+    candidates = [CompactionCandidate(state=each, policy=policy) for each in states]
     bounds = Bounds(slots=slots)
     return choose_compactions(candidates, runs or RunState(), bounds=bounds, now_ms=now_ms)
 
@@ -309,7 +309,7 @@ def worthy(
 
 def served(states: Sequence[TableState], bounds: Bounds) -> list[str]:
     found = choose_compactions(
-        [Candidate(state=each, policy=POLICY) for each in states],
+        [CompactionCandidate(state=each, policy=POLICY) for each in states],
         RunState(),
         bounds=bounds,
         now_ms=NOW,
@@ -365,7 +365,7 @@ def test_a_table_dearer_than_the_budget_is_served_at_its_bound_and_overdraws_it_
     assert served([dear, cheap], replace(bounds, spent_usd=1.0)) == []
     assert served([replace(dear, due_since_ms=None), cheap], bounds) == ["cheap"]
     refused = choose_compactions(
-        [Candidate(state=dear, policy=POLICY)],
+        [CompactionCandidate(state=dear, policy=POLICY)],
         RunState(),
         bounds=replace(bounds, spent_usd=1.0),
         now_ms=NOW,
@@ -397,7 +397,7 @@ def test_who_is_left_alone_is_told_so_and_takes_no_slot() -> None:
     }
     found = choose_compactions(
         [
-            Candidate(
+            CompactionCandidate(
                 state=worthy(table, sensor_driven=True),
                 policy=policy,
                 hold=Reason.OPTED_OUT.explain(said="mode off") if table == "a" else None,
@@ -483,7 +483,7 @@ def test_nobody_starves(
             for place, table in enumerate(waited)
         ]
         found = choose_compactions(
-            [Candidate(state=each, policy=POLICY) for each in states],
+            [CompactionCandidate(state=each, policy=POLICY) for each in states],
             RunState(),
             bounds=bounds,
             now_ms=now,

@@ -13,7 +13,12 @@ from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.reasons import Reason
-from lakehouse.core.scheduling.ranking import Bounds, Candidate, RunState, choose_compactions
+from lakehouse.core.scheduling.ranking import (
+    Bounds,
+    CompactionCandidate,
+    RunState,
+    choose_compactions,
+)
 from lakehouse.core.scheduling.triggers import (
     NetBenefit,
     OnceCold,
@@ -243,7 +248,7 @@ def test_what_was_written_once_is_asked_for_once_it_is_cold_and_never_before(
     )
     in_force = policy_for("bronze", policy)
     [decision] = choose_compactions(
-        [Candidate(state=told.at(now_ms), policy=in_force)],
+        [CompactionCandidate(state=told.at(now_ms), policy=in_force)],
         RunState(),
         bounds=Bounds(),
         now_ms=now_ms,
