@@ -28,7 +28,6 @@ from lakehouse.core.compaction.target_size import WriteHistory, target_in_force
 from lakehouse.core.costs.estimate import DEFAULT_RATES, Estimate, Rates, estimate
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.cron import cron_times
-from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.declaration.strategies import (
     AfterWrite,
     AutoCompaction,
@@ -166,24 +165,10 @@ def look_times(policy: Compaction, committed_ms: int, until_ms: int | None) -> I
             assert_never(policy.strategy)
 
 
-def look(
-    snapshot: Snapshot,
-    plan: CompactionPlan,
-    *,
-    now_ms: int,
-    last_run_ms: int | None,
-    prices: Prices,
-    openings: type_of_steps | None,
-) -> Look:
-    """The decision of a look at a table with this plan: the sensor's own, and under the other strategies the plan's.
-
-    `openings` are those that a compaction would have saved each full read since the last one; `prices` those of the plan's estimate.
-    """
+def look(state: TableState, plan: CompactionPlan, *, now_ms: int) -> Look:
+    """The decision at `now_ms`: by the sensor's rules, or for other strategies by the plan alone."""
     if not isinstance(plan.policy.strategy, BySensor):
         return Look(runs=bool(plan.bins), explanation=plan.explanation)
-    state = replace(
-        state_of(snapshot, plan), last_compaction_ms=last_run_ms, openings=openings, prices=prices
-    )
     state = with_readers(state, Readers(reads_per_day=0), plan.policy, now_ms=now_ms)
     [decision] = choose_compactions(
         [CompactionCandidate(state=state, policy=plan.policy)],
@@ -191,11 +176,10 @@ def look(
         bounds=Bounds(slots=1),
         now_ms=now_ms,
     )
-    again_ms = _enough_lost_ms(state, now_ms=now_ms)
     return Look(
         runs=decision.request and bool(plan.bins),
         explanation=decision.explanation,
-        again_ms=again_ms,
+        again_ms=_enough_lost_ms(state, now_ms=now_ms),
     )
 
 
@@ -245,16 +229,13 @@ class _Simulation:
                     if plan is None or self._policy.cold_hours
                     else plan
                 )
-                openings = self._openings_with(plan, now_ms)
-                prices, last_run_ms = self._rates.prices, self._last_run_ms
-                found = found or look(
-                    snapshot,
-                    plan,
-                    now_ms=now_ms,
-                    last_run_ms=last_run_ms,
-                    prices=prices,
-                    openings=openings,
+                state = replace(
+                    state_of(snapshot, plan),
+                    last_compaction_ms=self._last_run_ms,
+                    openings=self._openings_with(plan, now_ms),
+                    prices=self._rates.prices,
                 )
+                found = found or look(state, plan, now_ms=now_ms)
                 if found.again_ms and until_ms:
                     times = _in_order((*times, found.again_ms), now_ms, until_ms)
             seen = seen if runs else found
