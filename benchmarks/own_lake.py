@@ -11,7 +11,7 @@ from typing import Any
 from lakehouse import Append, Landing, Table
 from lakehouse.core.settings import Settings
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.spark.sessions import connect
+from lakehouse.engine.spark.open_session import connect
 from lakehouse.runtime import server
 from lakehouse_tests.conftest import own_settings
 

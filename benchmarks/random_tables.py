@@ -27,8 +27,8 @@ from lakehouse.core.reasons import Reason
 from lakehouse.engine.compaction.run import run_statement
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark.errors import first_line
 from lakehouse.engine.spark.session_settings import session_confs
-from lakehouse.engine.spark.sessions import first_line
 from lakehouse.runtime.spark_settings import cores_of
 
 if TYPE_CHECKING:

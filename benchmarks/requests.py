@@ -28,7 +28,7 @@ from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.declared_tables import declared_tables
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.spark.sessions import connect
+from lakehouse.engine.spark.open_session import connect
 from lakehouse.runtime import server
 from lakehouse_tests.conftest import own_settings
 

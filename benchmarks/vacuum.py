@@ -27,7 +27,7 @@ from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.inventory.stored_reports import newest_report
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark import statements
-from lakehouse.engine.spark.sessions import connect
+from lakehouse.engine.spark.open_session import connect
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.run import vacuum
 from lakehouse.runtime import server

@@ -118,7 +118,7 @@ def shared_settings(
 @pytest.fixture(scope="session")
 def spark(shared_settings: Settings) -> Iterator["SparkSession"]:
     """A session on the shared server."""
-    from lakehouse.engine.spark.sessions import connect
+    from lakehouse.engine.spark.open_session import connect
 
     session = connect(shared_settings)
     yield session

@@ -29,7 +29,7 @@ from benchmarks.study.report import is_whole, write_report
 from benchmarks.study.run import World, run_study
 from benchmarks.study.totals import kept_totals
 from lakehouse.engine.lake import open_lake
-from lakehouse.engine.spark.sessions import connect
+from lakehouse.engine.spark.open_session import connect
 from lakehouse.runtime import server
 from lakehouse_tests.conftest import own_settings
 

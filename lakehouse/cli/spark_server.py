@@ -9,7 +9,7 @@ from typing import IO
 
 from lakehouse.cli.output import tell
 from lakehouse.core.settings import Settings
-from lakehouse.engine.spark.sessions import prepare
+from lakehouse.engine.spark.open_session import prepare
 from lakehouse.runtime.processes import hold_lock, take_lock
 from lakehouse.runtime.server import folder, status, supervised
 

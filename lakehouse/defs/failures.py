@@ -8,7 +8,7 @@ import dagster as dg
 
 from lakehouse.core.errors import LakehouseError, Transient
 from lakehouse.defs.run_ownership import machine_tag
-from lakehouse.engine.spark.sessions import causes_named
+from lakehouse.engine.spark.errors import causes_named
 
 # A Connect server that died is back after 5 to 15 s: three more tries, 5, 15 and 35 s apart and up to half as long again, outlive that.
 # Many runs fail at one time, and had they the same waits, they would all come back at one time.

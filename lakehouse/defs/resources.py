@@ -12,10 +12,11 @@ from lakehouse.core.settings import Settings
 from lakehouse.defs.run_ownership import machine_tag, process_tag
 from lakehouse.engine.declared_tables import declared_tables
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.spark.sessions import connect, prepare, session_id
+from lakehouse.engine.spark.open_session import connect, prepare
+from lakehouse.engine.spark.sessions import session_id
 from lakehouse.engine.store.s3 import client_options, s3_client
 from lakehouse.runtime.dagster_dev import wait_for_server
-from lakehouse.runtime.server import TOKEN_VARIABLE
+from lakehouse.runtime.spark_settings import TOKEN_VARIABLE
 
 
 def tables_of(settings: Settings) -> tuple[Table, ...]:

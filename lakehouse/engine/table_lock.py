@@ -29,14 +29,8 @@ from lakehouse.engine.clock import now_ms, pause_about
 from lakehouse.engine.journal.records import encoded
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.lake_owner import claim
-from lakehouse.engine.spark.sessions import (
-    adopt,
-    interrupt_session,
-    is_conflict,
-    is_lost,
-    over_connect,
-    session_id,
-)
+from lakehouse.engine.spark.errors import is_conflict, is_lost
+from lakehouse.engine.spark.sessions import adopt, interrupt_session, over_connect, session_id
 from lakehouse.engine.store import Store
 from lakehouse.runtime.processes import hold_lock
 from lakehouse.runtime.server_state import status

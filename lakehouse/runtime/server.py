@@ -34,10 +34,15 @@ from lakehouse.runtime.processes import (
     port_is_free,
 )
 from lakehouse.runtime.server_state import ServerState, check_serves, folder, remember, status
-from lakehouse.runtime.spark_settings import scratch_folder, server_conf, write_conf, write_private
+from lakehouse.runtime.spark_settings import (
+    TOKEN_VARIABLE,
+    scratch_folder,
+    server_conf,
+    write_conf,
+    write_private,
+)
 from lakehouse.runtime.supervisor import Supervised, supervise
 
-TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 _START_SECONDS = (
     120  # it takes 5 s on 2 free cores; CI machines under load were seen to need ten times that
 )

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from lakehouse.core.settings import Settings, s3_endpoint, s3_region
 
+# Spark and PySpark read the token of a Connect server from it.
+TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 CONNECT_PORT = (
     15002  # of an sc:// address without one. Source: Spark's client connection string, "port"
 )

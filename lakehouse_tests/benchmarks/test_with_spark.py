@@ -10,13 +10,13 @@ from benchmarks.catalog import BENCHMARKS, Benchmark
 from benchmarks.figures import tell
 from benchmarks.own_lake import on_server
 from lakehouse.core.settings import Settings
-from lakehouse.engine.spark import sessions
+from lakehouse.engine.spark import open_session
 
 
 @pytest.fixture
 def running(shared_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
     """The shared server's settings. Benchmarks end their session or change it, so they get one."""
-    monkeypatch.setattr(sessions, "_opened", opened := {})
+    monkeypatch.setattr(open_session, "_opened", opened := {})
     yield shared_settings
     for _, spark in opened.values():
         if not spark.is_stopped:

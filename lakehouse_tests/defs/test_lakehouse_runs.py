@@ -19,7 +19,7 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.landed_batches import landed_files
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.landing.discovery import hand_over
-from lakehouse.runtime.server import TOKEN_VARIABLE
+from lakehouse.runtime.spark_settings import TOKEN_VARIABLE
 from lakehouse_tests.defs.dagster_events import tick_of
 from lakehouse_tests.defs.example import TABLES, latest_orders, orders, totals
 

@@ -16,7 +16,9 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory import reports_table as inventory
 from lakehouse.engine.inventory.reconcile_lake import fresh_report
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.spark.sessions import _builder, adopt, connect, prepare, translated
+from lakehouse.engine.spark.errors import translated
+from lakehouse.engine.spark.open_session import _builder, connect, prepare
+from lakehouse.engine.spark.sessions import adopt
 from lakehouse.engine.store import DiskStore
 from lakehouse.engine.table_lock import hold
 from lakehouse.engine.vacuum import run

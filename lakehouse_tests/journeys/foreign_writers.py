@@ -17,7 +17,8 @@ from lakehouse.core.errors import Transient
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
-from lakehouse.engine.spark.sessions import connect, is_conflict
+from lakehouse.engine.spark.errors import is_conflict
+from lakehouse.engine.spark.open_session import connect
 from lakehouse_tests.engine.clients import new_session
 
 if TYPE_CHECKING:

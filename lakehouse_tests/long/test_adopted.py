@@ -16,7 +16,7 @@ from lakehouse.core.settings import Settings
 from lakehouse.engine.adoption.find_tables import store_at
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.lake import open_lake
-from lakehouse.engine.spark.sessions import connect
+from lakehouse.engine.spark.open_session import connect
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.run import vacuum
 from lakehouse.runtime import server

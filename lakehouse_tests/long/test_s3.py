@@ -12,7 +12,7 @@ from lakehouse.core.settings import Settings
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import open_lake
-from lakehouse.engine.spark.sessions import connect
+from lakehouse.engine.spark.open_session import connect
 from lakehouse_tests.change_streams import differences, draw_stream, load_with_kills
 from lakehouse_tests.engine.example import event, events, land, rows_of, states, version_of
 from lakehouse_tests.engine.ingest.changes.test_apply import CHOSEN

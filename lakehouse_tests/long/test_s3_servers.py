@@ -13,7 +13,7 @@ from lakehouse.core.settings import Settings
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.spark.sessions import connect
+from lakehouse.engine.spark.open_session import connect
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.run import rehearse, vacuum
 from lakehouse_tests.engine.test_kills import type_of_client

@@ -13,7 +13,7 @@ _INTERRUPTED_IMPORT = """
 import signal, sys
 from pathlib import Path
 from lakehouse.core.settings import parse_settings
-from lakehouse.engine.spark.sessions import _builder
+from lakehouse.engine.spark.open_session import _builder
 
 class Interrupts:
     sent = False

@@ -13,9 +13,10 @@ import pytest
 
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.settings import Settings
-from lakehouse.engine.spark import sessions
+from lakehouse.engine.spark import errors, open_session
 from lakehouse.runtime import java, server
 from lakehouse.runtime.processes import Process, identify
+from lakehouse.runtime.spark_settings import TOKEN_VARIABLE
 from lakehouse_tests.conftest import free_port, own_settings, wait_until
 
 # A command that finds no server.
@@ -81,9 +82,9 @@ def test_the_token_is_in_no_command_line_conf_or_log(started: Settings) -> None:
 def test_a_wrong_token_is_refused(started: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     from pyspark.sql.connect.client import SparkConnectClient
 
-    monkeypatch.setenv(server.TOKEN_VARIABLE, "wrong")
+    monkeypatch.setenv(TOKEN_VARIABLE, "wrong")
     client = SparkConnectClient(f"sc://localhost:{started.spark_port}")
-    with pytest.raises(Refused, match="token"), sessions.translated():
+    with pytest.raises(Refused, match="token"), errors.translated():
         client.get_configs("spark.sql.session.timeZone")
     client.close()
 
@@ -112,7 +113,7 @@ def test_a_server_started_for_the_disk_is_refused_to_a_lake_on_s3(
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
     moved = replace(started, root="s3://bucket/lake")
     words = r"was started for a lake on disk, .* name S3 at http://127.0.0.1:9, region eu-central-1; stop it first"
-    for use in (server.start, sessions.connect):
+    for use in (server.start, open_session.connect):
         with pytest.raises(Refused, match=words):
             use(moved)
 
@@ -122,7 +123,7 @@ def test_nothing_is_written_outside_of_home(
     tmp_path: Path, shared_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    session = sessions.connect(shared_settings)
+    session = open_session.connect(shared_settings)
     session.range(10).repartition(2).write.format("delta").save(str(tmp_path / "table"))
     assert (
         session.sql(f"OPTIMIZE delta.`{tmp_path / 'table'}`").collect()[0].metrics.numFilesAdded
@@ -138,7 +139,7 @@ def test_what_is_left_after_a_kill_is_cleared(started: Settings) -> None:
     os.kill(state.pid, signal.SIGKILL)
     wait_until("the server's death", lambda: server.status(started).condition == "died")
     with pytest.raises(Transient, match="lakehouse server start"):
-        sessions.connect(started)
+        open_session.connect(started)
     assert server.stop(started) is False
     assert {path.name for path in server.folder(started).iterdir()} <= {
         "conf",

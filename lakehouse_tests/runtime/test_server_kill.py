@@ -12,7 +12,7 @@ from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.spark.sessions import connect
+from lakehouse.engine.spark.open_session import connect
 from lakehouse.runtime import server
 from lakehouse_tests.conftest import own_settings, wait_until
 from lakehouse_tests.engine.clients import Thrown, new_session, slow_copies, small_events

@@ -20,7 +20,7 @@ from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.landing.archived import find_restored
 from lakehouse.engine.quarantine.entries import quarantined_count
-from lakehouse.engine.spark.sessions import connect
+from lakehouse.engine.spark.open_session import connect
 
 
 @click.command(

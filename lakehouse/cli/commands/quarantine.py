@@ -18,7 +18,7 @@ from lakehouse.cli.output import (
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.ingest.outcome import QuarantineReview
 from lakehouse.engine.quarantine import review
-from lakehouse.engine.spark.sessions import connect
+from lakehouse.engine.spark.open_session import connect
 
 _files_option = click.option(
     "--file",

@@ -31,7 +31,7 @@ from lakehouse.core.declaration.vacuum_policy import VACUUM_MODES
 from lakehouse.core.errors import Broken, LakehouseError
 from lakehouse.engine.compaction.holds import refuse_vacuum
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark.sessions import connect
+from lakehouse.engine.spark.open_session import connect
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.run import rehearse
 

@@ -11,7 +11,7 @@ from lakehouse.core.journal_records import CompactionTry
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark.sessions import first_line, is_conflict, is_lost
+from lakehouse.engine.spark.errors import first_line, is_conflict, is_lost
 from lakehouse.runtime.server_state import status
 
 

@@ -24,9 +24,9 @@ from lakehouse.engine.journal.journal import PROBES, Journal
 from lakehouse.engine.journal.records import damaged, names_by_table
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.spark.frames import table_at, temporary_view
 from lakehouse.engine.spark.session_settings import OLD_VERSIONS_REFUSED, session_confs
-from lakehouse.engine.spark.sessions import translated
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

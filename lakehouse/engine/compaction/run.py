@@ -45,7 +45,7 @@ from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.lake_owner import refuse_unsafe_commits
 from lakehouse.engine.spark import session_settings, statements
-from lakehouse.engine.spark.sessions import first_line, is_conflict, translated
+from lakehouse.engine.spark.errors import first_line, is_conflict, translated
 from lakehouse.engine.table_lock import hold, retry_conflicts
 from lakehouse.runtime.server_state import is_cold, note_compaction
 from lakehouse.runtime.spark_settings import cores_of

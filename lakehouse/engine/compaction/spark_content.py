@@ -18,6 +18,7 @@ from lakehouse.engine.ingest.parse_lines import literal_path
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.errors import is_conflict, is_lost
 from lakehouse.engine.spark.frames import table_at
 from lakehouse.engine.spark.session_settings import (
     ANSI,
@@ -27,7 +28,6 @@ from lakehouse.engine.spark.session_settings import (
     OPEN_COST,
     READ_WHOLE,
 )
-from lakehouse.engine.spark.sessions import is_conflict, is_lost
 from lakehouse.engine.store import Store
 
 if TYPE_CHECKING:

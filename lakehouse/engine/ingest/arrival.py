@@ -19,7 +19,7 @@ from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.quarantine.entries import quarantine_arrived
-from lakehouse.engine.spark.sessions import translated
+from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.table_lock import hold
 
 if TYPE_CHECKING:

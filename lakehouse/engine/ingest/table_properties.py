@@ -33,12 +33,12 @@ from lakehouse.core.scheduling.strategy_selection import StrategyChoice, strateg
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.errors import first_line
 from lakehouse.engine.spark.session_settings import (
     AUTO_COMPACT_MIN_FILES,
     AUTO_COMPACT_SMALLER_THAN,
     AUTO_COMPACT_UP_TO,
 )
-from lakehouse.engine.spark.sessions import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

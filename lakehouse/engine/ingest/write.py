@@ -48,6 +48,7 @@ from lakehouse.engine.ingest.load import LandingLoad
 from lakehouse.engine.ingest.table_properties import apply_strategy, strategy_confs
 from lakehouse.engine.ingest.work_size import confs_to_derive, merges_few
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark.errors import causes_of, translated
 from lakehouse.engine.spark.frames import table_at
 from lakehouse.engine.spark.session_settings import (
     HASH_MAPS,
@@ -56,7 +57,6 @@ from lakehouse.engine.spark.session_settings import (
     USER_METADATA,
     session_confs,
 )
-from lakehouse.engine.spark.sessions import causes_of, translated
 from lakehouse.engine.table_lock import hold, retry_conflicts
 
 if TYPE_CHECKING:

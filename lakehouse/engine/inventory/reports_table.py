@@ -42,8 +42,8 @@ from lakehouse.engine.inventory.parquet_files import BATCH_ROWS, RowFiles
 from lakehouse.engine.inventory.reconcile_lake import reconcile_report, type_of_owner
 from lakehouse.engine.inventory.stored_reports import REPORTS, SCAN, stamps_of
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.spark.session_settings import PARTITIONS_OVERWRITTEN, session_confs
-from lakehouse.engine.spark.sessions import translated
 from lakehouse.engine.table_lock import hold, retry_conflicts
 
 if TYPE_CHECKING:

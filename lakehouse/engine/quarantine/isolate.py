@@ -44,7 +44,7 @@ from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
-from lakehouse.engine.spark.sessions import causes_of
+from lakehouse.engine.spark.errors import causes_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -32,8 +32,8 @@ from lakehouse.engine.quarantine.entries import entries_at, quarantine_key, take
 from lakehouse.engine.quarantine.retry_lines import QuarantineFacts, put_back, retry_lines
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.spark.session_settings import ANSI, READ_WHOLE, USER_METADATA, session_confs
-from lakehouse.engine.spark.sessions import translated
 from lakehouse.engine.store import StoredFile
 from lakehouse.engine.table_lock import hold
 

@@ -1,13 +1,17 @@
 """Session settings for the length of one block, by names that are known to exist: Spark takes a misspelt one without a word."""
 
 import contextlib
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from lakehouse.engine.spark.sessions import discarded, is_lost
+from lakehouse.engine.spark.errors import is_lost
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# Sessions whose settings may not be their own any more; no operation gets one of them again.
+discarded = weakref.WeakSet["SparkSession"]()
 
 TRANSACTION_APP = "spark.databricks.delta.write.txnAppId"
 TRANSACTION_VERSION = "spark.databricks.delta.write.txnVersion"

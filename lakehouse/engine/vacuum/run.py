@@ -46,7 +46,7 @@ from lakehouse.engine.journal.vacuums import record_vacuum
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.lake_owner import refuse_table_of_another_lake
 from lakehouse.engine.spark import statements
-from lakehouse.engine.spark.sessions import translated
+from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.table_lock import hold
 from lakehouse.engine.vacuum.delta import agreed
 from lakehouse.engine.vacuum.lake_facts import LakeFacts

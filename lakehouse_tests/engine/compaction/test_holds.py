@@ -18,7 +18,7 @@ from lakehouse.engine.compaction.holds import (
 )
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark.sessions import translated
+from lakehouse.engine.spark.errors import translated
 from lakehouse.runtime.server_state import folder
 from lakehouse.runtime.spark_settings import write_private
 from lakehouse_tests.core.example_snapshots import plan

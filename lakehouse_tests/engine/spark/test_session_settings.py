@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse.core.settings import Settings
+from lakehouse.engine.spark.open_session import connect, prepare
 from lakehouse.engine.spark.session_settings import (
     INTERPRETED,
     SHUFFLE_PARTITIONS,
@@ -14,7 +15,6 @@ from lakehouse.engine.spark.session_settings import (
     confs_for,
     session_confs,
 )
-from lakehouse.engine.spark.sessions import connect, prepare
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

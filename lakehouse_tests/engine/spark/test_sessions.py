@@ -14,9 +14,15 @@ from pyspark.sql.types import LongType
 
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.settings import Settings
-from lakehouse.engine.spark import sessions
+from lakehouse.engine.spark import errors, open_session, sessions
 from lakehouse.runtime import server
-from lakehouse.runtime.spark_settings import s3a_conf, scratch_folder, server_conf, write_conf
+from lakehouse.runtime.spark_settings import (
+    TOKEN_VARIABLE,
+    s3a_conf,
+    scratch_folder,
+    server_conf,
+    write_conf,
+)
 from lakehouse_tests.conftest import own_settings, wait_until
 from lakehouse_tests.engine.clients import Thrown, new_session
 
@@ -26,8 +32,8 @@ CLIENT = """
 import os, sys
 from pathlib import Path
 from lakehouse.core.settings import parse_settings
-from lakehouse.engine.spark import sessions
-session = sessions.connect(parse_settings(os.environ, base=Path.cwd()))
+from lakehouse.engine.spark import open_session, sessions
+session = open_session.connect(parse_settings(os.environ, base=Path.cwd()))
 print(sessions.session_id(session), flush=True)
 session.sql(sys.argv[1])
 """
@@ -35,7 +41,7 @@ session.sql(sys.argv[1])
 
 @pytest.fixture
 def session(shared_settings: Settings) -> SparkSession:
-    return sessions.connect(shared_settings)
+    return open_session.connect(shared_settings)
 
 
 def begun(settings: Settings, name: str) -> list[Path]:
@@ -46,11 +52,11 @@ def begun(settings: Settings, name: str) -> list[Path]:
 def test_each_session_is_its_own_and_knows_its_id(
     shared_settings: Settings, session: SparkSession
 ) -> None:
-    configs = [sessions.session_config(shared_settings) for _ in range(2)]
+    configs = [open_session.session_config(shared_settings) for _ in range(2)]
     assert configs[0] != configs[1]
     assert [set(config) for config in configs] == [{"spark.remote"}, {"spark.remote"}]
     assert session.sql("SELECT 1 AS one").collect()[0].one == 1
-    assert sessions.connect(shared_settings) is session
+    assert open_session.connect(shared_settings) is session
     assert len(sessions.session_id(session)) == 36
 
 
@@ -59,15 +65,15 @@ def test_every_session_reads_times_without_a_zone_as_utc_and_stores_microseconds
     shared_settings: Settings,
 ) -> None:
     """Whatever the server is set to: one elsewhere is not started here."""
-    session = sessions.connect(shared_settings)
+    session = open_session.connect(shared_settings)
     session.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
     session.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
     session.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", "LEGACY")
-    connected = sessions.connect(shared_settings)
+    connected = open_session.connect(shared_settings)
     assert connected.conf.get("spark.sql.parquet.outputTimestampType") == "TIMESTAMP_MICROS"
     assert connected.conf.get("spark.sql.parquet.datetimeRebaseModeInWrite") == "CORRECTED"
     assert (
-        sessions.connect(shared_settings)
+        open_session.connect(shared_settings)
         .sql("SELECT timestamp'2026-07-01 12:00:00' = timestamp'2026-07-01 12:00:00Z'")
         .collect()[0][0]
     )
@@ -171,11 +177,11 @@ def test_a_server_that_is_down_is_noticed_before_pyspark_is_even_loaded(tmp_path
 import sys
 from lakehouse.core.errors import Transient
 sys.path.insert(0, {str(Path(__file__).parents[3])!r})
-from lakehouse.engine.spark import sessions
+from lakehouse.engine.spark import open_session
 from lakehouse.core.settings import parse_settings
 from pathlib import Path
 try:
-    sessions.prepare(parse_settings({settings.as_environ()!r}, base=Path.cwd()))
+    open_session.prepare(parse_settings({settings.as_environ()!r}, base=Path.cwd()))
 except Transient as error:
     print(error)
 assert not [name for name in sys.modules if name.startswith(("pyspark", "dagster"))]
@@ -202,12 +208,16 @@ def test_the_url_of_a_server_elsewhere_gets_a_user_and_a_session(
     given: str, tmp_path: Path
 ) -> None:
     given = given.format(port=15999)
-    remote = sessions.session_config(own_settings(tmp_path, LAKEHOUSE_SPARK=given))["spark.remote"]
+    remote = open_session.session_config(own_settings(tmp_path, LAKEHOUSE_SPARK=given))[
+        "spark.remote"
+    ]
     parameters = dict(part.split("=") for part in urlsplit(remote).path.strip("/;").split(";"))
     assert remote.startswith(given)
     assert (
         remote
-        != sessions.session_config(own_settings(tmp_path, LAKEHOUSE_SPARK=given))["spark.remote"]
+        != open_session.session_config(own_settings(tmp_path, LAKEHOUSE_SPARK=given))[
+            "spark.remote"
+        ]
     )
     assert set(parameters) >= {"user_id", "session_id"}
     assert parameters["user_id"] == ("me" if "user_id=me" in given else "lakehouse")
@@ -216,15 +226,17 @@ def test_the_url_of_a_server_elsewhere_gets_a_user_and_a_session(
 def test_a_server_elsewhere_that_does_not_answer_is_transient(tmp_path: Path) -> None:
     settings = own_settings(tmp_path)
     with pytest.raises(Transient, match=f"127.0.0.1:{settings.spark_port}"):
-        sessions.prepare(replace(settings, spark=f"sc://127.0.0.1:{settings.spark_port}"))
+        open_session.prepare(replace(settings, spark=f"sc://127.0.0.1:{settings.spark_port}"))
 
 
 def test_a_session_with_its_own_driver_is_told_all_before_it_starts(tmp_path: Path) -> None:
-    alone = sessions.session_config(own_settings(tmp_path, LAKEHOUSE_SPARK="local[2]"))
+    alone = open_session.session_config(own_settings(tmp_path, LAKEHOUSE_SPARK="local[2]"))
     assert alone["spark.master"] == "local[2]"
     assert alone["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension"
     assert len(alone["spark.driver.extraClassPath"].split(os.pathsep)) == 40
-    cluster = sessions.session_config(own_settings(tmp_path, LAKEHOUSE_SPARK="spark://host:7077"))
+    cluster = open_session.session_config(
+        own_settings(tmp_path, LAKEHOUSE_SPARK="spark://host:7077")
+    )
     assert len(cluster["spark.jars"].split(",")) == 40
     assert "spark.driver.host" not in cluster
 
@@ -267,7 +279,7 @@ def test_what_spark_is_told_is_readable_by_its_owner_only(tmp_path: Path) -> Non
 def test_a_server_is_told_to_stay_on_loopback_and_gets_no_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", server.TOKEN_VARIABLE):
+    for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", TOKEN_VARIABLE):
         monkeypatch.setenv(name, "hush")
     conf = server_conf(own_settings(tmp_path, LAKEHOUSE_ROOT="s3://bucket"), ())
     addresses = {
@@ -300,5 +312,5 @@ def test_rows_that_are_lost_with_their_executor_are_asked_for_again() -> None:
             "Caused by: org.apache.spark.SparkException: [CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND] Checkpoint block rdd_7_0 not found!"
         )
 
-    with pytest.raises(Transient, match="lost with their executor"), sessions.translated():
+    with pytest.raises(Transient, match="lost with their executor"), errors.translated():
         raise Lost

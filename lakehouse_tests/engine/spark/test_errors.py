@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakehouse.engine.spark.causes import broken_by, causes_in, innermost_cause
+from lakehouse.engine.spark.errors import broken_by, causes_in, innermost_cause
 
 FILE = "s3a://lake/bronze/t/d=1/part-00000-cc2e.c000.snappy.parquet"
 WAITED = "Exception thrown in awaitResult: "

@@ -1,0 +1,252 @@
+"""Errors of Spark: which kind one is, the cause behind it, and what to do.
+
+Spark wraps an error once for each thread and task that it passes. Over Connect only the outermost
+message reaches Python by itself, often "Exception thrown in awaitResult:". The chain below it comes
+as a stack trace, with a line "Caused by:" for each error.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from lakehouse.core.errors import Broken, Refused, Transient
+from lakehouse.runtime.spark_settings import TOKEN_VARIABLE
+
+# Source: Spark 4.2.0, error-conditions.json
+_GONE = ("INVALID_HANDLE.", "NO_ACTIVE_SESSION", "RESPONSE_ALREADY_RECEIVED")
+# A file of the table, a path that was asked for, a version.
+# Source: Spark 4.2.0, error-conditions.json; Delta Lake 4.4.0, delta-error-classes.json
+_MISSING = (
+    "FAILED_READ_FILE.FILE_NOT_EXIST",
+    "PATH_NOT_FOUND",
+    "DELTA_FILE_NOT_FOUND",
+    "DELTA_LOG_FILE_NOT_FOUND",
+    "DELTA_NO_RECREATABLE_HISTORY_FOUND",
+    "DELTA_TRUNCATED_TRANSACTION_LOG",
+    "DELTA_VERSION_NOT_FOUND",
+)
+_KEPT_ROWS_LOST = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
+_CONFLICT_STATE = "2D521"  # the SQL state of all of Delta's conflicts
+_CAUSED_BY = re.compile(
+    r"^Caused by: [\w.$]+: ((?:\[([\w.]+)\])?.*(?:\n(?!\tat |Caused by: ).*)*)", re.MULTILINE
+)
+# gRPC's own text begins with the name of a Python class.
+_GRPC_DETAILS = re.compile(r'details = "(.+?)"\n')
+# How Scala's message about a thread that it waited for ends, whatever went wrong there.
+_WAITED = "awaitResult:"
+# Conditions that only say where an error occurred. Source: Spark 4.2.0, error-conditions.json
+_WRAPPERS = ("TASK_WRITE_FAILED", "INTERNAL_ERROR")
+_SQLSTATE = re.compile(r"\s*SQLSTATE: \w{5}")
+_FILE = re.compile(r"reading file (.+?)\.(?:\s|$)")
+# Of Spark's Parquet reader, and of Delta's check of written rows.
+_REQUIRED_COLUMN = re.compile(
+    r"Required column is missing in data file. Col: \[(.+?)\]"
+    r"|NOT NULL constraint violated for column: (.+?)\.\s"
+)
+_ARCHIVED = re.compile(r"InvalidObjectState|not valid for the object's storage class")
+# What PySpark puts around a message: the class of an error that it does not know, and the trace.
+_CLASS = re.compile(r"^\([\w.$]+\) ")
+_TRACE = "\n\nJVM stacktrace:"
+_LONGEST = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """One error of a chain: its error condition ("" if it has none), and its message."""
+
+    condition: str
+    message: str
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the message only says that a thread was waited for."""
+        return not self.message.strip() or self.message.rstrip().endswith(_WAITED)
+
+    @property
+    def line(self) -> str:
+        """The message on one line, without what only programs read."""
+        text = _CLASS.sub("", self.message).removeprefix(f"[{self.condition}]")
+        return " ".join(_SQLSTATE.sub("", text).split())[:_LONGEST]
+
+
+@contextlib.contextmanager
+def translated(table_key: str | None = None, *, operation: str = "") -> Iterator[None]:
+    """Raises `Transient` for a server or session that is gone, and for a lost race for a commit.
+
+    With an `operation` on a table, every other error of Spark becomes `Broken` with its innermost
+    cause. Without, it passes unchanged.
+    """
+    try:
+        yield
+    except Exception as error:
+        line = first_line(error)
+        if is_conflict(error):
+            raise Transient(f"another writer changed the table first: {line}") from error
+        if _is_unreachable(error):
+            raise Transient(
+                f"the Spark server stopped answering in the middle of a statement: {line}"
+            ) from error
+        if _is_gone(error):
+            raise Transient(
+                f"the Spark server ended this session, or was restarted: {line}"
+            ) from error
+        if any(cause.condition == _KEPT_ROWS_LOST for cause in causes_of(error)):
+            raise Transient(
+                f"rows that were kept for the statement are lost with their executor: {line}"
+            ) from error
+        if _grpc_code(error) == "UNAUTHENTICATED":
+            raise Refused(
+                f"the Spark Connect server refused the token in {TOKEN_VARIABLE}. Set the "
+                "variable to the server's token"
+            ) from error
+        if table_key is not None and _is_of_spark(error):
+            asked = f"{operation} of {table_key}"
+            raise broken_by(causes_of(error), asked=asked, table_key=table_key) from error
+        raise
+
+
+@contextlib.contextmanager
+def causes_named(asked: str) -> Iterator[None]:
+    """Raises `Broken` with the innermost cause for an error of Spark that says nothing itself."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.startswith("pyspark."):  # without importing PySpark
+            causes = causes_of(error)
+            if causes[0].is_empty:
+                raise broken_by(causes, asked=asked) from error
+        raise
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Whether another writer won the race for a commit."""
+    if _condition(error).startswith("DELTA_CONCURRENT_"):
+        return True
+    from pyspark.errors import PySparkException
+
+    return isinstance(error, PySparkException) and error.getSqlState() == _CONFLICT_STATE
+
+
+def is_missing(error: BaseException) -> bool:
+    """Whether a file or a version is missing, so that a retry cannot help."""
+    return any(cause.condition.startswith(_MISSING) for cause in causes_of(error))
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether the server, or our session on it, is gone."""
+    errors = (error, error.__cause__)
+    return any(each is not None and (_is_unreachable(each) or _is_gone(each)) for each in errors)
+
+
+def is_of_unknown_session(error: BaseException) -> bool:
+    """Whether an error comes from a session that the server does not know."""
+    return error.__cause__ is not None and _is_gone(error.__cause__)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error, or of its innermost cause if it says nothing itself."""
+    causes = causes_of(error)
+    if causes[0].is_empty:
+        return innermost_cause(causes).line
+    details = _GRPC_DETAILS.search(str(error))
+    if details:
+        return details[1][:_LONGEST]
+    lines = str(error).splitlines()
+    return (lines[0] if lines else type(error).__name__)[:_LONGEST]
+
+
+def causes_of(error: BaseException) -> tuple[Cause, ...]:
+    """An error and its causes on the server, outermost first."""
+    # Over Connect, and of a driver in this process.
+    trace = getattr(error, "_stacktrace", None) or getattr(error, "_stackTrace", None) or ""
+    return causes_in(str(error), _condition(error), trace)
+
+
+def causes_in(message: str, condition: str, trace: str) -> tuple[Cause, ...]:
+    """The errors of a chain, outermost first, from the outermost message and the stack trace."""
+    inner = [
+        Cause(condition=match[2] or "", message=match[1]) for match in _CAUSED_BY.finditer(trace)
+    ]
+    return (Cause(condition=condition, message=message.partition(_TRACE)[0]), *inner)
+
+
+def innermost_cause(causes: Sequence[Cause]) -> Cause:
+    """The innermost error with a condition of its own, or else the innermost with a message."""
+    named = [
+        cause for cause in causes if cause.condition and not cause.condition.startswith(_WRAPPERS)
+    ]
+    if named:
+        return named[-1]
+    with_message = [cause for cause in causes if not cause.is_empty]
+    return with_message[-1] if with_message else causes[0]
+
+
+def broken_by(causes: Sequence[Cause], *, asked: str, table_key: str = "TABLE") -> Broken:
+    """An error with the innermost cause, the file or column that it names, and what to do."""
+    cause = innermost_cause(causes)
+    everything = "\n".join(each.message for each in causes)
+    file = _FILE.search(everything)
+    column = _REQUIRED_COLUMN.search(everything)
+    restore = (
+        "put the file back from a backup or an older object version, or RESTORE the table to a"
+        " version that does not need it"
+    )
+    if column:
+        name = column[1] or column[2]
+        return Broken(
+            f"{asked}: column {name} is NOT NULL, and rows of the table have no value in it"
+            f"{f' (data file {file[1]} lacks the column)' if file else ''}. Either allow nulls"
+            f" (ALTER TABLE … ALTER COLUMN `{name}` DROP NOT NULL), or rewrite these rows with a"
+            " value"
+        )
+    if file is None or not cause.condition.startswith("FAILED_READ_FILE"):
+        condition = f" ({cause.condition})" if cause.condition else ""
+        return Broken(f"{asked}: Spark failed: {cause.line}{condition}")
+    if cause.condition == "FAILED_READ_FILE.FILE_NOT_EXIST":
+        return Broken(
+            f"{asked}: data file {file[1]} is in the table's log and not in storage. Run lakehouse"
+            f" inventory scan and lakehouse inventory report {table_key} to find every missing"
+            f" file. Then either {restore}"
+        )
+    if _ARCHIVED.search(everything):
+        return Broken(
+            f"{asked}: data file {file[1]} is archived, and its storage class does not allow a"
+            " read. Restore the object (aws s3api restore-object), and end the lifecycle rule that"
+            " archives files of this table"
+        )
+    return Broken(
+        f"{asked}: data file {file[1]} cannot be read: {_innermost_line(causes)}. Either {restore}"
+    )
+
+
+def _innermost_line(causes: Sequence[Cause]) -> str:
+    """The last message of the chain, even from a library without error conditions."""
+    return next(cause.line for cause in reversed(causes) if cause.line)
+
+
+def _condition(error: BaseException) -> str:
+    from pyspark.errors import PySparkException
+
+    return (error.getCondition() or "") if isinstance(error, PySparkException) else ""
+
+
+def _is_of_spark(error: BaseException) -> bool:
+    from pyspark.errors import PySparkException
+
+    return isinstance(error, PySparkException)
+
+
+def _is_unreachable(error: BaseException) -> bool:
+    return _grpc_code(error) == "UNAVAILABLE" or type(error).__name__ == "Py4JNetworkError"
+
+
+def _is_gone(error: BaseException) -> bool:
+    is_other_server = "incorrect server side session identifier" in str(error)
+    return is_other_server or _condition(error).startswith(_GONE)
+
+
+def _grpc_code(error: BaseException) -> str | None:
+    from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+
+    return error.getGrpcStatusCode().name if isinstance(error, SparkConnectGrpcException) else None

@@ -1,0 +1,125 @@
+"""Opens a Spark session from settings: on a Connect server, or with a driver in this process."""
+
+import importlib
+import os
+import threading
+import uuid
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from lakehouse.core.errors import Transient
+from lakehouse.core.settings import Settings
+from lakehouse.engine.spark.errors import is_lost, translated
+from lakehouse.engine.spark.session_settings import discarded
+from lakehouse.engine.spark.sessions import adopt, connection_url, over_connect
+from lakehouse.runtime import jars, server
+from lakehouse.runtime.interrupts import late_interrupts
+from lakehouse.runtime.java import find_java
+from lakehouse.runtime.processes import Process, port_answers
+from lakehouse.runtime.server_state import check_serves
+from lakehouse.runtime.spark_settings import (
+    CONNECT_PORT,
+    TOKEN_VARIABLE,
+    scratch_folder,
+    session_conf,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Sessions by server, each with the server's process. PySpark itself keeps one session and returns
+# it whatever server is asked for, even when that server is gone.
+_opened: dict[tuple[str, int], tuple[Process | None, "SparkSession"]] = {}
+_OPENING = threading.Lock()
+
+
+def prepare(settings: Settings) -> None:
+    """Makes this process ready to open a session.
+
+    It probes the server and puts its token into the environment, or finds Java and the jars.
+
+    Raises:
+        Transient: the server does not answer; the message says how to start it.
+        Refused: no session is possible with this setting or on this machine.
+    """
+    # Otherwise each session stays on the server for an hour.
+    os.environ["SPARK_CONNECT_RELEASE_SESSION_ON_EXIT"] = "true"
+    if settings.spark == "server":
+        state = server.status(settings)
+        token = server.read_token(settings)
+        if not state.is_running or state.port != settings.spark_port or token is None:
+            raise Transient(
+                "Spark Connect server of this lake is not running at "
+                f"localhost:{settings.spark_port}; start it with: lakehouse server start (or make "
+                "run, or dagster dev)"
+            )
+        check_serves(settings, state)
+        os.environ[TOKEN_VARIABLE] = token
+    elif settings.spark.startswith("sc://"):
+        url = urlsplit(settings.spark)
+        host = url.hostname or ""
+        port = url.port or CONNECT_PORT
+        if not port_answers(port, host, seconds=5):
+            raise Transient(
+                f"no Spark Connect server answers at {host}:{port}. Start it, or correct "
+                "LAKEHOUSE_SPARK"
+            )
+    else:
+        os.environ["JAVA_HOME"] = str(find_java())
+        os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
+        jars.fetch()
+        scratch_folder(settings).mkdir(parents=True, exist_ok=True)
+
+
+def session_config(settings: Settings) -> dict[str, str]:
+    """The options of a session builder, without secrets.
+
+    For a Connect server they name a new session at each call.
+    """
+    if over_connect(settings):
+        return {"spark.remote": connection_url(settings, str(uuid.uuid4()))}
+    return session_conf(settings, jars.fetch())
+
+
+def connect(settings: Settings) -> "SparkSession":
+    """A session that answers: the one that this process has for these settings, or a new one.
+
+    Raises:
+        Transient, Refused: as `prepare`.
+    """
+    prepare(settings)
+    if not over_connect(settings):
+        return adopt(_builder(settings).getOrCreate())
+    place = (settings.spark, settings.spark_port)
+    process = server.status(settings).process if settings.spark == "server" else None
+    with _OPENING, translated():
+        opened_on, kept = _opened.get(place, (None, None))
+        if kept is not None:
+            try:
+                is_usable = opened_on == process and kept not in discarded
+                if is_usable and not kept.is_stopped:  # type: ignore[attr-defined]  # of Connect
+                    return adopt(kept)
+            except Exception as error:
+                if not is_lost(error):
+                    raise
+            # Its server may be gone: no retries.
+            kept.client.set_retry_policies([])  # type: ignore[attr-defined]
+            kept.stop()
+        session = adopt(_builder(settings).create())
+        _opened[place] = process, session
+        return session
+
+
+def _builder(settings: Settings) -> "SparkSession.Builder":
+    # Importing PySpark takes seconds on a busy machine, and an interrupt would leave it broken.
+    with late_interrupts():
+        importlib.import_module("pyspark.sql")
+        if over_connect(settings):
+            importlib.import_module("pyspark.sql.connect.session")
+            importlib.import_module("delta.connect")
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder
+    for name, value in session_config(settings).items():
+        builder = builder.config(name, value)
+    return builder
