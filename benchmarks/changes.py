@@ -160,7 +160,10 @@ def _by_hand(spark: "SparkSession", uri: str, keys: list[int], way: str) -> None
     changed.createOrReplaceTempView("changed_people")
     spark.sql(
         statements.merge_changes(
-            uri, "changed_people", keys=("id",), newer=is_newer(), deleted=DELETED
+            statements.MergeTarget(uri=uri, keys=("id",)),
+            "changed_people",
+            newer=is_newer(),
+            deleted=DELETED,
         )
     )
 

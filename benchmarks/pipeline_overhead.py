@@ -207,7 +207,9 @@ class BareBatches:
         frame.createOrReplaceTempView("bare_batch")
         self._spark.sql(
             statements.merge(
-                self._uri(table), "bare_batch", keys=table.write.keys, order_by=table.write.order_by
+                statements.MergeTarget(uri=self._uri(table), keys=table.write.keys),
+                "bare_batch",
+                order_by=table.write.order_by,
             )
         )
 

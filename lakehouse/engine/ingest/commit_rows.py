@@ -149,9 +149,8 @@ def merge_rows(
     fresh = rows.alias("source").join(
         target, F.expr(statements.not_older(write.keys, write.order_by)), "left_anti"
     )
-    merge = partial(
-        statements.merge, snapshot.uri, keys=write.keys, order_by=write.order_by, within=within
-    )
+    merge_target = statements.MergeTarget(uri=snapshot.uri, keys=write.keys, within=within)
+    merge = partial(statements.merge, merge_target, order_by=write.order_by)
     try:
         run_merge(spark, fresh, snapshot, transaction, merge)
     finally:

@@ -58,7 +58,8 @@ from lakehouse.engine.ingest.arrival import (
 from lakehouse.engine.ingest.changes.apply import apply_changes, changed_rows, superseded_count
 from lakehouse.engine.ingest.changes.deleted_keys import forget_replaced
 from lakehouse.engine.ingest.changes.read import ChangeCounts, read_changes
-from lakehouse.engine.ingest.changes.unsent import changes_of_batch
+from lakehouse.engine.ingest.changes.rows import ChangeBatch
+from lakehouse.engine.ingest.changes.unsent import checked_changes
 from lakehouse.engine.ingest.parse_lines import (
     count_lines,
     parse_records,
@@ -83,6 +84,7 @@ from lakehouse.engine.quarantine.isolate import Rows, isolate
 from lakehouse.engine.quarantine.retry_lines import put_back
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.session_settings import ANSI, session_confs
+from lakehouse.engine.table_session import TableSession
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -305,7 +307,9 @@ def _parsed(
         if table.landing.changes is None:
             row_count, bad_count, rescued_count = count_lines(frame)
         else:
-            frame, changes = changes_of_batch(lake, spark, table, batch, frame, facts)
+            session = TableSession(lake=lake, spark=spark, table=table)
+            load = ChangeBatch(session=session, batch=batch, facts=facts)
+            frame, changes = checked_changes(load, frame)
             row_count, bad_count, rescued_count = changes.rows, changes.bad, changes.rescued
     if row_count + bad_count != batch.record_count:
         raise Broken(
@@ -372,7 +376,9 @@ def _write(
     rows = _table_rows(table, lines.frame)
     facts = commit_rows.add_columns(lake, spark, table, rows, facts)
     if lines.changes is not None:
-        apply_changes(lake, spark, table, batch, lines.frame, lines.changes, facts)
+        session = TableSession(lake=lake, spark=spark, table=table)
+        load = ChangeBatch(session=session, batch=batch, facts=facts)
+        apply_changes(load, lines.frame, lines.changes)
     else:
         landed_bytes = sum(file.size_bytes for file in batch.files)
         rows = commit_rows.arranged(rows, table, landed_bytes, lines.row_count, facts)

@@ -6,6 +6,7 @@ Tables are always addressed by path, in the one spelling that `Settings.table_ur
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 
 from lakehouse.core.declaration.schema_changes import NewColumn
@@ -69,65 +70,58 @@ def between(column: str, least: type_of_end, greatest: type_of_end) -> str:
     return f"{quote(column)} BETWEEN {_constant(least)} AND {_constant(greatest)}"
 
 
-def merge(
-    uri: str,
-    source: str,
-    *,
-    keys: Sequence[str],
-    order_by: Sequence[str],
-    within: tuple[str, ...] = (),
-) -> str:
-    """Rows of the view `source` into a table: new keys are inserted, and a row that is there is replaced by a newer one only.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeTarget:
+    """The table that a MERGE writes to, by its URI, and the columns by which rows match.
 
-    Here and below, `within` are conditions that hold for every row of the source by its keys, and so for what it meets in the table.
+    `within` are conditions on the keys that hold for every row of the source, and so for its match.
     """
-    return f"{_merge_into(uri, source, keys, within)} WHEN MATCHED AND {_newer(order_by)} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+
+    uri: str
+    keys: Sequence[str]
+    within: tuple[str, ...] = ()
 
 
-def merge_changes(
-    uri: str,
-    source: str,
-    *,
-    keys: Sequence[str],
-    newer: str,
-    deleted: str,
-    within: tuple[str, ...] = (),
-) -> str:
-    """Newest changes, one a key, into a table: as `merge`, and a newer one with `deleted` takes the row out.
+def merge(target: MergeTarget, source: str, *, order_by: Sequence[str]) -> str:
+    """Inserts rows of the view `source` that have new keys, and replaces rows by newer ones."""
+    return (
+        f"{_merge_into(target, source)} WHEN MATCHED AND {_newer(order_by)} THEN UPDATE SET * "
+        "WHEN NOT MATCHED THEN INSERT *"
+    )
 
-    `newer` is the condition, over aliases `source` and `target`, under which a source row takes effect.
+
+def merge_changes(target: MergeTarget, source: str, *, newer: str, deleted: str) -> str:
+    """As `merge`, for the newest change of each key; one with `deleted` removes the row.
+
+    `newer` is the condition, over aliases `source` and `target`, under which a change takes effect.
     """
     return (
-        f"{_merge_into(uri, source, keys, within)} "
+        f"{_merge_into(target, source)} "
         f"WHEN MATCHED AND {newer} AND source.{quote(deleted)} THEN DELETE "
-        f"WHEN MATCHED AND {newer} THEN UPDATE SET * WHEN NOT MATCHED AND NOT source.{quote(deleted)} THEN INSERT *"
+        f"WHEN MATCHED AND {newer} THEN UPDATE SET * "
+        f"WHEN NOT MATCHED AND NOT source.{quote(deleted)} THEN INSERT *"
     )
 
 
 def merge_marked(
-    uri: str,
-    source: str,
-    *,
-    keys: Sequence[str],
-    newer: str,
-    marks_only: str,
-    mark: Sequence[str],
-    within: tuple[str, ...] = (),
+    target: MergeTarget, source: str, *, newer: str, marks_only: str, mark: Sequence[str]
 ) -> str:
-    """Newest changes, one a key, into a table; where the column `marks_only` holds, only the columns `mark` change."""
+    """As `merge_changes`, without removals; a change with `marks_only` sets the columns `mark` alone."""
     marked = ", ".join(f"{quote(name)} = source.{quote(name)}" for name in mark)
     return (
-        f"{_merge_into(uri, source, keys, within)} "  # noqa: S608  # names are quoted
+        f"{_merge_into(target, source)} "  # noqa: S608  # names are quoted
         f"WHEN MATCHED AND {newer} AND source.{quote(marks_only)} THEN UPDATE SET {marked} "
         f"WHEN MATCHED AND {newer} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     )
 
 
-def merge_versions(
-    uri: str, source: str, *, keys: Sequence[str], within: tuple[str, ...] = ()
-) -> str:
-    """Rows of the view `source` into a table, each in the place of the one with its keys, if there is one."""
-    return f"{_merge_into(uri, source, keys, within)} WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+def merge_versions(target: MergeTarget, source: str, *, position: str) -> str:
+    """Inserts versions of rows, or replaces the version with the same keys and position."""
+    keys = (*target.keys, position)
+    return (
+        f"{_merge_into(replace(target, keys=keys), source)} "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
 
 
 def not_older(keys: Sequence[str], order_by: Sequence[str]) -> str:
@@ -230,9 +224,12 @@ def restore(uri: str, version: int) -> str:
     return f"RESTORE TABLE {path_table(uri)} TO VERSION AS OF {int(version)}"
 
 
-def _merge_into(uri: str, source: str, keys: Sequence[str], within: tuple[str, ...]) -> str:
-    bound = "".join(f" AND target.{each}" for each in within)
-    return f"MERGE INTO {path_table(uri)} AS target USING {quote(source)} AS source ON {same_keys(keys)}{bound}"
+def _merge_into(target: MergeTarget, source: str) -> str:
+    bounds = "".join(f" AND target.{each}" for each in target.within)
+    return (
+        f"MERGE INTO {path_table(target.uri)} AS target USING {quote(source)} AS source "
+        f"ON {same_keys(target.keys)}{bounds}"
+    )
 
 
 def _newer(order_by: Sequence[str]) -> str:

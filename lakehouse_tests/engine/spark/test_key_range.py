@@ -16,6 +16,7 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.frames import table_at
 from lakehouse.engine.spark.key_range import with_key_range
 from lakehouse.engine.spark.session_settings import INTERPRETED, session_confs
+from lakehouse.engine.spark.statements import MergeTarget
 from lakehouse_tests.engine.clients import new_session
 from lakehouse_tests.engine.example import add_events, event, rows_in, states
 
@@ -162,9 +163,9 @@ def test_a_follower_merges_by_range_where_its_input_brings_few_rows(
     write_table(lake, spark, states)
     ranges, merge = list[Sequence[str]](), commit_rows.statements.merge
 
-    def told(*arguments: Any, within: Sequence[str], **more: Any) -> str:
-        ranges.append(within)
-        return merge(*arguments, within=within, **more)
+    def told(target: MergeTarget, *arguments: Any, **more: Any) -> str:
+        ranges.append(target.within)
+        return merge(target, *arguments, **more)
 
     monkeypatch.setattr(commit_rows.statements, "merge", told)
     add_events(lake, event(7, 6, "left"), event(399, 5, "as before"), event(400, 5, "planned 400"))

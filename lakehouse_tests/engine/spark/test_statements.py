@@ -92,8 +92,9 @@ def test_a_partition_type_that_is_no_plain_word_is_refused() -> None:
 
 
 def test_a_change_deletes_or_replaces_an_older_row_only() -> None:
+    target = statements.MergeTarget(uri="/lake/t", keys=("a",))
     assert statements.merge_changes(
-        "/lake/t", "news", keys=("a",), newer="source.`p` > target.`p`", deleted="_deleted"
+        target, "news", newer="source.`p` > target.`p`", deleted="_deleted"
     ) == (
         "MERGE INTO delta.`/lake/t` AS target USING `news` AS source ON target.`a` <=> source.`a` "
         "WHEN MATCHED AND source.`p` > target.`p` AND source.`_deleted` THEN DELETE "
@@ -110,14 +111,16 @@ def test_a_change_deletes_or_replaces_an_older_row_only() -> None:
     assert statements.between("a", summer, summer).endswith(
         "AND TIMESTAMP'2013-07-01T00:00:00.000005+00:00'"
     )
-    assert statements.merge_versions("/lake/t", "news", keys=("a", "p"), within=(within,)) == (
+    target = statements.MergeTarget(uri="/lake/t", keys=("a",), within=(within,))
+    assert statements.merge_versions(target, "news", position="p") == (
         "MERGE INTO delta.`/lake/t` AS target USING `news` AS source ON target.`a` <=> source.`a` AND target.`p` <=> source.`p` "
         "AND target.`a` BETWEEN 1 AND 7 WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     )
 
 
 def test_a_merge_replaces_by_a_newer_row_only() -> None:
-    assert statements.merge("/lake/t", "news", keys=("a", "b"), order_by=("at", "n")) == (
+    target = statements.MergeTarget(uri="/lake/t", keys=("a", "b"))
+    assert statements.merge(target, "news", order_by=("at", "n")) == (
         "MERGE INTO delta.`/lake/t` AS target USING `news` AS source ON target.`a` <=> source.`a` AND target.`b` <=> source.`b` "
         "WHEN MATCHED AND struct(source.`at`, source.`n`) > struct(target.`at`, target.`n`) "
         "THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"

@@ -1,9 +1,12 @@
-"""The changes of a batch into a table: the newest row of each key, or every version of it.
+"""Applies a batch of changes to its table: the newest row of each key, or every version of it.
 
-1. The batch's changes are folded: to the newest of each key, or to one for each key and position.
-2. `Merge`, hard deletions: those that a remembered deletion is newer than are left out. What the batch deletes is remembered.
-3. `History`: the versions of the keys in the batch are read, and when each holds is computed anew.
-4. One MERGE writes what differs, under the batch's number; the first batch makes the table by an append.
+1. Fold the changes: to the newest one per key (`Merge`), or to one per key and position
+   (`History`).
+2. For hard deletions, drop changes that are older than a remembered deletion, and remember what the
+   batch deletes.
+3. For `History`, read the versions of the batch's keys and recompute when each of them holds.
+4. Write what differs with one MERGE under the batch's number. The first batch creates the table
+   with an append.
 
 **Safety properties** (tests in `engine/ingest/changes/test_apply.py`)
 - A change takes effect only on an older state of its key, by position, in the table and among the
@@ -11,13 +14,13 @@
 - Deletions are remembered before the commit, and a repeated batch writes the same ones.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.change_sources import HISTORY_COLUMNS, Operation
 from lakehouse.core.declaration.table import History, Merge, Table
-from lakehouse.core.ingest.batches import Batch, ingest_app_id
+from lakehouse.core.ingest.batches import ingest_app_id
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.arrival import batch_commits
@@ -28,23 +31,30 @@ from lakehouse.engine.ingest.changes.columns import (
     KEPT,
     OPERATION,
     POSITION,
+    TRUNCATED,
     UNSENT,
 )
-from lakehouse.engine.ingest.changes.deleted_keys import forget, remember, remembered
+from lakehouse.engine.ingest.changes.deleted_keys import forget, remember, remembered_deletions
 from lakehouse.engine.ingest.changes.order import change_order, is_newer
-from lakehouse.engine.ingest.changes.read import ChangeCounts, change_keys
-from lakehouse.engine.ingest.changes.rows import TRUNCATED, batch_changes, own_rows, truncations
+from lakehouse.engine.ingest.changes.read import ChangeCounts
+from lakehouse.engine.ingest.changes.rows import (
+    ChangeBatch,
+    batch_changes,
+    key_range,
+    own_rows,
+    truncations,
+)
 from lakehouse.engine.ingest.changes.unsent import large_columns, mended_rows, with_kept_values
 from lakehouse.engine.ingest.parse_lines import OWN, REASON
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
-from lakehouse.engine.spark.frames import table_at
-from lakehouse.engine.spark.statements import quote
+from lakehouse.engine.spark.statements import MergeTarget, quote
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
+_LANDED_AT = OWN[2]
 _WAS, _RANK = "_lakehouse_was", "_lakehouse_rank"
 _LAST_ROW, _MARKS_ONLY = "_lakehouse_last_row", "_lakehouse_marks_only"
 # The columns that a soft deletion changes in the table's row.
@@ -53,13 +63,11 @@ _MERGED = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDelete
 
 
 def changed_rows(lines: "DataFrame", table: Table) -> "DataFrame":
-    """Each change as the row that it would be by itself, with the columns of the table that change data is written to."""
-    told = F.col(REASON).isNull() & F.col(OPERATION).isin(
-        Operation.UPSERT.value, Operation.DELETE.value
-    )
-    rows = own_rows(lines.where(told)).drop(TRUNCATED, UNSENT)
+    """The row that each change describes on its own, with the columns of the table."""
+    is_row = F.col(OPERATION).isin(Operation.UPSERT.value, Operation.DELETE.value)
+    rows = own_rows(lines.where(F.col(REASON).isNull() & is_row)).drop(TRUNCATED, UNSENT)
     if isinstance(table.write, History):
-        since = F.coalesce(CHANGED_AT, OWN[2])
+        since = F.coalesce(CHANGED_AT, _LANDED_AT)
         times = {
             "valid_from": since,
             "valid_to": F.when(F.col(DELETED), since),
@@ -69,133 +77,110 @@ def changed_rows(lines: "DataFrame", table: Table) -> "DataFrame":
     return rows if _keeps_deleted(table) else rows.where(f"NOT {DELETED}").drop(DELETED)
 
 
-def apply_changes(
-    lake: Lake,
-    spark: "SparkSession",
-    table: Table,
-    batch: Batch,
-    lines: "DataFrame",
-    counts: ChangeCounts,
-    facts: TableFacts | None,
-) -> None:
-    """One commit of the lines that are changes; the caller holds the table's guard and looks whether it arrived."""
-    if facts is None:
-        forget(lake.store, table.key)
-    older, number = remembered(lake, spark, table.key, batch), batch.number
-    changes, keys, keeps_deleted = (
-        batch_changes(spark, lines, table, counts, older, facts),
-        change_keys(table),
-        _keeps_deleted(table),
+def apply_changes(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) -> None:
+    """Commits the changes among the lines.
+
+    The caller holds the table's lock and confirms the batch's arrival.
+    """
+    table = load.session.table
+    if load.facts is None:
+        forget(load.session.lake.store, table.key)
+    remembered = remembered_deletions(load.session, load.batch)
+    within = key_range(load.keys, counts)
+    target = MergeTarget(
+        uri=load.session.lake.settings.table_uri(table.key), keys=load.keys, within=within
     )
-    within = () if counts.first_key is None else (statements.between(keys[0], *counts.first_key),)
-    mended = None
-    if isinstance(table.write, Merge) and facts is not None:
-        mended = mended_rows(spark, table, changes, facts.snapshot, within)
-    if not keeps_deleted:
-        changes = _newest(changes, keys)
-        if older is not None:
-            # A deletion that is remembered may be undone in the table, by a RESTORE, and is landed again then.
-            is_older = F.expr(f"{_not_older(keys)} AND NOT source.{DELETED}")
-            changes = changes.alias("source").join(older.alias("target"), is_older, "left_anti")
-    if counts.truncates or (counts.deletes and not keeps_deleted):
-        _remember(lake, table, number, changes.limit(0) if keeps_deleted else changes, lines, older)
-    if (
-        facts is not None
-        and isinstance(table.write, Merge)
-        and keeps_deleted
-        and (counts.deletes or counts.truncates)
-    ):
-        # The values of a change that the table's row is newer than are not those that a deletion after it deletes.
-        there = table_at(spark, facts.snapshot, within=within).alias("target")
-        changes = changes.alias("source").join(there, F.expr(_not_older(keys)), "left_anti")
-    if mended is not None:
-        changes = changes.withColumn(IS_MENDED, F.lit(False)).unionByName(mended)
-        changes = changes if keeps_deleted else _newest(changes, keys)
-    _commit(lake, spark, table, number, changes, within, facts)
-
-
-def _commit(
-    lake: Lake,
-    spark: "SparkSession",
-    table: Table,
-    number: int,
-    changes: "DataFrame",
-    within: tuple[str, ...],
-    facts: TableFacts | None,
-) -> None:
-    transaction = commit_rows.Transaction(app_id=ingest_app_id(table.key), version=number)
-    uri = lake.settings.table_uri(table.key)
-    takes_effect = is_newer()
-    if IS_MENDED in changes.columns:
-        takes_effect = f"({takes_effect} OR source.{quote(IS_MENDED)})"
-    match table.write:
-        case Merge(keys=keys, deletes="soft"):
-            source = _newest(_with_last_values(changes, keys), keys).drop(TRUNCATED)
-            statement = partial(
-                statements.merge_marked,
-                uri,
-                keys=keys,
-                newer=takes_effect,
-                marks_only=_MARKS_ONLY,
-                mark=_MARK,
-                within=within,
-            )
-        case Merge(keys=keys):
-            source = changes.drop(TRUNCATED)
-            statement = partial(
-                statements.merge_changes,
-                uri,
-                keys=keys,
-                newer=takes_effect,
-                deleted=DELETED,
-                within=within,
-            )
-        case History(keys=keys):
-            source = _versions(spark, changes, table, within, facts)
-            statement = partial(
-                statements.merge_versions, uri, keys=(*keys, POSITION), within=within
-            )
-        case _:
-            raise AssertionError(table.write)
-    source = source.drop(UNSENT)
-    if facts is None:
-        first = (
-            source.drop(_MARKS_ONLY)
-            if _keeps_deleted(table)
-            else source.where(f"NOT {DELETED}").drop(DELETED)
-        )
-        commit_rows.write_rows(lake, table, first, transaction)
+    changes = batch_changes(load, lines, counts, remembered)
+    if isinstance(table.write, History):
+        if counts.truncates:
+            _remember(load, changes.limit(0), lines, remembered)
+        versions = _versions(load, changes, within)
+        _commit(load, versions, partial(statements.merge_versions, target, position=POSITION))
         return
-    commit_rows.run_merge(spark, source, facts.snapshot, transaction, statement)
+
+    mended = mended_rows(load, changes, within)
+    newer = is_newer() if mended is None else f"({is_newer()} OR source.{quote(IS_MENDED)})"
+    if _keeps_deleted(table):
+        if counts.truncates:
+            _remember(load, changes.limit(0), lines, remembered)
+        if load.facts is not None and (counts.deletes or counts.truncates):
+            # A deletion keeps the values of the table's row, not those of a change that is older
+            # than the row.
+            changes = _without_older(changes, load.table_rows(within), load.keys)
+        rows = _newest(_with_last_values(_with_mended(changes, mended), load.keys), load.keys)
+        merge = partial(statements.merge_marked, target, marks_only=_MARKS_ONLY, mark=_MARK)
+    else:
+        rows = _newest(changes, load.keys)
+        # A remembered deletion itself passes: a RESTORE may have undone it, and then it is landed
+        # again.
+        rows = _without_older(rows, remembered, load.keys, condition=f"NOT source.{DELETED}")
+        if counts.deletes or counts.truncates:
+            _remember(load, rows, lines, remembered)
+        if mended is not None:
+            rows = _newest(_with_mended(rows, mended), load.keys)
+        merge = partial(statements.merge_changes, target, deleted=DELETED)
+    _commit(load, rows.drop(TRUNCATED, UNSENT), partial(merge, newer=newer))
+
+
+def _commit(load: ChangeBatch, rows: "DataFrame", merge: Callable[[str], str]) -> None:
+    """Merges the rows under the batch's number, or creates the table from them."""
+    session = load.session
+    transaction = commit_rows.Transaction(
+        app_id=ingest_app_id(session.key), version=load.batch.number
+    )
+    if load.facts is not None:
+        commit_rows.run_merge(session.spark, rows, load.facts.snapshot, transaction, merge)
+        return
+    first_rows = rows.drop(_MARKS_ONLY)
+    if not _keeps_deleted(session.table):
+        first_rows = rows.where(f"NOT {DELETED}").drop(DELETED)
+    commit_rows.write_rows(session.lake, session.table, first_rows, transaction)
 
 
 def superseded_count(
     lake: Lake, table: Table, counts: ChangeCounts, *, before: TableFacts | None, after: TableFacts
 ) -> int:
-    """The changes of the batch that was just committed that took no effect: a newer one was known, or they were told before."""
+    """Changes of the committed batch without effect: the same or a newer one was known."""
     commits = batch_commits(lake, table, before=before, after=after)
     metrics = commits[-1].metrics if commits else {}
-    merged = ("numTargetRowsInserted",) if isinstance(table.write, History) else _MERGED
-    applied = sum(
-        int(metrics.get(name, "0"))
-        for name in (merged if _MERGED[0] in metrics else ("numOutputRows",))
-    )
-    return max(counts.rows + counts.key_changes - applied, 0)  # a truncation may delete many rows
-
-
-def _not_older(keys: Sequence[str]) -> str:
-    return f"{statements.same_keys(keys)} AND NOT ({is_newer()})"
+    names = ("numOutputRows",)
+    if _MERGED[0] in metrics:
+        names = _MERGED[:1] if isinstance(table.write, History) else _MERGED
+    applied = sum(int(metrics.get(name, "0")) for name in names)
+    # A truncation may delete more rows than the batch has changes.
+    return max(counts.rows + counts.key_changes - applied, 0)
 
 
 def _keeps_deleted(table: Table) -> bool:
     return not isinstance(table.write, Merge) or table.write.deletes == "soft"
 
 
+def _without_older(
+    changes: "DataFrame",
+    known: "DataFrame | None",
+    keys: Sequence[str],
+    *,
+    condition: str = "true",
+) -> "DataFrame":
+    """Drops changes that meet the condition and are no newer than a known row of their key."""
+    if known is None:
+        return changes
+    is_older = f"{statements.same_keys(keys)} AND NOT ({is_newer()}) AND {condition}"
+    return changes.alias("source").join(known.alias("target"), F.expr(is_older), "left_anti")
+
+
+def _with_mended(changes: "DataFrame", mended: "DataFrame | None") -> "DataFrame":
+    if mended is None:
+        return changes
+    return changes.withColumn(IS_MENDED, F.lit(False)).unionByName(mended)
+
+
 def _with_last_values(changes: "DataFrame", keys: Sequence[str]) -> "DataFrame":
     """Gives each deletion the values of the last row before it in the batch.
 
-    A deletion without such a row has null values, and `_MARKS_ONLY` is true: the table's row keeps its values. The values
-    that the source sends with a deletion are not used, since Debezium sends zeros for columns that are `NOT NULL`.
+    A deletion without such a row has null values, and `_MARKS_ONLY` is true: the table's row keeps
+    its values. The values that the source sends with a deletion are not used, since Debezium sends
+    zeros for columns that are `NOT NULL`.
     """
     from pyspark.sql import Window
 
@@ -211,8 +196,10 @@ def _with_last_values(changes: "DataFrame", keys: Sequence[str]) -> "DataFrame":
     last_row = F.last(F.when(~F.col(DELETED), row), ignorenulls=True).over(earlier)
     changes = changes.withColumn(_LAST_ROW, last_row)
     values = {
-        name: F.when(F.col(DELETED), F.col(f"{_LAST_ROW}.{quote(name)}")).otherwise(
-            F.col(quote(name))
+        name: (
+            F.when(F.col(DELETED), F.col(f"{_LAST_ROW}.{quote(name)}")).otherwise(
+                F.col(quote(name))
+            )
         )
         for name in names
     }
@@ -221,66 +208,64 @@ def _with_last_values(changes: "DataFrame", keys: Sequence[str]) -> "DataFrame":
 
 
 def _newest(changes: "DataFrame", keys: Sequence[str]) -> "DataFrame":
+    """The newest change of each key."""
     from pyspark.sql import Window
 
     newest_first = Window.partitionBy(*map(quote, keys)).orderBy(F.expr(change_order()).desc())
-    return (
-        changes.withColumn(_RANK, F.row_number().over(newest_first))
-        .where(f"{_RANK} = 1")
-        .drop(_RANK)
-    )
+    ranked = changes.withColumn(_RANK, F.row_number().over(newest_first))
+    return ranked.where(f"{_RANK} = 1").drop(_RANK)
 
 
 def _remember(
-    lake: Lake,
-    table: Table,
-    number: int,
+    load: ChangeBatch,
     changes: "DataFrame",
     lines: "DataFrame",
-    older: "DataFrame | None",
+    remembered: "DataFrame | None",
 ) -> None:
-    """The deletions among the changes, and the truncations among the lines; these stand for the keys that they delete."""
-    names = [*map(quote, change_keys(table))]
-    columns = [*names, *OWN, POSITION, CHANGED_AT, TRUNCATED]
+    """Remembers the deletions among the changes, and the truncations among the lines.
+
+    A truncation stands for all keys that it deletes.
+    """
+    columns = [*map(quote, load.keys), *OWN, POSITION, CHANGED_AT, TRUNCATED]
     deleted = changes.where(f"{DELETED} AND NOT {TRUNCATED}").select(*columns)
     marks = truncations(lines.where(f"{REASON} IS NULL")).withColumn(TRUNCATED, F.lit(True))
-    found = deleted.unionByName(marks, allowMissingColumns=True)
-    remember(lake, table.key, number, found, older, hours=table.landing.change_data.lateness_hours)
+    deletions = deleted.unionByName(marks, allowMissingColumns=True)
+    remember(load.session, load.batch.number, deletions, remembered)
 
 
-def _versions(
-    spark: "SparkSession",
-    changes: "DataFrame",
-    table: Table,
-    within: tuple[str, ...],
-    facts: TableFacts | None,
-) -> "DataFrame":
-    """The versions of these keys that are new, or hold at another time than the table says."""
+def _versions(load: ChangeBatch, changes: "DataFrame", within: tuple[str, ...]) -> "DataFrame":
+    """The versions of the batch's keys that are new, or that hold at other times than before."""
     from pyspark.sql import Window
 
-    keys = change_keys(table)
-    by, there = [*map(quote, keys)], [*HISTORY_COLUMNS, *OWN[:2]]
-    was = "valid_from: TIMESTAMP, valid_to: TIMESTAMP, is_current: BOOLEAN, _source_file: STRING, _source_line: BIGINT"
+    table = load.session.table
+    key_columns = [*map(quote, load.keys)]
+    compared = [*HISTORY_COLUMNS, *OWN[:2]]
+    was_type = (
+        "valid_from: TIMESTAMP, valid_to: TIMESTAMP, is_current: BOOLEAN, "
+        "_source_file: STRING, _source_line: BIGINT"
+    )
     if KEPT in changes.columns:
-        there.append(KEPT)
-        was += f", {KEPT}: {changes.select(KEPT).schema[0].dataType.simpleString()}"
-    rows = changes.drop(TRUNCATED).withColumn(_WAS, F.lit(None).cast(f"STRUCT<{was}>"))
-    if facts is not None:
-        touched = table_at(spark, facts.snapshot, within=within).join(
-            changes.select(*by).distinct(), [*keys], "left_semi"
-        )
-        of_table = touched.withColumn(_WAS, F.struct(*there)).drop(*HISTORY_COLUMNS)
-        rows = rows.unionByName(of_table, allowMissingColumns=True)
-    rows = _newest(rows, (*keys, POSITION))
+        compared.append(KEPT)
+        was_type += f", {KEPT}: {changes.select(KEPT).schema[0].dataType.simpleString()}"
+    rows = changes.drop(TRUNCATED).withColumn(_WAS, F.lit(None).cast(f"STRUCT<{was_type}>"))
+    if load.facts is not None:
+        keys_of_batch = changes.select(*key_columns).distinct()
+        known = load.table_rows(within).join(keys_of_batch, [*load.keys], "left_semi")
+        known = known.withColumn(_WAS, F.struct(*compared)).drop(*HISTORY_COLUMNS)
+        rows = rows.unionByName(known, allowMissingColumns=True)
+    rows = _newest(rows, (*load.keys, POSITION))
     if KEPT in rows.columns:
         rows = with_kept_values(rows, table, large_columns(changes, table))
-    ordered = Window.partitionBy(*by).orderBy(F.expr(change_order()))
-    following = ordered.rowsBetween(Window.currentRow, Window.unboundedFollowing)
-    rows = rows.withColumn("valid_from", F.min(F.coalesce(CHANGED_AT, OWN[2])).over(following))
-    next_from = F.lead("valid_from").over(ordered)
-    rows = rows.withColumn(
-        "valid_to", F.when(F.col(DELETED), F.col("valid_from")).otherwise(next_from)
-    )
+
+    by_order = Window.partitionBy(*key_columns).orderBy(F.expr(change_order()))
+    from_here_on = by_order.rowsBetween(Window.currentRow, Window.unboundedFollowing)
+    # Commit times may disagree with positions; a version never begins after a later one.
+    valid_from = F.min(F.coalesce(CHANGED_AT, _LANDED_AT)).over(from_here_on)
+    rows = rows.withColumn("valid_from", valid_from)
+    next_from = F.lead("valid_from").over(by_order)
+    valid_to = F.when(F.col(DELETED), F.col("valid_from")).otherwise(next_from)
+    rows = rows.withColumn("valid_to", valid_to)
     rows = rows.withColumn("is_current", F.col("valid_to").isNull() & ~F.col(DELETED))
-    changed = rows.where(~F.col(_WAS).eqNullSafe(F.struct(*there)))
-    return changed.select(*[name for name in changed.columns if not name.startswith("_lakehouse")])
+    changed = rows.where(~F.col(_WAS).eqNullSafe(F.struct(*compared)))
+    own_columns = [name for name in changed.columns if not name.startswith("_lakehouse")]
+    return changed.select(*own_columns)

@@ -1,11 +1,12 @@
 """The lines of a batch as upserts and deletions of keys."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.change_sources import Dms, Operation
-from lakehouse.core.declaration.table import Table
+from lakehouse.core.ingest.batches import Batch
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest.changes.columns import (
     CHANGED_AT,
@@ -13,21 +14,46 @@ from lakehouse.engine.ingest.changes.columns import (
     OLD_KEY,
     OPERATION,
     POSITION,
+    TRUNCATED,
 )
 from lakehouse.engine.ingest.changes.read import ChangeCounts, change_keys
 from lakehouse.engine.ingest.parse_lines import DIGEST, OWN, RAW, REASON, UNDECLARED
 from lakehouse.engine.spark import functions as F  # noqa: N812
+from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import table_at
 from lakehouse.engine.spark.statements import quote
+from lakehouse.engine.table_session import TableSession
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
-TRUNCATED = "_truncated"
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeBatch:
+    """A batch of change data, and its table as it was before (`facts`; `None` without a table)."""
+
+    session: TableSession
+    batch: Batch
+    facts: TableFacts | None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of the table."""
+        return change_keys(self.session.table)
+
+    def table_rows(self, within: tuple[str, ...] = ()) -> "DataFrame":
+        """The rows of the table before the batch for which all conditions in `within` hold."""
+        assert self.facts is not None
+        return table_at(self.session.spark, self.facts.snapshot, within=within)
+
+
+def key_range(keys: tuple[str, ...], counts: ChangeCounts) -> tuple[str, ...]:
+    """A condition on the first key that holds for every change of the batch, or nothing."""
+    return () if counts.first_key is None else (statements.between(keys[0], *counts.first_key),)
 
 
 def own_rows(lines: "DataFrame") -> "DataFrame":
-    """Each upsert or deletion among the lines as the row that it would be by itself."""
+    """The row that each upsert or deletion describes, on its own."""
     marked = lines.withColumns(
         {DELETED: F.col(OPERATION) == Operation.DELETE.value, TRUNCATED: F.lit(False)}
     )
@@ -35,60 +61,58 @@ def own_rows(lines: "DataFrame") -> "DataFrame":
 
 
 def batch_changes(
-    spark: "SparkSession",
-    lines: "DataFrame",
-    table: Table,
-    counts: ChangeCounts,
-    older: "DataFrame | None",
-    facts: TableFacts | None,
+    load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts, remembered: "DataFrame | None"
 ) -> "DataFrame":
-    """Upserts and deletions, one or more a key. A changed key deletes the old one; a truncation deletes every key in batch and table."""
-    keys, good = change_keys(table), lines.where(f"{REASON} IS NULL")
-    rows = own_rows(
-        good.where(F.col(OPERATION).isin(Operation.UPSERT.value, Operation.DELETE.value))
-    )
+    """All upserts and deletions of the batch; a key may have several.
+
+    A changed key also deletes the old key. A truncation, in the batch or among the `remembered`
+    deletions, deletes every key of the batch; one in the batch also every key of the table.
+    """
+    good = lines.where(f"{REASON} IS NULL")
+    is_row = F.col(OPERATION).isin(Operation.UPSERT.value, Operation.DELETE.value)
+    rows = own_rows(good.where(is_row))
     if counts.key_changes:
-        old = {key: F.col(f"{OLD_KEY}.{quote(key)}") for key in keys}
-        rows = rows.unionByName(
-            _deletions(good.where(f"{OLD_KEY} IS NOT NULL"), rows, old, truncated=False)
-        )
-    told = [truncations(good)] if counts.truncates else []
-    known = (
-        []
-        if older is None or isinstance(table.landing.changes, Dms)
-        else [older.where(TRUNCATED).select(*OWN, POSITION, CHANGED_AT)]
-    )
-    names = [*map(quote, keys)]
-    hit = [rows.select(*names).distinct().crossJoin(marks) for marks in (*told, *known)]
-    if told and facts is not None:
-        hit.append(table_at(spark, facts.snapshot).select(*names).distinct().crossJoin(told[0]))
-    cut = [
-        _deletions(each, rows, {key: F.col(quote(key)) for key in keys}, truncated=True)
-        for each in hit
-    ]
-    return reduce(lambda one, other: one.unionByName(other), [rows, *cut])
+        old_key = {key: F.col(f"{OLD_KEY}.{quote(key)}") for key in load.keys}
+        moved = good.where(f"{OLD_KEY} IS NOT NULL")
+        rows = rows.unionByName(_deletions(moved, rows, old_key, truncated=False))
+
+    key_columns = [*map(quote, load.keys)]
+    keys_of_batch = rows.select(*key_columns).distinct()
+    truncated: list[DataFrame] = []
+    if counts.truncates:
+        own_truncations = truncations(good)
+        truncated.append(keys_of_batch.crossJoin(own_truncations))
+        if load.facts is not None:
+            keys_of_table = load.table_rows().select(*key_columns).distinct()
+            truncated.append(keys_of_table.crossJoin(own_truncations))
+    # DMS sends no truncations.
+    if remembered is not None and not isinstance(load.session.table.landing.changes, Dms):
+        older_truncations = remembered.where(TRUNCATED).select(*OWN, POSITION, CHANGED_AT)
+        truncated.append(keys_of_batch.crossJoin(older_truncations))
+    same_key = {key: F.col(quote(key)) for key in load.keys}
+    deletions = [_deletions(each, rows, same_key, truncated=True) for each in truncated]
+    return reduce(lambda one, other: one.unionByName(other), [rows, *deletions])
 
 
 def truncations(good: "DataFrame") -> "DataFrame":
-    """The places and positions of the truncations among the lines."""
+    """Where the truncations among the lines stand, and their positions."""
     return good.where(F.col(OPERATION) == Operation.TRUNCATE.value).select(
         *OWN, POSITION, CHANGED_AT
     )
 
 
 def _deletions(
-    found: "DataFrame", rows: "DataFrame", keys: Mapping[str, "Column"], *, truncated: bool
+    places: "DataFrame", rows: "DataFrame", keys: Mapping[str, "Column"], *, truncated: bool
 ) -> "DataFrame":
-    """Deletions of keys at the places and positions of `found`, with the columns of `rows`, null where a key says nothing."""
+    """Deletions of `keys` at these places and positions, with the columns of `rows`, else null."""
     known = {
         **keys,
         **{name: F.col(name) for name in (*OWN, POSITION, CHANGED_AT)},
         DELETED: F.lit(True),
         TRUNCATED: F.lit(truncated),
     }
-    return found.select(
-        *[
-            known.get(each.name, F.lit(None)).cast(each.dataType).alias(each.name)
-            for each in rows.schema.fields
-        ]
-    )
+    columns = [
+        known.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name)
+        for field in rows.schema.fields
+    ]
+    return places.select(*columns)

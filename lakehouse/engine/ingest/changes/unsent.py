@@ -1,37 +1,34 @@
-"""Values that the source did not send with an update, because they did not change: the row keeps them from before.
+"""Values that an update did not send, because they did not change: the row keeps the older ones.
 
-1. The values of a batch's unsent columns are taken from the change before it: in the batch, in the table, or late in both.
-2. The column `KEPT` says from which change each of them is, so that one between the two may still arrive late and take
-   effect.
+1. Take the value of each unsent column from the change before it: in the batch, in the table, or
+   late in both.
+2. Record in the column `KEPT` from which change each kept value comes, so that a late change
+   between the two can still take effect.
 
 **Safety properties**
-- A value is kept only from a change of the same key after its last known deletion. A value that is not found, or is null,
-  is unknown: Postgres leaves out only large values, and null is none. Such an update goes to quarantine.
-- What a column has depends on the set of changes alone, not on the order in which they arrive.
+- A value is kept only from a change of the same key after its last known deletion. If none is
+  found, or it is null, the update goes to quarantine: Postgres leaves out only large values, and a
+  null is not large.
+- The value of a column depends on the set of changes alone, not on the order of their arrival.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.table import Merge, Table
 from lakehouse.core.delta.snapshot import Snapshot
-from lakehouse.core.ingest.batches import Batch
-from lakehouse.engine.delta_log import TableFacts
-from lakehouse.engine.ingest.changes.columns import DELETED, IS_MENDED, KEPT, UNSENT
-from lakehouse.engine.ingest.changes.deleted_keys import refuse_late, remembered
+from lakehouse.engine.ingest.changes.columns import DELETED, IS_MENDED, KEPT, TRUNCATED, UNSENT
+from lakehouse.engine.ingest.changes.deleted_keys import refuse_late, remembered_deletions
 from lakehouse.engine.ingest.changes.order import change_order
 from lakehouse.engine.ingest.changes.read import ChangeCounts, change_keys, count_changes
-from lakehouse.engine.ingest.changes.rows import TRUNCATED, batch_changes
+from lakehouse.engine.ingest.changes.rows import ChangeBatch, batch_changes, key_range
 from lakehouse.engine.ingest.parse_lines import OWN, REASON
-from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import functions as F  # noqa: N812
-from lakehouse.engine.spark import statements
-from lakehouse.engine.spark.frames import table_at
 from lakehouse.engine.spark.key_range import checkpointed
 from lakehouse.engine.spark.statements import quote
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
 _ORDER, _DELETED_AT = "_lakehouse_order", "_lakehouse_deleted_at"
 _IS_OF_TABLE, _NEWEST_OF_TABLE = "_lakehouse_is_of_table", "_lakehouse_newest_of_table"
@@ -40,61 +37,56 @@ _UNKNOWN, _FILLED, _WAS_KEPT = "_lakehouse_unknown", "_lakehouse_filled", "_lake
 _LARGE = ("string", "varchar", "char", "binary", "decimal", "array", "map", "struct", "variant")
 
 
-def changes_of_batch(
-    lake: Lake,
-    spark: "SparkSession",
-    table: Table,
-    batch: Batch,
-    lines: "DataFrame",
-    facts: TableFacts | None,
-) -> "tuple[DataFrame, ChangeCounts]":
-    """The lines held against the table before the batch: late rows refused, unsent values kept; and their counts."""
-    lines = refuse_late(lake, spark, table, batch, lines, facts)
-    counts = count_changes(lines, change_keys(table))
+def checked_changes(load: ChangeBatch, lines: "DataFrame") -> "tuple[DataFrame, ChangeCounts]":
+    """Checks the lines against the table before the batch, and fills in unsent values.
+
+    Lines that came too late, or whose unsent values are unknown, get a reason.
+    """
+    lines = refuse_late(load, lines)
+    counts = count_changes(lines, load.keys)
     if counts.unsent:
-        lines = keep_unsent(lake, spark, table, batch, lines, counts, facts)
-        counts = count_changes(lines, change_keys(table))
-    return _without_kept(lines, counts, None if facts is None else facts.snapshot), counts
+        lines = _fill_unsent(load, lines, counts)
+        counts = count_changes(lines, load.keys)
+    # The table gets the column `KEPT` with the first row that keeps a value.
+    has_kept = load.facts is not None and _has_kept(load.facts.snapshot)
+    return lines if counts.kept or has_kept else lines.drop(KEPT), counts
 
 
-def keep_unsent(
-    lake: Lake,
-    spark: "SparkSession",
-    table: Table,
-    batch: Batch,
-    lines: "DataFrame",
-    counts: ChangeCounts,
-    facts: TableFacts | None,
-) -> "DataFrame":
-    """The lines of a batch, each unsent value as it was before, or a reason where it is unknown; `facts` are from before the batch."""
-    keys = change_keys(table)
-    older = None if facts is None else remembered(lake, spark, table.key, batch)
-    changes = batch_changes(spark, lines, table, counts, older, facts)
-    touched = changes.where(f"{UNSENT} IS NOT NULL").select(*map(quote, keys)).distinct()
-    rows = changes.join(touched, [*keys], "left_semi")
-    names = large_columns(changes, table)
+def _has_kept(snapshot: Snapshot) -> bool:
+    return any(column.name == KEPT for column in snapshot.columns)
+
+
+def _fill_unsent(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) -> "DataFrame":
+    """The lines with each unsent value as it was before, or a reason where it is unknown."""
+    table = load.session.table
+    key_columns = [*map(quote, load.keys)]
+    remembered = None
+    if load.facts is not None:
+        remembered = remembered_deletions(load.session, load.batch)
+    changes = batch_changes(load, lines, counts, remembered)
+    touched = changes.where(f"{UNSENT} IS NOT NULL").select(*key_columns).distinct()
+    rows = changes.join(touched, [*load.keys], "left_semi")
     known: list[DataFrame] = []
-    if facts is not None:
-        known.append(table_at(spark, facts.snapshot, within=_within(keys, counts)))
-    if older is not None:
-        known.append(older.where(f"NOT {TRUNCATED}").withColumn(DELETED, F.lit(True)))
-    rows = _with_table(rows, [each.join(touched, [*keys], "left_semi") for each in known])
-    filled = with_kept_values(rows, table, names)
+    if load.facts is not None:
+        known.append(load.table_rows(key_range(load.keys, counts)))
+    if remembered is not None:
+        known.append(remembered.where(f"NOT {TRUNCATED}").withColumn(DELETED, F.lit(True)))
+    rows = _with_table(rows, [each.join(touched, [*load.keys], "left_semi") for each in known])
+    large = large_columns(changes, table)
+    filled = with_kept_values(rows, table, large)
     if isinstance(table.write, Merge):
-        # The row in the table, or a remembered deletion, is newer: the change has no effect, so that nothing need be known.
-        filled = filled.withColumn(
-            _UNKNOWN,
-            F.when(
-                F.coalesce(F.col(_NEWEST_OF_TABLE) < F.col(_ORDER), F.lit(True)), F.col(_UNKNOWN)
-            ),
-        )
-    names = [*names, *table.landing.derived, KEPT]
+        # Where the table or a remembered deletion is newer, the change has no effect, and its
+        # values need not be known.
+        has_effect = F.coalesce(F.col(_NEWEST_OF_TABLE) < F.col(_ORDER), F.lit(True))
+        filled = filled.withColumn(_UNKNOWN, F.when(has_effect, F.col(_UNKNOWN)))
+    names = [*large, *table.landing.derived, KEPT]
     values = F.struct(*map(quote, [*names, _UNKNOWN]))
-    places = [*OWN[:2]]
-    # Each action on the lines would compute these windows again.
-    filled_places = filled.where(f"{UNSENT} IS NOT NULL").select(*places, values.alias(_FILLED))
-    found = checkpointed(filled_places)
-    joined = lines.join(found, places, "left")
+    place = [*OWN[:2]]
+    # Without the checkpoint, each action on the lines would compute these windows again.
+    filled = checkpointed(
+        filled.where(f"{UNSENT} IS NOT NULL").select(*place, values.alias(_FILLED))
+    )
+    joined = lines.join(filled, place, "left")
     is_filled = F.col(_FILLED).isNotNull()
     columns = {
         name: F.when(is_filled, F.col(f"{_FILLED}.{quote(name)}")).otherwise(F.col(quote(name)))
@@ -104,37 +96,28 @@ def keep_unsent(
         F.lit("field "),
         F.col(f"{_FILLED}.{_UNKNOWN}"),
         F.lit(
-            " was not sent (__debezium_unavailable_value), and no older value of its row is known: use REPLICA IDENTITY FULL at "
-            "the source, and have the row written again"
+            " was not sent (__debezium_unavailable_value), and no older value of its row is known. "
+            "Use REPLICA IDENTITY FULL at the source, and write the row again"
         ),
     )
     return joined.withColumns({**columns, REASON: F.coalesce(REASON, why)}).drop(_FILLED)
 
 
-def _without_kept(
-    lines: "DataFrame", counts: ChangeCounts, snapshot: Snapshot | None
-) -> "DataFrame":
-    """The lines without `KEPT`, unless the table has it or gets it with the first row that keeps a value."""
-    is_there = snapshot is not None and any(column.name == KEPT for column in snapshot.columns)
-    return lines if counts.kept or is_there else lines.drop(KEPT)
-
-
 def mended_rows(
-    spark: "SparkSession",
-    table: Table,
-    changes: "DataFrame",
-    snapshot: Snapshot,
-    within: Sequence[str],
+    load: ChangeBatch, changes: "DataFrame", within: tuple[str, ...]
 ) -> "DataFrame | None":
-    """Rows of the table that keep another value by these changes, though none of them is newer; `None` if the table keeps none."""
-    if all(column.name != KEPT for column in snapshot.columns):
+    """Rows of the table that get another kept value from these changes, though none is newer.
+
+    `None` if no row of the table keeps a value.
+    """
+    if load.facts is None or not _has_kept(load.facts.snapshot):
         return None
-    keys = [*change_keys(table)]
-    by_key = [*map(quote, keys)]
-    there = table_at(spark, snapshot, within=within).where(f"{KEPT} IS NOT NULL")
-    there = there.join(changes.select(*by_key).distinct(), keys, "left_semi")
-    rows = changes.join(there.select(*by_key), keys, "left_semi")
-    rows = _with_table(rows, [there]).withColumn(_WAS_KEPT, F.col(KEPT))
+    table = load.session.table
+    key_columns = [*map(quote, load.keys)]
+    keeping = load.table_rows(within).where(f"{KEPT} IS NOT NULL")
+    keeping = keeping.join(changes.select(*key_columns).distinct(), [*load.keys], "left_semi")
+    rows = changes.join(keeping.select(*key_columns), [*load.keys], "left_semi")
+    rows = _with_table(rows, [keeping]).withColumn(_WAS_KEPT, F.col(KEPT))
     filled = with_kept_values(rows, table, large_columns(changes, table))
     is_other = ~F.col(KEPT).eqNullSafe(F.col(_WAS_KEPT))
     mended = filled.where(F.col(_IS_OF_TABLE) & ~F.col(DELETED) & is_other)
@@ -142,15 +125,17 @@ def mended_rows(
 
 
 def with_kept_values(rows: "DataFrame", table: Table, names: Sequence[str]) -> "DataFrame":
-    """The rows of whole keys, each with the values that it keeps in these columns; one that stays unknown is named."""
+    """Rows of whole keys, with the values that they keep in these columns.
+
+    `_UNKNOWN` names an unsent column for which no value was found.
+    """
     from pyspark.sql import Window
 
     by_key = Window.partitionBy(*map(quote, change_keys(table)))
     until_now = by_key.orderBy(_ORDER).rowsBetween(Window.unboundedPreceding, Window.currentRow)
     rows = rows.withColumn(_ORDER, F.expr(change_order()))
-    rows = rows.withColumn(
-        _DELETED_AT, F.max(F.when(F.col(DELETED), F.col(_ORDER))).over(until_now)
-    )
+    last_deletion = F.max(F.when(F.col(DELETED), F.col(_ORDER))).over(until_now)
+    rows = rows.withColumn(_DELETED_AT, last_deletion)
     if _IS_OF_TABLE in rows.columns:
         of_table = F.when(F.col(_IS_OF_TABLE), F.col(_ORDER))
         rows = rows.withColumn(_NEWEST_OF_TABLE, F.max(of_table).over(by_key))
@@ -168,21 +153,20 @@ def with_kept_values(rows: "DataFrame", table: Table, names: Sequence[str]) -> "
         sent = F.when(origin.isNotNull(), F.struct(origin.alias("since"), own.alias("value")))
         last = F.max_by(sent, origin).over(until_now)
         is_kept = ~F.col(DELETED) & (is_unsent | since.isNotNull())
-        # What a row of the table keeps stays, also where a deletion before it comes late: an insert is still to come.
-        is_found = since.isNotNull() | F.coalesce(
-            last.getField("since") > F.col(_DELETED_AT), F.lit(True)
-        )
+        is_after_deletion = last.getField("since") > F.col(_DELETED_AT)
+        # A row of the table keeps its value even if a deletion before it comes late: then an insert
+        # is still to come.
+        is_found = since.isNotNull() | F.coalesce(is_after_deletion, F.lit(True))
         is_found = is_found & last.getField("value").isNotNull()
         entry = F.struct(F.lit(name).alias("column"), last.getField("since").alias("since"))
         values[name] = F.when(is_kept, F.when(is_found, last.getField("value"))).otherwise(own)
         entries.append(F.when(is_kept & is_found, entry))
     kept = F.array_compact(F.array(*entries)) if entries else F.col(KEPT)
     values[KEPT] = F.when(F.size(kept) > 0, kept)
-    # Windows are over the rows as they were.
+    # All at once, since the windows are over the rows as they were.
     rows = rows.withColumns(values)
-    missing = F.array_except(
-        UNSENT, F.coalesce(F.col(KEPT).getField("column"), F.array().cast("array<string>"))
-    )
+    no_names = F.array().cast("array<string>")
+    missing = F.array_except(UNSENT, F.coalesce(F.col(KEPT).getField("column"), no_names))
     rows = rows.withColumn(_UNKNOWN, F.get(missing, F.lit(0)))
     derived = {
         name: F.when(F.col(KEPT).isNotNull(), F.expr(text)).otherwise(F.col(quote(name)))
@@ -191,12 +175,12 @@ def with_kept_values(rows: "DataFrame", table: Table, names: Sequence[str]) -> "
     return rows.withColumns(derived) if derived else rows
 
 
-def _is_for(name: str):
+def _is_for(name: str) -> "Callable[[Column], Column]":
     return lambda entry: entry.getField("column") == name
 
 
 def large_columns(rows: "DataFrame", table: Table) -> list[str]:
-    """The columns that may have values which are not sent."""
+    """The columns whose values the source may leave out."""
     others = {*change_keys(table), *table.landing.derived}
     return [
         field.name
@@ -208,15 +192,11 @@ def large_columns(rows: "DataFrame", table: Table) -> list[str]:
 
 
 def _with_table(rows: "DataFrame", known: "Sequence[DataFrame]") -> "DataFrame":
-    """The rows, and those of the table or of remembered deletions with the same columns."""
+    """The rows, and with the same columns those of the table or of remembered deletions."""
     rows = rows.withColumn(_IS_OF_TABLE, F.lit(False))
     for each in known:
-        found = each if DELETED in each.columns else each.withColumn(DELETED, F.lit(False))
-        columns = [name for name in rows.columns if name in found.columns]
-        marked = found.select(*map(quote, columns)).withColumn(_IS_OF_TABLE, F.lit(True))
-        rows = rows.unionByName(marked, allowMissingColumns=True)
+        marked = each if DELETED in each.columns else each.withColumn(DELETED, F.lit(False))
+        columns = [name for name in rows.columns if name in marked.columns]
+        of_table = marked.select(*map(quote, columns)).withColumn(_IS_OF_TABLE, F.lit(True))
+        rows = rows.unionByName(of_table, allowMissingColumns=True)
     return rows
-
-
-def _within(keys: Sequence[str], counts: ChangeCounts) -> tuple[str, ...]:
-    return () if counts.first_key is None else (statements.between(keys[0], *counts.first_key),)

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from lakehouse.engine.ingest.changes.deleted_keys import (
     REMEMBERED_AT,
     forget_replaced,
     remember,
-    remembered,
+    remembered_deletions,
 )
 from lakehouse.engine.ingest.changes.order import change_order
 from lakehouse.engine.ingest.changes.read import read_changes
@@ -29,6 +30,7 @@ from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.journal.landed_batches import landed_files
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.session_settings import ANSI, session_confs
+from lakehouse.engine.table_session import TableSession
 from lakehouse_tests.engine.example import land, rows_in
 
 if TYPE_CHECKING:
@@ -542,12 +544,13 @@ def test_a_deleted_key_stays_deleted_when_an_older_change_of_it_comes_batches_la
     )
     # A first try of the second that was killed before its commit has left the same: what its own file deletes is not taken for older.
     second = tuple(file for file in landed_files(lake.store, table.source) if file.name == "2.json")
-    own = remembered(lake, spark, KEY, Batch(number=2, files=second, prefix=PREFIX))
+    session = TableSession(lake=lake, spark=spark, table=table)
+    own = remembered_deletions(session, Batch(number=2, files=second, prefix=PREFIX))
     assert own is not None and sorted(row.id for row in own.collect()) == [1, 2]
     shutil.rmtree(Path(lake.settings.root) / "_lakehouse/deleted_keys" / KEY)
     shutil.copytree(kept, Path(lake.settings.root) / "_lakehouse/deleted_keys" / KEY)
     # The table is put back as it was after the first batch, and the second comes again: what it deleted is not forgotten.
-    older = remembered(lake, spark, KEY, Batch(number=2, files=(), prefix=PREFIX))
+    older = remembered_deletions(session, Batch(number=2, files=(), prefix=PREFIX))
     assert older is not None and _remembering(lake) == {"1"}
     forget_replaced(lake.store, KEY, arrived=0)
     assert _remembering(lake) == {"1"}
@@ -555,8 +558,9 @@ def test_a_deleted_key_stays_deleted_when_an_older_change_of_it_comes_batches_la
     newer = older.where("id = 1").withColumn("id", F.lit(7).cast("bigint")).drop(REMEMBERED_AT)
     # Once a deletion is forgotten, that is remembered: a row without a key says so.
     for hours, ids in [(1, [1, 2, 7]), (0, [7, None])]:
-        remember(lake, KEY, 3, newer, older, hours=hours)
-        found = remembered(lake, spark, KEY, Batch(number=4, files=()))
+        forgetful = people(Debezium(lateness_hours=hours), Merge(keys=("id",)))
+        remember(replace(session, table=forgetful), 3, newer, older)
+        found = remembered_deletions(session, Batch(number=4, files=()))
         assert found is not None and sorted((row.id for row in found.collect()), key=str) == ids
 
 
