@@ -196,7 +196,6 @@ class _Draw:
             policy=Compaction(
                 target_file_bytes=target,
                 min_small_files=2,
-                max_deleted_rows_ratio=self._random.choice([0.01, 0.05, 0.05, 0.2, 0.5, 1]),
                 max_bytes_per_run=bound,
                 purge_deleted_rows_share=0,
             ),

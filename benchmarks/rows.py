@@ -44,7 +44,7 @@ ROWS = (
             "LIST": "requests LIST of data, 100,000 files",
             "DeleteObjects": "requests DeleteObjects of data, 100,000 files",
         },
-        shortfall="The pace of `max_deletes_per_second` takes more than half of the seconds, and the test server answers at once. "
+        shortfall="The pace of 3,000 deletions per second takes more than half of the seconds, and the test server answers at once. "
         "With 20 ms per answer, like a real bucket, 10,000 files already reach a factor of 30. The pace was not raised, because S3 "
         "refuses more than about 3,500 deletions a second below one prefix.",
     ),

@@ -163,7 +163,6 @@ class Reason(Enum):
     VACUUM_DUE = "no version has needed {files:file} ({bytes:size}) since {horizon:time}, {orphans} of them were never in one: they go (mode {mode})"
     NOTHING_PAST = "nothing removed before {horizon:time} lies in storage ({waiting:removed file} within the retention, mode {mode})"
     ALL_STAY = "all {files:file} of the plan stay, as a last look tells"
-    TOO_LITTLE_PAST = "{files:file} ({bytes:size}) could be deleted; the declaration asks for at least {least:size}"
     HELD_FOR_READERS = "files removed after {since:time} are kept for readers that have not read them yet: {readers}"
 
     def explain(self, **numbers: Any) -> "Explanation":

@@ -223,7 +223,7 @@ class FileHistory:
         """One vacuum; then every version that its retention keeps is read, and storage looked through."""
         kept_ms = self._set_retention()
         mode = self.random.choice(("LITE", "INVENTORY", "FULL", None))
-        declared = table_of(KEY, sweep_hours=0.0 if mode is None else 24)
+        declared = table_of(KEY)
         before = data_files(self.lake)
         if mode == "INVENTORY" and self.random.random() < 0.7:
             self._scan()

@@ -41,6 +41,9 @@ from lakehouse.core.compaction.bins import (
 from lakehouse.core.delta.snapshot import DataFile
 from lakehouse.core.reasons import Reason
 
+# A file with a larger share of deleted rows is rewritten, whatever its size, if it shares a bin.
+# Source: Delta's default, DeltaSQLConf, optimize.maxDeletedRowsRatio.
+MAX_DELETED_ROWS_RATIO = 0.05
 # 128 MiB files into files of 1 GiB: a byte is rewritten once per tier, and eight files become one.
 _TIER = 8
 # To rewrite so much takes about as long as any job that starts (`core.costs.estimate`): less is not worth a file.
@@ -72,7 +75,7 @@ def plain_statement(now: PlanningFacts) -> Packing:
     return Packing(
         smaller_than_bytes=now.policy.candidate_bytes,
         up_to_bytes=now.policy.target_file_bytes,
-        max_deleted_rows_ratio=now.policy.max_deleted_rows_ratio,
+        max_deleted_rows_ratio=MAX_DELETED_ROWS_RATIO,
     )
 
 
@@ -138,7 +141,7 @@ def _partition_plan(
     promoted = len(first_tier) >= _TIER and 4 * sum(first_tier) >= 3 * target
     shields = [under for _, under in right if not (promoted and under * _TIER <= target)]
     cutoff = min([target, *shields]) * 3 // 4
-    ratio = now.policy.max_deleted_rows_ratio
+    ratio = MAX_DELETED_ROWS_RATIO
     candidates = _candidates(files, cutoff, ratio)
     lowered = cutoff if promoted else _tier_cutoff(now, candidates, cutoff)
     merged = _candidates(candidates, lowered, ratio) if lowered < cutoff else candidates
@@ -219,7 +222,7 @@ def _bounded(
     now: PlanningFacts, group: Sequence[PartitionPlan], *, target: int, file_count: int
 ) -> Rewrite:
     """The rewrite of one run; the whole plan removes so many files."""
-    chosen, ratio, least_left = within_bounds(now, group), now.policy.max_deleted_rows_ratio, 0
+    chosen, ratio, least_left = within_bounds(now, group), MAX_DELETED_ROWS_RATIO, 0
     if not chosen:
         whole = in_order(now, group)[0]
         lowered, ratio = _lowered(now, whole, target)
@@ -257,7 +260,7 @@ def _lowered(now: PlanningFacts, plan: PartitionPlan, target: int) -> tuple[Part
         None,
     )
     if gains is None:
-        return plan, now.policy.max_deleted_rows_ratio
+        return plan, MAX_DELETED_ROWS_RATIO
     sums = list(accumulate(file.size_bytes for file in files))
     fitting = bisect_left(range(len(files)), True, key=lambda place: not fits(now, sums[place]))
     cutoff = files[fitting].size_bytes if fitting < len(files) else plan.cutoff_bytes

@@ -6,7 +6,6 @@ from typing import Any, Literal
 from lakehouse.core.declaration.column_names import check_columns
 from lakehouse.core.declaration.knobs import (
     AMOUNT,
-    SHARE,
     SHARE_OR_OFF,
     check_knobs,
     instance_of,
@@ -110,12 +109,6 @@ class Compaction:
         or_none(AMOUNT),
         "full reads a day by readers that Dagster does not know, 0: there are none. Where it is declared, a compaction waits until readers "
         "have lost what it takes ([rent or buy](internals/rent-or-buy.md)), or until forty times `min_small_files` or `max_small_file_age_hours`",
-    )
-    # Delta's own default: DeltaSQLConf, optimize.maxDeletedRowsRatio.
-    max_deleted_rows_ratio: float = knob(
-        0.05,
-        SHARE,
-        "a file with more than this share of its rows deleted is rewritten, whatever its size, if it shares a bin",
     )
     scan_cores: int = knob(
         1,

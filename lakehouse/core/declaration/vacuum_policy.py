@@ -11,7 +11,6 @@ from lakehouse.core.declaration.knobs import (
     check_knobs,
     knob,
     one_of,
-    whole,
 )
 from lakehouse.core.delta.retention import RETENTION, span_ms_of
 from lakehouse.core.errors import Refused
@@ -54,18 +53,8 @@ class Vacuum:
         _NO_RISK_OR_THIS,
         "the sentence that accepts a retention under a week; the refusal names it",
     )
-    sweep_hours: float = knob(
-        24,
-        AMOUNT,
-        "storage is looked through (by report or listing) at least so often; else the log will do",
-    )
-    max_report_hours: float = knob(26, AMOUNT, "an older report is not used")
-    min_reclaimable_bytes: int = knob(0, AMOUNT, "nothing is deleted for less")
     after_compaction: bool = knob(
         False, YES_OR_NO, "a vacuum follows each compaction of the table, too"
-    )
-    max_deletes_per_second: int = knob(
-        3_000, whole(1), "the pace on S3, which throttles at 3,500 a second and prefix"
     )
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from lakehouse.core.costs.estimate import price
 from lakehouse.core.declaration.prices import Prices
-from lakehouse.core.declaration.vacuum_policy import VACUUM_MODES, Vacuum, type_of_mode
+from lakehouse.core.declaration.vacuum_policy import VACUUM_MODES, type_of_mode
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.objects import PAGE_KEYS
 from lakehouse.core.units import HOUR_MS
@@ -15,6 +15,9 @@ from lakehouse.core.vacuum.facts import SECONDS_PER_PAGE, VacuumFacts, log_cover
 
 # Source: AWS, DeleteObjects: at most so many keys in one request.
 DELETE_KEYS = 1_000
+# Storage is searched for orphans once a day; a daily report has two hours to arrive.
+SWEEP_HOURS = 24
+MAX_REPORT_HOURS = 26
 # Assumed until a lake has run some: Delta's answer takes a few seconds, then so much per file asked about, listed and deleted.
 _SECONDS_FIXED, _SECONDS_PER_FILE = 3.0, 40e-6
 _SECONDS_PER_DELETE = 0.15
@@ -41,16 +44,13 @@ class Quote:
 
 def choose_mode(
     facts: VacuumFacts,
-    policy: Vacuum,
     *,
     prices: Prices,
     now_ms: int,
     wanted: type_of_mode | None = None,
 ) -> tuple[type_of_mode, tuple[Quote, ...]]:
     """The mode, and all quotes; of those that are valid the cheapest, then the quickest. What is `wanted` is refused unless it is valid."""
-    quotes = tuple(
-        _quote(mode, facts, policy, prices, now_ms) for mode in ("LITE", "INVENTORY", "FULL")
-    )
+    quotes = tuple(_quote(mode, facts, prices, now_ms) for mode in ("LITE", "INVENTORY", "FULL"))
     valid = [quote for quote in quotes if not quote.why_not]
     if wanted is None and valid:
         return min(valid, key=lambda quote: (quote.usd, quote.seconds)).mode, quotes
@@ -90,9 +90,7 @@ def _why_not_lite(facts: VacuumFacts, going: int) -> str:
     return ""
 
 
-def _quote(
-    mode: type_of_mode, facts: VacuumFacts, policy: Vacuum, prices: Prices, now_ms: int
-) -> Quote:
+def _quote(mode: type_of_mode, facts: VacuumFacts, prices: Prices, now_ms: int) -> Quote:
     table_files = facts.table_files
     known = len(table_files.live) + len(table_files.stones) + len(table_files.vectors)
     going = len(removed_by_log(facts)) if mode == "LITE" else len(table_files.stones)
@@ -106,7 +104,7 @@ def _quote(
         lists = gets = deletes = 0
     return Quote(
         mode=mode,
-        why_not=_why_not(mode, facts, policy, now_ms, going),
+        why_not=_why_not(mode, facts, now_ms, going),
         list_requests=lists,
         get_requests=gets,
         delete_requests=deletes,
@@ -116,9 +114,7 @@ def _quote(
     )
 
 
-def _why_not(
-    mode: type_of_mode, facts: VacuumFacts, policy: Vacuum, now_ms: int, going: int
-) -> str:
+def _why_not(mode: type_of_mode, facts: VacuumFacts, now_ms: int, going: int) -> str:
     last, sweep, report = facts.last, facts.last_sweep, facts.report
     if facts.log_only and mode != "LITE":
         return 'others write it: what its log never told of stays, unless orphans = "delete"'
@@ -135,15 +131,17 @@ def _why_not(
             if sweep is None or sweep.started_ms > now_ms
             else (now_ms - sweep.started_ms) / HOUR_MS
         )
-        if hours is None or hours >= policy.sweep_hours * _EARLY:
+        if hours is None or hours >= SWEEP_HOURS * _EARLY:
             when = "never" if hours is None else f"{hours:.0f} h ago"
-            return f"storage was looked through {when}, every {policy.sweep_hours:g} h is wanted, and the log tells of no orphans"
+            return f"storage was looked through {when}, every {SWEEP_HOURS} h is wanted, and the log tells of no orphans"
         return ""
     if report is None:
         return facts.report_problem or "there is no complete report"
     age = (now_ms - report.created_ms) / HOUR_MS
-    if age > policy.max_report_hours:
-        return f"the report {report.name} is {age:.0f} h old, at most {policy.max_report_hours:g} h are allowed"
+    if age > MAX_REPORT_HOURS:
+        return (
+            f"the report {report.name} is {age:.0f} h old, at most {MAX_REPORT_HOURS} h are allowed"
+        )
     if last is not None and report.created_ms <= last.ended_ms <= now_ms:
         return (
             f"the report {report.name} is older than the last vacuum, and lists what that deleted"

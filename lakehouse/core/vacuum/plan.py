@@ -145,7 +145,6 @@ def plan_vacuum(
         found,
         mode,
         horizon_ms=classifier.horizon_ms,
-        least_bytes=policy.min_reclaimable_bytes,
     )
     candidates = found if explanation.reason is Reason.VACUUM_DUE else ()
     return VacuumPlan(
@@ -179,9 +178,7 @@ def plan_rest(
         why: [name for name, reason in spared.items() if reason == why]
         for why in dict.fromkeys(spared.values())
     }
-    explanation = _explanation(
-        facts, candidates, planned.mode, horizon_ms=planned.horizon_ms, least_bytes=0
-    )
+    explanation = _explanation(facts, candidates, planned.mode, horizon_ms=planned.horizon_ms)
     return replace(
         planned,
         candidates=tuple(candidates),
@@ -284,7 +281,6 @@ def _explanation(
     mode: type_of_mode,
     *,
     horizon_ms: int,
-    least_bytes: int,
 ) -> Explanation:
     held = f"; {facts.held}" if facts.held_ms is not None and facts.held else ""
     size = sum(each.size_bytes for each in candidates)
@@ -293,17 +289,16 @@ def _explanation(
         for ms in (*facts.table_files.stones.values(), *facts.table_files.removed_vectors.values())
     )
     orphans = sum(each.part is Part.ORPHANED_OLD for each in candidates)
-    due = Reason.TOO_LITTLE_PAST if size < least_bytes else Reason.VACUUM_DUE
     numbers = {
         "files": len(candidates),
         "bytes": size,
         "orphans": orphans,
-        "least": least_bytes,
         "horizon": horizon_ms,
         "waiting": waiting,
         "mode": mode,
     }
-    return Explanation(due if candidates else Reason.NOTHING_PAST, numbers, held)
+    reason = Reason.VACUUM_DUE if candidates else Reason.NOTHING_PAST
+    return Explanation(reason, numbers, held)
 
 
 def _price(

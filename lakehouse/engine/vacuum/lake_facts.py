@@ -33,6 +33,7 @@ from lakehouse.core.delta.table_facts import LogFile
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.inventory.table_files import table_roots
 from lakehouse.core.vacuum.facts import ASKED_AT_ONCE
+from lakehouse.core.vacuum.mode import MAX_REPORT_HOURS
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory.stored_reports import ReportRows, newest_report, stamps_of
 from lakehouse.engine.lake import Lake
@@ -169,11 +170,7 @@ class LakeFacts:
         A configuration that stopped still shows its tables, but no clone that was made beside them since.
         """
         reports, problem = self._reports
-        young = [
-            rows
-            for rows in reports
-            if rows.report.age_hours(now_ms()) <= table.vacuum.max_report_hours
-        ]
+        young = [rows for rows in reports if rows.report.age_hours(now_ms()) <= MAX_REPORT_HOURS]
         shown = {table.key, *(each.key for each in self.declared)} - self.lake.elsewhere.keys()
         return (
             bool(young)

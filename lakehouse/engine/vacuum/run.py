@@ -35,7 +35,6 @@ from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import type_of_mode
 from lakehouse.core.errors import LakehouseError, Refused, Transient
-from lakehouse.core.reasons import Reason
 from lakehouse.core.vacuum.candidates import Candidate
 from lakehouse.core.vacuum.facts import FAILED_NAMED, VacuumRecord, written_once
 from lakehouse.core.vacuum.mode import DELETE_KEYS
@@ -59,6 +58,8 @@ if TYPE_CHECKING:
 
 _CLOCK = "_lakehouse/clock"
 _CLOCK_OFF_MS = 300_000
+# S3 throttles at 3,500 deletions per second and prefix.
+_DELETES_PER_SECOND = 3_000
 _PAUSES_SECONDS = (0.5, 2.0, 8.0)
 
 
@@ -91,8 +92,7 @@ class _Work:
         )
         on_s3 = self._lake.on_s3(self._table.key)
         kept = sorted({*self.spared, *planned.lent}) if planned.log_only else []
-        is_all = planned.reason is not Reason.TOO_LITTLE_PAST and not planned.left_count
-        is_whole = is_all and max(len(self.failed), len(kept)) <= FAILED_NAMED
+        is_whole = not planned.left_count and max(len(self.failed), len(kept)) <= FAILED_NAMED
         record = VacuumRecord(
             started_ms=self._began_ms,
             ended_ms=now_ms(),
@@ -261,7 +261,7 @@ def _carry_out(
 ) -> None:
     going = _agreed(spark, run.lake.table_uri(table.key), planned, work.spared)
     recheck = Recheck(run, known, planned, work.spared)
-    per_second = table.vacuum.max_deletes_per_second if run.lake.on_s3(table.key) else 0
+    per_second = _DELETES_PER_SECOND if run.lake.on_s3(table.key) else 0
     for batch in _batches(going, per_second=per_second):
         _delete(run.lake, planned.table, batch, recheck, work)
 

@@ -58,9 +58,7 @@ def plan(
     if known is None:
         return None
     began_ms = now_ms()
-    chosen, quotes = choose_mode(
-        known.facts, table.vacuum, prices=table.prices, now_ms=began_ms, wanted=mode
-    )
+    chosen, quotes = choose_mode(known.facts, prices=table.prices, now_ms=began_ms, wanted=mode)
     settled = (
         settled_ms(known.rows.report)
         if chosen == "INVENTORY" and known.rows

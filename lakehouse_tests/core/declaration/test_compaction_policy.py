@@ -22,11 +22,7 @@ from lakehouse.core.errors import Refused
 )
 def test_the_defaults_of_a_layer(layer: str, min_small_files: int) -> None:
     policy = policy_for(layer, Compaction())
-    assert (policy.min_small_files, policy.target_file_bytes, policy.max_deleted_rows_ratio) == (
-        min_small_files,
-        0,
-        0.05,
-    )
+    assert (policy.min_small_files, policy.target_file_bytes) == (min_small_files, 0)
     assert (policy.strategy, policy.mode, policy.windows, policy.data_layout) == (
         BySensor(),
         "automatic",
@@ -40,8 +36,6 @@ def test_the_defaults_of_a_layer(layer: str, min_small_files: int) -> None:
     [
         ("target_file_bytes", 4096),
         ("min_small_files", 2),
-        ("max_deleted_rows_ratio", 1),
-        ("max_deleted_rows_ratio", 0.5),
     ],
 )
 def test_a_declared_knob_beats_the_default_and_leaves_the_others(knob: str, value: float) -> None:
@@ -66,7 +60,7 @@ def test_a_declared_knob_beats_the_default_and_leaves_the_others(knob: str, valu
         ("reads_per_day", None.__class__),
         *(("target_file_bytes", value) for value in (4095, 128e6, "128m")),
         *(("min_small_files", value) for value in (1, True)),
-        *(("max_deleted_rows_ratio", value) for value in (0, 1.01, float("nan"), "5%")),
+        *(("purge_deleted_rows_share", value) for value in (1.01, float("nan"), "5%")),
     ],
 )
 def test_a_knob_that_cannot_be_meant_is_refused_by_name(knob: str, value: object) -> None:

@@ -140,7 +140,7 @@ def plan(
     **more: Any,
 ) -> VacuumPlan:
     policy = policy or Vacuum()
-    _, quotes = choose_mode(facts, policy, prices=DEFAULT_PRICES, now_ms=NOW)
+    _, quotes = choose_mode(facts, prices=DEFAULT_PRICES, now_ms=NOW)
     return plan_vacuum(
         facts, policy, objects, mode=mode, quotes=quotes, now_ms=NOW, settled_ms=NOW, **more
     )
@@ -343,11 +343,6 @@ def test_what_readers_have_not_read_stays_and_they_are_named() -> None:
     assert (found.candidates, found.sentence.endswith(f"; {held}")) == ((), True)
 
 
-def test_little_is_left_alone() -> None:
-    found = plan(ALL, policy=Vacuum(min_reclaimable_bytes=8))
-    assert (found.reason, found.candidates) == (Reason.TOO_LITTLE_PAST, ())
-
-
 @pytest.mark.parametrize(
     "name",
     ["backup-12:30.parquet", "a:b/c", "d=1/x\x01y", "d=1/x\0y", "d=1/x\x1by", "d=1/x\uffffy", ":"],
@@ -528,7 +523,7 @@ def test_the_log_alone_tells_what_was_removed_since_the_last_vacuum() -> None:
 def test_the_cheapest_valid_mode_is_taken(
     facts: VacuumFacts, mode: str, why_not: dict[str, str]
 ) -> None:
-    found, quotes = choose_mode(facts, Vacuum(), prices=DEFAULT_PRICES, now_ms=NOW)
+    found, quotes = choose_mode(facts, prices=DEFAULT_PRICES, now_ms=NOW)
     assert found == mode
     said = {quote.mode: quote.why_not for quote in quotes}
     assert all(text in said[name] for name, text in why_not.items()), said  # type: ignore[index]
@@ -536,15 +531,13 @@ def test_the_cheapest_valid_mode_is_taken(
 
 
 def test_a_mode_that_is_wanted_is_taken_only_if_it_is_valid() -> None:
-    assert (
-        choose_mode(FACTS, Vacuum(), prices=DEFAULT_PRICES, now_ms=NOW, wanted="LITE")[0] == "LITE"
-    )
+    assert choose_mode(FACTS, prices=DEFAULT_PRICES, now_ms=NOW, wanted="LITE")[0] == "LITE"
     with pytest.raises(
         Refused, match="by mode INVENTORY: there is no complete report; accepted: LITE, FULL"
     ):
-        choose_mode(FACTS, Vacuum(), prices=DEFAULT_PRICES, now_ms=NOW, wanted="INVENTORY")
+        choose_mode(FACTS, prices=DEFAULT_PRICES, now_ms=NOW, wanted="INVENTORY")
     with pytest.raises(Refused, match="mode is 'ALL'; accepted: LITE, INVENTORY, FULL"):
-        choose_mode(FACTS, Vacuum(), prices=DEFAULT_PRICES, now_ms=NOW, wanted="ALL")  # type: ignore[arg-type]
+        choose_mode(FACTS, prices=DEFAULT_PRICES, now_ms=NOW, wanted="ALL")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -558,11 +551,8 @@ def test_a_mode_that_is_wanted_is_taken_only_if_it_is_valid() -> None:
             "Vacuum.retention_hours is 0.01, under a minute",
         ),
         ({"accepts_short_retention": "ok"}, "Vacuum.accepts_short_retention is 'ok'"),
-        ({"sweep_hours": -1}, "Vacuum.sweep_hours is -1"),
-        ({"sweep_hours": "1"}, "Vacuum.sweep_hours is '1'"),
-        ({"max_deletes_per_second": 0}, "Vacuum.max_deletes_per_second is 0"),
-        ({"max_report_hours": True}, "Vacuum.max_report_hours is True"),
-        ({"min_reclaimable_bytes": float("nan")}, "Vacuum.min_reclaimable_bytes is nan"),
+        ({"retention_hours": -1}, "Vacuum.retention_hours is -1"),
+        ({"retention_hours": float("nan")}, "Vacuum.retention_hours is nan"),
     ],
 )
 def test_a_knob_that_cannot_be_is_refused(knobs: dict[str, Any], why: str) -> None:
@@ -704,7 +694,7 @@ def test_a_log_that_removed_more_than_one_vacuum_takes_is_no_reason_for_lite(
         Refused,
         match="by mode LITE: the log tells of 2 removed files, at most 1 are deleted at once; accepted: FULL",
     ):
-        choose_mode(FACTS, Vacuum(), prices=DEFAULT_PRICES, now_ms=NOW, wanted="LITE")
+        choose_mode(FACTS, prices=DEFAULT_PRICES, now_ms=NOW, wanted="LITE")
 
 
 def test_a_plan_holds_so_many_files_and_counts_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -750,7 +740,5 @@ def test_a_daily_sweep_is_not_put_off_by_a_day_since_a_vacuum_began_a_little_ear
     hours: float, is_due: bool
 ) -> None:
     last = past(ended_ms=NOW - round(hours * HOUR))
-    _, (lite, *_) = choose_mode(
-        replace(FACTS, records=(last,)), Vacuum(sweep_hours=24), prices=DEFAULT_PRICES, now_ms=NOW
-    )
+    _, (lite, *_) = choose_mode(replace(FACTS, records=(last,)), prices=DEFAULT_PRICES, now_ms=NOW)
     assert ("storage was looked through" in lite.why_not) is is_due

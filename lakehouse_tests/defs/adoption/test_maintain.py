@@ -339,7 +339,7 @@ def test_a_table_that_is_not_there_yet_is_waited_for_and_then_compacted(
 
 
 def test_each_word_reaches_its_tables(project: Path) -> None:
-    vacuum, compaction = Vacuum(max_report_hours=5), Compaction(min_small_files=7)
+    vacuum, compaction = Vacuum(after_compaction=True), Compaction(min_small_files=7)
     made = maintain(
         {"sales/orders": "orders"},
         layer="bronze",
