@@ -426,10 +426,12 @@ def test_a_late_full_load_brings_no_key_back_whose_deletion_may_be_forgotten(
     outcome = write_table(lake, spark, table)
     assert (outcome.rows_quarantined, outcome.rows_superseded) == (2, 1)
     assert rows_in(lake, KEY, "id", "v") == [(3, "b"), (4, "c"), (5, "b")]
-    why = "a row of a full load that came after deletions were forgotten (Dms.lateness_hours), and its key may be one of theirs"
-    assert [
-        (line, told.partition(";")[0]) for line, told in rows_in(lake, QUARANTINE, "line", "reason")
-    ] == [(1, why), (4, why)]
+    why = "this row of a full load arrived after deletions were forgotten (Dms.lateness_hours)"
+    quarantined = rows_in(lake, QUARANTINE, "line", "reason")
+    assert [(line, reason.partition(",")[0]) for line, reason in quarantined] == [
+        (1, why),
+        (4, why),
+    ]
 
 
 def event(op: str, lsn: int, id_: int, **values: object) -> dict[str, Any]:
@@ -474,7 +476,7 @@ def test_a_file_that_waited_while_deletions_were_forgotten_brings_no_row_back(
     assert rows_in(lake, KEY, "id", "v") == [(3, "u"), (8, "c"), (9, "c")]
     [(file, line, why)] = rows_in(lake, QUARANTINE, "source_file", "line", "reason")
     assert (file, line) == (f"{PREFIX}0.json", 1) and why.startswith(
-        "a row of a file that landed before deletions that are forgotten by now"
+        "this row's file landed before deletions that are forgotten by now"
     )
 
 
