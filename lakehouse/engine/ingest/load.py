@@ -385,12 +385,6 @@ def _write(
         transaction = commit_rows.Transaction(app_id=ingest_app_id(table.key), version=batch.number)
         commit_rows.write_rows(lake, table, rows, transaction, facts=facts)
     after = lake.facts(table.key)
-    check_arrived(
-        lake,
-        table,
-        batch.number,
-        None if lines.changes else lines.row_count,
-        before=facts,
-        after=after,
-    )
+    row_count = None if lines.changes else lines.row_count
+    check_arrived(lake, table, batch.number, row_count, before=facts, after=after)
     return after
