@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 
 from benchmarks.figures import Figure, alone
-from lakehouse.core.compaction import bin_packing
+from lakehouse.core.compaction import small_files
 from lakehouse.core.compaction.plan import plan_compaction
 from lakehouse.core.costs.estimate import DEFAULT_RATES
 from lakehouse.core.declaration.compaction_policy import MIB, Compaction
@@ -84,12 +84,12 @@ def grown(target_mib: int) -> Grown:
 @contextmanager
 def joining_everything() -> Iterator[None]:
     """The plan without its tiers: every file below three quarters of the target is rewritten with the new ones."""
-    usual = bin_packing.LEAST_KEPT_BYTES
-    bin_packing.LEAST_KEPT_BYTES = sys.maxsize
+    usual = small_files.LEAST_KEPT_BYTES
+    small_files.LEAST_KEPT_BYTES = sys.maxsize
     try:
         yield
     finally:
-        bin_packing.LEAST_KEPT_BYTES = usual
+        small_files.LEAST_KEPT_BYTES = usual
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ from math import ceil
 from operator import attrgetter
 from typing import Any, assert_never
 
-from lakehouse.core.compaction.bin_packing import plain_statement, plan_packing
 from lakehouse.core.compaction.bins import (
     Bin,
     PlanningFacts,
@@ -17,6 +16,7 @@ from lakehouse.core.compaction.bins import (
     type_of_statement,
 )
 from lakehouse.core.compaction.purge import plan_purge
+from lakehouse.core.compaction.small_files import plain_statement, plan_packing
 from lakehouse.core.compaction.target_size import target_in_force, write_history_of
 from lakehouse.core.compaction.zorder_and_clustering import plan_clustering, plan_zordering
 from lakehouse.core.costs.estimate import (

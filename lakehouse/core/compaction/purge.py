@@ -9,7 +9,6 @@ a MERGE writes beside its rows where changes are fed. The figures of such tables
 from collections import Counter
 from functools import partial
 
-from lakehouse.core.compaction.bin_packing import keeps_cores_busy, plan_packing
 from lakehouse.core.compaction.bins import (
     Bin,
     PlanningFacts,
@@ -21,6 +20,7 @@ from lakehouse.core.compaction.bins import (
     pack,
     partition_plans,
 )
+from lakehouse.core.compaction.small_files import keeps_cores_busy, plan_packing
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.reasons import Reason
 

@@ -16,7 +16,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 
-from lakehouse.core.compaction.bin_packing import keeps_cores_busy
 from lakehouse.core.compaction.bins import (
     Bin,
     Clustering,
@@ -30,6 +29,7 @@ from lakehouse.core.compaction.bins import (
     pack,
     partition_plans,
 )
+from lakehouse.core.compaction.small_files import keeps_cores_busy
 from lakehouse.core.compaction.target_size import comparable_names
 from lakehouse.core.declaration.compaction_policy import LiquidClustering, ZOrder
 from lakehouse.core.delta.snapshot import DataFile, Snapshot

@@ -16,8 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from lakehouse.core.compaction.outcome import CompactionOutcome
-from lakehouse.core.compaction.read_probe import Probe, probe_from
+from lakehouse.core.compaction.outcome import CompactionOutcome, Probe, probe_from
 from lakehouse.core.delta.snapshot import Snapshot, type_of_partition
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import PROBES, Journal

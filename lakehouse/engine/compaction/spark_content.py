@@ -13,13 +13,11 @@ from lakehouse.core.delta.partition_values import by_name, type_of_typed_partiti
 from lakehouse.core.delta.paths import bare_uri, is_absolute
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.errors import Broken
-from lakehouse.engine.ingest.commit_rows import content_hash
-from lakehouse.engine.ingest.parse_lines import literal_path
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.errors import is_conflict, is_lost
-from lakehouse.engine.spark.frames import table_at
+from lakehouse.engine.spark.frames import content_hash, literal_path, table_at
 from lakehouse.engine.spark.session_settings import (
     ANSI,
     HASH_MAPS,

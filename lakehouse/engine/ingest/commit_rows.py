@@ -10,7 +10,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
@@ -33,7 +32,7 @@ from lakehouse.engine.ingest.table_properties import (
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
-from lakehouse.engine.spark.frames import table_at, temporary_view
+from lakehouse.engine.spark.frames import content_hash, table_at, temporary_view
 from lakehouse.engine.spark.key_range import with_key_range
 from lakehouse.engine.spark.session_settings import (
     SHUFFLED_BEFORE_WRITE,
@@ -44,9 +43,8 @@ from lakehouse.engine.spark.session_settings import (
 from lakehouse.runtime.interrupts import late_interrupts
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+    from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,21 +197,6 @@ def newest_per_key(rows: "DataFrame", write: Merge) -> "DataFrame":
         .where("_lakehouse_rank = 1")
         .drop("_lakehouse_rank")
     )
-
-
-def content_hash(fields: "Sequence[StructField]") -> "Expression":
-    """A hash of these columns' values; `session_settings.HASH_MAPS` must be on.
-
-    Spark's hash passes over what is null, also within arrays and structs. So it is told beside: by flags, and by texts of nested values.
-    A variant has no hash of its own; its text has. Source: Spark's hash.scala, HashExpression
-    """
-    hashed = list["Expression"]()
-    for field in sorted(fields, key=attrgetter("name")):
-        name, type_ = statements.quote(field.name), field.dataType.simpleString()
-        hashed += [F.isnull(name)] if "variant" in type_ else [F.isnull(name), F.col(name)]
-        if "variant" in type_ or type_.startswith(("array", "map", "struct")):
-            hashed.append(F.to_json(F.struct(name), {"ignoreNullFields": "false"}))
-    return F.xxhash64(*hashed)
 
 
 def partition_columns(table: Table) -> tuple[str, ...]:

@@ -1,6 +1,5 @@
 """Staged records as rows, or as reasons why they are none; fields that no declaration names become columns, and one with the rest."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -23,6 +22,7 @@ from lakehouse.engine.ingest.staging import STAGED_SCHEMA, part_names
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.frames import literal_path
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -33,9 +33,6 @@ EVENT = "_lakehouse_event"  # of Debezium, decoded
 DIGEST = "_lakehouse_digest"  # of the file that a line is from
 REASON = "_lakehouse_reason"
 IS_OBJECT = "_lakehouse_is_object"
-_GLOB = re.compile(
-    r"[\[\]{}*?\\]"
-)  # Spark takes a path with these for a pattern, and with a backslash before each for a name
 OWN = ("_source_file", "_source_line", "_landed_at")
 UNDECLARED = "_lakehouse_undeclared"
 _ADDED, _ADDED_CORRUPT = "_lakehouse_added", "_lakehouse_added_corrupt"
@@ -213,11 +210,6 @@ def without_rescued(
         if rescued_count or is_there or any(column.name == RESCUED for column in added)
         else lines.drop(RESCUED)
     )
-
-
-def literal_path(path: str) -> str:
-    """A path as Spark's file readers take it for itself and not for a pattern."""
-    return _GLOB.sub(r"\\\g<0>", path)
 
 
 def _parsed(landing: Landing) -> "Column":

@@ -1,14 +1,22 @@
-"""DataFrames of tables, and views of DataFrames."""
+"""DataFrames of tables: reading a version, views, and a hash of rows."""
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from operator import attrgetter
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from lakehouse.core.delta.snapshot import Snapshot
+from lakehouse.engine.spark import functions as F  # noqa: N812
+from lakehouse.engine.spark import statements
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructField
+
+# Spark reads a path with these as a pattern, unless a backslash precedes each.
+_GLOB = re.compile(r"[\[\]{}*?\\]")
 
 
 def table_at(
@@ -38,3 +46,24 @@ def temporary_view(spark: "SparkSession", frame: "DataFrame") -> Iterator[str]:
     finally:
         with suppress(Exception):  # the session may be gone, and its views with it
             spark.catalog.dropTempView(view)
+
+
+def content_hash(fields: "Sequence[StructField]") -> "Column":
+    """A hash of the values of these columns; `session_settings.HASH_MAPS` must be on.
+
+    Spark's hash skips nulls, also within arrays and structs. So each column also adds a flag for
+    null, and each nested column its text. A variant has no hash of its own, but its text has.
+    Source: Spark's hash.scala, HashExpression.
+    """
+    hashed = list["Column"]()
+    for field in sorted(fields, key=attrgetter("name")):
+        name, type_ = statements.quote(field.name), field.dataType.simpleString()
+        hashed += [F.isnull(name)] if "variant" in type_ else [F.isnull(name), F.col(name)]
+        if "variant" in type_ or type_.startswith(("array", "map", "struct")):
+            hashed.append(F.to_json(F.struct(name), {"ignoreNullFields": "false"}))
+    return F.xxhash64(*hashed)
+
+
+def literal_path(path: str) -> str:
+    """A path that Spark's file readers take literally, not as a pattern."""
+    return _GLOB.sub(r"\\\g<0>", path)

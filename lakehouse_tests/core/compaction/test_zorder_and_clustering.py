@@ -14,7 +14,7 @@ from lakehouse.core.delta.snapshot import Column, DataFile, Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.triggers import find_trigger, is_due, state_of
-from lakehouse_tests.core.compaction.test_bin_packing import paths
+from lakehouse_tests.core.compaction.test_small_files import paths
 from lakehouse_tests.core.example_snapshots import NO_PAST, POLICY, data_file, plan_of, snapshot
 from lakehouse_tests.core.optimize_oracle import after, delta_bins, written
 

@@ -21,10 +21,10 @@ from lakehouse.engine.compaction import run, spark_content, verify
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.compaction.unverified_commits import expected
 from lakehouse.engine.delta_log import TableFacts
-from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.frames import content_hash
 from lakehouse.engine.spark.session_settings import HASH_MAPS, session_confs
 from lakehouse_tests.engine.example import events, facts_of, version_of
 from lakehouse_tests.log_builder import LogBuilder
@@ -356,8 +356,5 @@ def test_spark_s_hash_of_a_row_tells_where_nulls_stand(spark: "SparkSession") ->
     rows += [(1, 1, None, None, entries) for entries in ({"k": None}, {})]
     frame = spark.createDataFrame(rows, schema)
     with session_confs(spark, {HASH_MAPS: "true"}):
-        hashed = [
-            value
-            for (value,) in frame.select(commit_rows.content_hash(frame.schema.fields)).collect()
-        ]
+        hashed = [value for (value,) in frame.select(content_hash(frame.schema.fields)).collect()]
     assert len({*hashed}) == len(rows)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from lakehouse.core.compaction.read_probe import Probe, probe_from
+from lakehouse.core.compaction.outcome import Probe, probe_from
 
 PROBE = Probe(
     table="bronze/t",
