@@ -13,7 +13,7 @@ from lakehouse.cli.context import Found, LakeContext, look_at_each
 from lakehouse.core.compaction.plan import CompactionPlan, plan_table
 from lakehouse.core.declaration.strategies import BySensor
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.table_facts import TableFacts
+from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.scheduling.circuit_breaker import find_rewrites, tries_of
 from lakehouse.core.scheduling.fleet import FleetTable, decide_fleet
 from lakehouse.core.scheduling.health import assess_health

@@ -18,7 +18,7 @@ from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.strategies import AfterWrite, Scheduled
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.table_facts import TableFacts
+from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import LakehouseError, Refused, Transient
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Reason

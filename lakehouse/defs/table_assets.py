@@ -8,7 +8,7 @@ import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.table_facts import TableFacts
+from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.ingest.batches import SetAside
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Reason

@@ -9,7 +9,7 @@ from typing import Any
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.paths import split_bucket
-from lakehouse.core.delta.table_facts import LogFile
+from lakehouse.core.delta.snapshot import LogFile
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.settings import Settings
 from lakehouse.engine.delta_log import TableFacts, read_facts

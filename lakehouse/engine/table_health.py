@@ -9,7 +9,7 @@ from lakehouse.core.compaction.plan import plan_or_refusal
 from lakehouse.core.costs.ledger import Account, account_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commits
-from lakehouse.core.delta.table_facts import TableFacts
+from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import LakehouseError
 from lakehouse.core.journal_records import FAILURES_KEPT, CompactionTry
 from lakehouse.core.scheduling.circuit_breaker import Rewrites, find_rewrites, tries_of

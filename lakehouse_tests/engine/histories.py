@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from lakehouse.core.delta.deletion_vectors import vector_file
+from lakehouse.core.delta.paths import vector_file
 from lakehouse.core.errors import Refused
 from lakehouse.core.vacuum.outcome import VacuumOutcome
 from lakehouse.engine.clock import now_ms

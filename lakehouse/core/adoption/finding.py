@@ -8,8 +8,8 @@ from lakehouse.core.adoption.adopted_file import adopted_lines
 from lakehouse.core.costs.estimate import DEFAULT_RATES, usd_per_opening
 from lakehouse.core.declaration.adopted import Adopted, commits_at_risk
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.features import notable_features
-from lakehouse.core.delta.table_facts import TableFacts
+from lakehouse.core.delta.protocol import notable_features
+from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.scheduling.health import Health
 from lakehouse.core.text import count_of, size_text
 from lakehouse.core.vacuum.plan import VacuumPlan

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from statistics import fmean, pstdev
 
-from lakehouse.core.delta.commit_files import FileHistory
+from lakehouse.core.delta.file_history import FileHistory
 from lakehouse.core.reasons import Explanation, Reason
 
 

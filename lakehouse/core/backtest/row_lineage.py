@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from lakehouse.core.delta.commit_files import FileCommit, FileHistory
+from lakehouse.core.delta.file_history import FileCommit, FileHistory
 from lakehouse.core.delta.partition_values import by_name, type_of_typed_partition, typed_partition
 from lakehouse.core.delta.snapshot import DataFile, live_bytes
 

@@ -36,8 +36,8 @@ from lakehouse.core.declaration.strategies import (
     OptimizedWrite,
     Scheduled,
 )
-from lakehouse.core.delta.commit_files import FileCommit, FileHistory
 from lakehouse.core.delta.commits import Commit, Commits
+from lakehouse.core.delta.file_history import FileCommit, FileHistory
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained, Reason

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.costs.figures import Figure, figures_as_json
 from lakehouse.core.costs.ledger import NO_ERRORS, Account, Entry, errors_as_json
-from lakehouse.core.delta.table_facts import TableFacts
+from lakehouse.core.delta.snapshot import TableFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

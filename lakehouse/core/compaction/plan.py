@@ -36,8 +36,8 @@ from lakehouse.core.declaration.compaction_policy import (
 )
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commits
-from lakehouse.core.delta.features import unknown_features
 from lakehouse.core.delta.partition_values import by_name, typed_partition
+from lakehouse.core.delta.protocol import unknown_features
 from lakehouse.core.delta.snapshot import Snapshot, live_bytes, type_of_partition
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained, Explanation, Reason

@@ -12,7 +12,7 @@ from lakehouse.core.declaration.knobs import (
     knob,
     one_of,
 )
-from lakehouse.core.delta.retention import RETENTION, span_ms_of
+from lakehouse.core.delta.protocol import RETENTION, span_ms_of
 from lakehouse.core.errors import Refused
 from lakehouse.core.units import HOUR_MS
 

@@ -5,11 +5,9 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import cast
 
-_SIZE = attrgetter("size_bytes")
+from lakehouse.core.delta.commits import Commits
 
-# With one of these the table's newest commits, and its files to rewrite and to delete, are a catalog's or a coordinator's.
-# Source: delta-io/delta v4.4.0, TableFeature.scala
-CATALOG_FEATURES = ("catalogManaged", "catalogOwned-preview", "coordinatedCommits-preview")
+_SIZE = attrgetter("size_bytes")
 
 type_of_partition = tuple[tuple[str, str | None], ...]
 
@@ -128,6 +126,25 @@ class Snapshot:
     def tombstone_bytes(self) -> int:
         """Bytes of tombstones whose size the log knows."""
         return sum(stone.size_bytes or 0 for stone in self.tombstones)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFile:
+    """The file of a log that makes a version, as storage listed it: `name` is relative to the lake."""
+
+    version: int
+    name: str
+    size_bytes: int
+    modified_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFacts:
+    """The state of a table by its log; `newest` is the commit that makes this version, or its checkpoint where the log begins there."""
+
+    snapshot: Snapshot
+    history: Commits
+    newest: LogFile
 
 
 def live_bytes(file: DataFile) -> float:

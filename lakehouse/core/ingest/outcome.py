@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lakehouse.core.declaration.landing import Landing
-from lakehouse.core.delta.table_facts import TableFacts
+from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.ingest.batches import Ledger, SetAside
 from lakehouse.core.reasons import Explained
 from lakehouse.core.scheduling.strategy_selection import StrategyChoice

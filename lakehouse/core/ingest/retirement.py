@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.delta.commits import Commit, may_repeat_rows
-from lakehouse.core.delta.table_facts import TableFacts
+from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id, may_be_same
 from lakehouse.core.text import size_text
 from lakehouse.core.units import DAY_MS

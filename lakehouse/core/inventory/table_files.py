@@ -6,9 +6,8 @@ from itertools import chain
 from urllib.parse import unquote
 
 from lakehouse.core.delta.commits import Commit
-from lakehouse.core.delta.deletion_vectors import vector_path
-from lakehouse.core.delta.paths import is_absolute, name_in_table
-from lakehouse.core.delta.retention import retention_ms_of
+from lakehouse.core.delta.paths import is_absolute, name_in_table, vector_path
+from lakehouse.core.delta.protocol import retention_ms_of
 from lakehouse.core.delta.snapshot import Snapshot, last_removals
 from lakehouse.core.inventory.objects import FOLDER_SUFFIX
 

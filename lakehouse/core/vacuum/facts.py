@@ -9,9 +9,8 @@ from urllib.parse import unquote
 
 from lakehouse.core.declaration.vacuum_policy import type_of_mode
 from lakehouse.core.delta.commits import Commit, Commits
-from lakehouse.core.delta.deletion_vectors import vector_path
-from lakehouse.core.delta.paths import name_in_table
-from lakehouse.core.delta.table_facts import TableFacts
+from lakehouse.core.delta.paths import name_in_table, vector_path
+from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import Broken
 from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.inventory.report_manifest import Report

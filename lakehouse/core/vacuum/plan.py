@@ -30,8 +30,7 @@ from lakehouse.core.declaration.vacuum_policy import (
     Vacuum,
     type_of_mode,
 )
-from lakehouse.core.delta.features import unknown_features
-from lakehouse.core.delta.retention import RETENTION
+from lakehouse.core.delta.protocol import RETENTION, unknown_features
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.inventory.classify import Classifier
 from lakehouse.core.inventory.objects import RECLAIMABLE, Part, StoredObject

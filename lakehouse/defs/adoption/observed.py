@@ -17,7 +17,7 @@ import dagster as dg
 from lakehouse.core.checks import CheckResult
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.table_facts import LogFile
+from lakehouse.core.delta.snapshot import LogFile
 from lakehouse.core.errors import LakehouseError, Transient
 from lakehouse.defs.dagster_records import newest_facts
 from lakehouse.defs.failures import dagster_words

@@ -7,7 +7,7 @@ from lakehouse.core.adoption.finding import TableFinding
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.compaction_policy import Compaction, LiquidClustering
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.features import unknown_features
+from lakehouse.core.delta.protocol import unknown_features
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.engine.declared_tables import address_of
 from lakehouse.engine.delta_log import TableFacts

@@ -21,7 +21,7 @@ from dataclasses import replace
 from functools import partial
 
 from lakehouse.core.delta.commits import Commits
-from lakehouse.core.delta.table_facts import LogFile, TableFacts
+from lakehouse.core.delta.snapshot import LogFile, TableFacts
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.engine.delta_log.checkpoint import UnreadableCheckpoint, read_checkpoint
 from lakehouse.engine.delta_log.commits import history_since, newest_first, read_commits

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import compress
 from typing import Any, NamedTuple
 
-from lakehouse.core.delta.deletion_vectors import is_vector
+from lakehouse.core.delta.paths import is_vector
 from lakehouse.core.errors import Broken
 from lakehouse.engine.delta_log.fields import (
     MALFORMED,

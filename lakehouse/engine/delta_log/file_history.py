@@ -6,7 +6,7 @@ That is the first commit where it is still there, otherwise the oldest checkpoin
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from lakehouse.core.delta.commit_files import FileCommit, FileHistory
+from lakehouse.core.delta.file_history import FileCommit, FileHistory
 from lakehouse.core.errors import Broken, Transient
 from lakehouse.engine.delta_log.actions import Actions, added_columns
 from lakehouse.engine.delta_log.checkpoint import UnreadableCheckpoint, read_checkpoint

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from lakehouse.core.delta.deletion_vectors import vector_path
-from lakehouse.core.delta.paths import is_absolute, name_below, name_in_table
+from lakehouse.core.delta.paths import is_absolute, name_below, name_in_table, vector_path
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.engine.store import Store

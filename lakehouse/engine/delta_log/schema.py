@@ -4,9 +4,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from lakehouse.core.delta.features import COUNTABLE
+from lakehouse.core.delta.protocol import CATALOG_FEATURES, COUNTABLE
 from lakehouse.core.delta.snapshot import (
-    CATALOG_FEATURES,
     Column,
     LogTail,
     Snapshot,

@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.paths import name_in_table
-from lakehouse.core.delta.table_facts import LogFile
+from lakehouse.core.delta.snapshot import LogFile
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.ingest.batches import Batch, LandedFile, may_be_same
 from lakehouse.core.ingest.retirement import (

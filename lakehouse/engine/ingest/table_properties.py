@@ -27,7 +27,7 @@ from lakehouse.core.declaration.vacuum_policy import (
     DEFAULT_LOG_RETENTION,
     LOG_RETENTION,
 )
-from lakehouse.core.delta.retention import span_ms_of
+from lakehouse.core.delta.protocol import span_ms_of
 from lakehouse.core.errors import Refused
 from lakehouse.core.scheduling.strategy_selection import StrategyChoice, strategy_of
 from lakehouse.engine.delta_log import TableFacts

@@ -29,7 +29,7 @@ from hashlib import blake2b
 from itertools import chain
 
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.table_facts import LogFile
+from lakehouse.core.delta.snapshot import LogFile
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.inventory.table_files import table_roots
 from lakehouse.core.vacuum.facts import ASKED_AT_ONCE

@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.paths import is_absolute
-from lakehouse.core.delta.table_facts import TableFacts
+from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import Broken, LakehouseError
 from lakehouse.core.inventory.table_files import Owners, TableFiles, fold_table_files
 from lakehouse.engine.clock import now_ms

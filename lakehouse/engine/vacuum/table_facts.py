@@ -8,7 +8,7 @@ from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Overwrite, Table
 from lakehouse.core.declaration.vacuum_policy import type_of_mode
 from lakehouse.core.delta.commits import Commits, is_news
-from lakehouse.core.delta.retention import retention_ms_of
+from lakehouse.core.delta.protocol import retention_ms_of
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.increments import consume_app_id
 from lakehouse.core.inventory.objects import StoredObject

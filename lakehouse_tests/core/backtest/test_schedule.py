@@ -11,7 +11,7 @@ from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.declaration.strategies import AfterWrite, Chosen, Scheduled
 from lakehouse.core.declaration.windows import Window
-from lakehouse.core.delta.commit_files import FileCommit, FileHistory
+from lakehouse.core.delta.file_history import FileCommit, FileHistory
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
 from lakehouse.core.units import HOUR_MS

@@ -16,7 +16,7 @@ from lakehouse.core.declaration.strategies import (
     OptimizedWrite,
     Scheduled,
 )
-from lakehouse.core.delta.commit_files import FileHistory
+from lakehouse.core.delta.file_history import FileHistory
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.ranking import (

@@ -5,7 +5,7 @@ import pytest
 from lakehouse.core.backtest.row_lineage import Lineage
 from lakehouse.core.backtest.simulated_table import SimulatedTable
 from lakehouse.core.compaction.bins import Bin
-from lakehouse.core.delta.commit_files import FileHistory
+from lakehouse.core.delta.file_history import FileHistory
 from lakehouse_tests.core.example_snapshots import data_file, snapshot
 
 FILES = [

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.delta.deletion_vectors import vector_file
-from lakehouse.core.delta.paths import name_below
-from lakehouse.core.delta.retention import retention_ms_of
+from lakehouse.core.delta.paths import name_below, vector_file
+from lakehouse.core.delta.protocol import retention_ms_of
 from lakehouse.core.delta.snapshot import DataFile, LogTail, Snapshot, Tombstone
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.objects import Part, StoredObject, plausible_ms

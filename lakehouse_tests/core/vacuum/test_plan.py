@@ -10,9 +10,8 @@ from lakehouse.core.declaration.prices import DEFAULT_PRICES
 from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.declaration.vacuum_policy import SHORT_RETENTION_RISK, Vacuum
 from lakehouse.core.delta.commits import Commit, Commits
-from lakehouse.core.delta.deletion_vectors import vector_file
-from lakehouse.core.delta.snapshot import LogTail, Snapshot
-from lakehouse.core.delta.table_facts import LogFile, TableFacts
+from lakehouse.core.delta.paths import vector_file
+from lakehouse.core.delta.snapshot import LogFile, LogTail, Snapshot, TableFacts
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.inventory.objects import Part, StoredObject
 from lakehouse.core.inventory.report_manifest import DataPart, Report

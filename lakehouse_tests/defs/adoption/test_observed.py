@@ -12,7 +12,7 @@ import pytest
 from lakehouse.core.adoption.adopted_file import adopted_lines, adopted_table
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.table_facts import TableFacts
+from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import Transient
 from lakehouse.definitions import define
 from lakehouse.defs.adoption import observed

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakehouse.core.delta.commits import Commit
-from lakehouse.core.delta.deletion_vectors import vector_file
+from lakehouse.core.delta.paths import vector_file
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.engine.delta_log import TableFacts

@@ -17,7 +17,7 @@ from lakehouse.core.declaration.compaction_policy import (
     policy_for,
 )
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.commit_files import FileHistory
+from lakehouse.core.delta.file_history import FileHistory
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.delta_log.file_history import read_file_history

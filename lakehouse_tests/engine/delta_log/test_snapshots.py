@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.delta.deletion_vectors import vector_file
-from lakehouse.core.delta.paths import name_below
+from lakehouse.core.delta.paths import name_below, vector_file
 from lakehouse.core.delta.snapshot import Column, DataFile, LogTail, Tombstone
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.inventory.table_files import fold_table_files

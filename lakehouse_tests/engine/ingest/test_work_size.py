@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from lakehouse import Landing, Merge, Overwrite, Table
-from lakehouse.core.delta.snapshot import Snapshot
-from lakehouse.core.delta.table_facts import LogFile, TableFacts
+from lakehouse.core.delta.snapshot import LogFile, Snapshot, TableFacts
 from lakehouse.core.ingest.increments import ReadChanges
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.ingest.work_size import are_few, confs_to_derive, confs_to_retry

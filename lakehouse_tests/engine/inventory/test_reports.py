@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from lakehouse.core.delta.deletion_vectors import vector_file
+from lakehouse.core.delta.paths import vector_file
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.settings import parse_settings

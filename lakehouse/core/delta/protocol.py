@@ -1,0 +1,66 @@
+"""Delta's table features, and the retention property: what a table asks of its readers and writers."""
+
+import re
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from math import ceil
+
+from lakehouse.core.units import DAY_MS, HOUR_MS, MINUTE_MS
+
+# With one of these the table's newest commits, and its files to rewrite and to delete, are a catalog's or a coordinator's.
+# Source: delta-io/delta v4.4.0, TableFeature.scala
+CATALOG_FEATURES = ("catalogManaged", "catalogOwned-preview", "coordinatedCommits-preview")
+# Reader features of Delta 4.4.0 that leave the counting of files as it is. Source: delta-io/delta v4.4.0, TableFeature.scala.
+_COUNTABLE = """columnMapping deletionVectors geospatial timestampNtz typeWidening typeWidening-preview v2Checkpoint vacuumProtocolCheck
+    variantShredding variantShredding-preview variantType variantType-preview"""
+# Features that Delta 4.4.0 writes, but none that leaves commits or files to others (catalogs, coordinators, redirects) or is unfinished.
+# Source: delta-io/delta v4.4.0, TableFeature.scala, allSupportedFeaturesMap
+_WRITABLE = """allowColumnDefaults appendOnly changeDataFeed checkConstraints checkpointProtection clustering domainMetadata
+    generatedColumns icebergCompatV1 icebergCompatV2 icebergCompatV3 identityColumns inCommitTimestamp invariants
+    materializePartitionColumns rowTracking"""
+COUNTABLE = frozenset(_COUNTABLE.split())
+# Any table has them, by its protocol version alone.
+_USUAL = frozenset(
+    {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"}
+)
+_UNITS_MS = {
+    "week": 7 * DAY_MS,
+    "day": DAY_MS,
+    "hour": HOUR_MS,
+    "minute": MINUTE_MS,
+    "second": 1_000,
+    "millisecond": 1,
+    "microsecond": Fraction(1, 1_000),
+}
+_SPAN = re.compile(r"(\d+)\s+([a-z]+?)s?(?=\s|$)")
+_INTERVAL = re.compile(r"(?:interval\s+)?(?:\d+\s+[a-z]+(?:\s+|$))+")
+# The property of a table that says how long removed files are kept. Source: PROTOCOL.md, and Delta's default.
+RETENTION, _DEFAULT_RETENTION = "delta.deletedFileRetentionDuration", "interval 1 week"
+
+
+def unknown_features(features: Iterable[str]) -> list[str]:
+    """The features under which nobody here knows what a rewrite or a deletion would do."""
+    return sorted(set(features) - COUNTABLE - {*_WRITABLE.split()})
+
+
+def notable_features(features: Iterable[str]) -> list[str]:
+    """The features that a person wants to hear of."""
+    return sorted(set(features) - _USUAL)
+
+
+def retention_ms_of(properties: Mapping[str, str]) -> int | None:
+    """The time (ms) for which removed files are kept, by the table's property; `None` where it is spelled in a way unknown here."""
+    return span_ms_of(properties.get(RETENTION, _DEFAULT_RETENTION))
+
+
+def span_ms_of(interval: str) -> int | None:
+    """The length of `interval 30 days`, a begun millisecond as a whole one; `None` for a spelling unknown here."""
+    text = interval.strip().lower()
+    if not _INTERVAL.fullmatch(text):
+        return None
+    spans = [(int(count), _UNITS_MS.get(unit)) for count, unit in _SPAN.findall(text)]
+    return (
+        None
+        if not spans or any(ms is None for _, ms in spans)
+        else ceil(sum(count * (ms or 0) for count, ms in spans))
+    )
