@@ -46,10 +46,10 @@ ifndef ONLY
 endif
 	@$(BIN)/python -m benchmarks $(ONLY)
 
-# What is not given has its default: 1,000 rows, 200 iterations, three repetitions, all arms, a local disk.
-study: $(READY) ## the compaction study, docs/internals/study.md; ROWS= ITERATIONS= REPETITIONS= ARMS= S3=1 REPORT=1
+# Defaults: 1,000 rows, 200 iterations, three repetitions, all arms.
+study: $(READY) ## the compaction study, docs/internals/study.md; ROWS= ITERATIONS= REPETITIONS= ARMS=
 	@$(BIN)/python -m benchmarks.study $(if $(ROWS),--rows $(ROWS)) $(if $(ITERATIONS),--iterations $(ITERATIONS)) \
-		$(if $(REPETITIONS),--repetitions $(REPETITIONS)) $(if $(ARMS),--arms $(ARMS)) $(if $(S3),--s3) $(if $(REPORT),--report)
+		$(if $(REPETITIONS),--repetitions $(REPETITIONS)) $(if $(ARMS),--arms $(ARMS))
 
 clean: ## remove environment, jars and caches; never a lake
 	rm -rf .venv .lakehouse/jars .lakehouse/jars.lock .lakehouse/java .lakehouse/matplotlib .pytest_cache .ruff_cache .hypothesis build *.egg-info

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from math import comb, isnan, log, nan
+from math import isnan, log, nan
 from statistics import linear_regression, median
 from threading import Event, Thread
 from typing import Any
@@ -135,25 +135,10 @@ def growth(
     )
 
 
-def interval(samples: Sequence[float]) -> tuple[float, float]:
-    """Between which two samples the true median lies, in 95 of 100 cases; the least and the largest where there are too few to say.
-
-    Source: the binomial confidence interval of a quantile, which asks nothing of how the samples are distributed.
-    """
-    ordered, rank = sorted(samples), 0
-    while 2 * (rank + 1) < len(ordered) and _outside(len(ordered), rank + 1) <= 0.05:
-        rank += 1
-    return ordered[rank], ordered[-1 - rank]
-
-
-def _outside(count: int, rank: int) -> float:
-    return 2 * sum(comb(count, below) for below in range(rank + 1)) / 2**count
-
-
 def spread_text(figure: Figure) -> str:
-    """How far the repetitions lie apart."""
-    low, high = interval(figure.samples)
-    return f"{number_text(low, figure.unit)} to {number_text(high, figure.unit)}, {len(figure.samples)} runs"
+    """The smallest and the largest repetition, and their number."""
+    low, high = (number_text(end(figure.samples), figure.unit) for end in (min, max))
+    return f"{low} to {high}, {len(figure.samples)} runs"
 
 
 def number_text(value: float, unit: str) -> str:

@@ -1,31 +1,9 @@
-"""Where the seconds go between the sensor's request for a compaction and its commit, in a running lake.
-
-Give the page's address and the home of a lake that has compacted:
-`python -m benchmarks.request_to_commit http://127.0.0.1:3000 .lakehouse`.
-"""
+"""The seconds between the sensor's request for a compaction and its commit, in a running lake."""
 
 import json
-import statistics
-import sys
 from pathlib import Path
 
 from lakehouse_tests.journeys.page import Page
-
-
-def main(url: str, home: str) -> int:
-    """Prints, for every compaction that a sensor asked for, the seconds of each step; then their medians."""
-    rows = steps_of(Page(url), Path(home))
-    for row in rows:
-        print(
-            " ".join(
-                f"{name} {value:6.2f}" if isinstance(value, float) else f"{value:32}"
-                for name, value in row.items()
-            )
-        )
-    for name in ("to_start", "start_to_step", "step_to_commit", "optimize", "over_optimize"):
-        if rows:
-            print(f"median {name}: {statistics.median(row[name] for row in rows):.2f} s")
-    return 0 if rows else 1
 
 
 def steps_of(page: Page, home: Path) -> list[dict]:
@@ -82,7 +60,3 @@ def _run_steps(page: Page, run: dict, home: Path) -> list[dict]:
             }
         )
     return rows
-
-
-if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:3]))

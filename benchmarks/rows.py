@@ -93,17 +93,16 @@ ROWS = (
         name="P7",
         promise="Slowdown of reads over a long run of small writes, with upkeep",
         goal="under 7 %",
-        benchmark="read_slowdown,phases",
+        benchmark="read_slowdown",
         shown={
             "50 writes": "how much slower than a file per core, mean of 5 looks in 50 writes",
-            "last of 4 phases": "reads of the last phase of 4 with 16 batches each slower than those of the first, with upkeep",
         },
     ),
     Row(
         name="P8",
         promise="Error of predicted seconds, after ten compactions",
         goal="under 10 %",
-        benchmark="calibration,rates",
+        benchmark="calibration",
         shown={
             "mean": "mean error of the seconds that compactions after the first 10 were predicted to take",
             "same work repeated": "the same work 5 times, mean distance from its median",
@@ -176,21 +175,6 @@ ROWS = (
         shown={
             "GETs": "GET of ours for a file of landed batch of 100 files, engine",
             "a day": "price of a day, 100 tables at rest on S3",
-        },
-    ),
-    Row(
-        name="P15",
-        promise="Eight weeks of daily batches: seconds to write, read and compact, by how often readers come",
-        goal="within 3 % of the cheapest strategy; no more bytes rewritten than by OPTIMIZE every 20",
-        benchmark="eight_weeks",
-        shown={
-            label: f"write, read and compact, readers {readers}, 56 daily batches"
-            for label, readers in {
-                "every batch": "after every batch",
-                "every 4th": "after every fourth",
-                "every 20th": "after every twentieth",
-                "never": "never",
-            }.items()
         },
     ),
 )

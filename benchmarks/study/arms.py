@@ -3,20 +3,33 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from benchmarks.by_sensor import is_due
 from benchmarks.own_lake import landed_table
 from benchmarks.study.batches import PROPERTIES
-from lakehouse import Chosen, Compaction, Merge, Table
+from lakehouse import AfterWrite, BySensor, Chosen, Compaction, Merge, Table
+from lakehouse.core.compaction.plan import plan_table
+from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.strategy_properties import AUTO_COMPACT, OPTIMIZE_WRITE
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.ingest.batches import ingest_app_id
+from lakehouse.core.scheduling.ranking import (
+    Bounds,
+    CompactionCandidate,
+    RunState,
+    choose_compactions,
+)
+from lakehouse.core.scheduling.read_rates import Readers, with_readers
+from lakehouse.core.scheduling.triggers import state_of
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.ingest.commit_rows import Transaction, merge_confs
-from lakehouse.engine.ingest.table_properties import apply_strategy, strategy_confs
+from lakehouse.engine.ingest.table_properties import (
+    apply_strategy,
+    strategy_confs,
+    strategy_in_force,
+)
 from lakehouse.engine.ingest.work_size import are_few, merged_into
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.key_range import with_key_range
@@ -180,3 +193,28 @@ def keep_files_few(
         with upkeep.running():
             spark.sql(optimize(lake.settings.table_uri(table.key), None))
     return upkeep.seconds
+
+
+def is_due(lake: Lake, table: Table, *, read_ms: Sequence[int] | None = None) -> bool:
+    """Whether the table gets a compaction now: by the sensor's decision, or right after a write where that is its strategy.
+
+    `read_ms` are the times at which runs of a table downstream read all of it, `None` where no run does. A batch of a benchmark stands for
+    one of an hour, so that such readers are known for more than a day, and the cool-down between two compactions holds none back.
+    """
+    facts, policy = lake.facts(table.key), policy_for(table.layer, table.compaction)
+    plan = plan_table(table, facts.snapshot, facts.history, now_ms=now_ms())
+    strategy = strategy_in_force(table, facts).strategy
+    if isinstance(strategy, AfterWrite):
+        return bool(plan.bins)
+    state = state_of(facts.snapshot, plan, history=facts.history)
+    state = replace(state, sensor_driven=isinstance(strategy, BySensor))
+    if read_ms is not None:
+        readers = Readers(reads_per_day=0.0, read_ms=tuple(read_ms), seen=True)
+        state = with_readers(state, readers, policy, now_ms=now_ms())
+    [decision] = choose_compactions(
+        [CompactionCandidate(state=state, policy=policy)],
+        RunState(),
+        bounds=Bounds(),
+        now_ms=now_ms(),
+    )
+    return decision.request

@@ -21,7 +21,6 @@ class ArmFigures:
     """An arm's figures over its repetitions, of as many iterations as every arm has done.
 
     `ratio` is its total seconds beside those of no compaction in the same repetition, `None` where that was not measured.
-    `requests` is `None` where none were counted, as on a disk.
     """
 
     arm: str
@@ -29,7 +28,6 @@ class ArmFigures:
     ratio: Spread | None
     files_deviation: Spread
     compacted_share: Spread
-    requests: Spread | None
 
 
 type_of_arms = Mapping[str, Sequence[Sequence[Iteration]]]
@@ -113,9 +111,6 @@ def _figures(
     def each(value: Callable[[Sequence[Iteration]], float]) -> Spread:
         return over_repetitions([value(iterations) for iterations in repetitions])
 
-    def sum_of(value: Callable[[Iteration], float]) -> Spread:
-        return each(lambda iterations: sum(map(value, iterations)))
-
     def share_of(value: Callable[[Iteration], float]) -> Spread:
         return each(
             lambda iterations: (
@@ -126,12 +121,10 @@ def _figures(
     ratios = [
         total(mine) / base for mine, base in zip(repetitions, base_seconds, strict=False) if base
     ]
-    counts_requests = any(one.requests for iterations in repetitions for one in iterations)
     return ArmFigures(
         arm=name,
         seconds=each(total),
         ratio=over_repetitions(ratios) if ratios else None,
         files_deviation=each(lambda iterations: pstdev(one.files for one in iterations)),
         compacted_share=share_of(lambda one: one.bytes_compacted),
-        requests=sum_of(lambda one: sum(one.requests.values())) if counts_requests else None,
     )

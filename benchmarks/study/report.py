@@ -7,21 +7,13 @@ from string import Template
 from benchmarks.study.arms import ARMS
 from benchmarks.study.batches import PROPERTIES, SEED, TASKS
 from benchmarks.study.figures import by_arm, median_line, total_line, type_of_arms
-from benchmarks.study.raw import (
-    WHOLE_ITERATIONS,
-    Iteration,
-    StudyRun,
-    best_runs,
-    find_runs,
-    is_smallest,
-)
+from benchmarks.study.raw import WHOLE_ITERATIONS, Iteration, StudyRun, is_smallest
 from benchmarks.study.totals import (
     RunTotals,
     keep,
     longest,
     main_table,
     sizes_table,
-    totals_of,
     whole_runs_sentence,
 )
 from lakehouse.report.chart import Series, line_chart
@@ -36,22 +28,24 @@ _TITLES = {
 }
 
 
-def write_report(output: Path, page_file: Path) -> list[str]:
-    """Writes the page, its charts and the totals of its runs; returns the title of each run in `output`.
+def write_report(run: StudyRun, internals: Path) -> Path:
+    """Writes the page; returns where it is.
 
-    Only runs of all arms count. If there is none, all runs do.
+    A run that `counts` adds its totals to those below `internals`, and rewrites the page there. Any
+    other run gets a page of its own in its folder.
     """
-    runs = best_runs([*find_runs(output)])
-    for run in runs:
-        run.write_parquet()
-    counted = [run for run in runs if _has_all_arms(run)] or runs
-    totals = keep(page_file.parent / "benchmarks" / "study-runs.jsonl", counted)
-    main = next((run for run in counted if is_smallest(run.plan.rows, run.plan.latency_ms)), None)
-    pictures = page_file.parent / "pictures"
-    if main is not None:
-        _draw(main, pictures)
-    page_file.write_text(page(totals, pictures))
-    return [totals_of(run).title for run in runs]
+    folder = internals if counts(run) else run.folder
+    totals = keep(folder / "benchmarks" / "study-runs.jsonl", [run])
+    if is_smallest(run.plan.rows):
+        _draw(run, folder / "pictures")
+    (folder / "study.md").write_text(page(totals, folder / "pictures"))
+    return folder / "study.md"
+
+
+def counts(run: StudyRun) -> bool:
+    """Whether the run is of all arms, and of the smallest batches as long as the published study."""
+    is_long = run.plan.iterations >= WHOLE_ITERATIONS or not is_smallest(run.plan.rows)
+    return is_long and set(run.plan.arms) == set(ARMS) and run.is_complete
 
 
 def page(totals: Sequence[RunTotals], pictures: Path) -> str:
@@ -73,20 +67,6 @@ def page(totals: Sequence[RunTotals], pictures: Path) -> str:
         tasks=TASKS,
         properties=", ".join(f"`{name}={value}`" for name, value in PROPERTIES.items()),
     )
-
-
-def is_whole(run: StudyRun) -> bool:
-    """Whether a run covers the study at its smallest size and may become the page in `docs`."""
-    plan = run.plan
-    return (
-        is_smallest(plan.rows, plan.latency_ms)
-        and plan.iterations >= WHOLE_ITERATIONS
-        and _has_all_arms(run)
-    )
-
-
-def _has_all_arms(run: StudyRun) -> bool:
-    return set(run.plan.arms) == set(ARMS) and run.is_complete
 
 
 def _draw(run: StudyRun, folder: Path) -> None:

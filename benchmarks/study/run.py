@@ -8,11 +8,9 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.study.arms import (
@@ -25,7 +23,7 @@ from benchmarks.study.arms import (
     writing_session,
 )
 from benchmarks.study.batches import PROPERTIES, Batch, draw_batches, frame_of, query, write_batch
-from benchmarks.study.raw import Iteration, StudyPlan, StudyRun, take_back
+from benchmarks.study.raw import Iteration, StudyPlan, StudyRun
 from lakehouse.core.delta.commits import Commit
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import history_since
@@ -42,112 +40,59 @@ type_of_tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """The lake, a session on its server, and how many requests its storage was asked since the last call.
-
-    `read_ms` are the times of each table's queries.
-    """
+    """The lake and a session on its server. `read_ms` are the times of each table's queries."""
 
     lake: Lake
     spark: "SparkSession"
-    count_requests: Callable[[], int] | None = None
     tell: type_of_tell = print
     read_ms: dict[str, list[int]] = field(default_factory=lambda: defaultdict[str, list[int]](list))
 
 
-@dataclass(slots=True, kw_only=True)
-class _Phases:
-    """Seconds and requests of each phase of an iteration."""
-
-    count_requests: Callable[[], int] | None
-    seconds: dict[str, float] = field(default_factory=dict[str, float])
-    requests: dict[str, int] = field(default_factory=dict[str, int])
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        if self.count_requests:
-            self.count_requests()  # what was asked outside of the phases is nobody's
-        began = time.monotonic()
-        yield
-        self.seconds[name] = time.monotonic() - began
-        if self.count_requests:
-            self.requests[name] = self.count_requests()
-
-
 def run_study(world: World, run: StudyRun, *, warm_up: int = WARM_UP) -> None:
-    """Measures what the plan of `run` asks for and is not there yet."""
+    """Measures the plan of `run`."""
     plan, batches = run.plan, draw_batches(run.plan.rows, max(run.plan.iterations, warm_up))
-    arms = [ARMS[name] for name in plan.arms]
-    done = _versions_of(run)
     began = time.monotonic()
-    bytes_per_row = _warm_up(world, arms, batches, warm_up)
+    bytes_per_row = _warm_up(world, [ARMS[name] for name in plan.arms], batches, warm_up)
     world.tell(f"warm-up over after {time.monotonic() - began:.0f} s; it is not counted")
-    progress, opened = _Progress(plan, sum(len(versions) for versions in done.values())), set[str]()
-    for repetition, arm, upto in _blocks(plan):
-        versions, key = done.setdefault((repetition, arm.name), []), _key(arm, repetition)
-        if len(versions) >= upto:
-            continue
-        if key not in opened:
-            _take_back(world.lake, key, versions[-1] if versions else None)
-            opened.add(key)
-        for number in range(len(versions) + 1, upto + 1):
-            iteration = _iterate(
-                world,
-                arm,
-                repetition,
-                number,
-                batches[number - 1],
-                bytes_per_row,
-                versions[-1] if versions else -1,
-            )
+    versions = dict[str, int]()
+    for repetition, arm, first, last in _blocks(plan):
+        key = _key(arm, repetition)
+        for number in range(first, last + 1):
+            version, batch = versions.get(key, -1), batches[number - 1]
+            iteration = _iterate(world, arm, repetition, number, batch, bytes_per_row, version)
             run.add(iteration)
-            versions.append(iteration.version)
-            progress.add(iteration)
-        world.tell(progress.sentence(arm, repetition, upto))
+            versions[key] = iteration.version
+        done = len(run.iterations) / plan.iteration_count
+        world.tell(f"repetition {repetition}, iteration {last}, {arm.name}: {done:.0%} done")
 
 
-def _blocks(plan: StudyPlan) -> Iterator[tuple[int, Arm, int]]:
-    """Each block: the repetition, the arm, and the block's last iteration."""
+def _blocks(plan: StudyPlan) -> Iterator[tuple[int, Arm, int, int]]:
+    """Each block: the repetition, the arm, and the block's first and last iteration."""
     for repetition in range(1, plan.repetitions + 1):
         for block, first in enumerate(range(1, plan.iterations + 1, BLOCK)):
             turn = (block + repetition - 1) % len(plan.arms)
             for name in plan.arms[turn:] + plan.arms[:turn]:
-                yield repetition, ARMS[name], min(first + BLOCK - 1, plan.iterations)
-
-
-def _versions_of(run: StudyRun) -> dict[tuple[int, str], list[int]]:
-    """The version of each table after each iteration that was measured before."""
-    versions: dict[tuple[int, str], list[int]] = {}
-    for each in run.iterations:
-        versions.setdefault((each.repetition, each.arm), []).append(each.version)
-    return versions
+                yield repetition, ARMS[name], first, min(first + BLOCK - 1, plan.iterations)
 
 
 def _key(arm: Arm, repetition: int) -> str:
     return f"silver/{arm.name}_{repetition}"
 
 
-def _take_back(lake: Lake, key: str, version: int | None) -> None:
-    """What an interrupted run wrote after `version` goes; a lake on S3 is always fresh."""
-    if not lake.settings.on_s3:
-        take_back(Path(lake.settings.table_uri(key)), version)
-
-
 def _warm_up(world: World, arms: list[Arm], batches: list[Batch], count: int) -> float:
     """Some iterations of each arm, the last of them with its OPTIMIZE; the bytes that a row of a batch takes in one file."""
     for arm in arms if count else ():
-        _take_back(world.lake, _key(arm, 0), None)
         for number in (*range(1, count), max(arm.optimize_every, count)):
             _iterate(world, arm, 0, number, batches[min(number, count) - 1], 0.0, -1)
     key = "silver/one_file"
-    if (facts := world.lake.facts(key)) is None:
-        write_batch(
-            world.spark,
-            world.lake.settings.table_uri(key),
-            frame_of(world.spark, batches[0], tasks=1),
-            PROPERTIES,
-            is_first=True,
-        )
-        facts = world.lake.facts(key)
+    write_batch(
+        world.spark,
+        world.lake.settings.table_uri(key),
+        frame_of(world.spark, batches[0], tasks=1),
+        PROPERTIES,
+        is_first=True,
+    )
+    facts = world.lake.facts(key)
     assert facts.snapshot.file_count == 1
     return facts.snapshot.size_bytes / batches[0].row_count
 
@@ -164,9 +109,9 @@ def _iterate(
     """One iteration on a table that is at `version`, -1 where there is none yet."""
     lake, spark, key = world.lake, world.spark, _key(arm, repetition)
     table, uri, decision = arm.table(key), lake.settings.table_uri(key), Stopwatch()
-    phases, began = _Phases(count_requests=world.count_requests), datetime.now(UTC)
+    merge, query_watch, began = Stopwatch(), Stopwatch(), datetime.now(UTC)
     with (
-        phases.phase("merge"),
+        merge.running(),
         writing_session(lake, spark, arm, table, batch.row_count, decision) as there,
     ):
         rows, within = narrowed(
@@ -177,13 +122,10 @@ def _iterate(
         )
         del rows  # rows that were kept end here
     before_write = decision.seconds
-    with phases.phase("query"):
+    with query_watch.running():
         query(spark, uri)
         world.read_ms[key].append(now_ms())
-    with phases.phase("upkeep"):
-        upkeep_seconds = keep_files_few(
-            lake, spark, arm, table, number, decision, world.read_ms[key]
-        )
+    upkeep_seconds = keep_files_few(lake, spark, arm, table, number, decision, world.read_ms[key])
     facts = lake.facts(key)
     commits = history_since(lake.store, facts.history, version).commits
     return Iteration(
@@ -191,8 +133,8 @@ def _iterate(
         repetition=repetition,
         number=number,
         rows=batch.row_count,
-        merge_seconds=phases.seconds["merge"] - before_write,
-        query_seconds=phases.seconds["query"],
+        merge_seconds=merge.seconds - before_write,
+        query_seconds=query_watch.seconds,
         upkeep_seconds=upkeep_seconds,
         decision_seconds=decision.seconds,
         files=facts.snapshot.file_count,
@@ -205,7 +147,6 @@ def _iterate(
             bool(commit.removed_paths) and not commit.changed_data for commit in commits
         ),
         began=f"{began:%Y-%m-%d %H:%M:%S}",
-        requests=phases.requests,
     )
 
 
@@ -220,30 +161,3 @@ def _bytes_copied(commit: Commit) -> int:
         if commit.operation == "MERGE" and copied
         else 0
     )
-
-
-class _Progress:
-    """How far the study is, and about how long the rest will take: each arm goes on as in its last block."""
-
-    def __init__(self, plan: StudyPlan, done: int) -> None:
-        self._plan, self._done, self._newest = plan, done, dict[str, list[Iteration]]()
-
-    def add(self, iteration: Iteration) -> None:
-        self._done += 1
-        self._newest[iteration.arm] = [*self._newest.get(iteration.arm, [])[1 - BLOCK :], iteration]
-
-    def sentence(self, arm: Arm, repetition: int, upto: int) -> str:
-        newest, plan = self._newest.get(arm.name), self._plan
-        if not newest:
-            return f"repetition {repetition}, iterations up to {upto}, {arm.name}: measured before"
-        each = _mean_seconds({arm.name: newest})
-        left = (plan.iteration_count - self._done) * _mean_seconds(self._newest)
-        return (
-            f"repetition {repetition} of {plan.repetitions}, iteration {upto} of {plan.iterations}, {arm.name}: {each:.2f} s an iteration, "
-            f"{newest[-1].files} files; {self._done / plan.iteration_count:.0%} done, about {left / 60:.0f} min left"
-        )
-
-
-def _mean_seconds(newest: Mapping[str, list[Iteration]]) -> float:
-    seconds = [each.seconds for iterations in newest.values() for each in iterations]
-    return sum(seconds) / len(seconds)

@@ -18,7 +18,8 @@ class RunTotals:
     """The totals of a run, by arm; medians over its repetitions.
 
     `began` is UTC, `rows` are those of a batch. `rewritten` is the ratio of bytes written by compactions to new bytes. The last three
-    mappings are empty where they were not recorded.
+    mappings are empty where they were not recorded. Runs on S3 (`latency_ms`, `requests`) are
+    records of an earlier program.
     """
 
     began: str
@@ -60,10 +61,8 @@ def totals_of(run: StudyRun) -> RunTotals:
         iterations=iterations,
         seconds={each.arm: round(each.seconds.middle, 1) for each in figures},
         rows=run.plan.rows,
-        latency_ms=run.plan.latency_ms,
         files_deviation={each.arm: round(each.files_deviation.middle, 2) for each in figures},
         rewritten={each.arm: round(each.compacted_share.middle, 2) for each in figures},
-        requests={each.arm: each.requests.middle for each in figures if each.requests},
     )
 
 

@@ -1,13 +1,10 @@
 """The compaction study's pure parts: its batches, what is kept of a run, its figures and its page."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from benchmarks.records import FOLDER
 from benchmarks.study.arms import ARMS
@@ -19,17 +16,9 @@ from benchmarks.study.figures import (
     median_line,
     total_line,
 )
-from benchmarks.study.raw import (
-    Iteration,
-    StudyPlan,
-    StudyRun,
-    best_runs,
-    find_runs,
-    open_run,
-    take_back,
-)
+from benchmarks.study.raw import Iteration, StudyPlan, StudyRun
 from benchmarks.study.record import record_of
-from benchmarks.study.report import is_whole, page, write_report
+from benchmarks.study.report import counts, page, write_report
 from benchmarks.study.totals import (
     RunTotals,
     keep,
@@ -38,8 +27,6 @@ from benchmarks.study.totals import (
     sizes_table,
     whole_runs_sentence,
 )
-
-MACHINE = {"cores:": "2"}
 
 
 def iteration(arm: str = "none", number: int = 1, **values: Any) -> Iteration:
@@ -78,8 +65,8 @@ def plan(**values: Any) -> StudyPlan:
     )
 
 
-def measured(output: Path, done: Sequence[Iteration], now: str = "1", **values: Any) -> StudyRun:
-    run = open_run(output, plan(**values), MACHINE, now=now)
+def measured(output: Path, done: Sequence[Iteration], **values: Any) -> StudyRun:
+    run = StudyRun(folder=output / "run", plan=plan(**values))
     for each in done:
         run.add(each)
     return run
@@ -95,46 +82,6 @@ def test_batches_are_the_same_for_all_and_a_tenth_of_each_but_the_first_updates_
         assert before.end - batch.start == round(batch.row_count * 0.1)
         assert 900 <= batch.row_count <= 1_100
     assert len({batch.seed for batch in batches}) == 200
-
-
-def test_an_interrupted_run_goes_on_without_the_line_that_was_cut_off(tmp_path: Path) -> None:
-    run = measured(tmp_path, [iteration("none", 1)])
-    with (run.folder / "iterations.jsonl").open("a") as file:
-        file.write('{"arm": "no')
-    again = open_run(tmp_path, plan(), MACHINE, now="2")
-    assert again == run
-    again.add(iteration("none", 2))
-    assert again.iterations == [iteration("none", 1), iteration("none", 2)]
-
-
-@pytest.mark.parametrize("differs", [{"iterations": 3}, {"arms": ("none",)}, {"latency_ms": 20}])
-def test_another_plan_and_a_complete_run_begin_anew(
-    tmp_path: Path, differs: dict[str, Any]
-) -> None:
-    run = measured(
-        tmp_path, [iteration(arm, number) for number in (1, 2) for arm in ("none", "ours")]
-    )
-    assert run.is_complete
-    assert open_run(tmp_path, plan(), MACHINE, now="2").folder != run.folder
-    assert open_run(tmp_path, plan(**differs), MACHINE, now="3").folder.name.endswith("-3")
-
-
-def test_a_table_is_taken_back_to_the_version_that_was_measured(tmp_path: Path) -> None:
-    log = tmp_path / "table" / "_delta_log"
-    log.mkdir(parents=True)
-    names = [
-        "0" * 19 + "1.json",
-        "0" * 19 + "2.json",
-        "." + "0" * 19 + "2.json.crc",
-        "0" * 19 + "2.checkpoint.parquet",
-        "_last_checkpoint",
-    ]
-    for name in names:
-        (log / name).touch()
-    take_back(tmp_path / "table", 1)
-    assert [path.name for path in log.iterdir()] == names[:1]
-    take_back(tmp_path / "table", None)
-    assert not (tmp_path / "table").exists()
 
 
 def test_the_page_of_benchmarks_is_told_of_ours_beside_the_other_arms(tmp_path: Path) -> None:
@@ -220,15 +167,12 @@ def test_figures_are_of_what_all_arms_have_done() -> None:
 
 def test_deviations_shares_and_sums() -> None:
     iterations = [
-        iteration(number=1, files=1, bytes_compacted=150, requests={"merge": 7, "query": 1}),
-        iteration(number=2, files=5, query_seconds=1.5, requests={"merge": 5}),
+        iteration(number=1, files=1, bytes_compacted=150),
+        iteration(number=2, files=5, query_seconds=1.5),
     ]
     (figures,) = figures_of({"ours": [iterations]})
     assert figures.seconds.middle == 1.5 + 2.5
     assert (figures.files_deviation.middle, figures.compacted_share.middle) == (2.0, 0.75)
-    assert figures.requests is not None and figures.requests.middle == 13
-    (on_disk,) = figures_of({"ours": [[iteration()]]})
-    assert on_disk.requests is None
 
 
 def test_lines_of_charts() -> None:
@@ -244,26 +188,20 @@ def test_lines_of_charts() -> None:
 def test_the_page_has_each_arm_next_to_the_published_figures_and_says_what_was_not_run(
     tmp_path: Path,
 ) -> None:
-    measured(tmp_path, [iteration(arm, number) for number in (1, 2) for arm in ("none", "ours")])
-    counted = iteration(began="2026-11-22 11:00:00", requests={"merge": 7, "query": 3})
-    measured(tmp_path, [counted], now="2", latency_ms=20, arms=("none",), iterations=1)
-    assert write_report(tmp_path, tmp_path / "study.md") == [
-        "1,000 rows: 2 iterations",
-        "1,000 rows, S3 with 20 ms per request: 1 iterations",
-    ]
-    text = (tmp_path / "study.md").read_text()
+    done = [iteration(arm, number) for number in (1, 2) for arm in ("none", "ours")]
+    page_file = write_report(measured(tmp_path, done), tmp_path / "docs")
+    assert page_file == tmp_path / "run" / "study.md"
+    text = page_file.read_text()
     assert "| `none`: no compaction | 33.27 | 1.000 | 3 | 1.000 | 864 | 8 | 0.00 |" in text
     both = "`both`: auto compaction and optimized write"
     assert f"| {both} | 12.77 | 0.384 | not run | not run | 14 | not run | not run |" in text
     assert "$" not in text
     assert "(pictures/study-total.png)" in text
-    assert (tmp_path / "pictures" / "study-total.png").exists()
-    parquet = next(tmp_path.glob("*disk*/iterations.parquet"))
-    assert parquet.stat().st_size > 0
+    assert (tmp_path / "run" / "pictures" / "study-total.png").exists()
+    assert len((tmp_path / "run" / "iterations.jsonl").read_text().splitlines()) == 4
 
 
 def test_the_page_in_the_docs_is_what_the_totals_say() -> None:
-    """`make study REPORT=1` rewrites it."""
     totals = kept_totals(FOLDER / "study-runs.jsonl")
     assert (FOLDER.parent / "study.md").read_text() == page(totals, FOLDER.parent / "pictures")
 
@@ -291,19 +229,6 @@ def test_of_each_size_and_storage_the_longest_and_newest_run_is_shown() -> None:
     assert "| `auto` | not run | not run |" in table
 
 
-def test_the_page_is_made_of_the_largest_run_and_of_those_the_newest(tmp_path: Path) -> None:
-    small = measured(tmp_path, [iteration("none", 1)], now="1", iterations=1, arms=("none",))
-    large = [
-        measured(
-            tmp_path, [iteration("none", number) for number in (1, 2)], now=now, arms=("none",)
-        )
-        for now in ("2", "3")
-    ]
-    last = measured(tmp_path, [iteration("none", 1)], now="4", iterations=1, arms=("none",))
-    assert [*find_runs(tmp_path)] == [small, *large, last]
-    assert best_runs([*find_runs(tmp_path)]) == [large[1]]
-
-
 def test_totals_are_kept_once_and_whole_runs_are_summarised(tmp_path: Path) -> None:
     done = [iteration("none"), iteration("ours", merge_seconds=0.1)]
     run = measured(tmp_path, done, iterations=1)
@@ -325,7 +250,10 @@ def test_totals_are_kept_once_and_whole_runs_are_summarised(tmp_path: Path) -> N
 def test_only_a_run_of_all_arms_is_the_study(tmp_path: Path) -> None:
     arms = tuple(ARMS)
     iterations = [iteration(arm, number) for number in range(1, 201) for arm in arms]
-    assert is_whole(measured(tmp_path, iterations, iterations=200, arms=arms))
-    assert not is_whole(measured(tmp_path, iterations[:-1], now="2", iterations=200, arms=arms))
-    assert not is_whole(measured(tmp_path, [iteration()], now="3", iterations=1, arms=("none",)))
-    assert json.loads((next(tmp_path.glob("*-2")) / "plan.json").read_text())["machine"] == MACHINE
+    whole = {"iterations": 200, "arms": arms}
+    assert counts(measured(tmp_path / "1", iterations, **whole))
+    assert not counts(measured(tmp_path / "2", iterations[:-1], **whole))
+    assert not counts(measured(tmp_path / "3", [iteration()], iterations=1, arms=("none",)))
+    large = [iteration(arm) for arm in arms]
+    assert counts(measured(tmp_path / "4", large, rows=100_000, iterations=1, arms=arms))
+    assert not counts(measured(tmp_path / "5", large, iterations=1, arms=arms))

@@ -26,7 +26,7 @@ from lakehouse.core.delta.commits import Commits, LoggedCompaction
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.text import count_of
 
-# `make bench ONLY=rates` measures them; a lake's own history takes their place after a few runs.
+# Measured on two cores; a lake's own history replaces them after a few runs.
 SECONDS_PER_STORED_BYTE, SECONDS_PER_VALUE = 6e-9, 70e-9
 # A Parquet file of few rows takes so much by itself, and so much more for each column. Measured on files that Spark and deltalake wrote,
 # of 1 to 14 columns: 430 to 4,600 bytes went with each file that a compaction merged away.

@@ -13,7 +13,7 @@ from lakehouse.core.inventory.table_files import Owners, table_roots
 from lakehouse.core.units import HOUR_MS
 from lakehouse.core.vacuum.facts import AddedByLog, RemovedSince, VacuumFacts
 
-# A candidate takes about 300 bytes of memory; `python -m benchmarks.vacuum_memory` prints what a million takes.
+# A candidate takes about 300 bytes of memory, so a million takes 300 MB.
 MOST_FILES = 1_000_000
 # Two zones are half an hour apart, at least.
 _ZONE_MS = 1_800_000
