@@ -228,8 +228,8 @@ MUTANTS = [
         ("_send", returns("None")), spark=True),
     *_of("core.ingest.increments", "engine/ingest/test_write.py",
         ("check_written_alike", never_raises()), spark=True),
-    *_of("engine.quarantine.review", "engine/quarantine/test_review.py",
-        ("_known", never_raises()), spark=True),
+    *_of("engine.quarantine.review", "engine/quarantine/test_retry.py",
+        ("finished_ledger", never_raises()), spark=True),
 ]
 # fmt: on
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 from lakehouse import Debezium, Landing, Merge
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.quarantine import review
+from lakehouse.engine.quarantine.retry import retry
+from lakehouse.engine.table_session import TableSession
 from lakehouse_tests.engine.example import rows_of
 from lakehouse_tests.engine.quarantine.test_isolate import PARTS, SOURCE, put
 
@@ -32,7 +33,7 @@ def test_a_file_of_changes_stands_alone_and_nothing_that_it_deletes_is_remembere
     ) == (["2.json"], [])
     assert rows_of(spark, lake, PARTS.key, "id", "_source_line") == [(1, 1), (2, 2), (3, 2)]
     spark.sql(f"ALTER TABLE {table} DROP CONSTRAINT known")
-    review.retry(lake, spark, parts, [], dry_run=False)
+    retry(TableSession(lake=lake, spark=spark, table=parts), [], dry_run=False)
     write_table(lake, spark, parts)
     assert rows_of(spark, lake, PARTS.key, "id") == [(2,), (3,), (9,)]
 

@@ -1,5 +1,6 @@
-"""`lakehouse quarantine`: landed lines and files that are no rows; seen, read again, or settled on a person's word."""
+"""`lakehouse quarantine`: shows, retries and settles landed lines and files that are not in the table."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -16,43 +17,46 @@ from lakehouse.cli.output import (
     write_json,
 )
 from lakehouse.cli.spark_server import driver_for_command
+from lakehouse.core.declaration.table import Table
 from lakehouse.core.ingest.outcome import QuarantineReview
+from lakehouse.engine.lake import Lake
 from lakehouse.engine.quarantine import review
+from lakehouse.engine.quarantine.retry import retry
 from lakehouse.engine.spark.open_session import connect
+from lakehouse.engine.table_session import TableSession
 
 _files_option = click.option(
     "--file",
     "files",
     multiple=True,
     metavar="PATH",
-    help="Only of this landed file; may be given several times.",
+    help="Only lines of this landed file, or the file itself; may be given several times.",
 )
 
 
 @click.group("quarantine", epilog="Example: lakehouse quarantine list")
 def quarantine_command() -> None:
-    """See landed lines and files that are no rows; settle them. They can be read again, too. Landed files stay where they are."""
+    """Show, retry and settle landed lines and files that could not be loaded. Landed files stay where they are."""
 
 
 @quarantine_command.command("list", epilog="Example: lakehouse quarantine list")
 @click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_table)
 @json_option
 def list_command(tables: tuple[str, ...], as_json: bool) -> None:
-    """Show how much the quarantine of each TABLE (default: all) holds. Beside it stands how much was read again or settled so far."""
+    """Show how much the quarantine of each TABLE (default: all) holds, and how much was retried or settled so far."""
     opened = open_declared()
-    counts, documents = ("rows", "retried", "settled"), list[dict[str, Any]]()
+    counts = ("rows", "retried", "settled")
+    documents = list[dict[str, Any]]()
     for table in opened.choose_landed(tables, asked="quarantine"):
         account = review.account_of(opened.lake, table)
-        documents.append(
-            {
-                "table": table.key,
-                **(attributes(account, *counts) if account else dict.fromkeys(counts, 0)),
-            }
-        )
+        values: Mapping[str, Any] = dict.fromkeys(counts, 0)
+        if account is not None:
+            values = attributes(account, *counts)
+        documents.append({"table": table.key, **values})
     if as_json:
         write_json(documents)
         return
-    heads = ("table", "in quarantine", "read again", "settled")
+    heads = ("table", "in quarantine", "retried", "settled")
     rows = [(each["table"], *(count_text(each[name]) for name in counts)) for each in documents]
     print_grid(heads, rows, numbers=heads[1:])
 
@@ -65,16 +69,14 @@ def list_command(tables: tuple[str, ...], as_json: bool) -> None:
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help="So many lines and files.",
+    help="Show at most this many lines and files.",
 )
 @json_option
 def show_command(table: str, files: tuple[str, ...], limit: int, as_json: bool) -> None:
-    """Show the reasons, and the newest lines and files of TABLE. A file has no line and no text."""
+    """Show the reasons, and the newest lines and files in quarantine of TABLE. A file has no line and no text."""
     opened, wanted = open_landed(table, asked="quarantine")
     with driver_for_command(opened.lake.settings):
-        document = review.show(
-            opened.lake, connect(opened.lake.settings), wanted, files, limit=limit
-        )
+        document = review.show(_session(opened.lake, wanted), files, limit=limit)
     if as_json:
         write_json(document)
         return
@@ -104,26 +106,26 @@ def show_command(table: str, files: tuple[str, ...], limit: int, as_json: bool) 
 )
 @click.argument("table", shell_complete=complete_table)
 @_files_option
-@click.option("--dry-run", is_flag=True, help="Tell what would become rows, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be loaded again, and write nothing.")
 @json_option
 def retry_command(table: str, files: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
-    """Read lines and files again, as TABLE is declared now. Then it is loaded, through Dagster.
+    """Load quarantined lines and files again, as TABLE is declared now.
 
-    What is a row now goes to the table and leaves the quarantine; what is none stays, with the reason of now.
+    Lines are written into a new landed file and leave the quarantine. Then Dagster materializes TABLE. What is not a row now is
+    quarantined again, with its new reason.
     """
     from lakehouse.cli.dagster_runs import open_recorder
 
     opened, wanted = open_landed(table, asked="quarantine")
     with driver_for_command(opened.lake.settings):
-        done = review.retry(
-            opened.lake, connect(opened.lake.settings), wanted, files, dry_run=dry_run
-        )
-        if not dry_run:  # also where nothing is left to do: a retry may have been killed before what follows heard of its rows
+        done = retry(_session(opened.lake, wanted), files, dry_run=dry_run)
+        # Also if nothing was left to do: the load after an earlier retry may have been killed.
+        if not dry_run:
             with open_recorder(opened.lake.settings) as recorder:
                 [run] = recorder.materialize([wanted.key])
             if run.error:
                 raise run.error
-    _tell(done, as_json=as_json)
+    _print_review(done, as_json=as_json)
 
 
 @quarantine_command.command(
@@ -136,23 +138,26 @@ def retry_command(table: str, files: tuple[str, ...], dry_run: bool, as_json: bo
     "--why",
     required=True,
     metavar="TEXT",
-    help="What was done about them; it stands in the quarantine's log.",
+    help="What was done about them; recorded in the quarantine's log.",
 )
-@click.option("--dry-run", is_flag=True, help="Tell how many would go, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Show how many would be removed, and write nothing.")
 @json_option
 def settle_command(
     table: str, files: tuple[str, ...], why: str, dry_run: bool, as_json: bool
 ) -> None:
-    """Say that lines and files of TABLE were taken care of. They leave the quarantine; the landed files stay where they are."""
+    """Remove lines and files of TABLE from the quarantine, because they were taken care of. Landed files stay where they are."""
     opened, wanted = open_landed(table, asked="quarantine")
     with driver_for_command(opened.lake.settings):
-        done = review.settle(
-            opened.lake, connect(opened.lake.settings), wanted, files, why=why, dry_run=dry_run
-        )
-    _tell(done, as_json=as_json)
+        done = review.settle(_session(opened.lake, wanted), files, why=why, dry_run=dry_run)
+    _print_review(done, as_json=as_json)
 
 
-def _tell(done: QuarantineReview, *, as_json: bool) -> None:
-    write_json({**asdict(done), "sentence": done.sentence}) if as_json else show(
-        f"{done.table}: {done.sentence}"
-    )
+def _session(lake: Lake, table: Table) -> TableSession:
+    return TableSession(lake=lake, spark=connect(lake.settings), table=table)
+
+
+def _print_review(done: QuarantineReview, *, as_json: bool) -> None:
+    if as_json:
+        write_json({**asdict(done), "sentence": done.sentence})
+    else:
+        show(f"{done.table}: {done.sentence}")

@@ -28,6 +28,7 @@ _SUFFIXES = {
     "parquet": (".parquet",),
     "avro": (".avro",),
 }
+_RETRIED = "_retried/"
 # SQS: a name has up to 80 letters, digits, - and _. S3 sends no notifications to a queue with an order, whose name ends in .fifo.
 _QUEUE_NAME = re.compile(r"((https?://[^\s@?#]+/)?[A-Za-z0-9_-]{1,80})?")
 _QUEUE = Accepts(
@@ -259,6 +260,16 @@ class Landing:
 def is_public(name: str) -> bool:
     """Whether a name is looked at: no part of it begins with `.` or `_`."""
     return not any(part.startswith((".", "_")) for part in name.split("/"))
+
+
+def retried_folder(table_key: str) -> str:
+    """The folder, below the landing prefix, of a table's quarantined lines that are landed again."""
+    return f"{_RETRIED}{table_key}/"
+
+
+def is_retried(name: str) -> bool:
+    """Whether a landed file holds quarantined lines that are landed again; only the table they belong to loads it."""
+    return name.startswith(_RETRIED)
 
 
 def _near_prefix(prefix: str) -> str:

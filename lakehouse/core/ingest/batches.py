@@ -17,7 +17,7 @@ from hashlib import sha256
 from itertools import accumulate
 from operator import attrgetter
 
-from lakehouse.core.declaration.landing import Landing, is_public
+from lakehouse.core.declaration.landing import Landing, is_public, is_retried, retried_folder
 from lakehouse.core.declaration.table import Overwrite, type_of_write
 from lakehouse.core.ingest.file_text import TextMark
 from lakehouse.core.ingest.release import Waiting, released_by
@@ -70,20 +70,11 @@ class SetAside:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RetriedLines:
-    """Lines that a table has from its quarantine: by which table id, by which version of `retry_app_id`, and where they still stood."""
-
-    table_id: str
-    version: int
-    quarantine_version: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """The files below `prefix` that one write takes, under one number.
 
     `record_count` records, `refused_count` of them no rows, are staged in `part_count` files, by the declaration that `shape` tells; empty
-    is unknown. `columns` come with it, `isolated` was taken out again; a batch with `retried` has no files.
+    is unknown. `columns` come with it, `isolated` was taken out again.
     """
 
     number: int
@@ -96,7 +87,6 @@ class Batch:
     columns: tuple[AddedColumn, ...] = ()
     isolated: tuple[tuple[str, ...], ...] = ()
     shape: str = ""
-    retried: RetriedLines | None = None
 
     @property
     def quarantined(self) -> tuple[SetAside, ...]:
@@ -141,16 +131,16 @@ class KnownFile:
 class Ledger:
     """The record of earlier plans: the newest manifest, and every file that any manifest names, by its path below the lake's root.
 
-    `last_taken` is the greatest path of a file that was taken and not set aside, empty if there is none. `forgotten` are the fingerprints
-    of loaded files of which nothing else is known. `columns` were added to the table, in this order; `retried` came from its quarantine.
+    `table` is the key of the table. `last_taken` is the greatest path of a file that was taken and not set aside, empty if there is none.
+    `forgotten` are the fingerprints of loaded files of which nothing else is known. `columns` were added to the table, in this order.
     """
 
     newest: Batch | None
     seen: Mapping[str, KnownFile]
+    table: str = ""
     last_taken: str = ""
     forgotten: frozenset[bytes] = frozenset()
     columns: tuple[AddedColumn, ...] = ()
-    retried: tuple[RetriedLines, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,8 +262,15 @@ def files_that_wait(
 ) -> list[LandedFile]:
     """The files that no manifest names as they are, without those whose names are not looked at."""
     return [
-        file for file in listing if is_public(file.name) and not _is_settled(file, ledger, landing)
+        file
+        for file in listing
+        if may_be_loaded(file.name, ledger.table) and not _is_settled(file, ledger, landing)
     ]
+
+
+def may_be_loaded(name: str, table_key: str) -> bool:
+    """Whether a table looks at a landed file of this name: it is public, or holds retried lines of this very table."""
+    return is_public(name) or name.startswith(retried_folder(table_key))
 
 
 def read_again(ledger: Ledger, restored: Collection[str]) -> Ledger:
@@ -330,7 +327,7 @@ def _problem(file: LandedFile, ledger: Ledger, landing: Landing) -> tuple[str, b
         )
     if known is not None and known.is_taken and not _may_continue(known.as_loaded, file, landing):
         return describe_change(known, file), True
-    if not landing.takes(file.name):
+    if not landing.takes(file.name) and not is_retried(file.name):
         return f"{FOREIGN}{', '.join(landing.suffixes)}", False
     if file.name.encode("utf-8", "ignore").decode() != file.name:
         return (

@@ -23,7 +23,6 @@ from lakehouse.core.ingest.batches import (
     Batch,
     KnownFile,
     Ledger,
-    RetriedLines,
     SetAside,
     fingerprint,
 )
@@ -46,7 +45,6 @@ class LedgerSegment:
     forgotten: frozenset[bytes] = frozenset()
     forgotten_batch: int = 0
     columns: tuple[AddedColumn, ...] = ()
-    retried: tuple[RetriedLines, ...] = ()
 
     @property
     def ledger(self) -> Ledger:
@@ -58,13 +56,13 @@ class LedgerSegment:
             forgotten=self.forgotten,
             columns=self.columns,
         )
-        return replace(extend_ledger(before, self.batches), retried=self.retried)
+        return extend_ledger(before, self.batches)
 
 
 def extend_ledger(before: Ledger, batches: Iterable[Batch]) -> Ledger:
     """The ledger with more batches. A file that was taken stays taken, also under another name, or set aside because it had changed."""
     seen, newest, last_taken = dict(before.seen), before.newest, before.last_taken
-    columns, retried = {column.name: column for column in before.columns}, [*before.retried]
+    columns = {column.name: column for column in before.columns}
     for batch in batches:
         for aside in batch.set_aside:
             path = f"{batch.prefix}{aside.name}"
@@ -88,7 +86,6 @@ def extend_ledger(before: Ledger, batches: Iterable[Batch]) -> Ledger:
             )
             last_taken = max(last_taken, path)
         columns |= {column.name: column for column in batch.columns if column.name not in columns}
-        retried += [batch.retried] if batch.retried else []
         newest = batch
     return replace(
         before,
@@ -96,13 +93,7 @@ def extend_ledger(before: Ledger, batches: Iterable[Batch]) -> Ledger:
         seen=seen,
         last_taken=last_taken,
         columns=tuple(columns.values()),
-        retried=tuple(retried),
     )
-
-
-def retry_app_id(table_key: str) -> str:
-    """The txnAppId under which lines of its quarantine are written into a table."""
-    return f"lakehouse/retry/{table_key}"
 
 
 def find_unfinished(
@@ -156,7 +147,6 @@ def fold_batches(
         ),
         last_taken=ledger.last_taken,
         columns=ledger.columns,
-        retried=ledger.retried,
         forgotten=before.forgotten
         | {fingerprint(path) for path in gone if ledger.seen[path].is_taken},
         forgotten_batch=max(

@@ -71,14 +71,18 @@ class QuarantineAccount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineReview:
-    """The work done, or with `dry_run` to be done. `settled` left the quarantine on a person's word; `left` stay in it, by reason."""
+    """The work done, or with `dry_run` to be done.
+
+    `lines` and `files` left the quarantine: to be loaded again, the lines from the new file `landed`, or since they were `settled`.
+    `left` counts those that stay in it, by reason.
+    """
 
     table: str
     dry_run: bool
     lines: int
     files: int
-    rows: int = 0
     settled: int = 0
+    landed: str | None = None
     left: dict[str, int]
 
     @property
@@ -87,5 +91,9 @@ class QuarantineReview:
         verb = "would be" if self.dry_run else "were"
         if self.settled:
             return f"{self.lines} line(s) and {self.files} file(s) {verb} settled"
+        where = f" in {self.landed}" if self.landed else ""
         stay = "".join(f"; {count} stay: {why}" for why, count in self.left.items())
-        return f"{self.rows} of {self.lines} line(s) {verb} loaded, {self.files} file(s) {verb} read again{stay}"
+        return (
+            f"{self.lines} line(s) {verb} landed again{where}, {self.files} file(s) {verb} "
+            f"read again{stay}"
+        )

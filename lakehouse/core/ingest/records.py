@@ -211,15 +211,15 @@ def _json_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]
         rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
         for line in lines:
             if not skipping and line.strip():
-                yield _record(number, line.rstrip(b"\r\n"), landing, fields)
+                yield json_record(number, line.rstrip(b"\r\n"), landing, fields)
             number, skipping = number + 1, False
         if len(rest) > MAX_RECORD_BYTES:
             if not skipping:
-                yield _record(number, rest, landing, fields)
+                yield json_record(number, rest, landing, fields)
             # The bytes that follow up to the line break are of the same record.
             rest, skipping = rest[-1:], True
     if not skipping and rest.strip():
-        yield _record(number, rest.rstrip(b"\r\n"), landing, fields)
+        yield json_record(number, rest.rstrip(b"\r\n"), landing, fields)
 
 
 def _csv_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
@@ -309,7 +309,8 @@ def _csv_record_bytes(chunks: Iterator[bytes], landing: Landing) -> Iterator[Rec
         )
 
 
-def _record(number: int, line: bytes, landing: Landing, fields: Mapping[str, str]) -> Record:
+def json_record(number: int, line: bytes, landing: Landing, fields: Mapping[str, str]) -> Record:
+    """The record on one line of JSON; `fields` are the declared ones with their types."""
     if len(line) > MAX_RECORD_BYTES:
         return Record(
             number,

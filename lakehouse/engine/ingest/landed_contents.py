@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.declaration.landing import Landing, is_retried
 from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.batches import ARCHIVED, Batch, LandedFile
 from lakehouse.core.ingest.content_format import detect_format
 from lakehouse.core.ingest.file_text import GZIP, Compression
 from lakehouse.core.ingest.records import MIB, Record, read_records
+from lakehouse.core.ingest.retried_lines import retried_records
 from lakehouse.engine.ingest.landed_rows import read_rows
 from lakehouse.engine.store import Store
 from lakehouse.engine.store.portions import in_portions
@@ -103,7 +104,9 @@ def restore_first(store: Store, path: str, storage_class: str) -> str:
 def landed_records(
     name: str, data: bytes, landing: Landing, until_byte: int | None = None
 ) -> Iterator[Record]:
-    """The records of a landed file, as `read_records` or `read_rows` give them."""
+    """The records of a landed file, as `read_records`, `read_rows` or `retried_records` give them."""
+    if is_retried(name):
+        return retried_records(data[:until_byte], landing)
     limit = UNPACKED_TIMES * landing.max_file_bytes
     if landing.format in ("json", "csv"):
         return read_records(

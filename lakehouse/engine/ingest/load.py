@@ -7,8 +7,8 @@
 5. The batch's manifest is written: its files as they were read, and those that are set aside with their reasons.
 6. The records that are no rows go to the quarantine table, under the batch's number, and so do files that a person should look at.
 7. The rows go to the table, under the batch's number; with this commit the batch has arrived. Its staged records are removed.
-8. The same again, until nothing of the listing is left. A planned batch that did not arrive is done again first, from step 6 on; so is
-   one whose write failed for what is in some rows, without the files that hold them (`engine.quarantine.isolate`).
+8. The same again, until nothing of the listing is left. An unfinished batch is done first, from step 6 on; so is one whose write
+   failed because of some rows, without the files that hold them (`engine.quarantine.isolate`).
 9. Where there are many manifests, they are folded into a segment (`engine.journal.landed_batches`).
 
 **Safety properties**
@@ -79,9 +79,9 @@ from lakehouse.engine.quarantine.entries import (
     quarantine_arrived,
     quarantine_isolated,
     take_out_files,
+    take_out_landed_again,
 )
 from lakehouse.engine.quarantine.isolate import Rows, isolate
-from lakehouse.engine.quarantine.retry_lines import put_back
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.session_settings import ANSI, session_confs
 from lakehouse.engine.table_session import TableSession
@@ -132,7 +132,7 @@ class LandingLoad:
         """
         lake, spark, table = self._lake, self._spark, self._table
         batches, landing = self._batches, table.landing
-        facts = put_back(lake, spark, table, facts, ledger := batches.ledger(), self._tell)
+        ledger = batches.ledger()
         handed = handed_over(lake.store, table.key, landing, self._handed_batch, ledger.newest)
         if handed is None:  # else steps 1 and 9 would each list
             # The log of another life of the table is reported before a file goes by it.
@@ -363,6 +363,7 @@ def _write(
     facts: TableFacts | None,
 ) -> TableFacts | None:
     """Quarantine, then rows; the table's facts after it."""
+    take_out_landed_again(lake, spark, table.key, batch)
     quarantine(lake, spark, table, batch, lines.frame if lines.bad_count else None)
     if batch.isolated:
         quarantine_isolated(lake, spark, table.key, batch)

@@ -29,12 +29,6 @@ def confs_to_load(table: Table, batch: Batch, facts: TableFacts | None) -> Mappi
     )
 
 
-def confs_to_retry(quarantine: TableFacts, target: TableFacts | None) -> Mapping[str, str]:
-    """Settings to read lines of a quarantine again; the places of a table's rows are read for it."""
-    read = [_whole(facts.snapshot) for facts in (quarantine, target) if facts is not None]
-    return _confs(read, records=quarantine.snapshot.row_count or 0)
-
-
 def confs_to_derive(
     store: Store,
     table: Table,

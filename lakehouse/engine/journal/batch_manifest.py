@@ -18,7 +18,6 @@ from lakehouse.core.ingest.batches import (
     KnownFile,
     LandedFile,
     Ledger,
-    RetriedLines,
     SetAside,
 )
 from lakehouse.core.ingest.ledger_segments import LedgerSegment
@@ -84,7 +83,6 @@ def decode_segment(data: bytes, name: str, *, number: int) -> LedgerSegment:
             forgotten=frozenset(marks[start : start + FINGERPRINT_BYTES] for start in starts),
             forgotten_batch=content["forgotten_batch"],
             columns=_columns(content),
-            retried=tuple(RetriedLines(**each) for each in content.get("retried", ())),
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise damaged(name, error) from error
@@ -116,7 +114,6 @@ def _batch(content: dict[str, Any], prefix: str) -> Batch:
         columns=_columns(content),
         isolated=tuple(tuple(names) for names in content.get("isolated", ())),
         shape=content.get("shape", ""),
-        retried=RetriedLines(**each) if (each := content.get("retried")) else None,
     )
 
 

@@ -24,6 +24,7 @@ Manifests are folded into the next segment so:
 import re
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import NamedTuple
 
 from lakehouse.core.declaration.landing import Landing
@@ -229,9 +230,8 @@ class LandedBatches:
             snapshot = listing.newest - listing.newest % SNAPSHOT_EVERY
             carried = self._read_manifests([snapshot])[0][1]
             first, ledger = (1, ledger) if carried is None else (snapshot, carried)
-        return extend_ledger(
-            ledger, (batch for batch, _ in self._read_manifests(range(first, listing.newest + 1)))
-        )
+        newer = self._read_manifests(range(first, listing.newest + 1))
+        return replace(extend_ledger(ledger, (batch for batch, _ in newer)), table=self._table)
 
     def _list(self) -> _Listing:
         names = (

@@ -22,10 +22,17 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 
-from lakehouse.core.declaration.landing import Landing, is_public
+from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError
-from lakehouse.core.ingest.batches import Batch, BatchPlan, LandedFile, Ledger, files_that_wait
+from lakehouse.core.ingest.batches import (
+    Batch,
+    BatchPlan,
+    LandedFile,
+    Ledger,
+    files_that_wait,
+    may_be_loaded,
+)
 from lakehouse.core.ingest.notifications import created_keys
 from lakehouse.core.text import count_of
 from lakehouse.engine.journal.landed_batches import FOLD_EVERY, landed_file, landed_files
@@ -188,7 +195,7 @@ class Discovery:
                 for key in keys
                 if key.startswith(prefix) and not key.endswith("/")
             ]
-            names = [name for name in below if is_public(name)]
+            names = [name for name in below if may_be_loaded(name, table_key)]
             waiting.files |= dict.fromkeys(names)
             places |= {(table_key, name) for name in names}
         inbox.messages[message.id] = message._replace(body=""), places

@@ -12,30 +12,32 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from lakehouse.core.declaration.column_names import field_names
+from lakehouse.core.declaration.landing import is_retried
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import written_in
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.ingest.batches import Batch, SetAside
+from lakehouse.core.ingest.records import Unreadable
 from lakehouse.core.ingest.retirement import may_take_rows
+from lakehouse.core.ingest.retried_lines import RetriedLine, csv_fields_text, decode_lines
 from lakehouse.engine.delta_log import TableFacts, newest_first
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.parse_lines import quarantined_lines
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
-from lakehouse.engine.spark.frames import table_at
+from lakehouse.engine.spark.frames import table_at, temporary_view
 from lakehouse.engine.spark.session_settings import USER_METADATA, session_confs
+from lakehouse.engine.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-# The fields of a text of CSV, which it does not tell itself.
-_FIELDS = "fields"
 _BATCH = "batch"  # what each commit is told to carry, also under a number that the log knows
 _SCHEMA = (
     "source_file STRING, line BIGINT, reason STRING, raw STRING, undeclared STRING, digest STRING"
@@ -138,7 +140,7 @@ def quarantine(
     told = {
         "batch": F.lit(batch.number).cast("bigint"),
         "quarantined_at": F.current_timestamp(),
-        _FIELDS: _fields(table),
+        "fields": F.lit(csv_fields_text(table.landing)).cast("string"),
     }
     uri, metadata = (
         lake.settings.table_uri(quarantine_key(table.key)),
@@ -151,14 +153,6 @@ def quarantine(
         widen=True,
         transaction=transaction,
         user_metadata=metadata,
-    )
-
-
-def why_other_fields(table: Table) -> "Column":
-    """The reason of a line of CSV that was put down by a declaration with other fields, or in another order; null for others."""
-    return F.when(
-        F.col(_FIELDS) != _fields(table),
-        F.concat(F.lit("its fields are those of another declaration: "), _FIELDS),
     )
 
 
@@ -195,33 +189,56 @@ def take_out_files(
         spark.sql(statement)
 
 
+def take_out_landed_again(lake: Lake, spark: "SparkSession", table_key: str, batch: Batch) -> None:
+    """Removes the lines from a table's quarantine that the retried files of a batch hold."""
+    retried = [f"{batch.prefix}{file.name}" for file in batch.files if is_retried(file.name)]
+    take_out_lines(lake, spark, table_key, lines_landed_again(lake.store, retried))
+
+
+def take_out_lines(
+    lake: Lake, spark: "SparkSession", table_key: str, lines: Sequence[RetriedLine]
+) -> None:
+    """Removes these lines from a table's quarantine; the landing area holds them."""
+    if not lines or (facts := lake.facts(quarantine_key(table_key))) is None:
+        return
+    places = sorted({(each.source_file, each.line, each.digest) for each in lines})
+    named = spark.createDataFrame(places, "source_file STRING, line BIGINT, digest STRING")
+    found = table_at(spark, facts.snapshot).join(named, named.columns, "left_semi").count()
+    if not found:
+        return
+    with (
+        temporary_view(spark, named) as view,
+        session_confs(spark, {USER_METADATA: json.dumps({"retried": found})}),
+    ):
+        spark.sql(statements.delete_landed_again(facts.snapshot.uri, view))
+
+
+def lines_landed_again(store: Store, paths: Sequence[str]) -> list[RetriedLine]:
+    """The lines in files of retried lines; a file that is gone, or was changed, holds none."""
+    lines = list[RetriedLine]()
+    for path in paths:
+        with suppress(FileNotFoundError, Unreadable):
+            lines += decode_lines(store.read(path))
+    return lines
+
+
 def missing_entries(spark: "SparkSession", snapshot: Snapshot, found: "DataFrame") -> "DataFrame":
     """The lines and files of `found` that are not in the quarantine, of whatever batch: one that stands there twice could be loaded twice.
 
     A file for another reason than it stands there for is another one.
     """
-    there = entries_at(spark, snapshot).alias("there")
+    there = table_at(spark, snapshot).alias("there")
 
     def is_same(name: str) -> "Column":
         return F.col(f"found.{name}").eqNullSafe(F.col(f"there.{name}"))
 
     # The text of a line is another one where the declaration is.
-    is_same_line = F.when(F.col("there.digest").isNull(), is_same("raw")).otherwise(
+    is_same_entry = F.when(F.col("found.line").isNull(), is_same("reason")).otherwise(
         is_same("digest")
     )
-    is_same_entry = F.when(F.col("found.line").isNull(), is_same("reason")).otherwise(is_same_line)
     return found.alias("found").join(
         there, is_same("source_file") & is_same("line") & is_same_entry, "left_anti"
     )
-
-
-def entries_at(
-    spark: "SparkSession", snapshot: Snapshot, *, version: int | None = None
-) -> "DataFrame":
-    """The quarantine at the snapshot's version, or another one; what an older program did not tell is null."""
-    entries = table_at(spark, snapshot, version=version)
-    untold = [name for name in ("undeclared", "digest", _FIELDS) if name not in entries.columns]
-    return entries.select("*", *[F.lit(None).cast("string").alias(name) for name in untold])
 
 
 def _of_files(table_key: str, batch: Batch) -> commit_rows.Transaction:
@@ -231,13 +248,6 @@ def _of_files(table_key: str, batch: Batch) -> commit_rows.Transaction:
     )
     mark = blake2b(files.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
     return commit_rows.Transaction(app_id=f"{_app_id(table_key)}/{batch.number}-{mark}", version=1)
-
-
-def _fields(table: Table) -> "Column":
-    landing = table.landing
-    return F.lit(
-        landing.delimiter.join(field_names(landing.schema)) if landing.records_are_csv else None
-    ).cast("string")
 
 
 def _path(batch: Batch, file: SetAside) -> str:

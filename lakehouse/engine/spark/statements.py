@@ -189,13 +189,14 @@ def delete_lines(
     return f"DELETE FROM {path_table(uri)} WHERE {condition}{' AND line IS NULL' if whole_files else ''}"  # noqa: S608  # all are quoted
 
 
-def delete_loaded_lines(uri: str, loaded: str, *, digest: str) -> str:
-    """Takes the lines of the view `loaded` (source_file, line, digest) out of a quarantine table, which has the column `digest` or none.
-
-    A line without a digest is of any content.
-    """
-    same = f"target.source_file = source.source_file AND target.line = source.line AND coalesce({digest} = source.digest, {digest} IS NULL)"
-    return f"MERGE INTO {path_table(uri)} AS target USING {quote(loaded)} AS source ON {same} WHEN MATCHED THEN DELETE"
+def delete_landed_again(uri: str, lines: str) -> str:
+    """Takes the lines of the view `lines` (source_file, line, digest) out of a quarantine table."""
+    names = ("source_file", "line", "digest")
+    same = " AND ".join(f"target.{name} = source.{name}" for name in names)
+    return (
+        f"MERGE INTO {path_table(uri)} AS target USING {quote(lines)} AS source ON {same} "
+        "WHEN MATCHED THEN DELETE"
+    )
 
 
 def replace_lines(uri: str, files: str, *, batch: int, source_files: Sequence[str]) -> str:

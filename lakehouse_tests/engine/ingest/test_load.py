@@ -27,7 +27,6 @@ from lakehouse.engine.journal import landed_batches
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.landing.discovery import hand_over
-from lakehouse.engine.quarantine import review
 from lakehouse.engine.spark.session_settings import (
     TRANSACTION_APP,
     TRANSACTION_VERSION,
@@ -506,9 +505,6 @@ def test_of_an_object_that_is_written_again_with_more_records_these_are_loaded_o
     write_table(lake, spark, events)
     assert rows_in(lake, events.key, "id", "_source_line") == rows
     assert rows_in(lake, QUARANTINE, "raw", "line", "batch") == sorted(refused, key=str)
-    # A line of its first content can be read again, though the file has another content now.
-    found = review.retry(lake, spark, declared(required=()), [], dry_run=True)
-    assert (found.rows, found.left) == (1, {"not JSON": 1})
 
 
 def test_an_overwrite_has_all_records_of_an_object_that_is_written_again(

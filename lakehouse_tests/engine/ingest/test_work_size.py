@@ -6,7 +6,7 @@ from lakehouse import Landing, Merge, Overwrite, Table
 from lakehouse.core.delta.snapshot import LogFile, Snapshot, TableFacts
 from lakehouse.core.ingest.increments import ReadChanges
 from lakehouse.core.reasons import Reason
-from lakehouse.engine.ingest.work_size import are_few, confs_to_derive, confs_to_retry
+from lakehouse.engine.ingest.work_size import are_few, confs_to_derive
 from lakehouse.engine.spark.session_settings import INTERPRETED
 from lakehouse_tests.core.example_snapshots import data_file, history, snapshot
 from lakehouse_tests.memory_store import MemoryStore
@@ -66,16 +66,6 @@ def test_of_an_input_that_is_read_by_its_changes_what_its_commits_added_counts()
     assert is_interpreted(MERGED, table_of(large, newest_bytes=100), None, CHANGES)
     assert not is_interpreted(MERGED, table_of(large, newest_bytes=101), None, CHANGES)
     assert not is_interpreted(MERGED, table_of(large, newest_bytes=5_000), None, CHANGES)
-
-
-def test_to_read_lines_again_a_line_counts_ten_times_beside_itself_and_the_rows_of_the_table() -> (
-    None
-):
-    told = [
-        confs_to_retry(table_of(5_000), target) == INTERPRETED
-        for target in (None, table_of(45_000), table_of(45_001), table_of(None))
-    ]
-    assert told == [True, True, False, False]
 
 
 def test_few_rows_beside_many_of_a_table_that_tells_its_rows() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from lakehouse.core.declaration.table import Append, Overwrite
 from lakehouse.core.errors import Broken, Transient
-from lakehouse.core.ingest.batches import Batch, LandedFile, RetriedLines
+from lakehouse.core.ingest.batches import Batch, LandedFile
 from lakehouse.core.ingest.ledger_segments import find_unfinished
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.journal.landed_batches import FOLD_EVERY, LandedBatches
@@ -93,21 +93,6 @@ def test_a_fold_that_dies_after_any_write_forgets_no_file_and_the_next_one_tidie
         )
         assert names_in(store) == [f"segment-{last + FOLD_EVERY:02}.json"]
         assert set(of(store).ledger().seen) >= lying
-
-
-def test_lines_that_a_table_got_from_its_quarantine_stay_known_when_their_manifests_are_folded_twice() -> (
-    None
-):
-    store = MemoryStore()
-    retried = [
-        RetriedLines(table_id="t", version=number, quarantine_version=3) for number in (1, 2)
-    ]
-    for last, lines in zip((FOLD_EVERY, 2 * FOLD_EVERY), retried, strict=True):
-        of(store).plan(Batch(number=last - FOLD_EVERY + 1, files=(), prefix=PREFIX, retried=lines))
-        batches = planned(store, first=last - FOLD_EVERY + 2, last=last)
-        batches.fold(lying=paths(1), arrived=last, now_ms=1_000 * DAY_MS)
-    assert of(store).ledger().retried == tuple(retried)
-    assert [name.partition("-")[0] for name in names_in(store)] == ["segment"]
 
 
 def test_manifests_go_only_when_the_segment_that_was_written_is_read_back_equal() -> None:

@@ -65,14 +65,16 @@ def test_a_ledger_gives_back_the_newest_batch_and_every_name() -> None:
         "landing/other/c ä%": KnownFile(size_bytes=3, modified_ms=7, digest="d"),
         "landing/other/x.pdf": KnownFile(size_bytes=5, modified_ms=8, digest="e", is_taken=False),
     }
-    assert batches.ledger() == Ledger(newest=second, seen=seen, last_taken="landing/other/c ä%")
+    assert batches.ledger() == Ledger(
+        newest=second, seen=seen, table="bronze/events", last_taken="landing/other/c ä%"
+    )
     assert batches.batch(1) == batch(1, "a", "b")
 
 
 def test_tables_do_not_share_batches() -> None:
     store = MemoryStore()
     of(store, "bronze/a").plan(batch(1, "x"))
-    assert of(store, "bronze/ab").ledger() == Ledger(newest=None, seen={})
+    assert of(store, "bronze/ab").ledger() == Ledger(newest=None, seen={}, table="bronze/ab")
 
 
 def test_manifests_of_an_older_program_mean_files_below_the_declared_prefix() -> None:

@@ -22,7 +22,9 @@ from lakehouse.engine.ingest.retire import plan_landed
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.quarantine import isolate, review
+from lakehouse.engine.quarantine import isolate
+from lakehouse.engine.quarantine.retry import retry
+from lakehouse.engine.table_session import TableSession
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.example import land, rows_in, version_of
 from lakehouse_tests.kills import killed_at
@@ -95,7 +97,7 @@ def test_a_file_with_a_row_that_cannot_be_written_stands_alone_through_kills_and
     assert lake.store.list("_lakehouse/staged") == []
 
     mended = replace(halved, source=replace(SOURCE, derived={"half": "size / 2"}))
-    assert review.retry(lake, spark, mended, [], dry_run=False).files == 1
+    assert retry(TableSession(lake=lake, spark=spark, table=mended), [], dry_run=False).files == 1
     write_table(lake, spark, mended)
     assert rows_in(lake, PARTS.key, "id") == [(1,), (2,), (3,), (4,), (5,)]
     assert quarantined(lake) == [("a.json", 2), ("b.json", 2)]
@@ -164,8 +166,8 @@ def test_a_constraint_of_the_table_sets_files_aside_and_none_where_every_file_or
     ) == (set(), (), 1)
     assert quarantined(lake) == [("2.json", None)]
     DeltaTable(lake.settings.table_uri(PARTS.key)).alter.drop_constraint("small")
-    with pytest.raises(Refused, match="batch 3 is not done"):
-        review.retry(lake, spark, PARTS, [], dry_run=False)
+    with pytest.raises(Refused, match="batch 3 is unfinished"):
+        retry(TableSession(lake=lake, spark=spark, table=PARTS), [], dry_run=False)
     assert write_table(lake, spark, PARTS).rows_written == 2
     assert (rows_in(lake, PARTS.key, "id"), quarantined(lake)) == (
         [(1,), (4,), (5,)],

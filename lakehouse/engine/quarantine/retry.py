@@ -1,0 +1,181 @@
+"""Quarantined lines and files go back to the landing area, and the ordinary load reads them as the table is declared now.
+
+Lines:
+
+1. Lines that a file in the landing area already holds leave the quarantine: an earlier retry stopped before step 3.
+2. The chosen lines are written into one new file below `<prefix>_retried/<layer>/<name>/`.
+3. They leave the quarantine.
+
+Whole files:
+
+1. A manifest marks them as unread, so that the next load takes them as if they had just landed.
+2. They leave the quarantine.
+
+**Safety properties** (tests in `test_retry.py`)
+- A line is in the landing area before it leaves the quarantine. A retry that stops in between
+  leaves it in both; the next retry, or the load of the file, removes it from the quarantine.
+- The same lines always make the same file, and a line that a landed file holds is never written
+  into a second one.
+- A line whose text may be cut short stays in the quarantine.
+- Nothing is retried while a batch is unfinished, since that batch may write the same entries again.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+from lakehouse.core.declaration.landing import retried_folder
+from lakehouse.core.declaration.table import Append
+from lakehouse.core.errors import Refused
+from lakehouse.core.ingest.batches import Batch, Ledger, SetAside
+from lakehouse.core.ingest.outcome import QuarantineReview
+from lakehouse.core.ingest.retried_lines import (
+    RetriedLine,
+    csv_fields_text,
+    encode_lines,
+    retried_file_name,
+)
+from lakehouse.core.text import size_text
+from lakehouse.engine.ingest.parse_lines import is_of_the_declaration
+from lakehouse.engine.journal.landed_batches import LandedBatches
+from lakehouse.engine.quarantine.entries import (
+    lines_landed_again,
+    take_out_files,
+    take_out_lines,
+)
+from lakehouse.engine.quarantine.review import finished_ledger, held_entries, quarantine_facts
+from lakehouse.engine.spark import functions as F  # noqa: N812
+from lakehouse.engine.spark.errors import translated
+from lakehouse.engine.spark.session_settings import READ_WHOLE, session_confs
+from lakehouse.engine.store import StoredFile
+from lakehouse.engine.table_lock import hold
+from lakehouse.engine.table_session import TableSession
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_WHY = "_why_left"
+
+
+def retry(session: TableSession, files: Sequence[str], *, dry_run: bool) -> QuarantineReview:
+    """Has the next load read the entries of these landed `files`, or all of them, again.
+
+    Raises:
+        Refused: nothing was ever quarantined, a batch is unfinished, or the lines make too large a file.
+    """
+    lake, spark, table = session.lake, session.spark, session.table
+    guard = (
+        nullcontext()
+        if dry_run
+        else hold(lake, spark, table.key, owner=f"retry of the quarantine of {table.key}")
+    )
+    with translated(), guard, session_confs(spark, READ_WHOLE):
+        facts = quarantine_facts(session)
+        batches = LandedBatches(lake.store, table.key, prefix=table.landing.prefix)
+        ledger = finished_ledger(session, batches)
+        if not dry_run:
+            _finish_earlier_retries(session)
+            facts = quarantine_facts(session)
+        held = held_entries(session, facts, files)
+        landed, line_count, left = _retry_lines(
+            session, held.where("line IS NOT NULL"), dry_run=dry_run
+        )
+        paths = held.where("line IS NULL").groupBy("source_file").count().collect()
+        counts = {row[0]: int(row[1]) for row in paths}
+        again, files_left = _files_to_read_again(session, counts, ledger)
+        if again and not dry_run:
+            _read_again(session, again, batches, ledger)
+    return QuarantineReview(
+        table=table.key,
+        dry_run=dry_run,
+        lines=line_count,
+        files=sum(counts[file.name] for file in again),
+        landed=landed,
+        left={**files_left, **left},
+    )
+
+
+def _finish_earlier_retries(session: TableSession) -> None:
+    """Removes the lines from the quarantine that a file in the landing area holds."""
+    store, table = session.lake.store, session.table
+    folder = f"{table.landing.prefix}{retried_folder(table.key)}"
+    lines = lines_landed_again(store, [file.name for file in store.list(folder.rstrip("/"))])
+    take_out_lines(session.lake, session.spark, table.key, lines)
+
+
+def _retry_lines(
+    session: TableSession, lines: "DataFrame", *, dry_run: bool
+) -> tuple[str | None, int, dict[str, int]]:
+    """Lands the lines again: the path of their file, how many they are, and how many stay, by reason."""
+    lake, table = session.lake, session.table
+    lines = lines.withColumn(_WHY, _why_left(session))
+    text_bytes = F.octet_length("raw") + F.coalesce(F.octet_length("undeclared"), F.lit(0))
+    found = lines.groupBy(_WHY).agg(F.count("*"), F.sum(text_bytes)).collect()
+    left = {why: count for why, count, _ in sorted(found, key=str) if why is not None}
+    line_count, size_bytes = next(
+        ((count, size_bytes) for why, count, size_bytes in found if why is None), (0, 0)
+    )
+    if size_bytes > table.landing.max_file_bytes:
+        raise Refused(
+            f"quarantine {table.key}: {line_count} lines have {size_text(size_bytes)}, and a landed file may have "
+            f"{size_text(table.landing.max_file_bytes)}. Use --file to retry fewer of them, or raise Landing.max_file_bytes"
+        )
+    if dry_run or not line_count:
+        return None, line_count, left
+    names = ("source_file", "line", "digest", "batch", "raw", "undeclared", "fields")
+    rows = lines.where(F.col(_WHY).isNull()).select(*names).dropDuplicates([*names[:3]]).collect()
+    retried = [RetriedLine(**row.asDict()) for row in rows]
+    data = encode_lines(retried)
+    path = f"{table.landing.prefix}{retried_file_name(table.key, retried, data)}"
+    lake.store.put(path, data)
+    take_out_lines(lake, session.spark, table.key, retried)
+    return path, line_count, left
+
+
+def _why_left(session: TableSession) -> "Column":
+    """Why a line stays in the quarantine; null if it can be landed again."""
+    table = session.table
+    if not isinstance(table.write, Append):
+        return F.lit("the table is not written by Append. Use a new landed file for them")
+    declared = F.lit(csv_fields_text(table.landing)).cast("string")
+    other_fields = F.concat(F.lit("the declaration of their time had the fields "), F.col("fields"))
+    return F.when(~F.col("fields").eqNullSafe(declared), other_fields).when(
+        ~is_of_the_declaration(F.col("reason")), F.col("reason")
+    )
+
+
+def _files_to_read_again(
+    session: TableSession, counts: dict[str, int], ledger: Ledger
+) -> tuple[list[StoredFile], dict[str, int]]:
+    """The quarantined files that can be read again, and how many entries of others stay, by reason."""
+    prefix, left, again = session.table.landing.prefix, Counter[str](), list[StoredFile]()
+    for path, count in counts.items():
+        known, file = ledger.seen.get(path), session.lake.store.stat(path)
+        if file is None or not path.startswith(prefix):
+            left[f"the file is gone from {prefix}"] += count
+        elif known is None or known.is_taken:
+            left["rows of it were loaded. Use a new name, and land only what is new"] += count
+        else:
+            again.append(file)
+    return again, dict(left)
+
+
+def _read_again(
+    session: TableSession, files: Sequence[StoredFile], batches: LandedBatches, ledger: Ledger
+) -> None:
+    prefix = session.table.landing.prefix
+    newest = 0 if ledger.newest is None else ledger.newest.number
+    # No file has this time, so that each of these files is new to the next load.
+    unread = tuple(
+        SetAside(
+            name=file.name.removeprefix(prefix),
+            size_bytes=file.size_bytes,
+            why="it is to be read again",
+            modified_ms=-1,
+        )
+        for file in files
+    )
+    batches.plan(Batch(number=newest + 1, files=(), set_aside=unread, prefix=prefix))
+    names = [file.name for file in files]
+    take_out_files(session.lake, session.spark, session.key, names, upto_batch=newest)

@@ -1,0 +1,385 @@
+"""Quarantined lines and files are loaded again through the landing area, and each stays accounted for."""
+
+import io
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakehouse import Append, Debezium, Landing, Merge, Table
+from lakehouse.core.errors import Refused
+from lakehouse.core.settings import Settings
+from lakehouse.engine.ingest import commit_rows, load
+from lakehouse.engine.ingest.write import write_table
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.quarantine import retry as retry_module
+from lakehouse.engine.quarantine import review
+from lakehouse.engine.quarantine.retry import retry
+from lakehouse.engine.table_session import TableSession
+from lakehouse_tests.engine.example import event, events, land, rows_in
+from lakehouse_tests.kills import Killed, killed_at
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+QUARANTINE = "quarantine/bronze/events"
+LENIENT = '{"id": 2, "state": "kept"}'
+A, B, GONE, LARGE = (
+    f"landing/events/{name}" for name in ("a.json", "b.json", "gone.json.gz", "large.json")
+)
+RETRIED = "landing/events/_retried/bronze/events"
+
+
+def declared(**changes: Any) -> Table:
+    assert isinstance(events.source, Landing)
+    return replace(events, source=replace(events.source, **changes))
+
+
+STRICT = declared(required=("id", "at"), max_file_bytes=250, new_columns="refuse")
+
+
+@pytest.fixture(scope="module")
+def of_refused(
+    shared_settings: Settings, spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The folder of a lake for `refused`."""
+    lake = open_lake(
+        replace(shared_settings, root=str(tmp_path_factory.mktemp("refused") / "lake"))
+    )
+    land(
+        lake,
+        "a.json",
+        [event(1, 5, "new"), LENIENT, '{"id": 3, "state": "kept too", "extra": [1.50]}', "nope"],
+    )
+    land(lake, "large.json", [event(number, 6, "new") for number in range(10, 20)])
+    lake.store.put("landing/events/b.json", b'\xff{"id": 4}')
+    write_table(lake, spark, STRICT)
+    return Path(lake.settings.root)
+
+
+@pytest.fixture
+def refused(lake: Lake, of_refused: Path) -> Lake:
+    """A table that is declared too strictly: one row, two lines that another declaration takes, two that none does, and a large file."""
+    shutil.copytree(of_refused, lake.settings.root)
+    assert rows_in(lake, events.key, "id") == [(1,)]
+    return lake
+
+
+def places(lake: Lake) -> list[tuple[Any, ...]]:
+    return rows_in(lake, QUARANTINE, "source_file", "line")
+
+
+def retried_files(lake: Lake, folder: str = RETRIED) -> list[str]:
+    return [file.name for file in lake.store.list(folder)]
+
+
+def of(lake: Lake, spark: "SparkSession", table: Table = events) -> TableSession:
+    return TableSession(lake=lake, spark=spark, table=table)
+
+
+def killed_between_file_and_quarantine(lake: Lake, spark: "SparkSession") -> None:
+    def dies_with_lines(*arguments: Any) -> None:
+        if arguments[-1]:
+            raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(retry_module, "take_out_lines", dies_with_lines)
+        with pytest.raises(Killed):
+            retry(of(lake, spark), [A], dry_run=False)
+
+
+def test_lines_and_files_are_loaded_as_the_table_is_declared_now(
+    refused: Lake, spark: "SparkSession"
+) -> None:
+    lake, before = refused, places(refused)
+    assert before == [(A, 2), (A, 3), (A, 4), (B, 1), (LARGE, None)]
+    shown = review.show(of(lake, spark, STRICT), [A], limit=1)
+    why = ("not JSON", "required field at is missing", "the schema does not name extra")
+    assert shown["reasons"] == [{"reason": each, "count": 1} for each in why]
+    assert [(entry["source_file"], entry["line"], entry["raw"]) for entry in shown["entries"]] == [
+        (A, 2, LENIENT)
+    ]
+
+    planned = retry(of(lake, spark), [], dry_run=True)
+    assert (planned.lines, planned.files, planned.left) == (3, 1, {"not UTF-8": 1})
+    assert (places(lake), retried_files(lake), rows_in(lake, events.key, "id")) == (
+        before,
+        [],
+        [(1,)],
+    )
+
+    less_strict = declared(new_columns="refuse")
+    done = retry(of(lake, spark, less_strict), [], dry_run=False)
+    [first] = retried_files(lake)
+    assert done.sentence == (
+        f"3 line(s) were landed again in {first}, 1 file(s) were read again; 1 stay: not UTF-8"
+    )
+    assert places(lake) == [(B, 1)]
+    write_table(lake, spark, less_strict)
+    assert rows_in(lake, QUARANTINE, "source_file", "line", "reason") == [
+        (first, 2, "the schema does not name extra"),
+        (first, 3, "not JSON"),
+        (B, 1, "not UTF-8"),
+    ]
+    assert len(rows_in(lake, events.key, "id")) == 12
+
+    assert retry(of(lake, spark), [], dry_run=False).lines == 2
+    write_table(lake, spark, events)
+    [second] = {*retried_files(lake)} - {first}
+    columns = ("id", "_source_file", "_source_line", "state", "_rescued")
+    added = [row for row in rows_in(lake, events.key, *columns) if row[1].startswith(RETRIED)]
+    assert added == [
+        (2, first, 1, "kept", None),
+        (3, second, 1, "kept too", '{"extra": [1.50]}'),
+    ]
+    assert places(lake) == [(second, 2), (B, 1)]
+
+    with pytest.raises(Refused, match="--why is empty"):
+        review.settle(of(lake, spark), [], why=" ", dry_run=False)
+    assert review.settle(of(lake, spark), [B], why="x", dry_run=True).settled == 1
+    review.settle(of(lake, spark), [B], why="sent again by post", dry_run=False)
+    assert places(lake) == [(second, 2)]
+    account = review.account_of(lake, events)
+    assert account is not None and (account.rows, account.retried, account.settled) == (1, 6, 1)
+    assert lake.store.stat(B) is not None
+    with pytest.raises(Refused, match="nothing was ever quarantined"):
+        retry(of(lake, spark, replace(events, key="bronze/others")), [], dry_run=False)
+
+
+def test_a_file_that_is_gone_or_was_loaded_stays(refused: Lake, spark: "SparkSession") -> None:
+    lake = refused
+    land(lake, "a.json", [event(1, 5, "new"), event(4, 5, "late")])
+    lake.store.put(GONE, b"no gzip")
+    write_table(lake, spark, events)
+    lake.store.delete([GONE])
+    done = retry(of(lake, spark), [A, GONE], dry_run=True)
+    assert (done.lines, done.files, done.left) == (
+        3,
+        0,
+        {
+            "rows of it were loaded. Use a new name, and land only what is new": 1,
+            "the file is gone from landing/events/": 1,
+        },
+    )
+
+
+def _repeated(lake: Lake, spark: "SparkSession") -> None:
+    assert retry(of(lake, spark), [A], dry_run=False).lines == 0
+
+
+def _of_all(lake: Lake, spark: "SparkSession") -> None:
+    assert retry(of(lake, spark), [], dry_run=False).lines == 0
+
+
+def _loaded(lake: Lake, spark: "SparkSession") -> None:
+    write_table(lake, spark, events)
+
+
+@pytest.mark.parametrize("continued", [_repeated, _of_all, _loaded])
+def test_a_retry_killed_before_the_lines_left_the_quarantine_lands_them_once(
+    refused: Lake, spark: "SparkSession", continued: Callable[[Lake, "SparkSession"], None]
+) -> None:
+    lake, held = refused, places(refused)
+    killed_between_file_and_quarantine(lake, spark)
+    [file] = retried_files(lake)
+    assert places(lake) == held
+    continued(lake, spark)
+    assert [(A, line) for line in (2, 3, 4) if (A, line) in places(lake)] == []
+    write_table(lake, spark, events)
+    assert retried_files(lake) == [file]
+    ids = rows_in(lake, events.key, "id")
+    assert [ids.count((number,)) for number in (1, 2, 3)] == [1, 1, 1]
+    assert (file, 3) in places(lake)
+
+
+def test_a_load_of_retried_lines_killed_around_its_commit_loads_them_once(
+    refused: Lake, spark: "SparkSession"
+) -> None:
+    lake = refused
+    killed_between_file_and_quarantine(lake, spark)
+    [file] = retried_files(lake)
+    for when in ("before", "after"):
+        with killed_at(commit_rows, "write_rows", when):
+            write_table(lake, spark, events)
+        assert places(lake) == [(file, 3), (B, 1), (LARGE, None)]
+    write_table(lake, spark, events)
+    assert rows_in(lake, events.key, "id") == [(1,), (2,), (3,)]
+    assert places(lake) == [(file, 3), (B, 1), (LARGE, None)]
+
+
+def test_a_table_that_is_put_back_from_a_copy_gets_the_retried_lines_again(
+    refused: Lake, spark: "SparkSession", tmp_path: Path
+) -> None:
+    lake = refused
+    folder, copy = Path(lake.settings.root, events.key), tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    retry(of(lake, spark), [A], dry_run=False)
+    write_table(lake, spark, events)
+    after = places(lake), rows_in(lake, events.key, "id")
+    assert after[1] == [(1,), (2,), (3,)]
+
+    shutil.rmtree(folder)
+    shutil.copytree(copy, folder)
+    write_table(lake, spark, events)
+    assert (places(lake), rows_in(lake, events.key, "id")) == after
+
+
+def test_a_quarantine_that_is_put_back_from_a_copy_does_not_double_a_row(
+    refused: Lake, spark: "SparkSession", tmp_path: Path
+) -> None:
+    lake = refused
+    folder, copy = Path(lake.settings.root, QUARANTINE), tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    retry(of(lake, spark), [A], dry_run=False)
+    shutil.rmtree(folder)
+    shutil.copytree(copy, folder)
+    write_table(lake, spark, events)
+    [file] = retried_files(lake)
+    shutil.rmtree(folder)
+    shutil.copytree(copy, folder)
+    assert retry(of(lake, spark), [A], dry_run=False).lines == 0
+    write_table(lake, spark, events)
+    assert (retried_files(lake), rows_in(lake, events.key, "id")) == (
+        [file],
+        [(1,), (2,), (3,)],
+    )
+
+
+def test_lines_are_landed_for_their_own_table_alone(refused: Lake, spark: "SparkSession") -> None:
+    lake, other = refused, replace(events, key="bronze/others")
+    write_table(lake, spark, other)
+    before = rows_in(lake, other.key, "id")
+    retry(of(lake, spark), [A], dry_run=False)
+    assert write_table(lake, spark, other).files_read == 0
+    write_table(lake, spark, events)
+    assert (rows_in(lake, other.key, "id"), rows_in(lake, events.key, "id")) == (
+        before,
+        [(1,), (2,), (3,)],
+    )
+
+
+def test_lines_of_csv_keep_their_fields_and_need_the_same_ones_in_the_declaration(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    source = Landing(
+        prefix="landing/codes/",
+        format="csv",
+        schema="code STRING, name STRING",
+        required=("name",),
+        null_value="NA",
+        delimiter=";",
+        encoding="cp1252",
+    )
+    codes = Table(key="bronze/codes", source=source, write=Append())
+    text = 'code;more;name\nA;1;one\n"Bé\n";2;NA'
+    lake.store.put(f"{source.prefix}a.csv", text.encode("cp1252"))
+    write_table(lake, spark, codes)
+    lenient = replace(source, required=())
+    turned = replace(codes, source=replace(lenient, schema="name STRING, code STRING"))
+    done = retry(of(lake, spark, turned), [], dry_run=False)
+    assert (done.lines, done.left) == (
+        0,
+        {"the declaration of their time had the fields code;name": 1},
+    )
+    mended = replace(codes, source=lenient)
+    assert retry(of(lake, spark, mended), [], dry_run=False).lines == 1
+    # The declaration changes again before the lines are loaded.
+    outcome = write_table(lake, spark, turned)
+    [aside] = outcome.set_aside
+    assert aside.is_quarantined and "the declaration has name;code" in aside.why
+    assert retry(of(lake, spark, mended), [], dry_run=False).files == 1
+    write_table(lake, spark, mended)
+    assert rows_in(lake, codes.key, "code", "name", "_rescued") == [
+        ("A", "one", '{"more":"1"}'),
+        ("Bé\n", None, '{"more":"2"}'),
+    ]
+
+
+def test_rows_of_parquet_are_landed_again_as_json(lake: Lake, spark: "SparkSession") -> None:
+    source = Landing(
+        prefix="landing/prices/",
+        format="parquet",
+        schema="id BIGINT, price DECIMAL(9,2), at TIMESTAMP, data BINARY",
+        required=("id",),
+    )
+    prices = Table(key="bronze/prices", source=source, write=Append())
+    content = io.BytesIO()
+    rows = pa.table(
+        {
+            "id": pa.array([1, None], pa.int64()),
+            "price": pa.array(["1.50", "2.25"]).cast(pa.decimal128(9, 2)),
+            "at": pa.array([0, 1_500], pa.timestamp("ms", "UTC")),
+            "data": pa.array([b"\0", b"\xff"]),
+        }
+    )
+    pq.write_table(rows, content)
+    lake.store.put(f"{source.prefix}a.parquet", content.getvalue())
+    write_table(lake, spark, prices)
+    mended = replace(prices, source=replace(source, required=()))
+    assert retry(of(lake, spark, mended), [], dry_run=False).lines == 1
+    write_table(lake, spark, mended)
+    epoch = datetime.fromtimestamp(0, UTC)
+    assert rows_in(lake, prices.key, "id", "price", "at", "data") == [
+        (1, Decimal("1.50"), epoch, b"\0"),
+        (None, Decimal("2.25"), epoch + timedelta(milliseconds=1_500), b"\xff"),
+    ]
+
+
+def test_changes_are_not_landed_again_since_an_older_one_might_win(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    source = Landing(prefix="landing/parts/", format="json", schema="id BIGINT", changes=Debezium())
+    parts = Table(key="bronze/parts", source=source, write=Merge(keys=("id",)))
+    good = '{"op": "c", "after": {"id": 1}, "source": {"lsn": 1, "ts_ms": 1}}'
+    land(lake, "1.json", [good, "nope"], prefix=source.prefix)
+    write_table(lake, spark, parts)
+    done = retry(of(lake, spark, parts), [], dry_run=False)
+    assert (done.lines, done.left) == (
+        0,
+        {"the table is not written by Append. Use a new landed file for them": 1},
+    )
+    assert retried_files(lake, f"{source.prefix}_retried") == []
+
+
+def test_lines_that_are_too_many_for_one_landed_file_are_refused(
+    refused: Lake, spark: "SparkSession"
+) -> None:
+    with pytest.raises(Refused, match=r"3 lines have .*Use --file to retry fewer"):
+        retry(of(refused, spark, declared(max_file_bytes=20)), [], dry_run=False)
+    assert retried_files(refused) == []
+
+
+def test_nothing_is_retried_while_a_batch_is_unfinished(lake: Lake, spark: "SparkSession") -> None:
+    strict = declared(required=("id", "at"), new_columns="refuse")
+    land(lake, "a.json", [event(1, 5, "new"), LENIENT])
+
+    def killed(owner: Any, step: str, table: Table) -> None:
+        with killed_at(owner, step, "before"):
+            write_table(lake, spark, table)
+
+    killed(commit_rows, "write_rows", strict)
+    for dry_run in (True, False):
+        with pytest.raises(
+            Refused,
+            match=r"batch 1 is unfinished .* Use `lakehouse materialize bronze/events`, or wait",
+        ):
+            retry(of(lake, spark), [], dry_run=dry_run)
+        with pytest.raises(Refused, match=r"batch 1 is unfinished"):
+            review.settle(of(lake, spark), [], why="looked at", dry_run=dry_run)
+    write_table(lake, spark, strict)
+    assert (rows_in(lake, events.key, "id"), places(lake)) == ([(1,)], [(A, 2)])
+
+    lake.store.put(GONE, b"no gzip")
+    killed(load, "quarantine", events)  # its file is in a manifest, and not yet in the quarantine
+    with pytest.raises(Refused, match="batch 2 is unfinished"):
+        retry(of(lake, spark), [], dry_run=False)
+    write_table(lake, spark, events)
+    assert places(lake) == [(A, 2), (GONE, None)]
+    assert retry(of(lake, spark), [GONE], dry_run=False).files == 1
