@@ -37,11 +37,6 @@ def inventory_key(lake: Lake) -> dg.AssetKey:
     return dg.AssetKey(["inventory", lake.store.bucket])
 
 
-def handed_over_tag(table: Table) -> str:
-    """The tag of a run that finds what waits for a table handed over, and need not list."""
-    return f"lakehouse/handed_over.{table.layer}.{table.name}"
-
-
 def pool_of(table: Table) -> str:
     """The pool that all who write a table share: its own run and its compaction, one at a time."""
     if isinstance(table.write, Adopted) and table.write.pool:

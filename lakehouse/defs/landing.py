@@ -20,7 +20,7 @@ from lakehouse.defs.dagster_records import (
     newest_facts,
     runs_in_flight,
 )
-from lakehouse.defs.keys import handed_over_tag, landing_key, table_key
+from lakehouse.defs.keys import landing_key, table_key
 from lakehouse.defs.run_ownership import repeated_by_person
 from lakehouse.engine.ingest.arrival import arrived_batch, unfinished_batch
 from lakehouse.engine.journal.landed_batches import LandedBatches
@@ -102,14 +102,13 @@ def landing_sensor(
 class _Look:
     """A table as one tick saw it; `batch` is the one that a run is to be asked for, if any.
 
-    `tries` are the runs that were asked for this very batch and ended, newest first. `is_handed_over`: the run need not list.
+    `tries` are the runs that were asked for this very batch and ended, newest first.
     """
 
     table: Table
     sentence: str
     batch: int | None = None
     tries: tuple[dg.RunRecord, ...] = ()
-    is_handed_over: bool = False
 
 
 class _Watch:
@@ -194,10 +193,7 @@ class _Watch:
                 ).sentence,
             )
         self._ledgers.pop(table.key, None)
-        handed = self._discovery.hand_over(table, plan)
-        return _Look(
-            table=table, sentence=plan.sentence, batch=number, tries=tries, is_handed_over=handed
-        )
+        return _Look(table=table, sentence=plan.sentence, batch=number, tries=tries)
 
     def _plan(self, table: Table, facts: NewestFacts | None, *, now: float) -> BatchPlan:
         event = facts.storage_id if facts else 0
@@ -265,10 +261,7 @@ def _request(due: Sequence[_Look]) -> dg.RunRequest:
             for look in due
         ),
         asset_selection=[table_key(look.table) for look in due],
-        tags={
-            **{_batch_tag(look.table): str(look.batch) for look in due},
-            **{handed_over_tag(look.table): str(look.batch) for look in due if look.is_handed_over},
-        },
+        tags={_batch_tag(look.table): str(look.batch) for look in due},
     )
 
 

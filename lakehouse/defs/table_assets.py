@@ -17,7 +17,7 @@ from lakehouse.defs.compaction import compact_after_write
 from lakehouse.defs.dagster_records import tell_read_nothing
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.health import hand_on
-from lakehouse.defs.keys import handed_over_tag, landing_key, pool_of, table_key
+from lakehouse.defs.keys import landing_key, pool_of, table_key
 from lakehouse.defs.metadata.table import declared_metadata, table_metadata, write_metadata
 from lakehouse.defs.resources import open_session
 from lakehouse.engine.lake import Lake
@@ -59,9 +59,7 @@ def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
 
         with dagster_words(context):
             session = open_session(context, spark)
-            handed = context.run.tags.get(handed_over_tag(table), "")
-            batch = int(handed) if handed.isdecimal() else None
-            outcome = write_table(lake, session, table, tell=context.log.info, handed_batch=batch)
+            outcome = write_table(lake, session, table, tell=context.log.info)
             facts, problem = compact_after_write(context, table, lake, spark, outcome)
         _tell(context, table, outcome)
         if outcome.reason is Reason.INPUTS_UNCHANGED:

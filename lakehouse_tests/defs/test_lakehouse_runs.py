@@ -11,14 +11,12 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.defs.compaction import compaction_asset, compaction_sensor
 from lakehouse.defs.dagster_records import newest_facts, reader_runs, recent_runs
 from lakehouse.defs.health import health_check
-from lakehouse.defs.keys import compaction_key, handed_over_tag, table_key
+from lakehouse.defs.keys import compaction_key, table_key
 from lakehouse.defs.landing import landing_sensor
 from lakehouse.defs.resources import spark_resource
 from lakehouse.defs.table_assets import table_asset
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.journal.landed_batches import landed_files
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.landing.discovery import hand_over
 from lakehouse.runtime.spark_settings import TOKEN_VARIABLE
 from lakehouse_tests.defs.dagster_events import tick_of
 from lakehouse_tests.defs.example import TABLES, latest_orders, orders, totals
@@ -106,18 +104,6 @@ def test_files_that_are_not_read_are_named_in_the_log_also_where_there_is_no_tab
     runs: Runs,
 ) -> None:
     runs.lake.store.put("landing/orders/readme.txt", b"x")
-    runs.lake.store.put("landing/orders/handed over.txt", b"x")
-    hand_over(
-        runs.lake.store,
-        orders.key,
-        orders.source,
-        1,
-        landed_files(runs.lake.store, orders.source)[:1],
-    )
-    told = runs.warnings(runs.of(table_key(orders), tags={handed_over_tag(orders): "1"}))
-    assert (
-        "handed over.txt (1 bytes): its name ends in none of" in told and "readme.txt" not in told
-    )
     assert "readme.txt (1 bytes): its name ends in none of" in runs.warnings(
         runs.of(table_key(orders))
     )

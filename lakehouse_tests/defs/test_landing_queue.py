@@ -10,12 +10,10 @@ from dagster import SensorResult
 
 from lakehouse import Append, Landing, Table
 from lakehouse.core.ingest.batches import Batch
-from lakehouse.defs.keys import handed_over_tag
 from lakehouse.defs.landing import landing_sensor
-from lakehouse.engine.journal.landed_batches import FOLD_EVERY, LandedBatches, landed_files
+from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.landing import queue
-from lakehouse.engine.landing.discovery import handed_over
 from lakehouse_tests.defs.dagster_events import materialized, skip_text, tick_of
 from lakehouse_tests.defs.example import example_settings
 from lakehouse_tests.engine.conftest import aws, bucket, endpoint  # noqa: F401  # fixtures
@@ -71,10 +69,7 @@ def test_a_tick_at_rest_lists_nothing_and_says_what_the_queue_gave(
     tick()
     lake.store.put("landing/orders/1.json", b"{}")
     [request] = tick().run_requests or []
-    assert request.tags[handed_over_tag(orders)] == "1"
-    assert [file.name for file in handed_over(lake.store, orders.key, LANDING, 1, None)] == [
-        "1.json"
-    ]
+    assert request.tags == {"lakehouse/batch.bronze.orders": "1"}
     loaded(lake, instance, 1, "1.json")
     assert (
         skip_text(tick())
@@ -86,23 +81,3 @@ def test_a_tick_at_rest_lists_nothing_and_says_what_the_queue_gave(
         == "bronze/orders: nothing new has landed; the table holds 1 file;\nqueue landing: 0 messages"
     )
     assert not lake.store.requests
-
-
-def test_a_run_lists_where_more_waits_than_a_batch_takes_and_for_every_so_many_batches(
-    lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick
-) -> None:
-    for number in range(3):
-        lake.store.put(f"landing/orders/{number}.json", b"{}")
-    [request] = tick().run_requests or []
-    assert handed_over_tag(orders) not in request.tags
-    lake.store.delete(["landing/orders/0.json"])
-    for number in range(1, FOLD_EVERY):
-        LandedBatches(lake.store, orders.key, prefix=LANDING.prefix).plan(
-            Batch(number=number, files=())
-        )
-    materialized(instance, orders, landed_batch=FOLD_EVERY - 1)
-    [request] = tick().run_requests or []
-    assert (
-        request.tags["lakehouse/batch.bronze.orders"] == str(FOLD_EVERY)
-        and handed_over_tag(orders) not in request.tags
-    )

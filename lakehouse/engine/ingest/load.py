@@ -1,7 +1,7 @@
 """Landed files into a table, exactly once.
 
 1. Files that were loaded long ago leave the landing area (`engine.ingest.retire`), before a commit may clean up the log by which they go.
-2. The landing prefix is listed, or the files are taken that the sensor found, and they are held against the ledger of the batches before.
+2. The landing prefix is listed and compared with the ledger of the batches before.
 3. The next batch gets a number. Its files are read once, each as it is now, and their records are staged.
 4. The staged records are parsed and counted: each is a row, or has a reason why it is none.
 5. The batch's manifest is written: its files as they were read, and those that are set aside with their reasons.
@@ -73,7 +73,6 @@ from lakehouse.engine.ingest.work_size import confs_to_load
 from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.landing.archived import find_restored, restored_paths
-from lakehouse.engine.landing.discovery import handed_over
 from lakehouse.engine.quarantine.entries import (
     quarantine,
     quarantine_arrived,
@@ -103,7 +102,7 @@ class _Lines:
 
 
 class LandingLoad:
-    """One run's load of a table, whose guard the caller holds; what was handed over for `handed_batch` is loaded without steps 1 and 9."""
+    """One run's load of a table, whose guard the caller holds."""
 
     def __init__(
         self,
@@ -111,14 +110,11 @@ class LandingLoad:
         spark: "SparkSession",
         table: Table,
         tell: Callable[[str], None],
-        *,
-        handed_batch: int | None,
     ) -> None:
         self._lake = lake
         self._spark = spark
         self._table = table
         self._tell = tell
-        self._handed_batch = handed_batch
         self._batches = LandedBatches(lake.store, table.key, prefix=table.landing.prefix)
         self._listing = dict[str, LandedFile]()
         self._loaded, self._counts = list[Batch](), Counter[str]()
@@ -133,13 +129,10 @@ class LandingLoad:
         lake, spark, table = self._lake, self._spark, self._table
         batches, landing = self._batches, table.landing
         ledger = batches.ledger()
-        handed = handed_over(lake.store, table.key, landing, self._handed_batch, ledger.newest)
-        if handed is None:  # else steps 1 and 9 would each list
-            # The log of another life of the table is reported before a file goes by it.
-            arrived_batch(table, facts, ledger)
-            retire_first(lake, table, batches, facts, self._tell)
-        found = landed_files(lake.store, landing) if handed is None else handed
-        self._listing = {file.name: file for file in found}
+        # The log of another life of the table is reported before a file goes by it.
+        arrived_batch(table, facts, ledger)
+        retire_first(lake, table, batches, facts, self._tell)
+        self._listing = {file.name: file for file in landed_files(lake.store, landing)}
         restored = find_restored(lake.store, ledger, landing, now_ms=now_ms())
         lying = {f"{landing.prefix}{name}" for name in self._listing}
         if not self._loaded:
@@ -163,11 +156,9 @@ class LandingLoad:
             clear_staged(lake.store, table.key)
             if landing.changes is not None:
                 forget_replaced(lake.store, table.key, arrived=arrived)
-        if handed is None:
-            with suppress(
-                Transient, Refused
-            ):  # the rows are in the table, and the manifests are whole without it: the next load goes on
-                batches.fold(lying=lying, arrived=arrived, now_ms=now_ms())
+        # Without this the rows are in the table and the manifests are whole; the next load folds.
+        with suppress(Transient, Refused):
+            batches.fold(lying=lying, arrived=arrived, now_ms=now_ms())
         return self._outcome(facts, plan.explanation)
 
     def _outcome(self, after: TableFacts | None, nothing_new: Explanation) -> WriteOutcome:

@@ -79,7 +79,6 @@ def write_table(
     table: Table,
     *,
     tell: Callable[[str], None] = lambda _: None,
-    handed_batch: int | None = None,
 ) -> WriteOutcome:
     """The outcome of one run of the table's write, also where it did nothing; `tell` gets a sentence after each batch of a load.
 
@@ -94,9 +93,7 @@ def write_table(
             f"write of {table.key}: others write it, at {table.write.uri}; accepted: to compact it, or to vacuum it"
         )
     started = time.monotonic()
-    landed = (
-        LandingLoad(lake, spark, table, tell, handed_batch=handed_batch) if table.source else None
-    )
+    landed = LandingLoad(lake, spark, table, tell) if table.source else None
 
     def attempt() -> WriteOutcome:
         facts = lake.facts(table.key)

@@ -1,7 +1,6 @@
 """The append-only record of what the Delta log does not keep, below `_lakehouse/` in the store.
 
 - Batch manifests and their segments: `_lakehouse/ingest/`, in `landed_batches`.
-- Landed files that a sensor found: `_lakehouse/landed/<layer>/<name>.json`, in `engine.landing.discovery`, replaced by the next.
 - Session records: `_lakehouse/sessions/`, in `engine.table_lock`.
 - Pauses: `_lakehouse/pauses/<layer>/<name>.json`, a person's word that a table is to be left alone; gone when the table is resumed.
 - Vacuums: `_lakehouse/vacuums/`, in `vacuums`.

@@ -5,9 +5,9 @@ Without a queue the prefix is listed at each look. With one:
 1. The messages of the queue are received, and stay hidden from the next look for an hour. The keys that they name are hints.
 2. Once an hour, and after a queue had very many messages or did not answer, the prefix is listed; else the hints alone are looked for.
    A file waits if the store has it and the ledger does not.
-3. The files that wait are handed over to the run that is asked for, which then lists nothing: `_lakehouse/landed/<layer>/<name>.json` has
-   them, written anew for each run, with the number of its batch. A run of another batch lists, since a file may have been overwritten.
-4. The messages whose files wait no longer are deleted.
+3. The messages whose files wait no longer are deleted.
+
+A run lists the prefix, and takes what it finds.
 
 **Safety properties** (tests in `test_discovery.py`)
 - Only files that the store has are loaded. A message that is false, late, repeated or out of order
@@ -18,16 +18,14 @@ Without a queue the prefix is listed at each look. With one:
 - The state is kept in memory only: a new process lists the prefix first.
 """
 
-import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError
 from lakehouse.core.ingest.batches import (
     Batch,
-    BatchPlan,
     LandedFile,
     Ledger,
     files_that_wait,
@@ -35,10 +33,10 @@ from lakehouse.core.ingest.batches import (
 )
 from lakehouse.core.ingest.notifications import created_keys
 from lakehouse.core.text import count_of
-from lakehouse.engine.journal.landed_batches import FOLD_EVERY, landed_file, landed_files
+from lakehouse.engine.journal.landed_batches import landed_file, landed_files
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.landing.queue import MOST_MESSAGES, LandingQueue, Message
-from lakehouse.engine.store import FairOrder, MountedStore, S3Store, Store, TimeBudget
+from lakehouse.engine.store import FairOrder, MountedStore, S3Store, TimeBudget
 
 # SQS loses no message, so that a sweep finds what was never sent: a notification that was not configured, or expired. Of 100,000 files it
 # asks 100 requests, 2,400 a day; each look without a queue asks as many. A message that was not deleted comes again after as long.
@@ -136,33 +134,6 @@ class Discovery:
         waiting.files = {file.name: file for file in still}
         return still
 
-    def hand_over(self, table: Table, plan: BatchPlan) -> bool:
-        """Whether the run of a plan need not list, as it finds what waits handed over.
-
-        Where more waits than one batch takes, a listing is cheap. Every so many batches a run lists all the same: the ledger is folded, and
-        old files leave, by a listing only.
-        """
-        waiting = self._waiting.get(table.key)
-        if (
-            waiting is None
-            or plan.batch is None
-            or not plan.is_new
-            or plan.left
-            or plan.batch.number % FOLD_EVERY == 0
-        ):
-            return False
-        try:
-            hand_over(
-                self._lake.store,
-                table.key,
-                waiting.landing,
-                plan.batch.number,
-                filter(None, waiting.files.values()),
-            )
-        except LakehouseError:
-            return False  # it saves a listing, and must not cost a load
-        return True
-
     def settle(self) -> Sequence[str]:
         """Deletes the messages whose files wait no longer; a sentence of each queue."""
         for inbox in self._inboxes.values():
@@ -206,29 +177,3 @@ class Discovery:
         for waiting in self._waiting.values():
             if waiting.landing.queue == inbox.queue.address:
                 waiting.swept = float("-inf")
-
-
-def hand_over(
-    store: Store, table_key: str, landing: Landing, batch: int, files: Iterable[LandedFile]
-) -> None:
-    """Write what waits for the run of a table's next batch."""
-    found = {"batch": batch, "prefix": landing.prefix, "files": [asdict(file) for file in files]}
-    store.put(_place(table_key), json.dumps(found, separators=(",", ":")).encode())
-
-
-def handed_over(
-    store: Store, table_key: str, landing: Landing, batch: int | None, newest: Batch | None
-) -> list[LandedFile] | None:
-    """The files for a batch that follows the ledger's `newest`; `None`, so that the prefix is listed, if none are there or understood."""
-    if batch != (0 if newest is None else newest.number) + 1:
-        return None
-    try:
-        found = json.loads(store.read(_place(table_key)))
-        is_meant = (found["batch"], found["prefix"]) == (batch, landing.prefix)
-        return [LandedFile(**file) for file in found["files"]] if is_meant else None
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _place(table_key: str) -> str:
-    return f"_lakehouse/landed/{table_key}.json"

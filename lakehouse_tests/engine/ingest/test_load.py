@@ -26,7 +26,6 @@ from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.journal import landed_batches
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.landing.discovery import hand_over
 from lakehouse.engine.spark.session_settings import (
     TRANSACTION_APP,
     TRANSACTION_VERSION,
@@ -133,28 +132,6 @@ def test_a_second_run_adds_no_rows_makes_no_commit_and_reads_the_log_once(
     assert rows_in(lake, events.key, "_source_file") == [
         ("landing/events/a.json",),
         ("landing/moved/a.json",),
-    ]
-
-
-def test_what_is_handed_over_is_loaded_alone_and_once_and_a_listing_alone_folds_the_ledger(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(landed_batches, "FOLD_EVERY", 1)
-    for name in ("a.json", "b.json"):
-        land(lake, name, [event(1, 5, name)])
-    hand_over(
-        lake.store, events.key, SOURCE, 1, landed_batches.landed_files(lake.store, SOURCE)[1:]
-    )
-    assert write_table(lake, spark, events, handed_batch=1).rows_written == 1
-    assert [file.name.rpartition("/")[2] for file in lake.store.list("_lakehouse/ingest")] == [
-        f"{1:020}.json"
-    ]
-    assert (
-        write_table(lake, spark, events, handed_batch=1).rows_written == 1
-    )  # it comes a second time, and so lists
-    assert rows_in(lake, events.key, "state") == [("a.json",), ("b.json",)]
-    assert [file.name.rpartition("/")[2] for file in lake.store.list("_lakehouse/ingest")] == [
-        f"segment-{2:020}.json"
     ]
 
 

@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,15 +11,14 @@ import boto3
 import pytest
 
 from lakehouse import Append, Landing, Table
-from lakehouse.core.errors import Refused, Transient
-from lakehouse.core.ingest.batches import Batch, LandedFile, choose_batch
+from lakehouse.core.errors import Transient
+from lakehouse.core.ingest.batches import Batch, LandedFile
 from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.landing import queue as sqs
-from lakehouse.engine.landing.discovery import SWEEP_SECONDS, Discovery, hand_over, handed_over
+from lakehouse.engine.landing.discovery import SWEEP_SECONDS, Discovery
 from lakehouse.engine.store import S3Store, StoredFile
 from lakehouse_tests.conftest import own_settings
-from lakehouse_tests.memory_store import MemoryStore
 
 SCHEMA = "id STRING"
 
@@ -126,10 +124,6 @@ class World:
         unfinished = newest if newest is not None and newest.number > self.arrived else None
         self.discovery.receive()
         found = self.discovery.look(self.table, ledger, unfinished, anew=anew, now=self.now)
-        plan = choose_batch(found, ledger, self.source, Append(), unfinished=unfinished)
-        self.handed_batch = (
-            plan.batch.number if self.discovery.hand_over(self.table, plan) and plan.batch else None
-        )
         self.said = "; ".join(self.discovery.settle())
         return sorted(file.name for file in found)
 
@@ -291,18 +285,6 @@ def test_a_queue_that_has_two_names_tells_all_tables(world: World) -> None:
     assert world.tick() == ["1.json"]
 
 
-def test_where_a_hand_over_cannot_be_written_the_run_lists(
-    swept: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    swept.land("1.json")
-
-    def refuse(*_: object) -> None:
-        raise Refused("no right to write")
-
-    monkeypatch.setattr("lakehouse.engine.landing.discovery.hand_over", refuse)
-    assert swept.tick() == ["1.json"] and swept.handed_batch is None
-
-
 def test_what_no_message_told_is_found_within_the_hour(swept: World) -> None:
     swept.land("1.json")
     swept.lose_messages()
@@ -423,54 +405,3 @@ def test_a_lake_on_disk_lists_and_asks_no_queue(tmp_path: Path) -> None:
         "1.json"
     ]
     assert discovery.settle() == []
-
-
-LANDING = Landing(prefix="landing/orders/", format="json", schema=SCHEMA, queue="orders")
-FILES = [
-    LandedFile(name="a b/ü.json", size_bytes=2, modified_ms=3, etag="e"),
-    LandedFile(name="z.json", size_bytes=0, modified_ms=1),
-]
-
-
-def test_files_are_handed_over_as_they_were_found() -> None:
-    store = MemoryStore()
-    assert handed_over(store, "bronze/orders", LANDING, 1, None) is None
-    hand_over(store, "bronze/orders", LANDING, 1, FILES[:1])
-    hand_over(store, "bronze/orders", LANDING, 1, FILES)
-    assert handed_over(store, "bronze/orders", LANDING, 1, None) == FILES
-    assert handed_over(store, "bronze/others", LANDING, 1, None) is None
-    assert (
-        handed_over(store, "bronze/orders", replace(LANDING, prefix="landing/elsewhere/"), 1, None)
-        is None
-    )
-
-
-def test_a_run_that_comes_late_or_twice_lists() -> None:
-    store, after_two = MemoryStore(), Batch(number=2, files=())
-    hand_over(store, "bronze/orders", LANDING, 2, FILES)
-    assert handed_over(store, "bronze/orders", LANDING, 2, Batch(number=1, files=())) == FILES
-    assert (
-        handed_over(store, "bronze/orders", LANDING, 2, after_two) is None
-    )  # a file of these may have been overwritten since
-    assert handed_over(store, "bronze/orders", LANDING, 3, after_two) is None
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        *(
-            b"",
-            b"{",
-            b"7",
-            b"[]",
-            b"\xff",
-            b'{"prefix":"landing/orders/","files":[]}',
-            b'{"batch":1,"prefix":"landing/orders/"}',
-        ),
-        b'{"batch":1,"prefix":"landing/orders/","files":[{"a":1}]}',
-    ],
-)
-def test_what_is_not_understood_counts_as_nothing(data: bytes) -> None:
-    store = MemoryStore()
-    store.put("_lakehouse/landed/bronze/orders.json", data)
-    assert handed_over(store, "bronze/orders", LANDING, 1, None) is None
