@@ -2,16 +2,14 @@
 
 import threading
 import time
-from collections.abc import Collection, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
 
 import dagster as dg
 
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.errors import LakehouseError, Transient
-from lakehouse.core.ingest.batches import Batch, BatchPlan, Ledger, choose_batch, read_again
+from lakehouse.core.errors import LakehouseError
+from lakehouse.core.ingest.batches import Batch, BatchPlan, Ledger, choose_batch
 from lakehouse.core.reasons import Reason
 from lakehouse.defs.dagster_records import (
     NewestFacts,
@@ -25,7 +23,6 @@ from lakehouse.defs.run_ownership import repeated_by_person
 from lakehouse.engine.ingest.arrival import arrived_batch, unfinished_batch
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.landing.archived import find_restored
 from lakehouse.engine.landing.discovery import Discovery
 from lakehouse.engine.store import FairOrder, TimeBudget
 from lakehouse.runtime.dagster_dev import request_server, server_sentence
@@ -33,8 +30,6 @@ from lakehouse.runtime.dagster_dev import request_server, server_sentence
 # Listing a bucket costs money and a folder does not.
 _SECONDS_ON_DISK, _SECONDS_ON_S3 = 10, 30
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 30, 3600
-# A restore takes minutes to days, and each archived file is a request.
-_RESTORED_SECONDS = 3_600
 # The tries of one batch follow each other closely; so many of the newest runs hold all of those that still matter.
 _TRIES_LOOKED_AT = 100
 
@@ -122,8 +117,6 @@ class _Watch:
         self._discovery = Discovery(lake, tables, budget)
         self._turns = FairOrder(table.key for table in tables)
         self._ledgers: dict[str, tuple[int, Ledger, Batch | None]] = {}
-        # Of each table when its archived files were last asked about, and which of them were restored.
-        self._restored: dict[str, tuple[float, Collection[str]]] = {}
         self._one_tick = (
             threading.Lock()
         )  # a person may evaluate a tick on the page while the daemon does
@@ -213,11 +206,7 @@ class _Watch:
             )
             unfinished = unfinished_batch(self._lake, table, arrived, ledger, batches)
             known = self._ledgers[table.key] = (event, ledger, unfinished)
-            # A run may have found a file archived again; the next look at storage tells.
-            asked_at, _ = self._restored.get(table.key, (-inf, ()))
-            self._restored[table.key] = (asked_at, ())
         _, ledger, unfinished = known
-        ledger = read_again(ledger, self._find_restored(table, ledger, now=now))
         listing = self._discovery.look(table, ledger, unfinished, anew=is_anew, now=now)
         return choose_batch(
             listing,
@@ -227,19 +216,6 @@ class _Watch:
             unfinished=unfinished,
             now_ms=round(now * 1_000),
         )
-
-    def _find_restored(self, table: Table, ledger: Ledger, *, now: float) -> Collection[str]:
-        """The archived files of a table that can be read now, asked about once an hour."""
-        asked_at, restored = self._restored.get(table.key, (-inf, ()))
-        if 0 <= now - asked_at < _RESTORED_SECONDS:
-            return restored
-        self._restored[table.key] = (now, ())  # slow storage must not cost each tick its time
-        with suppress(Transient):
-            found = find_restored(
-                self._lake.store, ledger, table.landing, now_ms=round(now * 1_000)
-            )
-            self._restored[table.key] = (now, found)
-        return self._restored[table.key][1]
 
 
 def _seconds_left(tries: Sequence[dg.RunRecord], *, now: float) -> float:

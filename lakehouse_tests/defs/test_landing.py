@@ -1,6 +1,5 @@
 """The landing sensor: what it sees, one run for all, and no file asked for while it is being loaded."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -10,19 +9,17 @@ from dagster import DagsterEventType, SensorResult
 
 from lakehouse import Append, Landing, Overwrite, Table
 from lakehouse.core.ingest.batches import (
-    ARCHIVED,
     Batch,
     LandedFile,
     SetAside,
     ingest_app_id,
-    set_aside,
 )
 from lakehouse.core.units import DAY_MS
 from lakehouse.defs import landing
 from lakehouse.defs.dagster_records import NewestFacts
 from lakehouse.defs.keys import table_key
 from lakehouse.defs.landing import landing_assets, landing_sensor
-from lakehouse.engine.journal.landed_batches import FOLD_EVERY, LandedBatches, landed_files
+from lakehouse.engine.journal.landed_batches import FOLD_EVERY, LandedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.defs.dagster_events import (
     begun,
@@ -34,7 +31,6 @@ from lakehouse_tests.defs.dagster_events import (
 )
 from lakehouse_tests.defs.example import TABLES, AwayStore, example_lake, latest_orders, orders
 from lakehouse_tests.log_builder import LogBuilder
-from lakehouse_tests.memory_store import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("no_java")
 
@@ -300,40 +296,3 @@ def test_a_batch_of_refused_files_alone_whose_run_was_killed_is_asked_for_again(
     )
     [request] = tick().run_requests or []
     assert "2" in request.tags.values()
-
-
-class ArchivingStore(MemoryStore):
-    """A store of which one file is archived, as long as it says so."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.storage_class: str | None = "GLACIER"
-        self.asked: list[str] = []
-
-    def archived_in(self, name: str) -> str | None:
-        self.asked.append(name)
-        return self.storage_class
-
-
-def test_an_archived_file_is_asked_about_once_an_hour_and_waits_when_it_is_restored(
-    tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lake = example_lake(tmp_path, store := ArchivingStore())
-    sensor = landing_sensor(TABLES, lake)
-    land(lake, "orders/1.json")
-    [listed] = landed_files(lake.store, orders.landing)
-    why = f"{ARCHIVED}storage class GLACIER"
-    aside = set_aside(listed, why, True)
-    batches = LandedBatches(lake.store, "bronze/orders", prefix="landing/orders/")
-    good = LandedFile(name="0.json", size_bytes=2, modified_ms=1)
-    batches.plan(Batch(number=1, files=(good,), set_aside=(aside,), prefix="landing/orders/"))
-    materialized(instance, orders, landed_batch=1)
-    started = time.time()
-    for seconds in (0, 10, 3_590):
-        monkeypatch.setattr(landing.time, "time", lambda at=started + seconds: at)
-        assert "nothing new has landed" in skip_text(tick_of(sensor, instance))
-    assert store.asked == ["landing/orders/1.json"]
-    store.storage_class = None
-    monkeypatch.setattr(landing.time, "time", lambda: started + 3_610)
-    [request] = tick_of(sensor, instance).run_requests or []
-    assert (request.asset_selection, len(store.asked)) == ([table_key(orders)], 2)

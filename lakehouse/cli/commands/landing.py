@@ -9,7 +9,7 @@ from lakehouse.cli.output import json_option, show, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.ingest.batches import choose_batch, ingest_app_id, read_again
+from lakehouse.core.ingest.batches import choose_batch, ingest_app_id
 from lakehouse.core.ingest.outcome import describe_set_aside, quarantine_sentence
 from lakehouse.core.text import count_of
 from lakehouse.engine.clock import now_ms
@@ -18,7 +18,6 @@ from lakehouse.engine.ingest.arrival import arrived_batch, record_arrived, unfin
 from lakehouse.engine.ingest.retire import plan_landed
 from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.landing.archived import find_restored
 from lakehouse.engine.quarantine.entries import quarantined_count
 from lakehouse.engine.spark.open_session import connect
 
@@ -84,10 +83,9 @@ def _document(opened: LakeContext, table: Table) -> dict[str, Any]:
             opened.lake, table, arrived_batch(table, facts, ledger), ledger, batches
         )
         listing = landed_files(opened.lake.store, landing)
-        restored = find_restored(opened.lake.store, ledger, landing, now_ms=now_ms())
         following = choose_batch(
             listing,
-            read_again(ledger, restored),
+            ledger,
             landing,
             table.write,
             unfinished=unfinished,

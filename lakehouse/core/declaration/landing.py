@@ -21,7 +21,7 @@ from lakehouse.core.settings import holds_credentials
 
 _PREFIX = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.=-]*/)+")
 # Folders that the lake writes itself; a vacuum deletes files in a table's folder that no log has.
-_OWN_FOLDERS = (*LAYERS, "quarantine", "inventory", "landing-archive")
+_OWN_FOLDERS = (*LAYERS, "quarantine", "inventory")
 _SUFFIXES = {
     "json": (".json", ".jsonl", ".json.gz", ".jsonl.gz", ".json.zst", ".jsonl.zst"),
     "csv": (".csv", ".csv.gz", ".csv.zst"),
@@ -45,6 +45,10 @@ def _is_encoding(name: object) -> bool:
     return True
 
 
+_AFTER_LOAD = Accepts(
+    "keep, delete; to archive loaded files, use keep and a lifecycle rule of the bucket",
+    one_of("keep", "delete").test,
+)
 # Without the backslash, which escapes, and without the signs of numbers and names.
 _SIGN = re.compile(r"[\x01\t!-*,/:-@\[\]^`{-~]")
 _ONE_SIGN = Accepts(
@@ -116,11 +120,10 @@ class Landing:
         "or as soon as the oldest of them has waited so long; wanted where `release_files` is above 1",
     )
 
-    after_load: Literal["keep", "archive", "delete"] = knob(
+    after_load: Literal["keep", "delete"] = knob(
         "keep",
-        one_of("keep", "archive", "delete"),
-        'the end of a loaded file. `"archive"`: it moves to `landing-archive/`, one Parquet object per batch; '
-        '`"delete"`: it is deleted; both once the commit that read it is `keep_days` old',
+        _AFTER_LOAD,
+        "what happens to a loaded file. `delete`: it is deleted once the commit that read it is `keep_days` old",
     )
     queue: str = knob(
         "",

@@ -11,7 +11,7 @@ twice. Of a table whose folder was deleted none has arrived: all are done again,
 - A file that is not loaded is named in a manifest, with the reason.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import accumulate
@@ -27,11 +27,7 @@ from lakehouse.core.text import names_in_parentheses
 
 # Among ten million names, that a new one shares its fingerprint with any of them has a chance of one in a million million.
 FINGERPRINT_BYTES = 8
-ARCHIVED = "it is archived in "  # so begins the reason of a file that must be restored to be read, in every manifest
 FOREIGN = "its name ends in none of "  # so begins the reason of a file of another format, in every manifest
-
-
-_NO_TIME = -1  # no file has it, so that one that is known by it is another one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +94,7 @@ class Batch:
 class KnownFile:
     """The facts of a file in the newest manifest that names it; what it does not tell is `None` or empty.
 
-    `is_taken`: its rows were loaded, or are about to be, by this batch or an older one. `is_foreign`: it was set aside for its name's end,
-    `is_archived`: since it could not be read before it is restored.
+    `is_taken`: its rows were loaded, or are about to be, by this batch or an older one. `is_foreign`: it was set aside for its name's end.
     `loaded`: the file of this name that was loaded, where another one has been written over it since. It begins with the contents that
     have the digests `earlier`, whose records older batches loaded.
     """
@@ -109,7 +104,6 @@ class KnownFile:
     digest: str = ""
     is_taken: bool = True
     is_foreign: bool = False
-    is_archived: bool = False
     etag: str = ""
     loaded: "KnownFile | None" = None
     text_bytes: int | None = None
@@ -271,16 +265,6 @@ def files_that_wait(
 def may_be_loaded(name: str, table_key: str) -> bool:
     """Whether a table looks at a landed file of this name: it is public, or holds retried lines of this very table."""
     return is_public(name) or name.startswith(retried_folder(table_key))
-
-
-def read_again(ledger: Ledger, restored: Collection[str]) -> Ledger:
-    """The ledger by which the archived files at these paths wait to be read again; others stay as they are known."""
-    waiting = {
-        path: replace(known, modified_ms=_NO_TIME, etag="")
-        for path in restored
-        if (known := ledger.seen.get(path)) and known.is_archived
-    }
-    return replace(ledger, seen={**ledger.seen, **waiting}) if waiting else ledger
 
 
 def _is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:

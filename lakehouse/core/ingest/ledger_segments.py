@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 
 from lakehouse.core.declaration.table import Overwrite, type_of_write
 from lakehouse.core.ingest.batches import (
-    ARCHIVED,
     FOREIGN,
     Batch,
     KnownFile,
@@ -178,7 +177,6 @@ def _aside(aside: SetAside, before: KnownFile | None, *, was_loaded: bool) -> Kn
         modified_ms=aside.modified_ms,
         digest=aside.digest,
         etag=aside.etag,
-        is_archived=aside.why.startswith(ARCHIVED),
     )
     if aside.why.startswith(_MOVED):
         return of_now

@@ -1,4 +1,4 @@
-"""The loaded files that leave the landing area by the declaration's policy, and why others stay.
+"""Which loaded files leave the landing area, and why the others stay.
 
 **Safety properties** (tests in `test_retire.py`)
 - A file goes only if a batch that the table's log knows has loaded it, and the commit of that batch
@@ -7,10 +7,9 @@
   which also has its digest. A file that landed after the commit that is said to have loaded it
   stays: the log is of another life of the table.
 - A file stays while it, or a line of it, is in quarantine.
-- A file stays if a RESTORE or overwrite by others may have taken out its rows, or if a line of it
-  was refused that the quarantine cannot have.
-- A file is not deleted for good if the log does not show everything that happened to the table
-  since its batch.
+- A file stays if a RESTORE or overwrite by others may have removed its rows, or if the quarantine
+  may not have a line of it that was refused.
+- A file stays if the log does not show everything that happened to the table since its batch.
 - Unknown stays: a batch without a commit time, a file without a digest.
 """
 
@@ -28,14 +27,13 @@ from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id, may_
 from lakehouse.core.text import size_text
 from lakehouse.core.units import DAY_MS
 
-_CLOCKS_APART_MS = (
-    DAY_MS  # of who landed a file and of who committed its rows, at most; also their zones
-)
+# The clocks of the machines that land a file and that commit its rows differ by at most this much.
+_CLOCKS_APART_MS = DAY_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetirementPlan:
-    """The batches with those of their files that go, and how many stay, by reason."""
+    """The batches with those of their files that go, and how many files stay, by reason."""
 
     action: str
     batches: tuple[Batch, ...] = ()
@@ -48,17 +46,15 @@ class RetirementPlan:
 
     @property
     def sentence(self) -> str:
-        """The files that go, and those that stay, as a sentence."""
-        verb = {"archive": "go to the archive", "delete": "are deleted for good"}.get(
-            self.action, "stay for ever"
-        )
+        """How many files go, and why others stay."""
+        verb = "are deleted" if self.action == "delete" else "stay"
         total = sum(file.size_bytes for file in self.files)
         stay = "".join(f"; {count} stay: {why}" for why, count in self.kept.items())
         return f"{len(self.files)} loaded files ({size_text(total)}) {verb}{stay}"
 
 
 class JudgedBatch(NamedTuple):
-    """A batch, and why each of its files that lie in the landing area stays there whatever the table's log tells; empty if none does."""
+    """A batch, and why each of its present files stays regardless of the table's log; an empty text if nothing speaks against it."""
 
     batch: Batch
     why: Mapping[str, str]
@@ -66,7 +62,7 @@ class JudgedBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A commit that brought a batch into a table; `row_count` is `None` where it is no append, or does not tell."""
+    """A commit that brought a batch into a table; `row_count` is `None` unless it is an append that records it."""
 
     number: int
     version: int
@@ -76,16 +72,17 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrivals:
-    """The commits that brought a table its batches, oldest first, as far back as its log was read; `newest` is the last batch it holds."""
+    """The commits that brought a table its batches, oldest first, as far back as its log was read.
+
+    `newest` is the last batch in the table, `first_version` that of the oldest commit that was read, `replaced_version` that of the newest
+    foreign commit that may have removed rows of batches. With `is_partial`, older commits exist and were not read.
+    """
 
     newest: int
     found: tuple[Arrival, ...]
-    first_version: int | None  # of the oldest commit that was read, `None` if none was
-    first_ms: int
-    replaced_version: (
-        int | None
-    )  # of the newest commit of somebody else that may have taken rows of batches out
-    is_partial: bool = False  # older commits were left unread
+    first_version: int | None
+    replaced_version: int | None
+    is_partial: bool = False
 
     def reaches(self, number: int) -> bool:
         """Whether every commit since that of a batch was read."""
@@ -97,24 +94,23 @@ class Arrivals:
 
 
 def read_arrivals(facts: TableFacts, commits: Iterable[Commit], *, oldest: int) -> Arrivals:
-    """The arrivals of a table by its commits, newest first. No more are taken than it needs for the batch `oldest` and those after it."""
+    """The arrivals in commits that are given newest first; reads no more than needed for the batches from `oldest` on."""
     app_id = ingest_app_id(facts.snapshot.table)
-    found, first, replaced_version = list[Arrival](), None, None
+    found = list[Arrival]()
+    first: Commit | None = None
+    replaced_version: int | None = None
     for commit in commits:
-        first, number = commit, commit.applications.get(app_id)
+        first = commit
+        number = commit.applications.get(app_id)
         if number is not None:
-            rows = (
-                commit.metrics.get("numOutputRows")
-                if commit.parameters.get("mode") == "Append"
-                else None
-            )
-            row_count = None if rows is None else int(rows)
+            is_append = commit.parameters.get("mode") == "Append"
+            rows = commit.metrics.get("numOutputRows") if is_append else None
             found.append(
                 Arrival(
                     number=number,
                     version=commit.version,
                     committed_ms=commit.committed_ms,
-                    row_count=row_count,
+                    row_count=None if rows is None else int(rows),
                 )
             )
         if may_take_rows(commit):
@@ -126,7 +122,6 @@ def read_arrivals(facts: TableFacts, commits: Iterable[Commit], *, oldest: int) 
         newest=facts.snapshot.transactions.get(app_id, 0),
         found=tuple(reversed(found)),
         first_version=None if first is None else first.version,
-        first_ms=0 if first is None else first.committed_ms,
         replaced_version=replaced_version,
     )
 
@@ -134,31 +129,24 @@ def read_arrivals(facts: TableFacts, commits: Iterable[Commit], *, oldest: int) 
 def judge_files(
     batches: Iterable[Batch],
     landing: Landing,
-    lying: Mapping[str, LandedFile],
+    present: Mapping[str, LandedFile],
     *,
     held: Collection[str],
 ) -> list[JudgedBatch]:
-    """The batches of which a file still lies in the landing area, where `lying` has it by name; `held` are the paths in quarantine."""
+    """The batches of which a file is still `present` in the landing area, by name; `held` are the paths in quarantine."""
     ours = [batch for batch in batches if batch.prefix == landing.prefix]
     last_batch = {file.name: batch.number for batch in ours for file in batch.files}
-    below = [
-        (
-            batch,
-            [
-                file
-                for file in batch.files
-                if file.name in lying and last_batch[file.name] == batch.number
-            ],
-        )
-        for batch in ours
-    ]
-    return [
-        JudgedBatch(
-            batch, {file.name: _why_kept(file, lying[file.name], batch, held) for file in files}
-        )
-        for batch, files in below
-        if files
-    ]
+    judged = list[JudgedBatch]()
+    for batch in ours:
+        files = [
+            file
+            for file in batch.files
+            if file.name in present and last_batch[file.name] == batch.number
+        ]
+        if files:
+            why = {file.name: _why_kept(file, present[file.name], batch, held) for file in files}
+            judged.append(JudgedBatch(batch, why))
+    return judged
 
 
 def plan_retirement(
@@ -169,10 +157,7 @@ def plan_retirement(
     quarantined: Container[int],
     now_ms: int,
 ) -> RetirementPlan:
-    """The plan of what goes of the loaded files that still lie in the landing area.
-
-    `arrivals` is the table's log, `None` where there is none, `quarantined` the batches that the quarantine's log tells of.
-    """
+    """The loaded files that go. `arrivals` is `None` without a table, `quarantined` holds the batches in the quarantine's log."""
     if landing.after_load == "keep":
         return RetirementPlan(action="keep", kept={})
     kept, going = Counter[str](), list[Batch]()
@@ -189,9 +174,8 @@ def plan_retirement(
             arrival = arrivals.found[place] if place < len(upto) else None
             of_batch = _why_all_kept(batch, landing, arrivals, arrival, quarantined, now_ms)
         kept.update(reason for own in why.values() if (reason := own or of_batch))
-        if not of_batch and (
-            files := tuple(file for file in batch.files if why.get(file.name) == "")
-        ):
+        files = tuple(file for file in batch.files if why.get(file.name) == "")
+        if files and not of_batch:
             going.append(replace(batch, files=files))
     return RetirementPlan(
         action=landing.after_load, batches=tuple(going), kept=dict(sorted(kept.items()))
@@ -207,43 +191,42 @@ def _why_all_kept(
     now_ms: int,
 ) -> str:
     """Why every file of a batch stays; `arrival` is the first known one of it or a later batch, which was committed no earlier."""
-    is_told = arrivals.reaches(batch.number)
-    since = arrival.version if arrival is not None and is_told else 0
+    is_known = arrivals.reaches(batch.number)
+    since = arrival.version if arrival is not None and is_known else 0
     if arrivals.replaced_version is not None and arrivals.replaced_version >= since:
-        return "somebody restored or replaced the table since: their rows may be gone"
-    if not is_told and arrivals.is_partial:
+        return "the table was restored or replaced since: their rows may be gone"
+    if not is_known and arrivals.is_partial:
         return (
             "their batch is older than the commits that were read; older ones are read once a day"
         )
-    # The log has forgotten a commit that is older than all that it holds.
-    committed_ms = arrivals.first_ms if arrival is None else arrival.committed_ms
-    if now_ms - committed_ms < landing.keep_days * DAY_MS:
+    if arrival is None or not is_known:
+        return "the table's log no longer shows what happened since their batch: their rows may be gone"
+    if now_ms - arrival.committed_ms < landing.keep_days * DAY_MS:
         return f"loaded less than {landing.keep_days:g} days ago"
-    if any(file.modified_ms > committed_ms + _CLOCKS_APART_MS for file in batch.files):
+    if any(file.modified_ms > arrival.committed_ms + _CLOCKS_APART_MS for file in batch.files):
         return "they landed after the commit that is said to have loaded them: the table's log is another one"
-    if not is_told and landing.after_load == "delete":
-        return "the table's log no longer tells what happened since their batch: their rows may be gone"
     if _has_refused(batch, landing, arrival) and batch.number not in quarantined:
         return "lines of them were refused, and no quarantine has them"
     return ""
 
 
 def _why_kept(file: LandedFile, now: LandedFile, batch: Batch, held: Collection[str]) -> str:
-    is_other = (file.size_bytes, file.modified_ms) != (
-        now.size_bytes,
-        now.modified_ms,
-    ) or not may_be_same(file.etag, now.etag)
-    if not file.digest or is_other:
-        return "they are not as they were loaded, or nobody knows"
+    is_same = (
+        file.size_bytes == now.size_bytes
+        and file.modified_ms == now.modified_ms
+        and may_be_same(file.etag, now.etag)
+    )
+    if not file.digest or not is_same:
+        return "they are not known to be as they were loaded"
     if file.loaded_records:
         return "several batches loaded their records, as they grew"
     is_held = f"{batch.prefix}{file.name}" in held
     return "they, or lines of them, are in quarantine" if is_held else ""
 
 
-def _has_refused(batch: Batch, landing: Landing, arrival: Arrival | None) -> bool:
-    """Whether the commit of a batch has fewer rows than the batch has records; else what its manifest tells, which older ones do not."""
-    row_count = None if arrival is None or arrival.number != batch.number else arrival.row_count
+def _has_refused(batch: Batch, landing: Landing, arrival: Arrival) -> bool:
+    """Whether records of a batch were refused: its commit has fewer rows than records, or else its manifest says so."""
+    row_count = arrival.row_count if arrival.number == batch.number else None
     if (
         landing.changes is not None
         or batch.record_count is None
@@ -255,7 +238,7 @@ def _has_refused(batch: Batch, landing: Landing, arrival: Arrival | None) -> boo
 
 
 def may_take_rows(commit: Commit) -> bool:
-    """Whether a commit of somebody else may have taken out rows of batches that were not meant to go, as those of a DELETE are."""
+    """Whether a foreign commit may have removed rows of batches by accident; a DELETE removes them on purpose."""
     return may_repeat_rows(
         commit if commit.added_paths else replace(commit, added_paths=commit.removed_paths)
     )

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lakehouse.core.declaration.landing import Landing, is_retried
 from lakehouse.core.errors import Refused
-from lakehouse.core.ingest.batches import ARCHIVED, Batch, LandedFile
+from lakehouse.core.ingest.batches import Batch, LandedFile
 from lakehouse.core.ingest.content_format import detect_format
 from lakehouse.core.ingest.file_text import GZIP, Compression
 from lakehouse.core.ingest.records import MIB, Record, read_records
@@ -96,8 +96,8 @@ def restore_first(store: Store, path: str, storage_class: str) -> str:
     """Why an archived file is not read, and what to do."""
     key = f"{store.prefix}{path}"
     return (
-        f"{ARCHIVED}storage class {storage_class}, in which no object can be read. Restore it: aws s3api restore-object --bucket "
-        f"{store.bucket} --key {shlex.quote(key)} --restore-request Days=7. The first load after the restore reads it"
+        f"it is archived in storage class {storage_class}, in which no object can be read. Use `aws s3api restore-object --bucket "
+        f"{store.bucket} --key {shlex.quote(key)} --restore-request Days=7`, then `lakehouse quarantine retry`"
     )
 
 

@@ -38,7 +38,6 @@ from lakehouse.core.ingest.batches import (
     Ledger,
     choose_batch,
     ingest_app_id,
-    read_again,
 )
 from lakehouse.core.ingest.inferred import pinned_table
 from lakehouse.core.ingest.outcome import WriteOutcome, quarantine_sentence
@@ -72,12 +71,10 @@ from lakehouse.engine.ingest.staging import clear_staged, stage, staged_again
 from lakehouse.engine.ingest.work_size import confs_to_load
 from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.landing.archived import find_restored, restored_paths
 from lakehouse.engine.quarantine.entries import (
     quarantine,
     quarantine_arrived,
     quarantine_isolated,
-    take_out_files,
     take_out_landed_again,
 )
 from lakehouse.engine.quarantine.isolate import Rows, isolate
@@ -133,7 +130,6 @@ class LandingLoad:
         arrived_batch(table, facts, ledger)
         retire_first(lake, table, batches, facts, self._tell)
         self._listing = {file.name: file for file in landed_files(lake.store, landing)}
-        restored = find_restored(lake.store, ledger, landing, now_ms=now_ms())
         lying = {f"{landing.prefix}{name}" for name in self._listing}
         if not self._loaded:
             self._before = facts
@@ -142,7 +138,6 @@ class LandingLoad:
                 unfinished = unfinished_batch(
                     lake, table, arrived_batch(table, facts, ledger), ledger, batches
                 )
-                ledger = read_again(ledger, restored)
                 plan = choose_batch(
                     [*self._listing.values()], ledger, landing, table.write, unfinished=unfinished
                 )
@@ -228,8 +223,6 @@ class LandingLoad:
             self._counts["rows_superseded"] += superseded_count(
                 lake, table, lines.changes, before=facts, after=after
             )
-        if restored := restored_paths(batch, ledger):
-            take_out_files(lake, spark, table.key, restored, upto_batch=batch.number)
         self._counts.update(rows_quarantined=lines.bad_count, rows_rescued=lines.rescued_count)
         if plan.is_new or batch.isolated:  # it was not done again as it was planned
             self._reason = Reason.BATCH_READY

@@ -14,7 +14,7 @@ import pytest
 
 from lakehouse import Append, Landing, Table
 from lakehouse.core.declaration.table import find_tables
-from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id
 from lakehouse.core.ingest.retirement import RetirementPlan
 from lakehouse.core.units import DAY_MS
@@ -28,17 +28,16 @@ from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder
 from lakehouse_tests.memory_store import MemoryStore
 
 KEY, PREFIX = "bronze/orders", "landing/orders/"
-ARCHIVED = Table(
+DELETED = Table(
     key=KEY,
     source=Landing(
-        prefix=PREFIX, format="json", schema="id BIGINT", after_load="archive", keep_days=3
+        prefix=PREFIX, format="json", schema="id BIGINT", after_load="delete", keep_days=3
     ),
     write=Append(),
 )
-DELETED = replace(ARCHIVED, source=replace(ARCHIVED.source, after_load="delete"))  # type: ignore[type-var]
-REPLACED = "somebody restored or replaced the table since: their rows may be gone"
+REPLACED = "the table was restored or replaced since: their rows may be gone"
 FORGOTTEN = (
-    "the table's log no longer tells what happened since their batch: their rows may be gone"
+    "the table's log no longer shows what happened since their batch: their rows may be gone"
 )
 MANY = 600  # commits; the facts of a table hold 500
 
@@ -130,15 +129,6 @@ def lying(lake: Lake) -> list[str]:
     return [file.name.removeprefix(PREFIX) for file in lake.store.list(PREFIX)]
 
 
-def archived(lake: Lake) -> dict[str, bytes]:
-    """What the archive holds, by name."""
-    tables = [
-        pq.read_table(BytesIO(lake.store.read(file.name)))
-        for file in lake.store.list("landing-archive")
-    ]
-    return {row["name"]: row["content"] for table in tables for row in table.to_pylist()}
-
-
 class Clock:
     now_ms = 0
 
@@ -153,31 +143,26 @@ def later(*, days: float, minute: int = 2) -> None:
     Clock.now_ms = START_MS + minute * MINUTE_MS + round(days * DAY_MS)
 
 
-def test_files_are_archived_byte_for_byte_once_their_commit_is_old_enough(
-    lake: Lake, log: LogBuilder
-) -> None:
+def test_files_are_deleted_once_their_commit_is_old_enough(lake: Lake, log: LogBuilder) -> None:
     later(days=3, minute=1)
     assert (
-        retire(lake, ARCHIVED).plan.sentence
-        == "2 loaded files (2 B) go to the archive; 1 stay: loaded less than 3 days ago"
+        retire(lake, DELETED).plan.sentence
+        == "2 loaded files (2 B) are deleted; 1 stay: loaded less than 3 days ago"
     )
-    assert (lying(lake), archived(lake)) == (["c.json"], {"a.json": b"a", "b.json": b"b"})
+    assert lying(lake) == ["c.json"]
     later(days=3)
-    done = retire(lake, ARCHIVED)
-    assert (done.file_count, done.failed, lying(lake), len(archived(lake))) == (1, 0, [], 3)
-    assert [file.name.rpartition("/")[2][:20] for file in lake.store.list("landing-archive")] == [
-        f"{number:020}" for number in (1, 3)
-    ]
-    again = retire(lake, ARCHIVED)
+    done = retire(lake, DELETED)
+    assert (done.file_count, done.failed, lying(lake)) == (1, 0, [])
+    again = retire(lake, DELETED)
     assert (again.file_count, again.plan.files) == (0, ())
 
 
 def test_files_are_deleted_and_a_plan_alone_deletes_none(lake: Lake, log: LogBuilder) -> None:
     later(days=3)
-    assert plan_landed(lake, DELETED).sentence == "3 loaded files (3 B) are deleted for good"
+    assert plan_landed(lake, DELETED).sentence == "3 loaded files (3 B) are deleted"
     assert lying(lake) == ["a.json", "b.json", "c.json"]
     retire(lake, DELETED)
-    assert (lying(lake), lake.store.list("landing-archive")) == ([], [])
+    assert lying(lake) == []
 
 
 def appended(log: LogBuilder, count: int = MANY) -> LogBuilder:
@@ -244,7 +229,7 @@ def test_files_of_a_table_with_many_commits_go_and_its_older_ones_are_read_once_
     assert (retire(memory, DELETED).file_count, lying(memory)) == (2, [])
 
 
-def test_where_the_log_has_forgotten_what_happened_files_are_archived_and_never_deleted(
+def test_where_the_log_has_forgotten_what_happened_files_are_never_deleted(
     memory: Lake,
 ) -> None:
     log = three_batches(memory).append([("z", 1, 1)]).checkpoint().append([("w", 1, 1)])
@@ -256,8 +241,7 @@ def test_where_the_log_has_forgotten_what_happened_files_are_archived_and_never_
         len(lying(memory)),
     ) == ({FORGOTTEN: 2}, 1, 2)
     assert lying(memory) == ["a.json", "b.json"]
-    assert retire(memory, ARCHIVED).file_count == 2
-    assert archived(memory) == {"a.json": b"a", "b.json": b"b"}
+    assert retire(memory, DELETED).file_count == 0
 
 
 def test_what_the_log_still_tells_keeps_files_of_batches_that_it_has_forgotten(
@@ -271,7 +255,7 @@ def test_what_the_log_still_tells_keeps_files_of_batches_that_it_has_forgotten(
     plan_batch(memory, 4, [land(memory, "d.json", b"d")])
     log.checkpoint().append([("w", 1, 1)]).forget_before(3)
     later(days=9)
-    assert retire(memory, ARCHIVED).plan.kept == {REPLACED: 3}
+    assert retire(memory, DELETED).plan.kept == {REPLACED: 3}
 
 
 def test_files_go_though_somebody_deleted_or_changed_rows_since(memory: Lake) -> None:
@@ -378,15 +362,15 @@ def test_a_file_that_cannot_be_deleted_is_told_of_and_goes_with_a_later_run(
         done = retire(lake, DELETED)
     assert (done.file_count, done.failed, lying(lake)) == (2, 1, ["b.json"])
     assert (retire(lake, DELETED).plan.sentence, lying(lake)) == (
-        "1 loaded files (1 B) are deleted for good",
+        "1 loaded files (1 B) are deleted",
         [],
     )
 
 
 MANIFEST: dict[str, tuple[dict[str, Any], str]] = {
-    "of an older program, without digests": (
+    "without a digest": (
         {"digest": ""},
-        "they are not as they were loaded, or nobody knows",
+        "they are not known to be as they were loaded",
     ),
     # An older copy of the table was put in the place of one that was begun anew: its batch 4 is another one.
     "of a file that landed after its commit": (
@@ -424,7 +408,7 @@ def test_files_behind_a_link_stay(lake: Lake, log: LogBuilder, link: str) -> Non
 
 def test_by_default_every_file_stays(lake: Lake, log: LogBuilder) -> None:
     later(days=1_000)
-    kept = replace(ARCHIVED, source=Landing(prefix=PREFIX, format="json", schema="id BIGINT"))
+    kept = replace(DELETED, source=Landing(prefix=PREFIX, format="json", schema="id BIGINT"))
     assert (retire(lake, kept).plan.files, plan_landed(lake, kept).files, len(lying(lake))) == (
         (),
         (),
@@ -452,8 +436,8 @@ def quarantined(lake: Lake) -> None:
 
 
 STAY: dict[str, tuple[Callable[[Lake], None], str]] = {
-    "changed": (changed, "they are not as they were loaded, or nobody knows"),
-    "replaced": (replaced, "they are not as they were loaded, or nobody knows"),
+    "changed": (changed, "they are not known to be as they were loaded"),
+    "replaced": (replaced, "they are not known to be as they were loaded"),
     "in quarantine": (quarantined, "they, or lines of them, are in quarantine"),
 }
 
@@ -498,13 +482,21 @@ def test_what_happens_between_plan_and_deletion_is_seen_by_the_last_look(
     to_the_log: Any,
     left: list[str],
 ) -> None:
-    real = retiring._groups
+    real = retiring._is_a_day_old
 
-    def groups(batches: Sequence[Batch]) -> Any:
-        to_files(lake) if to_files else to_the_log(log)
-        yield from real(batches)
+    def happens_after_the_plan(*arguments: Any) -> bool:
+        real_look = retiring._look
 
-    monkeypatch.setattr(retiring, "_groups", groups)
+        def look(*of: Any, **options: Any) -> Any:
+            found = real_look(*of, **options)
+            monkeypatch.setattr(retiring, "_look", real_look)
+            to_files(lake) if to_files else to_the_log(log)
+            return found
+
+        monkeypatch.setattr(retiring, "_look", look)
+        return real(*arguments)
+
+    monkeypatch.setattr(retiring, "_is_a_day_old", happens_after_the_plan)
     later(days=3)
     retire(lake, DELETED)
     assert lying(lake) == left
@@ -518,16 +510,6 @@ def test_a_file_of_a_batch_that_the_log_does_not_know_stays(lake: Lake, log: Log
     assert plan_landed(lake, DELETED).kept == {"the table's log does not know their batch": 4}
     retire(lake, DELETED)
     assert len(lying(lake)) == 4
-
-
-def test_the_age_of_a_commit_that_the_log_has_forgotten_is_that_of_the_oldest_it_holds(
-    lake: Lake, log: LogBuilder
-) -> None:
-    log.append([("z", 1, 1)]).checkpoint().append([("w", 1, 1)]).forget_before(3)
-    later(days=2.9999, minute=3)
-    assert plan_landed(lake, ARCHIVED).kept == {"loaded less than 3 days ago": 3}
-    later(days=3, minute=3)
-    assert len(plan_landed(lake, ARCHIVED).files) == 3
 
 
 def test_a_file_of_another_etag_stays_though_its_size_and_time_are_those_of_the_one_that_was_loaded(
@@ -562,83 +544,33 @@ def test_a_file_of_another_etag_stays_though_its_size_and_time_are_those_of_the_
     assert lying(lake) == ["d.json"]
 
 
-def test_a_run_that_dies_before_it_deletes_is_gone_on_with_and_archives_nothing_twice(
+def test_a_run_that_dies_before_it_deletes_leaves_the_files_to_the_next(
     lake: Lake, log: LogBuilder
 ) -> None:
     later(days=3)
-
     with killed_at(DiskStore, "delete_each", "before"):
-        retire(lake, ARCHIVED)
-    assert (len(lying(lake)), archived(lake)) == (3, {"a.json": b"a", "b.json": b"b"})
-    retire(lake, ARCHIVED)
-    assert (lying(lake), archived(lake)) == ([], {"a.json": b"a", "b.json": b"b", "c.json": b"c"})
-    assert len(lake.store.list("landing-archive")) == 2
-
-
-def test_nothing_is_deleted_where_the_archive_does_not_hold_it(
-    lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    later(days=3)
-    real = DiskStore.put_if_absent
-
-    def half(store: DiskStore, name: str, data: bytes) -> bool:
-        other = BytesIO()
-        pq.write_table(pq.read_table(BytesIO(data)).slice(1), other)
-        return real(store, name, other.getvalue())
-
-    monkeypatch.setattr(DiskStore, "put_if_absent", half)
-    with pytest.raises(Broken, match="does not hold what was archived; nothing is deleted"):
-        retire(lake, ARCHIVED)
+        retire(lake, DELETED)
     assert len(lying(lake)) == 3
-
-
-def test_a_file_whose_content_is_another_though_size_and_time_are_the_same_is_not_archived_and_stays(
-    lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    later(days=3)
-    real = DiskStore.read_many
-
-    def read_many(store: DiskStore, names: Sequence[str]) -> object:
-        return (
-            b"z" if name.endswith("/a.json") else data
-            for name, data in zip(names, real(store, names), strict=True)
-        )
-
-    monkeypatch.setattr(DiskStore, "read_many", read_many)
-    retire(lake, ARCHIVED)
-    assert (lying(lake), sorted(archived(lake))) == (["a.json"], ["b.json", "c.json"])
-
-
-def test_a_batch_of_many_bytes_is_archived_in_parts(
-    lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    later(days=3)
-    monkeypatch.setattr(retiring, "_GROUP_BYTES", 1)
-    plan_batch(lake, 4, [land(lake, "same.json", b"d"), land(lake, "twin.json", b"d")])
-    log.append([("z", 1, 1)], transaction=(ingest_app_id(ARCHIVED.key), 4))
-    later(days=9)
-    assert (
-        retire(lake, ARCHIVED).file_count,
-        len(lake.store.list("landing-archive")),
-        len(archived(lake)),
-    ) == (5, 5, 5)
+    with killed_at(DiskStore, "delete_each", "after"):
+        retire(lake, DELETED)
+    assert lying(lake) == ["c.json"]
+    retire(lake, DELETED)
+    assert lying(lake) == []
 
 
 def test_loaded_files_are_not_taken_away_from_another_table() -> None:
     from types import ModuleType
 
     module = ModuleType("tables")
-    assert ARCHIVED.source is not None
+    assert DELETED.source is not None
     other = Landing(prefix=f"{PREFIX}more/", format="json", schema="id BIGINT")
     module.__dict__.update(
-        one=ARCHIVED, other=Table(key="bronze/more", source=other, write=Append())
+        one=DELETED, other=Table(key="bronze/more", source=other, write=Append())
     )
     with pytest.raises(
         Refused,
-        match=r"Table bronze/orders: after_load is 'archive', and bronze/more reads landing/orders/more/, too",
+        match=r"Table bronze/orders: after_load is 'delete', and bronze/more reads landing/orders/more/, too",
     ):
         find_tables([module])
-    module.__dict__.update(
-        one=replace(ARCHIVED, source=replace(ARCHIVED.source, after_load="keep"))
-    )
+    module.__dict__.update(one=replace(DELETED, source=replace(DELETED.source, after_load="keep")))
     assert len(find_tables([module])) == 2

@@ -38,16 +38,13 @@ def test_a_table_that_has_what_it_needs_gets_no_commit(tmp_path: Path) -> None:
         (3, {}, None),
     ],
 )
-@pytest.mark.parametrize("after_load", ["delete", "archive"])
 def test_a_table_whose_loaded_files_are_deleted_keeps_its_log_for_longer(
-    tmp_path: Path, keep_days: float, there: dict[str, str], wanted: str | None, after_load: Any
+    tmp_path: Path, keep_days: float, there: dict[str, str], wanted: str | None
 ) -> None:
     """Else a file could go during one day at most, the last on which the log tells what happened since its batch."""
     lake = Lake(settings=own_settings(tmp_path), store=MemoryStore())
     assert events.source is not None
-    table = replace(
-        events, source=replace(events.source, after_load=after_load, keep_days=keep_days)
-    )
+    table = replace(events, source=replace(events.source, after_load="delete", keep_days=keep_days))
     others = {
         name: value for name, value in declared_properties(table).items() if name != LOG_RETENTION
     }
