@@ -34,7 +34,7 @@ _EVERYTHING_JOB = "__ASSET_JOB"
 _READ_NOTHING = "read_nothing"
 # The assets of each plan that was read, by the plan's id.
 _plans: dict[str, AbstractSet[dg.AssetKey]] = {}
-# The commit time of a compaction; an older program told it in milliseconds.
+# The commit time of a compaction.
 COMMITTED = "lakehouse/committed"
 
 
@@ -264,8 +264,8 @@ def _metadata(record: dg.EventLogRecord) -> Mapping[str, dg.MetadataValue[Any]]:
 
 
 def _committed_ms(record: dg.EventLogRecord) -> int | None:
-    told = _values(record)
-    return round(told[COMMITTED] * 1000) if COMMITTED in told else told.get(f"{COMMITTED}_ms")
+    seconds = _values(record).get(COMMITTED)
+    return None if seconds is None else round(seconds * 1000)
 
 
 def _values(record: dg.EventLogRecord) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from lakehouse.defs.dagster_records import (
 from lakehouse.defs.keys import landing_key, table_key
 from lakehouse.defs.run_ownership import repeated_by_person
 from lakehouse.engine.ingest.arrival import arrived_batch, unfinished_batch
-from lakehouse.engine.journal.landed_batches import LandedBatches
+from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.landing.discovery import Discovery
 from lakehouse.engine.store import FairOrder, TimeBudget
@@ -193,7 +193,7 @@ class _Watch:
         known = self._ledgers.get(table.key)
         is_anew = known is None or known[0] != event
         if known is None or is_anew:
-            batches = LandedBatches(self._lake.store, table.key, prefix=table.landing.prefix)
+            batches = PlannedBatches(self._lake.store, table.key, prefix=table.landing.prefix)
             ledger, told = (
                 batches.ledger(),
                 facts.values.get("lakehouse/landed_batch") if facts else None,
@@ -219,14 +219,12 @@ class _Watch:
 
 
 def _seconds_left(tries: Sequence[dg.RunRecord], *, now: float) -> float:
-    """The rest of the pause after the last try; none where the try ended in a future that only a clock that was ahead explains."""
+    """The rest of the pause after the last try."""
     if not tries:
         return 0.0
     pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (len(tries) - 1))
-    left = (tries[0].end_time or now) + pause - now
-    return (
-        left if left <= 2 * pause else 0.0
-    )  # the clock of the machine that ran it may be a little ahead for good
+    ended = min(tries[0].end_time or now, now)  # the clock of the machine that ran it may be ahead
+    return ended + pause - now
 
 
 def _request(due: Sequence[_Look]) -> dg.RunRequest:

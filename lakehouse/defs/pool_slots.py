@@ -111,7 +111,7 @@ def _steps(info: ConcurrencyKeyInfo, run_id: str) -> set[str]:
 
 
 def _has_ended(record: RunRecord | None, *, now_ms: int) -> bool:
-    """Whether the run ended long enough ago; an end that lies ahead is of a clock that was set back since."""
+    """Whether the run ended long enough ago, or its process is gone."""
     if record is None:
         return True
     if record.dagster_run.status not in FINISHED_STATUSES:
@@ -120,7 +120,7 @@ def _has_ended(record: RunRecord | None, *, now_ms: int) -> bool:
     if process is not None and was_here(record.dagster_run) and not process.is_alive:
         return True
     ended_ms = (record.end_time or record.update_timestamp.timestamp()) * 1000
-    return not 0 <= now_ms - ended_ms < FREED_AFTER_MS
+    return now_ms - ended_ms >= FREED_AFTER_MS
 
 
 def _may_be_freed(record: RunRecord | None, *, process_must_be_gone: bool) -> bool:

@@ -33,8 +33,8 @@ def machine_tag(name: str) -> str:
 
 
 def read_tag(tags: Mapping[str, str], name: str) -> str | None:
-    """The text of a run's tag under `machine_tag`, or under the name that an older program gave it."""
-    return tags.get(machine_tag(name), tags.get(f"lakehouse/{name}"))
+    """The text of a run's tag under `machine_tag`, if it has one."""
+    return tags.get(machine_tag(name))
 
 
 def process_tag(run_id: str) -> dict[str, str]:
@@ -97,7 +97,7 @@ def close_lost_runs(
         ):
             return False
         newest = instance.get_records_for_run(run.run_id, limit=1, ascending=False).records
-        return not newest or not 0 <= now_ms - newest[0].timestamp * 1000 < _SILENT_MS
+        return not newest or now_ms - newest[0].timestamp * 1000 >= _SILENT_MS
 
     return _close(instance, is_lost)
 

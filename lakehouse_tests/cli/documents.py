@@ -19,7 +19,7 @@ from lakehouse.core.ingest.outcome import QuarantineReview
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.core.vacuum.facts import VacuumRecord
 from lakehouse.core.vacuum.outcome import VacuumOutcome
-from lakehouse.engine.journal.landed_batches import LandedBatches
+from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.store import DiskStore
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
@@ -105,7 +105,7 @@ def _warehouse_table(folder: Path) -> str:
 def _add_column(terminal: Terminal) -> None:
     file = "landing/orders/8.json"
     hail = AddedColumn(name="hail", type="BIGINT", file=file, policy="add", at_ms=0)
-    batches = LandedBatches(DiskStore(terminal.root), "bronze/orders", prefix="")
+    batches = PlannedBatches(DiskStore(terminal.root), "bronze/orders", prefix="")
     batches.plan(Batch(number=1, files=(), columns=(hail,)))
 
 

@@ -19,7 +19,7 @@ from lakehouse.defs import landing
 from lakehouse.defs.dagster_records import NewestFacts
 from lakehouse.defs.keys import table_key
 from lakehouse.defs.landing import landing_assets, landing_sensor
-from lakehouse.engine.journal.landed_batches import FOLD_EVERY, LandedBatches
+from lakehouse.engine.journal.planned_batches import FOLD_EVERY, PlannedBatches, landed_files
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.defs.dagster_events import (
     begun,
@@ -55,7 +55,7 @@ def land(lake: Lake, name: str) -> None:
 
 def folded(lake: Lake, *, count: int) -> None:
     """So many batches of orders whose manifests are folded, and whose files are gone and forgotten but for the newest."""
-    batches = LandedBatches(lake.store, "bronze/orders", prefix="landing/orders/")
+    batches = PlannedBatches(lake.store, "bronze/orders", prefix="landing/orders/")
     for number in range(1, count + 1):
         file = LandedFile(name=f"{number}.json", size_bytes=2, modified_ms=1, digest="d")
         batches.plan(Batch(number=number, files=(file,), prefix="landing/orders/"))
@@ -65,8 +65,14 @@ def folded(lake: Lake, *, count: int) -> None:
 
 def planned(lake: Lake, number: int, *names: str) -> None:
     """A batch of orders that was planned."""
-    files = tuple(LandedFile(name=name, size_bytes=2, modified_ms=1) for name in names)
-    LandedBatches(lake.store, "bronze/orders", prefix="").plan(Batch(number=number, files=files))
+    present = {file.name: file for file in landed_files(lake.store, orders.landing)}
+    files = tuple(
+        present.get(name, LandedFile(name=name, size_bytes=2, modified_ms=1)) for name in names
+    )
+    prefix = orders.landing.prefix
+    PlannedBatches(lake.store, "bronze/orders", prefix=prefix).plan(
+        Batch(number=number, files=files, prefix=prefix)
+    )
 
 
 def loaded(lake: Lake, instance: dg.DagsterInstance, number: int, *names: str) -> None:
@@ -233,14 +239,13 @@ def test_canceled_and_repeated_runs_of_a_person_add_no_pause_and_the_next_key_is
     assert second.run_key != first.run_key
 
 
-@pytest.mark.parametrize(("ahead", "is_asked_for"), [(20, False), (7_200, True)])
-def test_a_clock_that_was_ahead_and_is_set_back_silences_no_table(
-    lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick, ahead: float, is_asked_for: bool
+def test_a_try_that_ended_in_the_future_pauses_a_table_no_longer_than_others(
+    lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick
 ) -> None:
     land(lake, "orders/1.json")
     [request] = tick().run_requests or []
-    ended(instance, requested(instance, request), DagsterEventType.RUN_FAILURE, seconds_ago=-ahead)
-    assert bool(tick().run_requests) is is_asked_for
+    ended(instance, requested(instance, request), DagsterEventType.RUN_FAILURE, seconds_ago=-7_200)
+    assert "it is tried again in 30 s" in skip_text(tick())
 
 
 def test_a_batch_after_one_that_failed_often_starts_without_a_pause(
@@ -291,7 +296,7 @@ def test_a_batch_of_refused_files_alone_whose_run_was_killed_is_asked_for_again(
     refused = SetAside(
         name="bad.json.gz", size_bytes=2, modified_ms=1, why="no gzip", is_quarantined=True
     )
-    LandedBatches(lake.store, "bronze/orders", prefix="landing/orders/").plan(
+    PlannedBatches(lake.store, "bronze/orders", prefix="landing/orders/").plan(
         Batch(number=2, files=(), set_aside=(refused,))
     )
     [request] = tick().run_requests or []

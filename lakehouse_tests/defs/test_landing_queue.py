@@ -11,7 +11,7 @@ from dagster import SensorResult
 from lakehouse import Append, Landing, Table
 from lakehouse.core.ingest.batches import Batch
 from lakehouse.defs.landing import landing_sensor
-from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
+from lakehouse.engine.journal.planned_batches import PlannedBatches, landed_files
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.landing import queue
 from lakehouse_tests.defs.dagster_events import materialized, skip_text, tick_of
@@ -57,7 +57,7 @@ def tick(lake: Lake, instance: dg.DagsterInstance) -> type_of_tick:
 def loaded(lake: Lake, instance: dg.DagsterInstance, number: int, *names: str) -> None:
     """A batch that was planned and arrived."""
     files = tuple(file for file in landed_files(lake.store, LANDING) if file.name in names)
-    LandedBatches(lake.store, orders.key, prefix=LANDING.prefix).plan(
+    PlannedBatches(lake.store, orders.key, prefix=LANDING.prefix).plan(
         Batch(number=number, files=files, prefix=LANDING.prefix)
     )
     materialized(instance, orders, landed_batch=number)

@@ -63,7 +63,7 @@ def under_way(
     status: DagsterRunStatus = DagsterRunStatus.STARTED,
 ) -> str:
     run_id = str(uuid4())
-    tags = {} if by is None else {"lakehouse/process": f"{run_id} {by[0]} {by[1]}"}
+    tags = {} if by is None else {machine_tag("process"): f"{run_id} {by[0]} {by[1]}"}
     records.add_run(dg.DagsterRun(job_name="__ASSET_JOB", run_id=run_id, status=status, tags=tags))
     return run_id
 

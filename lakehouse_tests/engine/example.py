@@ -10,7 +10,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakehouse import Append, Landing, Merge, Overwrite, Table, table
 from lakehouse.engine.delta_log import TableFacts
-from lakehouse.engine.journal.landed_batches import LandedBatches
+from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import Lake
 
 events = Table(
@@ -89,7 +89,7 @@ def rows_in(lake: Lake, key: str, *columns: str) -> list[tuple[Any, ...]]:
 def columns_of(lake: Lake, table: Table) -> list[tuple[str, ...]]:
     """The columns that came with landed batches, as the ledger tells them: name, type, file and policy."""
     assert table.source is not None
-    ledger = LandedBatches(lake.store, table.key, prefix=table.source.prefix).ledger()
+    ledger = PlannedBatches(lake.store, table.key, prefix=table.source.prefix).ledger()
     return [(column.name, column.type, column.file, column.policy) for column in ledger.columns]
 
 

@@ -16,7 +16,7 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest.arrival import arrived_batch, record_arrived, unfinished_batch
 from lakehouse.engine.ingest.retire import plan_landed
-from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
+from lakehouse.engine.journal.planned_batches import PlannedBatches, landed_files
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.quarantine.entries import quarantined_count
 from lakehouse.engine.spark.open_session import connect
@@ -68,7 +68,7 @@ def landing_command(table: str, arrived: int | None, as_json: bool) -> None:
 
 def _document(opened: LakeContext, table: Table) -> dict[str, Any]:
     landing = table.landing
-    batches = LandedBatches(opened.lake.store, table.key, prefix=landing.prefix)
+    batches = PlannedBatches(opened.lake.store, table.key, prefix=landing.prefix)
     ledger = batches.ledger()
     facts = opened.lake.facts(table.key)
     planned = 0 if ledger.newest is None else ledger.newest.number
@@ -112,7 +112,7 @@ def _document(opened: LakeContext, table: Table) -> dict[str, Any]:
     }
 
 
-def _what_goes(lake: Lake, table: Table, batches: LandedBatches, facts: TableFacts | None) -> str:
+def _what_goes(lake: Lake, table: Table, batches: PlannedBatches, facts: TableFacts | None) -> str:
     """The files that leave the landing area with the next load, and why others stay, as a sentence."""
     try:
         return f"with the next load {plan_landed(lake, table, batches, facts).sentence}"

@@ -21,7 +21,7 @@ from lakehouse.core.declaration.compaction_policy import LAYERS
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.outcome import describe_set_aside
-from lakehouse.engine.journal.landed_batches import LandedBatches
+from lakehouse.engine.journal.planned_batches import PlannedBatches
 
 if TYPE_CHECKING:
     from lakehouse.cli.dagster_runs import AssetRun, Recorder
@@ -131,7 +131,7 @@ def run_document(key: str, run: "AssetRun", *, sentence: str) -> dict[str, Any]:
 def _why_no_table(table: Table, opened: LakeContext) -> str:
     aside = None
     if table.source is not None:
-        batches = LandedBatches(opened.lake.store, table.key, prefix=table.source.prefix)
+        batches = PlannedBatches(opened.lake.store, table.key, prefix=table.source.prefix)
         aside = describe_set_aside(batches.ledger(), table.source)
     return f"nothing has landed to make a table of{f'; {aside}' if aside else ''}"
 

@@ -11,7 +11,7 @@ from lakehouse.core.declaration.column_names import field_types
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.inferred import INFERRED
 from lakehouse.core.ingest.undeclared import AddedColumn, columns_in_force
-from lakehouse.engine.journal.landed_batches import LandedBatches
+from lakehouse.engine.journal.planned_batches import PlannedBatches
 
 
 @click.command("schema", epilog="Example: lakehouse schema bronze/orders")
@@ -25,7 +25,7 @@ def schema_command(table: str, as_json: bool) -> None:
     """
     opened, wanted = open_landed(table, asked="schema")
     landing = wanted.landing
-    came = LandedBatches(opened.lake.store, wanted.key, prefix=landing.prefix).ledger().columns
+    came = PlannedBatches(opened.lake.store, wanted.key, prefix=landing.prefix).ledger().columns
     in_force = columns_in_force(came, landing)
     pinned = [column for column in in_force if landing.schema is None and column.policy == INFERRED]
     added = [column for column in in_force if column not in pinned]

@@ -48,7 +48,7 @@ class LandedFile:
 
     @property
     def text(self) -> TextMark:
-        """The mark of the text that the file had; that of its bytes where it is not packed, or an older program read it."""
+        """The mark of the text that the file had; that of its bytes where it is not packed."""
         return _text_mark(self)
 
 
@@ -268,7 +268,7 @@ def may_be_loaded(name: str, table_key: str) -> bool:
 
 
 def _is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
-    """Whether a manifest names the file as it is, by its etag or time. Of a loaded one an older program may tell no more than the size."""
+    """Whether a manifest names the file as it is, by its size, and its etag or time."""
     known = ledger.seen.get(f"{landing.prefix}{file.name}")
     if (
         known is None
@@ -276,10 +276,7 @@ def _is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
         or not may_be_same(known.etag, file.etag)
     ):
         return False
-    is_older = known.is_taken and not known.digest and known.loaded is None
-    is_same = (
-        is_older or bool(known.etag and file.etag) or known.modified_ms in (None, file.modified_ms)
-    )
+    is_same = bool(known.etag and file.etag) or known.modified_ms == file.modified_ms
     return is_same and not (known.is_foreign and landing.takes(file.name))
 
 

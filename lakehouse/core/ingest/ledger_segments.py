@@ -30,8 +30,6 @@ from lakehouse.core.units import DAY_MS
 
 # Long enough to see a producer's repeats by their content. Fingerprints keep what is forgotten safe, so it could be any time.
 FORGET_AFTER_MS = 30 * DAY_MS
-# In manifests of an older program the reason of a file that it took for a loaded one under another name begins so. It stays unloaded.
-_MOVED = "it was loaded as "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,8 +176,6 @@ def _aside(aside: SetAside, before: KnownFile | None, *, was_loaded: bool) -> Kn
         digest=aside.digest,
         etag=aside.etag,
     )
-    if aside.why.startswith(_MOVED):
-        return of_now
     if not (was_loaded if before is None else before.is_taken):
         return replace(of_now, is_taken=False, is_foreign=aside.why.startswith(FOREIGN))
     loaded = KnownFile(size_bytes=aside.size_bytes) if before is None else before.as_loaded

@@ -31,9 +31,8 @@ def released_by(waiting: Waiting, landing: Landing, now_ms: int) -> str | Explan
     if 0 < landing.release_bytes <= waiting.size_bytes:
         return f"; released by their bytes, {size_text(landing.release_bytes)} or more"
     wait_ms = round(landing.release_minutes * MINUTE_MS)
-    if waiting.oldest_ms - now_ms > wait_ms:  # further ahead than any file waits
-        return "; released by their age, which nobody knows: the oldest is dated in the future"
-    if now_ms - waiting.oldest_ms >= wait_ms:
+    # A file that is dated in the future must not wait for that date.
+    if abs(now_ms - waiting.oldest_ms) >= wait_ms:
         return f"; released by their age, the oldest has waited {landing.release_minutes:g} min or more"
     return Reason.BATCH_WAITING.explain(
         files=waiting.count,

@@ -16,7 +16,7 @@ from lakehouse.core.ingest.batches import Batch, Ledger, ingest_app_id
 from lakehouse.core.ingest.ledger_segments import find_unfinished
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.ingest import commit_rows
-from lakehouse.engine.journal.landed_batches import LandedBatches
+from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.quarantine.entries import quarantine_arrived
 from lakehouse.engine.spark.errors import translated
@@ -64,7 +64,7 @@ def arrived_batch(table: Table, facts: TableFacts | None, ledger: Ledger) -> int
 
 
 def unfinished_batch(
-    lake: Lake, table: Table, arrived: int, ledger: Ledger, batches: LandedBatches
+    lake: Lake, table: Table, arrived: int, ledger: Ledger, batches: PlannedBatches
 ) -> Batch | None:
     """The batch to do again, by the last one that `arrived`: its rows are missing, or its files that nothing but quarantine gets."""
     unfinished, newest = (
@@ -131,7 +131,7 @@ def record_arrived(lake: Lake, spark: "SparkSession", table: Table, number: int)
     ):
         facts, ledger = (
             lake.facts(table.key),
-            LandedBatches(lake.store, table.key, prefix=table.landing.prefix).ledger(),
+            PlannedBatches(lake.store, table.key, prefix=table.landing.prefix).ledger(),
         )
         newest = 0 if ledger.newest is None else ledger.newest.number
         if facts is None:

@@ -9,7 +9,7 @@
 7. The rows go to the table, under the batch's number; with this commit the batch has arrived. Its staged records are removed.
 8. The same again, until nothing of the listing is left. An unfinished batch is done first, from step 6 on; so is one whose write
    failed because of some rows, without the files that hold them (`engine.quarantine.isolate`).
-9. Where there are many manifests, they are folded into a segment (`engine.journal.landed_batches`).
+9. Where there are many manifests, they are folded into a segment (`engine.journal.planned_batches`).
 
 **Safety properties**
 - Landed files are moved and deleted in step 1 alone, and never changed (`test_retire.py`).
@@ -69,7 +69,7 @@ from lakehouse.engine.ingest.parse_lines import (
 from lakehouse.engine.ingest.retire import retire_first
 from lakehouse.engine.ingest.staging import clear_staged, stage, staged_again
 from lakehouse.engine.ingest.work_size import confs_to_load
-from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
+from lakehouse.engine.journal.planned_batches import PlannedBatches, landed_files
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.quarantine.entries import (
     quarantine,
@@ -112,7 +112,7 @@ class LandingLoad:
         self._spark = spark
         self._table = table
         self._tell = tell
-        self._batches = LandedBatches(lake.store, table.key, prefix=table.landing.prefix)
+        self._batches = PlannedBatches(lake.store, table.key, prefix=table.landing.prefix)
         self._listing = dict[str, LandedFile]()
         self._loaded, self._counts = list[Batch](), Counter[str]()
         self._reason = Reason.BATCH_UNFINISHED  # as long as every batch was only done again

@@ -36,7 +36,7 @@ from lakehouse.core.ingest.retirement import (
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts, newest_first
-from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
+from lakehouse.engine.journal.planned_batches import PlannedBatches, landed_files
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.path_resolver import PathResolver
 from lakehouse.engine.quarantine.entries import QuarantinedBatches, quarantine_key
@@ -53,14 +53,14 @@ class _Look(NamedTuple):
 
 
 def plan_landed(
-    lake: Lake, table: Table, batches: LandedBatches, facts: TableFacts | None
+    lake: Lake, table: Table, batches: PlannedBatches, facts: TableFacts | None
 ) -> RetirementPlan:
     """The files that would leave the landing area of a table now."""
     return _look(lake, table, *_landed(lake, table, batches), facts, reads_older=True).plan
 
 
 def retire(
-    lake: Lake, table: Table, batches: LandedBatches, facts: TableFacts | None
+    lake: Lake, table: Table, batches: PlannedBatches, facts: TableFacts | None
 ) -> tuple[RetirementPlan, int]:
     """Deletes loaded files. Returns the plan, and how many of its files could not be deleted; the caller holds the table's lock.
 
@@ -92,7 +92,7 @@ def retire(
 def retire_first(
     lake: Lake,
     table: Table,
-    batches: LandedBatches,
+    batches: PlannedBatches,
     facts: TableFacts | None,
     tell: Callable[[str], None],
 ) -> None:
@@ -110,7 +110,7 @@ def retire_first(
 
 
 def _landed(
-    lake: Lake, table: Table, batches: LandedBatches
+    lake: Lake, table: Table, batches: PlannedBatches
 ) -> tuple[Sequence[Batch], Mapping[str, LandedFile]]:
     """The ledger's batches and the files of the landing area, by name. Behind a link another table might still have to load them."""
     prefix = table.landing.prefix.rstrip("/")

@@ -1,6 +1,6 @@
 """The append-only record of what the Delta log does not keep, below `_lakehouse/` in the store.
 
-- Batch manifests and their segments: `_lakehouse/ingest/`, in `landed_batches`.
+- Batch manifests and their segments: `_lakehouse/ingest/`, in `planned_batches`.
 - Session records: `_lakehouse/sessions/`, in `engine.table_lock`.
 - Pauses: `_lakehouse/pauses/<layer>/<name>.json`, a person's word that a table is to be left alone; gone when the table is resumed.
 - Vacuums: `_lakehouse/vacuums/`, in `vacuums`.
@@ -40,7 +40,7 @@ class JournalCache:
     2. If so, or if the last sweep is too long ago, both folders are listed.
     3. A record is read when it is asked for. It is not read again until its size or time is another; a pause is, after each listing.
 
-    The sweep finds what was written without a marker: by an older program, by hand, or by a process that died between record and marker.
+    The sweep finds records without a marker, written by hand or by a process that died between record and marker.
     """
 
     def __init__(self, store: Store, *, sweep_ms: int) -> None:
@@ -53,7 +53,7 @@ class JournalCache:
     def refresh(self, now_ms: int) -> None:
         """Learn of what was written since the last call; the first one lists everything, and so does one `sweep_ms` after a sweep."""
         markers = [file.name for file in self._store.list(CHANGES)]
-        if markers == self._markers and 0 <= now_ms - self._swept_ms < self._sweep_ms:
+        if markers == self._markers and now_ms - self._swept_ms < self._sweep_ms:
             return
         # Listed after the markers: what is written from here on has a marker that the next look finds.
         self._files = {

@@ -33,7 +33,7 @@ from lakehouse.core.ingest.batches import (
 )
 from lakehouse.core.ingest.notifications import created_keys
 from lakehouse.core.text import count_of
-from lakehouse.engine.journal.landed_batches import landed_file, landed_files
+from lakehouse.engine.journal.planned_batches import landed_file, landed_files
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.landing.queue import MOST_MESSAGES, LandingQueue, Message
 from lakehouse.engine.store import FairOrder, MountedStore, S3Store, TimeBudget
@@ -113,7 +113,7 @@ class Discovery:
             return ()
         if waiting is None:
             return landed_files(self._lake.store, table.landing)
-        if not 0 <= now - waiting.swept < SWEEP_SECONDS:
+        if now - waiting.swept >= SWEEP_SECONDS:
             found = landed_files(self._lake.store, table.landing)
             waiting.swept = now
         else:

@@ -40,7 +40,7 @@ from lakehouse.engine.ingest.changes.deleted_keys import forget_batch
 from lakehouse.engine.ingest.parse_lines import OWN, staged_lines
 from lakehouse.engine.ingest.staging import trial_folder
 from lakehouse.engine.ingest.table_properties import declared_properties
-from lakehouse.engine.journal.landed_batches import LandedBatches
+from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
@@ -71,7 +71,7 @@ def isolate(
     lake: Lake,
     spark: "SparkSession",
     table: Table,
-    batches: LandedBatches,
+    batches: PlannedBatches,
     rows: Rows,
     error: Exception,
 ) -> Batch:

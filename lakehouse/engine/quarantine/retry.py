@@ -38,7 +38,7 @@ from lakehouse.core.ingest.retried_lines import (
 )
 from lakehouse.core.text import size_text
 from lakehouse.engine.ingest.parse_lines import is_of_the_declaration
-from lakehouse.engine.journal.landed_batches import LandedBatches
+from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.quarantine.entries import (
     lines_landed_again,
     take_out_files,
@@ -72,7 +72,7 @@ def retry(session: TableSession, files: Sequence[str], *, dry_run: bool) -> Quar
     )
     with translated(), guard, session_confs(spark, READ_WHOLE):
         facts = quarantine_facts(session)
-        batches = LandedBatches(lake.store, table.key, prefix=table.landing.prefix)
+        batches = PlannedBatches(lake.store, table.key, prefix=table.landing.prefix)
         ledger = finished_ledger(session, batches)
         if not dry_run:
             _finish_earlier_retries(session)
@@ -162,7 +162,7 @@ def _files_to_read_again(
 
 
 def _read_again(
-    session: TableSession, files: Sequence[StoredFile], batches: LandedBatches, ledger: Ledger
+    session: TableSession, files: Sequence[StoredFile], batches: PlannedBatches, ledger: Ledger
 ) -> None:
     prefix = session.table.landing.prefix
     newest = 0 if ledger.newest is None else ledger.newest.number

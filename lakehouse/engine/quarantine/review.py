@@ -17,7 +17,7 @@ from lakehouse.core.ingest.batches import Ledger
 from lakehouse.core.ingest.outcome import QuarantineAccount, QuarantineReview
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.ingest.arrival import arrived_batch, unfinished_batch
-from lakehouse.engine.journal.landed_batches import LandedBatches
+from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.quarantine.entries import quarantine_key
 from lakehouse.engine.spark import functions as F  # noqa: N812
@@ -91,7 +91,7 @@ def settle(
     )
     with translated(), guard, session_confs(spark, READ_WHOLE):
         facts = quarantine_facts(session)
-        finished_ledger(session, LandedBatches(lake.store, table.key, prefix=table.landing.prefix))
+        finished_ledger(session, PlannedBatches(lake.store, table.key, prefix=table.landing.prefix))
         total, lines, newest_batch = (
             held_entries(session, facts, files)
             .selectExpr("count(*)", "count(line)", "coalesce(max(batch), 0)")
@@ -131,7 +131,7 @@ def quarantine_facts(session: TableSession) -> TableFacts:
     return facts
 
 
-def finished_ledger(session: TableSession, batches: LandedBatches) -> Ledger:
+def finished_ledger(session: TableSession, batches: PlannedBatches) -> Ledger:
     """The ledger of a table, each batch of which is done.
 
     Raises:

@@ -1,7 +1,7 @@
 """`lakehouse landing`: what comes next for a landed table, or what the next load stops with."""
 
 from lakehouse.core.ingest.batches import FOREIGN, Batch, SetAside
-from lakehouse.engine.journal.landed_batches import LandedBatches
+from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.cli.conftest import Terminal
 
@@ -24,7 +24,7 @@ def test_files_that_were_set_aside_are_named_without_asking(told: Terminal) -> N
         ),
         SetAside(name="e.json", size_bytes=1, why="it holds no record"),
     )
-    LandedBatches(DiskStore(told.root), "bronze/orders", prefix="").plan(
+    PlannedBatches(DiskStore(told.root), "bronze/orders", prefix="").plan(
         Batch(number=1, files=(), set_aside=aside, prefix="landing/orders/")
     )
     found = told.run("landing", "bronze/orders").stdout.splitlines()[1]

@@ -7,7 +7,7 @@ import pytest
 
 from lakehouse.core.ingest.batches import Batch
 from lakehouse.core.ingest.undeclared import AddedColumn
-from lakehouse.engine.journal.landed_batches import LandedBatches
+from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.cli.conftest import Terminal
 
@@ -19,7 +19,7 @@ HAIL = AddedColumn(
 def test_declared_columns_stand_before_those_that_came_and_one_declared_since_is_told_once(
     told: Terminal,
 ) -> None:
-    batches = LandedBatches(DiskStore(told.root), "bronze/orders", prefix="landing/orders/")
+    batches = PlannedBatches(DiskStore(told.root), "bronze/orders", prefix="landing/orders/")
     now_declared = AddedColumn(name="AMOUNT", type="STRING", file="", policy="add", at_ms=0)
     batches.plan(Batch(number=1, files=(), prefix="landing/orders/", columns=(HAIL, now_declared)))
     document = told.json("schema", "bronze/orders")
@@ -69,7 +69,7 @@ def test_an_inferred_schema_is_told_with_its_origin_also_when_it_is_declared_sin
     assert terminal.run("schema", "bronze/orders").stdout.startswith(
         "bronze/orders: no schema is declared, and none was inferred yet; the first batch of landed files decides\n"
     )
-    batches = LandedBatches(DiskStore(terminal.root), "bronze/orders", prefix="landing/orders/")
+    batches = PlannedBatches(DiskStore(terminal.root), "bronze/orders", prefix="landing/orders/")
     pinned = [replace(HAIL, name=name, policy="infer") for name in ("id", "amount")]
     batches.plan(Batch(number=1, files=(), prefix="landing/orders/", columns=(*pinned, HAIL)))
     document = terminal.json("schema", "bronze/orders")

@@ -34,9 +34,9 @@ RELEASED = {
         [(1_000, 9), (1_000, 9), (1, 9)],
         "; released by their number, 3 or more",
     ),
-    "by an age that nobody knows": (
+    "by a date in the future": (
         [(1, -2.01)],
-        "; released by their age, which nobody knows: the oldest is dated in the future",
+        "; released by their age, the oldest has waited 2 min or more",
     ),
     "not yet": ([(1_000, 1), (23, 1.99)], None),
     "not by a clock that is a little ahead": ([(1, -1.99)], None),

@@ -11,7 +11,7 @@ from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id
 from lakehouse.engine.ingest.arrival import arrived_batch, check_arrived, unfinished_batch
 from lakehouse.engine.ingest.changes.apply import superseded_count
 from lakehouse.engine.ingest.changes.read import ChangeCounts
-from lakehouse.engine.journal.landed_batches import LandedBatches
+from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder
@@ -33,7 +33,7 @@ def test_a_table_whose_log_does_not_tell_its_batches_or_forgets_them_is_not_load
     log = LogBuilder(lake.store, KEY).create().append([("o", 9, 1)])
 
     def unfinished() -> Batch | None:
-        batches = LandedBatches(lake.store, KEY, prefix=prefix)
+        batches = PlannedBatches(lake.store, KEY, prefix=prefix)
         ledger = batches.ledger()
         return unfinished_batch(
             lake, TABLE, arrived_batch(TABLE, lake.facts(KEY), ledger), ledger, batches
@@ -45,7 +45,7 @@ def test_a_table_whose_log_does_not_tell_its_batches_or_forgets_them_is_not_load
     ):
         unfinished()
     file = LandedFile(name="a.json", size_bytes=1, modified_ms=0)
-    LandedBatches(lake.store, KEY, prefix=prefix).plan(
+    PlannedBatches(lake.store, KEY, prefix=prefix).plan(
         Batch(number=1, files=(file,), prefix=prefix)
     )
     with pytest.raises(

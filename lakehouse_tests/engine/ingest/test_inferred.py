@@ -20,7 +20,7 @@ from lakehouse.core.ingest.inferred import GIVES_NO_SCHEMA
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.staging import stage
 from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.journal.landed_batches import landed_files
+from lakehouse.engine.journal.planned_batches import landed_files
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.engine.example import columns_of, land, rows_in

@@ -23,8 +23,8 @@ from lakehouse.engine.ingest import commit_rows, load, staging
 from lakehouse.engine.ingest.arrival import record_arrived
 from lakehouse.engine.ingest.parse_lines import parse_records
 from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.journal import landed_batches
-from lakehouse.engine.journal.landed_batches import LandedBatches
+from lakehouse.engine.journal import planned_batches
+from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.quarantine.retry import retry
 from lakehouse.engine.spark.session_settings import (
@@ -153,7 +153,7 @@ def test_a_batch_killed_at_any_step_is_there_once_after_the_next_run(
     assert rows_in(lake, QUARANTINE, "raw", "batch") == [("nope", 1)]
     assert [
         file.name
-        for file in LandedBatches(lake.store, events.key, prefix="landing/events/")
+        for file in PlannedBatches(lake.store, events.key, prefix="landing/events/")
         .ledger()
         .newest.files
     ] == ["b.json"]  # type: ignore[union-attr]
@@ -165,14 +165,14 @@ def test_a_batch_killed_between_staging_and_manifest_is_read_anew_and_one_killed
     """Staged records without a manifest are nobody's: by then the files may be others, and fewer parts."""
     monkeypatch.setattr(staging, "_PART_RECORDS", 1)
     land(lake, "a.json", [event(1, 5, "first"), event(2, 5, "first"), "nope"])
-    with killed_at(LandedBatches, "plan", "before"):
+    with killed_at(PlannedBatches, "plan", "before"):
         write_table(lake, spark, events)
     parts = [
         file.name.rpartition("/")[2] for file in lake.store.list(f"_lakehouse/staged/{events.key}")
     ]
     assert parts == ["00000.parquet", "00001.parquet", "00002.parquet"]
     land(lake, "a.json", [event(1, 5, "second"), "no"])
-    with killed_at(LandedBatches, "plan", "after"):
+    with killed_at(PlannedBatches, "plan", "after"):
         write_table(lake, spark, events)
     land(lake, "a.json", [event(1, 5, "third")])
     write_table(lake, spark, events)
@@ -630,7 +630,7 @@ def test_a_file_set_aside_alone_is_quarantined_though_the_run_was_killed_before(
 def test_a_backlog_is_worked_off_in_batches_bounded_by_files_and_by_what_they_unpack_to_and_folded_ones_stay_known(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(landed_batches, "FOLD_EVERY", 2)
+    monkeypatch.setattr(planned_batches, "FOLD_EVERY", 2)
     small = declared(max_batch_files=3, max_batch_bytes=2_000, max_file_bytes=20_000)
     for number, count in enumerate((80, 80, 1, 1, 1, 1)):
         lines = b"\n".join(

@@ -9,7 +9,7 @@ import pytest
 from lakehouse import Append, Landing
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.journal import landed_batches
+from lakehouse.engine.journal import planned_batches
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.engine.example import columns_of, events, land, rows_in
 from lakehouse_tests.kills import killed_at
@@ -22,7 +22,7 @@ def test_an_added_column_keeps_its_type_and_is_there_once_after_kills(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A number that is too large for it goes to quarantine."""
-    monkeypatch.setattr(landed_batches, "FOLD_EVERY", 2)
+    monkeypatch.setattr(planned_batches, "FOLD_EVERY", 2)
     assert isinstance(events.source, Landing)
     table = replace(
         events, write=Append(), source=replace(events.source, new_columns="add", derived={})

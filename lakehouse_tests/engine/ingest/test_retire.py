@@ -19,7 +19,7 @@ from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id
 from lakehouse.core.ingest.retirement import RetirementPlan
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.ingest import retire as retiring
-from lakehouse.engine.journal.landed_batches import LandedBatches
+from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.conftest import own_settings
@@ -100,14 +100,14 @@ def land(lake: Lake, name: str, data: bytes) -> LandedFile:
 
 
 def plan_batch(lake: Lake, number: int, files: Sequence[LandedFile], **counts: int) -> None:
-    LandedBatches(lake.store, KEY, prefix=PREFIX).plan(
+    PlannedBatches(lake.store, KEY, prefix=PREFIX).plan(
         Batch(number=number, files=tuple(files), prefix=PREFIX, **counts)
     )
 
 
 def plan_landed(lake: Lake, table: Table) -> RetirementPlan:
     return retiring.plan_landed(
-        lake, table, LandedBatches(lake.store, KEY, prefix=PREFIX), lake.facts(KEY)
+        lake, table, PlannedBatches(lake.store, KEY, prefix=PREFIX), lake.facts(KEY)
     )
 
 
@@ -120,7 +120,7 @@ class Retired(NamedTuple):
 def retire(lake: Lake, table: Table) -> Retired:
     before = len(lying(lake))
     done = retiring.retire(
-        lake, table, LandedBatches(lake.store, KEY, prefix=PREFIX), lake.facts(KEY)
+        lake, table, PlannedBatches(lake.store, KEY, prefix=PREFIX), lake.facts(KEY)
     )
     return Retired(*done, file_count=before - len(lying(lake)))
 

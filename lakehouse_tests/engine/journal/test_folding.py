@@ -1,6 +1,5 @@
 """Manifests are folded into segments: what dies on the way forgets no file, and what may be forgotten is."""
 
-import json
 from collections.abc import Iterable
 from contextlib import nullcontext
 
@@ -11,9 +10,9 @@ from lakehouse.core.errors import Broken, Transient
 from lakehouse.core.ingest.batches import Batch, LandedFile
 from lakehouse.core.ingest.ledger_segments import find_unfinished
 from lakehouse.core.units import DAY_MS
-from lakehouse.engine.journal.landed_batches import FOLD_EVERY, LandedBatches
+from lakehouse.engine.journal.planned_batches import FOLD_EVERY, PlannedBatches
 from lakehouse.engine.store import Store
-from lakehouse_tests.engine.journal.test_landed_batches import KEY, PREFIX, batch, of
+from lakehouse_tests.engine.journal.test_planned_batches import KEY, PREFIX, batch, of
 from lakehouse_tests.memory_store import MemoryStore, OvertakenStore
 
 FOLDER = f"_lakehouse/ingest/{KEY}"
@@ -24,7 +23,7 @@ def full(number: int) -> Batch:
     return Batch(number=number, files=(file,), prefix=PREFIX, part_count=1, record_count=3)
 
 
-def planned(store: Store, *, first: int = 1, last: int = FOLD_EVERY) -> LandedBatches:
+def planned(store: Store, *, first: int = 1, last: int = FOLD_EVERY) -> PlannedBatches:
     """Batches of one file each; the file `f7` of batch 7 was written on day 7."""
     batches = of(store)
     for number in range(first, last + 1):
@@ -159,34 +158,6 @@ def test_batches_of_a_table_that_was_deleted_are_done_again_from_the_segment_unl
         == folded.ledger().newest
     )
     assert len(folded.ledger().forgotten) == 2 * last - 3
-
-
-def test_manifests_of_an_older_program_are_folded_with_all_their_files() -> None:
-    store = MemoryStore()
-    for number in range(1, 131):
-        manifest = {
-            "number": number,
-            "files": [{"name": f"f{number}", "size_bytes": 1, "modified_ms": 2}],
-            "set_aside": [],
-        }
-        carried = (
-            {"seen": {f"f{each}": 1 for each in range(1, number + 1)}, "last_taken": "f99"}
-            if number % 64 == 0
-            else {}
-        )
-        store.put(f"{FOLDER}/{number:020}.json", json.dumps({**manifest, **carried}).encode())
-    batches = of(store)
-    before = batches.ledger()
-    batches.fold(lying=set(before.seen), arrived=130, now_ms=0)
-    after = of(store).ledger()
-    assert (set(after.seen), after.last_taken, after.newest) == (
-        set(before.seen),
-        before.last_taken,
-        before.newest,
-    )
-    assert len(after.seen) == 130 and store.list(FOLDER)[0].name.endswith(
-        "segment-00000000000000000130.json"
-    )
 
 
 DAMAGES = [

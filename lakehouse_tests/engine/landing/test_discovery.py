@@ -13,7 +13,7 @@ import pytest
 from lakehouse import Append, Landing, Table
 from lakehouse.core.errors import Transient
 from lakehouse.core.ingest.batches import Batch, LandedFile
-from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
+from lakehouse.engine.journal.planned_batches import PlannedBatches, landed_files
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.landing import queue as sqs
 from lakehouse.engine.landing.discovery import SWEEP_SECONDS, Discovery
@@ -119,7 +119,7 @@ class World:
     def tick(self, *, seconds: float = 30, anew: bool = False) -> list[str]:
         """The names that wait."""
         self.now += seconds
-        ledger = LandedBatches(self.lake.store, self.table.key, prefix=self.source.prefix).ledger()
+        ledger = PlannedBatches(self.lake.store, self.table.key, prefix=self.source.prefix).ledger()
         newest = ledger.newest
         unfinished = newest if newest is not None and newest.number > self.arrived else None
         self.discovery.receive()
@@ -130,7 +130,7 @@ class World:
     def plan(self, *names: str) -> None:
         """A batch with these files, as a run plans it."""
         lying = {file.name: file for file in landed_files(self.lake.store, self.source)}
-        batches = LandedBatches(self.lake.store, self.table.key, prefix=self.source.prefix)
+        batches = PlannedBatches(self.lake.store, self.table.key, prefix=self.source.prefix)
         batches.plan(
             Batch(
                 number=self.arrived + 1,
@@ -350,7 +350,7 @@ def test_two_tables_of_one_queue_each_have_their_files_and_a_message_waits_for_b
     twin = Table(key="bronze/twin", source=swept.source, write=Append())
     swept.begin_anew(twin)
     swept.tick()
-    ledger = LandedBatches(swept.lake.store, twin.key, prefix=swept.source.prefix).ledger()
+    ledger = PlannedBatches(swept.lake.store, twin.key, prefix=swept.source.prefix).ledger()
     swept.discovery.look(twin, ledger, None, anew=False, now=swept.now)
     swept.land("1.json")
     swept.tick()
@@ -386,7 +386,7 @@ def test_whatever_becomes_of_messages_and_processes_every_file_is_in_one_batch(
         swept.load(*found)
     swept.show_hidden()
     assert swept.tick(seconds=SWEEP_SECONDS, anew=True) == []
-    ledger = LandedBatches(swept.lake.store, swept.table.key, prefix=swept.source.prefix)
+    ledger = PlannedBatches(swept.lake.store, swept.table.key, prefix=swept.source.prefix)
     assert sorted(file.name for batch in ledger.known() for file in batch.files) == sorted(landed)
 
 
@@ -400,7 +400,7 @@ def test_a_lake_on_disk_lists_and_asks_no_queue(tmp_path: Path) -> None:
     )
     discovery = Discovery(lake, [table])
     discovery.receive()
-    ledger = LandedBatches(lake.store, table.key, prefix="landing/orders/").ledger()
+    ledger = PlannedBatches(lake.store, table.key, prefix="landing/orders/").ledger()
     assert [file.name for file in discovery.look(table, ledger, None, anew=False, now=0)] == [
         "1.json"
     ]

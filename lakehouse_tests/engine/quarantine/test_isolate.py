@@ -20,7 +20,7 @@ from lakehouse.core.reasons import Reason
 from lakehouse.engine.ingest import load
 from lakehouse.engine.ingest.retire import plan_landed
 from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.journal.landed_batches import LandedBatches
+from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.quarantine import isolate
 from lakehouse.engine.quarantine.retry import retry
@@ -74,7 +74,7 @@ def test_a_file_with_a_row_that_cannot_be_written_stands_alone_through_kills_and
         plan_landed(
             lake,
             halved,
-            LandedBatches(lake.store, PARTS.key, prefix=SOURCE.prefix),
+            PlannedBatches(lake.store, PARTS.key, prefix=SOURCE.prefix),
             lake.facts(PARTS.key),
         ).files
         == ()
@@ -159,13 +159,13 @@ def test_a_constraint_of_the_table_sets_files_aside_and_none_where_every_file_or
     )
     put(lake, "3.json", part(4, 10))
     put(lake, "4.json", part(5, 10))
-    before = LandedBatches(lake.store, PARTS.key, prefix=SOURCE.prefix).ledger()
+    before = PlannedBatches(lake.store, PARTS.key, prefix=SOURCE.prefix).ledger()
     with pytest.raises(
         Broken,
         match=r"batch 3 of 2 file\(s\) cannot be written, nor can any part of it that was tried: .*CHECK",
     ):
         write_table(lake, spark, PARTS)
-    after = LandedBatches(lake.store, PARTS.key, prefix=SOURCE.prefix).ledger()
+    after = PlannedBatches(lake.store, PARTS.key, prefix=SOURCE.prefix).ledger()
     assert (
         before.seen.keys() - after.seen.keys(),
         after.newest and after.newest.set_aside,
@@ -206,7 +206,7 @@ def test_an_overwrite_keeps_its_rows_where_those_of_the_newest_file_cannot_be_wr
     whole = replace(PARTS, write=Overwrite(), source=replace(SOURCE, derived=HALVED))
     put(lake, "1.json", part(1, 2))
     put(lake, "2.json", part(2, 2), part(3, 3), "nope")
-    with killed_at(LandedBatches, "replace", "after"):
+    with killed_at(PlannedBatches, "replace", "after"):
         write_table(lake, spark, whole)
     outcome = write_table(lake, spark, whole)
     assert (rows_in(lake, PARTS.key, "id"), [aside.name for aside in outcome.set_aside]) == (
@@ -283,7 +283,7 @@ def test_only_what_is_about_values_sets_files_aside(error: Exception, problem: s
     assert found is problem if problem is None else (found or "").startswith(problem)
 
 
-def planned(folder: Path) -> tuple[Lake, LandedBatches, isolate.Rows]:
+def planned(folder: Path) -> tuple[Lake, PlannedBatches, isolate.Rows]:
     """A batch with its manifest in a new lake, and how its rows are made: not at all."""
     lake = open_lake(own_settings(folder))
     batch = Batch(
@@ -293,7 +293,7 @@ def planned(folder: Path) -> tuple[Lake, LandedBatches, isolate.Rows]:
         part_count=1,
         record_count=1,
     )
-    batches = LandedBatches(lake.store, PARTS.key, prefix=SOURCE.prefix)
+    batches = PlannedBatches(lake.store, PARTS.key, prefix=SOURCE.prefix)
     batches.plan(batch)
     return lake, batches, isolate.Rows(batch=batch, of=lambda part: part)  # type: ignore[arg-type,return-value]
 

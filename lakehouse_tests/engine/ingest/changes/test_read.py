@@ -27,7 +27,7 @@ from lakehouse.engine.ingest.changes.read import read_changes
 from lakehouse.engine.ingest.parse_lines import OWN, REASON, staged_lines
 from lakehouse.engine.ingest.staging import stage
 from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.journal.landed_batches import landed_files
+from lakehouse.engine.journal.planned_batches import landed_files
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.session_settings import ANSI, session_confs
 from lakehouse.engine.table_session import TableSession
