@@ -145,7 +145,7 @@ def retry_command(table: str, files: tuple[str, ...], dry_run: bool, as_json: bo
 def settle_command(
     table: str, files: tuple[str, ...], why: str, dry_run: bool, as_json: bool
 ) -> None:
-    """Remove lines and files of TABLE from the quarantine, because they were taken care of. Landed files stay where they are."""
+    """Record that quarantined lines and files of TABLE were taken care of. They leave the quarantine; landed files stay where they are."""
     opened, wanted = open_landed(table, asked="quarantine")
     with driver_for_command(opened.lake.settings):
         done = review.settle(_session(opened.lake, wanted), files, why=why, dry_run=dry_run)
