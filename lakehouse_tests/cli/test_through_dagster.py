@@ -185,7 +185,7 @@ def assert_dagster_knows(settings: Settings) -> None:
     """Every run of the story is in Dagster's records, the compaction as an observation of its table, and the checks."""
     with records(settings) as instance:
         runs = instance.get_runs()
-        assert [each.status for each in runs] == [DagsterRunStatus.SUCCESS] * 3
+        assert [each.status for each in runs] == [DagsterRunStatus.SUCCESS] * 4
         observed = (
             instance.fetch_observations(dg.AssetKey(ORDERS.split("/")), limit=1)
             .records[0]

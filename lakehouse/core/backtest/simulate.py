@@ -25,7 +25,8 @@ from lakehouse.core.backtest.simulated_table import SimulatedTable, sum_known
 from lakehouse.core.compaction.bins import Clustering, ZOrdering, files_added
 from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
 from lakehouse.core.compaction.target_size import WriteHistory, target_in_force
-from lakehouse.core.costs.estimate import DEFAULT_RATES, Estimate, Rates, estimate
+from lakehouse.core.costs.estimate import Estimate, estimate
+from lakehouse.core.costs.rates import DEFAULT_RATES, MergeWork, Rates
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.cron import cron_times
 from lakehouse.core.declaration.strategies import (
@@ -103,7 +104,9 @@ def real_result(
                 "bytes_removed": removed_bytes,
                 "files_added": len(commit.added),
             }
-            figures = estimate(rates, **sizes, on_s3=commit.shape.on_s3, compared=compared)
+            figures = estimate(
+                rates, MergeWork(**sizes), on_s3=commit.shape.on_s3, compared=compared
+            )
             sentence = f"{commit.operation} of version {commit.version}"
             run = _simulated_compaction(
                 sentence, removed, commit.added, commit.committed_ms, figures

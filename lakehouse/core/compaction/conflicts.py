@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from lakehouse.core.compaction.plan import CompactionPlan
-from lakehouse.core.costs.estimate import Rates, estimate
+from lakehouse.core.costs.estimate import estimate
+from lakehouse.core.costs.rates import MergeWork, Rates
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.partition_values import by_name, type_of_typed_partition, typed_partition
 from lakehouse.core.delta.snapshot import Snapshot
@@ -67,6 +68,9 @@ def without_partitions(
         ),
         files_left=plan.files_left + left,
         estimate=estimate(
-            rates, **sizes, on_s3=snapshot.on_s3, compared=plan.policy.verify == "content"
+            rates,
+            MergeWork(**sizes),
+            on_s3=snapshot.on_s3,
+            compared=plan.policy.verify == "content",
         ),
     )

@@ -19,12 +19,12 @@ from lakehouse.core.compaction.purge import plan_purge
 from lakehouse.core.compaction.small_files import plain_statement, plan_packing
 from lakehouse.core.compaction.target_size import target_in_force, write_history_of
 from lakehouse.core.compaction.zorder_and_clustering import plan_clustering, plan_zordering
-from lakehouse.core.costs.estimate import (
+from lakehouse.core.costs.estimate import Estimate, estimate
+from lakehouse.core.costs.rates import (
     COLD_START_SECONDS,
     DEFAULT_RATES,
-    Estimate,
+    MergeWork,
     Rates,
-    estimate,
     fit_rates,
 )
 from lakehouse.core.declaration.compaction_policy import (
@@ -284,10 +284,9 @@ def _priced(now: PlanningFacts, found: Rewrite) -> CompactionPlan:
         policy=now.policy,
         estimate=estimate(
             now.rates,
-            **sizes,
+            MergeWork(**sizes, live_share=_live_share(found.bins)),
             on_s3=now.snapshot.on_s3,
             compared=compared,
-            live_share=_live_share(found.bins),
         ),
         files_left=found.files_left,
     )

@@ -11,11 +11,12 @@ from math import ceil, sqrt
 from statistics import median
 
 from lakehouse.core.compaction.target_size import target_in_force, write_history_of
-from lakehouse.core.costs.estimate import (
+from lakehouse.core.costs.estimate import estimate
+from lakehouse.core.costs.rates import (
     DEFAULT_RATES,
     SECONDS_PER_OPENING,
+    MergeWork,
     Rates,
-    estimate,
     fit_rates,
 )
 from lakehouse.core.declaration.compaction_policy import Compaction
@@ -119,10 +120,12 @@ def choose_strategy(
     # A merge after one batch takes its files, and in each partition an earlier file that is half full on average.
     merge_seconds = estimate(
         rates,
-        files_removed=facts.batch_files + facts.batch_partitions,
-        bytes_removed=facts.batch_bytes
-        + min(facts.table_bytes, facts.batch_partitions * target_bytes // 2),
-        files_added=facts.batch_partitions,
+        MergeWork(
+            files_removed=facts.batch_files + facts.batch_partitions,
+            bytes_removed=facts.batch_bytes
+            + min(facts.table_bytes, facts.batch_partitions * target_bytes // 2),
+            files_added=facts.batch_partitions,
+        ),
     ).seconds
     interval_seconds = 3600 / facts.arrivals_per_hour
     sensor_seconds = interval_seconds * policy.most_small_files / facts.batch_files

@@ -10,7 +10,8 @@ from statistics import fmean, median
 from typing import Any, Literal
 
 from lakehouse.core.compaction.plan import CompactionPlan
-from lakehouse.core.costs.estimate import SECONDS_PER_OPENING, price, usd_per_opening
+from lakehouse.core.costs.estimate import price, usd_per_opening
+from lakehouse.core.costs.rates import SECONDS_PER_OPENING
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.delta.commits import Commits

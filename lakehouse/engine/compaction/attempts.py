@@ -2,10 +2,11 @@
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from lakehouse.core.compaction.plan import CompactionPlan
+from lakehouse.core.delta.commits import Commit
 from lakehouse.core.errors import LakehouseError, Refused, Transient
 from lakehouse.core.journal_records import CompactionTry
 from lakehouse.engine.clock import now_ms
@@ -17,8 +18,9 @@ from lakehouse.runtime.server_state import status
 
 @dataclass(slots=True, kw_only=True)
 class Attempt:
-    """The progress of a compaction: its plan, when it started, and whether it lost the server."""
+    """The progress of one compaction. `run` names the run that makes it."""
 
+    run: str
     by_person: bool = False
     started: float = field(default_factory=time.monotonic)
     planned: CompactionPlan | None = None
@@ -26,53 +28,76 @@ class Attempt:
 
     @contextlib.contextmanager
     def statement(self, planned: CompactionPlan) -> Iterator[None]:
-        """The plan's statement runs inside the `with`; what fails in or after it has cost what the plan says, and the time from here."""
-        self.started, self.planned = time.monotonic(), planned
+        """Runs the plan's statement in the block; a failure from here on wasted the planned work."""
+        self.started = time.monotonic()
+        self.planned = planned
         try:
             yield
         except Exception as error:
             self.lost_server = is_lost(error)
             raise
 
+    def failed(self, why: str) -> CompactionTry:
+        """The record of a failure: all planned work was wasted."""
+        return CompactionTry(
+            ended_ms=now_ms(),
+            result="failed",
+            bytes_rewritten=self.planned.bytes_removed if self.planned else 0,
+            files_rewritten=self.planned.files_removed if self.planned else 0,
+            seconds=time.monotonic() - self.started,
+            why=why,
+            run=self.run,
+            by_person=self.by_person,
+        )
+
+    def lost_race(
+        self, planned: CompactionPlan, commits: Sequence[Commit], *, seconds: float, why: str
+    ) -> CompactionTry:
+        """The record of a conflict: planned work that was not committed, and its share of the time."""
+        committed_bytes = sum(commit.removed_bytes for commit in commits)
+        committed_files = sum(len(commit.removed_paths) for commit in commits)
+        wasted_bytes = max(0, planned.bytes_removed - committed_bytes)
+        return CompactionTry(
+            ended_ms=now_ms(),
+            result="conflict",
+            bytes_rewritten=wasted_bytes,
+            files_rewritten=max(0, planned.files_removed - committed_files),
+            seconds=seconds * wasted_bytes / max(1, planned.bytes_removed),
+            why=why,
+            run=self.run,
+            by_person=self.by_person,
+        )
+
 
 @contextlib.contextmanager
-def failure_recorded(
-    lake: Lake, table_key: str, *, run: str, by_person: bool = False
-) -> Iterator[Attempt]:
-    """An error raised inside goes into the journal as a failure of `run`, unless it speaks of the caller or the server, not of the table.
+def failure_recorded(lake: Lake, table_key: str, attempt: Attempt) -> Iterator[None]:
+    """Records an error in the block as a failure of the table.
 
-    A server that was lost while the attempt's statement ran speaks of the table, which may be what kills it; not if somebody stopped it.
-    A race lost to another writer is neither: whoever lost it notes it, with what it cost.
+    Not recorded: errors of the caller or the server, and conflicts, which the loser records with
+    their cost. A server that was lost while the statement ran counts against the table, which may
+    be what kills it, unless somebody stopped the server.
     """
-    attempt = Attempt(by_person=by_person)
     try:
-        yield attempt
+        yield
     except Exception as error:
-        if _speaks_of_table(lake, error, attempt):
-            failed = CompactionTry(
-                ended_ms=now_ms(),
-                result="failed",
-                bytes_rewritten=attempt.planned.bytes_removed if attempt.planned else 0,
-                files_rewritten=attempt.planned.files_removed if attempt.planned else 0,
-                seconds=time.monotonic() - attempt.started,
-                why=str(error) if isinstance(error, LakehouseError) else first_line(error),
-                run=run,
-                by_person=by_person,
-            )
-            record_try(lake, table_key, failed)
+        if _blames_table(lake, error, attempt):
+            why = str(error) if isinstance(error, LakehouseError) else first_line(error)
+            record_try(lake, table_key, attempt.failed(why))
         raise
 
 
 def record_try(lake: Lake, table_key: str, ended: CompactionTry) -> None:
-    """A try that came to nothing, in the journal. Storage that does not answer must neither hide its error nor end what may succeed."""
+    """Records an attempt that came to nothing.
+
+    An error of the storage is dropped: it must not hide the attempt's own error.
+    """
     with contextlib.suppress(LakehouseError):
         Journal(lake.store).record_try(table_key, ended)
 
 
-def _speaks_of_table(lake: Lake, error: Exception, attempt: Attempt) -> bool:
+def _blames_table(lake: Lake, error: Exception, attempt: Attempt) -> bool:
     if is_lost(error):
-        was_stopped = (
-            lake.settings.spark == "server" and status(lake.settings).condition == "stopped"
-        )
+        uses_server = lake.settings.spark == "server"
+        was_stopped = uses_server and status(lake.settings).condition == "stopped"
         return attempt.lost_server and not was_stopped
     return not (isinstance(error, Refused | Transient) or is_conflict(error))

@@ -30,13 +30,12 @@ from lakehouse.core.compaction.bins import Clustering, Packing, Purge, ZOrdering
 from lakehouse.core.compaction.conflicts import Loss, partitions_removed_from, without_partitions
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import CompactionPlan, plan_table
-from lakehouse.core.costs.estimate import fit_rates
+from lakehouse.core.costs.rates import fit_rates
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.partition_values import type_of_typed_partition
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
-from lakehouse.core.journal_records import CompactionTry
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.attempts import Attempt, failure_recorded, record_try
 from lakehouse.engine.compaction.unverified_commits import expect_verification, settled
@@ -47,6 +46,7 @@ from lakehouse.engine.lake_owner import refuse_unsafe_commits
 from lakehouse.engine.spark import session_settings, statements
 from lakehouse.engine.spark.errors import first_line, is_conflict, translated
 from lakehouse.engine.table_lock import hold, retry_conflicts
+from lakehouse.engine.table_session import TableSession
 from lakehouse.runtime.server_state import is_cold, note_compaction
 from lakehouse.runtime.spark_settings import cores_of
 
@@ -58,7 +58,7 @@ _TRIES = 3
 
 
 def plan(lake: Lake, table: Table) -> CompactionPlan | None:
-    """The compaction that would run now, from the log alone; `None` where there is no table."""
+    """The compaction that would run now, by the log alone; `None` if there is no table."""
     facts = lake.facts(table.key)
     return (
         None if facts is None else plan_table(table, facts.snapshot, facts.history, now_ms=now_ms())
@@ -85,42 +85,38 @@ def compact(
         Broken: the rows after the compaction are not those before it.
     """
     refuse_unsafe_commits(lake, spark, table, asked=f"compaction of {table.key}")
+    session = TableSession(lake=lake, spark=spark, table=table)
+    attempt = Attempt(run=owner or uuid4().hex, by_person=by_person)
     losses: list[Loss] = []
-    run = owner or uuid4().hex
     with (
-        failure_recorded(lake, table.key, run=run, by_person=by_person) as attempt,
+        failure_recorded(lake, table.key, attempt),
         translated(table.key, operation="compaction"),
         hold(lake, spark, table.key, owner=owner or f"compaction of {table.key}"),
     ):
         verify_left(lake, spark, table.key)
-        work = partial(_compact, lake, spark, table, losses, attempt, run=run)
-        return retry_conflicts(work, tries=_TRIES)
+        return retry_conflicts(partial(_compact, session, losses, attempt), tries=_TRIES)
 
 
-def _compact(
-    lake: Lake,
-    spark: "SparkSession",
-    table: Table,
-    losses: list[Loss],
-    attempt: Attempt,
-    *,
-    run: str,
-) -> CompactionOutcome:
-    """One try."""
+def _compact(session: TableSession, losses: list[Loss], attempt: Attempt) -> CompactionOutcome:
+    """Steps 2 to 6, once. Raises the conflict if another writer won; `losses` then has its cost."""
+    lake, table = session.lake, session.table
     before = lake.facts(table.key)
     if before is None:
         raise Refused(
-            f"compaction of {table.key}: there is no table yet; accepted: materialize {table.key} first"
+            f"compaction of {table.key}: there is no table yet. "
+            f"Use lakehouse materialize {table.key} first"
         )
     planned = _plan(lake, table, before, losses)
     if not planned.bins:
         return _outcome(planned, [], losses, before)
-    mark, started = uuid4().hex, time.monotonic()
+    mark = uuid4().hex
+    started = time.monotonic()
     expect_verification(lake, table.key, mark, version=before.snapshot.version)
     conflict: Exception | None = None
     try:
         with attempt.statement(planned):
-            run_statement(spark, before.snapshot, planned, mark, cores=cores_of(lake.settings))
+            cores = cores_of(lake.settings)
+            run_statement(session.spark, before.snapshot, planned, mark, cores=cores)
     except Exception as error:
         if not is_conflict(error):
             raise
@@ -131,27 +127,23 @@ def _compact(
     after = _facts_since(lake, table, before.snapshot.version)
     commits = after.history.marked(mark)
     if conflict is not None:
-        loss = _loss(
-            before,
-            after,
-            planned,
-            commits,
-            seconds_optimize,
-            run=run,
-            why=first_line(conflict),
+        lost = attempt.lost_race(
+            planned, commits, seconds=seconds_optimize, why=first_line(conflict)
         )
-        losses.append(loss)
-        record_try(lake, table.key, replace(loss.ended, by_person=attempt.by_person))
-        seconds_optimize -= loss.ended.seconds
+        record_try(lake, table.key, lost)
+        versions = (before.snapshot.version, after.snapshot.version)
+        foreign_commits = after.history.between(*versions) or ()
+        contested = partitions_removed_from(before.snapshot, foreign_commits)
+        losses.append(Loss(partitions=contested, ended=lost))
+        seconds_optimize -= lost.seconds
         if not commits:
             raise conflict
     compared = None
     with settled(lake, table.key, mark):
         if commits:
-            compared = verify(lake, spark, before.snapshot, after, commits)
-    outcome = _outcome(planned, commits, losses, after)
+            compared = verify(lake, session.spark, before.snapshot, after, commits)
     return replace(
-        outcome,
+        _outcome(planned, commits, losses, after),
         compared=compared,
         seconds_optimize=seconds_optimize,
         seconds_verify=time.monotonic() - ended,
@@ -161,7 +153,7 @@ def _compact(
 def run_statement(
     spark: "SparkSession", snapshot: Snapshot, planned: CompactionPlan, mark: str, *, cores: int
 ) -> None:
-    """The plan's statement, done by a driver of so many cores; its commit has the plan's figures and `mark`, by which it is found."""
+    """Runs the plan's statement on so many cores. Its commits carry the plan's figures and `mark`."""
     predicate = (
         None
         if planned.partitions is None
@@ -185,7 +177,7 @@ def run_statement(
                 len(planned.bins) < cores
                 and planned.bytes_removed < session_settings.OPEN_BYTES * planned.files_removed
             ):
-                # A core is idle, and to open the files takes longer than to read them, and to shuffle their few bytes.
+                # A core is idle, and opening the files takes longer than reading and shuffling them.
                 confs |= {
                     session_settings.READ_BIN_IN_PARALLEL: "true",
                     session_settings.OPEN_COST: str(session_settings.OPEN_BYTES),
@@ -204,9 +196,9 @@ def run_statement(
 
 
 def _metadata(planned: CompactionPlan, mark: str) -> str:
-    """The plan's figures for the commit: a few hundred bytes, however many files it names.
+    """The plan's figures for the commit, without the bins: a few hundred bytes.
 
-    `started_ms` goes with them, since what the log knows of an OPTIMIZE ends with its commit and begins nowhere.
+    `started_ms` is included because the log has only the time of the commit.
     """
     figures = {name: value for name, value in planned.as_json().items() if name != "bins"}
     return json.dumps(
@@ -215,7 +207,10 @@ def _metadata(planned: CompactionPlan, mark: str) -> str:
 
 
 def _facts_since(lake: Lake, table: Table, version: int) -> TableFacts:
-    """The facts of now, with every commit after `version` at least: others may have made any number of them beside a long statement."""
+    """The current facts, with at least every commit after `version`.
+
+    Other writers may have made any number of commits during a long statement.
+    """
     facts = lake.facts(table.key)
     assert facts is not None
     if facts.history.commits and facts.history.commits[0].version <= version + 1:
@@ -224,7 +219,7 @@ def _facts_since(lake: Lake, table: Table, version: int) -> TableFacts:
 
 
 def _plan(lake: Lake, table: Table, facts: TableFacts, losses: Sequence[Loss]) -> CompactionPlan:
-    """The plan of now, without the partitions in which earlier tries lost to other writers."""
+    """The current plan, without the partitions in which earlier tries lost to other writers."""
     whole = plan_table(
         table,
         facts.snapshot,
@@ -240,40 +235,10 @@ def _plan(lake: Lake, table: Table, facts: TableFacts, losses: Sequence[Loss]) -
     return rest if rest.bins else whole
 
 
-def _loss(
-    before: TableFacts,
-    after: TableFacts,
-    planned: CompactionPlan,
-    commits: Sequence[Commit],
-    seconds: float,
-    *,
-    run: str,
-    why: str,
-) -> Loss:
-    """The cost of a conflict: all of the plan but what was committed before it, and that share of the time."""
-    meanwhile = after.history.between(before.snapshot.version, after.snapshot.version) or ()
-    wasted_bytes = max(0, planned.bytes_removed - sum(commit.removed_bytes for commit in commits))
-    ended = CompactionTry(
-        ended_ms=now_ms(),
-        result="conflict",
-        bytes_rewritten=wasted_bytes,
-        files_rewritten=max(
-            0, planned.files_removed - sum(len(commit.removed_paths) for commit in commits)
-        ),
-        seconds=seconds * wasted_bytes / max(1, planned.bytes_removed),
-        why=why,
-        run=run,
-    )
-    return Loss(
-        partitions=partitions_removed_from(before.snapshot, meanwhile),
-        ended=ended,
-    )
-
-
 def _outcome(
     planned: CompactionPlan, commits: Sequence[Commit], losses: Sequence[Loss], facts: TableFacts
 ) -> CompactionOutcome:
-    """The measured figures of one or several commits; none at all if the files of the plan were gone before OPTIMIZE looked."""
+    """The measured figures of the commits; zeros if the planned files were gone before OPTIMIZE ran."""
     return CompactionOutcome(
         plan=planned,
         version_after=commits[-1].version if commits else None,

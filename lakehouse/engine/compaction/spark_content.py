@@ -31,7 +31,7 @@ from lakehouse.engine.store import Store
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# A row count, and the sum of the hashes of so many rows.
+# A row count, and the sum of the hashes of these rows.
 type_of_sum = tuple[int, int]
 type_of_sums = Mapping[type_of_typed_partition, type_of_sum]
 
@@ -57,7 +57,7 @@ class Side:
 def spark_sums(
     lake: Lake, spark: "SparkSession", snapshot: Snapshot, sides: Sequence[Side]
 ) -> list[type_of_sums]:
-    """For each side, rows and the sum of their hashes by partition; as few jobs as possible, since each costs more than its work."""
+    """For each side, the row count and the sum of hashes by partition, in as few jobs as possible."""
     everywhere = not READ_THROUGH_LOG.isdisjoint(snapshot.features)
     plain = {
         _path(snapshot, file.path)
@@ -95,15 +95,19 @@ def spark_sums(
 def _sum_of(
     lake: Lake, snapshot: Snapshot, file: DataFile, answer: Mapping[str, type_of_sum]
 ) -> type_of_sum:
-    """The sum of a file by Spark's answer. It names no file without rows, so of one that it does not name the file itself is asked."""
+    """The sum of a file in Spark's answer.
+
+    Spark names no file without rows. So a file that is not named must have no rows by its own footer.
+    """
     place = _place(snapshot, file.path)
     if place in answer:
         return answer[place]
     if _row_count_of(lake.store, snapshot, file) == 0:
         return 0, 0
     raise Broken(
-        f"compaction of {snapshot.table}: its rows cannot be compared, since Spark's answer, which names {len(answer)} file(s), "
-        f"lacks {place}; nothing is restored; look at the table's newest versions"
+        f"compaction of {snapshot.table}: its rows cannot be compared, since Spark's answer, "
+        f"which names {len(answer)} file(s), lacks {place}. Nothing is restored. "
+        "Check the newest versions of the table"
     )
 
 
@@ -116,12 +120,12 @@ def _row_count_of(store: Store, snapshot: Snapshot, file: DataFile) -> int | Non
         content = store.read(f"{snapshot.table}/{unquote(file.path)}")
         with pq.ParquetFile(pa.BufferReader(content)) as parquet:
             return parquet.metadata.num_rows - file.deleted_row_count
-    except Exception:  # whatever it was, the file tells nothing
+    except Exception:
         return None
 
 
 def _by_file(snapshot: Snapshot, frame: "DataFrame") -> Mapping[str, type_of_sum]:
-    """Rows and the sum of their hashes, by the place of the file; a file without rows is not among them."""
+    """The row count and the sum of hashes of each file with rows, by its path."""
     fields = [
         field for field in frame.schema.fields if field.name not in snapshot.partition_columns
     ]
@@ -142,19 +146,22 @@ def _by_file(snapshot: Snapshot, frame: "DataFrame") -> Mapping[str, type_of_sum
 
 
 def _path(snapshot: Snapshot, path: str) -> str:
-    """The whole path of a file, which log and Spark both give as a URI, encoded once."""
+    """The full path of a file. The log and Spark both give a URI that is encoded once."""
     return unquote(path) if is_absolute(path) else f"{snapshot.uri}/{unquote(path)}"
 
 
 def _place(snapshot: Snapshot, path: str) -> str:
-    """The same in the one spelling in which paths are compared."""
+    """The full path in the one spelling in which paths are compared."""
     return bare_uri(_path(snapshot, path))
 
 
 def _read_files(
     spark: "SparkSession", snapshot: Snapshot, paths: Iterable[str], *, version: int
 ) -> "DataFrame":
-    """The rows of files that tell them alone: a table's reader would open every file of a partition to compare its name."""
+    """The rows of data files, read as plain Parquet.
+
+    A Delta reader would open every file of a partition to compare its name.
+    """
     from pyspark.sql.types import StructType
 
     table = table_at(spark, snapshot, version=version)
@@ -167,7 +174,10 @@ def _read_files(
 def _read_table(
     spark: "SparkSession", snapshot: Snapshot, files: Sequence[DataFile], *, version: int
 ) -> "DataFrame":
-    """The rows that the table had at `version` in the partitions of these files; a condition on a file's name would spare no reading."""
+    """The rows that the table had at `version` in the partitions of these files.
+
+    A condition on file names would not save any reading.
+    """
     table = table_at(spark, snapshot, version=version)
     if not snapshot.partition_columns:
         return table
@@ -179,7 +189,7 @@ def _read_table(
 
 
 def is_unreadable(error: Exception) -> bool:
-    """Whether Spark says that the files cannot be read, and not that it is gone or that somebody was first."""
+    """Whether the files cannot be read; not that the server is lost, or that another writer won."""
     from pyspark.errors import PySparkException
 
     return isinstance(error, PySparkException) and not is_lost(error) and not is_conflict(error)

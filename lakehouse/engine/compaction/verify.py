@@ -24,7 +24,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -51,6 +51,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """A commit of a compaction whose rows are wrong, and how."""
+
+    commit: Commit
+    why: str
+
+
 def verify(
     lake: Lake,
     spark: "SparkSession",
@@ -58,10 +66,13 @@ def verify(
     after: TableFacts,
     commits: Sequence[Commit],
 ) -> Comparison:
-    """Compares the rows of `commits`, made from the planned table `before`; `after` is the table now.
+    """Compares the rows before and after each commit of a compaction.
+
+    `before` is the table that was planned, `after` the table now.
 
     Raises:
-        Broken: they differ, or the files added cannot be read; the version before is restored if nobody has written since.
+        Broken: the rows differ, or the added files cannot be read. The version before is restored,
+            unless another writer committed since.
     """
     removed = [_side(lake, before, after, each.version - 1, each.removed_paths) for each in commits]
     added = [_side(lake, before, after, each.version, each.added_paths) for each in commits]
@@ -75,19 +86,21 @@ def verify(
         except Exception as error:
             if not is_unreadable(error):
                 raise
-            sums = spark_sums(
-                lake, spark, before, removed
-            )  # if these cannot be read, the compaction is not to blame
+            # If the removed files cannot be read either, the compaction is not to blame.
+            sums = spark_sums(lake, spark, before, removed)
             try:
-                sums += spark_sums(lake, spark, before, added)  # nor if storage had failed once
+                # Storage may have failed just once.
+                sums += spark_sums(lake, spark, before, added)
             except Exception as again:
                 if not is_unreadable(again):
                     raise
                 why = f"its files cannot be read ({first_line(again)})"
-                raise Broken(undo(lake, spark, before, commits, commits[0], why)) from again
+                fault = Fault(commit=commits[0], why=why)
+                raise Broken(undo(lake, spark, before, commits, fault)) from again
         for commit, old, new in zip(commits, sums, sums[len(commits) :], strict=False):
             if old != new:
-                raise Broken(undo(lake, spark, before, commits, commit, _difference(old, new)))
+                fault = Fault(commit=commit, why=_difference(old, new))
+                raise Broken(undo(lake, spark, before, commits, fault))
     return Comparison(
         by="content",
         row_count=sum(count for each in sums[len(commits) :] for count, _ in each.values()),
@@ -95,13 +108,13 @@ def verify(
 
 
 def verify_left(lake: Lake, spark: "SparkSession", table_key: str) -> None:
-    """Verifies what a run committed that was ended before it did so itself; the caller holds the table's guard.
+    """Verifies the commit of a run that ended before it did so itself. The caller holds the lock.
 
-    Where the table is not there, its disk may only be away: what is to be verified stays so.
+    A table that is missing may be on a disk that is away, so its note is kept.
 
     Raises:
-        Broken: as for `verify`; or the rows can be compared no more, which is told once.
-        Exception: whatever else kept the rows from being compared; they still are to be.
+        Broken: as `verify`; or the rows can never be compared any more, which is reported once.
+        Exception: the rows could not be compared now; the note is kept.
     """
     note = expected(lake, table_key)
     if note is None or (facts := lake.facts(table_key)) is None:
@@ -112,20 +125,20 @@ def verify_left(lake: Lake, spark: "SparkSession", table_key: str) -> None:
         if after is None or not commits:
             return
         if (undone := _undone(after.history, commits[-1].version)) is not None:
-            raise Broken(f"compaction of {table_key}: {undone}; the next compaction goes on")
+            raise Broken(f"compaction of {table_key}: {undone}. The next compaction continues")
         try:
             before = lake.facts(table_key, version=commits[0].version - 1)
             assert before is not None
             verify(lake, spark, before.snapshot, after, commits)
         except Exception as error:
             is_final = isinstance(error, Refused) or is_missing(error)
-            if (
-                not is_final or lake.facts(table_key) is None
-            ):  # storage that is away, or refuses the log, too, says nothing of the rows
+            # Storage that is away, or that also refuses the log, says nothing about the rows.
+            if not is_final or lake.facts(table_key) is None:
                 raise
             raise Broken(
-                f"compaction of {table_key}: the run that committed version {commits[-1].version} was ended before it compared the rows, "
-                f"and they can be compared no more ({first_line(error)}); look at the table; the next compaction goes on"
+                f"compaction of {table_key}: the run that committed version {commits[-1].version} "
+                "ended before it compared the rows, and they can no longer be compared "
+                f"({first_line(error)}). Check the table; the next compaction continues"
             ) from error
 
 
@@ -134,51 +147,67 @@ def undo(
     spark: "SparkSession",
     before: Snapshot,
     commits: Sequence[Commit],
-    faulty: Commit,
-    why: str,
+    fault: Fault,
 ) -> str:
-    """A sentence on the version before, which is restored where that loses nobody's rows."""
+    """Restores the version before the fault, unless that would lose rows of another writer.
+
+    Returns a message that says what was found and done.
+    """
+    faulty = fault.commit
     version, mark = faulty.version - 1, uuid4().hex
-    found = f"compaction of {before.table}: version {faulty.version} was to have the rows of version {version}, but {why}"
+    found = (
+        f"compaction of {before.table}: version {faulty.version} must have the rows of version "
+        f"{version}, but {fault.why}"
+    )
     now = lake.facts(before.table)
     newest = faulty.version if now is None else now.snapshot.version
     if not {*range(faulty.version, newest + 1)} <= {commit.version for commit in commits}:
-        return f"{found}; nothing is restored, since version {newest} was written after it; look at versions {version} and {newest}"
+        return (
+            f"{found}. Nothing is restored, since version {newest} was written after it. "
+            f"Compare versions {version} and {newest}"
+        )
     failure: Exception | None = None
     try:
         _send(spark, before, version, mark)
-    except Exception as error:  # it may have come after the commit: the log knows
+    except Exception as error:  # the commit may have been made all the same: ask the log
         failure = error
-    sent = f"{found}; RESTORE to version {version} was sent, and it is unknown whether it was done"
+    sent = f"{found}. RESTORE to version {version} was sent, but its result is unknown"
     try:
         now = lake.facts(before.table)
         assert now is not None
         history = history_since(lake.store, now.history, before.version)
     except Exception as error:
-        return f"{sent} ({type(failure or error).__name__}): look at the versions from {version} on"
+        return f"{sent} ({type(failure or error).__name__}). Check the versions from {version} on"
     made = history.marked(mark)
     if not made:
         if failure is None or is_lost(failure):
             reason = "the log does not show it" if failure is None else type(failure).__name__
-            return f"{sent} ({reason}): look at the versions from {version} on"
-        return f"{found}; restoring version {version} failed ({type(failure).__name__}), version {faulty.version} is still there"
-    done = f"{found}; version {version} is restored"
+            return f"{sent} ({reason}). Check the versions from {version} on"
+        return (
+            f"{found}. Restoring version {version} failed ({type(failure).__name__}): "
+            f"use RESTORE to version {version} by hand"
+        )
+    done = f"{found}. Version {version} is restored"
     if not (missing := history.missing_after(newest)):
         return done
     return (
-        f"{done} by version {made[-1].version}, over what somebody wrote meanwhile: the rows of version(s) {_numbers(missing)} "
-        f"are in no newer version; look at what versions {missing[0]} to {made[-1].version} hold"
+        f"{done} by version {made[-1].version}, but another writer committed just before: the rows "
+        f"of version(s) {_numbers(missing)} are in no newer version. "
+        f"Check versions {missing[0]} to {made[-1].version}"
     )
 
 
 def _send(spark: "SparkSession", before: Snapshot, version: int, mark: str) -> None:
-    """Its commit says that it brings `version` back: Delta marks it as a change of data, and it is no news downstream."""
+    """Sends the RESTORE, marked in its commit, so that tables downstream do not read it as news."""
     with session_confs(spark, {USER_METADATA: json.dumps({"restored": version, "mark": mark})}):
         spark.sql(statements.restore(before.uri, version))
 
 
 def _facts_since(lake: Lake, facts: TableFacts, note: Expected) -> TableFacts | None:
-    """The facts of now with every commit since the compaction began; `None` where the table that it found is there no more."""
+    """The current facts, with every commit since the compaction began.
+
+    `None` if the table was replaced since.
+    """
     if note.version is not None and facts.snapshot.version < note.version:
         return None
     history = history_since(lake.store, facts.history, -1 if note.version is None else note.version)
@@ -188,17 +217,18 @@ def _facts_since(lake: Lake, facts: TableFacts, note: Expected) -> TableFacts | 
         and not history.marked(note.mark)
     ):
         raise Broken(
-            f"compaction of {facts.snapshot.table}: the run that began at version {note.version} was ended before it compared the rows, "
-            "and the log no longer tells whether it committed; look at the table; the next compaction goes on"
+            f"compaction of {facts.snapshot.table}: the run that began at version {note.version} "
+            "ended before it compared the rows, and the log no longer shows whether it committed. "
+            "Check the table; the next compaction continues"
         )
     return replace(facts, history=history)
 
 
 def _undone(history: Commits, version: int) -> str | None:
-    """That our RESTORE went back behind `version`, and what that did to the versions of others; `None` if none did."""
+    """A sentence if our RESTORE undid `version`, with its effect on foreign versions, or `None`."""
     if version not in history.undone():
         return None
-    told = f"version {version} was undone by a run that was ended before it told why; the table's history has both"
+    undone = f"version {version} was undone by a run that ended before it reported why"
     restores = [commit.version for commit in history.commits if brought_back_by(commit) is not None]
     between = [
         each.version
@@ -206,15 +236,17 @@ def _undone(history: Commits, version: int) -> str | None:
         if version < each.version < restores[-1] and each.version not in restores
     ]
     if not between:
-        return told
+        return undone
     missing = history.missing_after(version)
     fate = (
         f"the rows of {_numbers(missing)} are in no newer version"
         if missing
-        else "that is brought back, with what was undone"
+        else "a later RESTORE brought them back, with what was undone"
     )
-    somebody = f"in between somebody wrote version(s) {_numbers(between)}, and {fate}"
-    return f"{told}; {somebody}: look at what versions {version} to {restores[-1]} hold"
+    return (
+        f"{undone}; in between, another writer committed version(s) {_numbers(between)}, and {fate}. "
+        f"Check versions {version} to {restores[-1]}"
+    )
 
 
 def _numbers(versions: Iterable[int]) -> str:
@@ -224,7 +256,11 @@ def _numbers(versions: Iterable[int]) -> str:
 def _side(
     lake: Lake, before: Snapshot, after: TableFacts, version: int, paths: Sequence[str]
 ) -> Side:
-    """The files of a version at these paths: from a layout at hand if no commit in between names one of them, or from the log."""
+    """The files of a version at these paths.
+
+    They are taken from a known snapshot if no commit in between names one of them, else from the
+    log.
+    """
     wanted, snapshot = set(paths), None
     for known in (before, after.snapshot):
         between = after.history.between(*sorted((known.version, version)))
@@ -240,8 +276,9 @@ def _side(
     files = tuple(file for file in snapshot.files if file.path in wanted)
     if lacking := sorted(wanted.difference(file.path for file in files)):
         raise Broken(
-            f"compaction of {before.table}: its rows cannot be compared, since version {version} lacks {len(lacking)} file(s) that its "
-            f"commit names, first {lacking[0]}; nothing is restored; look at the table's newest versions"
+            f"compaction of {before.table}: its rows cannot be compared, since version {version} "
+            f"lacks {len(lacking)} file(s) that its commit names, first {lacking[0]}. Nothing is "
+            "restored. Check the newest versions of the table"
         )
     return Side(version=version, files=files)
 

@@ -6,7 +6,7 @@ import pytest
 
 from lakehouse.core.backtest.result import Backtest
 from lakehouse.core.backtest.simulate import simulate_history
-from lakehouse.core.costs.estimate import DEFAULT_RATES
+from lakehouse.core.costs.rates import DEFAULT_RATES
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.declaration.strategies import AfterWrite, Chosen, Scheduled

@@ -4,8 +4,9 @@ from typing import Literal
 
 import pytest
 
-from lakehouse.core.costs.estimate import DEFAULT_RATES, estimate
+from lakehouse.core.costs.estimate import estimate
 from lakehouse.core.costs.ledger import account_for
+from lakehouse.core.costs.rates import DEFAULT_RATES, MergeWork
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse_tests.core.example_histories import compaction, past
 from lakehouse_tests.core.example_snapshots import plan_of, snapshot
@@ -31,7 +32,9 @@ def test_the_plan_says_what_is_compared_and_what_comparing_every_row_costs(
 
 def test_what_reads_no_data_again_asks_storage_for_none() -> None:
     every, counts = (
-        estimate(DEFAULT_RATES, files_removed=10, bytes_removed=MB, on_s3=True, compared=each)
+        estimate(
+            DEFAULT_RATES, MergeWork(files_removed=10, bytes_removed=MB), on_s3=True, compared=each
+        )
         for each in (True, False)
     )
     assert (every.get_requests, counts.get_requests) == (70, 35)

@@ -7,7 +7,7 @@ from lakehouse.core.compaction.conflicts import (
     without_partitions,
 )
 from lakehouse.core.compaction.plan import plan_table
-from lakehouse.core.costs.estimate import DEFAULT_RATES
+from lakehouse.core.costs.rates import DEFAULT_RATES
 from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.snapshot import Column

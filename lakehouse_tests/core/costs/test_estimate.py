@@ -10,13 +10,8 @@ from typing import Any
 import pytest
 
 from lakehouse.core.compaction.plan import plan_table
-from lakehouse.core.costs.estimate import (
-    COLD_START_SECONDS,
-    DEFAULT_RATES,
-    estimate,
-    fit_rates,
-    price,
-)
+from lakehouse.core.costs.estimate import estimate, price
+from lakehouse.core.costs.rates import COLD_START_SECONDS, DEFAULT_RATES, MergeWork, fit_rates
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.delta.commits import Commit
@@ -56,7 +51,7 @@ def ran(
 
 def predicted(commits: list[Commit], files: int, size_bytes: int) -> float:
     return estimate(
-        fit_rates(past(commits), EMPTY), files_removed=files, bytes_removed=size_bytes
+        fit_rates(past(commits), EMPTY), MergeWork(files_removed=files, bytes_removed=size_bytes)
     ).seconds
 
 
@@ -68,7 +63,9 @@ def predicted(commits: list[Commit], files: int, size_bytes: int) -> float:
 def test_without_a_measured_compaction_the_defaults_are_taken_and_named(
     commits: list[Commit],
 ) -> None:
-    found = estimate(fit_rates(past(commits), EMPTY), files_removed=100, bytes_removed=30 * MB)
+    found = estimate(
+        fit_rates(past(commits), EMPTY), MergeWork(files_removed=100, bytes_removed=30 * MB)
+    )
     assert (found.source, found.basis, found.spread_share) == ("defaults", "defaults", None)
     assert found.seconds == pytest.approx(0.4 + 0.08 + 100 * 0.001 + 30 / 100)
 
@@ -101,7 +98,7 @@ def test_the_defaults_know_that_each_value_takes_its_time(
         ],
     )
     found = estimate(
-        fit_rates(past([]), of_table), files_removed=10, bytes_removed=size_mb * MB
+        fit_rates(past([]), of_table), MergeWork(files_removed=10, bytes_removed=size_mb * MB)
     ).seconds
     assert seconds / 2 < found < seconds * 1.2
     with_compacted = replace(
@@ -152,7 +149,7 @@ def test_a_machine_that_became_slower_is_believed() -> None:
 
 
 def test_one_run_moves_the_prediction_towards_it_and_no_rate_is_below_zero() -> None:
-    default = estimate(DEFAULT_RATES, files_removed=10, bytes_removed=MB).seconds
+    default = estimate(DEFAULT_RATES, MergeWork(files_removed=10, bytes_removed=MB)).seconds
     slow = [compaction(1, 10, MB, seconds=3 * default)]
     assert 1.3 * default < predicted(slow, 10, MB) < 2 * default
     odd = [compaction(1, 10, MB, seconds=5.0), compaction(2, 50, 50 * MB, seconds=1.0)]
@@ -172,7 +169,7 @@ def test_a_fit_says_how_many_runs_it_rests_on_and_how_far_they_spread() -> None:
     few, many = (fit_rates(past(ran(TRUTHS["slow files"], count)), EMPTY) for count in (2, 30))
     assert (few.run_count, many.run_count, many.source) == (2, 30, "history")
     assert many.spread_share is not None and 0 < many.spread_share < 0.1
-    assert estimate(many, files_removed=1, bytes_removed=1).basis.startswith(
+    assert estimate(many, MergeWork(files_removed=1, bytes_removed=1)).basis.startswith(
         "the history of 30 runs, spread "
     )
 
@@ -182,7 +179,9 @@ def test_the_bytes_written_follow_what_was_written_before() -> None:
         [compaction(version, written_share=0.6) for version in range(count)] for count in (0, 1, 11)
     ]
     shares = [
-        estimate(fit_rates(past(commits), EMPTY), files_removed=2, bytes_removed=MB).bytes_written
+        estimate(
+            fit_rates(past(commits), EMPTY), MergeWork(files_removed=2, bytes_removed=MB)
+        ).bytes_written
         for commits in histories
     ]
     assert (
@@ -210,13 +209,13 @@ def test_the_first_compaction_of_small_files_knows_that_they_shrink(
         columns=[Column(name=f"column{place}", type="int") for place in range(columns)],
     )
     sizes = {"files_removed": files, "bytes_removed": read}
-    first = estimate(fit_rates(past([]), of_table), **sizes).bytes_written
+    first = estimate(fit_rates(past([]), of_table), MergeWork(**sizes)).bytes_written
     assert first == pytest.approx(written, rel=0.25)
     again = fit_rates(past([compaction(1, files, read, written_share=written / read)]), of_table)
-    assert estimate(again, **sizes).bytes_written == pytest.approx(written, rel=0.05)
+    assert estimate(again, MergeWork(**sizes)).bytes_written == pytest.approx(written, rel=0.05)
     twice = {"files_removed": 2 * files, "bytes_removed": 2 * read}
-    assert written * 0.9 < estimate(again, **twice).bytes_written < 2 * written
-    assert estimate(again, **sizes, live_share=0.5).bytes_written == pytest.approx(
+    assert written * 0.9 < estimate(again, MergeWork(**twice)).bytes_written < 2 * written
+    assert estimate(again, MergeWork(**sizes, live_share=0.5)).bytes_written == pytest.approx(
         written / 2, rel=0.05
     )
 
@@ -225,10 +224,13 @@ def test_large_files_hardly_shrink_and_no_file_grows_smaller_than_the_mean_of_th
     None
 ):
     rates = replace(DEFAULT_RATES, bytes_per_file=1_000)
-    large = estimate(rates, files_removed=10, bytes_removed=100 * MB)
+    large = estimate(rates, MergeWork(files_removed=10, bytes_removed=100 * MB))
     assert large.bytes_written == 100 * MB - 9_000
-    assert estimate(rates, files_removed=10, bytes_removed=5_000).bytes_written == 500
-    assert estimate(rates, files_removed=4, files_added=4, bytes_removed=MB).bytes_written == MB
+    assert estimate(rates, MergeWork(files_removed=10, bytes_removed=5_000)).bytes_written == 500
+    assert (
+        estimate(rates, MergeWork(files_removed=4, files_added=4, bytes_removed=MB)).bytes_written
+        == MB
+    )
 
 
 def test_the_first_compaction_of_a_server_takes_the_seconds_of_a_cold_start() -> None:
@@ -238,11 +240,11 @@ def test_the_first_compaction_of_a_server_takes_the_seconds_of_a_cold_start() ->
         for is_cold in (True, False)
     )
     assert cold.estimate.seconds - warm.estimate.seconds == pytest.approx(COLD_START_SECONDS)
-    assert estimate(replace(DEFAULT_RATES, cold_start_seconds=4.0), files_removed=0, bytes_removed=0).seconds == 0  # fmt: skip
+    assert estimate(replace(DEFAULT_RATES, cold_start_seconds=4.0), MergeWork(files_removed=0, bytes_removed=0)).seconds == 0  # fmt: skip
 
 
 def test_nothing_costs_nothing() -> None:
-    found = estimate(DEFAULT_RATES, files_removed=0, bytes_removed=0, on_s3=True)
+    found = estimate(DEFAULT_RATES, MergeWork(files_removed=0, bytes_removed=0), on_s3=True)
     assert (found.seconds, found.usd, found.get_requests, found.put_requests) == (0, 0, 0, 0)
 
 
@@ -251,8 +253,8 @@ def test_money_is_the_driver_s_time_and_on_s3_its_requests() -> None:
         DEFAULT_RATES,
         prices=Prices(usd_per_vcpu_hour=0.5, vcpus=4, usd_per_1000_puts=1, usd_per_1000_gets=0.1),
     )
-    disk = estimate(rates, files_removed=10, bytes_removed=MB)
-    s3 = estimate(rates, files_removed=10, bytes_removed=MB, on_s3=True)
+    disk = estimate(rates, MergeWork(files_removed=10, bytes_removed=MB))
+    s3 = estimate(rates, MergeWork(files_removed=10, bytes_removed=MB), on_s3=True)
     assert disk.vcpu_hours == pytest.approx(disk.seconds * 4 / 3600) and disk.usd == pytest.approx(
         disk.vcpu_hours * 0.5
     )

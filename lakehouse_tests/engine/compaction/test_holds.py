@@ -11,7 +11,7 @@ from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.journal_records import Pause
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.attempts import failure_recorded
+from lakehouse.engine.compaction.attempts import Attempt, failure_recorded
 from lakehouse.engine.compaction.holds import (
     hold_now,
     refuse_held,
@@ -54,7 +54,7 @@ def test_what_speaks_against_the_table_is_noted_and_passes_on(
 ) -> None:
     with (
         pytest.raises(type(error)) if error else nullcontext(),
-        failure_recorded(memory, events.key, run="run 1"),
+        failure_recorded(memory, events.key, Attempt(run="run 1")),
     ):
         if error:
             raise error
@@ -100,7 +100,8 @@ def test_what_was_undone_has_cost_what_was_planned(memory: Lake) -> None:
 
 
 def _fail(lake: Lake, planned: CompactionPlan, error: Exception, *, during_statement: bool) -> None:
-    with failure_recorded(lake, events.key, run="run 1") as attempt, translated():
+    attempt = Attempt(run="run 1")
+    with failure_recorded(lake, events.key, attempt), translated():
         with attempt.statement(planned):
             if during_statement:
                 raise error
@@ -114,7 +115,7 @@ def test_storage_that_does_not_answer_hides_no_failure(memory: Lake) -> None:
 
     with (
         pytest.raises(Broken, match="rows differ"),
-        failure_recorded(replace(memory, store=Away()), events.key, run=""),
+        failure_recorded(replace(memory, store=Away()), events.key, Attempt(run="")),
     ):
         raise Broken("rows differ")
 
@@ -135,7 +136,7 @@ def test_a_pause_and_an_opt_out_bind_a_person_until_they_are_over(memory: Lake) 
 def test_failures_open_the_breaker_also_where_there_is_no_log(memory: Lake) -> None:
     for _ in range(3):
         assert hold_now(memory, events, None) is None
-        with pytest.raises(Broken), failure_recorded(memory, events.key, run=""):
+        with pytest.raises(Broken), failure_recorded(memory, events.key, Attempt(run="")):
             raise Broken("rows differ")
     held = hold_now(memory, events, None)
     assert held is not None and held.sentence.endswith("the last error: rows differ")
@@ -145,7 +146,7 @@ def test_failures_of_a_person_s_runs_are_noted_and_open_nothing(memory: Lake) ->
     for _ in range(4):
         with (
             pytest.raises(Broken),
-            failure_recorded(memory, events.key, run="", by_person=True),
+            failure_recorded(memory, events.key, Attempt(run="", by_person=True)),
         ):
             raise Broken("rows differ")
     assert len(Journal(memory.store).tries(events.key)) == 4

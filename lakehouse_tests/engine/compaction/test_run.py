@@ -233,7 +233,7 @@ def test_a_table_that_is_not_there_is_refused_and_has_no_plan(
 ) -> None:
     assert plan(lake, events) is None
     with pytest.raises(
-        Refused, match="there is no table yet; accepted: materialize bronze/events first"
+        Refused, match=r"there is no table yet\. Use lakehouse materialize bronze/events first"
     ):
         compact(lake, spark, events)
 

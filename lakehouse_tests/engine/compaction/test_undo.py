@@ -19,7 +19,7 @@ from lakehouse_tests.memory_store import MemoryStore
 KEY = "bronze/events"
 LOST = SparkConnectGrpcException("the session is gone", errorClass="INVALID_HANDLE.SESSION_CLOSED")
 REFUSED = SparkConnectGrpcException("no right to write", errorClass="SOME_REFUSAL")
-FOUND = f"compaction of {KEY}: version 2 was to have the rows of version 1, but rows differ"
+FOUND = f"compaction of {KEY}: version 2 must have the rows of version 1, but rows differ"
 
 
 class Bucket(MemoryStore):
@@ -90,16 +90,17 @@ class Table:
         after()
         monkeypatch.setattr(verify, "_send", self.send)
         faulty, nothing_runs = facts.history.commits[-1], cast("Any", None)
-        return verify.undo(self.lake, nothing_runs, facts.snapshot, [faulty], faulty, "rows differ")
+        fault = verify.Fault(commit=faulty, why="rows differ")
+        return verify.undo(self.lake, nothing_runs, facts.snapshot, [faulty], fault)
 
 
 OVER = (
-    "; version 1 is restored by version 4, over what somebody wrote meanwhile: the rows of version(s) 3 are in no newer version; "
-    "look at what versions 3 to 4 hold"
+    ". Version 1 is restored by version 4, but another writer committed just before: "
+    "the rows of version(s) 3 are in no newer version. Check versions 3 to 4"
 )
 
 
-@pytest.mark.parametrize(("is_beside", "told"), [(False, "; version 1 is restored"), (True, OVER)])
+@pytest.mark.parametrize(("is_beside", "told"), [(False, ". Version 1 is restored"), (True, OVER)])
 def test_what_somebody_writes_beside_the_restore_is_named(
     memory: Lake, monkeypatch: pytest.MonkeyPatch, is_beside: bool, told: str
 ) -> None:
@@ -113,7 +114,7 @@ def test_nothing_is_restored_over_what_somebody_wrote_after_it(
     told = table.undo(monkeypatch, after=lambda: table.log.append([("after", 1)]))
     assert (
         told
-        == f"{FOUND}; nothing is restored, since version 3 was written after it; look at versions 1 and 3"
+        == f"{FOUND}. Nothing is restored, since version 3 was written after it. Compare versions 1 and 3"
     )
     assert table.sent == 0
 
@@ -121,27 +122,29 @@ def test_nothing_is_restored_over_what_somebody_wrote_after_it(
 def test_a_restore_is_found_below_any_number_of_later_commits(
     memory: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert Table(memory, later=600).undo(monkeypatch) == f"{FOUND}; version 1 is restored"
+    assert Table(memory, later=600).undo(monkeypatch) == f"{FOUND}. Version 1 is restored"
 
 
-UNKNOWN = "RESTORE to version {} was sent, and it is unknown whether it was done ({}): look at the versions from {} on"
+UNKNOWN = (
+    "RESTORE to version {} was sent, but its result is unknown ({}). Check the versions from {} on"
+)
 # Who writes, which RESTORE fails, with what (`None`: the log does not answer after it), whether it was committed; and what is told.
 FAILURES: dict[str, tuple[dict[str, Any], str]] = {
     "the log does not answer after it": (
         {"fails": True, "is_committed": True},
-        f"; {UNKNOWN.format(1, 'Transient', 1)}",
+        f". {UNKNOWN.format(1, 'Transient', 1)}",
     ),
     "the server is lost, and did it": (
         {"fails": True, "error": LOST, "is_committed": True},
-        "; version 1 is restored",
+        ". Version 1 is restored",
     ),
     "the server is lost, and may do it": (
         {"fails": True, "error": LOST},
-        f"; {UNKNOWN.format(1, 'SparkConnectGrpcException', 1)}",
+        f". {UNKNOWN.format(1, 'SparkConnectGrpcException', 1)}",
     ),
     "it is refused": (
         {"fails": True, "error": REFUSED},
-        "; restoring version 1 failed (SparkConnectGrpcException), version 2 is still there",
+        ". Restoring version 1 failed (SparkConnectGrpcException): use RESTORE to version 1 by hand",
     ),
 }
 

@@ -142,7 +142,7 @@ def test_a_compaction_of_which_the_log_tells_no_more_is_told_once(
     for number in range(5):
         log.append([(f"more-{number}", 1)])
     log.checkpoint().forget_before(forgotten)
-    told = "began at version 1 was ended before it compared the rows, and the log no longer tells whether it committed"
+    told = "began at version 1 ended before it compared the rows, and the log no longer shows whether it committed"
     with pytest.raises(Broken, match=told) if is_told else contextlib.nullcontext():
         look_again(memory)
     assert expected(memory, KEY) is None
@@ -183,15 +183,15 @@ def test_a_table_that_was_made_anew_has_nothing_to_compare(memory: Lake) -> None
 IN_BETWEEN = {
     "taken away": (
         [None, 1],
-        r"version\(s\) 3, and the rows of 3 are in no newer version: look at what versions 2 to 4 hold",
+        r"version\(s\) 3, and the rows of 3 are in no newer version. Check versions 2 to 4",
     ),
     "given back": (
         [None, 1, 3],
-        r"version\(s\) 3, and that is brought back, with what was undone: look at what versions 2 to 5 hold",
+        r"version\(s\) 3, and a later RESTORE brought them back, with what was undone. Check versions 2 to 5",
     ),
     "one for another": (
         [None, 1, None, 3],
-        r"version\(s\) 3, 5, and the rows of 5 are in no newer version: look at what versions 2 to 6",
+        r"version\(s\) 3, 5, and the rows of 5 are in no newer version. Check versions 2 to 6",
     ),
 }
 
@@ -208,7 +208,7 @@ def test_what_somebody_wrote_before_a_run_that_was_ended_undid_its_compaction_is
             log.commit("RESTORE", user_metadata=json.dumps({"restored": restored}))
     with pytest.raises(
         Broken,
-        match=f"version 2 was undone by a run that was ended .*in between somebody wrote {told}",
+        match=f"version 2 was undone by a run that ended .*in between, another writer committed {told}",
     ):
         look_again(memory)
 
@@ -224,7 +224,7 @@ def test_another_table_has_nothing_to_verify_and_a_damaged_record_is_told(memory
 
 @pytest.mark.parametrize(
     ("restored", "told"),
-    [('{"restored":1}', "version 2 was undone by a run that was ended"), (None, "")],
+    [('{"restored":1}', "version 2 was undone by a run that ended"), (None, "")],
 )
 def test_a_commit_that_was_undone_is_told_once_and_one_that_was_never_made_not_at_all(
     memory: Lake, restored: str | None, told: str

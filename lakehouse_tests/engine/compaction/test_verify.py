@@ -57,7 +57,7 @@ def test_a_compaction_that_changes_rows_is_undone_and_said(
     monkeypatch.setattr(run, "run_statement", _rewriting(FAULTS[fault]))
     with pytest.raises(
         Broken,
-        match=r"version 3 was to have the rows of version 2, but 30 rows .* became .*; version 2 is restored$",
+        match=r"version 3 must have the rows of version 2, but 30 rows .* became .*. Version 2 is restored$",
     ):
         compact(lake, spark, table)
     assert (version_of(lake, events.key), _rows(lake)) == (4, ROWS)
@@ -81,10 +81,10 @@ def test_a_compaction_whose_files_cannot_be_read_is_undone_and_what_somebody_wri
     monkeypatch.setattr(run, "run_statement", _rewriting(ROWS))
     monkeypatch.setattr(run, "verify", _after_damage(lambda _: b"no Parquet"))
     monkeypatch.setattr(statements, "restore", after_another_write)
-    told = r"by version 5, over what somebody wrote meanwhile: the rows of version\(s\) 4 are in no newer version; look"
+    told = r"by version 5, but another writer committed just before: the rows of version\(s\) 4 are in no newer version"
     with pytest.raises(
         Broken,
-        match=rf"version 3 was to .*, but its files cannot be read \(.*; version 2 is restored {told}",
+        match=rf"version 3 must .*, but its files cannot be read \(.*. Version 2 is restored {told}",
     ):
         compact(lake, spark, EVERY_ROW)
     assert (version_of(lake, events.key), _rows(lake)) == (5, ROWS)
@@ -128,7 +128,7 @@ def test_an_undone_compaction_gives_an_append_downstream_no_row_twice(
         "verify",
         _after_damage(lambda commit: lake.store.read(f"{events.key}/{commit.removed_paths[0]}")),
     )
-    with pytest.raises(Broken, match="version 2 is restored"):
+    with pytest.raises(Broken, match="Version 2 is restored"):
         compact(lake, spark, EVERY_ROW)
     _append(uri, [(1000, 0), (1001, 0)])
     assert write_table(lake, spark, copies).rows_written == 2
@@ -151,7 +151,7 @@ def test_a_commit_whose_run_ended_before_it_was_verified_is_verified_by_the_next
     if is_faulty:
         with pytest.raises(
             Broken,
-            match=r"version 3 was to have the rows of version 2, but .*; version 2 is restored",
+            match=r"version 3 must have the rows of version 2, but .*. Version 2 is restored",
         ):
             compact(lake, spark, events)
     else:
@@ -177,7 +177,7 @@ def test_a_commit_that_can_be_verified_no_more_is_told_once_and_one_that_was_nev
     lake.store.delete([f"{events.key}/{path}" for path in facts.history.commits[-1].removed_paths])
     with pytest.raises(
         Broken,
-        match="version 3 was ended before it compared the rows, and they can be compared no more",
+        match="version 3 ended before it compared the rows, and they can no longer be compared",
     ):
         compact(lake, spark, EVERY_ROW)
     assert (compact(lake, spark, EVERY_ROW).version_after, version_of(lake, events.key)) == (
@@ -209,7 +209,7 @@ def test_rows_that_only_spark_can_compare_are_compared_and_a_file_that_its_answe
         spark_content, "_by_file", lambda *given: dict(sorted(real(*given).items())[1:])
     )
     with pytest.raises(
-        Broken, match=r"which names 7 file\(s\), lacks .*/part=0/part-.*; nothing is restored"
+        Broken, match=r"which names 7 file\(s\), lacks .*/part=0/part-.*. Nothing is restored"
     ):
         compact(lake, spark, EVERY_ROW)
     assert version_of(lake, events.key) == 3
@@ -236,7 +236,7 @@ def test_a_file_that_the_answer_lacks_has_no_rows_only_if_it_says_so_itself(
         sink = pa.BufferOutputStream()
         pq.write_table(pa.table({"id": [*range(rows)]}), sink)
         memory.store.put(f"{events.key}/a b", sink.getvalue().to_pybytes())
-    lacks = r"which names 0 file\(s\), lacks /lake/bronze/events/a b; nothing is restored"
+    lacks = r"which names 0 file\(s\), lacks /lake/bronze/events/a b. Nothing is restored"
     with nullcontext() if is_known else pytest.raises(Broken, match=lacks):
         assert spark_content._sum_of(memory, snapshot, file, {}) == (0, 0)
     assert spark_content._sum_of(memory, snapshot, file, {"/lake/bronze/events/a b": (5, 7)}) == (
@@ -256,7 +256,7 @@ def test_a_file_that_a_commit_names_and_its_version_lacks_is_an_error(memory: La
     assert [file.path for file in verify._side(memory, before, facts, 2, ["c"]).files] == ["c"]
     with pytest.raises(
         Broken,
-        match=r"version 1 lacks 1 file\(s\) that its commit names, first x; nothing is restored",
+        match=r"version 1 lacks 1 file\(s\) that its commit names, first x. Nothing is restored",
     ):
         verify._side(memory, before, facts, 1, ["a", "x"])
 
