@@ -212,7 +212,7 @@ MUTANTS = [
         ("PlannedBatches.replace", never_raises())),
     *_of("engine.store.s3", "engine/store/test_store.py",
         ("S3Store._check_conditions_are_heeded", returns("None"))),
-    *_of("engine.quarantine.isolate", "engine/quarantine/test_isolate.py",
+    *_of("engine.ingest.quarantine.poison_files", "engine/ingest/quarantine/test_poison_files.py",
         ("row_problem", returns("str(error)"))),
     # Undo: verification of a compaction, and the way back
     *_of("engine.compaction.unverified_commits", "engine/compaction/test_unverified_commits.py",
@@ -227,7 +227,7 @@ MUTANTS = [
         ("_send", returns("None")), spark=True),
     *_of("core.ingest.increments", "engine/ingest/test_write.py",
         ("check_written_alike", never_raises()), spark=True),
-    *_of("engine.quarantine.review", "engine/quarantine/test_retry.py",
+    *_of("engine.ingest.quarantine.review", "engine/ingest/quarantine/test_retry.py",
         ("finished_ledger", never_raises()), spark=True),
 ]
 # fmt: on

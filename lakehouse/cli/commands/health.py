@@ -19,7 +19,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.ingest.outcome import quarantine_sentence
 from lakehouse.core.scheduling.health import Health
 from lakehouse.engine.adoption.find_tables import facts_of
-from lakehouse.engine.quarantine.entries import quarantined_count
+from lakehouse.engine.ingest.quarantine.entries import quarantined_count
 from lakehouse.engine.table_health import health_of
 
 _BAR_WIDTH = 30

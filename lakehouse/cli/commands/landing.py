@@ -15,10 +15,10 @@ from lakehouse.core.text import count_of
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest.arrival import arrived_batch, record_arrived, unfinished_batch
+from lakehouse.engine.ingest.quarantine.entries import quarantined_count
 from lakehouse.engine.ingest.retire import plan_landed
 from lakehouse.engine.journal.planned_batches import PlannedBatches, landed_files
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.quarantine.entries import quarantined_count
 from lakehouse.engine.spark.open_session import connect
 
 

@@ -19,9 +19,9 @@ from lakehouse.cli.output import (
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.ingest.outcome import QuarantineReview
+from lakehouse.engine.ingest.quarantine import review
+from lakehouse.engine.ingest.quarantine.retry import retry
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.quarantine import review
-from lakehouse.engine.quarantine.retry import retry
 from lakehouse.engine.spark.open_session import connect
 from lakehouse.engine.table_session import TableSession
 

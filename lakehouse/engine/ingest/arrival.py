@@ -16,9 +16,9 @@ from lakehouse.core.ingest.batches import Batch, Ledger, ingest_app_id
 from lakehouse.core.ingest.ledger_segments import find_unfinished
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.ingest import commit_rows
+from lakehouse.engine.ingest.quarantine.entries import quarantine_arrived
 from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.quarantine.entries import quarantine_arrived
 from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.table_lock import hold
 

@@ -19,8 +19,8 @@ from lakehouse.core.declaration.schema_changes import differences, new_columns
 from lakehouse.core.declaration.strategy_properties import OPTIMIZE_WRITE
 from lakehouse.core.declaration.table import Append, Merge, Overwrite, Table
 from lakehouse.core.delta.snapshot import Column, Snapshot
+from lakehouse.core.ingest.batching_policy import count_outputs
 from lakehouse.core.ingest.outcome import WriteOutcome
-from lakehouse.core.ingest.release import count_outputs
 from lakehouse.core.reasons import Explanation
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.ingest.table_properties import (

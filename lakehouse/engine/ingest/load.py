@@ -8,7 +8,7 @@
 6. The records that are no rows go to the quarantine table, under the batch's number, and so do files that a person should look at.
 7. The rows go to the table, under the batch's number; with this commit the batch has arrived. Its staged records are removed.
 8. The same again, until nothing of the listing is left. An unfinished batch is done first, from step 6 on; so is one whose write
-   failed because of some rows, without the files that hold them (`engine.quarantine.isolate`).
+   failed because of some rows, without the files that hold them (`engine.ingest.quarantine.poison_files`).
 9. Where there are many manifests, they are folded into a segment (`engine.journal.planned_batches`).
 
 **Safety properties**
@@ -66,18 +66,18 @@ from lakehouse.engine.ingest.parse_lines import (
     table_rows,
     without_rescued,
 )
-from lakehouse.engine.ingest.retire import retire_first
-from lakehouse.engine.ingest.staging import clear_staged, stage, staged_again
-from lakehouse.engine.ingest.work_size import confs_to_load
-from lakehouse.engine.journal.planned_batches import PlannedBatches, landed_files
-from lakehouse.engine.lake import Lake
-from lakehouse.engine.quarantine.entries import (
+from lakehouse.engine.ingest.quarantine.entries import (
     quarantine,
     quarantine_arrived,
     quarantine_isolated,
     take_out_landed_again,
 )
-from lakehouse.engine.quarantine.isolate import Rows, isolate
+from lakehouse.engine.ingest.quarantine.poison_files import Rows, isolate
+from lakehouse.engine.ingest.retire import retire_first
+from lakehouse.engine.ingest.staging import clear_staged, stage, staged_again
+from lakehouse.engine.ingest.work_size import confs_to_load
+from lakehouse.engine.journal.planned_batches import PlannedBatches, landed_files
+from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.session_settings import ANSI, session_confs
 from lakehouse.engine.table_session import TableSession

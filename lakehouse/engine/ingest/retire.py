@@ -36,10 +36,10 @@ from lakehouse.core.ingest.retirement import (
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts, newest_first
+from lakehouse.engine.ingest.quarantine.entries import QuarantinedBatches, quarantine_key
 from lakehouse.engine.journal.planned_batches import PlannedBatches, landed_files
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.path_resolver import PathResolver
-from lakehouse.engine.quarantine.entries import QuarantinedBatches, quarantine_key
 
 _STATS_AT_ONCE = 16
 

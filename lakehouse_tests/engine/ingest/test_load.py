@@ -22,11 +22,11 @@ from lakehouse.core.reasons import Reason
 from lakehouse.engine.ingest import commit_rows, load, staging
 from lakehouse.engine.ingest.arrival import record_arrived
 from lakehouse.engine.ingest.parse_lines import parse_records
+from lakehouse.engine.ingest.quarantine.retry import retry
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.journal import planned_batches
 from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.quarantine.retry import retry
 from lakehouse.engine.spark.session_settings import (
     TRANSACTION_APP,
     TRANSACTION_VERSION,

@@ -8,7 +8,7 @@ from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Append
 from lakehouse.core.delta.snapshot import DataFile
 from lakehouse.core.ingest.batches import Batch, BatchPlan, LandedFile, Ledger, choose_batch
-from lakehouse.core.ingest.release import count_outputs
+from lakehouse.core.ingest.batching_policy import count_outputs
 from lakehouse.core.reasons import Reason
 
 LANDING = Landing(

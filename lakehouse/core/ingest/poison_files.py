@@ -1,6 +1,6 @@
 """The files of a batch that hold rows that cannot be written, and the batch without them.
 
-**Safety properties** (tests in `test_isolation.py`)
+**Safety properties** (tests in `test_poison_files.py`)
 - A file is set aside only if its rows, alone, were tried and cannot be written.
 - If everything that is tried fails, nothing is set aside: the fault is in the declaration or table.
 - A batch with fewer files still names every file: those that stay, and those that are set aside for

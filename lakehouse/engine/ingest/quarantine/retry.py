@@ -38,13 +38,17 @@ from lakehouse.core.ingest.retried_lines import (
 )
 from lakehouse.core.text import size_text
 from lakehouse.engine.ingest.parse_lines import is_of_the_declaration
-from lakehouse.engine.journal.planned_batches import PlannedBatches
-from lakehouse.engine.quarantine.entries import (
+from lakehouse.engine.ingest.quarantine.entries import (
     lines_landed_again,
     take_out_files,
     take_out_lines,
 )
-from lakehouse.engine.quarantine.review import finished_ledger, held_entries, quarantine_facts
+from lakehouse.engine.ingest.quarantine.review import (
+    finished_ledger,
+    held_entries,
+    quarantine_facts,
+)
+from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.spark.session_settings import READ_WHOLE, session_confs

@@ -17,11 +17,11 @@ from lakehouse import Append, Debezium, Landing, Merge, Table
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings
 from lakehouse.engine.ingest import commit_rows, load
+from lakehouse.engine.ingest.quarantine import retry as retry_module
+from lakehouse.engine.ingest.quarantine import review
+from lakehouse.engine.ingest.quarantine.retry import retry
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.quarantine import retry as retry_module
-from lakehouse.engine.quarantine import review
-from lakehouse.engine.quarantine.retry import retry
 from lakehouse.engine.table_session import TableSession
 from lakehouse_tests.engine.example import event, events, land, rows_in
 from lakehouse_tests.kills import Killed, killed_at

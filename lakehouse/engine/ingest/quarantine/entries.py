@@ -5,9 +5,9 @@
   only missing entries are added: a repeated batch adds nothing, and a table that is created again,
   perhaps by another declaration, may refuse other lines than before (`test_load.py`).
 - A file that is taken out of its batch replaces its lines in one commit. Otherwise they would be
-  loaded twice, alone and with the file (`test_isolate.py`).
+  loaded twice, alone and with the file (`test_poison_files.py`).
 - A batch of which nothing is loaded is done when a commit names exactly its files: a quarantine
-  older than the ledger knows the number (`test_isolate.py`, `test_load.py`).
+  older than the ledger knows the number (`test_poison_files.py`, `test_load.py`).
 """
 
 import json

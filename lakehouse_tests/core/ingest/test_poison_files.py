@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, LandedFile, SetAside, set_aside
-from lakehouse.core.ingest.isolation import (
+from lakehouse.core.ingest.poison_files import (
     AT_ONCE,
     PROBES,
     any_can_be_written,

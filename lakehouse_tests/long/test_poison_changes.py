@@ -1,15 +1,15 @@
-"""Files of change data whose rows cannot be written, beside those of `lakehouse_tests.engine.quarantine.test_isolate`."""
+"""Files of change data whose rows cannot be written, beside those of `lakehouse_tests.engine.ingest.quarantine.test_poison_files`."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakehouse import Debezium, Landing, Merge
+from lakehouse.engine.ingest.quarantine.retry import retry
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.quarantine.retry import retry
 from lakehouse.engine.table_session import TableSession
 from lakehouse_tests.engine.example import rows_of
-from lakehouse_tests.engine.quarantine.test_isolate import PARTS, SOURCE, put
+from lakehouse_tests.engine.ingest.quarantine.test_poison_files import PARTS, SOURCE, put
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

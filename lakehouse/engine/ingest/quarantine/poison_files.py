@@ -5,11 +5,11 @@ invariant of the table is violated. Then:
 
 1. Some files, or some records, are tried alone in an empty folder: a copy of the table that shares its files, or no table where there is
    none. One has to be written, or else the declaration is wrong.
-2. All files are tried, and those that fail in halves (`core.ingest.isolation`), until each that fails stands alone.
+2. All files are tried, and those that fail in halves (`core.ingest.poison_files`), until each that fails stands alone.
 3. What the failed write remembers of deletions is removed. The batch's manifest is written anew, with those files set aside.
 4. The load does the batch again, as if it had been killed. First its quarantine gets the files in the place of their lines.
 
-**Safety properties** (tests in `test_isolate.py`)
+**Safety properties** (tests in `test_poison_files.py`)
 - Files are set aside only for an error that is about values, only if it comes again, and only while
   the table does not have the batch.
 - Trials write to the empty folder, which is deleted afterwards. Neither the table nor its
@@ -28,7 +28,7 @@ from lakehouse.core.declaration.table import Overwrite, Table
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, LandedFile
-from lakehouse.core.ingest.isolation import (
+from lakehouse.core.ingest.poison_files import (
     PROBES,
     any_can_be_written,
     failing_files,

@@ -17,9 +17,9 @@ from lakehouse.core.ingest.batches import Ledger
 from lakehouse.core.ingest.outcome import QuarantineAccount, QuarantineReview
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.ingest.arrival import arrived_batch, unfinished_batch
+from lakehouse.engine.ingest.quarantine.entries import quarantine_key
 from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.quarantine.entries import quarantine_key
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.errors import translated

@@ -18,12 +18,12 @@ from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.ingest import load
+from lakehouse.engine.ingest.quarantine import poison_files
+from lakehouse.engine.ingest.quarantine.retry import retry
 from lakehouse.engine.ingest.retire import plan_landed
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.quarantine import isolate
-from lakehouse.engine.quarantine.retry import retry
 from lakehouse.engine.table_session import TableSession
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.example import land, rows_in, version_of
@@ -279,11 +279,11 @@ WRAPPED = "org.apache.spark.SparkException\nCaused by: org.NumberError: [CAST_IN
     ],
 )
 def test_only_what_is_about_values_sets_files_aside(error: Exception, problem: str | None) -> None:
-    found = isolate.row_problem(error)
+    found = poison_files.row_problem(error)
     assert found is problem if problem is None else (found or "").startswith(problem)
 
 
-def planned(folder: Path) -> tuple[Lake, PlannedBatches, isolate.Rows]:
+def planned(folder: Path) -> tuple[Lake, PlannedBatches, poison_files.Rows]:
     """A batch with its manifest in a new lake, and how its rows are made: not at all."""
     lake = open_lake(own_settings(folder))
     batch = Batch(
@@ -295,7 +295,7 @@ def planned(folder: Path) -> tuple[Lake, PlannedBatches, isolate.Rows]:
     )
     batches = PlannedBatches(lake.store, PARTS.key, prefix=SOURCE.prefix)
     batches.plan(batch)
-    return lake, batches, isolate.Rows(batch=batch, of=lambda part: part)  # type: ignore[arg-type,return-value]
+    return lake, batches, poison_files.Rows(batch=batch, of=lambda part: part)  # type: ignore[arg-type,return-value]
 
 
 def test_a_batch_that_is_in_the_table_loses_no_file_whatever_its_write_says(tmp_path: Path) -> None:
@@ -304,7 +304,7 @@ def test_a_batch_that_is_in_the_table_loses_no_file_whatever_its_write_says(tmp_
         [("x", 1, 1)], transaction=(ingest_app_id(PARTS.key), 1)
     )
     with pytest.raises(UnknownException, match="CHECK constraint"):
-        isolate.isolate(lake, None, PARTS, batches, rows, VIOLATED)  # type: ignore[arg-type]
+        poison_files.isolate(lake, None, PARTS, batches, rows, VIOLATED)  # type: ignore[arg-type]
     assert batches.batch(1) == rows.batch
 
 
@@ -312,10 +312,10 @@ def test_an_error_that_does_not_come_again_sets_nothing_aside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake, batches, rows = planned(tmp_path)
-    monkeypatch.setattr(isolate, "_why_not", lambda *_: None)
+    monkeypatch.setattr(poison_files, "_why_not", lambda *_: None)
     with pytest.raises(
         Broken,
         match=r"batch 1 of 1 file\(s\) cannot be written, though each of its files can by itself: CHECK constraint",
     ):
-        isolate.isolate(lake, None, PARTS, batches, rows, VIOLATED)  # type: ignore[arg-type]
+        poison_files.isolate(lake, None, PARTS, batches, rows, VIOLATED)  # type: ignore[arg-type]
     assert batches.batch(1) == rows.batch
