@@ -20,7 +20,7 @@ from operator import attrgetter
 from lakehouse.core.declaration.landing import Landing, is_public, is_retried, retried_folder
 from lakehouse.core.declaration.table import Overwrite, type_of_write
 from lakehouse.core.ingest.batching_policy import Waiting, released_by
-from lakehouse.core.ingest.file_text import TextMark
+from lakehouse.core.ingest.records import TextMark
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.core.reasons import Explained, Reason
 from lakehouse.core.text import names_in_parentheses

@@ -1,33 +1,46 @@
-"""The text of a landed file, and the proof that a longer file begins with the text that was loaded.
+"""The text of a landed file: unpacked, decoded, split into records, and compared with older text.
 
-Kafka Connect's S3 sink writes an object again under the same name with more records (kafka-connect-storage-cloud#341).
+Kafka Connect's S3 sink writes an object again under the same name with more records
+(kafka-connect-storage-cloud#341). So a longer file may begin with the text that was loaded.
 
-**Safety properties**
-- A file is only taken for a continuation if its first bytes have the digest of the text that was loaded.
-- A packed file is compared by what it unpacks to: its own bytes change when it is packed again.
+**Safety properties** (tests in `core/ingest/test_file_text.py`)
+- Every byte of a readable file belongs to a record, a line break, a blank line, or a CSV header.
+- A file that cannot be read fails before its first record: all of its records are known, or none.
+- Memory holds one chunk and one record, whatever the size of the unpacked file.
+- A file is taken for a continuation only if its first bytes have the digest of the loaded text. A
+  packed file is compared by what it unpacks to: its own bytes change when it is packed again.
 """
 
+import codecs
 import gzip
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from io import BytesIO
 from typing import NamedTuple
 
+from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.ingest.content_format import SIGNATURE_BYTES, detect_format
+from lakehouse.core.ingest.csv_records import csv_records, records_with_header
+from lakehouse.core.ingest.json_records import json_records
+from lakehouse.core.ingest.records import Record, TextMark, Unreadable, too_large
+
 _CHUNK_BYTES = 4 * 1024 * 1024
+_UTF_8 = ("utf-8", "utf8")
+_UTF_8_MARK = b"\xef\xbb\xbf"
+_OTHER_MARKS = {
+    b"\xff\xfe\x00\x00": "UTF-32",
+    b"\x00\x00\xfe\xff": "UTF-32",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
 
 
 class Compression(NamedTuple):
-    """The packing of a file: its name, and what gives the content in pieces."""
+    """How a file is packed: the name, and a function that gives the content in pieces."""
 
     name: str
     unpack: Callable[[bytes], Iterator[bytes]]
-
-
-class TextMark(NamedTuple):
-    """The size and the digest of a text."""
-
-    size_bytes: int
-    digest: str
 
 
 def _gunzip(data: bytes) -> Iterator[bytes]:
@@ -38,10 +51,46 @@ def _gunzip(data: bytes) -> Iterator[bytes]:
 GZIP = Compression("gzip", _gunzip)
 
 
+def read_records(
+    data: bytes,
+    landing: Landing,
+    *,
+    compression: Compression | None = None,
+    max_content_bytes: int,
+    until_byte: int | None = None,
+) -> Iterator[Record]:
+    """The records of a text file's bytes, in order; blank lines are left out.
+
+    At most `max_content_bytes` are unpacked. With `until_byte` the records are those that the file
+    would have if its text ended there.
+
+    Raises:
+        Unreadable: before the first record.
+    """
+    if compression is not None:
+        _check_packed(data, max_content_bytes, compression)
+
+    def content() -> Iterator[bytes]:
+        chunks = text_chunks(data, compression)
+        if until_byte is not None:
+            chunks = first_chunks(chunks, until_byte)
+        return _decoded_text(chunks, landing, compression)
+
+    # Another encoding, or a quote that is never closed, shows only at the end of the text.
+    if landing.records_are_csv:
+        for _ in records_with_header(content(), landing):
+            pass
+    elif landing.encoding.lower() not in _UTF_8:
+        for _ in content():
+            pass
+    yield from (csv_records if landing.records_are_csv else json_records)(content(), landing)
+
+
 def text_chunks(data: bytes, compression: Compression | None) -> Iterator[bytes]:
     """The text of a file as it is encoded, unpacked, in chunks."""
-    slices = (data[start : start + _CHUNK_BYTES] for start in range(0, len(data), _CHUNK_BYTES))
-    return slices if compression is None else compression.unpack(data)
+    if compression is not None:
+        return compression.unpack(data)
+    return (data[start : start + _CHUNK_BYTES] for start in range(0, len(data), _CHUNK_BYTES))
 
 
 def content_digest(data: bytes) -> str:
@@ -50,8 +99,9 @@ def content_digest(data: bytes) -> str:
 
 
 def mark_text(chunks: Iterable[bytes]) -> TextMark:
-    """The mark of a text that comes in chunks."""
-    size_bytes, digest = 0, blake2b(digest_size=16)
+    """The size and digest of a text in chunks."""
+    size_bytes = 0
+    digest = blake2b(digest_size=16)
     for chunk in chunks:
         size_bytes += len(chunk)
         digest.update(chunk)
@@ -59,7 +109,7 @@ def mark_text(chunks: Iterable[bytes]) -> TextMark:
 
 
 def first_chunks(chunks: Iterable[bytes], size_bytes: int) -> Iterator[bytes]:
-    """The first `size_bytes` bytes of a text that comes in chunks; all of a shorter one."""
+    """The first `size_bytes` bytes of a text in chunks; all of a shorter one."""
     missing_bytes = size_bytes
     for chunk in chunks:
         yield chunk[:missing_bytes]
@@ -71,3 +121,80 @@ def first_chunks(chunks: Iterable[bytes], size_bytes: int) -> Iterator[bytes]:
 def begins_with(chunks: Iterable[bytes], mark: TextMark) -> bool:
     """Whether a text begins with the one that has this mark."""
     return mark_text(first_chunks(chunks, mark.size_bytes)) == mark
+
+
+def _check_packed(data: bytes, limit: int, compression: Compression) -> None:
+    """Raises `Unreadable` unless a file can be unpacked to its end, and to at most `limit` bytes."""
+    if not data:
+        raise Unreadable(
+            f"it is empty, and a {compression.name} file has at least a header; land it again"
+        )
+    size = 0
+    try:
+        for chunk in compression.unpack(data):
+            size += len(chunk)
+            if size > limit:
+                raise too_large(limit)
+    except (EOFError, OSError, zlib.error) as error:
+        raise Unreadable(
+            f"its {compression.name} is damaged after {size} unpacked bytes ({error}); land it "
+            "again"
+        ) from error
+
+
+def _decoded_text(
+    chunks: Iterator[bytes], landing: Landing, compression: Compression | None
+) -> Iterator[bytes]:
+    """The text as UTF-8, without a byte order mark."""
+    chunks = _text_only(chunks, landing, compression)
+    if landing.encoding.lower() not in _UTF_8:
+        chunks = _recoded(chunks, landing.encoding)
+    return _unmarked(chunks)
+
+
+def _text_only(
+    chunks: Iterator[bytes], landing: Landing, compression: Compression | None
+) -> Iterator[bytes]:
+    """The same content. A binary format is an error: its lines would be senseless records."""
+    first = _first_bytes(chunks, SIGNATURE_BYTES)
+    found = detect_format(first)
+    if found is not None:
+        what = "its content" if compression is None else f"the content of its {compression.name}"
+        raise Unreadable(
+            f"{what} is {found} and not {landing.format.upper()}; land it again as text, plain or "
+            "packed once with gzip or zstd"
+        )
+    yield first
+    yield from chunks
+
+
+def _first_bytes(chunks: Iterator[bytes], count: int) -> bytes:
+    """The first chunks, with `count` bytes or more if there are so many."""
+    first = b""
+    while len(first) < count and (chunk := next(chunks, b"")):
+        first += chunk
+    return first
+
+
+def _recoded(chunks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
+    try:
+        for text in codecs.iterdecode(chunks, encoding):
+            yield text.encode()
+    except UnicodeError as error:
+        raise Unreadable(
+            f"it is not {encoding}, as Landing.encoding says ({error}); land it again, or declare "
+            "its encoding"
+        ) from error
+
+
+def _unmarked(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """The content without UTF-8's byte order mark; a mark of another encoding is an error."""
+    first = _first_bytes(chunks, len(max(_OTHER_MARKS, key=len)))
+    for mark, encoding in _OTHER_MARKS.items():
+        if first.startswith(mark):
+            raise Unreadable(
+                f"it begins with the byte order mark of {encoding}; land it as UTF-8, or declare "
+                "Landing.encoding"
+            )
+    yield first.removeprefix(_UTF_8_MARK)
+    yield from chunks

@@ -18,8 +18,7 @@ from lakehouse.core.declaration.column_names import field_types
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
-from lakehouse.core.ingest.csv_fields import csv_names
-from lakehouse.core.ingest.csv_headers import others_in_header
+from lakehouse.core.ingest.csv_records import csv_names, others_in_header
 from lakehouse.core.ingest.records import Record, Unreadable
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn, NewColumns
 

@@ -10,7 +10,8 @@ from hashlib import blake2b
 
 from lakehouse.core.declaration.column_names import field_names, field_types
 from lakehouse.core.declaration.landing import Landing, retried_folder
-from lakehouse.core.ingest.records import Record, Unreadable, json_record
+from lakehouse.core.ingest.json_records import json_record
+from lakehouse.core.ingest.records import Record, Unreadable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

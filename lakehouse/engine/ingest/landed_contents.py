@@ -15,8 +15,8 @@ from lakehouse.core.declaration.landing import Landing, is_retried
 from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.batches import Batch, LandedFile
 from lakehouse.core.ingest.content_format import detect_format
-from lakehouse.core.ingest.file_text import GZIP, Compression
-from lakehouse.core.ingest.records import MIB, Record, read_records
+from lakehouse.core.ingest.file_text import GZIP, Compression, read_records
+from lakehouse.core.ingest.records import MIB, Record
 from lakehouse.core.ingest.retried_lines import retried_records
 from lakehouse.engine.ingest.landed_rows import read_rows
 from lakehouse.engine.store import Store

@@ -23,7 +23,8 @@ from uuid import UUID
 from lakehouse.core.declaration.column_names import field_types
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.content_format import detect_format
-from lakehouse.core.ingest.records import MAX_RECORD_BYTES, TOO_DEEP, Record, Unreadable
+from lakehouse.core.ingest.records import MAX_RECORD_BYTES, TOO_DEEP, UNFIT, Record, Unreadable
+from lakehouse.core.ingest.strict_values import has_misread_value
 from lakehouse.core.ingest.undeclared import others_in_row
 from lakehouse.engine.ingest.avro_rows import avro_dates, avro_rows, avro_types
 from lakehouse.engine.ingest.calendars import BeyondPython, DateTexts
@@ -47,7 +48,7 @@ def read_rows(data: bytes, landing: Landing, *, max_content_bytes: int) -> Itera
     else:
         rows = avro_rows(data, max_content_bytes)
     for number, row in enumerate(rows, start=1):
-        yield _record(number, row, dates, fields, by_path=landing.new_columns == "refuse")
+        yield _record(number, row, dates, fields, landing)
 
 
 def own_types(data: bytes, format: str) -> dict[str, str]:
@@ -80,18 +81,20 @@ def _checked(data: bytes, format: str, limit: int) -> DateTexts:
 
 
 def _record(
-    number: int, row: Any, dates: DateTexts, fields: Mapping[str, str], *, by_path: bool
+    number: int, row: Any, dates: DateTexts, fields: Mapping[str, str], landing: Landing
 ) -> Record:
     problem = None
+    others = None
     is_record = isinstance(row, Mapping)
     try:
         if is_record:
             plain, problem = _plain_row(cast("Mapping[str, Any]", row), dates)
-            others = others_in_row(plain, fields, by_path=by_path)
+            others = others_in_row(plain, fields, by_path=landing.new_columns == "refuse")
         else:
             plain = _plain(row, dates)
-            others = None
         text = json.dumps(plain, ensure_ascii=False, allow_nan=False)
+        if problem is None and is_record and has_misread_value(plain, text, landing):
+            problem = UNFIT
     except RecursionError:
         return Record(number, b"", TOO_DEEP)
     content = text.encode("utf-8", "surrogatepass")
@@ -100,7 +103,7 @@ def _record(
         return Record(number, content[:_SHOWN], problem)
     if not is_record:
         return Record(number, content, "the row is no record with fields")
-    return Record(number, content, problem, True, others)
+    return Record(number, content, problem, others)
 
 
 def _plain_row(row: Mapping[str, Any], dates: DateTexts) -> tuple[dict[str, Any], str | None]:

@@ -64,7 +64,6 @@ from lakehouse.engine.ingest.parse_lines import (
     parse_records,
     staged_lines,
     table_rows,
-    without_rescued,
 )
 from lakehouse.engine.ingest.quarantine.entries import (
     quarantine,
@@ -75,6 +74,7 @@ from lakehouse.engine.ingest.quarantine.entries import (
 from lakehouse.engine.ingest.quarantine.poison_files import Rows, isolate
 from lakehouse.engine.ingest.retire import retire_first
 from lakehouse.engine.ingest.staging import clear_staged, stage, staged_again
+from lakehouse.engine.ingest.undeclared_columns import without_rescued
 from lakehouse.engine.ingest.work_size import confs_to_load
 from lakehouse.engine.journal.planned_batches import PlannedBatches, landed_files
 from lakehouse.engine.lake import Lake

@@ -1,28 +1,31 @@
-"""Staged records as rows, or as reasons why they are none; fields that no declaration names become columns, and one with the rest."""
+"""Staged records as rows of a table, each with a reason if it cannot be one.
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+A record was parsed when it was staged, and has its problem then. Here Spark turns the text of the
+others into typed columns, once. Fields that the schema does not name become columns of their own,
+or stand together in one column.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from lakehouse.core.declaration.column_names import field_names, field_types
 from lakehouse.core.declaration.landing import Landing
-from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.ingest.batches import Batch
+from lakehouse.core.ingest.records import NOT_JSON, UNFIT
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
-from lakehouse.engine.ingest.misread import (
-    UNFIT,
-    is_suspect,
-    is_too_large,
-    misread_types,
-    unless_huge,
-    why_derived_unfit,
-    why_misread,
-)
+from lakehouse.engine.ingest.csv_values import csv_texts, csv_types, csv_value
 from lakehouse.engine.ingest.staging import STAGED_SCHEMA, part_names
+from lakehouse.engine.ingest.undeclared_columns import (
+    UNDECLARED,
+    UNKNOWN,
+    undeclared_columns,
+    why_undeclared_unfit,
+    with_undeclared,
+)
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import functions as F  # noqa: N812
-from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import literal_path
+from lakehouse.engine.spark.statements import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -30,55 +33,75 @@ if TYPE_CHECKING:
 CORRUPT = "_lakehouse_corrupt"
 RAW = "_lakehouse_raw"
 EVENT = "_lakehouse_event"  # of Debezium, decoded
-DIGEST = "_lakehouse_digest"  # of the file that a line is from
+DIGEST = "_lakehouse_digest"  # of the file that a record is from
 REASON = "_lakehouse_reason"
-IS_OBJECT = "_lakehouse_is_object"
 OWN = ("_source_file", "_source_line", "_landed_at")
-UNDECLARED = "_lakehouse_undeclared"
-_ADDED, _ADDED_CORRUPT = "_lakehouse_added", "_lakehouse_added_corrupt"
-_NOT_JSON, _MISSING, _EMPTY, _UNKNOWN = (
-    "not JSON",
-    "required field ",
-    "partition field ",
-    "the schema does not name ",
-)
+_STAGED_NAMES = {
+    "source_file": OWN[0],
+    "line": OWN[1],
+    "landed_at": OWN[2],
+    "raw": RAW,
+    "problem": REASON,
+    "undeclared": UNDECLARED,
+    "digest": DIGEST,
+    "event": EVENT,
+}
+_PARSED = "_parsed"
+_MISSING = "required field "
+_EMPTY = "partition field "
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
-# Columns as texts: those that Spark may misread, and those of CSV, null where a field holds nothing.
-_TEXTS, _FILLED = "_texts", "_filled"
+# What a DATE or TIMESTAMP may hold. Spark writes any year; Python and other readers have no others.
+_FIRST_AND_LAST = {
+    "DATE": ("0001-01-01", "9999-12-31"),
+    "TIMESTAMP": ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"),
+}
+# As Spark writes the years before 1 and after 9999.
+_OTHER_YEARS = r"^[-+]|^0000-"
+
+
+class _Value(NamedTuple):
+    """The value of a column, and whether what was sent does not fit its type."""
+
+    value: "Column"
+    is_unfit: "Column"
 
 
 def parse_records(
     landing: Landing, lines: "DataFrame", added: Sequence[AddedColumn], partition_by: Sequence[str]
 ) -> "DataFrame":
-    """One row per line of `named_lines`: its columns, where it came from, those that were added, its text, and a reason if it is no row.
+    """One row per record of `staged_lines`: its columns, its origin, its text, and a reason if bad.
 
-    A line with an empty text in a column of `partition_by` is none, nor is one with Hive's word for null: Delta keeps both as null. Source:
-    Delta protocol, "Partition Value Serialization"; v4.4.0, PartitionUtils.scala, parsePartitionColumn.
+    An empty text in a column of `partition_by` is a reason, and so is Hive's word for null: Delta
+    keeps both as null. Source: Delta protocol, "Partition Value Serialization"; delta-io/delta
+    v4.4.0, PartitionUtils.scala, parsePartitionColumn.
     """
-    lenient = None if landing.records_are_csv else F.when(~F.col(IS_OBJECT), F.col(RAW))
-    parsed = with_undeclared(lines, landing, added, lenient)
-    if types := misread_types(landing):
-        parsed = parsed.withColumn(_TEXTS, _texts(landing, types))
-    parsed = parsed.withColumn("_parsed", unless_huge(_parsed(landing), F.col(RAW), _text, landing))
-    if landing.keeps_empty_texts:
-        parsed = parsed.withColumn(_FILLED, _filled(landing))
     fields = field_names(landing.schema)
-    more, reason = undeclared_columns(landing, added), _why_not_a_row(landing, added).alias(REASON)
-    spread = parsed.select(
-        *[_field(name, landing, parsed) for name in fields], *OWN, *more, RAW, DIGEST, reason
-    )
-    derived = [F.expr(expression).alias(name) for name, expression in landing.derived.items()]
-    beside = [name for name in spread.columns if name not in fields]
-    rows = spread.select(
-        *[F.col(statements.quote(name)) for name in fields],
-        *derived,
-        *map(statements.quote, beside),
+    text = F.when(F.col(REASON).isNull(), F.col(RAW))
+    if landing.records_are_csv:
+        types = csv_types(lines, landing)
+        parsed = csv_texts(text, landing, [*fields], CORRUPT)
+    else:
+        parsed = parsed_json(text, f"{landing.schema}, {CORRUPT} STRING")
+    parsed_lines = with_undeclared(lines, added).withColumn(_PARSED, parsed)
+    if landing.records_are_csv:
+        values = {
+            field.name: _Value(*csv_value(_member(field.name), field, landing)) for field in types
+        }
+        columns = [
+            value.alias(field.name, metadata=field.metadata or None)
+            for field, (value, _) in zip(types, values.values(), strict=True)
+        ]
+    else:
+        values = {name: _Value(_member(name), F.lit(False)) for name in fields}
+        columns = [_json_column(name, landing, parsed_lines) for name in fields]
+    reason = _reason(landing, added, values).alias(REASON)
+    rows = parsed_lines.select(
+        *columns, *OWN, *undeclared_columns(landing, added), RAW, DIGEST, reason
     )
     if landing.derived:
-        why = why_derived_unfit(F.when(F.col(REASON).isNotNull(), F.col(REASON)), landing)
-        rows = rows.withColumn(REASON, why)
+        rows = _with_derived(rows, landing)
     for name in partition_by:
-        text = F.col(statements.quote(name)).cast("string")
+        text = F.col(quote(name)).cast("string")
         why = F.when(text == "", f"{_EMPTY}{name} is empty").when(
             text == _HIVE_NULL, f"{_EMPTY}{name} is {_HIVE_NULL}, a word for null"
         )
@@ -87,252 +110,126 @@ def parse_records(
 
 
 def staged_lines(lake: Lake, spark: "SparkSession", table_key: str, batch: Batch) -> "DataFrame":
-    """One row per staged record of a batch, under the names of `named_lines`, without those of files that were taken out of it."""
-    paths = [
-        literal_path(f"{lake.settings.spark_root}/{name}") for name in part_names(table_key, batch)
-    ]
-    lines = named_lines(spark.read.schema(STAGED_SCHEMA).parquet(*paths))
-    return (
-        lines.where(lines[OWN[0]].isin(*[f"{batch.prefix}{file.name}" for file in batch.files]))
-        if batch.isolated
-        else lines
-    )
-
-
-def named_lines(lines: "DataFrame") -> "DataFrame":
-    """Records with the columns of `STAGED_SCHEMA`, under names that no field of a file has."""
-    renamed = {
-        "source_file": OWN[0],
-        "line": OWN[1],
-        "landed_at": OWN[2],
-        "raw": RAW,
-        "problem": REASON,
-        "is_object": IS_OBJECT,
-    }
-    renamed |= {"undeclared": UNDECLARED, "digest": DIGEST, "event": EVENT}
-    return lines.withColumnsRenamed(renamed)
+    """The staged records of a batch, without those of files that were taken out of it."""
+    root = lake.settings.spark_root
+    paths = [literal_path(f"{root}/{name}") for name in part_names(table_key, batch)]
+    lines = spark.read.schema(STAGED_SCHEMA).parquet(*paths).withColumnsRenamed(_STAGED_NAMES)
+    if not batch.isolated:
+        return lines
+    return lines.where(lines[OWN[0]].isin(*[f"{batch.prefix}{file.name}" for file in batch.files]))
 
 
 def count_lines(lines: "DataFrame") -> tuple[int, int, int]:
-    """The counts of lines that are rows, of lines that are none, and of rows with fields that no other column has."""
-    good = F.col(REASON).isNull()
-    found = lines.select(
-        F.count_if(good), F.count_if(~good), F.count_if(good & F.col(RESCUED).isNotNull())
+    """The number of rows, of bad records, and of rows with rescued fields."""
+    is_good = F.col(REASON).isNull()
+    counts = lines.select(
+        F.count_if(is_good),
+        F.count_if(~is_good),
+        F.count_if(is_good & F.col(RESCUED).isNotNull()),
     ).collect()[0]
-    return found[0], found[1], found[2]
+    return counts[0], counts[1], counts[2]
 
 
 def table_rows(lines: "DataFrame") -> "DataFrame":
-    """The lines that are rows, with the columns of the table."""
+    """The records that are rows, with the columns of the table."""
     return lines.where(f"{REASON} IS NULL").drop(RAW, DIGEST, REASON, UNDECLARED)
 
 
 def quarantined_lines(lines: "DataFrame") -> "DataFrame":
-    """The lines that are no rows, with the columns of a quarantine table (`quarantine.entries`)."""
-    own = (
-        ("source_file", OWN[0]),
-        ("line", OWN[1]),
-        ("reason", REASON),
-        ("raw", RAW),
-        ("undeclared", UNDECLARED),
-        ("digest", DIGEST),
-    )
-    return lines.where(f"{REASON} IS NOT NULL").select(
-        *[F.col(name).alias(alias) for alias, name in own]
-    )
+    """The bad records, with the columns of a quarantine table (`quarantine.entries`)."""
+    columns = {
+        "source_file": OWN[0],
+        "line": OWN[1],
+        "reason": REASON,
+        "raw": RAW,
+        "undeclared": UNDECLARED,
+        "digest": DIGEST,
+    }
+    bad = lines.where(f"{REASON} IS NOT NULL")
+    return bad.select(*[F.col(name).alias(alias) for alias, name in columns.items()])
 
 
 def is_of_the_declaration(reason: "Column") -> "Column":
-    """Whether the declaration gave this reason, so that another one may find a row in the line's text; any other text may be cut short."""
+    """Whether another declaration may turn a record with this reason into a row.
+
+    The text of a record with any other reason may be cut short.
+    """
     return (
-        reason.isin(_NOT_JSON, UNFIT)
+        reason.isin(NOT_JSON, UNFIT)
         | reason.startswith(_MISSING)
         | reason.startswith(_EMPTY)
-        | reason.startswith(_UNKNOWN)
+        | reason.startswith(UNKNOWN)
     )
 
 
-def with_undeclared(
-    lines: "DataFrame", landing: Landing, added: Sequence[AddedColumn], lenient: "Column | None"
-) -> "DataFrame":
-    """The lines with their undeclared fields parsed. `lenient` is the text of lines that are no strict JSON, which Spark alone can read."""
-    if lenient is not None:
-        beside = _members(lenient, lambda name: ~name.isin(*field_names(landing.schema)))
-        lines = lines.withColumn(UNDECLARED, F.coalesce(UNDECLARED, F.nullif(beside, F.lit("{}"))))
-    columns = [f"{statements.quote(column.name)} {column.type}" for column in _typed(added)]
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _ADDED_CORRUPT}
-    return lines.withColumn(
-        _ADDED, F.from_json(UNDECLARED, ", ".join([*columns, f"{_ADDED_CORRUPT} STRING"]), options)
-    )
-
-
-def undeclared_columns(landing: Landing, added: Sequence[AddedColumn]) -> "list[Column]":
-    """The added columns, then what is left, and the JSON of all of it."""
-    names, rest = [column.name for column in _typed(added)], _rest(added)
-    left: Column = F.lit(None).cast("string")
-    if landing.new_columns != "refuse":
-        all_left = F.when(F.size(rest) == F.size(F.json_object_keys(UNDECLARED)), F.col(UNDECLARED))
-        left = all_left.when(
-            F.size(rest) > 0, _members(F.col(UNDECLARED), lambda name: ~name.isin(*names))
-        )
-    return [
-        *[F.col(f"{_ADDED}.{statements.quote(name)}").alias(name) for name in names],
-        left.alias(RESCUED),
-        F.col(UNDECLARED),
-    ]
-
-
-def undeclared_names(added: Sequence[AddedColumn]) -> list[str]:
-    """The names of `undeclared_columns`."""
-    return [*(column.name for column in _typed(added)), RESCUED, UNDECLARED]
-
-
-def why_unfit(why: "Column", landing: Landing, added: Sequence[AddedColumn]) -> "Column":
-    """The reasons for which undeclared fields make a line no row, after those of `why`."""
-    rest = _rest(added)
-    if landing.new_columns == "refuse":
-        why = why.when(F.size(rest) > 0, F.concat(F.lit(_UNKNOWN), F.array_join(rest, ", ")))
-    for name in [column.name for column in added if column.type == "DOUBLE"]:
-        why = why.when(
-            is_too_large(F.col(UNDECLARED), name, F.col(f"{_ADDED}.{statements.quote(name)}")),
-            UNFIT,
-        )
-    return why.when(F.col(f"{_ADDED}.{_ADDED_CORRUPT}").isNotNull(), UNFIT)
-
-
-def without_rescued(
-    lines: "DataFrame", added: Sequence[AddedColumn], rescued_count: int, snapshot: Snapshot | None
-) -> "DataFrame":
-    """The lines as the table has their columns, which gets the one for the rest with the first row that has any."""
-    is_there = snapshot is not None and any(column.name == RESCUED for column in snapshot.columns)
-    return (
-        lines
-        if rescued_count or is_there or any(column.name == RESCUED for column in added)
-        else lines.drop(RESCUED)
-    )
-
-
-def _parsed(landing: Landing) -> "Column":
-    schema = f"{landing.schema}, {CORRUPT} STRING"
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-    if not landing.records_are_csv:
-        # Without this a text of digits in a nested DATE is the number of a day. Source: Spark's JacksonParser, DateType
-        return F.from_json(RAW, schema, {**options, "enableDateTimeParsingFallback": "false"})
-    return F.from_csv(F.col(RAW), schema, {**options, **_csv_options(landing)})
-
-
-def _csv_options(landing: Landing) -> dict[str, str]:
-    # RFC 4180, section 2.7: a quote inside quotes is doubled. `multiLine`: line breaks inside quotes stay as they are.
+def parsed_json(text: "Column", ddl: str) -> "Column":
+    """JSON as a struct; its field `CORRUPT`, if the DDL has it, is set where a value does not fit."""
     options = {
-        "sep": landing.delimiter,
-        "quote": landing.quote,
-        "escape": landing.quote,
-        "multiLine": "true",
+        "mode": "PERMISSIVE",
+        "columnNameOfCorruptRecord": CORRUPT,
+        # Otherwise a text of digits in a DATE is the number of a day. Source: JacksonParser
+        "enableDateTimeParsingFallback": "false",
     }
-    return options if landing.null_value is None else {**options, "nullValue": landing.null_value}
+    return F.from_json(text, ddl, options)
 
 
-def _texts(landing: Landing, types: Mapping[str, str]) -> "Column":
-    """The values of these columns as texts; null for a line in which none can be misread."""
-    if landing.records_are_csv:
-        texts = F.from_csv(
-            F.col(RAW), _ddl_of_texts(field_names(landing.schema)), _csv_options(landing)
-        )
-    else:
-        texts = F.from_json(RAW, _ddl_of_texts(types), {"mode": "PERMISSIVE"})
-    return F.when(is_suspect(F.col(RAW), F.col(IS_OBJECT), types, landing), texts)
-
-
-def _filled(landing: Landing) -> "Column":
-    """The fields as texts, each null that holds nothing; null for a line in which none does."""
-    sign = f"\\Q{landing.delimiter}\\E"
-    texts = F.from_csv(
-        F.col(RAW),
-        _ddl_of_texts(field_names(landing.schema)),
-        _csv_options(replace(landing, null_value="")),
-    )
-    return F.when(F.col(RAW).rlike(f"(?:^|{sign})(?:{sign}|$)"), texts)
-
-
-def _ddl_of_texts(names: Iterable[str]) -> str:
-    return ", ".join(f"{statements.quote(name)} STRING" for name in names)
-
-
-def _text(name: str) -> "Column":
-    return F.col(f"{_TEXTS}.{statements.quote(name)}")
-
-
-def _value(name: str) -> "Column":
-    return F.col(f"_parsed.{statements.quote(name)}")
-
-
-def _field(name: str, landing: Landing, lines: "DataFrame") -> "Column":
-    value = _value(name)
-    if (
-        not landing.records_are_csv
-        and landing.null_value is not None
-        and lines.select(value).schema[0].dataType.typeName() == "string"
-    ):
-        value = F.nullif(value, F.lit(landing.null_value))
-    if landing.keeps_empty_texts and dict(field_types(landing.schema))[
-        name
-    ].strip().upper().startswith("STRING"):
-        # Spark reads a field that holds nothing as null, whatever `nullValue` is. Source: Spark's CSVOptions, asParserSettings
-        is_empty = (
-            F.col(_FILLED).isNotNull() & F.col(f"{_FILLED}.{statements.quote(name)}").isNull()
-        )
-        value = F.when(is_empty, F.lit("")).otherwise(value)
-    return value.alias(name)
-
-
-def _why_not_a_row(landing: Landing, added: Sequence[AddedColumn]) -> "Column":
-    why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
-    if not landing.records_are_csv:
-        why = why.when(~F.col(IS_OBJECT) & ~is_one_object(), _NOT_JSON)
-    why = why.when(F.col("_parsed").isNull() | F.col(f"_parsed.{CORRUPT}").isNotNull(), UNFIT)
-    why = why_misread(why, landing, F.col(RAW), _text, _value)
-    why = why_unfit(why, landing, added)
-    for name in landing.required:
-        value = _value(name)
-        is_null_word = (
-            F.lit(False)
-            if landing.null_value is None
-            else value.cast("string") == F.lit(landing.null_value)
-        )
-        why = why.when(value.isNull() | is_null_word, f"{_MISSING}{name} is missing")
+def why_other_years(why: "Column", landing: Landing, value: "Callable[[str], Column]") -> "Column":
+    """Appends to `why` that a declared DATE or TIMESTAMP is not in the years 1 to 9999."""
+    for name, type_ in field_types(landing.schema):
+        kind = type_.strip().upper()
+        for word, (first, last) in _FIRST_AND_LAST.items():
+            if kind.startswith(word):
+                limits = (F.lit(end).cast(word.lower()) for end in (first, last))
+                why = why.when(~value(name).between(*limits), UNFIT)
     return why
 
 
-def is_one_object() -> "Column":
-    """Whether a line that is no strict JSON is one object for Spark, which takes single quotes, and nothing behind it.
-
-    Spark's parser stops where the object ends, and what follows, perhaps a second object, would be lost without a word. Inside brackets of
-    two kinds nothing can follow: what closes the one early does not fit the other.
-    """
-    in_array = F.json_array_length(F.concat(F.lit("["), F.col(RAW), F.lit("]")))
-    in_object = F.json_array_length(F.concat(F.lit('[{"x":'), F.col(RAW), F.lit("}]")))
-    is_object = F.ltrim(RAW).startswith("{") & (in_array == 1) & (in_object == 1)
-    return F.coalesce(is_object, F.lit(False))
+def why_derived_unfit(why: "Column", landing: Landing) -> "Column":
+    """Appends to `why` that a derived date or time is not in the years 1 to 9999."""
+    for name in landing.derived:
+        value = F.col(quote(name))
+        is_time = F.typeof(value).isin("date", "timestamp", "timestamp_ntz")
+        is_other = is_time & value.cast("string").rlike(_OTHER_YEARS)
+        why = why.when(is_other, f"derived {name} is not in the years 1 to 9999")
+    return why
 
 
-def _typed(added: Sequence[AddedColumn]) -> list[AddedColumn]:
-    return [column for column in added if column.name != RESCUED]
+def _member(name: str) -> "Column":
+    return F.col(f"{_PARSED}.{quote(name)}")
 
 
-def _rest(added: Sequence[AddedColumn]) -> "Column":
-    """The names of fields that have no column; null where a line has none."""
-    names = F.array(*[F.lit(column.name) for column in _typed(added)]).cast("array<string>")
-    return F.array_except(F.json_object_keys(UNDECLARED), names)
+def _json_column(name: str, landing: Landing, lines: "DataFrame") -> "Column":
+    """A declared column, null where a text is the landing's word for null."""
+    value = _member(name)
+    if landing.null_value is None:
+        return value.alias(name)
+    is_text = lines.select(value).schema[0].dataType.typeName() == "string"
+    return (F.nullif(value, F.lit(landing.null_value)) if is_text else value).alias(name)
 
 
-def _members(text: "Column", is_wanted: "Callable[[Column], Column]") -> "Column":
-    """Members of a JSON object as another, null left out. Values keep their types, unless an object inside has a key twice."""
-    typed = F.map_filter(
-        F.from_json(text, "MAP<STRING, VARIANT>"),
-        lambda name, value: is_wanted(name) & ~F.is_variant_null(value),
-    )
-    texts = F.map_filter(
-        F.from_json(text, "MAP<STRING, STRING>"),
-        lambda name, value: is_wanted(name) & value.isNotNull(),
-    )
-    return F.coalesce(F.to_json(typed), F.to_json(texts))
+def _with_derived(rows: "DataFrame", landing: Landing) -> "DataFrame":
+    """The rows with the derived columns behind the declared ones."""
+    declared = field_names(landing.schema)
+    others = [name for name in rows.columns if name not in declared]
+    derived = [F.expr(expression).alias(name) for name, expression in landing.derived.items()]
+    rows = rows.select(*map(quote, declared), *derived, *map(quote, others))
+    reason = F.when(F.col(REASON).isNotNull(), F.col(REASON))
+    return rows.withColumn(REASON, why_derived_unfit(reason, landing))
+
+
+def _reason(
+    landing: Landing, added: Sequence[AddedColumn], values: "dict[str, _Value]"
+) -> "Column":
+    why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
+    why = why.when(F.col(_PARSED).isNull() | _member(CORRUPT).isNotNull(), UNFIT)
+    for found in values.values():
+        why = why.when(found.is_unfit, UNFIT)
+    why = why_other_years(why, landing, lambda name: values[name].value)
+    why = why_undeclared_unfit(why, landing, added)
+    for name in landing.required:
+        value = values[name].value
+        is_missing = value.isNull()
+        if landing.null_value is not None:
+            is_missing = is_missing | (value.cast("string") == F.lit(landing.null_value))
+        why = why.when(is_missing, f"{_MISSING}{name} is missing")
+    return why

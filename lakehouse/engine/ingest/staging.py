@@ -20,7 +20,6 @@ from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, KnownFile, LandedFile
 from lakehouse.core.ingest.file_text import (
-    TextMark,
     begins_with,
     content_digest,
     mark_text,
@@ -35,7 +34,7 @@ from lakehouse.core.ingest.inferred import (
     pinned_landing,
 )
 from lakehouse.core.ingest.read_files import FileRead
-from lakehouse.core.ingest.records import MIB, Record, Unreadable
+from lakehouse.core.ingest.records import MIB, NOT_UTF_8, Record, TextMark, Unreadable
 from lakehouse.core.ingest.undeclared import AddedColumn, NewColumns
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.ingest.landed_contents import (
@@ -52,13 +51,12 @@ from lakehouse.engine.store import Store
 # The columns of `_SCHEMA`, as Spark reads them.
 STAGED_SCHEMA = (
     "source_file STRING, line BIGINT, landed_at TIMESTAMP, raw STRING, problem STRING, "
-    "is_object BOOLEAN, undeclared STRING, digest STRING, event STRING"
+    "undeclared STRING, digest STRING, event STRING"
 )
 _TYPES = {
     "STRING": pa.string(),
     "BIGINT": pa.int64(),
     "TIMESTAMP": pa.timestamp("us", "UTC"),
-    "BOOLEAN": pa.bool_(),
 }
 _SCHEMA = pa.schema(
     [(name, _TYPES[kind]) for name, kind in map(str.split, STAGED_SCHEMA.split(", "))]
@@ -336,9 +334,7 @@ class _Parts:
     def __init__(self, store: Store, folder: str, new: NewColumns) -> None:
         self.new = new
         self._store, self._folder, self._count, self._waiting_bytes = store, folder, 0, 0
-        self._rows: list[
-            tuple[str, int, int, str, str | None, bool, str | None, str, str | None]
-        ] = []
+        self._rows: list[tuple[str, int, int, str, str | None, str | None, str, str | None]] = []
         self.size_bytes = 0
 
     def add(self, path: str, modified_ms: int, record: Record, digest: str) -> None:
@@ -346,10 +342,8 @@ class _Parts:
         try:
             text, problem = record.content.decode(), record.problem
         except UnicodeDecodeError:
-            text, problem = (
-                record.content.decode("utf-8", "backslashreplace"),
-                record.problem or "not UTF-8",
-            )
+            text = record.content.decode("utf-8", "backslashreplace")
+            problem = record.problem or NOT_UTF_8
         self._rows.append(
             (
                 path,
@@ -357,7 +351,6 @@ class _Parts:
                 modified_ms * 1_000,
                 text,
                 problem,
-                record.is_object,
                 record.undeclared,
                 digest,
                 record.event,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from lakehouse import Landing
 from lakehouse.core.ingest.content_format import detect_format
-from lakehouse.core.ingest.file_text import GZIP
-from lakehouse.core.ingest.records import Unreadable, read_records
+from lakehouse.core.ingest.file_text import GZIP, read_records
+from lakehouse.core.ingest.records import Unreadable
 
 JSON = Landing(prefix="landing/x/", format="json", schema="id BIGINT")
 CSV = Landing(prefix="landing/x/", format="csv", schema="id BIGINT")

@@ -14,6 +14,7 @@ from lakehouse.core.declaration.compaction_policy import Compaction, ZOrder
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Append, Table
 from lakehouse.core.errors import Refused
+from lakehouse.core.ingest.file_text import read_records
 from lakehouse.core.ingest.inferred import (
     FirstFile,
     has_record,
@@ -22,7 +23,7 @@ from lakehouse.core.ingest.inferred import (
     pinned_landing,
     pinned_table,
 )
-from lakehouse.core.ingest.records import Record, read_records
+from lakehouse.core.ingest.records import Record
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse_tests.core.ingest.test_undeclared import JSON_VALUES
 

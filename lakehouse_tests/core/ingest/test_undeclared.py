@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from lakehouse.core.declaration.change_sources import Debezium, Dms
 from lakehouse.core.declaration.landing import Landing
-from lakehouse.core.ingest.records import Unreadable, read_records
+from lakehouse.core.ingest.file_text import read_records
+from lakehouse.core.ingest.records import Unreadable
 from lakehouse.core.ingest.undeclared import AddedColumn, NewColumns, columns_in_force
 
 LIMIT = 10_000_000

@@ -16,11 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehouse import Landing
-from lakehouse.core.ingest.records import Record, Unreadable, read_records
+from lakehouse.core.ingest.file_text import read_records
+from lakehouse.core.ingest.records import Record, Unreadable
 from lakehouse.engine.ingest import avro_rows, landed_rows
 from lakehouse.engine.ingest.landed_contents import ZSTD
 from lakehouse.engine.ingest.landed_rows import own_types, read_rows
-from lakehouse_tests.core.ingest.test_records import JSON
+from lakehouse_tests.core.ingest.test_file_text import JSON
 
 LIMIT = 10_000_000
 LANDING = {
@@ -116,9 +117,7 @@ def test_each_row_is_a_json_object_under_its_number() -> None:
     first, *_, last = read_rows(
         parquet(row_group_size=700), LANDING["parquet"], max_content_bytes=LIMIT
     )
-    assert first == Record(
-        1, '{"id": 0, "text": "é0", "x": 0.0}'.encode(), None, True, '{"x": 0.0}'
-    )
+    assert first == Record(1, '{"id": 0, "text": "é0", "x": 0.0}'.encode(), None, '{"x": 0.0}')
     assert (last.line, json.loads(last.content)) == (3_000, ROWS[-1])
 
 
@@ -276,7 +275,7 @@ def test_a_row_over_the_limit_and_one_that_is_no_record_have_their_problem(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     [record] = read_rows(avro([7], "long"), LANDING["avro"], max_content_bytes=LIMIT)  # type: ignore[list-item]
-    assert record == Record(1, b"7", "the row is no record with fields", False)
+    assert record == Record(1, b"7", "the row is no record with fields")
     monkeypatch.setattr(landed_rows, "MAX_RECORD_BYTES", 40)
     long, short = read_rows(
         parquet([{"id": "x" * 50}, {"id": "y"}]), LANDING["parquet"], max_content_bytes=LIMIT

@@ -1,7 +1,7 @@
 """Events of Debezium as changes: enveloped or unwrapped, with their schema or without."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakehouse.core.changes.debezium_event import TOMBSTONE
@@ -9,6 +9,7 @@ from lakehouse.core.changes.debezium_event import UNSENT as UNSENT_MEMBER
 from lakehouse.core.declaration.change_sources import Debezium
 from lakehouse.core.declaration.column_names import field_names, field_types
 from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.ingest.records import UNFIT
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.engine.ingest.changes.columns import (
     CHANGED_AT,
@@ -19,13 +20,6 @@ from lakehouse.engine.ingest.changes.columns import (
     POSITION,
     UNSENT,
 )
-from lakehouse.engine.ingest.misread import (
-    UNFIT,
-    is_suspect,
-    misread_types,
-    unless_huge,
-    why_misread,
-)
 from lakehouse.engine.ingest.parse_lines import (
     CORRUPT,
     DIGEST,
@@ -33,8 +27,12 @@ from lakehouse.engine.ingest.parse_lines import (
     OWN,
     RAW,
     REASON,
+    parsed_json,
+    why_other_years,
+)
+from lakehouse.engine.ingest.undeclared_columns import (
     undeclared_columns,
-    why_unfit,
+    why_undeclared_unfit,
     with_undeclared,
 )
 from lakehouse.engine.spark import functions as F  # noqa: N812
@@ -50,7 +48,6 @@ _ONLY_TIMED = (
 )
 # Times from the year 1 to 9999. Source: Spark's reference, TIMESTAMP
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
-_AS_TEXTS = "_texts"  # the event once more, for the columns that Spark may misread
 _SOURCE_DDL = "lsn BIGINT, file STRING, pos BIGINT, row INT"
 
 
@@ -135,14 +132,12 @@ class _Event:
         """Why a line is no event, as far as that is not for all change data alike."""
         is_event = F.col(EVENT) != TOMBSTONE
         why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
-        why = why.when(F.col(EVENT).isNull(), "not JSON")
         why = why.when(
             is_event & (F.col(self.root).isNull() | F.col(f"{self.root}.{CORRUPT}").isNotNull()),
             UNFIT,
         )
-        texts = replace(self, root=_AS_TEXTS).value
-        why = why_misread(why, landing, F.col(EVENT), texts, self.value)
-        why = why_unfit(why, landing, added)
+        why = why_other_years(why, landing, self.value)
+        why = why_undeclared_unfit(why, landing, added)
         is_placed = self.position()[1]
         return why.when(
             ~is_placed & ~self.is_change() & self.source("ts_ms").isNotNull(), _ONLY_TIMED
@@ -157,21 +152,19 @@ def debezium_lines(
     added: Sequence[AddedColumn],
 ) -> "DataFrame":
     """The lines with their code, position, time and old key."""
-    fields, ddl = field_names(landing.schema), _event_ddl(landing.schema or "", changes)
+    fields = field_names(landing.schema)
+    ddl = _event_ddl(landing.schema or "", changes)
     event = _Event(changes=changes)
-    text = F.col(EVENT)
-    whole = _parsed(ddl, f", {quote(UNSENT_MEMBER)} ARRAY<STRING>, {CORRUPT} STRING")
-    columns = {event.root: unless_huge(whole, text, replace(event, root=_AS_TEXTS).value, landing)}
-    if types := misread_types(landing):
-        texts = _event_ddl(", ".join(f"{quote(name)} STRING" for name in types), changes)
-        is_read_twice = is_suspect(text, text.isNotNull(), types, landing)
-        columns[_AS_TEXTS] = F.when(is_read_twice, _parsed(texts))
+    text = F.when(F.col(REASON).isNull(), F.col(EVENT))
+    parsed_event = parsed_json(
+        text, f"{ddl}, {quote(UNSENT_MEMBER)} ARRAY<STRING>, {CORRUPT} STRING"
+    )
     position, is_placed = event.position()
     before = [
         (F.lit(None) if changes.unwrapped else event.field(f"before.{quote(key)}")).alias(key)
         for key in keys
     ]
-    parsed = with_undeclared(lines, landing, added, lenient=None).withColumns(columns)
+    parsed = with_undeclared(lines, added).withColumn(event.root, parsed_event)
     found = parsed.select(
         *[event.value(name).alias(name) for name in fields],
         *OWN,
@@ -193,16 +186,6 @@ def debezium_lines(
         if landing.derived
         else found
     )
-
-
-def _parsed(ddl: str, more: str = "") -> "Column":
-    """The text of an event, parsed. Digits alone are no date."""
-    options = {
-        "mode": "PERMISSIVE",
-        "columnNameOfCorruptRecord": CORRUPT,
-        "enableDateTimeParsingFallback": "false",
-    }
-    return F.from_json(EVENT, f"{ddl}{more}", options)
 
 
 def _source_types(changes: Debezium) -> dict[str, str]:

@@ -28,8 +28,15 @@ from lakehouse.engine.ingest.changes.columns import (
 from lakehouse.engine.ingest.changes.debezium import debezium_lines
 from lakehouse.engine.ingest.changes.dms import dms_lines
 from lakehouse.engine.ingest.changes.order import no_kept
-from lakehouse.engine.ingest.misread import why_derived_unfit
-from lakehouse.engine.ingest.parse_lines import DIGEST, EVENT, OWN, RAW, REASON, undeclared_names
+from lakehouse.engine.ingest.parse_lines import (
+    DIGEST,
+    EVENT,
+    OWN,
+    RAW,
+    REASON,
+    why_derived_unfit,
+)
+from lakehouse.engine.ingest.undeclared_columns import undeclared_names
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.statements import quote
 

@@ -1,0 +1,292 @@
+"""CSV as records and fields. Records may span several lines.
+
+A CSV file begins with a header that names the fields of the schema in order, unless the landing
+declares `header=False`. The header may have other names between them, or lack some that are not
+required, but not both. A file of AWS DMS may have no header, and may lack the first column, the
+operation, which is empty then.
+
+**Safety properties** (tests in `core/ingest/test_file_text.py`)
+- A quoted field is never split at the line breaks inside it.
+- A file with a record whose end is unknown gives no record at all.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from itertools import chain
+
+from lakehouse.core.declaration.change_sources import Dms
+from lakehouse.core.declaration.column_names import field_names
+from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.ingest import records
+from lakehouse.core.ingest.records import SHOWN_BYTES, Record, Unreadable
+from lakehouse.core.ingest.undeclared import others_in_row
+
+_LINE_BREAK = re.compile(rb"\r\n|\n|\r")
+
+
+def csv_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
+    """The records below the header of a CSV text, each with the declared fields in its content.
+
+    Raises:
+        Unreadable: the header is not accepted, or the end of a record is unknown.
+    """
+    found = records_with_header(chunks, landing)
+    if isinstance(landing.changes, Dms):
+        return _dms_records(found, landing)
+    if not landing.header:
+        return found
+    columns = field_names(landing.schema)
+    header = next(found, None)
+    if header is None:
+        wanted = landing.delimiter.join(columns)
+        raise Unreadable(f"it has no header; the header {wanted} is wanted")
+    names = csv_names(header.content, landing)
+    if names == [*columns]:
+        return found
+    _check_header(header, names, columns, landing, needed=landing.required)
+    return _declared_alone(found, names, columns, landing)
+
+
+def records_with_header(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
+    """All records of a CSV text as they stand, the header among them.
+
+    Raises:
+        Unreadable: at a record whose end is unknown.
+    """
+    pattern = _record_pattern(landing.delimiter, landing.quote)
+    blanks = " \t\v\f".replace(landing.delimiter, "").encode()
+    limit = records.MAX_RECORD_BYTES
+    number = 1
+    rest = b""
+    for chunk in chain(chunks, [None]):  # `None` is the end of the content
+        rest += chunk or b""
+        start = 0
+        while start < len(rest) and (match := pattern.match(rest, start)):
+            # A record that reaches to the end of a chunk may go on in the next one.
+            may_go_on = match.end() == len(rest) and chunk is not None
+            if may_go_on or len(match[1]) > limit:
+                break
+            start = match.end()
+            if match[1].strip(blanks):
+                yield Record(number, match[1])
+            number += len(_LINE_BREAK.findall(match[0]))
+        rest = rest[start:]
+        if len(rest) > limit:
+            break
+    if rest:
+        why = _why_endless(rest, number, landing)
+        raise Unreadable(f"{why}, so that what follows is no record; land it again, corrected")
+
+
+def csv_names(header: bytes, landing: Landing) -> list[str]:
+    """The names in a header, without quotes and blanks."""
+    quote = landing.quote
+    return [
+        field.decode("utf-8", "replace").strip(f" \t{quote}").replace(quote * 2, quote)
+        for field in _fields(header, landing)
+    ]
+
+
+def others_in_header(
+    names: Sequence[str], fields: Sequence[str], *, are_refused: bool = False
+) -> dict[int, str] | None:
+    """The undeclared names of a header, by their places.
+
+    `None` where they are refused, a name stands twice, or the declared ones are not in order.
+    """
+    others = {place: name for place, name in enumerate(names) if name not in fields}
+    declared = [name for name in names if name in fields]
+    is_valid = declared == [*fields] and len({*names}) == len(names) and "" not in names
+    return others if is_valid and not (others and are_refused) else None
+
+
+def _dms_records(found: Iterator[Record], landing: Landing) -> Iterator[Record]:
+    """The records of a DMS file, each with all declared fields.
+
+    Source: AWS DMS user guide, "Using Amazon S3 as a target": `AddColumnName` (a header) and
+    `IncludeOpForFullLoad`. Neither is on by default.
+    """
+    assert isinstance(landing.changes, Dms)
+    first = next(found, None)
+    if first is None:
+        return
+    names = csv_names(first.content, landing)
+    declared = [*field_names(landing.schema)]
+    operation, *row = declared
+    if _is_header(names, declared):
+        columns = declared if operation in names else row
+        # Without a before-image a changed key would go unnoticed, and its old row would stay.
+        images = {*row} - {*landing.changes.row_fields(declared)}
+        _check_header(first, names, columns, landing, needed={*landing.required, *images})
+        lacks_operation = operation not in names
+        if names != columns:
+            found = _declared_alone(found, names, columns, landing)
+    else:
+        lacks_operation = len(names) == len(row)
+        _check_first_record(names, declared, landing)
+        found = chain([first], found)
+    for record in found:
+        if lacks_operation:
+            content = landing.delimiter.encode() + record.content
+            yield record._replace(content=content)
+        else:
+            yield record
+
+
+def _check_first_record(names: Sequence[str], declared: Sequence[str], landing: Landing) -> None:
+    """Raises `Unreadable` unless the first record of a file without a header can be a row."""
+    finding = f"its first record has {len(names)} field(s)"
+    wanted = f"{len(declared)} are wanted: {landing.delimiter.join(declared)}"
+    if len(names) not in (len(declared), len(declared) - 1):
+        raise Unreadable(f"{finding}, {wanted}")
+    if len(names) == len(declared) - 1 and names[0] in landing.change_data.operations:
+        raise Unreadable(
+            f"{finding} and begins with {names[0]!r}, an operation or a value of {declared[1]}; "
+            f"{wanted}; land it with a header, or with all of them"
+        )
+
+
+def _is_header(names: Sequence[str], declared: Sequence[str]) -> bool:
+    """Whether a file's first record names columns, perhaps in another order or case."""
+    found = [name.lower() for name in names]
+    columns = [name.lower() for name in declared]
+    return found[:1] == columns[:1] or {*columns[1:]} <= {*found} or {*found} <= {*columns}
+
+
+def _check_header(
+    header: Record,
+    names: Sequence[str],
+    columns: Sequence[str],
+    landing: Landing,
+    *,
+    needed: Iterable[str],
+) -> None:
+    """Raises `Unreadable` unless the header adds names to the `columns`, or lacks some of them."""
+    others = others_in_header(names, columns, are_refused=landing.new_columns == "refuse")
+    if others is not None or _lacks_columns_alone(names, columns, needed):
+        return
+    shown = header.content[:SHOWN_BYTES].decode("utf-8", "backslashreplace")
+    wanted = landing.delimiter.join(field_names(landing.schema))
+    advice = _header_advice(names, columns, landing)
+    raise Unreadable(f"its header is {shown!r} and not {wanted}{advice}")
+
+
+def _lacks_columns_alone(
+    names: Sequence[str], columns: Sequence[str], needed: Iterable[str]
+) -> bool:
+    """Whether a header differs from the `columns` only by absent ones, which are null in its file.
+
+    It must have all that are `needed`, and at least half of the columns: a file with fewer may
+    belong to another table. An unknown name next to an absent one may be a misspelling, so such a
+    header is not accepted.
+    """
+    is_in_order = [*names] == [name for name in columns if name in names]
+    return is_in_order and {*needed} <= {*names} and 2 * len(names) >= len(columns)
+
+
+def _header_advice(names: Sequence[str], columns: Sequence[str], landing: Landing) -> str:
+    """What to do about a header that is not accepted; empty if unknown."""
+    absent = [name for name in columns if name not in names]
+    unknown = [name for name in names if name not in columns]
+    is_known_in_part = len(unknown) < len(names)
+    if absent and unknown and is_known_in_part and landing.new_columns != "refuse":
+        found = ", ".join(unknown)
+        return (
+            f"; it lacks {', '.join(absent)} and has {found}, which may be the same. Either land "
+            f"the file with the declared name, or declare {found}, too"
+        )
+    missing = [name for name in absent if name in landing.required]
+    return f"; it lacks the required {', '.join(missing)}" if missing else ""
+
+
+def _declared_alone(
+    found: Iterator[Record], names: Sequence[str], columns: Sequence[str], landing: Landing
+) -> Iterator[Record]:
+    """The records below a header of these names, each with all `columns` and no other field.
+
+    A column that the header lacks is null.
+    """
+    places = {name: place for place, name in enumerate(names)}
+    others = {name: place for name, place in places.items() if name not in columns}
+    null = (landing.null_value or "") if landing.keeps_empty_texts else ""
+    for record in found:
+        fields = _fields(record.content, landing)
+        if len(fields) != len(names):
+            problem = f"it has {len(fields)} field(s), the header of its file has {len(names)}"
+            yield record._replace(problem=problem)
+            continue
+        kept = landing.delimiter.encode().join(
+            fields[places[name]] if name in places else null.encode() for name in columns
+        )
+        values = {name: _value(fields[place], landing) for name, place in others.items()}
+        yield record._replace(content=kept, undeclared=others_in_row(values, {}))
+
+
+def _value(field: bytes, landing: Landing) -> str | None:
+    """The text of a field, `None` where it is a missing value."""
+    text = field.decode("utf-8", "backslashreplace")
+    quote = landing.quote
+    if text.startswith(quote):  # a quote after a blank is a character like any other
+        text = text.rstrip(" \t")[1:-1].replace(quote * 2, quote)
+        return None if not text and not landing.null_value else text
+    is_missing = text == landing.null_value or (not text and not landing.keeps_empty_texts)
+    return None if is_missing else text
+
+
+def _why_endless(content: bytes, line: int, landing: Landing) -> str:
+    """Why the end of the record is unknown with which `content`, from this line on, begins."""
+    limit = records.MAX_RECORD_BYTES
+    quote = landing.quote.encode()
+    start = 0
+    while match := _field(landing.delimiter, landing.quote).match(content, start):
+        start = match.end()
+    last = re.compile(_field_pattern(landing.delimiter, landing.quote)).match(content, start)
+    end = last.end() if last else start
+    is_too_long = end == len(content) or content.startswith((b"\r", b"\n"), end)
+    if is_too_long or not content.startswith(quote, start):
+        return f"the record that begins in line {line} has more than {limit} bytes, the limit"
+    opened_line = line + len(_LINE_BREAK.findall(content, 0, start))
+    opened = f"the quote that opens in line {opened_line}"
+    if end > start:
+        closed_line = line + len(_LINE_BREAK.findall(content, 0, end))
+        return (
+            f"{opened} is closed in line {closed_line} before other text, and a quote inside "
+            "quotes is doubled"
+        )
+    if len(content) > limit:
+        return f"{opened} is not closed within {limit} bytes, the limit of a record"
+    return f"{opened} is never closed"
+
+
+def _fields(record: bytes, landing: Landing) -> list[bytes]:
+    """The fields of a whole record, each as it stands there."""
+    pattern = _field(landing.delimiter, landing.quote)
+    return [match[1] for match in pattern.finditer(record + landing.delimiter.encode())]
+
+
+@cache
+def _record_pattern(delimiter: str, quote: str) -> re.Pattern[bytes]:
+    """The pattern of one record and its end."""
+    sign = re.escape(delimiter).encode()
+    field = _field_pattern(delimiter, quote)
+    return re.compile(rb"(%b(?:%b%b)*+)(\r\n|\n|\r|\Z)" % (field, sign, field))
+
+
+@cache
+def _field(delimiter: str, quote: str) -> re.Pattern[bytes]:
+    """The pattern of a field and the delimiter after it."""
+    sign = re.escape(delimiter).encode()
+    return re.compile(rb"(%b)%b" % (_field_pattern(delimiter, quote), sign))
+
+
+def _field_pattern(delimiter: str, quote: str) -> bytes:
+    """The pattern of one field. Blanks may follow a closing quote.
+
+    A field that does not begin with a quote may contain some. Source: RFC 4180, section 2
+    """
+    sign = re.escape(delimiter).encode()
+    mark = re.escape(quote).encode()
+    blanks = " \t".replace(delimiter, "").encode()
+    quoted = rb"%b(?:[^%b]++|%b%b)*+%b[%b]*+" % (mark, mark, mark, mark, mark, blanks)
+    return rb"(?:%b|[^%b%b\r\n][^%b\r\n]*+|)" % (quoted, mark, sign, sign)

@@ -1,0 +1,99 @@
+"""Lines of JSON as records. Each is parsed here once, strictly: one object, and nothing after it."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+from lakehouse.core.changes.debezium_event import canonical_event
+from lakehouse.core.declaration.change_sources import Debezium
+from lakehouse.core.declaration.column_names import field_types
+from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.ingest import records
+from lakehouse.core.ingest.records import NOT_JSON, NOT_UTF_8, SHOWN_BYTES, TOO_DEEP, UNFIT, Record
+from lakehouse.core.ingest.strict_values import has_misread_value
+from lakehouse.core.ingest.undeclared import others_in_object, with_texts
+
+_ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(name)  # NaN and the infinities are not JSON
+
+
+_decoded = json.JSONDecoder(parse_constant=_no_constant).decode
+
+
+def json_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
+    """The records of a text of JSON lines; blank lines are left out."""
+    fields = dict(field_types(landing.schema))
+    number = 1
+    rest = b""
+    is_skipping = False
+    for chunk in chunks:
+        lines = (rest + chunk).splitlines(keepends=True)
+        # The last line may go on in the next chunk; so may its line break, after a carriage return.
+        rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
+        for line in lines:
+            if not is_skipping and line.strip():
+                yield json_record(number, line.rstrip(b"\r\n"), landing, fields)
+            number += 1
+            is_skipping = False
+        if len(rest) > records.MAX_RECORD_BYTES:
+            if not is_skipping:
+                yield json_record(number, rest, landing, fields)
+            # The bytes up to the next line break belong to the same record.
+            rest = rest[-1:]
+            is_skipping = True
+    if not is_skipping and rest.strip():
+        yield json_record(number, rest.rstrip(b"\r\n"), landing, fields)
+
+
+def json_record(number: int, line: bytes, landing: Landing, fields: Mapping[str, str]) -> Record:
+    """The record on one line; `fields` are the declared ones with their types."""
+    if len(line) > records.MAX_RECORD_BYTES:
+        problem = f"the line has more than {records.MAX_RECORD_BYTES} bytes, the limit"
+        return Record(number, line[:SHOWN_BYTES], problem)
+    try:
+        return _parsed(number, line, landing, fields)
+    except RecursionError:
+        return Record(number, line, TOO_DEEP)
+    except UnicodeDecodeError:
+        return Record(number, line, NOT_UTF_8)
+    except ValueError:
+        return Record(number, line, NOT_JSON)
+
+
+def _parsed(number: int, line: bytes, landing: Landing, fields: Mapping[str, str]) -> Record:
+    text = line.decode()
+    found: object = _decoded(text)
+    # Half of a surrogate pair is in no encoding, and Spark would replace it by a question mark.
+    has_escapes = _ESCAPED_SURROGATE.search(line) is not None
+    if has_escapes and _SURROGATE.search(json.dumps(found, ensure_ascii=False)):
+        return Record(number, line, "a \\u escape is one half of a character")
+    if isinstance(landing.changes, Debezium):
+        return _event_record(Record(number, line), found, landing, fields)
+    if not isinstance(found, dict):
+        return Record(number, line, NOT_JSON)
+    row = cast("dict[str, Any]", found)
+    problem = UNFIT if has_misread_value(row, text, landing) else None
+    others = others_in_object(row, text, landing, fields)
+    staged = with_texts(row, text, landing, fields)
+    return Record(number, line if staged is text else staged.encode(), problem, others)
+
+
+def _event_record(
+    record: Record, found: object, landing: Landing, fields: Mapping[str, str]
+) -> Record:
+    """The record with its event, whose fields are decoded."""
+    assert isinstance(landing.changes, Debezium)
+    event = canonical_event(found, record.content.decode(), landing.changes, fields)
+    if event is None:
+        return record._replace(problem=NOT_JSON)
+    problem = event.problem
+    if problem is None and has_misread_value(event.value, event.text, landing):
+        problem = UNFIT
+    others = others_in_object(event.value, event.text, landing, fields)
+    text = with_texts(event.value, event.text, landing, fields)
+    return record._replace(problem=problem, undeclared=others, event=text)

@@ -1,0 +1,175 @@
+"""Values of JSON that Spark would load as other values than were sent.
+
+Spark parses the records into columns. It refuses most values of a wrong type, but reads some of
+them as others without an error. A record with such a value is refused before Spark sees it:
+
+- `DECIMAL`: a comma is dropped, since English groups digits by it. A number with a huge exponent
+  takes hours.
+- `TIMESTAMP`: a time of day becomes a time of today, and digits alone a year. A number of
+  milliseconds becomes a year far away.
+- `DATE`: what follows the day is dropped, and so is what precedes it.
+- `TINYINT`: 128 to 255 become negative.
+- `DOUBLE` and `FLOAT`: a number that is too large becomes infinite.
+
+In nested types only huge exponents are looked for.
+
+Source: Spark's JacksonParser and SparkDateTimeUtils; Jackson's getByteValue; Java's
+BigDecimal.setScale
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import isfinite
+from typing import Any, cast
+
+from lakehouse.core.declaration.change_sources import Debezium
+from lakehouse.core.declaration.column_names import field_types
+from lakehouse.core.declaration.landing import Landing
+
+# Seconds of the years 1 to 9999.
+_FIRST_SECOND = -62_135_596_800
+_LAST_SECOND = 253_402_300_799
+_LARGEST_DOUBLE = 1.7976931348623157e308
+_LARGEST_FLOAT = 3.4028234663852886e38
+_HUGE = re.compile(r"\s*[-+]?[\d.]+[eE][-+]?\d{4,}\s*")
+# Where a line may hold a number with a huge exponent, perhaps spelled with an escape.
+_MAY_BE_HUGE = re.compile(r"[eE][-+]?\d{4,}|\\u")
+# Digits in groups, as English has them. `1,234` without a point may be a fraction.
+_GROUPED = re.compile(r"\s*[-+]?\d{1,3}(,\d{3})+\.\d+\s*")
+_NO_TIMESTAMP = re.compile(r"\s*(?:T\d|\d{1,2}:|[-+]?\d+\s*\Z)")
+# A day, perhaps with its first moment in UTC.
+_DAY = re.compile(
+    r"\s*[-+]?\d{4,7}-\d{1,2}-\d{1,2}"
+    r"(?:[T ]\s*00?:00(?::00(?:\.0+)?)?\s*(?:Z|UTC|[-+]00:?00)?)?\s*"
+)
+_DECIMAL_WORDS = re.compile(r"\b(?:dec|decimal|numeric)\b", re.IGNORECASE)
+
+
+_ChecksByName = Mapping[str, Callable[[Any], bool]]
+
+
+class _Digits(str):
+    """A fraction as it is spelled in JSON."""
+
+    __slots__ = ()
+
+
+_exact = json.JSONDecoder(parse_float=_Digits).decode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Checks:
+    """For each column whose values are checked, whether a value is loaded as it was sent.
+
+    `decimals` holds those of columns with a DECIMAL in their type.
+    """
+
+    others: _ChecksByName
+    decimals: _ChecksByName
+
+
+def has_misread_value(found: Mapping[str, Any], text: str, landing: Landing) -> bool:
+    """Whether Spark would load a value of a JSON object as another one.
+
+    `found` is the decoded `text`. For Debezium it is an event, whose rows are checked.
+    """
+    checks = _checks(landing.schema)
+    if checks.others and _is_misread(checks.others, found, landing):
+        return True
+    if not checks.decimals:
+        return False
+    # Python reads a fraction as a float, in which a huge exponent does not show.
+    spelled = _exact(text) if _MAY_BE_HUGE.search(text) else found
+    return _is_misread(checks.decimals, spelled, landing)
+
+
+def _is_misread(checks: _ChecksByName, found: Mapping[str, Any], landing: Landing) -> bool:
+    for row in _rows_of(found, landing):
+        for name, is_exact in checks.items():
+            value = row.get(name)
+            if value is not None and not is_exact(value):
+                return True
+    return False
+
+
+def _rows_of(found: Mapping[str, Any], landing: Landing) -> Sequence[Mapping[str, Any]]:
+    """The rows of an event, before and after the change; any other object is the row itself."""
+    changes = landing.changes
+    if not isinstance(changes, Debezium) or changes.unwrapped:
+        return (found,)
+    images = (found.get("before"), found.get("after"))
+    return [cast("Mapping[str, Any]", row) for row in images if isinstance(row, dict)]
+
+
+@cache
+def _checks(schema: str | None) -> _Checks:
+    others = dict[str, Callable[[Any], bool]]()
+    decimals = dict[str, Callable[[Any], bool]]()
+    for name, type_ in field_types(schema):
+        word = re.match(r"\w*", type_.strip())
+        kind = word[0].upper() if word else ""
+        if kind in ("DECIMAL", "DEC", "NUMERIC"):
+            decimals[name] = _is_exact_decimal
+        elif kind in ("STRUCT", "ARRAY", "MAP") and _DECIMAL_WORDS.search(type_):
+            decimals[name] = _has_no_huge_number
+        elif kind in _CHECK_OF:
+            others[name] = _CHECK_OF[kind]
+    return _Checks(others=others, decimals=decimals)
+
+
+def _is_exact_timestamp(value: Any) -> bool:
+    if isinstance(value, str):
+        return _NO_TIMESTAMP.match(value) is None
+    return not isinstance(value, int) or _FIRST_SECOND <= value <= _LAST_SECOND
+
+
+def _is_exact_date(value: Any) -> bool:
+    return not isinstance(value, str) or _DAY.fullmatch(value) is not None
+
+
+def _is_exact_decimal(value: Any) -> bool:
+    if isinstance(value, str) and "," in value:
+        return _GROUPED.fullmatch(value) is not None
+    return _has_no_huge_number(value)
+
+
+def _has_no_huge_number(value: Any) -> bool:
+    match value:
+        case str():
+            return _HUGE.fullmatch(value) is None
+        case float():
+            return isfinite(value)
+        case list():
+            return all(map(_has_no_huge_number, cast("list[Any]", value)))
+        case dict():
+            return all(map(_has_no_huge_number, cast("dict[str, Any]", value).values()))
+        case _:
+            return True
+
+
+def _is_exact_byte(value: Any) -> bool:
+    return not isinstance(value, int) or -128 <= value <= 127
+
+
+def _is_exact_double(value: Any) -> bool:
+    return not isinstance(value, int | float) or abs(value) <= _LARGEST_DOUBLE
+
+
+def _is_exact_float(value: Any) -> bool:
+    return not isinstance(value, int | float) or abs(value) <= _LARGEST_FLOAT
+
+
+_CHECK_OF: dict[str, Callable[[Any], bool]] = {
+    "TIMESTAMP": _is_exact_timestamp,
+    "TIMESTAMP_LTZ": _is_exact_timestamp,
+    "TIMESTAMP_NTZ": _is_exact_timestamp,
+    "DATE": _is_exact_date,
+    "TINYINT": _is_exact_byte,
+    "BYTE": _is_exact_byte,
+    "DOUBLE": _is_exact_double,
+    "FLOAT": _is_exact_float,
+    "REAL": _is_exact_float,
+}

@@ -1,0 +1,90 @@
+"""The values of CSV fields: each text is cast strictly to its declared type.
+
+Spark's own reader of CSV, and its casts, accept texts that stand for other values: a time of day
+for a time of today, digits alone for a year, `1,5` for 15, `1.5` for a whole 1. So a text is cast
+only if it has the form of its type.
+"""
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from lakehouse.core.declaration.landing import Landing
+from lakehouse.engine.spark import functions as F  # noqa: N812
+from lakehouse.engine.spark.statements import quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructField
+
+# Stands for a field that holds nothing; no text contains it.
+_NOTHING = "\x01nothing\x01"
+_NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
+_WHOLE = r"^[-+]?[0-9]+$"
+_DOUBLE = rf"^\s*(?:{_NUMBER}(?:[eE][-+]?[0-9]+)?|[-+]?Inf(?:inity)?|NaN)\s*$"
+_DAY = r"[-+]?[0-9]{4,7}-[0-9]{1,2}-[0-9]{1,2}"
+_DECIMAL = rf"^{_NUMBER}(?:[eE][-+]?[0-9]{{1,3}})?$"
+# Digits in groups, as English has them. `1,234` without a point may be a fraction.
+_GROUPED = r"^[-+]?[0-9]{1,3}(?:,[0-9]{3})+\.[0-9]+$"
+_CLOCK = r"[0-9]{1,2}(?::[0-9]{1,2}(?::[0-9]{1,2}(?:\.[0-9]*)?)?)?"
+# The form of a text, by Spark's name of the type. A type that is not here is left to Spark's cast.
+_FORMS = {
+    "byte": _WHOLE,
+    "short": _WHOLE,
+    "integer": _WHOLE,
+    "long": _WHOLE,
+    "float": _DOUBLE,
+    "double": _DOUBLE,
+    "decimal": _DECIMAL,
+    "boolean": "^(?i:true|false)$",
+    # A day, perhaps with its first moment in UTC.
+    "date": rf"^\s*{_DAY}(?:[T ]\s*00?:00(?::00(?:\.0+)?)?\s*(?:Z|UTC|[-+]00:?00)?)?\s*$",
+    # A day or a month comes first. A zone may follow the time, also as a name.
+    "timestamp": r"^\s*[-+]?[0-9]{4,7}-[0-9]{1,2}(?:-[0-9]{1,2}(?:[T ].*)?)?\s*$",
+    # The cast would drop a zone.
+    "timestamp_ntz": rf"^\s*[-+]?[0-9]{{4,7}}-[0-9]{{1,2}}(?:-[0-9]{{1,2}}(?:[T ]\s*{_CLOCK})?)?\s*$",
+}
+
+
+def csv_texts(record: "Column", landing: Landing, names: "list[str]", corrupt: str) -> "Column":
+    """The fields of a record as a struct of texts; `corrupt` is set if it has more or fewer."""
+    ddl = ", ".join(f"{quote(name)} STRING" for name in (*names, corrupt))
+    options = {
+        "mode": "PERMISSIVE",
+        "columnNameOfCorruptRecord": corrupt,
+        "sep": landing.delimiter,
+        "quote": landing.quote,
+        # RFC 4180, section 2.7: a quote inside quotes is doubled.
+        "escape": landing.quote,
+        # Line breaks inside quotes stay as they are.
+        "multiLine": "true",
+        "nullValue": _NOTHING,
+    }
+    return F.from_csv(record, ddl, options)
+
+
+def csv_types(lines: "DataFrame", landing: Landing) -> "list[StructField]":
+    """The declared fields with their types and comments."""
+    empty = F.from_csv(F.lit(""), landing.schema or "").alias("row")
+    return lines.select(empty).schema[0].dataType.fields  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def csv_value(text: "Column", field: "StructField", landing: Landing) -> "tuple[Column, Column]":
+    """The value of a field, and whether its text does not fit the type."""
+    kind = field.dataType.typeName()
+    is_string = kind == "string"
+    if is_string and landing.keeps_empty_texts:
+        text = F.coalesce(text, F.lit(""))
+    text = F.nullif(text, F.lit(landing.null_value or ""))
+    if is_string:
+        return text, F.lit(False)
+    spelled = text
+    if kind == "decimal":
+        spelled = F.when(text.rlike(_GROUPED), F.replace(text, F.lit(","))).otherwise(text)
+    form = _FORMS.get(kind)
+    if form is not None:
+        spelled = F.when(spelled.rlike(form), spelled)
+    value = spelled.try_cast(field.dataType)
+    is_unfit = text.isNotNull() & value.isNull()
+    if kind in ("float", "double"):
+        is_unfit = is_unfit | ((F.abs(value) == F.lit(inf)) & text.rlike("[0-9]"))
+    return value, is_unfit

@@ -1,0 +1,102 @@
+"""Columns of a landing's undeclared fields: one for each that was added, and one for the rest.
+
+The fields of a record that its schema does not name are staged as one JSON object.
+"""
+
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import TYPE_CHECKING
+
+from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.delta.snapshot import Snapshot
+from lakehouse.core.ingest.records import UNFIT
+from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
+from lakehouse.engine.spark import functions as F  # noqa: N812
+from lakehouse.engine.spark.statements import quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+UNDECLARED = "_lakehouse_undeclared"
+UNKNOWN = "the schema does not name "
+_ADDED = "_lakehouse_added"
+_ADDED_CORRUPT = "_lakehouse_added_corrupt"
+
+
+def with_undeclared(lines: "DataFrame", added: Sequence[AddedColumn]) -> "DataFrame":
+    """The records with their undeclared fields parsed."""
+    columns = [f"{quote(column.name)} {column.type}" for column in _typed(added)]
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _ADDED_CORRUPT}
+    ddl = ", ".join([*columns, f"{_ADDED_CORRUPT} STRING"])
+    return lines.withColumn(_ADDED, F.from_json(UNDECLARED, ddl, options))
+
+
+def undeclared_columns(landing: Landing, added: Sequence[AddedColumn]) -> "list[Column]":
+    """The added columns, then the JSON of what has no column, and the JSON of all."""
+    names = [column.name for column in _typed(added)]
+    rest = _rest(added)
+    rescued: Column = F.lit(None).cast("string")
+    if landing.new_columns != "refuse":
+        is_all = F.size(rest) == F.size(F.json_object_keys(UNDECLARED))
+        some = _members(F.col(UNDECLARED), lambda name: ~name.isin(*names))
+        rescued = F.when(is_all, F.col(UNDECLARED)).when(F.size(rest) > 0, some)
+    return [
+        *[_added_value(name).alias(name) for name in names],
+        rescued.alias(RESCUED),
+        F.col(UNDECLARED),
+    ]
+
+
+def undeclared_names(added: Sequence[AddedColumn]) -> list[str]:
+    """The names of `undeclared_columns`."""
+    return [*(column.name for column in _typed(added)), RESCUED, UNDECLARED]
+
+
+def why_undeclared_unfit(why: "Column", landing: Landing, added: Sequence[AddedColumn]) -> "Column":
+    """Appends the reasons for which undeclared fields make a record bad to those of `why`."""
+    rest = _rest(added)
+    if landing.new_columns == "refuse":
+        why = why.when(F.size(rest) > 0, F.concat(F.lit(UNKNOWN), F.array_join(rest, ", ")))
+    for column in added:
+        if column.type == "DOUBLE":  # Spark reads a number that is too large as infinite
+            why = why.when(F.abs(_added_value(column.name)) == F.lit(inf), UNFIT)
+    return why.when(_added_value(_ADDED_CORRUPT).isNotNull(), UNFIT)
+
+
+def without_rescued(
+    lines: "DataFrame", added: Sequence[AddedColumn], rescued_count: int, snapshot: Snapshot | None
+) -> "DataFrame":
+    """The records without the column of rescued fields, unless a row or the table has it."""
+    is_there = snapshot is not None and any(column.name == RESCUED for column in snapshot.columns)
+    is_added = any(column.name == RESCUED for column in added)
+    return lines if rescued_count or is_there or is_added else lines.drop(RESCUED)
+
+
+def _added_value(name: str) -> "Column":
+    return F.col(f"{_ADDED}.{quote(name)}")
+
+
+def _typed(added: Sequence[AddedColumn]) -> list[AddedColumn]:
+    return [column for column in added if column.name != RESCUED]
+
+
+def _rest(added: Sequence[AddedColumn]) -> "Column":
+    """The names of fields that have no column; null for a record without any."""
+    names = F.array(*[F.lit(column.name) for column in _typed(added)]).cast("array<string>")
+    return F.array_except(F.json_object_keys(UNDECLARED), names)
+
+
+def _members(text: "Column", is_wanted: "Callable[[Column], Column]") -> "Column":
+    """The wanted members of a JSON object as another object, without nulls.
+
+    Values keep their types, unless an object inside has a key twice.
+    """
+    typed = F.map_filter(
+        F.from_json(text, "MAP<STRING, VARIANT>"),
+        lambda name, value: is_wanted(name) & ~F.is_variant_null(value),
+    )
+    texts = F.map_filter(
+        F.from_json(text, "MAP<STRING, STRING>"),
+        lambda name, value: is_wanted(name) & value.isNotNull(),
+    )
+    return F.coalesce(F.to_json(typed), F.to_json(texts))
