@@ -1,13 +1,14 @@
-"""The format of a landed file by its first bytes, whatever its name says.
+"""Recognises binary formats by their first bytes, whatever a file's name says.
 
-No text of JSON or CSV begins with these bytes: each signature has a control character, a byte that is no UTF-8, or
-enough of a fixed text. Source: RFC 1952 (gzip), RFC 8878 (zstd), the xz, LZ4 and Snappy frame formats, bzip2's
-`decompress.c`, APPNOTE.TXT (zip), Parquet's and Avro's specifications, ORC v1.
+No JSON or CSV text begins with these bytes: each signature has a control character, a byte that is
+not UTF-8, or enough of a fixed text. Source: RFC 1952 (gzip), RFC 8878 (zstd), the xz, LZ4 and
+Snappy frame formats, bzip2's `decompress.c`, APPNOTE.TXT (zip), the specifications of Parquet and
+Avro, ORC v1.
 """
 
 import re
 
-# `detect_format` needs so many bytes, where the content has them.
+# The number of bytes that `detect_format` looks at.
 SIGNATURE_BYTES = 16
 
 _SIGNATURES = {
@@ -20,7 +21,7 @@ _SIGNATURES = {
     "zip": rb"PK(?:\x03\x04|\x05\x06)",
     "7z": rb"7z\xbc\xaf\x27\x1c",
     "Parquet": rb"PAR1\x15",
-    # A header of CSV whose delimiter is \x01 may begin with these letters, too.
+    # A CSV header with the delimiter \x01 may begin with these letters, too.
     "Avro": rb"Obj\x01(?:[\x02-\x08\x0c\x0e-\x1f]|\n[\x0e-\x1f])",
     "ORC": rb"ORC.{0,12}?[\x00\x02-\x08\x0e-\x1f]",
 }
@@ -28,6 +29,6 @@ _PATTERNS = {name: re.compile(signature, re.DOTALL) for name, signature in _SIGN
 
 
 def detect_format(content: bytes) -> str | None:
-    """The name of the binary format that content begins like; `None` where it may be text."""
+    """The name of the binary format of a content; `None` if it may be text."""
     head = content[:SIGNATURE_BYTES]
     return next((name for name, pattern in _PATTERNS.items() if pattern.match(head)), None)

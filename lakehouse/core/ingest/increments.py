@@ -1,15 +1,17 @@
-"""The part of one input that a derived table reads: all of it, the changes since the version it consumed last, or nothing.
+"""Which part of an input a derived table reads: all of it, the changes since the last run, or nothing.
 
-What it consumed, and in which way its rows were written, is told by what its own commits carry. The consumed version is a transaction id
-in the commit that writes the rows (`docs/internals/decisions/0005-increments.md`), so it is never ahead of them. Whatever is decided, `upto` is the
-version to record with that commit.
+A table's own commits record what it consumed and how its rows were written. The consumed version is
+a transaction id in the commit that writes the rows (`docs/internals/decisions/0005-increments.md`),
+so it is never ahead of them. `upto` is the version to record with the next commit.
 
-A compaction whose rows differed is undone by a RESTORE of ours, which Delta marks as a change of data: its change feed would tell every
-restored row as an insert. Whoever follows the changes has had them, and passes the RESTORE over. Whoever read the table whole between the
-two has rows of the faulty compaction, and reads it whole again.
+A compaction whose rows differed is undone by our RESTORE, which Delta marks as a change of data: its
+change feed has every restored row as an insert. A table that follows changes has these rows, and
+passes the RESTORE over. A table that read the input whole in between has rows of the faulty
+compaction, and reads the input whole again.
 
-Somebody else's RESTORE or overwrite may tell rows a second time (`commits.may_repeat_rows`). A merge by keys takes them without harm: what
-is not newer by its order changes nothing. Who appends would have them twice, and cannot go on by changes.
+A foreign RESTORE or overwrite may repeat rows (`commits.may_repeat_rows`). A merge by keys takes
+them without harm: a row that is not newer by its order changes nothing. An append would double
+them, and cannot go on by changes.
 """
 
 import json
@@ -32,9 +34,12 @@ from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained, Reason
 
-CONSUME = "lakehouse/consume/"  # so begin the transaction ids that tell which version of an input a commit consumed
-READ_MS = "read_ms"  # in a commit's userMetadata: by such a transaction id, when that version was committed
-KEYS = "keys"  # and the keys by which its rows were merged, `None` if they were appended
+# The prefix of transaction ids that record which version of an input a commit consumed.
+CONSUME = "lakehouse/consume/"
+# In a commit's userMetadata: when the consumed version was committed, by transaction id.
+READ_MS = "read_ms"
+# In a commit's userMetadata: the keys by which rows were merged, `None` if they were appended.
+KEYS = "keys"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +51,10 @@ class ReadAll(Explained):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadChanges(Explained):
-    """Read the input's change data feed from version `first`, which changed rows, to `upto`, without the versions `passed_over`."""
+    """Read the input's change data feed from version `first`, which changed rows, to `upto`.
+
+    The versions `passed_over` are left out.
+    """
 
     first: int
     upto: int
@@ -54,7 +62,7 @@ class ReadChanges(Explained):
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
-        """The ranges to be read: first and last versions, both included, in order; never none."""
+        """The ranges to read, in order: first and last versions, both included. Never empty."""
         starts = (self.first, *(version + 1 for version in self.passed_over))
         ends = (*(version - 1 for version in self.passed_over), self.upto)
         return tuple((start, end) for start, end in zip(starts, ends, strict=True) if start <= end)
@@ -67,34 +75,44 @@ class NothingNew(Explained):
     upto: int
 
 
-type_of_increment = ReadAll | ReadChanges | NothingNew
+Increment = ReadAll | ReadChanges | NothingNew
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """How a derived table has used its input so far.
+
+    `read_another`: it read another table of the same name before. `may_hold_all`: at the consumed
+    version it may have read the input's rows themselves, not the changes that led to them.
+    `is_append`: a row that is read twice is doubled.
+    """
+
+    read_another: bool = False
+    may_hold_all: bool = False
+    is_append: bool = False
+
+
+def consume_app_id(read: Snapshot) -> str:
+    """The transaction id under which a table records the consumed version of this input."""
+    return f"{CONSUME}{read.table}/{read.table_id}"
 
 
 def plan_increment(
-    consumed: int | None,
-    input_version: int,
-    history: Commits,
-    *,
-    is_anew: bool = False,
-    is_whole: bool = False,
-    is_append: bool = False,
-) -> type_of_increment:
-    """The part to read of the input that `history` tells of, pinned to `input_version`; `consumed` is `None` where it was never read.
+    consumed: int | None, input_version: int, history: Commits, reader: Reader
+) -> Increment:
+    """The part of an input to read at `input_version`; `consumed` is `None` if it was never read.
 
-    Newer commits are ignored; where the history lacks one since `consumed`, all of the input is read. `is_anew`: another
-    table of the same name was read before. `is_whole`: what was read at `consumed` was, or may have been, the input's rows themselves, not
-    the changes that led to them. `is_append`: a row that is read a second time is there twice.
+    Commits after `input_version` are ignored. If the history lacks a commit since `consumed`, all
+    of the input is read.
     """
     table = history.table
 
     def all_of_it(why: Reason, **numbers: object) -> ReadAll:
-        return ReadAll(
-            upto=input_version,
-            explanation=why.explain(table=table, version=input_version, **numbers),
-        )
+        explanation = why.explain(table=table, version=input_version, **numbers)
+        return ReadAll(upto=input_version, explanation=explanation)
 
     if consumed is None:
-        return all_of_it(Reason.INPUT_MADE_ANEW if is_anew else Reason.INPUT_UNREAD)
+        return all_of_it(Reason.INPUT_MADE_ANEW if reader.read_another else Reason.INPUT_UNREAD)
     commits = history.between(consumed, input_version)
     if commits is None:
         return all_of_it(Reason.INPUT_HISTORY_LOST, consumed=consumed)
@@ -103,36 +121,41 @@ def plan_increment(
         for commit in commits
         if (version := brought_back_by(commit)) is not None
     }
-    if is_whole and any(version < consumed for version in undoing.values()):
+    if reader.may_hold_all and any(version < consumed for version in undoing.values()):
         return all_of_it(Reason.INPUT_UNDONE, consumed=consumed)
-    if is_append and (repeating := [commit for commit in commits if may_repeat_rows(commit)]):
-        return all_of_it(
-            Reason.INPUT_REPLACED, replaced=repeating[0].version, operation=repeating[0].operation
-        )
+    repeating = [commit for commit in commits if may_repeat_rows(commit)]
+    if reader.is_append and repeating:
+        first = repeating[0]
+        return all_of_it(Reason.INPUT_REPLACED, replaced=first.version, operation=first.operation)
     changed = [commit.version for commit in commits if is_news(commit)]
     if not changed:
-        return NothingNew(
-            upto=input_version,
-            explanation=Reason.INPUTS_UNCHANGED.explain(versions=f"{table} {consumed}"),
-        )
-    news = Reason.INPUTS_CHANGED.explain(versions=f"{table} {consumed} to {input_version}")
-    passed_over = tuple(version for version in undoing if version > changed[0])
+        versions = f"{table} {consumed}"
+        explanation = Reason.INPUTS_UNCHANGED.explain(versions=versions)
+        return NothingNew(upto=input_version, explanation=explanation)
     return ReadChanges(
-        first=changed[0], upto=input_version, explanation=news, passed_over=passed_over
+        first=changed[0],
+        upto=input_version,
+        explanation=Reason.INPUTS_CHANGED.explain(
+            versions=f"{table} {consumed} to {input_version}"
+        ),
+        passed_over=tuple(version for version in undoing if version > changed[0]),
     )
 
 
 def check_written_alike(table: Table, commits: Iterable[Commit]) -> None:
-    """Refuse rows to a table whose newest run that derived rows wrote them in another way; the commits come newest first."""
+    """Raises `Refused` if the newest run that derived rows wrote them in another way.
+
+    The commits come newest first.
+    """
     keys = merge_keys(table)
     for commit in commits:
         written = written_in(commit)
         is_increment = any(app_id.startswith(CONSUME) for app_id in commit.applications)
         if INPUTS in written or (is_increment and written.get(KEYS, keys) != keys):
-            was = "overwritten" if INPUTS in written else _way(written[KEYS])
+            before = "overwritten" if INPUTS in written else _way(written[KEYS])
             raise Refused(
-                f"write of {table.key}: its rows are to be {_way(keys)}, and those of version {commit.version} were {was}: some would be "
-                f"there twice, or be missing. {UNCHANGED}"
+                f"write of {table.key}: its rows are to be {_way(keys)}, and those of version "
+                f"{commit.version} were {before}: some would be doubled, or missing. {UNCHANGED}"
             )
         if is_increment:
             return
@@ -144,28 +167,34 @@ def merge_keys(table: Table) -> list[str] | None:
 
 
 def read_ms_of(commits: Iterable[Commit], app_id: str, version: int) -> int | None:
-    """The commit time of the version of an input that a table has consumed, as the table's own commit says; `None` if none tells."""
-    told = next(
-        (
-            written_in(commit).get(READ_MS)
-            for commit in commits
-            if commit.applications.get(app_id) == version
-        ),
-        None,
-    )
-    found = cast("dict[str, Any]", told).get(app_id) if isinstance(told, dict) else None
-    return found if isinstance(found, int) else None
+    """When the consumed version of an input was committed; `None` if no commit recorded it."""
+    for commit in commits:
+        if commit.applications.get(app_id) == version:
+            times = written_in(commit).get(READ_MS)
+            found = cast("dict[str, Any]", times).get(app_id) if isinstance(times, dict) else None
+            return found if isinstance(found, int) else None
+    return None
 
 
-def consume_app_id(read: Snapshot) -> str:
-    """The transaction id under which a table records the version of its first input, of this identity, that its rows stand for."""
-    return f"{CONSUME}{read.table}/{read.table_id}"
+def committed_ms(history: Commits, version: int) -> int | None:
+    """The commit time of a version; `None` if the history does not hold it."""
+    found = history.between(version - 1, version)
+    return found[0].committed_ms if found else None
+
+
+def is_another(history: Commits, version: int, read_ms: int | None) -> bool:
+    """Whether a version now has another commit than when it was read. Unknown times are equal."""
+    now_ms = committed_ms(history, version)
+    return read_ms is not None and now_ms is not None and read_ms != now_ms
 
 
 def consumed_by_overwrite(
     commits: Iterable[Commit],
 ) -> dict[tuple[str, str], tuple[int, int | None]]:
-    """The version of each input, by key and identity, that the newest overwrite read, and its time; none if others wrote rows since."""
+    """The version of each input that the newest overwrite read, and its time, by key and id.
+
+    Empty if a foreign commit wrote rows since.
+    """
     for commit in commits:
         if not commit.changed_data and commit.operation != "WRITE":
             continue
@@ -176,7 +205,7 @@ def consumed_by_overwrite(
                 for key, (table_id, version, *ms) in found.items()
             }
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
-            break  # somebody else wrote the table since: its rows are no longer what our inputs give
+            break  # the rows are no longer what our inputs give
     return {}
 
 

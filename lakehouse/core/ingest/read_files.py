@@ -1,4 +1,4 @@
-"""The fate of the files of a planned batch, once they have been read."""
+"""What becomes of the files of a batch after they are read: loaded, or set aside with a reason."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,9 +16,10 @@ from lakehouse.core.ingest.batches import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRead:
-    """A landed file as it was read: bytes, digest, records. `problem`: why none can be read.
+    """A landed file as it was read.
 
-    `continues`: it begins with the file of this name that was loaded; its first `loaded_records` records are not among the counted ones.
+    `problem` says why no record can be read. `continues` means that the file begins with the loaded
+    file of its name; its first `loaded_records` records are then not counted in `record_count`.
     """
 
     size_bytes: int
@@ -34,7 +35,7 @@ class FileRead:
 def judge_file(
     file: LandedFile, known: KnownFile | None, read: FileRead, *, is_overwrite: bool
 ) -> LandedFile | SetAside:
-    """The fate of a file that was read: it is taken, as it was read, or set aside. `known` is what the ledger says of it."""
+    """The file as it was read, or set aside; `known` is its entry in the ledger."""
     now = replace(
         file,
         size_bytes=read.size_bytes,
@@ -57,22 +58,22 @@ def judge_file(
 def settle_batch(
     plan: BatchPlan, judged: Sequence[LandedFile | SetAside], *, row_count: int, is_overwrite: bool
 ) -> Batch:
-    """The planned batch with what became of its files, whose records gave `row_count` rows; no column comes without a file.
+    """The planned batch with its read files, whose records gave `row_count` rows.
 
-    An `Overwrite` whose file gives no row sets it aside, and the table keeps the rows that it has.
+    An `Overwrite` whose file gives no row sets it aside, and the table keeps its rows.
     """
     assert plan.batch is not None
     files = tuple(each for each in judged if isinstance(each, LandedFile))
     aside = tuple(each for each in judged if isinstance(each, SetAside))
     if is_overwrite and not row_count:
         why = "none of its records is a row; the table keeps the rows that it has"
-        files, aside = (), (*aside, *(set_aside(file, why, True) for file in files))
-    # The older files have their turn where the newest gives no row; none has one behind a file that is in the table.
-    aside = (
-        *plan.batch.set_aside,
-        *aside,
-        *(plan.superseded if files or not plan.batch.files else ()),
-    )
+        aside = (*aside, *(set_aside(file, why, True) for file in files))
+        files = ()
+    # If the newest file gives no row, the older ones are read next. Otherwise they are superseded.
+    superseded = plan.superseded if files or not plan.batch.files else ()
     return replace(
-        plan.batch, files=files, set_aside=aside, columns=plan.batch.columns if files else ()
+        plan.batch,
+        files=files,
+        set_aside=(*plan.batch.set_aside, *aside, *superseded),
+        columns=plan.batch.columns if files else (),
     )

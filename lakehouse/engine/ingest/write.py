@@ -1,15 +1,14 @@
 """One run of a table's write: landed files are loaded, derived tables follow their inputs.
 
-The first input of a `Merge` or `Append` is read by its changes since the version consumed before; everything else whole. Each input is
-pinned at the version that its log has at first. The rows and the version that they stand for are written in one commit. The table's guard
-is taken before all this, and held to the end.
+The first input of a `Merge` or `Append` is read by its changes since the version that was consumed
+last, every other input whole. Each input is pinned at the version that its log has at the start.
+The rows and the consumed version are written in one commit. The table's lock is held throughout.
 
 **Safety properties**
 - A run that finds no new rows in its inputs makes no commit (`test_write.py`).
 - An `Overwrite` does nothing only if it read exactly the declared inputs before, no row of them has
   changed since, and the declaration still gives the table's columns (`test_schema_changes.py`).
-- However often a run is killed and repeated, no row is lost and none is there twice
-  (`test_write.py`).
+- However often a run is killed and repeated, no row is lost or doubled (`test_write.py`).
 - An `Append` takes only rows that it cannot have had. If that is unknown, it stops with `Broken`
   and writes nothing (`test_write.py`, `test_increments.py`).
 - An `Append` or `Merge` to a table whose rows were written in another way, or merged by other keys,
@@ -35,10 +34,11 @@ from lakehouse.core.ingest.increments import (
     CONSUME,
     KEYS,
     READ_MS,
+    Increment,
     NothingNew,
     ReadAll,
     ReadChanges,
-    type_of_increment,
+    Reader,
 )
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Explanation, Reason
@@ -268,7 +268,7 @@ class _Derivation:
 
 def next_increment(
     lake: Lake, table: Table, driver: TableFacts, target: TableFacts | None
-) -> type_of_increment:
+) -> Increment:
     """The increment that an `Append` or `Merge`, there as `target`, reads of its first input now; the logs tell, however far back that was.
 
     Raises:
@@ -316,7 +316,7 @@ def _commits_of(lake: Lake, target: TableFacts | None) -> Iterable[Commit]:
 
 def _increment_of(
     lake: Lake, consumed: Mapping[tuple[str, str], tuple[int, int | None]], facts: TableFacts
-) -> type_of_increment:
+) -> Increment:
     snapshot = facts.snapshot
     version, read_ms = consumed.get((snapshot.table, snapshot.table_id), (None, None))
     history = (

@@ -6,11 +6,12 @@ import pytest
 
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.ingest.increments import (
+    Increment,
     NothingNew,
     ReadAll,
     ReadChanges,
+    Reader,
     plan_increment,
-    type_of_increment,
 )
 from lakehouse.core.reasons import Reason
 from lakehouse_tests.core.example_snapshots import history
@@ -98,7 +99,7 @@ STORIES = {
 def test_an_increment(
     consumed: int | None, version: int, past: Commits, wanted: tuple[type, int | None, int, Reason]
 ) -> None:
-    found = plan_increment(consumed, version, past)
+    found = plan_increment(consumed, version, past, Reader())
     assert (type(found), getattr(found, "first", None), found.upto, found.reason) == wanted
     assert (
         "bronze/t" in found.sentence
@@ -113,7 +114,7 @@ def _undone(
     is_whole: bool,
     restored: str | None = '{"restored":1}',
     after: bool = True,
-) -> type_of_increment:
+) -> Increment:
     """Versions 0 and 1 with rows, 2 and 3 a compaction's, 4 the RESTORE of version 1, 5 with rows or without."""
     commits = history(True, True, False, False, True, after).commits
     undoing = replace(commits[4], operation="RESTORE", user_metadata=restored)
@@ -121,7 +122,7 @@ def _undone(
         consumed,
         upto,
         Commits(table="bronze/t", commits=(*commits[:4], undoing, commits[5])),
-        is_whole=is_whole,
+        Reader(may_hold_all=is_whole),
     )
 
 
@@ -181,7 +182,10 @@ def test_who_appends_never_reads_past_rows_that_it_may_have_had(
     commits = list(history(*[True] * 6).commits)
     commits[3] = replace(commits[3], operation="RESTORE", added_paths=("a",))
     found = plan_increment(
-        consumed, upto, Commits(table="bronze/t", commits=tuple(commits)), is_append=is_append
+        consumed,
+        upto,
+        Commits(table="bronze/t", commits=tuple(commits)),
+        Reader(is_append=is_append),
     )
     assert (found.reason, type(found)) == (
         reason,
@@ -194,7 +198,7 @@ def test_who_appends_never_reads_past_rows_that_it_may_have_had(
 
 
 def test_an_input_that_was_made_anew_is_read_whole_and_the_sentence_says_so() -> None:
-    found = plan_increment(None, 5, history(*[True] * 6), is_anew=True)
+    found = plan_increment(None, 5, history(*[True] * 6), Reader(read_another=True))
     assert (type(found), found.sentence) == (
         ReadAll,
         "bronze/t was made anew since it was read: all of version 5 is read",
