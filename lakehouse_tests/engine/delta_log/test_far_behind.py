@@ -23,7 +23,7 @@ from lakehouse.core.vacuum.facts import VacuumFacts
 from lakehouse.engine.compaction import run
 from lakehouse.engine.compaction.unverified_commits import expect_verification
 from lakehouse.engine.delta_log import history_since, newest_first
-from lakehouse.engine.ingest import commit_rows, write
+from lakehouse.engine.ingest import commit_rows, input_changes
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.log_state import OlderCommits
@@ -61,7 +61,9 @@ def followed(lake: Lake, key: str, *versions: int) -> LogBuilder:
 
 def increment(lake: Lake, table: Any = copies) -> Any:
     """The part of the events that is new for a table that follows them."""
-    return write.next_increment(lake, table, facts_of(lake, events.key), facts_of(lake, table.key))
+    return input_changes.next_increment(
+        lake, table, facts_of(lake, events.key), facts_of(lake, table.key)
+    )
 
 
 @pytest.mark.parametrize("table", [copies, states])
@@ -105,13 +107,14 @@ def test_another_commit_in_the_place_of_the_one_that_was_read_long_ago_is_broken
     for number in range(MANY):
         own.set_properties(x=str(number))
     assert isinstance(
-        write.next_increment(memory, copies, driver, facts_of(memory, copies.key)), ReadChanges
+        input_changes.next_increment(memory, copies, driver, facts_of(memory, copies.key)),
+        ReadChanges,
     )
     source.version = 2
     source.commit("WRITE", committed_ms=1)
     with pytest.raises(
         Broken,
-        match=r"version 3 of bronze/events, which it has consumed, .* an older copy was put in its place",
+        match=r"version 3 of bronze/events, which it has consumed, .* an older copy took its place",
     ):
         increment(memory)
 
@@ -156,13 +159,13 @@ def test_rows_that_were_written_in_another_way_are_not_added_to(
     appended(LogBuilder(memory.store, events.key).create(), 2)
     driver = facts_of(memory, events.key)
     own = followed(memory, table.key, 1)
-    assert isinstance(write.next_increment(memory, table, driver, own.facts()), ReadChanges)
+    assert isinstance(input_changes.next_increment(memory, table, driver, own.facts()), ReadChanges)
     consumed = {"txn": {"appId": consume_app_id(driver.snapshot), "version": 1, "lastUpdated": 1}}
     own.commit(
         "WRITE", *([consumed] if "keys" in told else []), user_metadata=json.dumps(told)
     ).set_properties(x="y")
     with pytest.raises(Refused, match=f"{table.key}: its rows are to be {refused}"):
-        write.next_increment(memory, table, driver, own.facts())
+        input_changes.next_increment(memory, table, driver, own.facts())
 
 
 def test_the_order_in_which_keys_are_declared_is_no_other_way(memory: Lake) -> None:
@@ -173,7 +176,9 @@ def test_the_order_in_which_keys_are_declared_is_no_other_way(memory: Lake) -> N
         LogBuilder(memory.store, states.key).create().commit("WRITE", consumed, user_metadata=told)
     )
     turned = replace(states, write=Merge(keys=("state", "id"), order_by=("at",)))
-    assert isinstance(write.next_increment(memory, turned, driver, own.facts()), ReadChanges)
+    assert isinstance(
+        input_changes.next_increment(memory, turned, driver, own.facts()), ReadChanges
+    )
 
 
 @pytest.mark.parametrize("is_told", [True, False])
@@ -200,15 +205,17 @@ def test_an_overwrite_of_long_ago_is_not_done_again_for_nothing(
     for number in range(MANY):
         log.set_properties(x=str(number))
         source.set_properties(x=str(number))
-    consumed = consumed_by_overwrite(write._commits_of(memory, facts_of(memory, counts.key)))
+    consumed = consumed_by_overwrite(
+        input_changes._commits_of(memory, facts_of(memory, counts.key))
+    )
     assert isinstance(
-        write._increment_of(memory, consumed, facts_of(memory, states.key)), NothingNew
+        input_changes._increment_of(memory, consumed, facts_of(memory, states.key)), NothingNew
     )
     source.version = 0
     source.commit("WRITE", committed_ms=1)
     source.version = MANY + 1
     source.set_properties(x="y")
-    found = write._increment_of(memory, consumed, facts_of(memory, states.key))
+    found = input_changes._increment_of(memory, consumed, facts_of(memory, states.key))
     assert found.reason is (Reason.INPUT_MADE_ANEW if is_told else Reason.INPUTS_UNCHANGED)
 
 
@@ -335,6 +342,6 @@ def test_whatever_somebody_writes_into_a_commit_ends_nothing(memory: Lake, said:
     facts = facts_of(memory, events.key)
     assert facts.history.undone() == frozenset() and len(facts.history.compactions()) == 4
     assert [may_repeat_rows(commit) for commit in facts.history.commits] == [False] * 8
-    assert consumed_by_overwrite(write._commits_of(memory, facts)) == {}
+    assert consumed_by_overwrite(input_changes._commits_of(memory, facts)) == {}
     assert find_rewrites(facts.history).times == 0
     assert write_history_of(facts.history).last_target is None

@@ -18,7 +18,7 @@ from lakehouse.core.ingest.increments import consume_app_id
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.compaction.run import compact
-from lakehouse.engine.ingest import commit_rows, write
+from lakehouse.engine.ingest import commit_rows, input_changes
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.engine.example import (
@@ -179,7 +179,7 @@ def test_an_input_without_a_table_is_refused_with_what_to_do_first(
 ) -> None:
     with pytest.raises(
         Refused,
-        match="its input bronze/events has no table yet; accepted: materialize bronze/events first",
+        match=r"its input bronze/events has no table yet\. Use `lakehouse materialize bronze/events` first",
     ):
         write_table(lake, spark, states)
 
@@ -260,7 +260,7 @@ def test_changes_are_gone_where_the_cause_says_so(
     error = SparkException(
         "task failed", errorClass="TASK_WRITE_FAILED", messageParameters={}, server_stacktrace=trace
     )
-    assert write._changes_are_gone(error, snapshot) is are_gone
+    assert input_changes.changes_are_gone(error, snapshot) is are_gone
 
 
 def test_somebodys_restore_of_an_input_gives_no_row_twice(
@@ -416,7 +416,7 @@ def test_an_overwrite_follows_each_of_its_inputs_and_somebody_elses_write(
         spark,
         replace(both, inputs=(states,), transform=lambda states: states.groupBy().count()),
     )
-    assert "its rows were made of silver/copies, too" in outcome.explanation.sentence
+    assert "its rows were made from silver/copies, too" in outcome.explanation.sentence
     assert rows_in(lake, both.key, "count") == [(1,)]
 
 

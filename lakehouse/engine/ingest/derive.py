@@ -1,0 +1,207 @@
+"""Tables that are derived from others follow their inputs.
+
+The first input of a `Merge` or `Append` is read by its changes since the version that was consumed
+last, every other input whole. Each input is pinned at the version that its log has at the start.
+The rows and the consumed version are written in one commit.
+
+**Safety properties**
+- A run that finds no new rows in its inputs makes no commit (`test_write.py`).
+- An `Overwrite` does nothing only if it read exactly the declared inputs before, no row of them has
+  changed since, and the declaration still gives the table's columns (`test_schema_changes.py`).
+- However often a run is killed and repeated, no row is lost or doubled (`test_write.py`).
+- An `Append` takes only rows that it cannot have had. If that is unknown, it stops with `Broken`
+  and writes nothing (`test_write.py`, `test_increments.py`).
+- An `Append` or `Merge` to a table whose rows were written in another way, or merged by other keys,
+  is refused (`test_write.py`).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from lakehouse.core.declaration.adopted import Adopted
+from lakehouse.core.declaration.schema_changes import NEW_KEY
+from lakehouse.core.declaration.table import Append, History, Merge, Overwrite, Table
+from lakehouse.core.delta.commits import INPUTS
+from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.ingest import increments
+from lakehouse.core.ingest.increments import KEYS, READ_MS, NothingNew, ReadAll, ReadChanges
+from lakehouse.core.ingest.outcome import WriteOutcome
+from lakehouse.core.reasons import Explanation, Reason
+from lakehouse.engine.delta_log import TableFacts
+from lakehouse.engine.ingest import commit_rows
+from lakehouse.engine.ingest.input_changes import (
+    changed_rows,
+    changes_are_gone,
+    confs_to_derive,
+    increments_to_overwrite,
+    merges_few,
+    next_increment,
+)
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark.frames import table_at
+from lakehouse.engine.spark.session_settings import USER_METADATA, session_confs
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def derive(
+    lake: Lake, spark: "SparkSession", table: Table, target: TableFacts | None
+) -> WriteOutcome:
+    """One run of a derived table, which exists as `target`; the caller holds its lock."""
+    inputs = dict[str, TableFacts]()
+    for source in table.inputs:
+        facts = lake.facts(source.key)
+        if facts is None:
+            raise Refused(
+                f"write of {table.key}: its input {source.key} has no table yet. Use `lakehouse "
+                f"materialize {source.key}` first"
+            )
+        inputs[source.key] = facts
+    # `write_table` refuses adopted tables, the declaration a `History` without change data.
+    assert not isinstance(table.write, Adopted | History)
+    derivation = _Derivation(lake=lake, spark=spark, table=table, inputs=inputs, target=target)
+    explanation = (
+        derivation.overwrite()
+        if isinstance(table.write, Overwrite)
+        else derivation.follow(table.write)
+    )
+    after = target if explanation.reason is Reason.INPUTS_UNCHANGED else lake.facts(table.key)
+    return commit_rows.outcome_of(
+        lake, spark, table, before=target, after=after, explanation=explanation
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Derivation:
+    """One run of a derived table, with the facts of its inputs by key.
+
+    `target` is the table itself, `None` if it does not exist yet.
+    """
+
+    lake: Lake
+    spark: "SparkSession"
+    table: Table
+    inputs: Mapping[str, TableFacts]
+    target: TableFacts | None
+
+    def follow(self, write: Append | Merge) -> Explanation:
+        """Writes what is new in the first input."""
+        driver = self.inputs[self.table.inputs[0].key]
+        increment = next_increment(self.lake, self.table, driver, self.target)
+        if isinstance(increment, NothingNew):
+            return increment.explanation
+        try:
+            self._write(write, driver, increment)
+        except Exception as error:
+            is_gone = changes_are_gone(error, driver.snapshot)
+            if not is_gone or not isinstance(increment, ReadChanges):
+                raise
+            lost = Reason.INPUT_HISTORY_LOST.explain(
+                table=driver.snapshot.table, consumed=increment.first - 1, version=increment.upto
+            )
+            increment = ReadAll(upto=increment.upto, explanation=lost)
+            # The first try may have added columns.
+            again = replace(self, target=self.lake.facts(self.table.key))
+            again._write(write, driver, increment)
+        return increment.explanation
+
+    def overwrite(self) -> Explanation:
+        """Writes all rows again if an input changed a row, or the declaration differs."""
+        rows = self._transformed(None)
+        news = self._news(rows)
+        if not news:
+            versions = ", ".join(
+                f"{key} {facts.snapshot.version}" for key, facts in self.inputs.items()
+            )
+            return Reason.INPUTS_UNCHANGED.explain(versions=versions)
+        read = {
+            key: [
+                facts.snapshot.table_id,
+                facts.snapshot.version,
+                increments.committed_ms(facts.history, facts.snapshot.version),
+            ]
+            for key, facts in self.inputs.items()
+        }
+        confs = confs_to_derive(self.lake.store, self.table, self.inputs, self.target, None)
+        with session_confs(self.spark, confs):
+            commit_rows.write_rows(
+                self.lake,
+                self.table,
+                rows,
+                user_metadata=json.dumps({INPUTS: read}, separators=(",", ":")),
+                facts=self.target,
+            )
+        more = "".join(f"; {explanation.sentence}" for explanation in news[1:])
+        return replace(news[0], more=more)
+
+    def _news(self, rows: "DataFrame") -> list[Explanation]:
+        """Why an overwrite is needed; empty if it is not."""
+        found, removed = increments_to_overwrite(self.lake, self.inputs, self.target)
+        news = [
+            increment.explanation for increment in found if not isinstance(increment, NothingNew)
+        ]
+        if removed:
+            what = f"its rows were made from {', '.join(removed)}, too, which it no longer reads"
+            news.append(Reason.DECLARATION_CHANGED.explain(what=what))
+        target = None if self.target is None else self.target.snapshot
+        differences = commit_rows.differences_from(rows, self.table, target)
+        if differences:
+            news.append(Reason.DECLARATION_CHANGED.explain(what="; ".join(differences)))
+        return news
+
+    def _write(
+        self, write: Append | Merge, driver: TableFacts, increment: ReadAll | ReadChanges
+    ) -> None:
+        lake, table, target = self.lake, self.table, self.target
+        if isinstance(write, Append) and isinstance(increment, ReadAll) and target is not None:
+            raise Broken(
+                f"write of {table.key}: {increment.sentence}, and appending it again would double "
+                f"rows. To go on from the rows that {driver.snapshot.table} has now, {NEW_KEY}"
+            )
+        rows = self._transformed(increment)
+        _check_has_columns(table, write, rows)
+        target = commit_rows.add_columns(lake, self.spark, table, rows, target)
+        transaction = commit_rows.Transaction(
+            app_id=increments.consume_app_id(driver.snapshot), version=increment.upto
+        )
+        read_ms = increments.committed_ms(driver.history, increment.upto)
+        metadata = {READ_MS: {transaction.app_id: read_ms}, KEYS: increments.merge_keys(table)}
+        confs = {
+            **confs_to_derive(lake.store, table, self.inputs, target, increment),
+            USER_METADATA: json.dumps(metadata),
+        }
+        with session_confs(self.spark, confs):
+            if isinstance(write, Merge):
+                rows = commit_rows.newest_per_key(rows, write)
+            if isinstance(write, Merge) and target is not None:
+                are_few = merges_few(lake.store, driver, target, increment)
+                commit_rows.merge_rows(
+                    self.spark, rows, target.snapshot, write, transaction, are_few=are_few
+                )
+            else:
+                commit_rows.write_rows(lake, table, rows, transaction)
+
+    def _transformed(self, increment: ReadAll | ReadChanges | None) -> "DataFrame":
+        """The rows that the transform gives for all inputs; of the first one, the increment."""
+        frames = {key: table_at(self.spark, facts.snapshot) for key, facts in self.inputs.items()}
+        if isinstance(increment, ReadChanges):
+            key = self.table.inputs[0].key
+            frames[key] = changed_rows(self.spark, self.inputs[key].snapshot.uri, increment)
+        assert self.table.transform is not None
+        return self.table.transform(
+            **{source.name: frames[source.key] for source in self.table.inputs}
+        )
+
+
+def _check_has_columns(table: Table, write: Append | Merge, rows: "DataFrame") -> None:
+    """Raises `Refused` unless the rows have all columns that `write` names."""
+    named = (*write.keys, *write.order_by) if isinstance(write, Merge) else write.partition_by
+    missing = [name for name in named if name not in rows.columns]
+    if missing:
+        raise Refused(
+            f"write of {table.key}: its transform gives no column {missing[0]}, which its write= "
+            f"names; it gives {', '.join(rows.columns)}. Correct one of them"
+        )

@@ -1,0 +1,180 @@
+"""What a derived table reads of its inputs: the increment, its size, and its rows."""
+
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from lakehouse.core.declaration.schema_changes import NEW_KEY
+from lakehouse.core.declaration.table import Append, Merge, Table
+from lakehouse.core.delta.commits import Commit
+from lakehouse.core.delta.snapshot import Snapshot
+from lakehouse.core.errors import Broken
+from lakehouse.core.ingest import increments
+from lakehouse.core.ingest.increments import CONSUME, Increment, ReadAll, ReadChanges, Reader
+from lakehouse.engine.delta_log import TableFacts, history_since, newest_first
+from lakehouse.engine.ingest.work_size import Size, are_few, confs_to_read, merged_into, whole_table
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark.errors import causes_of
+from lakehouse.engine.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Changes that were not recorded, or under another schema, and files that are gone.
+# Source: Delta Lake 4.4.0, delta-error-classes.json; Spark 4.2.0, error-conditions.json
+_NOT_RECORDED = (
+    "DELTA_MISSING_CHANGE_DATA",
+    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA",
+    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_SCHEMA_CHANGE",
+)
+_FILE_GONE = "FAILED_READ_FILE.FILE_NOT_EXIST"
+_CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
+
+
+def next_increment(
+    lake: Lake, table: Table, driver: TableFacts, target: TableFacts | None
+) -> Increment:
+    """The part that an `Append` or `Merge`, existing as `target`, reads of its first input now.
+
+    Raises:
+        Broken: an older copy of the input took its place.
+        Refused: the table's rows were written in another way.
+    """
+    increments.check_written_alike(table, _commits_of(lake, target))
+    app_id = increments.consume_app_id(driver.snapshot)
+    version = driver.snapshot.version
+    known = {} if target is None else target.snapshot.transactions
+    consumed = known.get(app_id)
+    commits = driver.history
+    if consumed is not None:
+        commits = history_since(lake.store, driver.history, consumed - 1)
+        read_ms = increments.read_ms_of(_commits_of(lake, target), app_id, consumed)
+        if consumed > version or increments.is_another(commits, consumed, read_ms):
+            raise Broken(
+                f"write of {table.key}: version {consumed} of {driver.snapshot.table}, which it "
+                f"has consumed, no longer exists, and the table is at version {version}: an older "
+                "copy took its place. Either put the newest log back, or, to go on from the rows "
+                f"that it has now, {NEW_KEY}"
+            )
+    # An `Append` that never followed the input's changes has the rows that it was made with.
+    has_followed = any(
+        commit.version > 0 and app_id in commit.applications for commit in _commits_of(lake, target)
+    )
+    prefix = f"{CONSUME}{driver.snapshot.table}/"
+    reader = Reader(
+        read_another=any(each.startswith(prefix) for each in known),
+        may_hold_all=isinstance(table.write, Merge) or not has_followed,
+        is_append=isinstance(table.write, Append),
+    )
+    return increments.plan_increment(consumed, version, commits, reader)
+
+
+def increments_to_overwrite(
+    lake: Lake, inputs: Mapping[str, TableFacts], target: TableFacts | None
+) -> tuple[list[Increment], list[str]]:
+    """What an overwrite would read of each input, and the keys that the last one read besides."""
+    consumed = increments.consumed_by_overwrite(_commits_of(lake, target))
+    found = [_increment_of(lake, consumed, facts) for facts in inputs.values()]
+    return found, sorted({key for key, _ in consumed} - inputs.keys())
+
+
+def confs_to_derive(
+    store: Store,
+    table: Table,
+    inputs: Mapping[str, TableFacts],
+    target: TableFacts | None,
+    increment: ReadAll | ReadChanges | None,
+) -> Mapping[str, str]:
+    """Settings to transform and write what a table reads of its inputs.
+
+    The first input is read by `increment` (`None`: whole), the others whole.
+    """
+    first, *others = inputs.values()
+    read = [whole_table(facts.snapshot) for facts in others]
+    read.append(
+        _changed(store, first, increment)
+        if isinstance(increment, ReadChanges)
+        else whole_table(first.snapshot)
+    )
+    if target is not None and isinstance(table.write, Merge):
+        read.append(merged_into(target.snapshot))
+    return confs_to_read(read)
+
+
+def merges_few(
+    store: Store, first: TableFacts, target: TableFacts, increment: ReadAll | ReadChanges
+) -> bool:
+    """Whether a MERGE has so few rows that computing the range of their keys first pays off."""
+    return isinstance(increment, ReadChanges) and are_few(
+        _changed(store, first, increment)[1], target.snapshot
+    )
+
+
+def _changed(store: Store, facts: TableFacts, increment: ReadChanges) -> Size:
+    """Rows and bytes of the files that the increment's commits added.
+
+    The rows are assumed to be as long as the table's.
+    """
+    commits = history_since(store, facts.history, increment.first - 1).commits
+    added = sum(each.added_bytes for each in commits if each.changed_data)
+    rows, size_bytes = whole_table(facts.snapshot)
+    if rows is None or added >= size_bytes:
+        return rows, max(added, size_bytes)
+    return rows * added / size_bytes, added
+
+
+def _commits_of(lake: Lake, target: TableFacts | None) -> Iterable[Commit]:
+    """The commits of the written table, newest first, as far back as its log goes."""
+    return () if target is None else newest_first(lake.store, target.history)
+
+
+def _increment_of(
+    lake: Lake, consumed: Mapping[tuple[str, str], tuple[int, int | None]], facts: TableFacts
+) -> Increment:
+    """What an overwrite would read of one input."""
+    snapshot = facts.snapshot
+    history = facts.history
+    version, read_ms = consumed.get((snapshot.table, snapshot.table_id), (None, None))
+    if version is not None:
+        history = history_since(lake.store, facts.history, version - 1)
+        if increments.is_another(history, version, read_ms):
+            version = None
+    read_another = any(key == snapshot.table for key, _ in consumed)
+    reader = Reader(read_another=read_another, may_hold_all=True)
+    return increments.plan_increment(version, snapshot.version, history, reader)
+
+
+def changed_rows(spark: "SparkSession", uri: str, increment: ReadChanges) -> "DataFrame":
+    """The rows that were inserted or updated in the versions of an increment."""
+
+    def feed(first: int, upto: int) -> "DataFrame":
+        reader = (
+            spark.read.format("delta")
+            .option("readChangeFeed", "true")
+            .option("startingVersion", first)
+            .option("endingVersion", upto)
+        )
+        changes = reader.load(uri).where("_change_type IN ('insert', 'update_postimage')")
+        return changes.drop(*_CHANGE_COLUMNS)
+
+    feeds = (feed(*versions) for versions in increment.ranges)
+    return reduce(lambda before, after: before.unionByName(after), feeds)
+
+
+def changes_are_gone(error: Exception, snapshot: Snapshot) -> bool:
+    """Whether changes of a table were not recorded, or their files are gone.
+
+    If a file of its newest version is gone, the table itself is damaged.
+    """
+    for cause in causes_of(error):
+        if cause.condition in _NOT_RECORDED:
+            return True
+        spellings = (cause.message, unquote(cause.message))
+        if cause.condition == _FILE_GONE and any(f"{snapshot.uri}/" in each for each in spellings):
+            return not any(
+                f"{snapshot.uri}/{unquote(file.path)}" in each
+                for file in snapshot.files
+                for each in spellings
+            )
+    return False
