@@ -1,17 +1,17 @@
-"""The properties and clustering that a table's declaration and strategy need, set and taken back.
+"""Gives a table the properties and clustering that its declaration and strategy need.
 
-1. Properties are set, those of the strategy together with the mark that says so, in one commit.
-2. Then the clustering is changed, and then what is no longer wanted is unset.
+1. Properties are set, those of the strategy together with a mark that records them, in one commit.
+2. Then the clustering is changed, and then properties that are no longer needed are unset.
 
 **Safety properties**
 - Nothing is committed if nothing differs: an ALTER aborts concurrent writers
   (`test_table_properties.py`).
-- Properties that a person set are never taken back (`long/test_strategy.py`).
+- Properties that a person set are never unset (`long/test_strategy.py`).
 - After a crash at any point, the same call ends in the same state.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -43,13 +43,14 @@ from lakehouse.engine.spark.session_settings import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# The log outlives landed files by so many days.
 _SPARE_DAYS = 7
-# The keys that change data was merged by.
+# A property with the keys by which change data was merged.
 CHANGE_KEYS = "lakehouse.changeKeys"
 
 
 def strategy_in_force(table: Table, facts: TableFacts | None) -> StrategyChoice:
-    """The table's strategy, never `Chosen`, and why; without `facts` there is no table yet."""
+    """The table's strategy, never `Chosen`, and why; `facts` is `None` for a new table."""
     return strategy_of(
         policy_for(table.layer, table.compaction), facts and facts.snapshot, facts and facts.history
     )
@@ -58,10 +59,11 @@ def strategy_in_force(table: Table, facts: TableFacts | None) -> StrategyChoice:
 def apply_strategy(
     lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | None
 ) -> TableFacts | None:
-    """The table's facts once it has what its declaration and its strategy need; the caller holds the table's guard.
+    """Applies the properties and clustering; returns the table's facts. The caller holds its lock.
 
     Raises:
-        Refused: Delta does not cluster this table by these columns, or its change data was merged by other keys.
+        Refused: Delta cannot cluster this table by these columns, or its change data was merged by
+            other keys.
     """
     from pyspark.errors import AnalysisException
 
@@ -71,36 +73,35 @@ def apply_strategy(
             spark.sql(statement)
     except AnalysisException as error:
         raise Refused(
-            f"{table.key}: Delta refuses what its declaration asks for: {first_line(error)}"
+            f"{table.key}: Delta refuses what its declaration asks for: {first_line(error)}. "
+            "Correct the declaration"
         ) from error
     return lake.facts(table.key) if sent else facts
 
 
 def strategy_changes(table: Table, facts: TableFacts) -> PropertyChanges:
-    """The properties that the strategy in force would still change; the declaration's own properties go before it."""
-    is_automatic, declared = (
-        policy_for(table.layer, table.compaction).mode == "automatic",
-        declared_properties(table),
-    )
-    desired = (
-        strategy_properties.desired_properties(strategy_in_force(table, facts).strategy)
-        if is_automatic
-        else {}
-    )
+    """The properties that the strategy would still change; declared ones take precedence."""
+    declared = declared_properties(table)
+    desired: Mapping[str, str] = {}
+    if policy_for(table.layer, table.compaction).mode == "automatic":
+        strategy = strategy_in_force(table, facts).strategy
+        desired = strategy_properties.desired_properties(strategy)
     undeclared = {name: value for name, value in desired.items() if name not in declared}
     return strategy_properties.property_changes(facts.snapshot.properties, undeclared)
 
 
 def strategy_confs(table: Table, facts: TableFacts | None) -> dict[str, str]:
-    """Settings of a session that writes the table under which Delta's auto compaction keeps to the policy.
+    """Session settings with which Delta's auto compaction keeps to the table's policy.
 
-    Without a lower size it counts the files that it wrote itself, and so runs ever more often. Source: delta-io/delta #4045; v4.4.0,
-    `OptimisticTransaction.scala`. Exit: when a release counts by the size that it selects by.
+    Without a lower size it counts the files that it wrote itself, and so runs ever more often.
+    Source: delta-io/delta #4045; v4.4.0, `OptimisticTransaction.scala`. Exit: when a release counts
+    by the size that it selects by.
     """
     policy = policy_for(table.layer, table.compaction)
     if not isinstance(policy.strategy, AutoCompaction):
         return {}
-    size_bytes, history = (0, None) if facts is None else (facts.snapshot.size_bytes, facts.history)
+    size_bytes = 0 if facts is None else facts.snapshot.size_bytes
+    history = None if facts is None else facts.history
     target_bytes = target_in_force(size_bytes, policy, write_history_of(history))
     return {
         AUTO_COMPACT_SMALLER_THAN: str(target_bytes * 3 // 4),
@@ -110,7 +111,10 @@ def strategy_confs(table: Table, facts: TableFacts | None) -> dict[str, str]:
 
 
 def declared_properties(table: Table) -> dict[str, str]:
-    """The properties that a table has by its declaration; its changes can be read downstream unless each run replaces all of it."""
+    """The properties that a table has by its declaration.
+
+    Its changes can be read downstream, unless each run replaces all rows.
+    """
     base = {} if isinstance(table.write, Overwrite) else {"delta.enableChangeDataFeed": "true"}
     if (
         table.source is not None
@@ -119,7 +123,7 @@ def declared_properties(table: Table) -> dict[str, str]:
     ):
         base[CHANGE_KEYS] = json.dumps(sorted(table.write.keys))
     if table.source is not None and table.source.after_load != "keep":
-        # A file goes only while the log tells all that happened since its batch, which takes as long as it stays, and some days.
+        # A landed file is removed only while the log reaches back to its batch.
         base[LOG_RETENTION] = (
             f"interval {max(ceil(table.source.keep_days) + _SPARE_DAYS, DEFAULT_LOG_DAYS)} days"
         )
@@ -131,42 +135,43 @@ def declared_properties(table: Table) -> dict[str, str]:
 
 
 def _statements(table: Table, facts: TableFacts) -> Iterator[str]:
-    snapshot, declared = facts.snapshot, declared_properties(table)
-    if (was := snapshot.properties.get(CHANGE_KEYS)) is not None and was != (
-        now := declared.get(CHANGE_KEYS, was)
-    ):
+    snapshot = facts.snapshot
+    declared = declared_properties(table)
+    keys_before = snapshot.properties.get(CHANGE_KEYS)
+    keys = declared.get(CHANGE_KEYS, keys_before)
+    if keys_before is not None and keys != keys_before:
         raise Refused(
-            f"write of {table.key}: it is declared with the keys {now}, and its rows were merged by {was}: some would be there twice. "
-            f"{UNCHANGED}"
+            f"write of {table.key}: it is declared with the keys {keys}, and its rows were merged "
+            f"by {keys_before}: some would be doubled. {UNCHANGED}"
         )
     changes = strategy_changes(table, facts)
     clustering = strategy_properties.clustering_change(
         snapshot, policy_for(table.layer, table.compaction).data_layout
     )
-    wanted = {
-        **declared,
-        **changes.set,
-        **({} if clustering.mark is None else {CLUSTERING_MARK: clustering.mark}),
-    }
-    there = snapshot.properties
-    if LOG_RETENTION not in table.properties and _is_longer(
-        there.get(LOG_RETENTION), wanted.get(LOG_RETENTION)
-    ):
+    wanted = {**declared, **changes.set}
+    if clustering.mark is not None:
+        wanted[CLUSTERING_MARK] = clustering.mark
+    existing = snapshot.properties
+    is_kept_longer = _is_longer(existing.get(LOG_RETENTION), wanted.get(LOG_RETENTION))
+    if is_kept_longer and LOG_RETENTION not in table.properties:
         del wanted[LOG_RETENTION]
-    if missing := {name: value for name, value in wanted.items() if there.get(name) != value}:
+    missing = {name: value for name, value in wanted.items() if existing.get(name) != value}
+    if missing:
         yield statements.set_properties(snapshot.uri, missing)
     if clustering.columns is not None:
         yield statements.cluster_by(snapshot.uri, clustering.columns)
-    gone = {*changes.unset, *([CLUSTERING_MARK] if clustering.mark is None else [])}
-    if unset := sorted(
-        name for name in gone if name in snapshot.properties and name not in declared
-    ):
+    obsolete = {*changes.unset}
+    if clustering.mark is None:
+        obsolete.add(CLUSTERING_MARK)
+    unset = sorted(name for name in obsolete if name in existing and name not in declared)
+    if unset:
         yield statements.unset_properties(snapshot.uri, unset)
 
 
-def _is_longer(there: str | None, wanted: str | None) -> bool:
-    """Whether the log is kept for longer than is wanted: a person set that, or nobody and Delta's default holds."""
+def _is_longer(existing: str | None, wanted: str | None) -> bool:
+    """Whether the log is already kept at least as long, by a property or by Delta's default."""
     if wanted is None:
         return False
-    there_ms, wanted_ms = (span_ms_of(span or DEFAULT_LOG_RETENTION) for span in (there, wanted))
-    return there_ms is not None and wanted_ms is not None and there_ms >= wanted_ms
+    existing_ms = span_ms_of(existing or DEFAULT_LOG_RETENTION)
+    wanted_ms = span_ms_of(wanted)
+    return existing_ms is not None and wanted_ms is not None and existing_ms >= wanted_ms

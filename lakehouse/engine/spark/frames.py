@@ -1,4 +1,4 @@
-"""DataFrames of tables: reading a version, views, and a hash of rows."""
+"""DataFrames of tables, temporary views of DataFrames, and paths of files that Spark reads."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -26,8 +26,10 @@ def table_at(
     version: int | None = None,
     within: Sequence[str] = (),
 ) -> "DataFrame":
-    """The rows of a table at the snapshot's version, or another one, for which each condition in `within` holds."""
-    # Without a version, a DataFrame shows what is there when it is run.
+    """The rows of a table at the snapshot's version, or another one, that meet all conditions.
+
+    Without a version, a DataFrame shows the table's state at the time when it is executed.
+    """
     table = (
         spark.read.format("delta")
         .option("versionAsOf", snapshot.version if version is None else version)
@@ -38,7 +40,7 @@ def table_at(
 
 @contextmanager
 def temporary_view(spark: "SparkSession", frame: "DataFrame") -> Iterator[str]:
-    """The name of a view of the frame, which is dropped with the block."""
+    """The name of a view of the frame; the view is dropped at the end of the block."""
     view = f"lakehouse_{uuid4().hex}"
     frame.createOrReplaceTempView(view)
     try:

@@ -1,4 +1,4 @@
-"""PySpark's functions of columns. They are imported when the first one is asked for: a process that only reads logs loads no PySpark."""
+"""PySpark's column functions, imported on first use: a process that only reads logs loads no PySpark."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -8,6 +8,6 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        if name.startswith("__"):  # whoever looks at modules asks for such names
+        if name.startswith("__"):  # asked for by tools that inspect modules
             raise AttributeError(name)
         return getattr(import_module("pyspark.sql.functions"), name)

@@ -1,15 +1,16 @@
-"""The range of the keys of rows that are merged into a table, by which a MERGE leaves out files.
+"""The key range of the rows of a MERGE, which lets Delta skip files of the target.
 
-A MERGE by equal keys reads the keys of the whole table, and so does the look for rows that are no news. Delta's statistics of a file have
-the least and the greatest value of its first columns: with the range as a condition, files that hold no key of the rows are not opened.
+A MERGE reads the keys of the whole table, and so does the search for rows that change nothing.
+Delta's statistics hold the least and the greatest value of a file's first columns. With the range
+as a condition, files without a key in it are not opened.
 
 **Safety properties** (tests in `test_key_range.py`)
-- The merged rows are exactly those that the range was computed from: they are kept, and not
+- The merged rows are exactly those from which the range was computed: they are kept, and not
   computed a second time.
 - A key that is null somewhere, or of a type whose order may differ from that of Delta's statistics,
   gives no bound.
-- A text with a non-ASCII character at an end of the range gives no bound either: statistics show
-  bytes that are not UTF-8 as another character.
+- A text with a non-ASCII character at an end of the range gives no bound either: statistics replace
+  bytes that are not UTF-8 by another character.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,17 +18,18 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from lakehouse.engine.spark import functions as F  # noqa: N812
-from lakehouse.engine.spark.statements import between, quote, type_of_end
+from lakehouse.engine.spark.statements import RangeEnd, between, quote
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# A condition of a longer text costs more than it saves.
+# A condition with a longer text costs more than it saves.
 _LONGEST_TEXT = 200
-# For each type of a key an end of its range as a value that reaches the client unchanged, whatever the time zones of both and the bytes
-# of a text; and the end that this value stands for, `None` where a literal cannot say it.
-_ENDS: Mapping[str, tuple[Callable[["Column"], "Column"], Callable[[Any], type_of_end | None]]] = {
+# For each key type: an end of the range as a value that reaches the client unchanged, whatever the
+# time zones and the bytes of a text; and the end that this value stands for, `None` where no
+# literal can express it.
+_ENDS: Mapping[str, tuple[Callable[["Column"], "Column"], Callable[[Any], RangeEnd | None]]] = {
     **dict.fromkeys(
         ("tinyint", "smallint", "int", "bigint"), (lambda end: end, lambda value: value)
     ),
@@ -44,33 +46,32 @@ _ENDS: Mapping[str, tuple[Callable[["Column"], "Column"], Callable[[Any], type_o
 
 
 def with_key_range(rows: "DataFrame", keys: Sequence[str]) -> tuple["DataFrame", tuple[str, ...]]:
-    """The rows, kept by the server, and conditions that hold for every one of them by its keys, and so for what it meets in a table."""
+    """The rows, kept by the server, and conditions on the keys that hold for all of them."""
     kept = checkpointed(rows)
     types = {field.name: field.dataType.simpleString() for field in kept.schema.fields}
-    told = [key for key in keys if types[key] in _ENDS]
-    if not told:
+    bounded = [key for key in keys if types[key] in _ENDS]
+    if not bounded:
         return kept, ()
-    columns = [(F.col(quote(key)), _ENDS[types[key]][0]) for key in told]
-    ends = [
-        F.struct(as_told(F.min(key)), as_told(F.max(key)), F.count_if(key.isNull()))
-        for key, as_told in columns
-    ]
-    found = zip(told, kept.select(*ends).collect()[0], strict=True)
-    ranges = [
-        (key, _end(least, types[key]), _end(most, types[key]))
-        for key, (least, most, nulls) in found
-        if not nulls
-    ]
-    return kept, tuple(
-        between(key, least, most)
-        for key, least, most in ranges
-        if least is not None and most is not None
-    )
+    ends: list[Column] = []
+    for key in bounded:
+        column = F.col(quote(key))
+        as_value = _ENDS[types[key]][0]
+        least, greatest = as_value(F.min(column)), as_value(F.max(column))
+        ends.append(F.struct(least, greatest, F.count_if(column.isNull())))
+    found = kept.select(*ends).collect()[0]
+    conditions = list[str]()
+    for key, (least_value, greatest_value, null_count) in zip(bounded, found, strict=True):
+        least_end = _end(least_value, types[key])
+        greatest_end = _end(greatest_value, types[key])
+        if not null_count and least_end is not None and greatest_end is not None:
+            conditions.append(between(key, least_end, greatest_end))
+    return kept, tuple(conditions)
 
 
 def checkpointed(rows: "DataFrame") -> "DataFrame":
-    """The rows, computed once. Over Connect PySpark binds them to the active session, which may be another.
+    """The rows, computed once.
 
+    Over Connect, PySpark binds them to the active session, which may be another one.
     Source: PySpark 4.2.0, sql/connect/conversion.py, proto_to_remote_cached_dataframe
     """
     kept: Any = rows.localCheckpoint()
@@ -79,8 +80,8 @@ def checkpointed(rows: "DataFrame") -> "DataFrame":
     return kept
 
 
-def _end(value: Any, type_: str) -> type_of_end | None:
-    """One end of a range; `None` where there is none, or it is beyond what a literal can say."""
+def _end(value: Any, type_: str) -> RangeEnd | None:
+    """One end of a range; `None` if there is none, or no literal can express it."""
     try:
         return None if value is None else _ENDS[type_][1](value)
     except (OverflowError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""Session settings for the length of one block, by names that are known to exist: Spark takes a misspelt one without a word."""
+"""Session settings for one block of code. Spark accepts misspelt names, so all are named here."""
 
 import contextlib
 import weakref
@@ -23,25 +23,29 @@ RECORDS_PER_FILE = "spark.sql.files.maxRecordsPerFile"
 AUTO_COMPACT_SMALLER_THAN = "spark.databricks.delta.autoCompact.minFileSize"
 AUTO_COMPACT_UP_TO = "spark.databricks.delta.autoCompact.maxFileSize"
 AUTO_COMPACT_MIN_FILES = "spark.databricks.delta.autoCompact.minNumFiles"
-# On: rows are shuffled into files of 512 MiB before they are written. The session's word stands above the table's property.
+# On: rows are shuffled into files of 512 MiB before they are written. The session's setting takes
+# precedence over the table's property.
 # Source: Delta Lake 4.4.0, TransactionalWrite.scala, shouldOptimizeWrite
 SHUFFLED_BEFORE_WRITE = "spark.databricks.delta.optimizeWrite.enabled"
-# On: OPTIMIZE reads the files of a bin with all cores, and shuffles their rows to the one that writes; off, one core does both.
+# On: OPTIMIZE reads the files of a bin with all cores, and shuffles their rows to the one that
+# writes. Off: one core does both.
 READ_BIN_IN_PARALLEL = "spark.databricks.delta.optimize.repartition.enabled"
-# The cost of a file beside its bytes, when files are packed into tasks; 4 MB by default, which makes a task of each 32 small files.
+# The cost of opening a file, added to its bytes when files are packed into tasks. The default of
+# 4 MB makes a task of each 32 small files.
 OPEN_COST = "spark.sql.files.openCostInBytes"
-# `dynamic`: an overwrite takes the place of those partitions alone that it has rows for.
+# `dynamic`: an overwrite replaces only the partitions for which it has rows.
 PARTITIONS_OVERWRITTEN = "spark.sql.sources.partitionOverwriteMode"
-# The cost of opening a small file, told as bytes that could be read instead.
+# The cost of opening a small file, as bytes that could be read instead.
 OPEN_BYTES = 64 * 1024
-# Off: an expression over a row that is odd gives null; on, it ends the whole statement, and one row would block its batch for ever.
+# Off: an expression that fails gives null. On: it ends the statement, and one row would block its
+# batch forever.
 ANSI = "spark.sql.ansi.enabled"
-# Off: a file that is broken or gone is an error; on, a reader passes it over, and a rewrite of it loses its rows without a word.
+# Off: a broken or missing file is an error. On: readers skip it, and a rewrite loses its rows.
 READ_WHOLE = {
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
 }
-# A content hash compares a map as it is stored, entry by entry, which a rewrite of files leaves alone.
+# A content hash compares a map as it is stored, entry by entry. A rewrite does not change that.
 HASH_MAPS = "spark.sql.legacy.allowHashOnMapType"
 # On: a version older than the retention of deleted files cannot be read, even if its files are all there.
 # Source: Delta Lake 4.4.0, DeltaSQLConf
@@ -49,10 +53,12 @@ OLD_VERSIONS_REFUSED = (
     "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
 )
 
-# Off: plans are run as they stand, and interpreted. A statement of many small jobs takes longer to plan again and to compile than to run.
+# Off: plans are not revised, and are interpreted. A statement of many small jobs takes longer to
+# revise and compile than to run.
 ADAPTIVE = "spark.sql.adaptive.enabled"
 WHOLE_STAGE = "spark.sql.codegen.wholeStage"
-# `NO_CODEGEN`: expressions are interpreted, too. Source: Spark 4.2.0, SQLConf.scala, CODEGEN_FACTORY_MODE
+# `NO_CODEGEN`: expressions are interpreted, too.
+# Source: Spark 4.2.0, SQLConf.scala, CODEGEN_FACTORY_MODE
 EXPRESSIONS_COMPILED = "spark.sql.codegen.factoryMode"
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 INTERPRETED = {
@@ -61,27 +67,31 @@ INTERPRETED = {
     EXPRESSIONS_COMPILED: "NO_CODEGEN",
     SHUFFLE_PARTITIONS: "1",
 }
-# A statement over more rows or bytes than these is faster compiled and in parallel; a landed record costs as much as ten rows of a table.
+# A statement over more rows or bytes is faster compiled and in parallel.
 # Source: docs/internals/benchmarks/interpreted.json
-INTERPRETED_ROWS, INTERPRETED_BYTES, _ROWS_PER_RECORD = 100_000, 16 * 1024 * 1024, 10
+INTERPRETED_ROWS = 100_000
+INTERPRETED_BYTES = 16 * 1024 * 1024
+# A landed record costs as much as so many rows of a table.
+_ROWS_PER_RECORD = 10
 
 
 def confs_for(*, rows: float | None, size_bytes: int, records: int = 0) -> Mapping[str, str]:
-    """Settings for statements over so many rows (`None`: unknown) and bytes of tables, and so many landed records: interpreted if few."""
-    few = (
-        rows is not None
-        and rows + records * _ROWS_PER_RECORD <= INTERPRETED_ROWS
-        and size_bytes <= INTERPRETED_BYTES
-    )
-    return INTERPRETED if few else {}
+    """Settings for statements that read these amounts: interpreted if they are small.
+
+    `rows` (`None`: unknown) and `size_bytes` are those of tables, `records` are landed.
+    """
+    if rows is None or size_bytes > INTERPRETED_BYTES:
+        return {}
+    return INTERPRETED if rows + records * _ROWS_PER_RECORD <= INTERPRETED_ROWS else {}
 
 
 @contextlib.contextmanager
 def session_confs(spark: "SparkSession", values: Mapping[str, str]) -> Iterator[None]:
-    """The session has these settings inside the `with`, and those that it had before after it.
+    """Gives the session these settings inside the `with`, and then restores those before.
 
-    To unset one would give it Spark's own default, and not what the server was started with: 200 shuffle partitions, for one.
-    A session that cannot be given them back is discarded: the next to use it would write under its predecessor's transaction id.
+    Unsetting one would give it Spark's own default, not that of the server, such as 200 shuffle
+    partitions. A session whose settings cannot be restored is discarded: its next user would write
+    under the transaction id of its predecessor.
     """
     before = dict[str, str | None]()
     try:
@@ -94,13 +104,13 @@ def session_confs(spark: "SparkSession", values: Mapping[str, str]) -> Iterator[
         if is_lost(error):
             discarded.add(spark)
         else:
-            with contextlib.suppress(Exception):  # the first error is the one to tell
-                _give_back(spark, before)
+            with contextlib.suppress(Exception):  # the first error is raised
+                _restore(spark, before)
         raise
-    _give_back(spark, before)
+    _restore(spark, before)
 
 
-def _give_back(spark: "SparkSession", before: Mapping[str, str | None]) -> None:
+def _restore(spark: "SparkSession", before: Mapping[str, str | None]) -> None:
     try:
         for name, value in before.items():
             if value is None:

@@ -15,7 +15,7 @@ from lakehouse.core.delta.snapshot import Column, type_of_partition
 from lakehouse.core.errors import Refused
 
 # An end of a range; a time knows its zone.
-type_of_end = int | str | date | datetime
+RangeEnd = int | str | date | datetime
 _TYPE = re.compile(r"[a-z_]+(\(\d+(,\s*\d+)?\))?")
 # A dollar, because Spark replaces ${name} by a setting's value before it parses. Source: Spark 4.2.0, VariableSubstitution.scala
 _UNSAFE = re.compile(r"[\\'$\x00-\x1f\x7f]")
@@ -65,7 +65,7 @@ def purge(uri: str, predicate: str | None) -> str:
     return f"REORG TABLE {path_table(uri)}{_where(predicate)} APPLY (PURGE)"
 
 
-def between(column: str, least: type_of_end, greatest: type_of_end) -> str:
+def between(column: str, least: RangeEnd, greatest: RangeEnd) -> str:
     """The condition that a column is in a range, both ends included; Delta leaves out files by it."""
     return f"{quote(column)} BETWEEN {_constant(least)} AND {_constant(greatest)}"
 
@@ -247,7 +247,7 @@ def _ordering(alias: str, columns: Sequence[str]) -> str:
     return f"struct({', '.join(f'{alias}.{quote(column)}' for column in columns)})"
 
 
-def _constant(value: type_of_end) -> str:
+def _constant(value: RangeEnd) -> str:
     match value:
         case str():
             return literal(value)

@@ -274,8 +274,8 @@ def test_somebodys_restore_of_an_input_gives_no_row_twice(
     DeltaTable(uri).delete("id < 3")
     _run(lake, spark, (states, copies))
     DeltaTable(uri).restore(0)
-    told = "version 3 of bronze/events is a RESTORE of somebody else, .* would double rows. .* declare the table under a new key"
-    with pytest.raises(Broken, match=told):
+    message = "version 3 of bronze/events is a RESTORE of somebody else, .* would double rows. .* declare the table under a new key"
+    with pytest.raises(Broken, match=message):
         write_table(lake, spark, copies)
     assert rows_in(lake, copies.key, "id", "state") == [
         (1, "left"),
@@ -345,8 +345,8 @@ def test_an_older_copy_of_an_input_is_seen_also_after_it_was_written_to(
         assert write_table(lake, spark, plain).reason is reason
         assert rows_in(lake, plain.key, "id") == rows_in(lake, events.key, "id")
         for follower in (states, copies):
-            told = r"version 1 of bronze/events, which it has consumed, .* an older copy was put in its place. Put the newest log back"
-            with pytest.raises(Broken, match=told):
+            message = r"version 1 of bronze/events, which it has consumed, .* an older copy took its place. Either put the newest log back"
+            with pytest.raises(Broken, match=message):
                 write_table(lake, spark, follower)
     assert rows_in(lake, copies.key, "id") == [(1,), (2,)]
 
