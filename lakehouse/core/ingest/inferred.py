@@ -1,12 +1,13 @@
-"""The schema of landed files that no declaration tells: inferred once, from the first batch, and pinned.
+"""Infers the schema of landed files without a declared one, once, from the first batch.
 
-It stands in the batch's manifest column by column, as added columns do, and from then on it is what a declared schema is.
+The schema is pinned: it is recorded in the batch's manifest column by column, as added columns are,
+and from then on used like a declared schema.
 
 **Safety properties** (tests in `core/ingest/test_inferred.py`)
 - A pinned schema is used as it was recorded. It is never inferred a second time.
 - A declaration that gives a pinned column another type loads nothing, and neither does one that no
   longer names the schema of loaded files.
-- Text in a file is text in the table, which includes all of CSV: undeclared values are not parsed.
+- Text in a file is text in the table, and so is all of CSV: undeclared values are not parsed.
 """
 
 import re
@@ -24,25 +25,30 @@ from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn, NewColumns
 
 INFERRED = "infer"
 GIVES_NO_SCHEMA = (
-    "no schema is declared or was inferred yet, and this file gives none: it has no record with a field, a CSV header that names a "
-    "column twice, or no field whose name can be a column's; land it again, or declare Landing.schema"
+    "no schema is declared or was inferred yet, and this file gives none: it has no record with a "
+    "field, a CSV header that names a column twice, or no field whose name can be a column's; land "
+    "it again, or declare Landing.schema"
 )
 _SAME_TYPES = {"LONG": "BIGINT", "TIMESTAMP_LTZ": "TIMESTAMP"}
 _TYPE = re.compile(r"\w+(?:\s*\([\d\s,]*\))?")
 
 
 def landing_to_infer(landing: Landing) -> Landing:
-    """The landing that reads files for `infer_columns`: every field stands beside the schema; of CSV the first record is the header."""
-    return (
-        replace(landing, schema="header STRING", header=False, required=(), derived={})
-        if landing.records_are_csv
-        else landing
-    )
+    """The landing that reads files for `infer_columns`.
+
+    All fields are undeclared; of CSV the first record is the header.
+    """
+    if not landing.records_are_csv:
+        return landing
+    return replace(landing, schema="header STRING", header=False, required=(), derived={})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstFile:
-    """A file of the first batch, read as by `landing_to_infer`; `types` are of its columns, where its format tells them."""
+    """A file of the first batch, read with `landing_to_infer`.
+
+    `types` are those of its columns if its format records them.
+    """
 
     path: str
     records: Iterator[Record]
@@ -52,24 +58,22 @@ class FirstFile:
 def infer_columns(
     files: Iterable[FirstFile], landing: Landing, at_ms: int
 ) -> tuple[AddedColumn, ...]:
-    """The columns that these files give, by the rules of added columns; none where no record has a field.
+    """The columns of these files, by the rules of added columns; empty if no record has a field.
 
-    Of CSV the first header counts that names each column once, some as columns can be named, and has a record below it. A file that tells
-    types has to have a record. A field whose name can be no column is left to `new_columns`.
+    In CSV the first header counts that has a record below it, names each column once, and at least
+    one with a valid name. A file that records types must have a record. A field whose name cannot
+    be a column's is left to `new_columns`.
     """
     new = NewColumns(landing=replace(landing, new_columns="add"), known=())
     for file in files:
         try:
             if landing.records_are_csv:
-                new.see_types(
-                    dict.fromkeys(
-                        [] if new.found.keys() - {RESCUED} else _header(file.records, landing),
-                        "STRING",
-                    ),
-                    file.path,
-                )
+                is_known = bool(new.found.keys() - {RESCUED})
+                names = [] if is_known else _header(file.records, landing)
+                new.see_types(dict.fromkeys(names, "STRING"), file.path)
             elif file.types is not None:
-                new.see_types(file.types if has_record(file.records, landing) else {}, file.path)
+                types = file.types if has_record(file.records, landing) else {}
+                new.see_types(types, file.path)
             else:
                 for record in file.records:
                     if record.undeclared is not None and record.problem is None:
@@ -82,12 +86,12 @@ def infer_columns(
 
 
 def has_record(records: Iterator[Record], landing: Landing) -> bool:
-    """Whether a file, read as for `infer_columns`, has a record."""
+    """Whether a file, read with `landing_to_infer`, has a record."""
     return len([*islice(records, 2)]) > landing.records_are_csv
 
 
 def pinned_landing(landing: Landing, columns: Iterable[AddedColumn]) -> Landing:
-    """The landing with the schema that was inferred for it, as if it were declared; as it is where it is declared, or none is inferred.
+    """The landing with its inferred schema as if it were declared; unchanged if there is none.
 
     Raises:
         Refused: the declaration and the pinned schema differ.
@@ -95,10 +99,8 @@ def pinned_landing(landing: Landing, columns: Iterable[AddedColumn]) -> Landing:
     pinned = [column for column in columns if column.policy == INFERRED]
     if landing.schema is None and pinned:
         try:
-            return replace(
-                landing,
-                schema=", ".join(f"{_quoted(column.name)} {column.type}" for column in pinned),
-            )
+            ddl = ", ".join(f"{_quoted(column.name)} {column.type}" for column in pinned)
+            return replace(landing, schema=ddl)
         except Refused as error:
             raise Refused(
                 f"by the schema that was inferred from {pinned[0].file}: {error}"
@@ -110,19 +112,24 @@ def pinned_landing(landing: Landing, columns: Iterable[AddedColumn]) -> Landing:
         name, kind = declared.get(column.name.lower(), (column.name, column.type))
         if (name, kind) != (column.name, column.type):
             raise Refused(
-                f"Landing.schema declares {name} {kind}; the schema that was inferred from {column.file} and pinned has {column.name} "
-                f"{column.type}; accepted: {_quoted(column.name)} {column.type}, or no schema="
+                f"Landing.schema declares {name} {kind}; the schema that was inferred from "
+                f"{column.file} and pinned has {column.name} {column.type}. Either declare "
+                f"{_quoted(column.name)} {column.type}, or no schema="
             )
     return landing
 
 
 def pinned_table(table: Table, columns: Sequence[AddedColumn], *, is_loaded: bool = False) -> Table:
-    """The table with its `pinned_landing`; refused, too, where files were loaded by a schema that the declaration no longer names."""
+    """The table with its `pinned_landing`.
+
+    Raises:
+        Refused: as `pinned_landing`, or files were loaded with a schema that is no longer declared.
+    """
     try:
         landing = pinned_landing(table.landing, columns)
         if landing.schema is None and is_loaded:
             raise Refused(
-                "the declaration names no schema, and files were loaded by one that it named; accepted: Landing.schema as it was"
+                "no schema is declared, and files were loaded with one. Restore Landing.schema"
             )
         return replace(table, source=landing)
     except Refused as error:
@@ -130,14 +137,14 @@ def pinned_table(table: Table, columns: Sequence[AddedColumn], *, is_loaded: boo
 
 
 def _header(records: Iterator[Record], landing: Landing) -> list[str]:
-    """The names in a CSV file's header; none where it has no record, or names no column or one twice."""
+    """The names in a CSV file's header; empty without a record, or if it names a column twice."""
     first = [*islice(records, 2)]
     names = [] if len(first) < 2 else csv_names(first[0].content, landing)
     return [] if others_in_header(names, ()) is None else names
 
 
 def _plain_type(text: str) -> str:
-    """A declared type without blanks, and without what stands behind it, like a comment."""
+    """A declared type without blanks and without what follows it, like a comment."""
     found = _TYPE.match(text)
     plain = "" if found is None else "".join(found[0].split()).upper()
     return _SAME_TYPES.get(plain, plain)

@@ -1,11 +1,11 @@
-"""Fields of landed records that the declaration does not name: found as they were sent, and made columns where the policy says so.
+"""Finds fields of landed records that the declaration does not name, and makes them columns.
 
-A field that is null counts as absent, as in a column that is declared. What is found stands beside the record as a JSON object.
+The fields of a record are kept as one JSON object, each value as it was sent. `new_columns` decides
+whether they become columns. A null field counts as absent, as in a declared column.
 
 **Safety properties** (tests in `test_undeclared.py`)
-- Every field of a record that is not null is declared, or in the object with the value that the
-  file has.
-- An added column keeps its name and type for ever. A record whose value does not fit is no row.
+- Every field of a record that is not null is declared, or in the object with its value.
+- An added column keeps its name and type forever. A record whose value does not fit is quarantined.
 """
 
 import json
@@ -22,19 +22,25 @@ from lakehouse.core.declaration.column_names import field_names, struct_types
 from lakehouse.core.declaration.landing import Landing
 
 RESCUED = "_rescued"
-# So many columns a table may have, declared and added; the log of a table names all of them, and statistics slow its writes.
+# Declared and added columns of a table. Its log lists all of them, and statistics slow its writes.
 MOST_COLUMNS = 1_000
 _LONGEST_NAME = 255
 # Source: delta-io/delta v4.4.0, SchemaUtils.checkFieldNames, for tables without column mapping.
 _NO_NAME = re.compile(r"[ ,;{}()\n\t=\x00-\x1f]")
-# The fields that `add.fields` puts beside an unwrapped row, each after two underscores.
+# Fields that `add.fields` adds to an unwrapped row, each after two underscores.
 # Source: Debezium's reference, "New Record State Extraction", and `source` of its connectors
-_OF_THE_EVENT = "op deleted before ts_ms ts_us ts_ns version connector name snapshot db schema table collection sequence"
-_OF_A_LOG = "lsn xmin txId file pos row server_id gtid thread query scn commit_scn lcr_position rs_id ssn redo_thread user_name ord"
-_OF_OTHERS = "change_lsn commit_lsn event_serial_no changeLsn commitLsn wallTime lsid txnNumber rs h keyspace shard vgtid partition cluster"
-_EVENT_FIELDS = frozenset(f"{_OF_THE_EVENT} {_OF_A_LOG} {_OF_OTHERS}".split())
-# Kinds of JSON numbers: whole, whole and too large for a DOUBLE to have each digit, and others.
-_WHOLE, _LARGE, _FRACTION = "whole", "large", "fraction"
+_EVENT_FIELDS = (
+    "op deleted before ts_ms ts_us ts_ns version connector name snapshot db schema table "
+    "collection sequence lsn xmin txId file pos row server_id gtid thread query scn "
+    "commit_scn lcr_position rs_id ssn redo_thread user_name ord change_lsn commit_lsn "
+    "event_serial_no changeLsn commitLsn wallTime lsid txnNumber rs h keyspace shard vgtid "
+    "partition cluster"
+)
+_EVENT_FIELD_NAMES = frozenset(_EVENT_FIELDS.split())
+# Kinds of JSON numbers. A large one is whole, and a DOUBLE cannot hold all its digits.
+_WHOLE = "whole"
+_LARGE = "large"
+_FRACTION = "fraction"
 _EXACT_IN_DOUBLE = 2**53
 _TYPES: dict[str, str] = {_WHOLE: "BIGINT", _LARGE: "BIGINT", _FRACTION: "DOUBLE"}
 _WIDER: dict[frozenset[str], str] = {
@@ -45,7 +51,7 @@ _WIDER: dict[frozenset[str], str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedColumn:
-    """A column that a table got because fields landed that its declaration does not name: when, with which file, by which policy."""
+    """A column that was added for undeclared fields: when, for which file, and by which policy."""
 
     name: str
     type: str
@@ -57,9 +63,10 @@ class AddedColumn:
 def others_in_object(
     found: Mapping[str, Any], text: str, landing: Landing, fields: Mapping[str, str]
 ) -> str | None:
-    """The fields of a JSON object beside the declared `fields`, each value as it stands in its `text`; of an event those of its row.
+    """The undeclared fields of a JSON object, each value as in its `text`; of an event, of its row.
 
-    Of a declared STRUCT they are the members that are not declared, under the name of the field; where they are refused, by path.
+    Undeclared members of a declared STRUCT are listed under its name, or by path if the policy
+    refuses them.
     """
     *_, steps = _ways_to_rows(found, landing, fields)
     row = {
@@ -106,7 +113,10 @@ def _others(
 def with_texts(
     found: Mapping[str, Any], text: str, landing: Landing, types: Mapping[str, str]
 ) -> str:
-    """The text of an object, or of the rows of an event, in which what a DOUBLE would round is a text, where that is the declared type."""
+    """The text of an object or event in which values of declared text columns are JSON strings.
+
+    Otherwise Spark would read a number as a DOUBLE and round it.
+    """
     for steps in _ways_to_rows(found, landing, types):
         row = reduce(_object_in, steps, found)
         if names := {
@@ -119,7 +129,7 @@ def with_texts(
 
 
 def _with_texts_below(text: str, steps: Sequence[str], names: Set[str]) -> str:
-    """The text of an object in which, those steps down, the members of these names are texts."""
+    """The text of an object in which these members, so many steps down, are JSON strings."""
     members = members_of(text)
     if steps:
         first, *rest = steps
@@ -134,7 +144,7 @@ def _with_texts_below(text: str, steps: Sequence[str], names: Set[str]) -> str:
 def _ways_to_rows(
     found: Mapping[str, Any], landing: Landing, fields: Mapping[str, str]
 ) -> list[list[str]]:
-    """The steps to each row that a line tells: to those before and after of an event, which may stand beside its schema; else none."""
+    """The path to each row of a line: before and after of an event, perhaps inside its envelope."""
     changes = landing.changes
     if not isinstance(changes, Debezium):
         return [[]]
@@ -152,14 +162,14 @@ def _is_text(type_: str) -> bool:
 def others_in_row(
     row: Mapping[str, Any], fields: Mapping[str, str], *, by_path: bool = False
 ) -> str | None:
-    """The members of a row, told as JSON has it, that stand beside the declared `fields`; as for `others_in_object`."""
+    """The undeclared members of a row of JSON values, as by `others_in_object`."""
     if not _has_others(row, fields):
         return None
     return _joined(_others(row, json.dumps(row, ensure_ascii=False), fields, by_path=by_path))
 
 
 def columns_in_force(columns: Iterable[AddedColumn], landing: Landing) -> tuple[AddedColumn, ...]:
-    """The added columns, each once, that a table still has beside its declared ones; one that was declared since is of its declaration."""
+    """The added columns, each once, without those that were declared since."""
     added = {column.name: column for column in columns}
     return tuple(
         column for column in added.values() if column.name.lower() not in _declared(landing)
@@ -168,10 +178,11 @@ def columns_in_force(columns: Iterable[AddedColumn], landing: Landing) -> tuple[
 
 @dataclass(slots=True)
 class NewColumns:
-    """The columns that the undeclared fields of a batch ask for, by the landing's policy, beside those that are `known`.
+    """Collects the columns that the undeclared fields of a batch need, besides the `known` ones.
 
-    Whole numbers are BIGINT, other numbers DOUBLE, true and false BOOLEAN; all else is STRING, and so is a field of several kinds, or of
-    numbers that a DOUBLE would round. A field whose name can be no column is rescued.
+    Whole numbers are BIGINT, other numbers DOUBLE, true and false BOOLEAN. All else is STRING, as
+    are fields of several kinds, or with numbers that a DOUBLE would round. A field whose name
+    cannot be a column's is rescued.
     """
 
     landing: Landing
@@ -186,7 +197,7 @@ class NewColumns:
         self._taken |= {column.name.lower(): column.name for column in self.known}
 
     def see(self, undeclared: str, file: str) -> None:
-        """Note the fields beside one record."""
+        """Notes the undeclared fields of one record."""
         if self.landing.new_columns == "refuse":
             return
         values = (
@@ -195,7 +206,7 @@ class NewColumns:
         self.see_types({name: _kind_of(value) for name, value in values.items()}, file)
 
     def see_types(self, types: Mapping[str, str], file: str) -> None:
-        """Note fields with their types, or with the kinds of JSON's numbers."""
+        """Notes fields with their types, or with the kinds of their JSON numbers."""
         for name, type_ in types.items():
             column, kind = (name, type_) if self._can_be_added(name) else (RESCUED, "STRING")
             before, first = self.found.get(column, (kind, file))
@@ -206,7 +217,8 @@ class NewColumns:
 
     def columns(self, at_ms: int) -> tuple[AddedColumn, ...]:
         """The columns that are not known yet."""
-        known, policy = {column.name for column in self.known}, self.landing.new_columns
+        known = {column.name for column in self.known}
+        policy = self.landing.new_columns
         return tuple(
             AddedColumn(
                 name=name, type=_TYPES.get(kind, kind), file=file, policy=policy, at_ms=at_ms
@@ -234,7 +246,7 @@ def _declared(landing: Landing) -> set[str]:
 
 
 def _object_in(row: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """The object that is a member of another one; an empty one where there is none."""
+    """A member that is an object; empty if there is none."""
     value = row.get(name)
     return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
 
@@ -245,7 +257,7 @@ def _is_of_the_event(name: str, landing: Landing) -> bool:
         return False
     # A connector's own field that is not listed here must not refuse every line.
     is_own = (
-        name[2:] in _EVENT_FIELDS
+        name[2:] in _EVENT_FIELD_NAMES
         or name.startswith(("__source", "__transaction"))
         or name[2:] in field_names(changes.position)
     )

@@ -197,7 +197,7 @@ def test_a_schema_that_is_no_longer_declared_is_not_inferred_from_what_lands_nex
     assert pinned_table(ORDERS, PINNED, is_loaded=True).source == pinned_landing(JSON, PINNED)
     with pytest.raises(
         Refused,
-        match="load of bronze/orders: the declaration names no schema, and files were loaded by one that it named",
+        match="load of bronze/orders: no schema is declared, and files were loaded with one",
     ):
         pinned_table(ORDERS, [ADDED], is_loaded=True)
 
