@@ -72,7 +72,7 @@ def infer_columns(
                 names = [] if is_known else _header(file.records, landing)
                 new.see_types(dict.fromkeys(names, "STRING"), file.path)
             elif file.types is not None:
-                types = file.types if has_record(file.records, landing) else {}
+                types = file.types if has_record(file.records, landing) else dict[str, str]()
                 new.see_types(types, file.path)
             else:
                 for record in file.records:
