@@ -8,7 +8,7 @@ from benchmarks.catalog import NAMES
 from benchmarks.figures import Figure, number_text
 from benchmarks.records import ROOT, Record, recorded
 from benchmarks.rows import ROWS, Row
-from lakehouse.report.chart import Series, line_chart
+from lakehouse.report.chart import Labels, Series, line_chart
 
 # The share of the cores that other programs may take before the page says so.
 _BUSY_SHARE = 0.25
@@ -126,6 +126,5 @@ def _chart(name: str, figures: Sequence[Figure]) -> bytes:
         )
         for figure in figures
     ]
-    return line_chart(
-        name, lines, x_name=figures[0].size_of, y_name=figures[0].point_unit, file_format="png"
-    )
+    labels = Labels(title=name, x=figures[0].size_of, y=figures[0].point_unit)
+    return line_chart(labels, lines, file_format="png")

@@ -93,7 +93,7 @@ EVALUATED = ("defs", "definitions", "replay")
 PRINTERS = {
     "print": (
         "cli/output.py",
-        "runtime/supervisor.py",
+        "runtime/bound_process.py",
         "runtime/dagster_dev.py",
         "runtime/jars.py",
         "defs/run_ownership.py",

@@ -16,7 +16,7 @@ from benchmarks.study.totals import (
     sizes_table,
     whole_runs_sentence,
 )
-from lakehouse.report.chart import Series, line_chart
+from lakehouse.report.chart import Labels, Series, line_chart
 
 _PAGE = Path(__file__).with_name("page.md")
 _SMOOTHED = 10
@@ -82,9 +82,8 @@ def _draw(run: StudyRun, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, (lines, unit) in charts.items():
         series = [Series(name=arm, points=line) for arm, line in lines.items()]
-        chart = line_chart(
-            _TITLES[name], series, x_name="iteration", y_name=unit, file_format="png"
-        )
+        labels = Labels(title=_TITLES[name], x="iteration", y=unit)
+        chart = line_chart(labels, series, file_format="png")
         (folder / name).write_bytes(chart)
 
 

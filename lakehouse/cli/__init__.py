@@ -1,4 +1,4 @@
-"""The terminal's front door: `lakehouse …`."""
+"""The command `lakehouse`."""
 
 from lakehouse.cli.app import main
 

@@ -1,7 +1,8 @@
-"""The `lakehouse` command: what it offers, and the one place where an error becomes an exit code.
+"""The `lakehouse` command: its subcommands, and the conversion of errors to exit codes.
 
-0 done, 1 broken (also a defect of this program), 2 refused or misused, 75 try again, 130 interrupted. With `--json`, standard
-output holds exactly one JSON document whatever happens; a failure is `{"error": {...}}`, and its sentence is on standard error, too.
+0 done, 1 broken (also a defect of this program), 2 refused or misused, 75 try again, 130
+interrupted. With `--json`, standard output always holds exactly one document. A failure is
+`{"error": {...}}`, and its message is also on standard error.
 """
 
 import sys
@@ -17,54 +18,37 @@ import click
 from lakehouse.cli.output import tell, write_json
 from lakehouse.core.errors import Broken, LakehouseError, Refused
 
-# In the order in which a person meets them, not of the alphabet.
+# In the order in which people need them.
 _COMMANDS = (
-    *(
-        "up",
-        "tables",
-        "materialize",
-        "health",
-        "plan",
-        "adopt",
-        "compact",
-        "landing",
-        "schema",
-        "quarantine",
-        "pause",
-        "resume",
-    ),
-    *("history", "backtest", "inventory", "vacuum", "replay", "server", "config"),
+    *("up", "tables", "materialize", "health", "plan", "adopt", "compact", "landing", "schema"),
+    *("quarantine", "pause", "resume", "history", "backtest", "inventory", "vacuum", "replay"),
+    *("server", "config"),
 )
 INTERRUPTED = 130  # 128 and the number of SIGINT, as shells have it
-_INTERRUPTS = (
-    "KeyboardInterrupt",
-    "DagsterExecutionInterruptedError",
-)  # names: few commands need Dagster
+# By name, since few commands import Dagster.
+_INTERRUPTS = ("KeyboardInterrupt", "DagsterExecutionInterruptedError")
 
 
 class Terminal(click.Group):
-    """Commands whose return value is the exit code (`None` is 0) and whose errors become one."""
+    """A group whose commands return an exit code (`None` is 0), or raise an error."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click passes it)
-        """As they were added."""
+        """In the order in which they were added."""
         return list(self.commands)
 
     def main(
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **options: Any
     ) -> NoReturn:
-        """Runs one command line, and ends the process with its exit code."""
+        """Runs one command line and exits the process."""
         words = list(sys.argv[1:] if args is None else args)
         run = super().main
         options["standalone_mode"] = False
-        sys.exit(
-            exit_code_of(
-                lambda: run(words, prog_name or "lakehouse", **options), as_json="--json" in words
-            )
-        )
+        name = prog_name or "lakehouse"
+        sys.exit(exit_code_of(lambda: run(words, name, **options), as_json="--json" in words))
 
 
 def exit_code_of(run: Callable[[], int | None], *, as_json: bool) -> int:
-    """The exit code of `run`, or of its error, told to the person and, with `as_json`, to the program that asked."""
+    """Calls `run`; returns its exit code, or prints its error and returns the error's."""
     try:
         return run() or 0
     except LakehouseError as error:
@@ -103,10 +87,10 @@ def exit_code_of(run: Callable[[], int | None], *, as_json: bool) -> int:
     cls=Terminal, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
 )
 def commands() -> None:
-    """A lakehouse that looks after itself.
+    """A lakehouse that maintains itself.
 
-    Settings come from LAKEHOUSE_ environment variables (see: lakehouse config). Exit codes: 0 done, 1 broken, 2 refused or misused,
-    75 try again, 130 interrupted.
+    Settings are LAKEHOUSE_ environment variables (see: lakehouse config). Exit codes: 0 done,
+    1 broken, 2 refused or misused, 75 try again, 130 interrupted.
     """
 
 
@@ -122,10 +106,10 @@ def main() -> NoReturn:
 
 
 def interrupt_again(ignored: "sys.UnraisableHookArgs") -> None:
-    """Sends an interrupt once more that came in a destructor or a weak reference's callback, where Python drops whatever is raised.
+    """Repeats an interrupt that Python dropped in a destructor or a weak reference's callback.
 
-    A moment later, since here it would be dropped again; and again, if it meets another of them. Within a run, Dagster raises an
-    exception of its own for it.
+    It is sent a moment later, because it would be dropped here, too. Within a run, Dagster raises
+    its own exception for an interrupt.
     """
     if ignored.exc_type.__name__ in _INTERRUPTS:
         Timer(0.05, interrupt_main).start()

@@ -1,4 +1,4 @@
-"""The things that a command works on: the settings, the lake that they name, and the tables; several of them have one exit code."""
+"""What commands work on: settings, the lake, its tables; and one exit code for several tables."""
 
 import os
 import sys
@@ -33,33 +33,38 @@ type_of_found = TypeVar("type_of_found")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeContext:
-    """A lake and its declared tables, inputs before what reads them."""
+    """A lake and its declared tables, inputs first."""
 
     lake: Lake
     tables: Mapping[str, Table]
 
     def choose(self, wanted: Sequence[str]) -> list[Table]:
-        """The tables of these keys, each once, all of them for none; a key that is not declared is refused with those that are near."""
+        """The tables of these keys, each once; without keys, all tables.
+
+        Raises:
+            Refused: a key is not declared; the message names similar keys.
+        """
         unknown = [key for key in wanted if key not in self.tables]
         if unknown:
-            by_key = f"accepted: its key; lakehouse adopt {unknown[0]} gives it one"
+            by_key = f"use its key; lakehouse adopt {unknown[0]} gives it one"
             near = by_key if is_address(unknown[0]) else nearest(unknown[0], self.tables)
             raise Refused(f"table {unknown[0]!r} is not declared; {near}")
         return [self.tables[key] for key in dict.fromkeys(wanted or self.tables)]
 
     def choose_landed(self, wanted: Sequence[str], *, asked: str) -> list[Table]:
-        """The same of tables that are loaded from landed files; another one is refused by its key."""
+        """As `choose`, of tables that are loaded from landed files; others are refused."""
         chosen = self.choose(wanted)
         if wanted and (made := [table.key for table in chosen if table.source is None]):
             raise Refused(
-                f"{asked} {made[0]}: it is made from other tables; accepted: a table that is loaded from landed files"
+                f"{asked} {made[0]}: it is made from other tables. Use a table that is loaded from "
+                "landed files"
             )
         return [table for table in chosen if table.source]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found(Generic[type_of_found]):
-    """The finding on one table, or the error in the way; both `None`: there is no table yet."""
+    """The result for one table, or its error; both are `None` if there is no table yet."""
 
     table: Table
     value: type_of_found | None = None
@@ -67,45 +72,41 @@ class Found(Generic[type_of_found]):
 
     @property
     def reason(self) -> str:
-        """Why there is no value, as documents say it."""
+        """Why there is no value, as a word of the JSON documents."""
         return type(self.error).__name__.upper() if self.error else "NO_TABLE"
 
     @property
     def sentence(self) -> str:
         """The reason as a sentence."""
-        return (
-            str(self.error)
-            if self.error
-            else "the table is declared and does not exist yet: nothing was written to it"
-        )
+        return str(self.error) if self.error else "the table is declared, but does not exist yet"
 
     @property
     def cell(self) -> str:
-        """The sentence in a row for a person, to whom `tell_errors` tells the error."""
+        """The sentence in a table's row; `tell_errors` prints the error."""
         return error_cell(type(self.error).__name__) if self.error else self.sentence
 
 
 def open_table(key: str) -> tuple[LakeContext, Table]:
-    """The lake, and the declared table of this key."""
+    """The lake and the declared table of this key."""
     opened = open_declared()
     return opened, opened.choose([key])[0]
 
 
 def open_landed(key: str, *, asked: str) -> tuple[LakeContext, Table]:
-    """The same of a table that is loaded from landed files; another is refused."""
+    """As `open_table`, of a table that is loaded from landed files; others are refused."""
     opened = open_declared()
     return opened, opened.choose_landed([key], asked=asked)[0]
 
 
 def settings_in_force() -> Settings:
-    """The settings that the environment gives; relative folders start at the project."""
+    """The settings in the environment; relative folders start at the project."""
     settings = parse_settings(os.environ, base=ROOT)
     _find_package_here(settings.tables.partition(".")[0])
     return settings
 
 
 def _find_package_here(package: str) -> None:
-    """Puts the working folder on Python's path, also of child processes, if the package lies there and nowhere else."""
+    """Adds the working folder to Python's path, if the package is there and nowhere else."""
     folder = Path.cwd()
     is_here = (folder / package).is_dir() or (folder / f"{package}.py").is_file()
     if is_here and find_spec(package) is None:
@@ -115,14 +116,14 @@ def _find_package_here(package: str) -> None:
 
 
 def open_declared() -> LakeContext:
-    """The lake of the settings in force, and the tables of its package."""
+    """The lake of the settings in force, and its declared tables."""
     return open_tables(())[0]
 
 
 def open_tables(wanted: Sequence[str]) -> tuple[LakeContext, list[Table]]:
-    """The lake, and the tables that are wanted, by key or by address (a folder, `s3://…`); all that are declared for none.
+    """The lake and the wanted tables, by key or address (a folder, `s3://…`); by default all.
 
-    A Delta table that is not declared is one that others write, under a key of its own.
+    A Delta table that is not declared gets a key, as if it were adopted.
     """
     settings = settings_in_force()
     tables = declared_tables(settings)
@@ -152,14 +153,14 @@ def open_tables(wanted: Sequence[str]) -> tuple[LakeContext, list[Table]]:
 
 
 def real_place(address: str) -> str:
-    """The address that a person names, without links; a relative folder starts where the command runs."""
+    """The typed address with links resolved; relative folders start at the working folder."""
     return real_address(parse_address(address, base=os.getcwd()))
 
 
 def look_at_each(
     tables: Sequence[Table], look: Callable[[Table], type_of_found | None]
 ) -> list[Found[type_of_found]]:
-    """The finding of `look` on each table, in order; the error of one does not hide the others."""
+    """Calls `look` for each table; returns the results or errors, in order."""
 
     def one(table: Table) -> Found[type_of_found]:
         try:
@@ -172,7 +173,7 @@ def look_at_each(
 
 
 def tell_errors(found: Sequence[Found[Any]]) -> int:
-    """The errors on standard error, each once; the code of the worst, 0 for none."""
+    """Prints each error once; returns the exit code of the worst, or 0."""
     tell_once(
         (each.table.key, f"{type(each.error).__name__}: {each.error}")
         for each in found
@@ -182,7 +183,7 @@ def tell_errors(found: Sequence[Found[Any]]) -> int:
 
 
 def tell_once(sentences: Iterable[tuple[str, str]]) -> None:
-    """A line per sentence on standard error; of several that differ in the key of a table alone, the first, with the other tables."""
+    """Prints each message; messages that differ only in the table's key become one."""
     alike: dict[str, tuple[str, list[str]]] = {}
     for table, sentence in sentences:
         without_key = sentence.replace(table, "\0").replace(quote(table, safe=""), "\0")
@@ -196,7 +197,7 @@ def tell_once(sentences: Iterable[tuple[str, str]]) -> None:
 
 
 def worst_code(codes: Iterable[int]) -> int:
-    """The worst of the errors' codes, 0 for none; the code of `Transient` only where trying again may help all."""
+    """The worst of these exit codes, or 0. `Transient` is the least bad one."""
     found = {*codes}
     return next(
         (kind.exit_code for kind in (Broken, Refused, Transient) if kind.exit_code in found), 0
@@ -204,24 +205,24 @@ def worst_code(codes: Iterable[int]) -> int:
 
 
 def error_cell(kind: str) -> str:
-    """The text in the row of a table whose error, of this kind, is told on standard error."""
-    return f"{kind}: told on standard error"
+    """The text in the row of a table whose error is on standard error."""
+    return f"{kind}: see standard error"
 
 
 def address_field(table: Table) -> dict[str, str]:
-    """The field that a document adds for a table that others write: its address."""
+    """The field `uri` of an adopted table's document."""
     return {"uri": table.write.uri} if isinstance(table.write, Adopted) else {}
 
 
 def show_addresses(tables: Iterable[Table]) -> None:
-    """A line for each table that others write: its address, for which its key stands elsewhere."""
+    """Prints the address of each adopted table."""
     for table in tables:
         if isinstance(table.write, Adopted):
             show(f"{table.key} is {table.write.uri}")
 
 
 def nearest(word: str, known: Mapping[str, Any]) -> str:
-    """The end of a refusal: the names nearest to `word`, or all of them where none is near."""
+    """The end of a refusal: names similar to `word`, or all of them."""
     names = {name.split("/")[-1]: name for name in known} | {name: name for name in known}
     near = list(dict.fromkeys(names[match] for match in nearest_words(word, names, most=5)))
     return (
@@ -232,7 +233,7 @@ def nearest(word: str, known: Mapping[str, Any]) -> str:
 
 
 def complete_table(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[str]:
-    """The keys that a shell may complete `typed` to."""
+    """Shell completions of `typed`."""
     try:
         return [key for key in open_declared().tables if key.startswith(typed)]
     except LakehouseError:

@@ -1,8 +1,8 @@
-"""Assets materialized in this process through Dagster, recorded in the lake's own instance, as the page shows them.
+"""Materializes assets in this process through Dagster, recorded in the lake's own instance.
 
-1. Runs whose process died are closed first: they would hold the pools of their tables, and the sensors' attention, for hours.
-2. A run executes here; what happens in it is told line by line while it happens.
-3. What it left in Dagster's events (metadata, failures) is the result.
+1. Runs whose process died are closed first, because they would hold the pools of their tables.
+2. The run executes in this process, and its events are printed as they happen.
+3. Dagster's events (metadata, failures) are the result.
 """
 
 import sys
@@ -15,9 +15,9 @@ from uuid import uuid4
 
 import dagster as dg
 from dagster import DagsterEventType, EventLogEntry
-from dagster._core.events import (
-    RunFailureReason,
-)  # not public, and nothing public tells an interrupt from a failure
+
+# Not public, but nothing public distinguishes an interrupt from a failure.
+from dagster._core.events import RunFailureReason
 from dagster._core.execution.plan.objects import ErrorSource
 
 from lakehouse.cli.output import console, tell
@@ -33,13 +33,13 @@ from lakehouse.runtime.processes import hold_lock
 _KINDS: dict[str, type[LakehouseError]] = {
     kind.__name__: kind for kind in (Refused, Transient, Broken)
 }
-# No colours and no debug lines of Dagster's among ours; the page has them.
+# Dagster's own log lines are on the page, not in the terminal.
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 @dataclass(slots=True, kw_only=True)
 class AssetRun:
-    """The result of one run for one asset; `skipped` is also one that found nothing to record."""
+    """The result of one run for one asset; `skipped` also if it recorded nothing."""
 
     key: str
     state: Literal["done", "failed", "skipped"] = "skipped"
@@ -48,23 +48,24 @@ class AssetRun:
     run_id: str = ""
 
     def outcome(self) -> Mapping[str, Any]:
-        """The metadata of an asset that records one whenever it runs; raises the error in the way."""
+        """The metadata of an asset that always records some; raises the run's error."""
         if self.error or self.state != "done":
             raise self.error or Broken(
-                f"run {self.run_id} of {self.key} ended without an outcome; the page shows it under Runs"
+                f"run {self.run_id} of {self.key} ended without an outcome. Look at it on the "
+                "page, under Runs"
             )
         return self.metadata
 
 
 class Recorder:
-    """Dagster's instance and definitions of one lake."""
+    """The Dagster instance and the definitions of one lake."""
 
     def __init__(self, instance: dg.DagsterInstance, defs: dg.Definitions) -> None:
         self._instance = instance
         self._defs = defs
 
     def select(self, text: str) -> set[str]:
-        """The keys (`layer/name`) that an expression of Dagster's asset selection names; none where it is no expression, or names none."""
+        """The keys (`layer/name`) of a Dagster asset selection; empty if it is not one."""
         try:
             with _no_warnings():
                 selected = dg.AssetSelection.from_string(text).resolve(
@@ -77,10 +78,10 @@ class Recorder:
     def materialize(
         self, keys: Sequence[str], *, config: Mapping[str, Any] | None = None
     ) -> list[AssetRun]:
-        """One run of these assets, in Dagster's order, inputs first; failures are in the result, not raised. `config` is that of each.
+        """Runs these assets, inputs first; failures are in the result. All get the same `config`.
 
         Raises:
-            KeyboardInterrupt: the run was stopped; Dagster knows it as canceled.
+            KeyboardInterrupt: the run was interrupted; Dagster records it as canceled.
         """
         run_id = str(uuid4())
         watch = _Watch(self._instance, run_id, keys)
@@ -104,25 +105,24 @@ class Recorder:
 
 @contextmanager
 def open_recorder(settings: Settings) -> Iterator[Recorder]:
-    """The recorder of a lake; runs whose process died are closed."""
+    """The recorder of a lake; closes runs whose process died."""
     with late_interrupts():
         from lakehouse.definitions import define  # reads the environment when it is imported
 
     with _no_warnings():
         defs = define(settings)
     home = dagster_home(settings)
-    with hold_lock(
-        home / "terminal.lock"
-    ):  # two processes that make Dagster's databases at once fail
+    # Two processes that create Dagster's databases at the same time fail.
+    with hold_lock(home / "terminal.lock"):
         instance = dg.DagsterInstance.from_config(str(home))
     with instance:
         for run_id in close_dead_runs(instance, nothing_is_up=False):
-            tell(f"run {run_id[:8]}, whose process is gone, was closed")
+            tell(f"closed run {run_id[:8]}, whose process has ended")
         yield Recorder(instance, defs)
 
 
 class _Watch:
-    """Tells what happens in a run while it happens, and keeps what matters of it."""
+    """Prints the events of a run as they happen, and keeps its results."""
 
     def __init__(self, instance: dg.DagsterInstance, run_id: str, keys: Sequence[str]) -> None:
         self._instance = instance
@@ -133,7 +133,7 @@ class _Watch:
         self.spinner = console(sys.stderr).status("opening a Spark session")
 
     def see(self, entry: EventLogEntry) -> None:
-        """One event of the run, as it is stored."""
+        """Handles one stored event."""
         event = entry.dagster_event
         if event is None:
             self.spinner.update(printable(entry.user_message))
@@ -144,20 +144,17 @@ class _Watch:
                 materialization = event.step_materialization_data.materialization
                 key = "/".join(materialization.asset_key.path)
                 metadata = {name: entry.value for name, entry in materialization.metadata.items()}
-                if (
-                    key in self.found
-                ):  # else it is told of by a run of another asset: a compaction, by the table's write
+                if key in self.found:  # a compaction also records its table
                     self.found[key].state, self.found[key].metadata = "done", metadata
-                tell(f"{key}: {_told(metadata)}")
+                tell(f"{key}: {_outcome_sentence(metadata)}")
             case DagsterEventType.STEP_START if run:
                 self.spinner.update(run.key)
             case DagsterEventType.STEP_FAILURE if (
                 event.step_failure_data.error_source is ErrorSource.INTERRUPT
             ):
                 self.interrupted = True
-                if ended := self._instance.get_run_by_id(
-                    self._run_id
-                ):  # without this word, Dagster calls an interrupted run a failed one
+                # Otherwise Dagster records an interrupted run as failed.
+                if ended := self._instance.get_run_by_id(self._run_id):
                     self._instance.report_run_canceling(ended, "interrupted at the terminal")
             case DagsterEventType.STEP_FAILURE if run:
                 run.state, run.error = "failed", _failure(event.step_failure_data)
@@ -168,7 +165,7 @@ class _Watch:
             case DagsterEventType.ENGINE_EVENT if run and (event.message or "").startswith(
                 "Step blocked by"
             ):
-                tell(f"{run.key}: waits, another run of this table is under way")
+                tell(f"{run.key}: waits for another run of this table")
 
 
 def _step(key: str) -> str:
@@ -176,18 +173,19 @@ def _step(key: str) -> str:
     return dg.AssetKey(key.split("/")).to_python_identifier()
 
 
-def _told(metadata: Mapping[str, Any]) -> str:
+def _outcome_sentence(metadata: Mapping[str, Any]) -> str:
     if "lakehouse/rows_written" not in metadata:
         return str(metadata.get("lakehouse/outcome", metadata.get("lakehouse/plan", "done")))
-    return f"{metadata['lakehouse/rows_written']:,} rows in {metadata['lakehouse/seconds']:.1f} s; {metadata['lakehouse/outcome']}"
+    rows, seconds = metadata["lakehouse/rows_written"], metadata["lakehouse/seconds"]
+    return f"{rows:,} rows in {seconds:.1f} s; {metadata['lakehouse/outcome']}"
 
 
 def _failure(data: Any) -> LakehouseError:
-    """The error as it was raised: `dagster_words` leaves its kind in the metadata; of anything else, the cause of all causes."""
-    if told := data.user_failure_data:
-        kind = told.metadata.get("lakehouse/error")
+    """The raised error: its kind is in the failure's metadata; otherwise the root cause."""
+    if failure := data.user_failure_data:
+        kind = failure.metadata.get("lakehouse/error")
         if kind is not None and kind.value in _KINDS:
-            return _KINDS[kind.value](told.description)
+            return _KINDS[kind.value](failure.description)
     error = data.error
     while error.cause is not None:
         error = error.cause
@@ -198,7 +196,7 @@ def _failure(data: Any) -> LakehouseError:
 
 @contextmanager
 def _no_warnings() -> Iterator[None]:
-    """Without Dagster's notes on what of it is in beta, which no person at a terminal can do anything about."""
+    """Suppresses Dagster's warnings about beta features."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", (dg.BetaWarning, dg.PreviewWarning))
         yield

@@ -1,6 +1,6 @@
-"""The output for people and programs: results on standard output, everything else on standard error.
+"""Prints results to standard output, and everything else to standard error.
 
-Every command prints by these functions alone, so that no name, note or error from outside acts on a terminal (`printable`).
+All commands print with these functions, so that no outside text acts on the terminal (`printable`).
 """
 
 import json
@@ -18,9 +18,9 @@ from rich.text import Text
 from lakehouse.core.costs.figures import FIGURE_HEADS, figures_in
 from lakehouse.core.text import printable, size_text, utc_text
 
-# A table has this width where nobody looks at it: no sentence is broken for a program that greps.
+# Width of tables in pipes: sentences stay on one line for grep.
 _PIPE_WIDTH = 220
-# Between two columns, and the room that a sentence needs.
+# Blanks between two columns, and the least width of a column of sentences.
 _GAP, _LEAST_ROOM = 2, 45
 
 # The option `--json`, as `as_json`.
@@ -33,17 +33,17 @@ json_option = click.option(
 
 
 def attributes(value: object, *names: str) -> dict[str, Any]:
-    """These attributes of a value, for its document, which has them under the same names."""
+    """These attributes of a value, by name."""
     return {name: getattr(value, name) for name in names}
 
 
 def write_json(document: Any) -> None:
-    """One JSON document on standard output."""
+    """Prints one JSON document."""
     click.echo(json.dumps(document, indent=2))
 
 
 def show(line: str = "", *, style: str = "") -> None:
-    """A line of the result, on standard output; a line break in it is shown as its escape."""
+    """Prints a line of the result; line breaks in it are escaped."""
     if style:
         console().print(Text(printable(line)), style=style, soft_wrap=True)
     else:
@@ -51,12 +51,12 @@ def show(line: str = "", *, style: str = "") -> None:
 
 
 def tell(text: str) -> None:
-    """A sentence for the person, on standard error; one that brings the end of a log has several lines."""
+    """Prints a message to standard error; it may have several lines."""
     click.echo(printable(text, keep="\n\t"), err=True)
 
 
 def console(stream: IO[str] | None = None) -> Console:
-    """For what moves while it is shown, like a spinner: standard output as it is now, unless a stream is given."""
+    """A console for styles and spinners, on standard output unless a stream is given."""
     target = stream or sys.stdout
     return Console(
         file=target,
@@ -74,9 +74,9 @@ def print_grid(
     numbers: Sequence[str] = (),
     style: Callable[[Sequence[str]], str] | None = None,
 ) -> None:
-    """A table on standard output; columns in `numbers` are right-aligned, `style` colours a row.
+    """Prints a table; columns in `numbers` are right-aligned, `style` colours a row.
 
-    The last column may be long: where the terminal leaves it too little room it goes below its row. No cell is ever cut.
+    If the terminal is too narrow, cells of the last column go below their rows. No cell is cut.
     """
     kept = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[place]) for row in [heads, *kept]) for place in range(len(heads))]
@@ -112,21 +112,21 @@ def print_grid(
 
 
 def print_figures(document: Mapping[str, Any]) -> None:
-    """An outcome's figures, predicted beside actual; nothing where its document has none."""
+    """Prints an outcome's predicted and actual figures, if its document has any."""
     if figures := figures_in(document):
         print_grid(FIGURE_HEADS, [each.cells for each in figures], numbers=FIGURE_HEADS[1:])
 
 
 def bytes_text(count: int | None) -> str:
-    """`1.5 MiB`; `-` where it is unknown."""
+    """`1.5 MiB`, or `-` if unknown."""
     return "-" if count is None else size_text(count)
 
 
 def count_text(count: int | None) -> str:
-    """`12,345`; `-` where it is unknown."""
+    """`12,345`, or `-` if unknown."""
     return "-" if count is None else f"{count:,}"
 
 
 def time_text(ms: int | None) -> str:
-    """`2013-01-08 05:00 UTC`; `-` where it is unknown."""
+    """`2013-01-08 05:00 UTC`, or `-` if unknown."""
     return "-" if ms is None else utc_text(ms)

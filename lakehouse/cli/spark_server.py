@@ -1,6 +1,7 @@
-"""A Spark driver for as long as a command needs one.
+"""Provides a Spark driver for one command.
 
-Commands share a lock while they use the lake's server: one that was started for a command ends after the last of those that use it.
+Commands share a lock while they use the lake's server. A server that was started for a command ends
+after the last command that uses it.
 """
 
 import contextlib
@@ -18,11 +19,11 @@ _OTHERS_SECONDS = 600
 
 @contextlib.contextmanager
 def driver_for_command(settings: Settings) -> Iterator[None]:
-    """Makes sure that Spark answers: the running server is used; if there is none, and none should be there, one is started and stopped.
+    """Uses the running Spark server, or starts one for the block.
 
     Raises:
-        Transient: a server should be there and does not answer, or another command starts one just now.
-        Refused, Broken: it cannot be started.
+        Transient: the server should run and does not answer, or another command is starting one.
+        Refused, Broken: the server cannot be started.
     """
     if settings.spark != "server":
         prepare(settings)
@@ -34,26 +35,28 @@ def driver_for_command(settings: Settings) -> Iterator[None]:
             yield
             return
         tell(
-            "no Spark Connect server of this lake runs; starting one for this command (to keep one: lakehouse server start)"
+            "starting a Spark Connect server for this command. Use lakehouse server start to keep "
+            "one running"
         )
         with supervised(settings, tell):
             try:
                 yield
             finally:
                 wait_for_other_users(users)
-        tell("the Spark Connect server of this command is stopped")
+        tell("stopped the Spark Connect server of this command")
 
 
 def wait_for_other_users(users: IO[str], *, seconds: float = _OTHERS_SECONDS) -> None:
-    """Returns when no other command uses the server, and none can begin to; or after `seconds`, which is told."""
+    """Waits until no other command uses the server, at most `seconds`."""
     minutes = round(seconds / 60)
     try:
         take_lock(users, seconds=0)
     except BlockingIOError:
-        tell(f"another command uses this server; waiting for it, {minutes} min at most")
+        tell(f"another command uses this server; waiting at most {minutes} min for it")
         try:
             take_lock(users, seconds=seconds)
         except BlockingIOError:
             tell(
-                f"another command still uses this server after {minutes} min; the server stops, that command fails and can be run again"
+                f"another command still uses this server after {minutes} min. The server stops; "
+                "run that command again"
             )

@@ -1,6 +1,6 @@
-"""Charts: lines and bars as a picture, and lines in letters for a terminal.
+"""Line and bar charts as pictures, and line charts as text for the terminal.
 
-matplotlib draws the pictures. It is imported when the first one is drawn: the terminal and the sensors start without it.
+matplotlib is imported when the first picture is drawn, so that the terminal and sensors start fast.
 """
 
 import logging
@@ -17,38 +17,46 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# People who see no red and green tell these apart, too. Source: Okabe and Ito's palette.
+# Distinguishable with colour blindness, too. Source: Okabe and Ito's palette.
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#000000")
 _INK, _GRID = "#404040", "#d8d8d8"
-# These can be read on the page's light and on its dark background.
+# Readable on a light and on a dark page.
 _BAR, _SMALL_BAR, _PAGE_INK = "#4f7cd6", "#e0913a", "#808080"
-_PNG_COLOURS = 32  # a palette makes a picture of bars a quarter as large: the page's pictures lie in Dagster's database
-_SIGNS = "*o+x"  # of a chart in letters
-# Beside the jars, where the checkout keeps its other caches: a home that cannot be written to is no reason to draw nothing.
+# A palette makes pictures a quarter as large; Dagster's database stores those of the page.
+_PNG_COLOURS = 32
+_SIGNS = "*o+x"  # of the lines of a text chart
+# Next to the jars, because the user's home may be read-only.
 _FONT_CACHE = Path(lakehouse.__file__).resolve().parents[1] / ".lakehouse" / "matplotlib"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """A line with its name, from left to right; a point is an x and a y, both of any size."""
+    """A named line; its (x, y) points go from left to right."""
 
     name: str
     points: Sequence[tuple[float, float]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labels:
+    """The texts of a chart: its title, and what the axes show."""
+
+    title: str
+    x: str
+    y: str
+
+
 def line_chart(
-    title: str,
+    labels: Labels,
     series: Sequence[Series],
     marks: Sequence[float] = (),
     *,
-    x_name: str,
-    y_name: str,
     file_format: Literal["png", "svg"],
 ) -> bytes:
-    """The picture's file: one line per series, from 0 upwards, and a tick on the x axis at every x of `marks`."""
+    """Draws one line per series, from 0 upwards, and a tick on the x axis at each of `marks`."""
     figure, axes = _canvas(9.6, 4.2, facecolor="white")
     for place, each in enumerate(series):
-        # The lines behind are wider, so that a line that falls together with another is still seen.
+        # Lines in the back are wider, so that they are visible behind others.
         width = 1.5 + min(1.5, 4.5 / len(series)) * (len(series) - 1 - place)
         xs, ys = [x for x, _ in each.points], [y for _, y in each.points]
         axes.plot(
@@ -67,9 +75,9 @@ def line_chart(
         clip_on=False,
         transform=axes.get_xaxis_transform(),
     )
-    axes.set_title(_literal(title), loc="left", pad=24, color=_INK)
-    axes.set_xlabel(x_name, color=_INK)
-    axes.set_ylabel(y_name, color=_INK)
+    axes.set_title(_literal(labels.title), loc="left", pad=24, color=_INK)
+    axes.set_xlabel(labels.x, color=_INK)
+    axes.set_ylabel(labels.y, color=_INK)
     axes.set_ylim(bottom=0)
     axes.locator_params(integer=True)
     axes.ticklabel_format(style="plain", useOffset=False)
@@ -88,7 +96,7 @@ def line_chart(
 
 
 def bar_chart(bars: Sequence[tuple[str, int, bool]]) -> bytes:
-    """A small PNG with one bar per label, its count above it; a bar marked true has the colour of what is small."""
+    """A small PNG with one bar per (label, count, is_small)."""
     figure, axes = _canvas(max(1.0, 0.55 * len(bars)), 1.2)
     colours = [_SMALL_BAR if is_small else _BAR for _, _, is_small in bars]
     drawn = axes.bar(range(len(bars)), [count for _, count, _ in bars], color=colours)
@@ -101,7 +109,7 @@ def bar_chart(bars: Sequence[tuple[str, int, bool]]) -> bytes:
 def stacked_bar_chart(
     kinds: Sequence[str], rows: Sequence[tuple[str, Mapping[str, int], str]]
 ) -> bytes:
-    """A small PNG with one line per row: its name, its numbers by kind end to end, and a text behind them; the kinds are named above."""
+    """A small PNG with one stacked bar per (name, numbers by kind, text behind the bar)."""
     figure, axes = _canvas(7.0, 0.5 + 0.22 * len(rows))
     places, ends = range(len(rows)), [0] * len(rows)
     for place, kind in enumerate(kinds):
@@ -135,11 +143,9 @@ def stacked_bar_chart(
 
 
 def _canvas(width: float, height: float, *, facecolor: str = "none") -> "tuple[Figure, Axes]":
-    """An empty figure of so many inches, without a frame around its only axes."""
+    """An empty figure of this size in inches, without a frame."""
     os.environ.setdefault("MPLCONFIGDIR", str(_FONT_CACHE))
-    logging.getLogger("matplotlib").setLevel(
-        logging.ERROR
-    )  # a font cache that is built, or cannot be kept, concerns nobody
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # silences notes on its font cache
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained", facecolor=facecolor)
@@ -149,7 +155,7 @@ def _canvas(width: float, height: float, *, facecolor: str = "none") -> "tuple[F
 
 
 def _literal(text: str) -> str:
-    """The text for matplotlib to show as it is: between two dollar signs it would read a formula."""
+    """Escapes dollar signs, between which matplotlib expects a formula."""
     return text.replace("$", r"\$")
 
 
@@ -167,7 +173,7 @@ def _file_of(
         warnings.catch_warnings(),
         rc_context({"svg.fonttype": "none"}),
     ):
-        warnings.simplefilter("ignore")  # a sign that the font does not have is shown as a box
+        warnings.simplefilter("ignore")  # signs that the font lacks
         figure.savefig(drawn, format=file_format, dpi=dots_per_inch)
         if file_format == "svg":
             return drawn.getvalue()
@@ -183,9 +189,9 @@ def text_chart(
     width: int = 72,
     height: int = 12,
 ) -> list[str]:
-    """The same lines in letters, one sign per series, those named first on top; a column shows the mean of what falls into it.
+    """The lines as text, one sign per series; a column shows the mean of its points.
 
-    Below it is a `^` at every x of `marks`, and `marked` says what they are.
+    A `^` below the x axis shows each of `marks`; `marked` names them in the legend.
     """
     points = [point for each in series for point in each.points]
     if not points:
@@ -215,9 +221,8 @@ def text_chart(
     rows.append(f"{'':>{margin}} +{'-' * width}")
     places = {column(mark) for mark in marks}
     if places:
-        rows.append(
-            f"{'':>{margin}}  {''.join('^' if place in places else ' ' for place in range(width)).rstrip()}"
-        )
+        ticks = "".join("^" if place in places else " " for place in range(width))
+        rows.append(f"{'':>{margin}}  {ticks.rstrip()}")
     rows.append(
         f"{'':>{margin}}  {feet[0]}{feet[1]:>{max(len(feet[1]) + 1, width - len(feet[0]))}}"
     )

@@ -1,1 +1,1 @@
-"""Keeps it running: Java, jars, the Connect server, processes, and everything in the foreground. Imports core only."""
+"""Java, jars, the Spark Connect server, and the processes of `make run`. Imports core only."""

@@ -1,4 +1,4 @@
-"""The checkout that this code runs from, or where it was installed as a package, the folder that it is used in."""
+"""The project's folder: the checkout, or the working folder if the package was installed."""
 
 from pathlib import Path
 
@@ -6,4 +6,5 @@ import lakehouse
 
 _HOME = Path(lakehouse.__file__).resolve().parents[1]
 ROOT = _HOME if (_HOME / "pyproject.toml").is_file() else Path.cwd()
-STATE = ROOT / ".lakehouse"  # what all lakes of this checkout share: jars, the wheel's Java
+# Shared by all lakes of this checkout: jars, and the Java of the wheel.
+STATE = ROOT / ".lakehouse"

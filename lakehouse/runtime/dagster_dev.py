@@ -1,16 +1,19 @@
-"""The Spark Connect server of a plain `dagster dev`: the first run that needs it starts it, and it ends with `dagster dev`.
+"""Starts the Spark Connect server for a plain `dagster dev`, and ends it with `dagster dev`.
 
-1. A run finds the `dagster dev` process among its ancestors and notes it in `<home>/server/dagster_dev/`.
-2. If no server runs, the run starts a companion (`python -m lakehouse.runtime.dagster_dev`) in a session of its own, and waits.
-3. The companion holds a lock, so each home has at most one. It supervises the server while a noted `dagster dev` is alive.
-4. When `dagster dev` is gone, it ends the processes that are left of it (all of them if it was killed), and last the server.
+1. A run finds the `dagster dev` process among its ancestors and notes it in
+   `<home>/server/dagster_dev/`.
+2. If no server runs, the run starts a companion (`python -m lakehouse.runtime.dagster_dev`) in a
+   session of its own, and waits.
+3. The companion holds a lock, so each home has at most one. It supervises the server while a noted
+   `dagster dev` is alive.
+4. When `dagster dev` has ended, the companion ends its remaining processes, then the server.
 
 **Safety properties** (tests in `runtime/test_dagster_dev.py`)
 - A process is identified by its pid and start time: another process with the same pid neither keeps
   the server alive nor is ended.
-- Only descendants of a noted `dagster dev` are ended, and only after it is gone itself. They end
+- Only descendants of a noted `dagster dev` are ended, and only after it has ended itself. They end
   before the server, so the statements of their runs are interrupted and recorded.
-- A companion that is killed takes the server with it (`supervisor.py`).
+- A companion that is killed takes the server with it (`bound_process.py`).
 """
 
 import contextlib
@@ -40,12 +43,12 @@ _ERRORS = {kind.exit_code: kind for kind in (Broken, Refused, Transient)}
 
 
 def wait_for_server(settings: Settings, say: Callable[[str], None]) -> None:
-    """Returns once the server answers; starts it if this process runs below a `dagster dev`.
+    """Waits until the server answers; starts it if this process runs below a `dagster dev`.
 
-    Also returns, without a server, when nothing is going to start one. `say` gets a line every few seconds.
+    Returns without a server if nothing will start one. `say` gets a line every few seconds.
 
     Raises:
-        Refused, Broken, Transient: the companion could not start the server, or the server did not answer in time.
+        Refused, Broken, Transient: the server could not be started, or did not answer in time.
     """
     began = reported = time.monotonic()
     started: subprocess.Popen[bytes] | None = None
@@ -69,13 +72,13 @@ def wait_for_server(settings: Settings, say: Callable[[str], None]) -> None:
                 f"waiting for the Spark Connect server, which is starting "
                 f"({waited:.0f} s so far; log: {state.log})"
             )
-        time.sleep(0.2)  # between two looks at another process
+        time.sleep(0.2)  # polls another process
     if started is not None:
         say(f"Spark Connect server up after {time.monotonic() - began:.1f} s")
 
 
 def request_server(settings: Settings) -> "subprocess.Popen[bytes] | None":
-    """Starts the companion of this `dagster dev`, unless one is there or somebody else supervises the server."""
+    """Starts the companion of this `dagster dev`, unless the server is running or supervised."""
     dagster_dev = find_dagster_dev()
     if settings.spark != "server" or dagster_dev is None:
         return None
@@ -83,7 +86,7 @@ def request_server(settings: Settings) -> "subprocess.Popen[bytes] | None":
     note.parent.mkdir(parents=True, exist_ok=True)
     note.write_text(dagster_dev.born)
     state = status(settings)
-    if state.is_running or state.supervisor is not None or _is_kept(settings):
+    if state.is_running or state.supervisor is not None or _has_supervisor(settings):
         return None
     with _log(settings).open("wb") as output:
         return subprocess.Popen(
@@ -98,10 +101,11 @@ def request_server(settings: Settings) -> "subprocess.Popen[bytes] | None":
 
 
 def server_sentence(settings: Settings) -> str | None:
-    """What the runs wait for, in a sensor's words; `None` if the server answers or nothing is starting it."""
+    """What runs are waiting for, as a sentence; `None` if the server answers or is not starting."""
     if settings.spark != "server" or status(settings).is_running or not _is_expected(settings):
         return None
-    return f"runs wait for the Spark Connect server, which is starting (log: {folder(settings)}/server.log)"
+    log = folder(settings) / "server.log"
+    return f"runs wait for the Spark Connect server, which is starting (log: {log})"
 
 
 def find_dagster_dev() -> Process | None:
@@ -122,7 +126,7 @@ def is_dagster_dev(command_line: list[str]) -> bool:
 
 
 def accompany(settings: Settings, say: Callable[[str], None]) -> None:
-    """Keeps the server up while a noted `dagster dev` lives; returns at once if another companion does.
+    """Supervises the server while a noted `dagster dev` lives, unless another companion does.
 
     Raises:
         Refused, Broken, Transient: the server cannot be started.
@@ -130,33 +134,33 @@ def accompany(settings: Settings, say: Callable[[str], None]) -> None:
     with contextlib.suppress(BlockingIOError), hold_lock(_lock(settings), seconds=0):
         while _noted(settings):
             if status(settings).supervisor is not None:
-                time.sleep(0.5)  # a terminal command's server is used, and replaced when it ends
+                time.sleep(0.5)  # a terminal command's server is used until it ends
                 continue
-            with supervised(settings, say) as bringing_back:
-                _wait_for_the_end(settings, bringing_back)
-            say("dagster dev is gone; the Spark Connect server is stopped")
+            with supervised(settings, say) as restarter:
+                _wait_for_the_end(settings, restarter)
+            say("dagster dev has ended; the Spark Connect server is stopped")
 
 
-def _wait_for_the_end(settings: Settings, bringing_back: threading.Thread) -> None:
-    """Returns when no noted `dagster dev` is left, nor any process of one."""
+def _wait_for_the_end(settings: Settings, restarter: threading.Thread) -> None:
+    """Returns when no noted `dagster dev` and no process of one is left."""
     descendants: dict[Process, set[Process]] = {}
-    while bringing_back.is_alive():
+    while restarter.is_alive():
         living = _noted(settings)
-        for gone in descendants.keys() - set(living):
-            _end(descendants.pop(gone))
+        for ended in descendants.keys() - set(living):
+            _end(descendants.pop(ended))
         if not living:
             return
         descendants |= {dagster_dev: _descendants(dagster_dev) for dagster_dev in living}
-        time.sleep(1)  # between two looks at other processes
+        time.sleep(1)  # polls other processes
 
 
 def _is_expected(settings: Settings) -> bool:
-    """Whether somebody starts the server, or starts it again."""
+    """Whether a process starts or restarts the server."""
     return status(settings).supervisor is not None or find_dagster_dev() is not None
 
 
 def _noted(settings: Settings) -> list[Process]:
-    """The living ones among the noted `dagster dev` processes; notes of others are removed."""
+    """The noted `dagster dev` processes that are alive; removes the notes of others."""
     living: list[Process] = []
     for note in _notes(settings).iterdir():
         process = Process(pid=int(note.name), born=note.read_text())
@@ -168,7 +172,7 @@ def _noted(settings: Settings) -> list[Process]:
 
 
 def _descendants(process: Process) -> set[Process]:
-    """The page's server, the daemon, the code servers, runs. This process and its own children are not among them."""
+    """The page, the daemon, code servers and runs; not this process and its children."""
     found: set[Process] = set()
     with contextlib.suppress(psutil.Error):
         mine = {os.getpid(), *(each.pid for each in psutil.Process().children(recursive=True))}
@@ -178,7 +182,7 @@ def _descendants(process: Process) -> set[Process]:
 
 
 def _end(processes: set[Process]) -> None:
-    """Asks all of them to end, and kills those that have not ended in time."""
+    """Terminates all of them, and kills those that do not end in time."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         for process in processes:
             if process.is_alive:
@@ -187,8 +191,8 @@ def _end(processes: set[Process]) -> None:
         wait_until(lambda: not any(process.is_alive for process in processes), _END_SECONDS)
 
 
-def _is_kept(settings: Settings) -> bool:
-    """Whether a companion, or `lakehouse up`, keeps the server of this home."""
+def _has_supervisor(settings: Settings) -> bool:
+    """Whether a companion or `lakehouse up` supervises the server of this home."""
     for lock in (_lock(settings), settings.home / "up.lock"):
         try:
             with hold_lock(lock, seconds=0):
@@ -211,7 +215,7 @@ def _log(settings: Settings) -> Path:
 
 
 def main() -> int:
-    """The exit code of the error that stopped the server's start, else 0."""
+    """Runs the companion; returns the exit code of an error, otherwise 0."""
     settings = parse_settings(os.environ, base=ROOT)
     try:
         accompany(settings, lambda line: print(line, flush=True))

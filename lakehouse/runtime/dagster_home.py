@@ -1,4 +1,4 @@
-"""The folder of Dagster's records of this lake, set up without importing Dagster."""
+"""Sets up the DAGSTER_HOME of a lake, without importing Dagster."""
 
 import os
 from pathlib import Path
@@ -12,11 +12,11 @@ from lakehouse.runtime.checkout import ROOT
 
 
 def dagster_home(settings: Settings) -> Path:
-    """Dagster's folder in the lake's home, holding the project's dagster.yaml completed for this home; a DAGSTER_HOME."""
+    """The DAGSTER_HOME of the lake, with the project's dagster.yaml completed for it."""
     home = settings.home / "dagster"
     home.mkdir(parents=True, exist_ok=True)
     config = yaml.safe_load((ROOT / "dagster.yaml").read_text())
-    del config["instance_class"]  # it does nothing but call this function
+    del config["instance_class"]  # it only calls this function
     config["storage"] = {"sqlite": {"base_dir": str(home)}}
     config["local_artifact_storage"] = {
         "module": "dagster._core.storage.root",
@@ -30,7 +30,7 @@ def dagster_home(settings: Settings) -> Path:
     }
     config["concurrency"]["runs"]["max_concurrent_runs"] = runs_at_once(settings)
     if settings.compute_logs == "lake":
-        # The output of runs goes to the lake's bucket when a step ends, and each half minute before that.
+        # Output is uploaded every half minute and at the end of a step.
         bucket, prefix = split_bucket(settings.root)
         logs: dict[str, Any] = {
             "bucket": bucket,
@@ -52,5 +52,5 @@ def dagster_home(settings: Settings) -> Path:
 
 
 def runs_at_once(settings: Settings) -> int:
-    """How many runs may go at once: the slots for compactions, and one that stays with the writers."""
+    """How many runs may execute at once: the compaction slots, and one for writers."""
     return settings.compaction_slots + 1

@@ -1,4 +1,4 @@
-"""The whole lake in the foreground: Spark Connect server, Dagster's page and daemons, until Ctrl-C.
+"""Runs the Spark Connect server, Dagster's page and its daemon in the foreground, until Ctrl-C.
 
 **Safety properties** (tests in `test_foreground.py`)
 - Every started process dies with this one, even if this one is killed: each child holds a pipe that
@@ -22,10 +22,10 @@ from types import FrameType
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.settings import Settings
 from lakehouse.runtime import server
+from lakehouse.runtime.bound_process import BoundProcess, start_bound
 from lakehouse.runtime.checkout import ROOT
 from lakehouse.runtime.dagster_home import dagster_home
 from lakehouse.runtime.processes import bound_log, hold_lock, port_is_free
-from lakehouse.runtime.supervisor import Supervised, supervise
 
 _PAGE_SECONDS = 180
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -34,7 +34,7 @@ _SHOWN_CHARACTERS = 220
 
 
 class _Stopped(BaseException):
-    """A person, or the system, asked for the end."""
+    """A signal requested the end."""
 
 
 def run_all(
@@ -44,22 +44,24 @@ def run_all(
     check: Callable[[], None] = lambda: None,
     prepare: Callable[[Path], None] = lambda _home: None,
 ) -> int:
-    """Runs everything until SIGINT, SIGTERM or SIGHUP: 0 if it was asked to end, 1 if a part of it ended by itself.
+    """Runs everything until a signal (returns 0), or until a part of it ends by itself (1).
 
-    `say` gets what happens, and the lines of Dagster's log that tell an error, as they are. `check` is called before anything is started,
-    and may refuse. `prepare` gets Dagster's folder while nothing is up in it, right before Dagster is started.
+    `say` gets events, and the error lines of Dagster's log. `check` is called first and may refuse.
+    `prepare` is called with Dagster's folder right before Dagster starts.
 
     Raises:
         Refused: a port is taken, this lake is up already, or `check` refuses; nothing was started.
-        Broken, Transient: the server or the page did not come up; nothing is left running.
+        Broken, Transient: the server or the page did not start; nothing is left running.
     """
     is_up = Refused(
-        f"this lake is up already: its home is {settings.home}; another lake wants another LAKEHOUSE_HOME"
+        f"this lake is up already: its home is {settings.home}. Use another LAKEHOUSE_HOME for "
+        "another lake"
     )
     with hold_lock(settings.home / "up.lock", seconds=0, refusal=is_up):
         if not port_is_free(settings.port):
             raise Refused(
-                f"port {settings.port} is taken by another program; set LAKEHOUSE_PORT to a free one for the page"
+                f"port {settings.port} is taken by another program. Use LAKEHOUSE_PORT to name a "
+                "free one for the page"
             )
         if settings.spark == "server" and server.status(settings).pid is None:
             server.check_port_is_free(settings)
@@ -83,9 +85,10 @@ def run_all(
 
 @contextlib.contextmanager
 def _stopped_by_signals() -> Iterator[Callable[[], None]]:
-    """The first signal ends the block; later ones do not disturb the end.
+    """Ends the block at the first signal, and ignores later ones.
 
-    What is raised in the middle of a destructor or of an import may be dropped: the function that is given raises it again.
+    An exception may be lost if it is raised inside a destructor or an import; the returned function
+    raises it again.
     """
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     asked = threading.Event()
@@ -116,23 +119,21 @@ def _spark(settings: Settings, say: Callable[[str], None]) -> Iterator[threading
     say("starting the Spark Connect server ...")
     since = time.monotonic()
     with server.supervised(settings, say) as spark:
-        say(
-            f"Spark Connect server up at localhost:{settings.spark_port} after {time.monotonic() - since:.1f} s"
-        )
+        seconds = time.monotonic() - since
+        say(f"Spark Connect server up at localhost:{settings.spark_port} after {seconds:.1f} s")
         yield spark
 
 
 @contextlib.contextmanager
-def _dagster(settings: Settings, home: Path) -> Iterator[Supervised]:
+def _dagster(settings: Settings, home: Path) -> Iterator[BoundProcess]:
     log = home / "dagster.log"
     with contextlib.suppress(FileNotFoundError):
         log.replace(home / "dagster.log.1")
     command = [sys.executable, "-m", "dagster", "dev", "-h", "127.0.0.1", "-p", str(settings.port)]
     environment = {**os.environ, **settings.as_environ(), "DAGSTER_HOME": str(home)}
     with log.open("ab") as output:
-        page = supervise(
-            command, cwd=ROOT, env=environment, output=output
-        )  # at the root pyproject.toml tells Dagster what to load
+        # pyproject.toml in ROOT names the module that Dagster loads.
+        page = start_bound(command, cwd=ROOT, env=environment, output=output)
     try:
         yield page
     finally:
@@ -140,7 +141,7 @@ def _dagster(settings: Settings, home: Path) -> Iterator[Supervised]:
 
 
 def _wait_for_page(
-    settings: Settings, page: Supervised, log: Path, check_stop: Callable[[], None]
+    settings: Settings, page: BoundProcess, log: Path, check_stop: Callable[[], None]
 ) -> None:
     deadline = time.monotonic() + _PAGE_SECONDS
     while not _answers(settings.port):
@@ -149,11 +150,10 @@ def _wait_for_page(
             raise Broken(f"Dagster ended while it started; the end of {log}:\n{_tail(log)}")
         if time.monotonic() > deadline:
             raise Broken(
-                f"Dagster's page did not answer at port {settings.port} within {_PAGE_SECONDS} s; the end of {log}:\n{_tail(log)}"
+                f"Dagster's page did not answer at port {settings.port} within {_PAGE_SECONDS} s; "
+                f"the end of {log}:\n{_tail(log)}"
             )
-        time.sleep(
-            0.2
-        )  # between two questions to another process; nothing is assumed of the time that passes
+        time.sleep(0.2)  # polls another process
 
 
 def _answers(port: int) -> bool:
@@ -166,13 +166,13 @@ def _answers(port: int) -> bool:
 
 
 def _watch(
-    page: Supervised,
+    page: BoundProcess,
     spark: threading.Thread | None,
     log: Path,
     say: Callable[[str], None],
     check_stop: Callable[[], None],
 ) -> None:
-    """Shows Dagster's errors, one line each, until a part of the whole ends by itself."""
+    """Shows Dagster's errors, one line each, until Dagster or the server ends by itself."""
     with log.open(errors="replace") as lines:
         while True:
             check_stop()
@@ -185,13 +185,9 @@ def _watch(
                 say(f"Dagster ended by itself; the end of {log}:\n{_tail(log)}")
                 return
             if spark is not None and not spark.is_alive():
-                say(
-                    "the Spark Connect server would not be started again: what watches it has ended"
-                )
+                say("the thread that restarts the Spark Connect server has ended")
                 return
-            time.sleep(
-                0.5
-            )  # between two looks at the log and the processes; nothing is assumed of the time that passes
+            time.sleep(0.5)  # polls the log and the processes
 
 
 def _tail(log: Path) -> str:

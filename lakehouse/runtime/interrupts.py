@@ -1,8 +1,7 @@
-"""Ctrl-C where Python, or what it runs, would drop it: while modules are imported that are written in C, and in the ends of objects.
+"""Delays Ctrl-C while modules are imported that would swallow it.
 
-Some such modules drop whatever is raised while they are made (Cython's views of memory do, and so pandas, pyarrow and numpy), and Python
-drops what is raised in `__del__`: an interrupt that comes then is lost, and the command goes on as if nobody had asked it to end. So it
-waits for their end.
+Cython modules (pandas, pyarrow, numpy) drop exceptions that are raised while they are imported, and
+Python drops those in `__del__`. The command would then run on as if Ctrl-C had not been pressed.
 """
 
 import signal
@@ -14,9 +13,9 @@ from types import FrameType
 
 @contextmanager
 def late_interrupts() -> Iterator[None]:
-    """An interrupt (SIGINT, SIGTERM) that comes within the `with` is raised at its end, by whoever handled it before."""
+    """Delays SIGINT and SIGTERM until the end of the block."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # interrupts are raised in the main thread alone
+        yield  # Python raises interrupts in the main thread only
         return
     came: list[int] = []
 

@@ -1,8 +1,9 @@
-"""The pinned jars that Spark lacks: Delta and S3A, fetched once per project and checked before every use.
+"""The pinned jars of Delta and S3A: fetched once per project, and checked before every use.
 
-1. What should be there is a committed list of names and SHA-256 sums (`jars.sha256`); `ivy.xml` says where each comes from.
-2. A set-up holds a lock, so two at once fetch once.
-3. Missing or wrong jars are fetched by the Ivy inside PySpark into a folder of its own, checked there, and moved into place one by one.
+1. `jars.sha256` lists names and SHA-256 sums; `ivy.xml` says where each jar comes from.
+2. A lock makes two set-ups at once fetch only once.
+3. PySpark's Ivy fetches missing or wrong jars into a temporary folder. They are checked there, then
+   moved into place one by one.
 
 **Safety properties** (tests in `test_jars.py`)
 - A jar that does not match its sum is never on a class path: the path consists of the listed names,
@@ -49,12 +50,12 @@ def spark_home() -> Path:
 
 
 def fetch(folder: Path = FOLDER) -> tuple[Path, ...]:
-    """The jars, all checked; what is missing or wrong is fetched first.
+    """All jars, checked. Missing or wrong ones are fetched first.
 
     Raises:
         Refused: there is no Java to fetch them with.
-        Transient: the jars cannot be reached now.
-        Broken: what was fetched is not what was pinned.
+        Transient: a download failed.
+        Broken: a fetched jar does not match its sum.
     """
     if wrong_jars(folder):
         with hold_lock(folder.with_name(folder.name + ".lock")):
@@ -73,23 +74,22 @@ def _replace(wrong: tuple[str, ...], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{folder.name}-", dir=folder.parent) as name:
         fresh = Path(name) / "jars"
-        said = _run_ivy(Path(name), fresh)
+        output = _run_ivy(Path(name), fresh)
         if missing := [jar for jar in wrong if not (fresh / jar).exists()]:
             raise Transient(
-                f"{len(missing)} of {len(pinned())} jars could not be fetched, {missing[0]} among them; is the network there? "
-                f"(behind a proxy, JAVA_TOOL_OPTIONS tells Java of it.) Ivy said:\n{said}"
+                f"{len(missing)} of {len(pinned())} jars could not be fetched, first {missing[0]}. "
+                f"Check the network; behind a proxy, use JAVA_TOOL_OPTIONS. Ivy's output:\n{output}"
             )
         bad = set(wrong_jars(fresh)).intersection(wrong)
         if bad:
-            raise Broken(
-                f"fetched jars do not match jars.sha256, nothing was put in place: {', '.join(sorted(bad))}"
-            )
+            names = ", ".join(sorted(bad))
+            raise Broken(f"fetched jars do not match jars.sha256 and were not installed: {names}")
         for jar in wrong:
             (fresh / jar).replace(folder / jar)
 
 
 def _run_ivy(work: Path, into: Path) -> str:
-    """Ivy's own command line, with all of its state in `work`; its last lines."""
+    """Runs Ivy with all of its state in `work`; returns the last lines of its output."""
     ivy = next((spark_home() / "jars").glob("ivy-*.jar"))
     command: list[str | Path] = [
         find_java() / "bin" / "java",
@@ -105,7 +105,7 @@ def _run_ivy(work: Path, into: Path) -> str:
 
 
 def main() -> int:
-    """`python -m lakehouse.runtime.jars`: what `make setup` calls."""
+    """`python -m lakehouse.runtime.jars`, called by `make setup`."""
     if missing := wrong_jars():
         print(f"fetching {len(missing)} jars (Delta Lake and S3A, 23 MB) …", flush=True)
     try:

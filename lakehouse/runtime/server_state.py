@@ -1,4 +1,4 @@
-"""The state of the lake's Spark Connect server: a file with its pid and birth, its port and its storage."""
+"""The state of the lake's Spark Connect server, kept in the file `<home>/server/pid`."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -15,10 +15,10 @@ Condition = Literal["running", "starting", "died", "stopped"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerState:
-    """The state of the lake's server. `died`: it should be there, and is not; `stopped`: nobody wants it now.
+    """The state of the lake's server. `died`: it ended unexpectedly; `stopped`: not needed now.
 
-    `storage` is what it was told of storage at its start, as `storage_of` says it, if that was written down. `supervisor` is the
-    living process that brings it back when it dies, if there is one.
+    `storage` describes the storage that it was started for (see `storage_of`). `supervisor` is the
+    living process that restarts it when it dies, if there is one.
     """
 
     condition: Condition
@@ -47,7 +47,7 @@ def folder(settings: Settings) -> Path:
 
 
 def status(settings: Settings) -> ServerState:
-    """The server's state now: its process is looked at, and its port is probed."""
+    """The current state of the server: checks its process and its port."""
     log = folder(settings) / "server.log"
     try:
         kept = json.loads((folder(settings) / "pid").read_text())
@@ -60,36 +60,34 @@ def status(settings: Settings) -> ServerState:
     if process.is_alive:
         condition: Condition = "running" if port_answers(port) else "starting"
     else:
-        condition = (
-            "stopped" if kept["keeper"] and supervisor is None else "died"
-        )  # its supervisor was killed
-    told = kept.get("storage")
+        supervisor_was_killed = bool(kept["keeper"]) and supervisor is None
+        condition = "stopped" if supervisor_was_killed else "died"
     return ServerState(
         condition=condition,
         port=port,
         log=log,
-        storage=told,
+        storage=kept.get("storage"),
         process=process,
         supervisor=supervisor,
     )
 
 
 def check_serves(settings: Settings, state: ServerState) -> None:
-    """Refuses to go on with a server of this lake that runs at another port, or cannot reach the lake's root."""
+    """Refuses a running server at another port, or one that was started for other storage."""
     if state.port != settings.spark_port:
         raise Refused(
-            f"the Spark Connect server of this lake runs at port {state.port}, LAKEHOUSE_SPARK_PORT is {settings.spark_port}; "
-            "one lake has one server: stop it first (lakehouse server stop) or use its port"
+            f"the Spark Connect server of this lake runs at port {state.port}, but "
+            f"LAKEHOUSE_SPARK_PORT is {settings.spark_port}. Use lakehouse server stop, or its port"
         )
     if settings.on_s3 and state.storage not in (None, wanted := storage_of(settings)):
         raise Refused(
-            f"the Spark Connect server of this lake was started for {state.storage}, LAKEHOUSE_ROOT and the AWS_ variables now name "
-            f"{wanted}; stop it first (lakehouse server stop, or Ctrl-C where lakehouse up runs)"
+            f"the Spark Connect server of this lake was started for {state.storage}, but the "
+            f"settings now name {wanted}. Use lakehouse server stop, or Ctrl-C in lakehouse up"
         )
 
 
 def remember(settings: Settings, process: Process, supervisor: Process | None) -> None:
-    """Writes down the server just launched, for `status`."""
+    """Records the launched server for `status`."""
     known = {"process": asdict(process), "keeper": asdict(supervisor) if supervisor else None}
     write_private(
         folder(settings) / "pid",
@@ -98,14 +96,14 @@ def remember(settings: Settings, process: Process, supervisor: Process | None) -
 
 
 def note_compaction(settings: Settings) -> None:
-    """Writes down that the running server has compacted a table, for `is_cold`; nothing where it is not this lake's own."""
+    """Records for `is_cold` that the lake's own server has compacted a table."""
     process = _process_of(settings)
     if process is not None:
         write_private(folder(settings) / "compacted", json.dumps(process))
 
 
 def is_cold(settings: Settings) -> bool:
-    """Whether a compaction now would be the first of its server, which takes seconds longer; false for a server of others."""
+    """Whether a compaction now would be the first on the lake's server, and take seconds longer."""
     if settings.spark != "server":
         return False
     process = _process_of(settings)
@@ -117,7 +115,7 @@ def is_cold(settings: Settings) -> bool:
 
 
 def _process_of(settings: Settings) -> object:
-    """The process of the server launched last, as its file tells it; `None` where there is none."""
+    """The recorded process of the server that was launched last, or `None`."""
     try:
         kept = json.loads((folder(settings) / "pid").read_text())
     except (FileNotFoundError, ValueError):

@@ -1,4 +1,4 @@
-"""The confs of Spark at its start: Delta, S3A and sizes that fit a small machine."""
+"""Spark's configuration at its start: Delta, S3A, and sizes for a small machine."""
 
 import os
 import shutil
@@ -7,14 +7,14 @@ from pathlib import Path
 
 from lakehouse.core.settings import Settings, s3_endpoint, s3_region
 
-# Spark and PySpark read the token of a Connect server from it.
+# Spark and PySpark read the token of a Connect server from this variable.
 TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
-CONNECT_PORT = (
-    15002  # of an sc:// address without one. Source: Spark's client connection string, "port"
-)
+# The default port of an sc:// address. Source: Spark's client connection string, "port"
+CONNECT_PORT = 15002
 _DEFAULT_REGION = "us-east-1"
-# Of what tables hold, in every session, also on a server that others start. By default a time is an INT96, which Arrow,
-# deltalake and DuckDB read as nanoseconds: one date outside of 1677 to 2262 would make a table unreadable for them.
+# Set in every session, also on foreign servers. Spark's default INT96 is read as nanoseconds by
+# Arrow, deltalake and DuckDB: one date outside of 1677 to 2262 would make a table unreadable for
+# them.
 # Source: Spark 4.2.0, SQLConf.scala, PARQUET_OUTPUT_TIMESTAMP_TYPE and PARQUET_REBASE_MODE_IN_WRITE
 STORED_TIMES = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -24,12 +24,14 @@ _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.
 
 
 def server_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
-    """Confs of the Connect server: on loopback, everything it writes inside the lake's home. No secret is among them."""
+    """Configuration of the Connect server, without secrets: on loopback, all files in the home."""
     scratch = scratch_folder(settings)
     return {
         "spark.master": f"local[{_cores()}]",
         **_driver_conf(settings, jars),
-        "spark.driver.extraJavaOptions": f'-Duser.timezone=UTC -XX:+ExitOnOutOfMemoryError "-Djava.io.tmpdir={scratch}"',
+        "spark.driver.extraJavaOptions": (
+            f'-Duser.timezone=UTC -XX:+ExitOnOutOfMemoryError "-Djava.io.tmpdir={scratch}"'
+        ),
         "spark.local.dir": str(scratch),
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(settings.spark_port),
@@ -38,27 +40,31 @@ def server_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
 
 
 def session_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
-    """Confs of a session with a driver of its own, for `local[N]` and `spark://…`."""
+    """Configuration of a session with its own driver, for `local[N]` and `spark://…`."""
     conf = {
         "spark.master": settings.spark,
         **_driver_conf(settings, jars),
         "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
     }
     if settings.spark.startswith("spark://"):
-        conf["spark.jars"] = ",".join(
-            str(jar) for jar in jars
-        )  # executors have none of the driver's class path
+        # Executors do not have the driver's class path.
+        conf["spark.jars"] = ",".join(str(jar) for jar in jars)
     else:
         conf |= {"spark.local.dir": str(scratch_folder(settings)), **_LOOPBACK}
     return conf
 
 
 def s3a_conf(environ: Mapping[str, str]) -> dict[str, str]:
-    """S3A's confs for what boto3 reads from these variables. Keys and tokens stay in the environment, where the AWS SDK finds them."""
+    """S3A's configuration from the variables that boto3 reads.
+
+    Keys and tokens stay in the environment, where the AWS SDK finds them.
+    """
     conf = {
-        "fs.s3a.aws.credentials.provider": "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider",
+        "fs.s3a.aws.credentials.provider": (
+            "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
+        ),
         "fs.s3a.endpoint.region": s3_region(environ) or _DEFAULT_REGION,
-        # S3A's own default is 200 s for an answer, five times. It takes no less than 15 s for a connection.
+        # S3A's defaults: 200 s for an answer, five times. 15 s is its minimum for a connection.
         # Source: Hadoop 3.5.0, hadoop-aws, Constants.java, MINIMUM_NETWORK_OPERATION_DURATION
         "fs.s3a.connection.establish.timeout": "15s",
         "fs.s3a.connection.timeout": "60s",
@@ -74,14 +80,15 @@ def s3a_conf(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def storage_of(settings: Settings) -> str:
-    """The storage that a server that starts now is told of, in words: a server for the disk knows nothing of S3."""
+    """The storage that a server is started for, in words; one for a disk has no S3 settings."""
     if not settings.on_s3:
         return "a lake on disk"
-    return f"S3 at {s3_endpoint(os.environ) or 'AWS'}, region {s3_region(os.environ) or _DEFAULT_REGION}"
+    region = s3_region(os.environ) or _DEFAULT_REGION
+    return f"S3 at {s3_endpoint(os.environ) or 'AWS'}, region {region}"
 
 
 def write_conf(folder: Path, conf: Mapping[str, str]) -> None:
-    """A folder for SPARK_CONF_DIR with these confs, for their owner only, and logging of warnings only."""
+    """Writes a SPARK_CONF_DIR, readable by its owner only, that logs warnings only."""
     folder.mkdir(exist_ok=True)
     write_private(
         folder / "spark-defaults.conf",
@@ -91,7 +98,7 @@ def write_conf(folder: Path, conf: Mapping[str, str]) -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """A file written whole or not at all, which only its owner may read, from its first byte on."""
+    """Writes a file atomically that only its owner may read."""
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
     fresh.unlink(missing_ok=True)
     with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -100,12 +107,12 @@ def write_private(path: Path, text: str) -> None:
 
 
 def scratch_folder(settings: Settings) -> Path:
-    """The folder of what Spark needs only while it runs."""
+    """The folder of Spark's temporary files."""
     return settings.home / "server" / "scratch"
 
 
 def cores_of(settings: Settings) -> int:
-    """The count of cores the driver may keep busy; 0 (unknown) where it is not ours."""
+    """Cores of the lake's own server; 0 (unknown) for another Spark."""
     return _cores() if settings.spark == "server" else 0
 
 
@@ -121,17 +128,17 @@ def _driver_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.warehouse.dir": str(settings.home / "server" / "warehouse"),
-        # Any other zone makes Delta check its file lists by a full state reconstruction at each commit of a small table.
+        # With another zone, Delta reconstructs the full state at each commit of a small table.
         # Source: Delta Lake 4.4.0, Snapshot.scala, allFilesInCrc.verificationMode.forceOnNonUTC
         "spark.sql.session.timeZone": "UTC",
         **STORED_TIMES,
-        # The defaults (200, 10000, 50 and 15) are for clusters: tasks without work cost more here than the work.
+        # The defaults (200, 10000, 50 and 15) are for clusters; here, empty tasks would dominate.
         "spark.sql.shuffle.partitions": str(2 * cores),
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(2 * cores),
         "spark.databricks.delta.snapshotPartitions": str(min(4, cores)),
         "spark.databricks.delta.optimize.maxThreads": str(cores),
-        # A left-over transaction version would silently swallow every later write of the session.
+        # Otherwise a stale transaction version silently drops all later writes of the session.
         "spark.databricks.delta.write.txnVersion.autoReset.enabled": "true",
         "spark.ui.enabled": "false",
-        **s3a_conf(os.environ),  # a table that others write may lie there, wherever the lake is
+        **s3a_conf(os.environ),  # adopted tables may be on S3, wherever the lake is
     }

@@ -10,7 +10,14 @@ from xml.etree import ElementTree
 import pytest
 from PIL import Image
 
-from lakehouse.report.chart import Series, bar_chart, line_chart, stacked_bar_chart, text_chart
+from lakehouse.report.chart import (
+    Labels,
+    Series,
+    bar_chart,
+    line_chart,
+    stacked_bar_chart,
+    text_chart,
+)
 
 TWO = (
     Series(name="a <b>", points=[(0, 0), (5, 50), (10, 0)]),
@@ -29,7 +36,7 @@ def colours_of(png: bytes) -> dict[str, int]:
 
 def test_the_svg_has_a_line_per_series_and_names_everything_as_it_is() -> None:
     root = ElementTree.fromstring(
-        line_chart("T & U", TWO, [5], x_name="version", y_name="files", file_format="svg")
+        line_chart(Labels(title="T & U", x="version", y="files"), TWO, [5], file_format="svg")
     )
     texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
     assert {"T & U", "a <b>", "$c$", "version", "files", "0", "50", "10"} <= set(texts)
@@ -47,7 +54,7 @@ def test_the_svg_has_a_line_per_series_and_names_everything_as_it_is() -> None:
     "series", [(), (Series(name="one", points=[(3, 7)]),), (Series(name="none", points=[]),), TWO]
 )
 def test_the_png_of_any_lines_is_sharp_and_small(series: tuple[Series, ...]) -> None:
-    data = line_chart("t", series, x_name="x", y_name="y", file_format="png")
+    data = line_chart(Labels(title="t", x="x", y="y"), series, file_format="png")
     assert Image.open(BytesIO(data)).size == (1920, 840) and len(data) < 100_000
 
 

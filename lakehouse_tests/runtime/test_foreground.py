@@ -36,9 +36,9 @@ except KeyboardInterrupt:
 
 
 @contextlib.contextmanager
-def supervisor_of(program: str) -> "Iterator[subprocess.Popen[str]]":
-    """A supervisor that has started this program, whose words are on standard error; nothing of both is left at the end."""
-    main = "import sys; from lakehouse.runtime import supervisor; supervisor._REST_SECONDS = 1.0; sys.exit(supervisor.main(sys.argv[1:]))"
+def guard_of(program: str) -> "Iterator[subprocess.Popen[str]]":
+    """A guard that has started this program; its output is on standard error."""
+    main = "import sys; from lakehouse.runtime import bound_process as it; it._REST_SECONDS = 1.0; sys.exit(it.main(sys.argv[1:]))"
     command = [sys.executable, "-c", main, sys.executable, "-c", program]
     with subprocess.Popen(
         command,
@@ -129,44 +129,40 @@ def test_settings_handed_to_another_process_are_the_same_wherever_it_starts(tmp_
 
 
 def test_a_closed_pipe_interrupts_the_command_and_ends_what_it_left_behind() -> None:
-    with supervisor_of(STUBBORN) as supervisor:
-        assert supervisor.stdin is not None and supervisor.stderr is not None
-        assert supervisor.stderr.readline() == "begun\n"
-        supervisor.stdin.close()
-        said = {supervisor.stderr.readline() for _ in range(2)}
+    with guard_of(STUBBORN) as guard:
+        assert guard.stdin is not None and guard.stderr is not None
+        assert guard.stderr.readline() == "begun\n"
+        guard.stdin.close()
+        said = {guard.stderr.readline() for _ in range(2)}
         assert said == {
             "interrupted\n",
-            "supervisor: nobody wants the command any more; it is interrupted\n",
+            "guard: the starting process has ended; interrupting the command\n",
         }
         wait_until(
             "the end of the stubborn child",
-            lambda: group_members(supervisor.pid) in ([], [supervisor.pid]),
+            lambda: group_members(guard.pid) in ([], [guard.pid]),
         )
-        assert supervisor.wait() == 0
+        assert guard.wait() == 0
 
 
 def test_a_command_that_ends_by_itself_is_told_by_its_exit_code() -> None:
-    with supervisor_of("import sys; sys.exit(7)") as supervisor:
-        assert supervisor.wait() == 7 and supervisor.stderr is not None
-        assert (
-            supervisor.stderr.read() == "supervisor: the command ended by itself with exit code 7\n"
-        )
+    with guard_of("import sys; sys.exit(7)") as guard:
+        assert guard.wait() == 7 and guard.stderr is not None
+        assert guard.stderr.read() == "guard: the command ended by itself with exit code 7\n"
 
 
-def test_a_killed_supervisor_takes_its_command_with_it() -> None:
-    with supervisor_of(
+def test_a_killed_guard_takes_its_command_with_it() -> None:
+    with guard_of(
         "import sys, time; print('begun', file=sys.stderr, flush=True); time.sleep(600)"
-    ) as supervisor:
-        assert supervisor.stdout is not None and supervisor.stderr is not None
-        command = int(supervisor.stdout.readline())
-        assert supervisor.stderr.readline() == "begun\n" and group_members(
-            supervisor.pid
-        ) == sorted([supervisor.pid, command])
-        os.kill(supervisor.pid, signal.SIGKILL)
-        supervisor.wait()
-        wait_until(
-            "the end of the command", lambda: group_members(supervisor.pid) == [], seconds=60
+    ) as guard:
+        assert guard.stdout is not None and guard.stderr is not None
+        command = int(guard.stdout.readline())
+        assert guard.stderr.readline() == "begun\n" and group_members(guard.pid) == sorted(
+            [guard.pid, command]
         )
+        os.kill(guard.pid, signal.SIGKILL)
+        guard.wait()
+        wait_until("the end of the command", lambda: group_members(guard.pid) == [], seconds=60)
 
 
 def test_a_log_that_grew_is_set_aside_while_its_writer_goes_on(

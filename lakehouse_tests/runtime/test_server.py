@@ -155,7 +155,7 @@ def test_a_port_of_somebody_else_is_refused_by_number_and_setting(tmp_path: Path
     with socket.create_server(("127.0.0.1", 0)) as other:
         settings = replace(own_settings(tmp_path), spark_port=other.getsockname()[1])
         with pytest.raises(
-            Refused, match=f"port {settings.spark_port}, .* is taken; set LAKEHOUSE_SPARK_PORT"
+            Refused, match=f"port {settings.spark_port} .* is taken. Use LAKEHOUSE_SPARK_PORT"
         ):
             server.start(settings)
     assert server.status(settings).condition == "stopped"
@@ -206,7 +206,9 @@ def test_a_server_that_another_process_supervises_is_not_stopped(tmp_path: Path)
 
 def test_a_server_at_another_port_or_told_of_another_storage_does_not_serve(tmp_path: Path) -> None:
     its = kept(own_settings(tmp_path), storage="a lake on disk")
-    with pytest.raises(Refused, match=f"runs at port {its.spark_port}, LAKEHOUSE_SPARK_PORT is 1"):
+    with pytest.raises(
+        Refused, match=f"runs at port {its.spark_port}, but LAKEHOUSE_SPARK_PORT is 1"
+    ):
         server.check_serves(replace(its, spark_port=1), server.status(its))
     moved = replace(its, root="s3://bucket/lake")
     with pytest.raises(Refused, match=r"was started for a lake on disk, .* name S3 at "):

@@ -16,7 +16,7 @@ from lakehouse.cli.output import (
 )
 from lakehouse.core.backtest.result import Backtest, SimulatedStep
 from lakehouse.core.errors import Refused
-from lakehouse.report.chart import Series, line_chart, text_chart
+from lakehouse.report.chart import Labels, Series, line_chart, text_chart
 
 # Told version by version, side by side; the strategies of a table's past stand below each other, by their sums alone.
 _TOLD = ("given", "in_force", "really")
@@ -106,7 +106,9 @@ def draw_files(plot: Path, title: str, series: Sequence[Series], marks: Sequence
     """Draws the picture in the format that the file's name asks for; a file that is there is replaced."""
     file_format = "svg" if plot.suffix == ".svg" else "png"
     plot.write_bytes(
-        line_chart(title, series, marks, x_name="version", y_name="files", file_format=file_format)
+        line_chart(
+            Labels(title=title, x="version", y="files"), series, marks, file_format=file_format
+        )
     )
     tell(f"drawn: {plot}")
 

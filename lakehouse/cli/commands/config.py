@@ -9,9 +9,10 @@ from lakehouse.cli.context import settings_in_force
 from lakehouse.cli.output import json_option, print_grid, show, write_json
 from lakehouse.core.settings import ACCEPTED, S3_ENDPOINTS
 
-# Of the address of a Spark server, what these parameters say; the others are headers, which may be keys.
+# Other parameters of a Spark server's address are headers, which may be keys: their values are
+# hidden.
 _HEADER = re.compile(r";(?!(?:use_ssl|user_id|user_agent)=)([^=;]*)=[^;]*")
-# Everything that boto3 reads, by what may be shown of it: a name that is not listed is only told to be set.
+# Variables of boto3 whose values are shown. Of others, only whether they are set.
 _SHOWN = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", *S3_ENDPOINTS)
 _SECRETS = (
     "AWS_ACCESS_KEY_ID",
@@ -26,7 +27,7 @@ _SECRETS = (
 def config_command(as_json: bool) -> None:
     """Show the settings in force and where each comes from.
 
-    Secrets are only told to be set or not. An address that holds credentials is refused before anything is shown.
+    Of secrets, only whether they are set. An address with credentials is refused.
     """
     shown = {
         name: _HEADER.sub(r";\1=***", value)

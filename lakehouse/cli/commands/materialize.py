@@ -1,4 +1,4 @@
-"""`lakehouse materialize`: tables written in order, through Dagster."""
+"""`lakehouse materialize`: writes tables in order, through Dagster."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -36,10 +36,10 @@ _SUMS = ("rows_written", "rows_quarantined", "files_read", "files_set_aside", "s
 @click.argument("selections", metavar="[SELECTION]...", nargs=-1, shell_complete=complete_table)
 @json_option
 def materialize_command(selections: tuple[str, ...], as_json: bool) -> int:
-    """Write tables, inputs first, through Dagster. Their checks run, too.
+    """Write tables and run their checks, inputs first, through Dagster.
 
-    Each SELECTION (default: all) is a table (silver/flights), a layer (bronze), or an asset selection of Dagster. Landed files are loaded
-    until none is left; a table with nothing new is left as it is, and says so.
+    Each SELECTION (default: all) is a table (silver/flights), a layer (bronze), or an asset
+    selection of Dagster. All landed files are loaded. A table without new input is not changed.
     """
     from lakehouse.cli.dagster_runs import open_recorder
 
@@ -75,19 +75,21 @@ def _select_one(
     """The tables of one selection.
 
     Raises:
-        Refused: it selects none, or a table that others write.
+        Refused: it selects no table, or an adopted one.
     """
     named = opened.tables.get(selection)
     if named and isinstance(named.write, Adopted):
         raise Refused(
-            f"materialize {selection}: others write this table. Use lakehouse compact {selection} or lakehouse vacuum {selection}"
+            f"materialize {selection}: others write this table. Use lakehouse compact {selection} "
+            f"or lakehouse vacuum {selection}"
         )
     keys = {selection} if named or selection in LAYERS else recorder.select(selection)
     chosen = [table for table in own if table.key in keys or table.layer in keys]
     if not chosen:
         near = nearest(selection, opened.tables)
         raise Refused(
-            f"materialize {selection!r}: not a table, a layer, or an asset selection of Dagster that contains tables; {near}"
+            f"materialize {selection!r}: not a table, a layer, or an asset selection of Dagster "
+            f"that contains tables; {near}"
         )
     return chosen
 
@@ -133,7 +135,7 @@ def _why_no_table(table: Table, opened: LakeContext) -> str:
     if table.source is not None:
         batches = PlannedBatches(opened.lake.store, table.key, prefix=table.source.prefix)
         aside = describe_set_aside(batches.ledger(), table.source)
-    return f"nothing has landed to make a table of{f'; {aside}' if aside else ''}"
+    return f"no file has landed for it{f'; {aside}' if aside else ''}"
 
 
 def _print(documents: Sequence[Mapping[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""`lakehouse replay`: a real year of flights, played into the landing area as fast as the disk allows."""
+"""`lakehouse replay`: lands a real year of flights as fast as the disk allows."""
 
 import sys
 from datetime import datetime, timedelta
@@ -26,23 +26,28 @@ _FIRST, _LAST = datetime(2013, 1, 1), datetime(2014, 1, 2)
     help="Land everything before this day.",
 )
 @click.option(
-    "--hours", type=click.IntRange(min=1), metavar="N", help="Land so many simulated hours at most."
+    "--hours",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Land at most this many simulated hours.",
 )
 @json_option
 def replay_command(until: datetime | None, hours: int | None, as_json: bool) -> None:
-    """Land a year of real flights, from where the replay stands.
+    """Land the next hours of a real year of flights.
 
-    Flights and weather of 2013 land as files: without --until and --hours, as many as in one tick of `lakehouse up`
-    (LAKEHOUSE_REPLAY_HOURS). No hour is ever landed twice.
+    Flights and weather of 2013 land as files: by default as many as in one tick of `lakehouse up`
+    (LAKEHOUSE_REPLAY_HOURS). No hour lands twice.
     """
     settings = settings_in_force()
     if not settings.replay:
         raise Refused(
-            "replay: LAKEHOUSE_REPLAY is off in this lake; accepted: LAKEHOUSE_REPLAY=on (flights land among your own files)"
+            "replay: LAKEHOUSE_REPLAY is off in this lake. Use LAKEHOUSE_REPLAY=on; flights then "
+            "land among your own files"
         )
     if until is not None and not _FIRST < until <= _LAST:
         raise Refused(
-            f"replay: --until is {until:%Y-%m-%d}; accepted: a day after {_FIRST:%Y-%m-%d}, at most {_LAST:%Y-%m-%d}"
+            f"replay: --until is {until:%Y-%m-%d}. Use a day after {_FIRST:%Y-%m-%d}, at most "
+            f"{_LAST:%Y-%m-%d}"
         )
     played = _play(
         open_lake(settings),
@@ -114,7 +119,5 @@ def _player() -> ModuleType:
     except ImportError as error:
         if not (error.name or "").startswith("lakehouse.replay"):
             raise
-        raise Refused(
-            "replay: this lakehouse has no replay any more (lakehouse/replay was deleted); land files of your own"
-        ) from error
+        raise Refused("replay: lakehouse/replay was deleted. Use files of your own") from error
     return play

@@ -1,4 +1,4 @@
-"""`lakehouse server start|status|stop|take-over`: the life of this lake's Spark Connect server, by hand, and whose the lake is."""
+"""`lakehouse server`: starts and stops the Spark Connect server, and takes over a lake."""
 
 import contextlib
 import time
@@ -16,28 +16,29 @@ from lakehouse.runtime.server import ServerState
 
 _MEANING = {
     "running": "it answers",
-    "starting": "its process lives and does not answer yet",
-    "died": "its process is gone, though nobody stopped it; start it again with: lakehouse server start",
-    "stopped": "it was never started, or stopped in order; start it with: lakehouse server start",
+    "starting": "its process runs, but does not answer yet",
+    "died": "its process ended unexpectedly; use lakehouse server start",
+    "stopped": "it is not running; use lakehouse server start",
 }
 
 
 @click.group("server", epilog="Example: lakehouse server start")
 def server_command() -> None:
-    """Start, look at, or stop the Spark server; take over the lake.
+    """Start or stop the Spark server, show its state, or take over the lake.
 
-    Without it, a command that needs Spark, like materialize or compact, starts one of its own for as long as it runs.
+    Without a server, commands that need Spark, like materialize or compact, start one while they
+    run.
     """
 
 
 @server_command.command("start", epilog="Example: lakehouse server start --json")
 @json_option
 def start_command(as_json: bool) -> None:
-    """Start the server unless it runs; it stays until `lakehouse server stop`."""
+    """Start the server unless it runs, until `lakehouse server stop`."""
     settings = settings_in_force()
     if settings.spark != "server":
         raise Refused(
-            "server start: LAKEHOUSE_SPARK names another Spark, which all would use; accepted: LAKEHOUSE_SPARK=server"
+            "server start: LAKEHOUSE_SPARK names another Spark. Use LAKEHOUSE_SPARK=server"
         )
     if server.status(settings).condition in ("stopped", "died"):
         tell("starting the Spark Connect server (a few seconds)")
@@ -47,7 +48,7 @@ def start_command(as_json: bool) -> None:
 @server_command.command("status", epilog="Example: lakehouse server status")
 @json_option
 def status_command(as_json: bool) -> None:
-    """Tell whether the server runs, where, since when, and where its log is. Exit code 0 whatever the answer."""
+    """Show the state of the server, its address and its log. The exit code is always 0."""
     settings = settings_in_force()
     _show(settings, server.status(settings), as_json=as_json)
 
@@ -55,7 +56,7 @@ def status_command(as_json: bool) -> None:
 @server_command.command("stop", epilog="Example: lakehouse server stop")
 @json_option
 def stop_command(as_json: bool) -> None:
-    """Stop the server in order. One that `make run` or `dagster dev` started is refused: Ctrl-C there stops it."""
+    """Stop the server. If `make run` or `dagster dev` started it, use Ctrl-C there."""
     settings = settings_in_force()
     if not server.stop(settings):
         tell("there was no server to stop")
@@ -67,10 +68,10 @@ def stop_command(as_json: bool) -> None:
 )
 @json_option
 def take_over_command(as_json: bool) -> None:
-    """Make this home, or the server elsewhere that LAKEHOUSE_SPARK names, the one that writes to the lake from now on.
+    """Make this home, or the Spark that LAKEHOUSE_SPARK names, the writer of the lake.
 
-    Stop the earlier server for good first: two Spark drivers on one table lose commits. If it still runs on this machine, the command is
-    refused.
+    Stop the previous writer for good first: two Spark drivers on one table lose commits. If it
+    still runs on this machine, the command is refused.
     """
     mine, before = take_over(open_lake(settings_in_force()))
     if as_json:
@@ -78,23 +79,23 @@ def take_over_command(as_json: bool) -> None:
     else:
         show(f"the lake belongs to {mine.driver}")
         if before and before.driver != mine.driver:
-            show(f"before it belonged to {before.sentence}")
+            show(f"before, it belonged to {before.sentence}")
 
 
 def _show(settings: Settings, state: ServerState, *, as_json: bool) -> None:
     uptime_seconds = None
     if state.pid is not None:
-        with contextlib.suppress(FileNotFoundError):  # every start writes the pid file anew
+        with contextlib.suppress(FileNotFoundError):  # every start rewrites the pid file
             uptime_seconds = max(
                 0, int(time.time() - (server.folder(settings) / "pid").stat().st_mtime)
             )
     if as_json:
-        told = {
+        document = {
             **attributes(state, "condition", "pid", "port"),
             "uptime_seconds": uptime_seconds,
             "log": str(state.log),
         }
-        write_json({**told, "keeper_pid": state.supervisor.pid if state.supervisor else None})
+        write_json({**document, "keeper_pid": state.supervisor.pid if state.supervisor else None})
         return
     show(f"Spark Connect server: {state.condition} ({_MEANING[state.condition]})")
     show(f"  address  localhost:{state.port}")

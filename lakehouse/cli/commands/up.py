@@ -1,4 +1,4 @@
-"""`lakehouse up`: everything at once, in the foreground; what `make run` calls."""
+"""`lakehouse up`: the whole lake in the foreground; `make run` calls it."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ from lakehouse.engine.lake_owner import claim
 
 @click.command("up", epilog="Example: LAKEHOUSE_PORT=3001 lakehouse up")
 def up_command() -> int | None:
-    """Run Spark, page and sensors in the foreground, until Ctrl-C."""
+    """Run Spark, the page and the sensors in the foreground, until Ctrl-C."""
     from lakehouse.runtime.foreground import run_all
 
     settings = settings_in_force()
@@ -28,7 +28,7 @@ def up_command() -> int | None:
 
 
 def check_owner(settings: Settings) -> None:
-    """Refuses a lake that another driver writes to; one whose storage does not answer now is asked by each run that writes."""
+    """Refuses a lake of another writer; if storage does not answer, each run checks it later."""
     try:
         claim(open_lake(settings), asked="lakehouse up")
     except Transient as error:
@@ -36,24 +36,24 @@ def check_owner(settings: Settings) -> None:
 
 
 def _show_lines(text: str) -> None:
-    """Of a sentence that brings the end of a log, each line."""
+    """Prints each line of a text."""
     for line in text.splitlines():
         show(line)
 
 
 def close_dead_runs(home: Path) -> None:
-    """Closes the runs that died with the machine, or with what was up before.
+    """Closes runs whose processes died.
 
-    In a process of its own: this one stays for days, and would keep Dagster's modules in memory as long.
+    Another process does it, because this one runs for days and would keep Dagster in memory.
     """
     command = [sys.executable, "-W", "ignore", "-m", "lakehouse.defs.run_ownership", str(home)]
     environ = {**os.environ, "DAGSTER_HOME": str(home)}
     has_runs = (home / "history" / "runs.db").exists()
-    if has_runs and (
-        code := subprocess.run(
-            command, env=environ, stdin=subprocess.DEVNULL, check=False
-        ).returncode
-    ):
+    if not has_runs:
+        return
+    ended = subprocess.run(command, env=environ, stdin=subprocess.DEVNULL, check=False)
+    if ended.returncode:
         tell(
-            f"runs that died with their processes could not be closed (exit code {code}); the page shows them as started"
+            f"runs whose processes died could not be closed (exit code {ended.returncode}); the "
+            "page shows them as started"
         )

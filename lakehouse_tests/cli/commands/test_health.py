@@ -34,7 +34,7 @@ def test_a_table_that_does_not_exist_yet_has_no_score_and_comes_last_and_the_wor
     assert unknown == {"version", "committed_ms", "row_count", "score"}
     assert (
         totals["sentence"]
-        == "the table is declared and does not exist yet: nothing was written to it"
+        == "the table is declared, but does not exist yet"
     )
     lines = told.run("health").stdout.splitlines()
     scores = [line.split()[0] for line in lines[2:]]

@@ -56,7 +56,7 @@ FOUND: list[dict[str, Any]] = [
         **NOTHING,
         "table": "gold/totals",
         "reason": "NO_TABLE",
-        "sentence": "the table is declared and does not exist yet: nothing was written to it",
+        "sentence": "the table is declared, but does not exist yet",
     },
 ]
 

@@ -58,4 +58,4 @@ def test_a_lakehouse_without_the_replay_says_so(
 ) -> None:
     monkeypatch.setitem(sys.modules, "lakehouse.replay", None)
     result = terminal.refused("replay", "--hours", "1", LAKEHOUSE_REPLAY="on")
-    assert result.startswith("Refused: replay: this lakehouse has no replay any more")
+    assert result.startswith("Refused: replay: lakehouse/replay was deleted")
