@@ -32,10 +32,7 @@ def test_a_table_that_does_not_exist_yet_has_no_score_and_comes_last_and_the_wor
     [totals] = told.json("health", "gold/totals")
     unknown = {name for name, value in totals.items() if value is None}
     assert unknown == {"version", "committed_ms", "row_count", "score"}
-    assert (
-        totals["sentence"]
-        == "the table is declared, but does not exist yet"
-    )
+    assert totals["sentence"] == "the table is declared, but does not exist yet"
     lines = told.run("health").stdout.splitlines()
     scores = [line.split()[0] for line in lines[2:]]
     assert scores[-1] == "-" and [float(score) for score in scores[:-1]] == sorted(
