@@ -50,7 +50,7 @@ def test_it_says_of_every_table_why_it_waits(instance: dg.DagsterInstance) -> No
     assert skip_text(tick(instance)) == (
         "bronze/orders: 3 mergeable files, 4 needed (its readers are unknown);\n"
         "silver/orders: 0 mergeable files, 2 needed;\n"
-        "gold/totals: no file count is known yet: it was never materialized or observed; 2 mergeable files are needed"
+        "gold/totals: the table was never materialized or observed, so no file count is known; 2 mergeable files are needed"
     )
 
 
@@ -194,7 +194,7 @@ def test_a_run_that_a_person_executed_again_with_success_has_compacted_that_vers
         tags={**first.tags, "dagster/parent_run_id": first.run_id},
     )
     ended(instance, again, DagsterEventType.RUN_SUCCESS)
-    assert "was requested already" in skip_text(tick(instance))
+    assert "was already requested" in skip_text(tick(instance))
 
 
 @pytest.mark.parametrize("how", [DagsterEventType.RUN_SUCCESS, DagsterEventType.RUN_FAILURE])
@@ -237,8 +237,9 @@ def test_a_table_that_nobody_writes_is_asked_for_again_hours_after_its_tries_fai
     ended(
         instance, requested(instance, request), DagsterEventType.RUN_FAILURE, seconds_ago=11 * 3600
     )
-    assert "failed 4 times; 4 mergeable files wait for the next write, or for 20" in skip_text(
-        tick(instance)
+    assert (
+        "failed 4 times; its 4 mergeable files wait for the next write, or until 20"
+        in skip_text(tick(instance))
     )
 
 
@@ -292,7 +293,7 @@ def test_a_run_that_a_person_started_is_waited_for(
 ) -> None:
     materialized(instance, orders, version=7, mergeable_file_count=4)
     run = begun(instance, key)
-    assert f"bronze/orders: a run of it is under way ({run.run_id[:8]})" in skip_text(
+    assert f"bronze/orders: a run of this table is under way ({run.run_id[:8]})" in skip_text(
         tick(instance)
     )
 

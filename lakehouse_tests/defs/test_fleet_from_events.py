@@ -219,7 +219,7 @@ def test_what_was_asked_for_within_the_hour_is_taken_off_the_budget(
     assert request.tags[COST_TAG] == "0.010000"
     run = begun(instance, compaction_key(latest_orders), tags=request.tags)
     ended(instance, run, DagsterEventType.RUN_SUCCESS)
-    assert "it costs 0.01 USD, and 0.005 of the 0.015 USD an hour are left" in skip_text(
+    assert "it costs 0.01 USD, and only 0.005 of the hourly 0.015 USD are left" in skip_text(
         tick(instance, lake)
     )
 
@@ -247,7 +247,7 @@ def test_a_table_that_was_just_compacted_cools_down(
 ) -> None:
     materialized(instance, orders, version=7, **FACTS)
     told_compaction(instance, orders, committed=dg.MetadataValue.timestamp(now_ms() / 1000))
-    assert "but it was compacted 0.0 min ago, at most once in 2 min" in skip_text(
+    assert "but the last compaction was only 0.0 min ago (cooldown 2 min)" in skip_text(
         tick(instance, lake)
     )
 
@@ -275,7 +275,7 @@ def test_tables_that_are_to_be_left_alone_say_why_and_the_others_are_served(
     strategy = "silver/orders: its strategy is AfterWrite"
     loops, failed = (
         "gold/looping: the same bytes were rewritten 3 times",
-        "gold/sick: 3 compactions in a row did not succeed",
+        "gold/sick: 3 compactions in a row failed",
     )
     for line in (
         "bronze/orders: its declaration says mode recommend",
@@ -335,9 +335,7 @@ def test_a_breaker_knows_the_last_success_also_where_dagster_lost_its_record(
     minute = 60_000
     three_failed(lake, orders.key, now_ms() - 11 * minute, apart_ms=minute)
     materialized(instance, orders, version=7, **FACTS)
-    assert "bronze/orders: 3 compactions in a row did not succeed" in skip_text(
-        tick(instance, lake)
-    )
+    assert "bronze/orders: 3 compactions in a row failed" in skip_text(tick(instance, lake))
     materialized(instance, orders, version=8, **FACTS, last_compaction_ms=now_ms() - 10 * minute)
     assert asked(tick(instance, lake)) == ["compaction/bronze/orders"]
 
@@ -404,14 +402,15 @@ def test_failures_are_seen_though_a_success_lies_ahead_of_the_clock(
 ) -> None:
     three_failed(lake, orders.key, now_ms())
     materialized(instance, orders, version=7, **FACTS, last_compaction_ms=now_ms() + 86_400_000)
-    assert "bronze/orders: 3 compactions in a row did not succeed" in skip_text(
-        tick(instance, lake)
-    )
+    assert "bronze/orders: 3 compactions in a row failed" in skip_text(tick(instance, lake))
 
 
 @pytest.mark.parametrize(
     ("elsewhere", "told"),
-    [({}, "lost 0.0 s of"), ({"bronze/orders": "s3a://bucket/orders"}, "lost 0.0 s (0 USD) of")],
+    [
+        ({}, "lost only 0.0 s of"),
+        ({"bronze/orders": "s3a://bucket/orders"}, "lost only 0.0 s (0 USD) of"),
+    ],
 )
 def test_openings_cost_requests_where_the_table_lies_and_not_where_the_journal_does(
     instance: dg.DagsterInstance, lake: Lake, elsewhere: dict[str, str], told: str
@@ -495,7 +494,7 @@ def test_a_declared_number_of_readers_takes_the_place_of_the_threshold(
         return tick(instance, lake, [unread])
 
     assert (
-        "lost 0.0 s of the 0.1 s that a compaction takes; 9 mergeable files, 160 make"
+        "lost only 0.0 s of the 0.1 s that a compaction takes; 9 mergeable files, 160 make"
         in skip_text(written(openings=[[now_ms() - 60_000, 10]]))
     )
     # An event of an older program does not tell what readers could have been spared.

@@ -117,8 +117,8 @@ def test_an_open_breaker_is_a_warning_with_its_sentence_and_numbers(
         )
     found = results(lake)["breaker"]
     assert (found.ok, found.is_error) == (False, False)
-    assert "3 compactions in a row did not succeed" in found.sentence and found.sentence.endswith(
-        "the last error: f1 is not a Parquet file"
+    assert "3 compactions in a row failed" in found.sentence and found.sentence.endswith(
+        "last error: f1 is not a Parquet file"
     )
     assert found.numbers["retry_at_ms"] == ended_ms + 6 * 3_600_000
 

@@ -199,7 +199,7 @@ def test_nothing_is_asked_for_while_a_run_writes_the_table_and_not_one_downstrea
     if key == table_key(latest_orders):
         assert tick().run_requests
     else:
-        assert "bronze/orders: a run of it is under way" in skip_text(tick())
+        assert "bronze/orders: a run of this table is under way" in skip_text(tick())
 
 
 def test_a_batch_that_failed_is_asked_for_again_later_under_another_key(

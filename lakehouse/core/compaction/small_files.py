@@ -234,9 +234,7 @@ def _bounded(
             up_to_bytes=target,
             max_deleted_rows_ratio=ratio,
         ),
-        reason=Reason.SECOND_TIER
-        if any(plan.promoted for plan in chosen)
-        else Reason.MERGEABLE_FILES,
+        reason=Reason.MERGEABLE_FILES,
         bins=tuple(bin_ for plan in chosen for bin_ in plan.bins),
         files_left=max(least_left, file_count - sum(plan.file_count for plan in chosen)),
         kept=tuple(file for plan in chosen for file in plan.kept),

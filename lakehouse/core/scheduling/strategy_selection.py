@@ -151,7 +151,7 @@ def choose_strategy(
         "seconds": f"{merge_seconds:.1f}",
     }
     if fills and facts.batch_files <= files_needed and not facts.is_shuffled:
-        return _choice(BySensor(), Reason.BATCHES_FIT, **numbers)
+        return _choice(BySensor(), Reason.SENSOR_CHOSEN, **numbers)
     if fills and shuffle_seconds <= latency_seconds * slack:
         return _choice(
             OptimizedWrite(),

@@ -95,7 +95,7 @@ def test_a_log_that_cannot_be_read_is_named_by_its_address_and_holds_back_no_vac
         and broken["reason"] == "BROKEN"
     )
     for each in (events, customers):
-        assert each["vacuum"]["sentence"].startswith("nothing removed before")
+        assert each["vacuum"]["sentence"].startswith("no file removed before")
 
 
 def test_folders_that_are_passed_over_are_counted(terminal: Terminal, warehouse: Path) -> None:

@@ -203,7 +203,7 @@ def test_what_a_table_s_past_has_chosen_is_named_where_it_is_not_the_sensor(
     [found] = terminal.json("plan", LAKEHOUSE_TABLES="lakehouse_tests.cli.open_to_choice")
     assert (
         found["fleet"]["sentence"]
-        == "its strategy is OptimizedWrite, which Chosen has chosen, so the sensor does not ask for it"
+        == "its strategy is OptimizedWrite, which Chosen has chosen, so the sensor requests no compaction"
     )
 
 

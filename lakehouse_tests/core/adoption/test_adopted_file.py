@@ -111,7 +111,7 @@ def test_commits_of_others_are_at_risk_until_a_person_says_why_they_are_not() ->
     on_s3 = commits_at_risk(Adopted(uri="s3://bucket/t"))
     assert (
         on_s3 is not None
-        and "on S3 Spark checks that a version is free, then writes it" in on_s3.sentence
+        and "on S3 Spark may overwrite a commit that another program" in on_s3.sentence
     )
     assert commits_at_risk(Adopted(uri="/data/t")) is not None
     assert commits_at_risk(Adopted(uri="s3://bucket/t", writers="none")) is None

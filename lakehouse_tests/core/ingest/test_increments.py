@@ -193,7 +193,7 @@ def test_who_appends_never_reads_past_rows_that_it_may_have_had(
     )
     if reason is Reason.INPUT_REPLACED:
         assert found.sentence.startswith(
-            "version 3 of bronze/t is a RESTORE of somebody else, which may bring back rows"
+            "version 3 of bronze/t is a RESTORE by another program, which may bring back rows"
         )
 
 
@@ -201,5 +201,5 @@ def test_an_input_that_was_made_anew_is_read_whole_and_the_sentence_says_so() ->
     found = plan_increment(None, 5, history(*[True] * 6), Reader(read_another=True))
     assert (type(found), found.sentence) == (
         ReadAll,
-        "bronze/t was made anew since it was read: all of version 5 is read",
+        "bronze/t was created again since it was last read: all of version 5 is read",
     )

@@ -132,8 +132,8 @@ def test_an_open_breaker_says_what_failed_how_often_and_until_when() -> None:
     found = breaker([tried("failed", -1), lost, tried("failed", 0, why="no footer\nat …")])
     assert found.reason is Reason.BREAKER_OPEN
     assert found.sentence == (
-        "3 compactions in a row did not succeed, 1 of them lost to other writers (70 B and 2.5 s spent, 3 open the breaker): "
-        "left alone for 6 h, until 2026-11-20 18:00 UTC; the last error: no footer"
+        "3 compactions in a row failed, 1 of them lost to other writers (70 B and 2.5 s wasted). "
+        "The breaker is open for 6 h, until 2026-11-20 18:00 UTC; last error: no footer"
     )
 
 
@@ -150,7 +150,7 @@ def test_a_closed_breaker_says_how_near_it_is() -> None:
     found = breaker([tried("failed", 0)], rewrites=Rewrites(times=2, last_ms=NOON))
     assert found.reason is Reason.BREAKER_CLOSED
     assert found.sentence == (
-        "the breaker is closed: 1 failure in a row, the same bytes rewritten for nothing 2 times; 3 of a kind open it"
+        "the breaker is closed: 1 failure in a row, 2 pointless rewrites in a row; 3 of a kind open it"
     )
 
 

@@ -44,7 +44,7 @@ ORDER = [
         None,
         OPEN,
         Reason.BREAKER_OPEN,
-        "3 compactions in a row did not succeed",
+        "3 compactions in a row failed",
     ),
     (
         Compaction(windows=(WINDOW,)),

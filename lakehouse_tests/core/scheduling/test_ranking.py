@@ -242,7 +242,7 @@ def test_a_compaction_that_waits_for_its_pool_takes_no_slot_and_says_for_whom() 
     found = choose([state("a", 5), state("x", 6)], RunState(in_flight=(waits,)), slots=1)
     assert [(decision.table, decision.request) for decision in found] == [("x", False), ("a", True)]
     assert found[0].sentence == (
-        "a run of it is under way (run of x waits for pool table_x, held by run 5e6f7a8b)"
+        "a run of this table is under way (run of x waits for pool table_x, held by run 5e6f7a8b)"
     )
 
 
@@ -371,7 +371,7 @@ def test_a_table_dearer_than_the_budget_is_served_at_its_bound_and_overdraws_it_
         now_ms=NOW,
     )[0]
     why = f"5 mergeable files reach the threshold of 4{UNKNOWN}"
-    assert refused.sentence == f"{why}, but it costs 5 USD, and 0 of the 1 USD an hour are left"
+    assert refused.sentence == f"{why}, but it costs 5 USD, and only 0 of the hourly 1 USD are left"
     assert (refused.reason, refused.due_since_ms) == (Reason.OVER_BUDGET, dear.due_since_ms)
 
 
@@ -411,10 +411,10 @@ def test_who_is_left_alone_is_told_so_and_takes_no_slot() -> None:
     assert [(each.table, each.sentence, each.request) for each in found] == [
         (
             "a",
-            "its declaration says mode off: nothing runs unless a person insists (--anyway)",
+            "its declaration says mode off, so nothing runs without --anyway",
             False,
         ),
-        ("b", "its strategy is OptimizedWrite, so the sensor does not ask for it", False),
+        ("b", "its strategy is OptimizedWrite, so the sensor requests no compaction", False),
         ("c", f"5 mergeable files reach the threshold of 4{UNKNOWN}", True),
     ]
 
@@ -428,7 +428,9 @@ def test_a_strategy_chosen_by_the_past_is_the_sensor_s_only_where_it_is_known_to
     policy = replace(POLICY, strategy=Chosen(latency_seconds=60))
     state = worthy("a", sensor_driven=sensor_driven)
     assert choose([state], policy=policy)[0].request is requested
-    other = "its strategy is AfterWrite, which Chosen has chosen, so the sensor does not ask for it"
+    other = (
+        "its strategy is AfterWrite, which Chosen has chosen, so the sensor requests no compaction"
+    )
     [found] = choose([replace(state, chosen="AfterWrite")], policy=policy)
     assert found.sentence.startswith("5 mergeable files reach" if requested else other)
 

@@ -63,7 +63,7 @@ CHOICES = {
     "nothing is known": (60, None, BySensor(), Reason.WRITES_UNKNOWN),
     "large batches in many files, and time to shuffle": (60, LARGE, OptimizedWrite(), Reason.BEFORE_WRITE_CHOSEN),
     "large batches, and no time to shuffle": (10, LARGE, BySensor(), Reason.SENSOR_CHOSEN),
-    "large batches that fill their files anyway": (60, replace(LARGE, batch_files=8), BySensor(), Reason.BATCHES_FIT),
+    "large batches that fill their files anyway": (60, replace(LARGE, batch_files=8), BySensor(), Reason.SENSOR_CHOSEN),
     "large in sum, small in each partition": (600, replace(LARGE, batch_partitions=32), BySensor(), Reason.SENSOR_CHOSEN),
     "what was chosen before is kept": (60, replace(LARGE, batch_files=8, is_shuffled=True), OptimizedWrite(), Reason.BEFORE_WRITE_CHOSEN),
     "what was chosen before is kept for batches a little too small": (
@@ -107,8 +107,8 @@ def test_declared_readers_bring_the_sensor_earlier_by_what_they_lose(
 def test_the_sentence_has_the_numbers() -> None:
     found = choose_strategy(chosen(60), SMALL)
     assert found.sentence == (
-        "after each write: to merge a batch of 2 files (1 MiB), 12.0 an hour, takes 0.7 s of the 60 s that readers wait, "
-        "and the sensor would come after 6000 s"
+        "after each write: merging a batch of 2 files (1 MiB, 12.0 an hour) takes 0.7 s of the 60 s that readers accept, "
+        "and the sensor would act only after 6000 s"
     )
 
 
@@ -173,7 +173,7 @@ def test_a_history_that_does_not_tell_leaves_the_choice_to_the_sensor(
     found = strategy_of(chosen(60), snapshot([1]), history)
     assert (found.strategy, found.reason) == (BySensor(), Reason.WRITES_UNKNOWN)
     assert strategy_of(chosen(60), None, None).reason is Reason.WRITES_UNKNOWN
-    assert found.sentence.startswith(f"by the sensor: {known} commits")
+    assert found.sentence.startswith(f"by the sensor: only {known} commits")
 
 
 def test_a_target_that_follows_the_table_is_the_one_that_batches_have_to_fill() -> None:

@@ -150,7 +150,7 @@ def test_age_grows_with_the_clock_and_nothing_else() -> None:
     late = find_trigger(FOUND, policy, now_ms=NOW + HOUR)
     assert (is_due(late), late.sentence) == (
         True,
-        "the oldest of its 10 mergeable files is 31.0 h old, 31 h are allowed",
+        "the oldest of its 10 mergeable files is 31.0 h old (limit 31 h)",
     )
 
 
@@ -302,19 +302,19 @@ LOST = replace(
             LOST,
             None,
             Reason.DUE_READERS,
-            "readers have lost 0.4 s since the last compaction, and another takes 0.4 s",
+            "readers have lost 0.4 s to small files since the last compaction, and another one takes 0.4 s",
         ),
         (
             replace(LOST, lost_openings=399.0, readers="declared"),
             0,
             Reason.READERS_LOSE_LITTLE,
-            "readers have lost 0.4 s of the 0.4 s that a compaction takes; 10 mergeable files, 1600 make it due in any case",
+            "readers have lost only 0.4 s of the 0.4 s that a compaction takes; 10 mergeable files, 1600 make it due in any case",
         ),
         (
             replace(LOST, lost_openings=0.0, readers="seen"),
             None,
             Reason.READERS_LOSE_LITTLE,
-            "readers have lost 0.0 s of the 0.4 s that a compaction takes; 10 mergeable files, 80 make it due in any case",
+            "readers have lost only 0.0 s of the 0.4 s that a compaction takes; 10 mergeable files, 80 make it due in any case",
         ),
         (
             replace(LOST, lost_openings=0.0),

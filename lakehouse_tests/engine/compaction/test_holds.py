@@ -139,7 +139,7 @@ def test_failures_open_the_breaker_also_where_there_is_no_log(memory: Lake) -> N
         with pytest.raises(Broken), failure_recorded(memory, events.key, Attempt(run="")):
             raise Broken("rows differ")
     held = hold_now(memory, events, None)
-    assert held is not None and held.sentence.endswith("the last error: rows differ")
+    assert held is not None and held.sentence.endswith("last error: rows differ")
 
 
 def test_failures_of_a_person_s_runs_are_noted_and_open_nothing(memory: Lake) -> None:
