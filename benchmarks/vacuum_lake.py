@@ -66,7 +66,9 @@ def _measured(endpoint: str, count: int) -> tuple[float, Counter[str]]:
         )
         scan(lake.store, now_ms=now_ms())
         patches.enter_context(patch.object(run, "hold", lambda *_, **__: contextlib.nullcontext()))
-        patches.enter_context(patch.object(run, "agreed", lambda *arguments: [*arguments[-1]]))
+        patches.enter_context(
+            patch.object(run, "confirmed_by_delta", lambda *arguments: [*arguments[-1]])
+        )
         before = Counter(lake.store.requests)
         seconds, gone = timed(lambda: _vacuumed(LakeFacts(lake, tables), tables))
         if gone != count * FILES // 5:

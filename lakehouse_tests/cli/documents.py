@@ -23,7 +23,7 @@ from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.store import DiskStore
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
-from lakehouse.engine.vacuum.table_facts import plan
+from lakehouse.engine.vacuum.plan import plan
 from lakehouse.replay.play import Played
 from lakehouse_tests.cli.conftest import Terminal, write_example_tables
 from lakehouse_tests.conftest import own_settings

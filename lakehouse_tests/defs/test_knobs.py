@@ -26,7 +26,7 @@ from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.table_health import assess
 from lakehouse.engine.vacuum import run
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
-from lakehouse.engine.vacuum.table_facts import plan
+from lakehouse.engine.vacuum.plan import plan
 from lakehouse_tests.defs.dagster_events import skip_text, tick_of
 from lakehouse_tests.engine import faults
 from lakehouse_tests.engine.vacuums import table_of

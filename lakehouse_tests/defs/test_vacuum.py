@@ -21,11 +21,12 @@ from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.journal.vacuums import record_vacuum, vacuum_records
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum import run
+from lakehouse.engine.vacuum.progress import VacuumProgress
 from lakehouse_tests.core.vacuum.test_plan import past
 from lakehouse_tests.defs.example import orders
 from lakehouse_tests.log_builder import LogBuilder
 
-Work = run._Work  # patched below, and made by itself
+Work = VacuumProgress  # patched below, and made by itself
 HELD = replace(orders, vacuum=Vacuum(after_compaction=True))
 
 
@@ -134,7 +135,7 @@ def test_a_vacuum_that_may_not_delete_fails_its_check_and_the_command(
             super().__init__(*arguments)
             self.failed, self.spared = dict(failed), dict(failed)
 
-    monkeypatch.setattr(run, "_Work", Denied)
+    monkeypatch.setattr(run, "VacuumProgress", Denied)
     done = vacuumed(lake, instance)
     [check], [told] = done.get_asset_check_evaluations(), told_by(done)
     document = told.metadata["lakehouse/vacuum"].value

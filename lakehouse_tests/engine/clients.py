@@ -21,7 +21,7 @@ from lakehouse.engine.spark.open_session import _builder, connect, prepare
 from lakehouse.engine.spark.sessions import adopt
 from lakehouse.engine.store import DiskStore
 from lakehouse.engine.table_lock import hold
-from lakehouse.engine.vacuum import run
+from lakehouse.engine.vacuum import progress, run
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse_tests.conftest import wait_until
 from lakehouse_tests.engine.example import events
@@ -104,11 +104,11 @@ def vacuum_and_die(step: int) -> None:
 
     match step:
         case 0:
-            run.agreed = die  # type: ignore[assignment]
+            run.confirmed_by_delta = die  # type: ignore[assignment]
         case 1:
             run.DELETE_KEYS, run._delete = 1, delete_one
         case _:
-            run.record_vacuum = die  # type: ignore[assignment]
+            progress.record_vacuum = die  # type: ignore[assignment]
     table = table_of()
     run.vacuum(LakeFacts(lake, [table]), lambda: connect(settings), table, mode="FULL")
 

@@ -15,7 +15,8 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum import run
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
-from lakehouse.engine.vacuum.table_facts import VacuumReading, gather, plan
+from lakehouse.engine.vacuum.plan import VacuumInputs, gather, plan
+from lakehouse.engine.vacuum.progress import VacuumProgress
 from lakehouse_tests.engine.reports import row_of, write_report
 from lakehouse_tests.engine.vacuums import table_of
 from lakehouse_tests.log_builder import LogBuilder
@@ -76,7 +77,7 @@ def planned(
     return found
 
 
-def known_of(lake: Lake) -> VacuumReading:
+def known_of(lake: Lake) -> VacuumInputs:
     """The reading of the table that a vacuum makes now."""
     known = gather(LakeFacts(lake, [TABLE]), TABLE)
     assert known is not None
@@ -105,23 +106,23 @@ def carried_out(
     table: Table = TABLE,
     declared: Sequence[Table] = (),
     kept: Container[str] = (),
-) -> tuple[set[str], "run._Work"]:
+) -> tuple[set[str], VacuumProgress]:
     """The files that are gone, and what the vacuum says of it, where Delta agrees but for `kept`, and something happens after that."""
     facts = LakeFacts(lake, [table, *declared])
-    known, before, work = gather(facts, table), files(lake), run._Work(lake, table)
+    known, before, work = gather(facts, table), files(lake), VacuumProgress(lake, table)
     assert known is not None
 
-    def agreed(
+    def confirmed(
         _spark: object, _uri: str, _table: str, candidates: Iterable[Candidate]
     ) -> list[Candidate]:
         meanwhile()
         return [each for each in candidates if each.name not in kept]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "agreed", agreed)
+        patch.setattr(run, "confirmed_by_delta", confirmed)
         patch.setattr(run, "_PAUSES_SECONDS", (0.0, 0.0))
         try:
-            run._carry_out(facts, None, table, known, found, work)  # type: ignore[arg-type]  # nobody is asked
+            run._carry_out(facts, None, known, found, work)  # type: ignore[arg-type]  # nobody is asked
         except LakehouseError as error:
             work.failed["error"] = f"{type(error).__name__}: {error}"
     return before - files(lake), work

@@ -1,13 +1,15 @@
-"""The relation of an object in a table's folder to the table: the one answer that the counting and the vacuum share."""
+"""What an object in a table's folder is to the table; counting and deletion share this answer."""
 
 import re
 from collections.abc import Set
+from dataclasses import dataclass
 
 from lakehouse.core.inventory.objects import Part, StoredObject
 from lakehouse.core.inventory.table_files import TableFiles
 
 _LOG, _CHANGES = "_delta_log/", "_change_data/"
-# Source: PROTOCOL.md, "Deletion Vector File Storage Format", "Delta Log Entries", "Checkpoints", "Version Checksum File".
+# Source: PROTOCOL.md, "Deletion Vector File Storage Format", "Delta Log Entries", "Checkpoints",
+# "Version Checksum File".
 _VECTOR = re.compile(r"(?:.*/)?deletion_vector_[0-9a-f-]{36}\.bin", re.DOTALL)
 _LOG_PARTS = (
     (re.compile(r"\d{20}\.json|_(?:staged_)?commits/.*\.json"), Part.LOG_COMMITS),
@@ -17,93 +19,91 @@ _LOG_PARTS = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherUses:
+    """What else may need files in a table's folder.
+
+    Other tables read the files in `lent`, by names relative to the lake, and perhaps every file whose
+    last part is in `unplaced`. Declared tables load from the prefixes in `landed`.
+    """
+
+    lent: Set[str] = frozenset()
+    unplaced: Set[str] = frozenset()
+    landed: tuple[str, ...] = ()
+
+
 def is_current(each: StoredObject) -> bool:
-    """Whether a reader of the key would get this object; a report that does not tell versions apart lists current ones alone."""
+    """Whether a reader of the key gets this object. A report without versions has only such."""
     return each.is_latest is not False and not each.is_delete_marker
 
 
-class Classifier:
-    """Knows a table's books. Names in `lent` (relative to the lake) are read by other tables, too; so may be files whose last part is in
-    `unplaced`. From the prefixes in `landed` declared tables load.
+class ObjectClassifier:
+    """Assigns each object in a table's folder to a `Part`.
 
-    What was removed or modified before `horizon_ms` is past the retention; by default that is the retention before `now_ms`. It is 0
-    (nothing is past it) where the retention is unknown.
+    What was removed or modified before `horizon_ms` is past the retention. The horizon is the
+    retention before `now_ms`, or earlier if the argument says so; it is 0, so that nothing is past
+    it, where the retention is unknown.
     """
 
     def __init__(
         self,
         table_files: TableFiles,
-        lent: Set[str],
+        other_uses: OtherUses,
         *,
         now_ms: int,
-        unplaced: Set[str],
-        landed: tuple[str, ...],
         horizon_ms: int | None = None,
     ) -> None:
-        self._table_files, self._lent, self._unplaced, self._landed = (
-            table_files,
-            lent,
-            unplaced | table_files.unplaced,
-            landed,
-        )
+        self._table_files = table_files
+        self._lent = other_uses.lent
+        self._unplaced = other_uses.unplaced | table_files.unplaced
+        self._landed = other_uses.landed
         kept_since_ms = 0 if table_files.retention_ms is None else now_ms - table_files.retention_ms
         self.horizon_ms = kept_since_ms if horizon_ms is None else min(kept_since_ms, horizon_ms)
-        # Hidden from Delta's own listing, or written by Apache XTable and UniForm for readers of Iceberg. Source: delta-io/delta v4.4.0,
-        # `DeltaTableUtils.isHiddenDirectory`. Delta shows `_delta_index`, too, with Databricks' indexes of live files in it.
-        spared = "|".join(
-            [
-                "_change_data(?:/|$)",
-                *(f"{re.escape(column)}=" for column in table_files.partition_columns),
-            ]
-        )
-        self._hidden = re.compile(rf"metadata/|(?:^|.*/)(?!{spared})[._]", re.DOTALL)
+        # Hidden from Delta's own listing, or written by Apache XTable and UniForm for readers of
+        # Iceberg. Source: delta-io/delta v4.4.0, `DeltaTableUtils.isHiddenDirectory`. Delta also
+        # lists `_delta_index`, where Databricks keeps indexes of live files.
+        partitions = [f"{re.escape(column)}=" for column in table_files.partition_columns]
+        listed = "|".join(["_change_data(?:/|$)", *partitions])
+        self._hidden = re.compile(rf"metadata/|(?:^|.*/)(?!{listed})[._]", re.DOTALL)
 
-    def part_of(self, own: str, each: StoredObject) -> Part:
-        """The part that the object `own` (its name relative to the table) is of."""
+    def part_of(self, name: str, each: StoredObject) -> Part:
+        """The part of the object `name`, which is relative to the table."""
         if each.is_delete_marker:
             return Part.DELETE_MARKERS
         if not is_current(each):
             return Part.NONCURRENT
-        if own in self._table_files.live:
+        if name in self._table_files.live:
             return Part.LIVE
-        if own in self._table_files.vectors:
+        if name in self._table_files.vectors:
             return Part.VECTORS_LIVE
-        if own.startswith(_LOG):
-            return next(
-                (part for rule, part in _LOG_PARTS if rule.fullmatch(own, len(_LOG))),
-                Part.LOG_OTHER,
-            )
+        if name.startswith(_LOG):
+            parts = (part for rule, part in _LOG_PARTS if rule.fullmatch(name, len(_LOG)))
+            return next(parts, Part.LOG_OTHER)
         if each.is_dir:
             return Part.FOLDERS
-        place = self._table_files.place_of(own)
-        if place in self._lent or (self._unplaced and own.rpartition("/")[2] in self._unplaced):
+        place = self._table_files.place_of(name)
+        if place in self._lent or (self._unplaced and name.rpartition("/")[2] in self._unplaced):
             return Part.LENT
         if place.startswith(self._landed):
             return Part.LANDED
-        return self._not_read_now(own, each)
+        return self._not_read_now(name, each)
 
-    def _not_read_now(self, own: str, each: StoredObject) -> Part:
+    def _not_read_now(self, name: str, each: StoredObject) -> Part:
         table_files = self._table_files
-        if own in table_files.stones:
-            return (
-                Part.TOMBSTONED_KEPT
-                if self._kept(table_files.stones[own])
-                else Part.TOMBSTONED_PAST
-            )
-        if own in table_files.removed_vectors:
-            return (
-                Part.VECTORS_KEPT
-                if self._kept(table_files.removed_vectors[own])
-                else Part.VECTORS_DEAD
-            )
-        if own.startswith(_CHANGES):
-            return Part.CHANGE_DATA if self._kept(each.modified_ms) else Part.CHANGE_DATA_PAST
-        if self._hidden.match(own):
+        if name in table_files.stones:
+            is_kept = self._is_kept(table_files.stones[name])
+            return Part.TOMBSTONED_KEPT if is_kept else Part.TOMBSTONED_PAST
+        if name in table_files.removed_vectors:
+            is_kept = self._is_kept(table_files.removed_vectors[name])
+            return Part.VECTORS_KEPT if is_kept else Part.VECTORS_DEAD
+        if name.startswith(_CHANGES):
+            return Part.CHANGE_DATA if self._is_kept(each.modified_ms) else Part.CHANGE_DATA_PAST
+        if self._hidden.match(name):
             return Part.HIDDEN
-        if self._kept(each.modified_ms):
+        if self._is_kept(each.modified_ms):
             return Part.ORPHANED_YOUNG
-        return Part.VECTORS_DEAD if _VECTOR.fullmatch(own) else Part.ORPHANED_OLD
+        return Part.VECTORS_DEAD if _VECTOR.fullmatch(name) else Part.ORPHANED_OLD
 
-    def _kept(self, ms: int | None) -> bool:
-        """Whether a time is within the retention; one that is unknown is."""
+    def _is_kept(self, ms: int | None) -> bool:
+        """Whether a time is within the retention, as an unknown one is."""
         return ms is None or ms >= self.horizon_ms

@@ -1,6 +1,7 @@
 """The words of an inventory: an object in storage, and what it is to its table."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -38,6 +39,17 @@ class StoredObject:
     multipart: bool | None = None
     checksum_algorithm: str | None = None
     owner: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """Objects in storage, by a report, a listing or a table's log.
+
+    Live files written before `settled_ms` must be among them, unless a log made the listing.
+    """
+
+    objects: Iterable[StoredObject]
+    settled_ms: int = 0
 
 
 class Part(Enum):

@@ -5,10 +5,10 @@ One pass over the objects; what is held is the tables' books and one count per p
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from lakehouse.core.inventory.classify import Classifier, is_current
-from lakehouse.core.inventory.objects import PAGE_KEYS, Part, StoredObject
+from lakehouse.core.inventory.classify import ObjectClassifier, OtherUses, is_current
+from lakehouse.core.inventory.objects import PAGE_KEYS, Listing, Part, StoredObject
 from lakehouse.core.inventory.table_files import Owners, Reference, TableFiles
 
 # Without a log nobody knows what a table's files should be like; three quarters of 16 MB is small for every target of the policies.
@@ -88,35 +88,38 @@ class Reconciliation:
         return sum(-(-table.file_count // PAGE_KEYS) for table in self.tables)
 
 
-def reconcile(
-    table_files: Sequence[TableFiles],
-    objects: Iterable[StoredObject],
-    *,
-    now_ms: int,
-    settled_ms: int,
-    lake_prefix: str = "",
-    unread: Mapping[str, str] | None = None,
-    landed: tuple[str, ...] = (),
-) -> Reconciliation:
-    """Every object in its part. `lake_prefix` (ending in `/`, or empty) is the lake's place in the bucket.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownTables:
+    """The tables of a lake, whose objects have keys that begin with `lake_prefix` (empty, or ending in `/`).
 
-    What was written before `settled_ms` must be in the inventory. `unread` are tables whose log cannot be read, and why. `landed` are
-    the prefixes from which declared tables load. The books must be younger than the inventory: what a commit removed meanwhile has a
-    tombstone, what it added is no orphan.
+    `unread` are tables whose log cannot be read, with the reason. Declared tables load from the
+    prefixes in `landed`.
     """
-    failed = unread or {}
-    known = [*(each.table for each in table_files), *failed]
-    lent = {name for each in table_files for name in each.borrowed(known)}
-    unplaced = {last for each in table_files for last in each.unplaced}
+
+    files: Sequence[TableFiles]
+    unread: Mapping[str, str] = field(default_factory=dict[str, str])
+    landed: tuple[str, ...] = ()
+    lake_prefix: str = ""
+
+
+def reconcile(tables: KnownTables, listing: Listing, *, now_ms: int) -> Reconciliation:
+    """Assigns each object of an inventory to one part of one table, or to none.
+
+    The tables must be read after the inventory was made: then a file that a commit removed meanwhile
+    has a tombstone, and one that it added is no orphan.
+    """
+    lake_prefix, settled_ms = tables.lake_prefix, listing.settled_ms
+    known = [*(each.table for each in tables.files), *tables.unread]
+    lent = {name for each in tables.files for name in each.borrowed(known)}
+    unplaced = {last for each in tables.files for last in each.unplaced}
+    uses = OtherUses(lent=lent, unplaced=unplaced, landed=tables.landed)
     by_key = {
-        each.table: _Table(
-            each, Classifier(each, lent, now_ms=now_ms, unplaced=unplaced, landed=landed)
-        )
-        for each in table_files
+        each.table: _Table(each, ObjectClassifier(each, uses, now_ms=now_ms))
+        for each in tables.files
     }
     owners, seen = Owners(known), set[str]()
     cells: type_of_cells = defaultdict(lambda: [0, 0, 0])
-    for each in objects:
+    for each in listing.objects:
         name = each.key.removeprefix(lake_prefix) if each.key.startswith(lake_prefix) else None
         owner = None if name is None else owners.table_of(name)
         if name in lent and is_current(each):
@@ -133,24 +136,24 @@ def reconcile(
     unclaimed: list[UsageShare] = []
     for share in _shares(cells):
         (by_table[share.folder] if share.part else unclaimed).append(share)
-    tables = [
+    shares = [
         table.shares(by_table[name], seen, settled_ms=settled_ms) for name, table in by_key.items()
     ]
-    tables += [
+    shares += [
         TableShares(
             table=name, version=None, retention_ms=None, shares=tuple(by_table[name]), problem=why
         )
-        for name, why in failed.items()
+        for name, why in tables.unread.items()
     ]
     return Reconciliation(
-        tables=tuple(sorted(tables, key=lambda table: table.table)), unclaimed=tuple(unclaimed)
+        tables=tuple(sorted(shares, key=lambda table: table.table)), unclaimed=tuple(unclaimed)
     )
 
 
 class _Table:
     """A table's books, and what of its newest version was not seen yet, or has another size."""
 
-    def __init__(self, table_files: TableFiles, classifier: Classifier) -> None:
+    def __init__(self, table_files: TableFiles, classifier: ObjectClassifier) -> None:
         self._table_files, self._classifier = table_files, classifier
         self._unseen: dict[str, Reference] = {**table_files.live, **table_files.vectors}
         self._resized: list[str] = []

@@ -57,22 +57,31 @@ class Report:
         return (now_ms - self.created_ms) / HOUR_MS
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportSource:
+    """A report's name, the bucket that it lists, and the key below which its data files must be."""
+
+    name: str
+    bucket: str
+    folder: str
+
+
 def parse_manifest(
     manifest: bytes,
     checksum: str,
+    source: ReportSource,
     *,
-    name: str,
-    bucket: str,
-    folder: str,
     now_ms: int,
     max_age_hours: float | None = None,
 ) -> Report:
-    """The report that `manifest` describes; `name` is how to call it, `folder` the key below which its data must lie.
+    """The report that `manifest` describes.
 
     Raises:
-        Refused: its checksum is wrong, it is damaged, another bucket's or another folder's, lacks a column that is needed,
-            has no data files, is older than `max_age_hours`, or its time is in the future or none (seconds instead of milliseconds).
+        Refused: its checksum is wrong, it is damaged, another bucket's or folder's, lacks a needed
+            column, has no data files, is older than `max_age_hours`, or its time is in the future
+            or implausible (seconds instead of milliseconds).
     """
+    name, bucket, folder = source.name, source.bucket, source.folder
     where = f"inventory report {name}"
     said, is_ = checksum.strip(), hashlib.md5(manifest, usedforsecurity=False).hexdigest()
     if said != is_:

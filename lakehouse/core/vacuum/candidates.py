@@ -1,4 +1,4 @@
-"""The objects in a table's folder that go, told apart one by one as they are listed."""
+"""Selects the objects in a table's folder that may be deleted, one by one as they are listed."""
 
 import re
 from collections import Counter
@@ -6,27 +6,33 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random
 
+from lakehouse.core.delta.protocol import unknown_features
 from lakehouse.core.errors import Refused
-from lakehouse.core.inventory.classify import Classifier
+from lakehouse.core.inventory.classify import ObjectClassifier
 from lakehouse.core.inventory.objects import RECLAIMABLE, Part, StoredObject, plausible_ms
 from lakehouse.core.inventory.table_files import Owners, table_roots
 from lakehouse.core.units import HOUR_MS
-from lakehouse.core.vacuum.facts import AddedByLog, RemovedSince, VacuumFacts
+from lakehouse.core.vacuum.facts import VacuumFacts
+from lakehouse.core.vacuum.logged_files import AddedByLog, RemovedSince
 
 # A candidate takes about 300 bytes of memory, so a million takes 300 MB.
 MOST_FILES = 1_000_000
-# Two zones are half an hour apart, at least.
+# Time zones are at least half an hour apart.
 _ZONE_MS = 1_800_000
-# Names that one of the two who are asked cannot be told, and that would stop the vacuum of all others.
-# Source: Hadoop, Path(String): a colon before the first slash ends a scheme; W3C, XML 1.0, Char, since DeleteObjects is XML.
-_ODD = re.compile(r"[^/]*:|.*[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", re.DOTALL)
+# Names that either Delta or S3 cannot be asked about, and that would stop the whole vacuum.
+# Source: Hadoop, Path(String): a colon before the first slash ends a scheme; W3C, XML 1.0, Char,
+# since DeleteObjects is XML.
+_UNSUPPORTED_NAME = re.compile(
+    r"[^/]*:|.*[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A file that goes: its name relative to the table, its bytes (0 where only the log is known, and does not tell), and what it is.
+    """A file to delete, by its name relative to the table.
 
-    `goes_with` is the file of which it is Hadoop's checksum, empty for files that go for a reason of their own.
+    `size_bytes` is 0 if only the log is known and does not record the size. `goes_with` is the file
+    whose Hadoop checksum this is; it is empty for files that go for a reason of their own.
     """
 
     name: str
@@ -37,22 +43,24 @@ class Candidate:
 
 
 class Selection:
-    """The objects of one table, those that may go kept aside; one inside a nested table's folder is not this one's.
+    """Collects the objects of one table that may be deleted; nested tables keep their own objects.
 
-    At most `MOST_FILES` of them are kept, so that memory is bounded whatever storage holds; `left_count` counts the others. Which ones is
-    drawn anew after each vacuum: the first of a listing may be files that Delta never gives up, and no vacuum would come past them.
+    At most `MOST_FILES` are kept, so that memory is bounded; `left_count` counts the others. Which
+    ones is drawn at random, by a seed that changes with each vacuum: otherwise a vacuum could always
+    begin with the same files that Delta does not give up, and never get past them.
     """
 
-    def __init__(self, facts: VacuumFacts, classifier: Classifier) -> None:
-        self._facts, self._classifier, self._prefix = facts, classifier, facts.lake_prefix
-        self._owners = Owners({facts.table_files.table, *facts.tables})
+    def __init__(self, facts: VacuumFacts, classifier: ObjectClassifier) -> None:
+        self._facts = facts
+        self._classifier = classifier
+        self._owners = Owners({facts.table, *facts.tables})
         self._late = RemovedSince(facts, classifier.horizon_ms)
         self._added = AddedByLog(facts)
         self._going: dict[str, Candidate] = {}
-        self._names: list[str] = []  # of those in `_going`, each at the place that was drawn for it
-        self._chance = Random(facts.last.ended_ms if facts.last else 0)
-        self._odd: set[str] = set()
-        self._checksums: dict[str, tuple[int, int | None]] = {}
+        self._drawn: list[str] = []  # the names in `_going`, in the places that were drawn
+        self._random = Random(facts.last.ended_ms if facts.last else 0)
+        self._unsupported: set[str] = set()
+        self._checksums: dict[str, StoredObject] = {}
         self._nested: set[str] = set()
         self._lead_ms: int | None = None
         self.stray_counts: Counter[str] = Counter()
@@ -62,133 +70,165 @@ class Selection:
         self.unseen: set[str] = {*facts.table_files.live, *facts.table_files.vectors}
 
     def take(self, objects: Iterable[StoredObject]) -> None:
-        """Tell these apart. What the newest version reads is there, in whatever folder; anything else of another table's folder stays."""
-        table, folder = (
-            self._facts.table_files.table,
-            f"{self._prefix}{self._facts.table_files.table}/",
-        )
+        """Sorts these objects.
+
+        Live files count as seen in whatever folder they are. Anything else in another table's folder
+        stays.
+        """
+        lake_prefix, strays = self._facts.lake_prefix, self._facts.strays
+        folder = f"{lake_prefix}{self._facts.table}/"
         for each in objects:
             if not each.key.startswith(folder):
                 continue
-            name, own = each.key.removeprefix(self._prefix), each.key.removeprefix(folder)
-            part = self._classifier.part_of(own, each)
+            name = each.key.removeprefix(folder)
+            part = self._classifier.part_of(name, each)
             if part in (Part.LIVE, Part.VECTORS_LIVE):
-                self.unseen.discard(own)
-                self._compare_times(own, each)
-            elif (owner := self._owners.table_of(name)) != table:
-                if (
-                    owner is not None
-                    and owner in self._facts.strays
-                    and self._may_go(own, each, part)
-                ):
-                    self.stray_counts[owner] += 1
-            else:
-                self._nested |= table_roots([own])
-                self._keep_aside(own, each, part)
+                self.unseen.discard(name)
+                self._compare_times(name, each)
+                continue
+            owner = self._owners.table_of(each.key.removeprefix(lake_prefix))
+            if owner == self._facts.table:
+                self._nested |= table_roots([name])
+                self._take_own(name, each, part)
+            elif owner is not None and owner in strays and self._may_go(name, each, part):
+                self.stray_counts[owner] += 1
 
-    def _keep_aside(self, own: str, each: StoredObject, part: Part) -> None:
+    def _take_own(self, name: str, each: StoredObject, part: Part) -> None:
         if part is Part.LANDED:
-            place = self._facts.table_files.place_of(own)
-            self.landed_counts[
-                next(prefix for prefix in self._facts.landed if place.startswith(prefix))
-            ] += 1
+            place = self._facts.table_files.place_of(name)
+            prefix = next(prefix for prefix in self._facts.landed if place.startswith(prefix))
+            self.landed_counts[prefix] += 1
         elif part is Part.LENT and self._facts.log_only:
-            self.lent.add(own)
-        elif part is Part.HIDDEN and own.endswith(".crc"):
-            self._checksums[own] = (each.size_bytes, each.modified_ms)
-        elif not self._may_go(own, each, part):
+            self.lent.add(name)
+        elif part is Part.HIDDEN and name.endswith(".crc"):
+            self._checksums[name] = each
+        elif not self._may_go(name, each, part):
             return
-        elif _ODD.match(own):
-            self._odd.add(own)
+        elif _UNSUPPORTED_NAME.match(name):
+            self._unsupported.add(name)
         else:
+            modified_ms = each.modified_ms or 0
             self._draw(
-                Candidate(
-                    name=own,
-                    size_bytes=each.size_bytes,
-                    modified_ms=each.modified_ms or 0,
-                    part=part,
-                )
+                Candidate(name=name, size_bytes=each.size_bytes, modified_ms=modified_ms, part=part)
             )
 
     def _draw(self, candidate: Candidate) -> None:
-        """Keep it, in place of another where there are too many: of all that came, each is kept with the same chance."""
-        if len(self._going) >= MOST_FILES and candidate.name not in self._going:
+        """Keeps a candidate, in place of another if there are too many: a reservoir sample."""
+        is_new = candidate.name not in self._going
+        if is_new and len(self._going) >= MOST_FILES:
             self.left_count += 1
-            place = self._chance.randrange(MOST_FILES + self.left_count)
+            place = self._random.randrange(MOST_FILES + self.left_count)
             if place >= MOST_FILES:
                 return
-            del self._going[self._names[place]]
-            self._names[place] = candidate.name
-        elif candidate.name not in self._going:
-            self._names.append(candidate.name)
+            del self._going[self._drawn[place]]
+            self._drawn[place] = candidate.name
+        elif is_new:
+            self._drawn.append(candidate.name)
         self._going[candidate.name] = candidate
 
     def candidates(self) -> tuple[Candidate, ...]:
-        """By name, each followed by Hadoop's checksum of it; nothing of a table inside that was made since the tables were counted."""
-        found: list[Candidate] = []
-        for name in self._own(self._going):
-            each = self._going[name]
-            found.append(each)
-            checksum = checksum_name(name)
-            if beside := self._checksums.get(checksum):
-                size_bytes, modified_ms = beside
-                ms = modified_ms or each.modified_ms
-                found.append(
+        """The candidates by name, each followed by its Hadoop checksum.
+
+        Nothing of a nested table is among them, also if it was created since the tables were counted.
+        """
+        candidates: list[Candidate] = []
+        for name in self._without_nested(self._going):
+            candidate = self._going[name]
+            candidates.append(candidate)
+            stored = self._checksums.get(checksum_name(name))
+            if stored is not None:
+                candidates.append(
                     Candidate(
-                        name=checksum,
-                        size_bytes=size_bytes,
-                        modified_ms=ms,
+                        name=checksum_name(name),
+                        size_bytes=stored.size_bytes,
+                        modified_ms=stored.modified_ms or candidate.modified_ms,
                         part=Part.HIDDEN,
                         goes_with=name,
                     )
                 )
-        return tuple(found)
+        return tuple(candidates)
 
-    def odd(self) -> tuple[str, ...]:
-        """The names of those that would go, if their names could be told to Delta and to S3."""
-        return tuple(self._own(self._odd))
+    def unsupported_names(self) -> tuple[str, ...]:
+        """Files that could be deleted if Delta and S3 supported their names."""
+        return tuple(self._without_nested(self._unsupported))
 
-    def _own(self, names: Iterable[str]) -> Iterable[str]:
-        """By name, without those of a table inside."""
+    def _without_nested(self, names: Iterable[str]) -> Iterable[str]:
         nested = Owners(self._nested)
         return (name for name in sorted(names) if not nested.table_of(name))
 
-    def _compare_times(self, own: str, each: StoredObject) -> None:
-        written = self._facts.table_files.live.get(own)
-        if each.modified_ms is not None and written is not None and written.written_ms is not None:
-            lead_ms = each.modified_ms - written.written_ms
+    def _compare_times(self, name: str, each: StoredObject) -> None:
+        live = self._facts.table_files.live.get(name)
+        if each.modified_ms is not None and live is not None and live.written_ms is not None:
+            lead_ms = each.modified_ms - live.written_ms
             self._lead_ms = lead_ms if self._lead_ms is None else max(lead_ms, self._lead_ms)
 
     def refuse_local_times(self, report: str) -> None:
-        """Refuses a report by which all live files are older than by the log: its times make files look past their retention."""
+        """Refuses a report that makes every live file older than the log does.
+
+        Such times make files look past their retention.
+        """
         if self._lead_ms is not None and self._lead_ms <= -_ZONE_MS:
             raise Refused(
-                f"vacuum of {self._facts.table_files.table} by mode INVENTORY: by the report {report} every live file is older than by "
-                f"the log, {-self._lead_ms / HOUR_MS:.1f} h or more: local time for UTC? accepted: a report in UTC, or mode FULL"
+                f"vacuum of {self._facts.table} by mode INVENTORY: in the report {report} every live "
+                f"file is older than in the log, by {-self._lead_ms / HOUR_MS:.1f} h or more. The "
+                "report may have local times for UTC. Use a report in UTC, or mode FULL"
             )
 
-    def _may_go(self, own: str, each: StoredObject, part: Part) -> bool:
-        """Whether it is reclaimable, was modified before the horizon, and has a name that a file below the table can have.
+    def _may_go(self, name: str, each: StoredObject, part: Part) -> bool:
+        """Whether the object is reclaimable, older than the horizon, and validly named.
 
-        A file of a time that cannot be is of unknown age, and stays, as does one that a version within the retention reads, and one that
-        a commit still in the log added and none removed.
+        It stays if its age is unknown, if a version within the retention reads it, or if a commit
+        still in the log added it and none removed it.
 
         Raises:
-            Broken: the log contradicts itself on the file.
+            Broken: the log contradicts itself about the file.
         """
         horizon_ms = self._classifier.horizon_ms
         modified_ms = plausible_ms(each.modified_ms, now_ms=horizon_ms)
-        if (
-            part not in RECLAIMABLE
-            or modified_ms is None
-            or modified_ms >= horizon_ms
-            or self._late.holds(own)
-        ):
+        if part not in RECLAIMABLE or modified_ms is None or modified_ms >= horizon_ms:
             return False
-        return {"", ".", ".."}.isdisjoint(own.split("/")) and not self._added.must_stay(own)
+        if self._late.holds(name):
+            return False
+        is_valid_name = {"", ".", ".."}.isdisjoint(name.split("/"))
+        return is_valid_name and not self._added.must_stay(name)
+
+
+class LastCheck:
+    """Decides by newer facts which candidates of a plan may still be deleted.
+
+    `horizon_ms` is the plan's; `now_ms` is the time of this check.
+    """
+
+    def __init__(self, facts: VacuumFacts, *, horizon_ms: int, now_ms: int) -> None:
+        self._classifier = classifier_of(facts, now_ms=now_ms, horizon_ms=horizon_ms)
+        self._late = RemovedSince(facts, self._classifier.horizon_ms)
+        is_known = not unknown_features(facts.log.snapshot.features)
+        self._allows_any = facts.table_files.retention_ms is not None and is_known
+
+    def allow(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """The files that may still go, each Hadoop checksum with its file."""
+        return [each for each in candidates if self._allows_any and self._allows(each)]
+
+    def _allows(self, each: Candidate) -> bool:
+        name = each.goes_with or each.name
+        stored = StoredObject(
+            bucket="", key="", size_bytes=each.size_bytes, modified_ms=each.modified_ms
+        )
+        is_reclaimable = self._classifier.part_of(name, stored) in RECLAIMABLE
+        return is_reclaimable and not self._late.holds(name)
+
+
+def classifier_of(facts: VacuumFacts, *, now_ms: int, horizon_ms: int | None) -> ObjectClassifier:
+    """The classifier of a table's objects by these facts."""
+    return ObjectClassifier(
+        facts.table_files, facts.other_uses, now_ms=now_ms, horizon_ms=horizon_ms
+    )
 
 
 def checksum_name(name: str) -> str:
-    """The name under which Hadoop keeps the checksum of a local file. Source: Hadoop, ChecksumFileSystem.getChecksumFile."""
+    """The name of a local file's Hadoop checksum.
+
+    Source: Hadoop, ChecksumFileSystem.getChecksumFile.
+    """
     folder, slash, last = name.rpartition("/")
     return f"{folder}{slash}.{last}.crc"

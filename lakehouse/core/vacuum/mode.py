@@ -1,5 +1,6 @@
-"""The mode that a vacuum takes: the cheapest that is valid for this table now, each with its price or why it is not."""
+"""The mode of a vacuum: the cheapest one that is valid now, with the price of each or a reason."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any
@@ -10,24 +11,31 @@ from lakehouse.core.declaration.vacuum_policy import VACUUM_MODES, type_of_mode
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.objects import PAGE_KEYS
 from lakehouse.core.units import HOUR_MS
-from lakehouse.core.vacuum.candidates import MOST_FILES
-from lakehouse.core.vacuum.facts import SECONDS_PER_PAGE, VacuumFacts, log_covers, removed_by_log
+from lakehouse.core.vacuum.candidates import MOST_FILES, Candidate
+from lakehouse.core.vacuum.facts import (
+    ASKED_AT_ONCE,
+    SECONDS_PER_PAGE,
+    VacuumFacts,
+    folders_to_ask,
+    written_once,
+)
+from lakehouse.core.vacuum.logged_files import log_covers, removed_by_log
 
-# Source: AWS, DeleteObjects: at most so many keys in one request.
+# Source: AWS, DeleteObjects: the most keys in one request.
 DELETE_KEYS = 1_000
 # Storage is searched for orphans once a day; a daily report has two hours to arrive.
 SWEEP_HOURS = 24
 MAX_REPORT_HOURS = 26
-# Assumed until a lake has run some: Delta's answer takes a few seconds, then so much per file asked about, listed and deleted.
+# Assumed: the seconds of Delta's answer, and of each file that is asked about, listed and deleted.
 _SECONDS_FIXED, _SECONDS_PER_FILE = 3.0, 40e-6
 _SECONDS_PER_DELETE = 0.15
-# Of a vacuum that runs once a day each begins a little earlier or later than the one before; a sweep is not put off by a day for that.
+# A daily vacuum may begin a little earlier than the one before, and is a sweep all the same.
 _EARLY = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
-    """The expected cost of a vacuum by `mode` before it knows what lies in storage; `why_not` is empty if it is valid."""
+    """The expected cost of a vacuum by `mode`, before storage is read; `why_not` is empty if valid."""
 
     mode: type_of_mode
     why_not: str
@@ -42,69 +50,77 @@ class Quote:
         return {**asdict(self), "seconds": round(self.seconds, 3), "usd": round(self.usd, 9)}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeChoice:
+    """The mode of a vacuum, and the quotes of all modes."""
+
+    mode: type_of_mode
+    quotes: tuple[Quote, ...]
+
+    def quote_of(self, mode: type_of_mode) -> Quote:
+        """The quote of one mode."""
+        return next(quote for quote in self.quotes if quote.mode == mode)
+
+
 def choose_mode(
-    facts: VacuumFacts,
-    *,
-    prices: Prices,
-    now_ms: int,
-    wanted: type_of_mode | None = None,
-) -> tuple[type_of_mode, tuple[Quote, ...]]:
-    """The mode, and all quotes; of those that are valid the cheapest, then the quickest. What is `wanted` is refused unless it is valid."""
-    quotes = tuple(_quote(mode, facts, prices, now_ms) for mode in ("LITE", "INVENTORY", "FULL"))
-    valid = [quote for quote in quotes if not quote.why_not]
-    if wanted is None and valid:
-        return min(valid, key=lambda quote: (quote.usd, quote.seconds)).mode, quotes
+    facts: VacuumFacts, *, prices: Prices, now_ms: int, wanted: type_of_mode | None = None
+) -> ModeChoice:
+    """The cheapest valid mode, the quicker one of equals, or the mode that is `wanted`.
+
+    Raises:
+        Refused: no mode is valid, or not the wanted one.
+    """
+    quotes = tuple(_quote(mode, facts, prices, now_ms) for mode in VACUUM_MODES)
+    where = f"vacuum of {facts.table}"
     if wanted is None:
-        raise Refused(
-            f"vacuum of {facts.table_files.table}: {'; '.join(dict.fromkeys(quote.why_not for quote in quotes))}"
-        )
+        valid = [quote for quote in quotes if not quote.why_not]
+        if not valid:
+            reasons = dict.fromkeys(quote.why_not for quote in quotes)
+            raise Refused(f"{where}: {'; '.join(reasons)}")
+        cheapest = min(valid, key=lambda quote: (quote.usd, quote.seconds))
+        return ModeChoice(mode=cheapest.mode, quotes=quotes)
     if wanted not in VACUUM_MODES:
-        raise Refused(
-            f"vacuum of {facts.table_files.table}: mode is {wanted!r}; accepted: {', '.join(VACUUM_MODES)}"
-        )
-    if found := next(
-        (quote.why_not for quote in quotes if quote.mode == wanted and not _may(quote, facts)), None
-    ):
-        accepted = ", ".join(quote.mode for quote in quotes if _may(quote, facts))
-        raise Refused(
-            f"vacuum of {facts.table_files.table} by mode {wanted}: {found}; accepted: {accepted}"
-        )
-    return wanted, quotes
+        raise Refused(f"{where}: mode is {wanted!r}. Use {', '.join(VACUUM_MODES)}")
+    choice = ModeChoice(mode=wanted, quotes=quotes)
+    quote = choice.quote_of(wanted)
+    if not _may_be_wanted(quote, facts):
+        others = ", ".join(each.mode for each in quotes if _may_be_wanted(each, facts))
+        raise Refused(f"{where} by mode {wanted}: {quote.why_not}. Use {others}")
+    return choice
 
 
-def _may(quote: Quote, facts: VacuumFacts) -> bool:
-    """Whether a person may choose the mode: a sweep that is due is no reason against LITE."""
-    return not quote.why_not or (
-        quote.mode == "LITE" and not _why_not_lite(facts, len(removed_by_log(facts)))
-    )
+def _may_be_wanted(quote: Quote, facts: VacuumFacts) -> bool:
+    """Whether a person may choose the mode: LITE also where a sweep is due."""
+    if quote.mode == "LITE":
+        return not _why_not_lite(facts, len(removed_by_log(facts)))
+    return not quote.why_not
 
 
-def _why_not_lite(facts: VacuumFacts, going: int) -> str:
+def _why_not_lite(facts: VacuumFacts, going_count: int) -> str:
     if not log_covers(facts) and not facts.log_only:
-        return "the log no longer tells of all that was removed since the last vacuum"
-    # The next LITE would begin with the same files, since the log does not tell which are gone.
-    if going > MOST_FILES:
-        return (
-            f"the log tells of {going:,} removed files, at most {MOST_FILES:,} are deleted at once"
-        )
+        return "the log no longer names all files that were removed since the last vacuum"
+    # The next LITE would begin with the same files, since no log shows which are gone.
+    if going_count > MOST_FILES:
+        return f"the log names {going_count:,} removed files; one vacuum deletes at most {MOST_FILES:,}"
     return ""
 
 
 def _quote(mode: type_of_mode, facts: VacuumFacts, prices: Prices, now_ms: int) -> Quote:
     table_files = facts.table_files
-    known = len(table_files.live) + len(table_files.stones) + len(table_files.vectors)
-    going = len(removed_by_log(facts)) if mode == "LITE" else len(table_files.stones)
-    lists = ceil(known / PAGE_KEYS) if mode == "FULL" else 0
+    known_count = len(table_files.live) + len(table_files.stones) + len(table_files.vectors)
+    going_count = len(removed_by_log(facts)) if mode == "LITE" else len(table_files.stones)
+    lists = ceil(known_count / PAGE_KEYS) if mode == "FULL" else 0
     gets = len(facts.report.files) + 2 if mode == "INVENTORY" and facts.report else 0
-    deletes = ceil(going / DELETE_KEYS)
-    seconds = _SECONDS_FIXED + _SECONDS_PER_FILE * (going + (0 if mode == "LITE" else known))
+    deletes = ceil(going_count / DELETE_KEYS)
+    file_count = going_count if mode == "LITE" else going_count + known_count
+    seconds = _SECONDS_FIXED + _SECONDS_PER_FILE * file_count
     if facts.on_s3:
         seconds += (lists + gets) * SECONDS_PER_PAGE + deletes * _SECONDS_PER_DELETE
     else:
         lists = gets = deletes = 0
     return Quote(
         mode=mode,
-        why_not=_why_not(mode, facts, now_ms, going),
+        why_not=_why_not(mode, facts, now_ms, going_count),
         list_requests=lists,
         get_requests=gets,
         delete_requests=deletes,
@@ -114,36 +130,73 @@ def _quote(mode: type_of_mode, facts: VacuumFacts, prices: Prices, now_ms: int) 
     )
 
 
-def _why_not(mode: type_of_mode, facts: VacuumFacts, now_ms: int, going: int) -> str:
-    last, sweep, report = facts.last, facts.last_sweep, facts.report
+def _why_not(mode: type_of_mode, facts: VacuumFacts, now_ms: int, going_count: int) -> str:
     if facts.log_only and mode != "LITE":
-        return 'others write it: what its log never told of stays, unless orphans = "delete"'
-    if facts.log_only:
-        return _why_not_lite(facts, going)
-    if mode == "FULL":
-        return ""
-    if mode == "LITE":
-        if why_not := _why_not_lite(facts, going):
-            return why_not
-        # A sweep in the future is the work of a clock that was ahead, and looked at nothing that is past now.
-        hours = (
-            None
-            if sweep is None or sweep.started_ms > now_ms
-            else (now_ms - sweep.started_ms) / HOUR_MS
+        return (
+            "other programs write the table, so files that its log never named stay, unless "
+            'orphans = "delete"'
         )
-        if hours is None or hours >= SWEEP_HOURS * _EARLY:
-            when = "never" if hours is None else f"{hours:.0f} h ago"
-            return f"storage was looked through {when}, every {SWEEP_HOURS} h is wanted, and the log tells of no orphans"
+    if facts.log_only:
+        return _why_not_lite(facts, going_count)
+    match mode:
+        case "FULL":
+            return ""
+        case "LITE":
+            return _why_not_lite(facts, going_count) or _why_sweep(facts, now_ms)
+        case "INVENTORY":
+            return _why_not_report(facts, now_ms)
+
+
+def _why_sweep(facts: VacuumFacts, now_ms: int) -> str:
+    """Why storage must be looked through, which LITE does not; empty if it need not."""
+    sweep = facts.last_sweep
+    hours = None if sweep is None else (now_ms - sweep.started_ms) / HOUR_MS
+    if hours is not None and hours < SWEEP_HOURS * _EARLY:
         return ""
+    when = "never" if hours is None else f"{hours:.0f} h ago"
+    return (
+        f"storage was last searched for orphans {when}, and this is due every {SWEEP_HOURS} h; "
+        "the log names no orphans"
+    )
+
+
+def _why_not_report(facts: VacuumFacts, now_ms: int) -> str:
+    report, last = facts.report, facts.last
     if report is None:
         return facts.report_problem or "there is no complete report"
-    age = (now_ms - report.created_ms) / HOUR_MS
-    if age > MAX_REPORT_HOURS:
+    if report.age_hours(now_ms) > MAX_REPORT_HOURS:
         return (
-            f"the report {report.name} is {age:.0f} h old, at most {MAX_REPORT_HOURS} h are allowed"
+            f"the report {report.name} is {report.age_hours(now_ms):.0f} h old "
+            f"(limit {MAX_REPORT_HOURS} h)"
         )
-    if last is not None and report.created_ms <= last.ended_ms <= now_ms:
-        return (
-            f"the report {report.name} is older than the last vacuum, and lists what that deleted"
-        )
+    if last is not None and report.created_ms <= last.ended_ms:
+        return f"the report {report.name} is older than the last vacuum, and lists deleted files"
     return ""
+
+
+def cost_of(
+    facts: VacuumFacts, candidates: Sequence[Candidate], choice: ModeChoice, prices: Prices
+) -> dict[str, Any]:
+    """A plan's requests, seconds and money, now that the number of files is known."""
+    quote = choice.quote_of(choice.mode)
+    lists, heads, deletes = quote.list_requests, 0, 0
+    if facts.on_s3:
+        for start in range(0, len(candidates), DELETE_KEYS):
+            names = [each.name for each in candidates[start : start + DELETE_KEYS]]
+            by_head = [*folders_to_ask(facts, choice.mode, names).values()]
+            # Before each batch: a log in each folder, the newest commit and the one after it, and
+            # each name that a writer may use again.
+            lists += by_head.count(False)
+            heads += by_head.count(True) + 2 + sum(not written_once(name) for name in names)
+            deletes += 1
+    seconds = 0.0
+    if candidates:
+        checks = lists - quote.list_requests + heads
+        seconds = quote.seconds + checks * SECONDS_PER_PAGE / ASKED_AT_ONCE
+    gets = quote.get_requests
+    return {
+        "requests": {"LIST": lists, "GET": gets, "HEAD": heads, "DELETE": deletes},
+        "seconds": seconds,
+        "usd": price(prices, seconds=seconds, get_requests=gets + heads, put_requests=lists),
+        "lists_saved": choice.quote_of("FULL").list_requests - quote.list_requests,
+    }

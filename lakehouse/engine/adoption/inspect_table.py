@@ -13,7 +13,7 @@ from lakehouse.engine.declared_tables import address_of
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.table_health import health_of
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
-from lakehouse.engine.vacuum.table_facts import plan
+from lakehouse.engine.vacuum.plan import plan
 
 # The facts of a run of vacuums on all tables are one thread's; tables are looked at by several.
 _ONE_AT_A_TIME = Lock()

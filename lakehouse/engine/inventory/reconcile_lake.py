@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Refused
-from lakehouse.core.inventory.objects import StoredObject
-from lakehouse.core.inventory.reconcile import Reconciliation, reconcile
+from lakehouse.core.inventory.objects import Listing, StoredObject
+from lakehouse.core.inventory.reconcile import KnownTables, Reconciliation, reconcile
 from lakehouse.core.inventory.report_manifest import Report
 from lakehouse.core.inventory.table_files import Owners, TableFiles, fold_table_files, table_roots
 from lakehouse.engine.inventory.scan import scan
@@ -93,15 +93,15 @@ def reconcile_report(
         )
 
     rows = read_report(store, report)
-    return reconcile(
-        table_files,
-        rows if through is None else through(rows, owner),
-        now_ms=now_ms,
-        settled_ms=settled_ms(report),
-        lake_prefix=store.prefix,
+    known = KnownTables(
+        files=table_files,
         unread=unread,
         landed=landing_prefixes(lake, tables),
+        lake_prefix=store.prefix,
     )
+    objects = rows if through is None else through(rows, owner)
+    listing = Listing(objects=objects, settled_ms=settled_ms(report))
+    return reconcile(known, listing, now_ms=now_ms)
 
 
 def _makes_its_own(store: Store) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.classify import is_current
 from lakehouse.core.inventory.objects import StoredObject
-from lakehouse.core.inventory.report_manifest import Report, parse_manifest
+from lakehouse.core.inventory.report_manifest import Report, ReportSource, parse_manifest
 from lakehouse.core.inventory.table_files import table_roots
 from lakehouse.engine.inventory.parse_report import column_batches, stored_objects
 from lakehouse.engine.store import Store
@@ -77,9 +77,11 @@ def newest_report(
                 f"inventory report {name}: its checksum is there and the manifest is not",
             ),
             checksum,
-            name=f"{found}/{stamp}",
-            bucket=store.bucket,
-            folder=f"{store.prefix}{folder}/data",
+            ReportSource(
+                name=f"{found}/{stamp}",
+                bucket=store.bucket,
+                folder=f"{store.prefix}{folder}/data",
+            ),
             now_ms=now_ms,
             max_age_hours=max_age_hours,
         )

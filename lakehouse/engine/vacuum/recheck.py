@@ -17,25 +17,25 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from lakehouse.core.errors import Broken
-from lakehouse.core.vacuum.candidates import Candidate
+from lakehouse.core.vacuum.candidates import Candidate, LastCheck
 from lakehouse.core.vacuum.facts import ASKED_AT_ONCE, folders_above, folders_to_ask, written_once
-from lakehouse.core.vacuum.plan import LaterFacts, VacuumPlan
+from lakehouse.core.vacuum.plan import VacuumPlan
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.store import StoredFile
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.log_state import has_newer_version
-from lakehouse.engine.vacuum.table_facts import VacuumReading, own_folders
+from lakehouse.engine.vacuum.plan import VacuumInputs, own_folders
 
 
 class Recheck:
     """The last check of one plan's files; what it keeps goes into `spared` with the reason."""
 
     def __init__(
-        self, run: LakeFacts, known: VacuumReading, planned: VacuumPlan, spared: dict[str, str]
+        self, run: LakeFacts, known: VacuumInputs, planned: VacuumPlan, spared: dict[str, str]
     ) -> None:
         self._run, self._planned, self._spared = run, planned, spared
         self._facts = known.facts
-        self._later: LaterFacts | None = None
+        self._later: LastCheck | None = None
 
     def still_going(self, batch: Sequence[Candidate]) -> list[Candidate]:
         """The files of the batch that may go now; what is gone already is left out, too, and is not spared.
@@ -128,7 +128,7 @@ class Recheck:
 
     def _allowed(self, going: Sequence[Candidate]) -> list[Candidate]:
         if self._later is None:
-            self._later = LaterFacts(
+            self._later = LastCheck(
                 self._facts, horizon_ms=self._planned.horizon_ms, now_ms=now_ms()
             )
         allowed = self._later.allow(going)

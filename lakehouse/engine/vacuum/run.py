@@ -1,14 +1,17 @@
-"""One vacuum: what the plan dooms, deleted once Delta dooms it, too.
+"""Vacuums a table: deletes the planned files once Delta agrees.
 
-1. Our clock is compared with the storage's: the horizon is a time of ours, the files' times are its own.
-2. The plan is made, from the log and from the report, a listing, or the log alone. Where nothing is to go, nothing else is asked.
-3. The guard is taken, and held to the end. The retention that the declaration asks for is set, if the table has another one.
-   If the table has a newer version by then, the plan is made again.
-4. Delta is asked which of the plan's files it would delete (VACUUM … USING INVENTORY … DRY RUN, over exactly these). What it spares stays.
-5. Batch by batch it is asked once more what others did meanwhile (`recheck.py`): tables beside that borrow more, tables made in the folders
-   of these files, files written again, and last the table's own log, by whose newest version and retention the batch is judged.
-   What is still doomed then is deleted.
-6. The journal gets what was to go, what went, and what did not and why; also if an error ended it.
+1. This machine's clock is compared with the storage's: the horizon is a time of this machine, and
+   the files' times are the storage's.
+2. The plan is made, from the log and from the report, a listing, or the log alone. If nothing is to
+   be deleted, nothing else is asked.
+3. The table's lock is taken and held to the end. The declared retention is set, if the table has
+   another one. If the table has a newer version by then, the plan is made again.
+4. Delta is asked which of the planned files it would delete (VACUUM … USING INVENTORY … DRY RUN over
+   exactly these). Files that it spares stay.
+5. Before each batch, `recheck.py` reads what changed meanwhile: other tables that borrow files, tables
+   created in the folders of these files, files written again, and last the table's own log, whose
+   newest version and retention decide about the batch. What may still go is deleted.
+6. The journal records the plan, what was deleted, and what was not and why, also after an error.
 
 **Safety properties**
 - A file goes only if our reading of the log and Delta's own agree. If Delta names a file that it
@@ -16,124 +19,46 @@
   (`test_meanwhile.py`).
 - Nothing is deleted that is not in the plan, so a dry run shows everything that can go
   (`test_run.py`, `test_faults.py`).
-- A log that is gone or was put back to an older state stops the deletion, and so does the log of a
-  neighbour that became unreadable (`test_meanwhile.py`, `test_unread.py`).
+- A log that is gone or was put back to an older state stops the deletion, and so does the log of
+  another table that became unreadable (`test_meanwhile.py`, `test_unread.py`).
 - Deleting a file twice has no further effect: after a crash at any point the next vacuum continues
   (`long/test_vacuum_kills.py`, `test_meanwhile.py`).
 """
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
-from lakehouse.core.costs.estimate import price
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import type_of_mode
 from lakehouse.core.errors import LakehouseError, Refused, Transient
 from lakehouse.core.vacuum.candidates import Candidate
-from lakehouse.core.vacuum.facts import FAILED_NAMED, VacuumRecord, written_once
 from lakehouse.core.vacuum.mode import DELETE_KEYS
 from lakehouse.core.vacuum.outcome import VacuumOutcome
 from lakehouse.core.vacuum.plan import VacuumPlan, plan_rest
 from lakehouse.engine.clock import now_ms, pause_about
-from lakehouse.engine.journal.vacuums import record_vacuum
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.lake_owner import refuse_table_of_another_lake
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.table_lock import hold
-from lakehouse.engine.vacuum.delta import agreed
+from lakehouse.engine.vacuum.delta_dry_run import confirmed_by_delta
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.log_state import has_newer_version
+from lakehouse.engine.vacuum.plan import VacuumInputs, gather, plan
+from lakehouse.engine.vacuum.progress import VacuumProgress
 from lakehouse.engine.vacuum.recheck import Recheck
-from lakehouse.engine.vacuum.table_facts import VacuumReading, gather, plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _CLOCK = "_lakehouse/clock"
 _CLOCK_OFF_MS = 300_000
-# S3 throttles at 3,500 deletions per second and prefix.
 _DELETES_PER_SECOND = 3_000
 _PAUSES_SECONDS = (0.5, 2.0, 8.0)
-
-
-class _Work:
-    """The work of one vacuum since now, and its cost; `spared` and `failed` are name -> why."""
-
-    def __init__(self, lake: Lake, table: Table, owner: str | None = None) -> None:
-        self._lake, self._table, self._run = lake, table, owner or uuid4().hex
-        self._began_ms, self._started, self._before = (
-            now_ms(),
-            time.monotonic(),
-            lake.store.requests.copy(),
-        )
-        self.deleted_files = self.deleted_bytes = 0
-        self.spared, self.failed = dict[str, str](), dict[str, str]()
-
-    def count(self, gone: Iterable[Candidate]) -> None:
-        """These were deleted."""
-        for each in gone:
-            self.deleted_files += 1
-            self.deleted_bytes += each.size_bytes
-
-    def journal(
-        self, known: VacuumReading, planned: VacuumPlan, *, is_complete: bool
-    ) -> VacuumOutcome:
-        """The outcome, written down; it is complete if all that was past the retention was gone through."""
-        seconds, requests = (
-            time.monotonic() - self._started,
-            self._lake.store.requests - self._before,
-        )
-        on_s3 = self._lake.on_s3(self._table.key)
-        kept = sorted({*self.spared, *planned.lent}) if planned.log_only else []
-        is_whole = not planned.left_count and max(len(self.failed), len(kept)) <= FAILED_NAMED
-        record = VacuumRecord(
-            started_ms=self._began_ms,
-            ended_ms=now_ms(),
-            mode=planned.mode,
-            report=planned.report,
-            version=planned.version,
-            horizon_ms=planned.horizon_ms,
-            predicted_files=planned.file_count,
-            predicted_bytes=planned.size_bytes,
-            predicted_requests=sum(planned.requests.values()),
-            predicted_seconds=planned.seconds,
-            predicted_usd=planned.usd,
-            deleted_files=self.deleted_files,
-            deleted_bytes=self.deleted_bytes,
-            spared=len(self.spared),
-            seconds=seconds,
-            usd=price(
-                self._table.prices,
-                seconds=seconds,
-                get_requests=sum(
-                    count for name, count in requests.items() if name.startswith(("Get", "Head"))
-                ),
-                put_requests=sum(
-                    count for name, count in requests.items() if name.startswith(("Put", "List"))
-                ),
-            ),
-            failed=dict(islice(self.failed.items(), FAILED_NAMED)),
-            kept=kept[:FAILED_NAMED],
-            lists_saved=planned.lists_saved,
-            is_complete=is_complete and is_whole,
-            # A listing of a moment ago shows what is there; the log and a report do not, and S3 calls a missing key deleted, too.
-            is_at_most=on_s3
-            and planned.mode != "FULL"
-            and any(written_once(each.name) for each in planned.candidates),
-            run=self._run,
-            requests=dict(requests),
-            table_id=known.facts.log.snapshot.table_id,
-            committed_ms=known.facts.log.history.committed_ms_of(planned.version),
-        )
-        record_vacuum(self._lake.store, self._table.key, record)
-        return VacuumOutcome(plan=planned, record=record, spared=self.spared, failed=self.failed)
 
 
 def vacuum(
@@ -144,21 +69,24 @@ def vacuum(
     mode: type_of_mode | None = None,
     owner: str | None = None,
 ) -> VacuumOutcome:
-    """The outcome of a vacuum of `table`, beside its plan; where there is nothing to do, no session is opened. `owner` says who asks.
+    """Vacuums `table`; no Spark session is opened if there is nothing to do.
+
+    `owner` names the caller in the lock and in the journal.
 
     Raises:
         Refused: there is no table, or it may not be vacuumed now, or not by this mode.
-        Transient: the table is held by somebody else, or the server or the storage is gone; what was deleted before is journalled.
-        Broken: Delta's answer and ours cannot both be right, or live files are missing.
+        Transient: another process holds the table, or the server or the storage is gone; what was
+            deleted before is in the journal.
+        Broken: Delta's answer contradicts ours, or live files are missing.
     """
     lake = run.lake
     if isinstance(table.write, Adopted):
         refuse_table_of_another_lake(lake, table.write.uri, asked=f"vacuum of {table.key}")
     check_clock(lake, table.key)
-    work = _Work(lake, table, owner)
-    known, planned = _planned(run, table, mode)
+    progress = VacuumProgress(lake, table, owner)
+    inputs, planned = _planned(run, table, mode)
     run.remember_found()
-    retention = _retention_to_set(known, table)
+    retention = _retention_to_set(inputs, table)
     if planned.candidates or retention:
         spark = open_spark()
         with (
@@ -167,17 +95,16 @@ def vacuum(
         ):
             if retention:
                 spark.sql(statements.set_properties(lake.table_uri(table.key), retention))
-            if has_newer_version(lake, known.facts.log):
-                known, planned = _planned(run, table, mode)
+            if has_newer_version(lake, inputs.facts.log):
+                inputs, planned = _planned(run, table, mode)
             try:
-                _carry_out(run, spark, table, known, planned, work)
+                _carry_out(run, spark, inputs, planned, progress)
             except BaseException:
-                with contextlib.suppress(
-                    LakehouseError
-                ):  # storage that does not answer must not hide what went wrong
-                    work.journal(known, planned, is_complete=False)
+                # Storage that does not answer must not hide the error.
+                with contextlib.suppress(LakehouseError):
+                    progress.record(inputs.facts, planned, has_ended_well=False)
                 raise
-    return work.journal(known, planned, is_complete=True)
+    return progress.record(inputs.facts, planned, has_ended_well=True)
 
 
 def rehearse(
@@ -187,65 +114,63 @@ def rehearse(
     *,
     mode: type_of_mode | None = None,
 ) -> VacuumPlan | None:
-    """The plan of a vacuum with exactly the files that would go now, Delta asked; nothing is touched. `None` where there is no table.
+    """The plan with exactly the files that would go now, confirmed by Delta; nothing is changed.
 
-    Where the vacuum would set another retention first, Delta cannot be asked by that: these are the files by our plan, and a note says so.
-    Errors as `vacuum`.
+    `None` if there is no table. If the vacuum would set another retention first, Delta cannot be
+    asked about it, which a note says. Raises as `vacuum`.
     """
     if run.log(table.key) is None:
         return None
-    known, planned = _planned(run, table, mode)
+    inputs, planned = _planned(run, table, mode)
     if not planned.candidates:
         return planned
-    if setting := _retention_to_set(known, table):
-        said = ", ".join(f"{name} to {value}" for name, value in setting.items())
-        return replace(
-            planned,
-            notes=(
-                *planned.notes,
-                f"the vacuum would first set {said}; by that Delta was not asked yet",
-            ),
-        )
+    if retention := _retention_to_set(inputs, table):
+        values = ", ".join(f"{name} to {value}" for name, value in retention.items())
+        note = f"the vacuum would first set {values}; Delta has not been asked about that yet"
+        return replace(planned, notes=(*planned.notes, note))
     with translated():
-        spared, uri = dict[str, str](), run.lake.table_uri(table.key)
-        going = _agreed(open_spark(), uri, planned, spared)
-        going = Recheck(run, known, planned, spared).still_going(going)
-        return plan_rest(planned, known.facts, going, spared, prices=table.prices)
+        spared = dict[str, str]()
+        going = _confirmed(open_spark(), run.lake, planned, spared)
+        going = Recheck(run, inputs, planned, spared).still_going(going)
+        return plan_rest(planned, inputs.facts, table, going, spared)
 
 
 def check_clock(lake: Lake, table_key: str) -> None:
-    """Refuses where this machine's clock and the storage's differ by minutes; a bucket elsewhere is asked by what its answers say.
+    """Refuses if this machine's clock and the storage's differ by more than five minutes.
 
-    What is past the retention by one of them need not be by the other.
+    A file may be past the retention by one of them and not by the other. A bucket outside the lake
+    is asked by the date of an answer.
     """
     lake.store.put(_CLOCK, b"")
-    found = lake.store.stat(_CLOCK)
-    times_ms = (found.modified_ms if found else None, lake.clock_ms(table_key))
+    stored = lake.store.stat(_CLOCK)
+    times_ms = (stored.modified_ms if stored else None, lake.clock_ms(table_key))
     off_ms = max((now_ms() - ms for ms in times_ms if ms is not None), key=abs, default=0)
     if abs(off_ms) > _CLOCK_OFF_MS:
         raise Refused(
-            f"vacuum: this machine's clock is {off_ms / 1_000:.0f} s off the storage's, at most {_CLOCK_OFF_MS / 1_000:.0f} s are allowed; "
-            "set it by a time server, then try again"
+            f"vacuum: this machine's clock is {off_ms / 1_000:.0f} s off the storage's (limit "
+            f"{_CLOCK_OFF_MS / 1_000:.0f} s). Set it by a time server, then try again"
         )
 
 
 def _planned(
     run: LakeFacts, table: Table, mode: type_of_mode | None
-) -> tuple[VacuumReading, VacuumPlan]:
-    known = gather(run, table)
-    planned = known and plan(run, table, mode=mode, gathered=known)
-    if known is None or planned is None:
+) -> tuple[VacuumInputs, VacuumPlan]:
+    inputs = gather(run, table)
+    planned = inputs and plan(run, table, mode=mode, inputs=inputs)
+    if inputs is None or planned is None:
         raise Refused(
-            f"vacuum of {table.key}: there is no table yet; accepted: materialize {table.key} first"
+            f"vacuum of {table.key}: there is no table yet. Use lakehouse materialize {table.key} "
+            "first"
         )
-    return known, planned
+    return inputs, planned
 
 
-def _agreed(
-    spark: "SparkSession", uri: str, planned: VacuumPlan, spared: dict[str, str]
+def _confirmed(
+    spark: "SparkSession", lake: Lake, planned: VacuumPlan, spared: dict[str, str]
 ) -> list[Candidate]:
-    """The rest of the plan after Delta was asked."""
-    going = agreed(spark, uri, planned.table, planned.candidates)
+    """The planned files that Delta would delete, too."""
+    uri = lake.table_uri(planned.table)
+    going = confirmed_by_delta(spark, uri, planned.table, planned.candidates)
     kept = {each.name for each in planned.candidates} - {each.name for each in going}
     spared |= dict.fromkeys(kept, "Delta would not delete it")
     return going
@@ -254,60 +179,66 @@ def _agreed(
 def _carry_out(
     run: LakeFacts,
     spark: "SparkSession",
-    table: Table,
-    known: VacuumReading,
+    inputs: VacuumInputs,
     planned: VacuumPlan,
-    work: _Work,
+    progress: VacuumProgress,
 ) -> None:
-    going = _agreed(spark, run.lake.table_uri(table.key), planned, work.spared)
-    recheck = Recheck(run, known, planned, work.spared)
-    per_second = _DELETES_PER_SECOND if run.lake.on_s3(table.key) else 0
+    """Deletes the planned files that Delta and the last checks confirm."""
+    lake = run.lake
+    going = _confirmed(spark, lake, planned, progress.spared)
+    recheck = Recheck(run, inputs, planned, progress.spared)
+    per_second = _DELETES_PER_SECOND if lake.on_s3(planned.table) else 0
     for batch in _batches(going, per_second=per_second):
-        _delete(run.lake, planned.table, batch, recheck, work)
+        _delete(lake, planned.table, batch, recheck, progress)
 
 
 def _batches(candidates: Sequence[Candidate], *, per_second: int) -> Iterator[Sequence[Candidate]]:
-    """A thousand at a time, or what a second allows, since S3 throttles who goes faster; none makes up for a slow one. 0 is no limit."""
+    """At most a thousand at a time, and at most `per_second`, since S3 throttles; 0 is no limit.
+
+    A slow batch is not made up for by quicker ones.
+    """
     size = min(DELETE_KEYS, per_second or DELETE_KEYS)
     due = time.monotonic()
     for start in range(0, len(candidates), size):
-        time.sleep(max(0.0, due - time.monotonic()))  # the declared pace of deletions
+        time.sleep(max(0.0, due - time.monotonic()))
         due = time.monotonic() + (size / per_second if per_second else 0.0)
         yield candidates[start : start + size]
 
 
 def _delete(
-    lake: Lake, table: str, batch: Sequence[Candidate], recheck: Recheck, work: _Work
+    lake: Lake, table: str, batch: Sequence[Candidate], recheck: Recheck, progress: VacuumProgress
 ) -> None:
-    """Deletes what may go of a batch. Each further try is checked anew: minutes may have passed before the storage said nothing."""
-    going, tried = [*batch], False
+    """Deletes the files of a batch that may go.
+
+    Each attempt checks again, since minutes may have passed before the storage gave no answer.
+    """
+    going = [*batch]
+    is_first = True
     for pause in (*_PAUSES_SECONDS, None):
         try:
             rest = recheck.still_going(going)
-            if (
-                tried
-            ):  # a file that is gone, and was not spared, went by a try whose answer was lost
-                left = {*work.spared, *(each.name for each in rest)}
-                work.count(each for each in going if left.isdisjoint((each.name, each.goes_with)))
-            going, tried = rest, True
+            if not is_first:
+                # A file that is gone, and was not spared, was deleted by an attempt whose answer
+                # was lost.
+                left = {*progress.spared, *(each.name for each in rest)}
+                progress.count(
+                    each for each in going if left.isdisjoint((each.name, each.goes_with))
+                )
+            going, is_first = rest, False
             failed = lake.store.delete_each([f"{table}/{each.name}" for each in going])
             break
         except Transient as error:
             if pause is None:
-                work.failed |= {each.name: str(error) for each in going}
+                progress.failed |= {each.name: str(error) for each in going}
                 raise
             pause_about(pause)  # the storage asks for less
-    work.failed |= {
-        each.name: failed[name] for each in going if (name := f"{table}/{each.name}") in failed
-    }
-    work.count(each for each in going if each.name not in work.failed)
+    reasons = {each.name: failed.get(f"{table}/{each.name}") for each in going}
+    progress.failed |= {name: reason for name, reason in reasons.items() if reason is not None}
+    progress.count(each for each in going if each.name not in progress.failed)
 
 
-def _retention_to_set(known: VacuumReading, table: Table) -> dict[str, str]:
-    """The properties that the declaration asks for; none where the table has them, since an ALTER aborts other writers."""
-    has = known.facts.log.snapshot.properties
-    return {
-        name: value
-        for name, value in table.vacuum.properties_beside(has).items()
-        if has.get(name) != value
-    }
+def _retention_to_set(inputs: VacuumInputs, table: Table) -> dict[str, str]:
+    """The declared properties that the table lacks; an ALTER without need would abort writers."""
+    current = inputs.facts.log.snapshot.properties
+    declared = table.vacuum.properties_beside(current)
+    return {name: value for name, value in declared.items() if current.get(name) != value}

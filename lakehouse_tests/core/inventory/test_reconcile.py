@@ -12,9 +12,9 @@ from lakehouse.core.delta.paths import name_below, vector_file
 from lakehouse.core.delta.protocol import retention_ms_of
 from lakehouse.core.delta.snapshot import DataFile, LogTail, Snapshot, Tombstone
 from lakehouse.core.errors import Refused
-from lakehouse.core.inventory.objects import Part, StoredObject, plausible_ms
-from lakehouse.core.inventory.reconcile import Reconciliation, TableShares, reconcile
-from lakehouse.core.inventory.report_manifest import parse_manifest
+from lakehouse.core.inventory.objects import Listing, Part, StoredObject, plausible_ms
+from lakehouse.core.inventory.reconcile import KnownTables, Reconciliation, TableShares, reconcile
+from lakehouse.core.inventory.report_manifest import ReportSource, parse_manifest
 from lakehouse.core.inventory.table_files import (
     Owners,
     Reference,
@@ -51,9 +51,8 @@ def manifest(**changed: Any) -> dict[str, Any]:
 def parse(document: dict[str, Any] | bytes, checksum: str | None = None, **more: Any) -> Any:
     data = document if isinstance(document, bytes) else json.dumps(document).encode()
     said = hashlib.md5(data).hexdigest() + "\n" if checksum is None else checksum
-    return parse_manifest(
-        data, said, name="daily/x", bucket="lake", folder=FOLDER, now_ms=NOW, **more
-    )
+    source = ReportSource(name="daily/x", bucket="lake", folder=FOLDER)
+    return parse_manifest(data, said, source, now_ms=NOW, **more)
 
 
 def test_a_report_of_a_clock_that_is_minutes_ahead_is_read() -> None:
@@ -243,7 +242,8 @@ UNREFERENCED = "deletion_vector_61d16c75-6994-46b7-a15b-8b538852e50e.bin"
 
 
 def held(*objects: StoredObject, **more: Any) -> Reconciliation:
-    return reconcile([table_files()], objects, now_ms=NOW, settled_ms=NOW - HOUR, **more)
+    known = KnownTables(files=[table_files()], **more)
+    return reconcile(known, Listing(objects=objects, settled_ms=NOW - HOUR), now_ms=NOW)
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,13 @@ def test_a_live_file_that_is_not_in_storage_is_missing() -> None:
 
 
 def test_a_live_file_younger_than_the_report_is_not_missing() -> None:
-    found = only(reconcile([table_files()], [], now_ms=NOW, settled_ms=NOW - DAY))
+    found = only(
+        reconcile(
+            KnownTables(files=[table_files()]),
+            Listing(objects=[], settled_ms=NOW - DAY),
+            now_ms=NOW,
+        )
+    )
     assert (found.missing, found.unsettled_count) == ((), 2)
 
 
@@ -322,10 +328,9 @@ def test_a_live_file_of_another_size_is_told() -> None:
 def test_without_a_known_retention_nothing_is_past_it() -> None:
     found = only(
         reconcile(
-            [table_files(retention_ms=None)],
-            [stored("a/t/past"), stored("a/t/x")],
+            KnownTables(files=[table_files(retention_ms=None)]),
+            Listing(objects=[stored("a/t/past"), stored("a/t/x")]),
             now_ms=NOW,
-            settled_ms=0,
         )
     )
     assert [share.part for share in found.shares] == [Part.TOMBSTONED_KEPT, Part.ORPHANED_YOUNG]
@@ -341,10 +346,9 @@ def test_files_that_a_shallow_clone_reads_are_lent_and_missed_by_the_clone() -> 
         elsewhere={"a/t/past": reference, "a/t/gone": reference},
     )
     found = reconcile(
-        [table_files(), clone],
-        [*ALL, stored("lake/a/t/past"), stored("a/t/past")],
+        KnownTables(files=[table_files(), clone]),
+        Listing(objects=[*ALL, stored("lake/a/t/past"), stored("a/t/past")], settled_ms=NOW),
         now_ms=NOW,
-        settled_ms=NOW,
     )
     cloned, lender = found.tables
     assert cloned.missing == ("a/t/gone",)
@@ -512,11 +516,9 @@ NAMES = st.sampled_from(
 )
 def test_the_parts_sum_to_the_inventory_s_total(objects: list[StoredObject]) -> None:
     found = reconcile(
-        [table_files(), table_files("a/t/n")],
-        objects,
+        KnownTables(files=[table_files(), table_files("a/t/n")], unread={"a/bad": "why"}),
+        Listing(objects=objects, settled_ms=NOW),
         now_ms=NOW,
-        settled_ms=NOW,
-        unread={"a/bad": "why"},
     )
     assert found.file_count == len(objects)
     assert found.size_bytes == sum(each.size_bytes for each in objects)

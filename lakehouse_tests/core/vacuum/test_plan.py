@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.prices import DEFAULT_PRICES
 from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.declaration.vacuum_policy import SHORT_RETENTION_RISK, Vacuum
@@ -13,22 +14,22 @@ from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.paths import vector_file
 from lakehouse.core.delta.snapshot import LogFile, LogTail, Snapshot, TableFacts
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.inventory.objects import Part, StoredObject
+from lakehouse.core.inventory.objects import Listing, Part, StoredObject
 from lakehouse.core.inventory.report_manifest import DataPart, Report
 from lakehouse.core.inventory.table_files import Reference, TableFiles
 from lakehouse.core.reasons import Reason
 from lakehouse.core.vacuum import candidates, mode
-from lakehouse.core.vacuum.candidates import Candidate
+from lakehouse.core.vacuum.candidates import Candidate, LastCheck
 from lakehouse.core.vacuum.facts import (
     VacuumFacts,
     VacuumRecord,
     folders_above,
     folders_to_ask,
-    objects_by_log,
     written_once,
 )
-from lakehouse.core.vacuum.mode import choose_mode
-from lakehouse.core.vacuum.plan import LaterFacts, VacuumPlan, plan_vacuum
+from lakehouse.core.vacuum.logged_files import objects_by_log
+from lakehouse.core.vacuum.mode import ModeChoice, choose_mode
+from lakehouse.core.vacuum.plan import VacuumPlan, plan_vacuum
 
 NOW = 1_795_000_000_000
 HOUR, DAY = 3_600_000, 86_400_000
@@ -136,13 +137,14 @@ def plan(
     facts: VacuumFacts = FACTS,
     policy: Vacuum | None = None,
     mode: Any = "FULL",
-    **more: Any,
+    settled_ms: int = NOW,
 ) -> VacuumPlan:
     policy = policy or Vacuum()
-    _, quotes = choose_mode(facts, prices=DEFAULT_PRICES, now_ms=NOW)
-    return plan_vacuum(
-        facts, policy, objects, mode=mode, quotes=quotes, now_ms=NOW, settled_ms=NOW, **more
-    )
+    quotes = choose_mode(facts, prices=DEFAULT_PRICES, now_ms=NOW).quotes
+    table = Table(key="bronze/t", write=Adopted(uri="/warehouse/t"), vacuum=policy)
+    listing = Listing(objects=objects, settled_ms=settled_ms)
+    choice = ModeChoice(mode=mode, quotes=quotes)
+    return plan_vacuum(facts, table, listing, choice=choice, now_ms=NOW)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +193,7 @@ def test_a_file_without_a_tombstone_is_looked_for_in_commits_below_the_known_his
     found = plan(ALL, forgotten)
     assert ([each.name for each in found.candidates], len(asked)) == (["orphan", "past"], 2)
     kept = Candidate(name="kept", size_bytes=2, modified_ms=OLD, part=Part.ORPHANED_OLD)
-    later = LaterFacts(forgotten, horizon_ms=NOW - WEEK, now_ms=NOW)
+    later = LastCheck(forgotten, horizon_ms=NOW - WEEK, now_ms=NOW)
     assert later.allow([kept, *found.candidates]) == [*found.candidates]
 
 
@@ -352,7 +354,7 @@ def test_a_name_that_cannot_be_told_stays_alone_and_is_told_of(name: str) -> Non
     found = plan([*ALL, stored(name)])
     assert [each.name for each in found.candidates] == ["orphan", "past"]
     assert len(found.notes) == 1 and found.notes[0].startswith(
-        f"1 file(s) that nothing needs stay, like {name!r}: "
+        f"1 unneeded file(s) stay, like {name!r}: "
     )
     alone = plan([stored("live", 5), stored(name)])
     assert alone.candidates == () and alone.notes == found.notes
@@ -384,7 +386,7 @@ def test_a_bucket_with_versions_is_told_of(versioned: bool | None, notes: int) -
         (
             replace(FACTS, log=log_of(features=frozenset({"catalogManaged"}))),
             Vacuum(),
-            "catalogManaged is not known here",
+            "catalogManaged is unknown here",
         ),
     ],
 )
@@ -414,7 +416,7 @@ def test_a_report_without_a_live_file_is_refused_and_storage_without_one_is_brok
 
 
 def later(found: VacuumPlan, facts: VacuumFacts, *, now_ms: int = NOW) -> list[Candidate]:
-    return LaterFacts(facts, horizon_ms=found.horizon_ms, now_ms=now_ms).allow(found.candidates)
+    return LastCheck(facts, horizon_ms=found.horizon_ms, now_ms=now_ms).allow(found.candidates)
 
 
 def test_what_a_newer_version_needs_again_is_not_doomed_any_more() -> None:
@@ -467,12 +469,20 @@ def test_the_log_alone_tells_what_was_removed_since_the_last_vacuum() -> None:
             FACTS,
             "FULL",
             {
-                "LITE": "storage was looked through never",
+                "LITE": "storage was last searched for orphans never",
                 "INVENTORY": "there is no complete report",
             },
         ),
-        (replace(FACTS, report=REPORT), "FULL", {"LITE": "storage was looked through never"}),
-        (replace(MANY, report=REPORT), "INVENTORY", {"LITE": "storage was looked through never"}),
+        (
+            replace(FACTS, report=REPORT),
+            "FULL",
+            {"LITE": "storage was last searched for orphans never"},
+        ),
+        (
+            replace(MANY, report=REPORT),
+            "INVENTORY",
+            {"LITE": "storage was last searched for orphans never"},
+        ),
         (replace(FACTS, report=REPORT, records=(past(ended_ms=NOW - 3 * HOUR),)), "LITE", {}),
         (
             replace(FACTS, report=REPORT, records=(past(ended_ms=NOW - HOUR),)),
@@ -506,7 +516,7 @@ def test_the_log_alone_tells_what_was_removed_since_the_last_vacuum() -> None:
                 records=(past(ended_ms=NOW - 40 * HOUR),),
             ),
             "FULL",
-            {"INVENTORY": "is 31 h old, at most 26 h are allowed", "LITE": "40 h ago"},
+            {"INVENTORY": "is 31 h old (limit 26 h)", "LITE": "40 h ago"},
         ),
         (
             replace(
@@ -515,27 +525,27 @@ def test_the_log_alone_tells_what_was_removed_since_the_last_vacuum() -> None:
                 records=(past(ended_ms=NOW - 3 * HOUR),),
             ),
             "FULL",
-            {"LITE": "the log no longer tells"},
+            {"LITE": "the log no longer names"},
         ),
     ],
 )
 def test_the_cheapest_valid_mode_is_taken(
     facts: VacuumFacts, mode: str, why_not: dict[str, str]
 ) -> None:
-    found, quotes = choose_mode(facts, prices=DEFAULT_PRICES, now_ms=NOW)
-    assert found == mode
-    said = {quote.mode: quote.why_not for quote in quotes}
+    choice = choose_mode(facts, prices=DEFAULT_PRICES, now_ms=NOW)
+    assert choice.mode == mode
+    said = {quote.mode: quote.why_not for quote in choice.quotes}
     assert all(text in said[name] for name, text in why_not.items()), said  # type: ignore[index]
     assert said["FULL"] == ""
 
 
 def test_a_mode_that_is_wanted_is_taken_only_if_it_is_valid() -> None:
-    assert choose_mode(FACTS, prices=DEFAULT_PRICES, now_ms=NOW, wanted="LITE")[0] == "LITE"
+    assert choose_mode(FACTS, prices=DEFAULT_PRICES, now_ms=NOW, wanted="LITE").mode == "LITE"
     with pytest.raises(
-        Refused, match="by mode INVENTORY: there is no complete report; accepted: LITE, FULL"
+        Refused, match="by mode INVENTORY: there is no complete report. Use LITE, FULL"
     ):
         choose_mode(FACTS, prices=DEFAULT_PRICES, now_ms=NOW, wanted="INVENTORY")
-    with pytest.raises(Refused, match="mode is 'ALL'; accepted: LITE, INVENTORY, FULL"):
+    with pytest.raises(Refused, match="mode is 'ALL'. Use LITE, INVENTORY, FULL"):
         choose_mode(FACTS, prices=DEFAULT_PRICES, now_ms=NOW, wanted="ALL")  # type: ignore[arg-type]
 
 
@@ -613,7 +623,7 @@ def test_landed_files_below_a_table_stay_and_are_told_of() -> None:
     ]
     found = plan(objects, replace(FACTS, landed=("a/t/incoming/", "landing/t/")))
     assert [each.name for each in found.candidates] == ["incomings/z", "orphan", "past"]
-    assert found.notes == ("2 file(s) below a/t/incoming/ stay: a declared table lands from there",)
+    assert found.notes == ("2 file(s) below a/t/incoming/ stay: a declared table loads from there",)
     assert later(plan(objects), replace(FACTS, landed=("a/t/",))) == []
 
 
@@ -639,7 +649,7 @@ def test_a_live_file_in_the_folder_of_another_table_is_not_missing_and_nothing_e
     ) == (["orphan", "past"], ())
     [note] = plan(objects, replace(facts, strays={"a/t/inner": "KEY"})).notes
     assert note.startswith(
-        "2 file(s) that nothing needs stay below a/t/inner/, which KEY makes look like a table of its own: "
+        "2 unneeded file(s) below a/t/inner/ stay, because KEY makes it look like a table of its own. "
     )
 
 
@@ -691,7 +701,7 @@ def test_a_log_that_removed_more_than_one_vacuum_takes_is_no_reason_for_lite(
     monkeypatch.setattr(mode, "MOST_FILES", 1)
     with pytest.raises(
         Refused,
-        match="by mode LITE: the log tells of 2 removed files, at most 1 are deleted at once; accepted: FULL",
+        match="by mode LITE: the log names 2 removed files; one vacuum deletes at most 1. Use FULL",
     ):
         choose_mode(FACTS, prices=DEFAULT_PRICES, now_ms=NOW, wanted="LITE")
 
@@ -739,5 +749,6 @@ def test_a_daily_sweep_is_not_put_off_by_a_day_since_a_vacuum_began_a_little_ear
     hours: float, is_due: bool
 ) -> None:
     last = past(ended_ms=NOW - round(hours * HOUR))
-    _, (lite, *_) = choose_mode(replace(FACTS, records=(last,)), prices=DEFAULT_PRICES, now_ms=NOW)
-    assert ("storage was looked through" in lite.why_not) is is_due
+    facts = replace(FACTS, records=(last,))
+    lite = choose_mode(facts, prices=DEFAULT_PRICES, now_ms=NOW).quote_of("LITE")
+    assert ("storage was last searched for orphans" in lite.why_not) is is_due

@@ -27,7 +27,7 @@ from lakehouse.engine.ingest import commit_rows, input_changes
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.log_state import OlderCommits
-from lakehouse.engine.vacuum.table_facts import gather
+from lakehouse.engine.vacuum.plan import gather
 from lakehouse_tests.engine.example import copies, counts, events, facts_of, states
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.memory_store import MemoryStore

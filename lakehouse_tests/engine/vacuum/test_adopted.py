@@ -19,9 +19,9 @@ from lakehouse.engine.lake import open_lake
 from lakehouse.engine.lake_owner import claim
 from lakehouse.engine.store import DiskStore
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.engine.vacuum.plan import gather, plan
 from lakehouse.engine.vacuum.recheck import Recheck
 from lakehouse.engine.vacuum.run import vacuum
-from lakehouse.engine.vacuum.table_facts import gather, plan
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.faults import LONG_AGO
 from lakehouse_tests.engine.reports import reconciled
@@ -72,7 +72,8 @@ def test_what_the_log_never_told_of_stays_unless_a_person_says_that_it_is_the_ta
     found = planned(tmp_path / "home", [kept])
     assert (found.mode, names(found)) == ("LITE", ["d=1/gone"])
     with pytest.raises(
-        Refused, match=r'mode FULL: others write it: .* unless orphans = "delete"; accepted: LITE'
+        Refused,
+        match=r'mode FULL: other programs write the table.* unless orphans = "delete"\. Use LITE',
     ):
         planned(tmp_path / "home", [kept], "FULL")
     own = adopted_table(KEY, f"{warehouse}/orders", orphans="delete")
@@ -330,9 +331,7 @@ def test_under_a_feature_that_is_not_known_nothing_is_planned(tmp_path: Path) ->
         ["a"]
     )
     table = adopted_table(KEY, str(tmp_path / "warehouse/t"))
-    with pytest.raises(
-        Refused, match="table feature newFeature is not known here, nor which files it needs"
-    ):
+    with pytest.raises(Refused, match="table feature newFeature is unknown here, so the files"):
         planned(tmp_path / "home", [table])
     facts = open_lake(own_settings(tmp_path / "home"), tables=[table]).facts(KEY)
     assert facts is not None

@@ -22,7 +22,7 @@ from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.vacuum import run
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
-from lakehouse.engine.vacuum.table_facts import gather
+from lakehouse.engine.vacuum.plan import gather
 from lakehouse_tests import log_builder
 from lakehouse_tests.engine.faults import (
     HOUR,
@@ -63,7 +63,7 @@ UNTRUSTED: dict[str, tuple[Any, Mapping[str, Any], str]] = {
     "old": (
         dict,
         {"created_ms": NOW - 30 * HOUR},
-        r"daily/.* is 3[01] h old, at most 26 h are allowed; accepted: .*FULL",
+        r"daily/.* is 3[01] h old \(limit 26 h\)\. Use .*FULL",
     ),
     "ahead": (
         dict,
@@ -88,20 +88,20 @@ UNTRUSTED: dict[str, tuple[Any, Mapping[str, Any], str]] = {
     "local time": (
         lambda row: {**row, "last_modified_date": START_MS - 8 * HOUR},
         {},
-        r"older than by the log, 8.0 h .* FULL",
+        r"older than in the log, by 8\.0 h .* FULL",
     ),
     "encoded twice": (
         _key(lambda key: key.replace("=", "%3D")),
         {},
-        r"2 of 2 files .* its keys are spelt otherwise",
+        r"2 of 2 files .* spells its keys otherwise",
     ),
     "none of this bucket": (
         dict,
         {"bucket": "another"},
-        r"there is no complete report; accepted: .*FULL",
+        r"there is no complete report\. Use .*FULL",
     ),
     "bucket": (dict, {"manifest": {"sourceBucket": "another"}}, r"of bucket 'another'"),
-    "unfinished": (dict, {"complete": False}, r"there is no complete report; accepted: .*FULL"),
+    "unfinished": (dict, {"complete": False}, r"there is no complete report\. Use .*FULL"),
     "seconds": (
         lambda row: {**row, "last_modified_date": LONG_AGO // 1_000},
         {},
@@ -139,9 +139,7 @@ def test_live_keys_that_were_never_encoded_are_missed(lake: Lake) -> None:
     LogBuilder(lake.store, "bronze/u").create().append([("a+b", 1)]).store_data()
     age(lake)
     report(lake, _key(lambda key: key.replace("+", " ")))
-    with pytest.raises(
-        Refused, match=r"1 of 1 files .* like a\+b: .* its keys are spelt otherwise"
-    ):
+    with pytest.raises(Refused, match=r"1 of 1 files .* like a\+b\. .* spells its keys otherwise"):
         planned(lake, "INVENTORY", table_of("bronze/u"))
 
 
@@ -452,7 +450,9 @@ def test_a_dry_run_takes_the_last_look_too(lake: Lake, monkeypatch: pytest.Monke
     report(lake)
     lake.store.put(f"{KEY}/d=1/orphan", b"456")
     assert paths(planned(lake)) == PAST
-    monkeypatch.setattr(run, "agreed", lambda _spark, _uri, _table, candidates: [*candidates])
+    monkeypatch.setattr(
+        run, "confirmed_by_delta", lambda _spark, _uri, _table, candidates: [*candidates]
+    )
 
     def rehearsed() -> VacuumPlan:
         found = run.rehearse(LakeFacts(lake, [TABLE]), lambda: None, TABLE, mode="INVENTORY")  # type: ignore[arg-type]  # nobody is asked

@@ -52,7 +52,7 @@ class Counting(MemoryStore):
 @pytest.fixture(autouse=True)
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "hold", lambda *_, **__: contextlib.nullcontext())
-    monkeypatch.setattr(run, "agreed", lambda *arguments: [*arguments[-1]])
+    monkeypatch.setattr(run, "confirmed_by_delta", lambda *arguments: [*arguments[-1]])
 
 
 def lake_of(home: Path, count: int) -> tuple[Lake, Counting, list[Table]]:

@@ -18,9 +18,10 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.vacuums import vacuum_records
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.store import DiskStore
-from lakehouse.engine.vacuum import delta, lake_facts, run
+from lakehouse.engine.vacuum import delta_dry_run, lake_facts, run
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
-from lakehouse.engine.vacuum.table_facts import gather
+from lakehouse.engine.vacuum.plan import gather
+from lakehouse.engine.vacuum.progress import VacuumProgress
 from lakehouse_tests.engine.faults import (
     KEY,
     LONG_AGO,
@@ -250,7 +251,9 @@ def test_a_log_that_was_put_back_since_the_last_vacuum_stops_the_next(
 ) -> None:
     """Files of the lost versions look like orphans; with the newest log in its place again, or by a person's word, the vacuum goes on."""
     log = {file.name: lake.store.read(file.name) for file in lake.store.list(f"{KEY}/_delta_log")}
-    run._Work(lake, TABLE).journal(known_of(lake), planned(lake, mode), is_complete=True)
+    VacuumProgress(lake, TABLE).record(
+        known_of(lake).facts, planned(lake, mode), has_ended_well=True
+    )
     put_back(lake)
     with pytest.raises(
         Broken,
@@ -269,7 +272,7 @@ def test_a_log_that_was_put_back_since_the_last_vacuum_stops_the_next(
 def test_a_log_that_goes_on_or_another_table_in_its_place_is_vacuumed_again(
     lake: Lake, story: LogBuilder
 ) -> None:
-    run._Work(lake, TABLE).journal(known_of(lake), planned(lake), is_complete=True)
+    VacuumProgress(lake, TABLE).record(known_of(lake).facts, planned(lake), has_ended_well=True)
     story.append([("d=1/more", 1)]).store_data()
     assert paths(planned(lake, "FULL")) == PAST
     lake.store.delete([file.name for file in lake.store.list(f"{KEY}/_delta_log")])
@@ -418,26 +421,30 @@ def test_if_delta_keeps_everything_or_names_another_file_nothing_is_deleted(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, nobody = planned(lake), None
-    monkeypatch.setattr(delta, "session_confs", lambda *_: contextlib.nullcontext())
-    monkeypatch.setattr(delta, "_ask", lambda *_: {"d=1/gone"})
-    assert [each.name for each in delta.agreed(nobody, "", KEY, found.candidates)] == ["d=1/gone"]  # type: ignore[arg-type]
-    monkeypatch.setattr(delta, "_ask", lambda *_: set())
+    monkeypatch.setattr(delta_dry_run, "session_confs", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(delta_dry_run, "_ask", lambda *_: {"d=1/gone"})
+    assert [
+        each.name for each in delta_dry_run.confirmed_by_delta(nobody, "", KEY, found.candidates)
+    ] == ["d=1/gone"]  # type: ignore[arg-type]
+    monkeypatch.setattr(delta_dry_run, "_ask", lambda *_: set())
     with pytest.raises(Broken, match=r"Delta would delete none of the 2 file\(s\)"):
-        delta.agreed(nobody, "", KEY, found.candidates)  # type: ignore[arg-type]
+        delta_dry_run.confirmed_by_delta(nobody, "", KEY, found.candidates)  # type: ignore[arg-type]
     names = {f"file:/lake/{KEY}/{name}": name for name in PAST}
     where: dict[str, str] = {"location": f"file:/lake/{KEY}", "table": KEY}
-    assert delta.answered([f"file:/lake/{KEY}/d=1/gone"], names, **where) == {"d=1/gone"}
+    assert delta_dry_run.confirmed_names([f"file:/lake/{KEY}/d=1/gone"], names, **where) == {
+        "d=1/gone"
+    }
     with pytest.raises(
         Broken,
         match=f"Delta would delete file:/lake/{KEY}/d=1/live, which it was not asked about; nothing was deleted",
     ):
-        delta.answered([*names, f"file:/lake/{KEY}/d=1/live"], names, **where)
+        delta_dry_run.confirmed_names([*names, f"file:/lake/{KEY}/d=1/live"], names, **where)
 
 
 def test_what_delta_takes_for_folders_of_a_deep_file_is_no_file_that_it_gives_up() -> None:
     deep = "d=1/a/b/c/e/x"
     answer = ["s3a://b/t/e", f"s3a://b/t/{deep}"]
-    assert delta.answered(
+    assert delta_dry_run.confirmed_names(
         answer, {f"s3a://b/t/{deep}": deep, "s3a://b/t/e": "e"}, location="s3a://b/t", table=KEY
     ) == {deep}
 
@@ -451,7 +458,7 @@ def test_more_than_one_vacuum_takes_goes_with_the_next(
         found = planned(lake, "FULL")
         assert (found.file_count, found.left_count) == (1, left)
         gone, work = carried_out(lake, found)
-        assert work.journal(known_of(lake), found, is_complete=True).record.is_complete == (
+        assert work.record(known_of(lake).facts, found, has_ended_well=True).record.is_complete == (
             left == 0
         )
         all_gone |= gone
@@ -482,7 +489,7 @@ def test_the_neighbours_are_asked_again_while_batches_go(
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """A whole vacuum whose table nobody else holds, and whose plan Delta agrees to."""
     monkeypatch.setattr(run, "hold", lambda *_, **__: contextlib.nullcontext())
-    monkeypatch.setattr(run, "agreed", lambda *arguments: [*arguments[-1]])
+    monkeypatch.setattr(run, "confirmed_by_delta", lambda *arguments: [*arguments[-1]])
 
 
 @pytest.mark.usefixtures("without_spark")

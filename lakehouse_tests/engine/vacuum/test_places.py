@@ -175,7 +175,7 @@ def test_what_a_clone_reads_of_a_table_whose_folder_is_a_link_stays(lake: Lake) 
     found = planned(lake, "FULL", TABLE, landed("shared/u/incoming/"))
     assert paths(found) == ["d=1/gone"]
     assert found.notes == (
-        "1 file(s) below shared/u/incoming/ stay: a declared table lands from there",
+        "1 file(s) below shared/u/incoming/ stay: a declared table loads from there",
     )
 
 
@@ -247,7 +247,7 @@ def test_landed_files_stay_where_the_landing_is_a_link_into_a_table(lake: Lake, 
     found = planned(lake, mode, TABLE, landed("landing/orders/"))
     assert paths(found) == PAST
     assert found.notes == (
-        f"1 file(s) below {KEY}/incoming/ stay: a declared table lands from there",
+        f"1 file(s) below {KEY}/incoming/ stay: a declared table loads from there",
     )
 
 
@@ -259,8 +259,8 @@ def test_a_stray_key_that_looks_like_a_log_stops_no_vacuum_and_is_named(lake: La
         found = planned(lake, mode)
         assert paths(found) == []
         count = 1 if mode == "LITE" else 2
-        said = f"{count} file(s) that nothing needs stay below {KEY}/d=1/, which {KEY}/d=1/_delta_log/x makes look like a table of its own"
-        assert found.notes == (f"{said}: if there is none, delete that key",)
+        said = f"{count} unneeded file(s) below {KEY}/d=1/ stay, because {KEY}/d=1/_delta_log/x makes it look like a table of its own"
+        assert found.notes == (f"{said}. If there is none, delete that key",)
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,14 @@ from lakehouse.core.declaration.vacuum_policy import VACUUM_MODES
 from lakehouse.core.errors import Broken
 from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.reasons import Reason
-from lakehouse.core.vacuum.facts import AddedByLog
+from lakehouse.core.vacuum.logged_files import AddedByLog
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.journal.vacuums import vacuum_records
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.engine.vacuum.plan import plan
 from lakehouse.engine.vacuum.run import rehearse, vacuum
-from lakehouse.engine.vacuum.table_facts import plan
 from lakehouse_tests.engine.vacuums import AT_ONCE, age, data_files, rows, stored, table_of
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def test_a_live_file_that_is_gone_stops_it(lake: Lake, spark: "SparkSession") ->
     table = table_of()
     lost = min(data_files(lake))
     (Path(lake.settings.root) / "bronze/t" / lost).unlink()
-    from lakehouse.engine.vacuum import table_facts as module
+    from lakehouse.engine.vacuum import plan as module
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "SETTLED_MS", -60_000)

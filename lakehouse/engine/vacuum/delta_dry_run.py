@@ -18,7 +18,7 @@ _ASKED_AT_ONCE = 50_000
 _QUICKLY_PLANNED = {ADAPTIVE: "false", WHOLE_STAGE: "false"}
 
 
-def agreed(
+def confirmed_by_delta(
     spark: "SparkSession", uri: str, table: str, candidates: Sequence[Candidate]
 ) -> list[Candidate]:
     """The candidates that Delta would delete, too, each of Hadoop's checksums with its file; `uri` is the table's for statements.
@@ -47,11 +47,11 @@ def _ask(spark: "SparkSession", uri: str, table: str, asked: Sequence[Candidate]
             answer: list[str] = (
                 spark.sql(statements.vacuum_dry_run(uri, view)).toArrow().column("path").to_pylist()
             )
-        names |= answered(answer, of_path, location=location, table=table)
+        names |= confirmed_names(answer, of_path, location=location, table=table)
     return names
 
 
-def answered(
+def confirmed_names(
     answer: Iterable[str], names: Mapping[str, str], *, location: str, table: str
 ) -> set[str]:
     """The names of the files that Delta's answer gives up, by their paths in `names`, below `location`; Broken if it names any other."""

@@ -1,0 +1,208 @@
+"""What the log says about files that are not live: which were removed when, and which never were.
+
+**Safety properties** (tests in `core/vacuum/test_plan.py`)
+- A file that a commit within the retention removed stays, whether or not its tombstone is left.
+- A file that a commit still in the log added, and no later commit removed, stays, whatever a
+  checkpoint says.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import chain, takewhile
+from urllib.parse import unquote
+
+from lakehouse.core.delta.commits import Commit
+from lakehouse.core.delta.paths import name_in_table, vector_path
+from lakehouse.core.errors import Broken
+from lakehouse.core.inventory.objects import StoredObject
+from lakehouse.core.inventory.table_files import TableFiles
+from lakehouse.core.units import DAY_MS
+from lakehouse.core.vacuum.facts import VacuumFacts, VacuumRecord, written_once
+
+
+def log_covers(facts: VacuumFacts) -> bool:
+    """Whether the log still names every file that was removed since the last complete vacuum."""
+    commits = facts.log.history.commits
+    if not commits:
+        return False
+    last = facts.last_complete
+    reaches_last = last is not None and commits[0].committed_ms <= last.horizon_ms
+    return commits[0].version == 0 or reaches_last
+
+
+def removed_by_log(facts: VacuumFacts) -> dict[str, int]:
+    """The files removed since the last complete vacuum: name relative to the table -> time.
+
+    Files that the last vacuum kept or failed to delete are included. An orphan that failed is left
+    to the next sweep: its name may have been written again, which no log shows. Where the log alone
+    decides, all of the log that is left is read, since no sweep finds what a short history omits.
+    """
+    last = facts.last_complete
+    since_ms = 0 if last is None else last.horizon_ms
+    removed = {} if last is None else _left_by(last, facts.table_files)
+    commits: Iterable[Commit] = facts.log.history.commits
+    if facts.log_only and facts.older_commits and not log_covers(facts):
+        removed |= _since(facts.table_files.stones, since_ms)
+        older = takewhile(
+            lambda commit: commit.committed_ms >= since_ms - DAY_MS,
+            facts.older_commits(facts.log.history),
+        )
+        commits = reversed([*older])
+    for commit in commits:
+        if commit.committed_ms < since_ms:
+            continue
+        for path in commit.removed_paths:
+            if name := name_in_table(path):
+                removed[name] = commit.committed_ms
+    return removed | _since(facts.table_files.removed_vectors, since_ms)
+
+
+def _since(removed: Mapping[str, int | None], since_ms: int) -> dict[str, int]:
+    return {name: ms for name, ms in removed.items() if ms is not None and ms >= since_ms}
+
+
+def _left_by(last: VacuumRecord, table_files: TableFiles) -> dict[str, int]:
+    """The files that a vacuum failed to delete or had to keep, with the time of their removal."""
+    left = dict[str, int]()
+    for name in (*last.failed, *last.kept):
+        if name not in table_files.stones and not written_once(name):
+            continue
+        # Its name may have been written again, unless a UUID makes it unique.
+        removed_ms = table_files.stones.get(name, table_files.removed_vectors.get(name))
+        left[name] = removed_ms or (last.horizon_ms if written_once(name) else 0)
+    return left
+
+
+def objects_by_log(facts: VacuumFacts, *, bucket: str) -> Iterable[StoredObject]:
+    """The removed files that should still be stored, by the log; a size of 0 is unknown.
+
+    A file is never younger than its removal, whose time stands for its own.
+    """
+    sizes = {name_in_table(stone.path): stone.size_bytes for stone in facts.log.snapshot.tombstones}
+    for name, removed_ms in removed_by_log(facts).items():
+        yield StoredObject(
+            bucket=bucket,
+            key=f"{facts.lake_prefix}{facts.table}/{name}",
+            size_bytes=sizes.get(name) or 0,
+            modified_ms=removed_ms,
+        )
+
+
+class RemovedSince:
+    """The files that versions within the retention read: removed at the horizon or later.
+
+    Their deletion vectors and the change data of these commits belong to them. Tombstones may be
+    gone: a checkpoint drops them by the retention of its time, which may have been shorter. Commits
+    below the known history are read only for a file without a tombstone. A path that is absolute, or
+    begins with `..`, may lead into the table, so every file with its last part is held.
+    """
+
+    def __init__(self, facts: VacuumFacts, horizon_ms: int) -> None:
+        self._facts = facts
+        self._horizon_ms = horizon_ms
+        self._known = self._names(facts.log.history.commits)
+
+    def holds(self, name: str) -> bool:
+        """Whether a version within the retention reads this file."""
+        table_files = self._facts.table_files
+        names = {name, f"/{name.rpartition('/')[2]}"}
+        if not names.isdisjoint(self._known):
+            return True
+        has_tombstone = name in table_files.stones or name in table_files.removed_vectors
+        return not has_tombstone and not names.isdisjoint(self._older)
+
+    @cached_property
+    def _older(self) -> frozenset[str]:
+        history, older_commits = self._facts.log.history, self._facts.older_commits
+        # Commit times may go back a little from one to the next: other machines' clocks.
+        since_ms = self._horizon_ms - DAY_MS
+        if older_commits is None:
+            return frozenset()
+        if history.commits and history.commits[0].committed_ms < since_ms:
+            return frozenset()
+        return self._names(
+            takewhile(lambda commit: commit.committed_ms >= since_ms, older_commits(history))
+        )
+
+    def _names(self, commits: Iterable[Commit]) -> frozenset[str]:
+        """Names, or a slash and the last part for paths that name no file below the table."""
+        late = [commit for commit in commits if commit.committed_ms >= self._horizon_ms]
+        paths = (path for commit in late for path in (*commit.removed_paths, *commit.change_paths))
+        vectors = (
+            path
+            for commit in late
+            for vector in commit.removed_vectors
+            if (path := vector_path(vector))
+        )
+        return frozenset(
+            name_in_table(path) or f"/{unquote(path).rpartition('/')[2]}"
+            for path in chain(paths, vectors)
+        )
+
+
+class AddedByLog:
+    """The files that commits still in the log added and that no later commit removed.
+
+    They are live, whatever a checkpoint says. Commits below the known history are read only for a
+    file without a tombstone.
+    """
+
+    def __init__(self, facts: VacuumFacts) -> None:
+        self._facts = facts
+        self._known = _last_additions(facts.log.history.commits[::-1])
+
+    def must_stay(self, name: str) -> bool:
+        """Whether the file must stay, because a missing commit may or may not have removed it.
+
+        Raises:
+            Broken: no commit is missing, so the newest checkpoint lacks this file and perhaps
+                others that no commit mentions.
+        """
+        table_files = self._facts.table_files
+        has_tombstone = name in table_files.stones or name in table_files.removed_vectors
+        version = (self._known if has_tombstone else self._all).get(name)
+        if version is None:
+            return False
+        if version < self._first_without_gap:
+            return True
+        checkpoint = self._facts.log.snapshot.log.checkpoint_version
+        of_version = "" if checkpoint is None else f" of version {checkpoint}"
+        raise Broken(
+            f"vacuum of {table_files.table}: version {version} added {name}, and no commit up to "
+            f"{table_files.version} removed it, but the table was read without it: its checkpoint"
+            f"{of_version} lacks files. Restore that checkpoint; or, if all commits from the first "
+            "one on are there, remove it and _last_checkpoint"
+        )
+
+    @cached_property
+    def _commits(self) -> Sequence[Commit]:
+        """All commits of the log, newest first."""
+        history, older_commits = self._facts.log.history, self._facts.older_commits
+        return history.commits[::-1] if older_commits is None else [*older_commits(history)]
+
+    @cached_property
+    def _all(self) -> Mapping[str, int]:
+        return _last_additions(self._commits)
+
+    @cached_property
+    def _first_without_gap(self) -> int:
+        """The oldest version after which no commit is missing."""
+        oldest = self._facts.table_files.version + 1
+        for commit in self._commits:
+            if commit.version < oldest - 1:
+                break
+            oldest = commit.version
+        return oldest
+
+
+def _last_additions(newest_first: Iterable[Commit]) -> dict[str, int]:
+    """The files whose last action in these commits added them, with the version that did."""
+    last: dict[str, int | None] = {}
+    for commit in newest_first:
+        added = {name for path in commit.added_paths if (name := name_in_table(path))}
+        removed = {name for path in commit.removed_paths if (name := name_in_table(path))}
+        for name in added:
+            last.setdefault(name, commit.version)
+        for name in removed - added:
+            last.setdefault(name, None)
+    return {name: version for name, version in last.items() if version is not None}

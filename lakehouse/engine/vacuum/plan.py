@@ -1,0 +1,250 @@
+"""Reads the facts for the vacuum of one table, and plans it."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+
+from lakehouse.core.declaration.adopted import Adopted
+from lakehouse.core.declaration.table import Overwrite, Table
+from lakehouse.core.declaration.vacuum_policy import type_of_mode
+from lakehouse.core.delta.commits import Commits, is_news
+from lakehouse.core.delta.protocol import retention_ms_of
+from lakehouse.core.errors import Broken
+from lakehouse.core.ingest.increments import consume_app_id
+from lakehouse.core.inventory.objects import Listing, StoredObject
+from lakehouse.core.reasons import Reason
+from lakehouse.core.vacuum.candidates import checksum_name
+from lakehouse.core.vacuum.facts import VacuumFacts, VacuumRecord
+from lakehouse.core.vacuum.logged_files import objects_by_log
+from lakehouse.core.vacuum.mode import choose_mode
+from lakehouse.core.vacuum.plan import VacuumPlan, plan_vacuum
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.compaction.unverified_commits import expected
+from lakehouse.engine.delta_log import history_since
+from lakehouse.engine.inventory.stored_reports import SETTLED_MS, ReportRows, settled_ms
+from lakehouse.engine.journal.vacuums import vacuum_records
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.path_resolver import PathResolver
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.engine.vacuum.log_state import KnownLog, OlderCommits, has_newer_version
+
+# A transaction writes files and removes them before it commits, by as long as it ran.
+_BEFORE_COMMIT_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VacuumInputs:
+    """The facts of one table, and the rows of the report that they name."""
+
+    facts: VacuumFacts
+    rows: ReportRows | None
+
+
+def plan(
+    run: LakeFacts,
+    table: Table,
+    *,
+    mode: type_of_mode | None = None,
+    inputs: VacuumInputs | None = None,
+) -> VacuumPlan | None:
+    """The plan of a vacuum by the cheapest valid mode, or by `mode`; `None` if there is no table.
+
+    Spark is not asked; Delta may still spare some of the files.
+
+    Raises:
+        Refused: the table may not be vacuumed now, or not by this mode; or another table of the lake
+            cannot be read.
+        Broken: a file that the newest version reads is not in storage.
+    """
+    inputs = inputs or gather(run, table)
+    if inputs is None:
+        return None
+    began_ms = now_ms()
+    choice = choose_mode(inputs.facts, prices=table.prices, now_ms=began_ms, wanted=mode)
+    listing = Listing(
+        objects=_objects(run.lake, inputs, choice.mode), settled_ms=began_ms - SETTLED_MS
+    )
+    if choice.mode == "INVENTORY" and inputs.rows:
+        listing = replace(listing, settled_ms=settled_ms(inputs.rows.report))
+    return plan_vacuum(inputs.facts, table, listing, choice=choice, now_ms=began_ms)
+
+
+def gather(run: LakeFacts, table: Table) -> VacuumInputs | None:
+    """The facts of a table now; `None` if there is none yet.
+
+    Raises:
+        Refused: another table of the lake cannot be read, so that the files it borrows are unknown.
+        Broken: the table's log was replaced by an older copy.
+    """
+    if run.log(table.key) is None:
+        return None
+    run.read(table)
+    log, store = run.take(table.key), run.lake.store
+    if log is None:
+        return None
+    records = vacuum_records(store, table.key)
+    if records:
+        _refuse_older_copy(run.lake, log, records[-1])
+    rows, problem = run.report_of(table)
+    # A vacuum sets the declared retention before it begins; a mere plan uses it, too.
+    properties = log.facts.snapshot.properties
+    properties = {**properties, **table.vacuum.properties_beside(properties)}
+    held_ms, held = _held(run, table, log)
+    is_adopted = isinstance(table.write, Adopted)
+    facts = VacuumFacts(
+        table_files=replace(log.table_files, retention_ms=retention_ms_of(properties)),
+        log=log.facts,
+        older_commits=OlderCommits(store).below,
+        lent=run.lent,
+        unplaced=run.unplaced,
+        landed=run.landed,
+        strays=_strays(run, table.key),
+        report=rows.report if rows else None,
+        report_problem=problem,
+        records=records,
+        held_ms=held_ms,
+        held=held,
+        on_s3=run.lake.on_s3(table.key),
+        tables=frozenset(run.tables),
+        lake_prefix=store.prefix,
+        versioned=run.versioned_of(table.key),
+        adopted=is_adopted,
+        log_only=isinstance(table.write, Adopted) and table.write.orphans == "keep",
+    )
+    return VacuumInputs(facts=facts, rows=rows)
+
+
+def _refuse_older_copy(lake: Lake, log: KnownLog, last: VacuumRecord) -> None:
+    """Raises `Broken` if the last vacuum saw another state of this table than its log shows.
+
+    The files that the newer state needs would look like orphans.
+    """
+    snapshot = log.facts.snapshot
+    if last.table_id != snapshot.table_id:
+        return
+    is_replaced = log.facts.history.has_replaced(last.version, last.committed_ms)
+    if is_replaced or _ends_before(lake, log, last.version):
+        raise Broken(
+            f"vacuum of {snapshot.table}: version {last.version}, which the last vacuum saw, is not "
+            f"in its log, which is at version {snapshot.version}: an older copy was put in its "
+            "place. Put the newest log back. If it is lost for good, the table can be read and "
+            "written as it is, but not vacuumed: the files of the lost versions look like orphans"
+        )
+
+
+def _ends_before(lake: Lake, log: KnownLog, version: int) -> bool:
+    """Whether the log, also as it is now, ends before a version that was observed in it."""
+    return version > log.facts.snapshot.version and not has_newer_version(lake, log.facts)
+
+
+def _strays(run: LakeFacts, table: str) -> dict[str, str]:
+    """Folders with a key below `_delta_log` that is neither commit nor checkpoint -> that key."""
+    folders = [name for name in run.tables - run.there if name.startswith(f"{table}/")]
+    logs = {folder: run.lake.store.list(f"{folder}/_delta_log") for folder in folders}
+    return {
+        folder: files[0].name if files else f"{folder}/_delta_log/"
+        for folder, files in logs.items()
+    }
+
+
+def _objects(lake: Lake, inputs: VacuumInputs, mode: type_of_mode) -> Iterable[StoredObject]:
+    """The objects that the mode considers: of a listing, of the report, or by the log."""
+    store, facts = lake.store, inputs.facts
+    match mode:
+        case "FULL":
+            return store.walk(facts.table)
+        case "INVENTORY":
+            assert inputs.rows is not None  # without a report the mode is not valid
+            return inputs.rows.below(f"{store.prefix}{facts.table}/")
+        case "LITE":
+            by_log = objects_by_log(facts, bucket=store.bucket)
+            return by_log if facts.on_s3 else _on_disk(lake, facts, by_log)
+
+
+def own_folders(lake: Lake, table: str) -> Callable[[str], bool]:
+    """A test whether a file, by its name in the table, is in the table's own folder.
+
+    It is not if it lies behind a link that leads elsewhere.
+    """
+    resolve, uri = PathResolver(lake), lake.table_uri(table)
+
+    @cache
+    def is_own(folder: str) -> bool:
+        return not folder or resolve(f"{uri}/{folder}") == f"{resolve(uri)}/{folder}"
+
+    return lambda name: is_own(name.rpartition("/")[0])
+
+
+def _on_disk(
+    lake: Lake, facts: VacuumFacts, objects: Iterable[StoredObject]
+) -> Iterator[StoredObject]:
+    """The objects that exist on the disk, with their sizes and times, and their Hadoop checksums.
+
+    Objects behind a link are omitted, as in a listing. If the log alone decides, objects written
+    after their removal are omitted, too: the log never mentioned these.
+    """
+    is_own = own_folders(lake, facts.table)
+    lake_prefix = lake.store.prefix
+    folder = f"{lake_prefix}{facts.table}/"
+    for each in objects:
+        if "\0" in each.key:  # no file on a disk has such a name
+            continue
+        if not is_own(each.key.removeprefix(folder)):
+            continue
+        file = lake.store.stat(each.key.removeprefix(lake_prefix))
+        if facts.log_only and file is not None and file.modified_ms > (each.modified_ms or 0):
+            continue
+        for key in (each.key, checksum_name(each.key)):
+            if found := lake.store.stat(key.removeprefix(lake_prefix)):
+                yield StoredObject(
+                    bucket=each.bucket,
+                    key=key,
+                    size_bytes=found.size_bytes,
+                    modified_ms=found.modified_ms,
+                )
+
+
+def _held(run: LakeFacts, table: Table, log: KnownLog) -> tuple[int | None, str]:
+    """Since when removed files are still needed, and a sentence on why; `None` if they are not.
+
+    Tables that read this one's changes need them until they have read the commits, unless the log
+    no longer holds these commits, so that they have to read the whole table anyway. A compaction
+    needs the files that it removed until it is verified.
+
+    Raises:
+        Broken: such a table has read a version that the log does not have any more.
+    """
+
+    def since(version: int | None) -> Commits:
+        """All commits after a version; the known ones where the version is unknown."""
+        if version is None:
+            return log.facts.history
+        return history_since(run.lake.store, log.facts.history, version)
+
+    waiting: dict[str, int] = {}
+    note = expected(run.lake, table.key)
+    if note is not None and (made := since(note.version).marked(note.mark)):
+        waiting["the verification of a compaction"] = made[0].committed_ms
+    app_id = consume_app_id(log.facts.snapshot)
+    for reader in run.declared:
+        reads_changes = bool(reader.inputs) and reader.inputs[0].key == table.key
+        if not reads_changes or isinstance(reader.write, Overwrite):
+            continue
+        consumed = run.transactions.get(reader.key, {}).get(app_id)
+        if consumed is None:
+            continue
+        if _ends_before(run.lake, log, consumed):
+            raise Broken(
+                f"vacuum of {table.key}: version {consumed}, which {reader.key} has read, is not in "
+                "its log: an older copy was put in its place. Put the newest log back; or, to go on "
+                f"from the rows that are there now, replace the declaration of {reader.key} by one "
+                "under a new key"
+            )
+        commits = since(consumed).between(consumed, log.facts.snapshot.version)
+        if commits and any(map(is_news, commits)):
+            waiting[reader.key] = commits[0].committed_ms
+    if not waiting:
+        return None, ""
+    since_ms = min(waiting.values()) - _BEFORE_COMMIT_MS
+    readers = ", ".join(sorted(waiting))
+    return since_ms, Reason.HELD_FOR_READERS.explain(since=since_ms, readers=readers).sentence
