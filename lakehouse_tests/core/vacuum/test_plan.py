@@ -542,10 +542,10 @@ def test_the_cheapest_valid_mode_is_taken(
 def test_a_mode_that_is_wanted_is_taken_only_if_it_is_valid() -> None:
     assert choose_mode(FACTS, prices=DEFAULT_PRICES, now_ms=NOW, wanted="LITE").mode == "LITE"
     with pytest.raises(
-        Refused, match="by mode INVENTORY: there is no complete report. Use LITE, FULL"
+        Refused, match=r"by mode INVENTORY: there is no complete report\. Use LITE, FULL"
     ):
         choose_mode(FACTS, prices=DEFAULT_PRICES, now_ms=NOW, wanted="INVENTORY")
-    with pytest.raises(Refused, match="mode is 'ALL'. Use LITE, INVENTORY, FULL"):
+    with pytest.raises(Refused, match=r"mode is 'ALL'\. Use LITE, INVENTORY, FULL"):
         choose_mode(FACTS, prices=DEFAULT_PRICES, now_ms=NOW, wanted="ALL")  # type: ignore[arg-type]
 
 
@@ -701,7 +701,7 @@ def test_a_log_that_removed_more_than_one_vacuum_takes_is_no_reason_for_lite(
     monkeypatch.setattr(mode, "MOST_FILES", 1)
     with pytest.raises(
         Refused,
-        match="by mode LITE: the log names 2 removed files; one vacuum deletes at most 1. Use FULL",
+        match=r"by mode LITE: the log names 2 removed files; one vacuum deletes at most 1\. Use FULL",
     ):
         choose_mode(FACTS, prices=DEFAULT_PRICES, now_ms=NOW, wanted="LITE")
 
