@@ -1,1 +1,1 @@
-"""Longer proofs and measurements than the tests have time for: `make bench`."""
+"""Measurements that take too long for the tests: `make bench`."""

@@ -1,9 +1,9 @@
-"""Runs benchmarks in turn, each in a process of its own, records their figures and writes `docs/internals/benchmarks.md`.
+"""Runs benchmarks one after the other, records their figures, and writes the page of benchmarks.
 
-    python -m benchmarks [--smoke] [NAME …]    # all of them, or these; --smoke: sizes so small that each takes seconds, nothing recorded
-    python -m benchmarks page                  # writes the page once more from what is recorded
+    python -m benchmarks [--smoke] [NAME …]    # all, or these; --smoke: seconds each, no record
+    python -m benchmarks page                  # rewrite the page from the records
 
-Exit code 1: a figure misses its goal; 2: a name is not known; 130: Ctrl-C.
+Exit code 1: a figure misses its goal; 2: an unknown name; 130: Ctrl-C.
 """
 
 import argparse
@@ -25,7 +25,7 @@ _STOP_SECONDS = 60  # servers need some to end
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs what is asked for."""
+    """Runs what the command line names."""
     for number in (signal.SIGINT, signal.SIGTERM):  # also if a parent ignores them
         signal.signal(number, signal.default_int_handler)
     asked = _parser().parse_args(arguments)

@@ -1,6 +1,6 @@
-"""Two hundred statements of foreign sessions next to compactions of the same tables, and what each side lost.
+"""Runs 200 statements of foreign sessions next to compactions, and counts what each side lost.
 
-`python -m benchmarks.beside_writers [rounds] [seed]`, on a lake and a server of its own.
+`python -m benchmarks.beside_writers [rounds] [seed]`, on its own lake and server.
 """
 
 import sys
@@ -12,7 +12,7 @@ from lakehouse_tests.journeys.foreign_writers import play
 
 
 def main(rounds: int = 200, seed: int = 1) -> list[Figure]:
-    """Each number of the report; no row may be other than the model says, and no compaction unverified."""
+    """The counts of the report; no row may differ from the model."""
     with own_lake() as (lake, _):
         report = play(lake, tell=lambda line: print(line, flush=True), rounds=rounds, seed=seed)
     none = {"at_most": 0, "holds_at_any_size": True}

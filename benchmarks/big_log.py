@@ -1,7 +1,7 @@
-"""Health and plan of tables of up to a million files, from their logs alone, each in a fresh process, as the terminal does it.
+"""Measures `lakehouse health` and `plan` on tables of up to a million files, each in a new process.
 
-`python -m benchmarks.big_log [RUNS] [FILES …]`. The log is made here, without Spark: a checkpoint as Delta lays it out, and some commits
-after it. deltalake opens the same tables and lists their files, turn and turn about with our reader.
+`python -m benchmarks.big_log [RUNS] [FILES …]`. The log is written without Spark: a checkpoint in
+Delta's layout and some commits. deltalake and our reader open the same tables in turn.
 """
 
 import json
@@ -47,7 +47,7 @@ def build(
     tombstones: int = TOMBSTONES,
     commits: int = COMMITS,
 ) -> None:
-    """A log under `root`: a checkpoint of all files and tombstones at version 1, and `commits` of appends and deletions after it."""
+    """Writes a log: a checkpoint of files and tombstones at version 1, and `commits` after it."""
     log = Path(root, KEY, "_delta_log")
     log.mkdir(parents=True)
     random = Random(1)
@@ -116,7 +116,7 @@ def _remove(random: Random, partition: int, number: int) -> dict[str, Any]:
 def _write_checkpoint(
     path: Path, adds: list[dict[str, Any]], removes: list[dict[str, Any]]
 ) -> None:
-    """One file of as many row groups as Spark writes: the two single actions first, then removes and adds."""
+    """Writes one file in Spark's order: the single actions, then removes, then adds."""
     rows = [
         ({**add, "stats_parsed": {"numRecords": add["rows"], "minValues": {"id": 1}}})
         for add in adds
@@ -204,7 +204,7 @@ def _commit_lines(
 
 
 def main(runs: int = 5, *sizes: int) -> list[Figure]:
-    """The seconds and the memory of each command and of each reader, by the number of files."""
+    """Seconds and memory of each command and reader, by the number of files."""
     figures, seconds = list[Figure](), dict[str, list[tuple[float, float]]]()
     for files in sizes or SIZES:
         with tempfile.TemporaryDirectory() as folder:
@@ -226,7 +226,7 @@ def main(runs: int = 5, *sizes: int) -> list[Figure]:
 
 
 def _measured(root: Path, runs: int) -> dict[str, list[tuple[float, float]]]:
-    """Seconds and MB of each command and of each reader, all of them in turn."""
+    """Seconds and MB of all commands and readers, measured in turn."""
     _declare(root)
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in (*COMMANDS, *READERS)}
     for _ in range(runs):
@@ -282,7 +282,7 @@ def _declare(root: Path) -> None:
 
 
 def _command(root: Path, command: str) -> tuple[float, float]:
-    """The seconds that one command takes in a process of its own, and its peak in MB."""
+    """Seconds and peak MB of one command in a new process."""
     own = {
         "LAKEHOUSE_HOME": str(root),
         "LAKEHOUSE_ROOT": str(root),
@@ -303,7 +303,7 @@ def _command(root: Path, command: str) -> tuple[float, float]:
 
 
 def read(reader: str, root: str) -> tuple[float, float]:
-    """One reader, whose modules are imported before, reads the table's log in this process: its seconds, and its MB at most."""
+    """Seconds and peak MB of one reader in this process, after its imports."""
     if reader == "deltalake":
         from deltalake import DeltaTable
 

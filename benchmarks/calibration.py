@@ -1,7 +1,8 @@
-"""Compactions of many sizes on one table: what each was predicted to take beside what it took, and the mean error.
+"""Compares predicted and actual seconds of compactions of many sizes on one table.
 
-`python -m benchmarks.calibration [RUNS] [SECONDS]` starts a Spark Connect server of its own and begins no run after so many seconds. At the
-end the last compaction is undone and done again a few times: what the very same work differs by is what no prediction can be better than.
+`python -m benchmarks.calibration [RUNS] [SECONDS]` uses its own Spark Connect server. At the end
+the last compaction is undone and repeated: no prediction can be better than the spread of the same
+work.
 """
 
 import random
@@ -22,7 +23,7 @@ _LEARNT, _REPEATS = 10, 5
 
 
 def main(runs: int = 24, budget_seconds: int = 110, most_rows: int = 60_000) -> list[Figure]:
-    """The errors of predicted seconds, and how much the very same work differs."""
+    """Errors of predicted seconds, and the spread of the same work."""
     dice = random.Random(4)
     with own_lake() as (lake, spark):
         began = time.monotonic()
@@ -69,7 +70,7 @@ def _append(spark, lake: Lake, *, files: int, rows_per_file: int) -> None:
 
 
 def _again(spark, lake: Lake) -> float:
-    """The seconds of the newest compaction, undone and done once more."""
+    """Seconds of the newest compaction, undone and repeated."""
     spark.sql(
         statements.restore(lake.settings.table_uri(_TABLE.key), _newest(lake).first_version - 1)
     )

@@ -1,4 +1,4 @@
-"""The benchmarks that `make bench` runs, quick ones first, each alone in a process of its own."""
+"""The benchmarks that `make bench` runs, quick ones first, each in its own process."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from typing import Any, Literal
 class Benchmark:
     """A module of this folder whose `main(…)` returns figures; with the arguments `smoke` in seconds.
 
-    `server` is the Spark server that it needs: none, any (`own_lake`), or its own. With none or any,
-    the smoke run is part of `make test`.
+    `server` is the Spark server that it needs: none, any (`own_lake`), or its own. With none or
+    any, the smoke run is part of `make test`.
     """
 
     name: str

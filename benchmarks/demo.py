@@ -1,7 +1,7 @@
-"""The demo as `make run` starts it, in a home of its own: seconds to the first gold table and to a compaction's commit, and its memory.
+"""Measures the demo in a new home: seconds to the first gold table and to a commit, and its memory.
 
-`python -m benchmarks.demo [COMPACTIONS]`. It waits until the sensor has compacted so often. Memory is the proportional set size of all
-processes together, looked at every second. At rest is the median of the looks at which no run was going on.
+`python -m benchmarks.demo [COMPACTIONS]` waits for so many compactions by the sensor. Memory is the
+proportional set size of all processes, every second; at rest, the median while no run executed.
 """
 
 import sys
@@ -33,7 +33,7 @@ _STEPS = {
 
 
 def main(compactions: int = 4) -> list[Figure]:
-    """The seconds that a person waits, and the memory that the laptop must have."""
+    """The seconds that a person waits, and the memory of all processes."""
     with tempfile.TemporaryDirectory() as folder:
         home, began, waited = Path(folder) / "home", time.monotonic(), dict[str, float]()
         with World(home, LAKEHOUSE_SPARK_MEMORY=_MEMORY) as world, _memory_of(world) as looks:
@@ -93,20 +93,20 @@ def is_gold_green(world: World) -> bool:
 
 
 def _busy_times(world: World) -> list[tuple[float, float]]:
-    """When runs were going on, by the clock."""
+    """Start and end of each run, in seconds since 1970."""
     return [(run["creationTime"], run["endTime"] or time.time()) for run in world.page.runs()]
 
 
 @contextmanager
 def _memory_of(world: World) -> Iterator[list[tuple[float, float]]]:
-    """Looks at the memory in GB, with their times, until it ends."""
+    """Samples of (time, memory in GB) during the block."""
     looks = list[tuple[float, float]]()
     with repeated(lambda: looks.append((time.time(), _memory_gb(world.home))), pause_seconds=1.0):
         yield looks
 
 
 def _memory_gb(home: Path) -> float:
-    """The proportional set size of all processes that carry this home in their environment."""
+    """The proportional set size of all processes with this home in their environment."""
     total = 0
     for process in psutil.process_iter():
         try:

@@ -1,4 +1,4 @@
-"""Figures: a measured number with its goal, the numbers that it is compared to, and how far its repetitions lie apart."""
+"""Figures: measured numbers with their goals, comparisons and repetitions."""
 
 import sys
 import time
@@ -18,9 +18,11 @@ MOST_EXPONENT = 1.1
 class Figure:
     """One measured number.
 
-    `row` names the promise that the figure is held against (see `rows.py`). `peers` are measured in the same run, in the same unit.
-    `samples` are the repetitions behind `value`; `points` are (size, value) pairs, where the value is how it grows with `size_of`.
-    A figure that `holds_at_any_size` is judged in smoke runs, too: it tells whether the result is right, and not how fast it came.
+    `row` names the promise that the figure is held against (see `rows.py`). `peers` are measured in
+    the same run, in the same unit. `samples` are the repetitions behind `value`; `points` are
+    (size, value) pairs, where the value is how it grows with `size_of`. A figure that
+    `holds_at_any_size` is judged in smoke runs, too: it tells whether the result is right, and not
+    how fast it came.
     """
 
     name: str
@@ -38,7 +40,7 @@ class Figure:
 
     @property
     def met(self) -> bool | None:
-        """Whether the goal is met; None where the figure has none."""
+        """Whether the goal is met; `None` without a goal."""
         if self.at_most is None and self.at_least is None:
             return None
         return (self.at_most is None or self.value <= self.at_most) and (
@@ -47,7 +49,7 @@ class Figure:
 
     @property
     def goal(self) -> str:
-        """The goal in words, or nothing."""
+        """The goal in words, or an empty text."""
         parts = [("at most", self.at_most), ("at least", self.at_least)]
         return ", ".join(
             f"{words} {number_text(bound, self.unit)}"
@@ -57,7 +59,7 @@ class Figure:
 
     @property
     def sentence(self) -> str:
-        """The figure as a benchmark prints it."""
+        """The figure as printed."""
         beside = [f"{name} {number_text(value, self.unit)}" for name, value in self.peers.items()]
         spread = [f"{spread_text(self)}"] if self.samples else []
         goal = [f"goal {self.goal}: {'met' if self.met else 'missed'}"] if self.goal else []
@@ -68,7 +70,7 @@ class Figure:
 
 
 def timed(step: Callable[[], Any]) -> tuple[float, Any]:
-    """The seconds that a step takes, and what it gives."""
+    """Seconds and result of `step`."""
     start = time.perf_counter()
     given = step()
     return time.perf_counter() - start, given
@@ -76,7 +78,7 @@ def timed(step: Callable[[], Any]) -> tuple[float, Any]:
 
 @contextmanager
 def repeated(step: Callable[[], object], *, pause_seconds: float) -> Iterator[None]:
-    """A thread does the step again and again beside the block, with pauses, at least once."""
+    """Repeats `step` in a thread during the block, with pauses, at least once."""
     is_over = Event()
 
     def run() -> None:
@@ -99,7 +101,7 @@ def middle(name: str, samples: Sequence[float], **more: object) -> Figure:
 
 
 def ratio(name: str, above: Sequence[float], below: Sequence[float], **more: object) -> Figure:
-    """The median of the ratios of measurements that were made in turn: pairs drift together with the machine."""
+    """The median of ratios of paired measurements, since pairs drift together."""
     return middle(
         name, [one / other for one, other in zip(above, below, strict=True)], unit="times", **more
     )
@@ -113,9 +115,9 @@ def growth(
     unit: str = "s",
     row: str = "P13",
 ) -> Figure:
-    """The exponent of a cost that grows as a power of size: least squares on the logarithms. A fixed cost makes it smaller.
+    """The exponent of a cost that grows as a power of size, by least squares on logarithms.
 
-    Of one size alone, as in smoke runs, the exponent is not a number.
+    A fixed cost makes it smaller. With one size, as in smoke runs, it is not a number.
     """
     if len(points) < 2:
         return Figure(
@@ -142,7 +144,7 @@ def spread_text(figure: Figure) -> str:
 
 
 def number_text(value: float, unit: str) -> str:
-    """Three significant digits, and the unit."""
+    """Three significant digits and the unit."""
     if isnan(value):
         return "unknown"
     size = abs(value)
@@ -151,7 +153,7 @@ def number_text(value: float, unit: str) -> str:
 
 
 def tell(figures: Sequence[Figure], *, smoke: bool = False) -> int:
-    """Prints the figures; 1 if one misses its goal, which in a smoke run only those can that hold at any size."""
+    """Prints the figures; returns 1 if one misses its goal. Smoke runs judge `holds_at_any_size` only."""
     for figure in figures:
         print(figure.sentence, flush=True)
     return int(
@@ -160,5 +162,5 @@ def tell(figures: Sequence[Figure], *, smoke: bool = False) -> int:
 
 
 def alone(benchmark: Callable[..., Sequence[Figure]]) -> int:
-    """Runs one benchmark with the numbers of the command line, and records nothing."""
+    """Runs one benchmark with the numbers of the command line, without a record."""
     return tell(benchmark(*map(int, sys.argv[1:])))

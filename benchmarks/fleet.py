@@ -1,9 +1,9 @@
-"""Fleets of up to 1,000 tables with a thousand files each: how long the sensor takes to weigh them, metadata only.
+"""Measures the compaction sensor with up to 1,000 tables of a thousand files, from metadata only.
 
-`python -m benchmarks.fleet [TABLES …]`; with `TMPDIR=/dev/shm` the events are written sooner. Two figures: the choice alone (core, no
-Dagster), and whole ticks of the real sensor over a Dagster instance that holds the tables' events and a day of runs. The bar is one
-tick's time, 30 seconds; Dagster ends a tick after 60. An event tells the sensor what a real one does. Then the requests to S3 of 100 tables
-at rest, and their price.
+`python -m benchmarks.fleet [TABLES …]`; `TMPDIR=/dev/shm` makes it faster. It measures the choice
+alone, whole ticks of the real sensor over a Dagster instance with the tables' events and a day of
+runs, and the S3 requests of 100 idle tables with their price. A tick may take 30 seconds; Dagster
+ends it after 60.
 """
 
 import random
@@ -51,7 +51,7 @@ LIMIT_SECONDS = 30.0
 
 
 def main(*table_counts: int) -> list[Figure]:
-    """The seconds of the choice and of a tick, by the number of tables, and what tables at rest ask of S3."""
+    """Seconds of the choice and of a tick by the number of tables, and requests of idle tables."""
     choices, whole = list[tuple[float, float]](), list[tuple[float, float]]()
     for count in table_counts or COUNTS:
         chance, tables = random.Random(7), fleet_of(count)
@@ -96,7 +96,7 @@ def main(*table_counts: int) -> list[Figure]:
 
 
 def ticks(instance: dg.DagsterInstance, tables: list[Table], folder: Path) -> list[float]:
-    """The seconds of three ticks in a row, each with the cursor of the one before."""
+    """Seconds of three successive ticks, each with the cursor of the previous one."""
     lake = Lake(settings=example_settings(folder), store=DiskStore(folder / "lake"))
     sensor, cursor, took = compaction_sensor(tables, lake), None, list[float]()
     for number in range(1, 4):
@@ -113,7 +113,7 @@ def ticks(instance: dg.DagsterInstance, tables: list[Table], folder: Path) -> li
 
 
 def at_rest(instance: dg.DagsterInstance, table_count: int) -> Iterator[Figure]:
-    """The requests to S3 of ticks over tables that nobody writes, each with five failed tries, one in ten paused."""
+    """S3 requests of ticks over idle tables with five failed attempts each, one in ten paused."""
     store, tables, prices = CountingStore(), fleet_of(table_count), Prices()
     settings = parse_settings({"LAKEHOUSE_ROOT": "s3://bucket"}, base=Path("/"))
     lake = Lake(settings=settings, store=store)
@@ -155,7 +155,7 @@ def _usd(prices: Prices, requests: Mapping[str, int]) -> float:
 
 
 def fleet_of(count: int) -> list[Table]:
-    """So many tables, half of them landed, half made of those."""
+    """This many tables: half of them landed, half derived from those."""
     landed = [
         landed_table(f"bronze/t{number:05}", "id STRING") for number in range(count - count // 2)
     ]
@@ -170,7 +170,7 @@ def fleet_of(count: int) -> list[Table]:
 
 
 def state_of_one(chance: random.Random, table: Table, files: int) -> TableState:
-    """A table of about so many files, of which some would be merged into few."""
+    """The state of a table with about `files` files, some of them mergeable."""
     count = max(2, round(files * chance.uniform(0.2, 1.8)))
     mergeable = chance.choice([0, count // 50, count // 5, count // 2])
     return TableState(
@@ -197,7 +197,7 @@ def tell(
     states: list[TableState],
     chance: random.Random,
 ) -> None:
-    """A materialization and an observation of each table, and a day of runs that wrote tables."""
+    """Reports a materialization and an observation of each table, and a day of runs."""
     names = (
         *(
             "version",

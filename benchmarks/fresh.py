@@ -1,6 +1,6 @@
-"""Functions that run in a process of their own, whose memory holds nothing that others left.
+"""Calls functions in a new process, so that its memory holds nothing else.
 
-`python -m benchmarks.fresh MODULE FUNCTION ARGUMENTS` is such a process.
+`python -m benchmarks.fresh MODULE FUNCTION ARGUMENTS` is that process.
 """
 
 import json
@@ -18,7 +18,7 @@ _is_smoke = ContextVar("is_smoke", default=False)
 
 @contextmanager
 def smoke() -> Iterator[None]:
-    """Within it nothing is measured: functions run in this process, which takes less time."""
+    """Within the block, functions run in this process, because nothing is measured."""
     mark = _is_smoke.set(True)
     try:
         yield
@@ -27,7 +27,7 @@ def smoke() -> Iterator[None]:
 
 
 def fresh(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The value of a function of a module, called with these arguments in a process of its own; value and arguments as in JSON."""
+    """Calls a module's function in a new process; arguments and result pass as JSON."""
     if _is_smoke.get():
         return function(*arguments)
     module = sys.modules[function.__module__]
@@ -50,7 +50,7 @@ def fresh(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def peak_bytes() -> int:
-    """The most memory that this process alone has held: `ru_maxrss` would begin with what its parent held."""
+    """The peak memory of this process. `ru_maxrss` would include its parent's."""
     [line] = [
         line
         for line in Path("/proc/self/status").read_text().splitlines()

@@ -1,8 +1,9 @@
 """Measures the size of the house in concepts: what a newcomer has to read, load and remember.
 
-    python -m benchmarks.house [--json] [--list NAME]    # --list cycles, parameters, lines, files or small
+    python -m benchmarks.house [--json] [--list cycles|parameters|lines|files|small]
 
-The figures need no Spark and take seconds. They are no goal by themselves: see docs/internals/decisions/0023-given-up.md.
+Takes seconds and no Spark. The figures are not goals by themselves: see
+docs/internals/decisions/0023-given-up.md.
 """
 
 import argparse
@@ -167,7 +168,7 @@ def doc_words() -> tuple[int, int]:
 
 
 def _knob_count() -> int:
-    """What a declaration can set about upkeep, landing and change data; shapes of a source are no knobs."""
+    """Knobs of upkeep, landing and change data. The shape of a source is no knob."""
     limits = [limit for limit in fields(Landing) if "line" in limit.metadata]
     merges = [knob for knob in fields(Merge) if "line" in knob.metadata]
     return len(fields(Compaction)) + len(fields(Vacuum)) + len(limits) + len(merges)

@@ -1,9 +1,8 @@
-"""Scans of up to 100,000 files on disk and their reconciliation, each in a fresh process: seconds and memory.
+"""Measures scans of up to 100,000 files and their reconciliation: seconds and memory.
 
-`python -m benchmarks.inventory [FILES …]`.
-
-Also how long a bucket takes to list by one thread and by many. The servers of the tests are busy with one request at a time, so that
-nothing could be seen there; here the answers come from a list, and each takes as long as one of S3.
+`python -m benchmarks.inventory [FILES …]`. It also lists a bucket with one thread and with many.
+The answers come from a list, each as late as one of S3, since test servers handle one request at a
+time.
 """
 
 import json
@@ -76,7 +75,7 @@ def main(*sizes: int) -> list[Figure]:
 
 
 def _listing(files: int) -> Figure:
-    """How long a bucket of so many keys takes to list, by one thread and by as many as a scan uses."""
+    """Seconds to list a bucket of this size with one thread, and with as many as a scan uses."""
     keys = sorted(
         f"{KEY}/day={number % FOLDERS:04}/part-{number:06}.parquet" for number in range(files)
     )
@@ -126,7 +125,7 @@ class Answers:
 
 
 def measure(home: str) -> dict[str, Any]:
-    """The figures of a scan and a reconciliation of the lake in `home`."""
+    """Figures of a scan and a reconciliation of the lake in `home`."""
     lake = open_lake(
         parse_settings(
             {"LAKEHOUSE_ROOT": f"{home}/lake", "LAKEHOUSE_REPLAY": "off"}, base=Path(home)

@@ -1,7 +1,7 @@
-"""A million landed events in 20,000 small files: seconds, memory, and files written.
+"""Loads a million landed events from 20,000 small files: seconds, memory, and files written.
 
-`python -m benchmarks.landing [FILES] [EVENTS PER FILE]`, on a lake and a server of its own. The requests of a landed file are counted by
-`python -m benchmarks.requests "landed batch of 100 files, engine"`.
+`python -m benchmarks.landing [FILES] [EVENTS PER FILE]`, on its own lake and server. For requests
+per file: `python -m benchmarks.requests "landed batch of 100 files, engine"`.
 """
 
 import json
@@ -27,7 +27,8 @@ EVENTS = Table(
     ),
     write=Append(),
 )
-# The client may grow by so much over what it holds once Spark and Arrow are loaded: two batches' parts, and the listing.
+# The client may grow by so much over what it holds once Spark and Arrow are loaded: two batches'
+# parts, and the listing.
 _GROWTH_BYTES = 512 * 1024 * 1024
 
 
@@ -75,7 +76,7 @@ def main(files: int = 20_000, events: int = 50) -> list[Figure]:
 
 
 def event_lines(first: int, count: int) -> Iterator[str]:
-    """So many landed lines, with ids from `first` on."""
+    """`count` landed lines with ids from `first` on."""
     for number in range(first, first + count):
         yield json.dumps(
             {

@@ -3,11 +3,12 @@
 `python -m benchmarks.mutants [WORD …]` runs the mutants whose line holds all words, and ends with 1
 if one survives.
 
-1. Each mutant names a function by module and qualified name, a change, and the test file that has to
-   fail. If the function or callee is not there, nothing runs; `test_mutants.py` finds that earlier.
+1. Each mutant names a function by module and qualified name, a change, and the test file that has
+   to fail. If the function or callee is not there, nothing runs; `test_mutants.py` finds that
+   earlier.
 2. The test files run without a change and have to pass, otherwise a failure would prove nothing.
-3. For each mutant, a forked process changes the function's syntax tree while the module is imported,
-   and runs the test file. No file is changed.
+3. For each mutant, a forked process changes the function's syntax tree while the module is
+   imported, and runs the test file. No file is changed.
 
 Once a week, a tool that changes every operator may look at one pure module. cosmic-ray 8.7 works in
 an environment of its own (`retention.py`: 144 changes, about 20 minutes). In a copy of the project,

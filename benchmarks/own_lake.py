@@ -1,4 +1,4 @@
-"""A lake of a benchmark's own, in a folder that is deleted afterwards, with a Spark Connect server of its own; and its tables."""
+"""A temporary lake with its own Spark Connect server, and its tables."""
 
 import tempfile
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _running = ContextVar[Settings | None]("running", default=None)
 
 @contextmanager
 def own_lake(**values: str) -> Iterator[tuple[Lake, Any]]:
-    """The lake and a Spark session; `values` are environment variables beside those of a test's lake."""
+    """A lake and a Spark session; `values` are more environment variables."""
     with tempfile.TemporaryDirectory() as folder:
         settings, running = own_settings(Path(folder, "home"), **values), _running.get()
         if running:
@@ -38,7 +38,7 @@ def lake_below(lake: Lake, name: str) -> Lake:
 
 @contextmanager
 def on_server(running: Settings) -> Iterator[None]:
-    """Within it each lake is on a server that is running, for what measures nothing."""
+    """Within the block, lakes use a running server, because nothing is measured."""
     mark = _running.set(running)
     try:
         yield
@@ -47,6 +47,6 @@ def on_server(running: Settings) -> Iterator[None]:
 
 
 def landed_table(key: str, schema: str = "id BIGINT", **words: Any) -> Table:
-    """The table of that key, whose files land below its own name; `words` are those of `Table`."""
+    """A table whose files land below its own name; `words` are arguments of `Table`."""
     source = Landing(prefix=f"landing/{key.partition('/')[2]}/", format="json", schema=schema)
     return Table(key=key, source=source, **{"write": Append(), **words})

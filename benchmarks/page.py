@@ -1,4 +1,4 @@
-"""Writes the page `docs/internals/benchmarks.md` and its charts from the records alone: `python -m benchmarks page`."""
+"""Writes `docs/internals/benchmarks.md` and its charts from the records."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ def write_page(root: Path = ROOT) -> None:
 
 
 def page(records: Mapping[str, Record]) -> str:
-    """The page's text: one line per promise, then the missed goals with their reasons, and the charts."""
+    """The text of the page: a line per promise, missed goals with their reasons, charts."""
     figures = [figure for record in records.values() for figure in record.figures]
     by_row = {row.name: [each for each in figures if each.row == row.name] for row in ROWS}
     lines = [
@@ -84,7 +84,7 @@ def _misses(row: Row, figures: Sequence[Figure]) -> Iterator[str]:
 
 
 def _runs(records: Mapping[str, Record]) -> Iterator[str]:
-    """When and where the records were made, and which of them other programs disturbed."""
+    """Dates and machines of the records, and which of them other programs disturbed."""
     if records:
         began = sorted(record.began for record in records.values())
         machines = sorted({_machine(record) for record in records.values()})
@@ -110,7 +110,7 @@ def _machine(record: Record) -> str:
 
 
 def _growth(records: Mapping[str, Record]) -> dict[str, list[Figure]]:
-    """By benchmark, the figures that say how seconds grow with a size."""
+    """Benchmark -> figures that say how seconds grow with a size."""
     growth = {
         name: [figure for figure in record.figures if figure.points and figure.point_unit == "s"]
         for name, record in records.items()
@@ -119,7 +119,7 @@ def _growth(records: Mapping[str, Record]) -> dict[str, list[Figure]]:
 
 
 def _chart(name: str, figures: Sequence[Figure]) -> bytes:
-    """Seconds by size; a straight line grows in proportion to its size."""
+    """Draws seconds by size; proportional growth is a straight line."""
     lines = [
         Series(
             name=f"{figure.name}: exponent {number_text(figure.value, '')}", points=figure.points

@@ -1,9 +1,8 @@
-"""A day of flights from landing to gold: this pipeline against bare Spark statements that make the same tables, in turn.
+"""Compares a day of flights from landing to gold with bare Spark statements for the same tables.
 
-`python -m benchmarks.pipeline_overhead [DAYS] [DAYS BEFORE] [TABLES]`. Three lakes on one server land the same files. One takes them with
-bare statements (a read, a MERGE, an overwrite, as a team writes them; it knows which files are new), one with the engine (exactly once,
-with quarantine and facts), and one through Dagster's assets in this process (with checks, observations and events, too). The days before
-them warm the server up.
+`python -m benchmarks.pipeline_overhead [DAYS] [WARM-UP DAYS] [TABLES]`. Three lakes on one server
+load the same files in turn: with bare statements (a read, a MERGE, an overwrite, knowing which
+files are new), with the engine, and through Dagster's assets in this process.
 """
 
 import sys
@@ -43,7 +42,7 @@ type_of_batch = Callable[[], object]
 
 
 def main(days: int = 9, warm_up: int = 3, tables: int = len(TABLES)) -> list[Figure]:
-    """Seconds of a day's batch by each way, and the ratios to the bare statements."""
+    """Seconds of a day's batch by each way, and ratios to the bare statements."""
     written = TABLES[:tables]
     with (
         own_lake(LAKEHOUSE_SPARK_MEMORY="2g", LAKEHOUSE_TABLES="lakehouse.tables") as (lake, spark),
@@ -120,20 +119,20 @@ def _succeeded(runs: Sequence[object]) -> None:
 
 
 def _rows(lake: Lake, table: Table) -> object:
-    """The rows of a gold table, in an order of their own; those of ours have no columns beside them."""
+    """The sorted rows of a gold table, without our own columns."""
     frame = DeltaTable(lake.settings.table_uri(table.key)).to_pandas()
     names = sorted(name for name in frame.columns if not name.startswith("_"))
     return sorted(map(str, frame[names].itertuples(index=False)))
 
 
 class BareBatches:
-    """The same tables by the statements that a team writes first: no ledger, no quarantine, no check, no retry."""
+    """The tables by the statements that a team writes first: no ledger, quarantine or retry."""
 
     def __init__(self, lake: Lake, spark: "SparkSession", tables: Sequence[Table]) -> None:
         self._lake, self._spark, self._tables, self._loaded = lake, spark, tables, set[str]()
 
     def run(self) -> None:
-        """One batch of all tables."""
+        """Loads one batch into all tables."""
         fresh: dict[str, DataFrame] = {}
         for table in self._tables:
             if isinstance(table.source, Landing):
@@ -153,7 +152,7 @@ class BareBatches:
                 self._write(self._made(whole, table), table)
 
     def _landed(self, source: Landing) -> "DataFrame | None":
-        """The new files of a landing folder, parsed."""
+        """The parsed new files of a landing folder."""
         from pyspark.sql import functions as F  # noqa: N812
 
         names = [
@@ -188,7 +187,7 @@ class BareBatches:
         (writer.partitionBy(*partitions) if partitions else writer).save(self._uri(table))
 
     def _merge(self, frame: "DataFrame", table: Table) -> None:
-        """The newest row of each key into the table."""
+        """Merges the newest row of each key into the table."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F  # noqa: N812
 

@@ -1,4 +1,4 @@
-"""How a random table is made: drawn from a seed alone, as SQL statements, so that its features are known without Spark."""
+"""Draws random tables from a seed, as SQL statements with known features."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -120,10 +120,7 @@ type_of_statement = tuple[str, Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """One table: how it is made, and how it is compacted. `batch_bytes` 0 is one commit for everything.
-
-    With `foreign_spellings` a commit of another writer adds copies of the newest files, whose partition values are spelled otherwise.
-    """
+    """How one table is made and compacted. `batch_bytes` 0 is one commit for everything."""
 
     name: str
     features: tuple[str, ...]
@@ -140,12 +137,12 @@ class Recipe:
 
 
 def draw(seed: int, number: int) -> Recipe:
-    """The table of this number among those of this seed; always the same."""
+    """The table with this number and seed; always the same."""
     return _Draw(Random(f"{seed}/{number}"), f"{seed}_{number}").recipe()
 
 
 class _Draw:
-    """Statements and features, as they are drawn."""
+    """Statements and features drawn so far."""
 
     def __init__(self, random: Random, name: str) -> None:
         self._random, self._name = random, name

@@ -1,7 +1,7 @@
-"""Random real tables: what `plan_compaction` says beforehand, against what Delta's OPTIMIZE commits.
+"""Compares plans with what Delta's OPTIMIZE commits, on random real tables.
 
-Every table is drawn from a seed, built by Spark, planned from its log alone, compacted by the engine's own statement, and compared
-by what the commits removed and added: `python -m benchmarks.random_tables COUNT SEED`.
+`python -m benchmarks.random_tables COUNT SEED`. Each table is drawn from a seed, built by Spark,
+planned from its log alone, and compacted by the engine's own statement.
 """
 
 import json
@@ -34,14 +34,15 @@ from lakehouse.runtime.spark_settings import cores_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Where a plan does nothing because Delta would find nothing, OPTIMIZE runs all the same: there must be no commit.
+# Where a plan does nothing because Delta would find nothing, OPTIMIZE runs all the same: there must
+# be no commit.
 NOTHING_FOR_DELTA = (Reason.NO_FILES, Reason.NOTHING_SMALL, Reason.NOTHING_SHARES_A_BIN)
 BATCH_BYTES = "spark.databricks.delta.optimize.batchSize"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One table: what was planned beside what was committed, and every difference in words."""
+    """One table: planned and committed figures, and every difference in words."""
 
     recipe: Recipe
     differences: tuple[str, ...]
@@ -55,7 +56,7 @@ class Compared:
 
 
 def compare(lake: Lake, spark: "SparkSession", recipe: Recipe) -> Compared:
-    """Builds the table, plans its compaction, runs it, and tells what differs; the table is left as the compaction made it."""
+    """Builds a table, plans and runs its compaction, and reports differences."""
     began = time.monotonic()
     key = f"bronze/random_{recipe.name}"
     for statement, confs in recipe.statements(lake.settings.table_uri(key)):
@@ -96,7 +97,7 @@ def compare(lake: Lake, spark: "SparkSession", recipe: Recipe) -> Compared:
 def differences(
     before: Snapshot, planned: CompactionPlan, commits: Sequence[Commit], *, batch_bytes: int = 0
 ) -> tuple[str, ...]:
-    """Where the commits of a compaction are not what the plan says, in words."""
+    """Differences between a compaction's commits and its plan, in words."""
     return (
         *_compared_figures(planned, commits),
         *_compared_paths(before, planned, commits),
@@ -121,7 +122,7 @@ def _compared_figures(planned: CompactionPlan, commits: Sequence[Commit]) -> Ite
 def _compared_paths(
     snapshot: Snapshot, planned: CompactionPlan, commits: Sequence[Commit]
 ) -> Iterator[str]:
-    """That other files of the same partition and the same size were removed is no difference: Delta does not tell which it takes first."""
+    """The paths to compare. Delta may choose any of several files of the same partition and size."""
     expected = _planned_paths(planned)
     removed = {path for commit in commits for path in commit.removed_paths}
     files, columns = {file.path: file for file in snapshot.files}, by_name(snapshot.columns)

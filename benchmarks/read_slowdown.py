@@ -1,8 +1,8 @@
-"""How much slower a table reads over a long run of small writes, with upkeep on and without, than the same rows laid out at best.
+"""Measures how much slower a table reads during many small writes, with and without upkeep.
 
-`python -m benchmarks.read_slowdown [WRITES] [SECONDS]` starts a Spark Connect server of its own. Two tables take the same small appends;
-one is compacted as soon as its policy's threshold is reached. Now and then each is scanned in turn with a copy of its rows, a file per
-core.
+`python -m benchmarks.read_slowdown [WRITES] [SECONDS]` uses its own Spark Connect server. Two
+tables get the same small appends; one is compacted at its policy's threshold. Now and then, each is
+scanned in turn with a copy of its rows that has one file per core.
 """
 
 import os
@@ -31,7 +31,7 @@ def main(
     rows_per_write: int = 40_000,
     look_seconds: int = 15,
 ) -> list[Figure]:
-    """The mean slow-down of both tables."""
+    """The mean slowdown of both tables."""
     found: dict[str, list[float]] = {_KEPT.key: [], _LEFT.key: []}
     with own_lake() as (lake, spark):
         began = time.monotonic()
@@ -77,7 +77,7 @@ def _is_due(lake: Lake) -> bool:
 
 
 def _slowdown(spark, lake: Lake, table: Table, budget_seconds: int) -> float:
-    """How much longer a scan of the table takes than one of the same rows in a file per core; -0.02 is 2 % less."""
+    """How much longer a scan takes than one of a file per core; -0.02 is 2 % less."""
     uri, best = lake.settings.table_uri(table.key), f"{lake.settings.root}/best"
     spark.read.format("delta").load(uri).repartition(_CORES).write.format("delta").mode(
         "overwrite"

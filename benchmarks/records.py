@@ -1,8 +1,7 @@
-"""Records: the newest full run of each benchmark, as `docs/internals/benchmarks/<name>.json`; the page is written from them.
+"""Records: the newest run of each benchmark, in `docs/internals/benchmarks/<name>.json`.
 
-Any program can put figures on the page: it calls `save(Record(…))` and gives each figure the row of its promise (`Figure.row`, see
-`rows.py`). Programs that `make bench` runs have a line in `catalog.py`. A record tells the command, when it was made, how long it took,
-the machine, and how busy other programs kept it.
+The page is written from them. `save(Record(…))` adds figures; `Figure.row` names their promise
+(`rows.py`). A record has the command, the machine, and how busy other programs kept it.
 """
 
 import json
@@ -35,23 +34,23 @@ def machine() -> dict[str, float | str]:
 
 
 def versions() -> dict[str, str]:
-    """The versions of Python and of the packages that the figures were made with."""
+    """Versions of Python and the main packages."""
     return {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
 
 
 def busy_share() -> float:
-    """The share of all cores that programs kept busy during one second."""
+    """The share of all cores that were busy during one second."""
     return psutil.cpu_percent(interval=1.0) / 100
 
 
 def now_text() -> str:
-    """The time, as the page has it."""
+    """The current time as shown on the page."""
     return f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One run of a benchmark. `busy` is the share of the cores that others took just before or after it; `None` where nobody looked."""
+    """One run. `busy` is the share of cores that others used around it; `None` if unknown."""
 
     benchmark: str
     command: str
@@ -64,7 +63,7 @@ class Record:
 
 
 def save(record: Record, folder: Path = FOLDER) -> None:
-    """Puts the record in the place of the one before."""
+    """Writes the record in place of the previous one."""
     folder.mkdir(parents=True, exist_ok=True)
     document = asdict(record)
     defaults = {field.name: field.default for field in fields(Figure)}
@@ -79,7 +78,7 @@ def save(record: Record, folder: Path = FOLDER) -> None:
 
 
 def recorded(folder: Path = FOLDER) -> dict[str, Record]:
-    """The newest record of each benchmark that was run."""
+    """Benchmark -> its newest record."""
     return {record.benchmark: record for record in _read(folder)}
 
 
@@ -96,7 +95,7 @@ def _figure(document: dict[str, Any]) -> Figure:
 
 
 def _rounded(value: object) -> object:
-    """Six digits are more than any of this is worth."""
+    """Rounds floats to six digits."""
     match value:
         case float():
             return float(f"{value:.6g}")

@@ -1,8 +1,8 @@
-"""How large Dagster's own records get: `python -m benchmarks.records_size [MINUTES]`.
+"""Measures the size of Dagster's own records: `python -m benchmarks.records_size [MINUTES]`.
 
-The demo runs for some minutes. Its real records (files of events, rows, output) are then copied under new ids at the same rate, half an hour
-at a time, with times that go on; after each half hour the real upkeep runs. After a simulated day the folder is measured. The month is
-computed from it: by then only the rows of runs are more, so many as are kept, each of the measured size.
+The demo runs for some minutes. Its records are then copied under new ids at the same rate, half an
+hour at a time, and the real upkeep runs after each. The folder is measured after a simulated day.
+The size after a month is computed: by then only the kept rows of runs are more.
 """
 
 import shutil
@@ -35,7 +35,7 @@ _RATES = {"schedules/schedules.db": ("job_ticks", "asset_daemon_asset_evaluation
 
 
 def main(minutes: float = 10) -> list[Figure]:
-    """The size after a day and after a month of the demo's full speed, which never ends here."""
+    """The size after a day and after a month of the demo at full speed."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "home"
         with World(home, LAKEHOUSE_SPARK_MEMORY="1g"):
@@ -44,7 +44,7 @@ def main(minutes: float = 10) -> list[Figure]:
 
 
 def simulated_day(home: Path, *, minutes: float) -> list[Figure]:
-    """The figures from the records in this folder, which the demo wrote in so many minutes; the folder is written on."""
+    """Figures from the records that the demo wrote to `home` in so many minutes."""
     written = _size(home)
     records = _Copies(home, minutes=minutes)
     began_ms = now_ms = round(time.time() * 1000)
@@ -77,7 +77,7 @@ def simulated_day(home: Path, *, minutes: float) -> list[Figure]:
 
 
 class _Copies:
-    """The records of a short run, copied as often as the time that passes asks for."""
+    """Copies the records of a short run, at the rate at which they were written."""
 
     def __init__(self, home: Path, *, minutes: float) -> None:
         self._home = home
@@ -103,7 +103,7 @@ class _Copies:
         shutil.copytree(home, self._aside)
 
     def add_half_hour(self, now_ms: int) -> None:
-        """Writes what the demo writes in half an hour, as of `now_ms`."""
+        """Writes the records of half an hour, as of `now_ms`."""
         new_ids = [(old, str(uuid4())) for old in islice(self._templates, self._a_half_hour)]
         self.runs += len(new_ids)
         for old, new in new_ids:

@@ -7,7 +7,7 @@ from lakehouse_tests.journeys.page import Page
 
 
 def steps_of(page: Page, home: Path) -> list[dict]:
-    """The seconds of each step of every compaction that a sensor asked for and that succeeded."""
+    """Seconds of each step of every successful compaction by the sensor."""
     done = [
         run
         for run in page.runs()

@@ -1,7 +1,8 @@
-"""What each operation asks of S3: requests by kind, those of our Python client and those of Spark's JVM told apart by their user agent.
+"""Counts the S3 requests of each operation by kind, for our Python client and for Spark's JVM.
 
-`python -m benchmarks.requests [--json] [NAME …]`. Each operation stands in `OPERATIONS`: a function that makes what it needs and gives the
-step that is counted. `LIST of logs` are the LISTs below a `_delta_log` folder, which is how often a log was read.
+`python -m benchmarks.requests [--json] [NAME …]`. Each of `OPERATIONS` is a function that prepares
+what it needs and returns the step that is counted. `LIST of logs` are LISTs below a `_delta_log`
+folder: how often a log was read.
 """
 
 import json
@@ -46,7 +47,7 @@ KINDS = ("HEAD", "GET", "LIST", "LIST of logs", "PUT", "DELETE")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """A lake in a fresh folder of the bucket, and what runs an operation on it."""
+    """A lake in a new folder of the bucket."""
 
     settings: Settings
     lake: Lake
@@ -75,7 +76,7 @@ class World:
 
 
 def main(*arguments: str) -> list[Figure]:
-    """The requests of each operation, which are printed, too."""
+    """Counts and prints the requests of each operation."""
     names, as_json = [name for name in arguments if name != "--json"], "--json" in arguments
     with tempfile.TemporaryDirectory() as home, served() as endpoint:
         boto3.client("s3", region_name="us-east-1").create_bucket(Bucket=BUCKET)

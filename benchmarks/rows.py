@@ -1,4 +1,4 @@
-"""The promises about speed, one line each on the page. `Figure.row` names the promise that a figure is judged by."""
+"""The promises about speed: one line each on the page of benchmarks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 class Row:
     """A promise, its goal, and the benchmarks that measure it.
 
-    `shown` maps a label to the name of a figure: these figures stand in the promise's line. `shortfall` explains a missed goal
-    and appears only while a goal is missed.
+    `shown` maps a label to the name of a figure: these figures stand in the promise's line.
+    `shortfall` explains a missed goal and appears only while a goal is missed.
     """
 
     name: str

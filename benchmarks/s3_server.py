@@ -1,11 +1,11 @@
-"""An S3 server for the benchmarks: moto's, which counts its requests by kind and makes a bucket with an old table in it in seconds.
+"""moto's S3 server for benchmarks: counts requests by kind, and creates an old table in seconds.
 
-`python -m benchmarks.s3_server PORT`. Beside S3 it answers `/-/seed?bucket=…&key=…&files=…&folders=…`, `/-/requests`, which starts again
-at 0, and `/-/latency?ms=…`: how long each answer waits from now on, as the way to a real bucket makes it wait. A request of the Python
-client is also counted as `ours …`, every other one as `spark …`.
+`python -m benchmarks.s3_server PORT`. It also answers `/-/seed?bucket=…&key=…&files=…&folders=…`,
+`/-/requests` (counts since the last call) and `/-/latency?ms=…` (delay of each answer). Requests of the
+Python client also count as `ours …`, all others as `spark …`.
 
-Its LIST is not moto's own, which goes through the whole bucket for each page and would make Delta, who lists the most, look slow: names are
-kept sorted, so that a page costs what is on it, as on S3.
+moto's own LIST visits the whole bucket for each page, which would make Delta look slow. Here names are
+sorted, so that a page costs only what it contains, as on S3.
 """
 
 import json
@@ -44,7 +44,7 @@ _OLD = timedelta(days=60)
 
 @contextmanager
 def served() -> Iterator[str]:
-    """The address of a fresh server in a process of its own, which boto3 and the JVM find in the environment."""
+    """Starts a server in its own process; boto3 and the JVM find it in the environment."""
     port = free_port()
     endpoint = f"http://127.0.0.1:{port}"
     os.environ |= {
@@ -69,13 +69,13 @@ def served() -> Iterator[str]:
 
 
 def ask(endpoint: str, what: str) -> dict[str, int]:
-    """What the server answers below `/-/`."""
+    """The server's answer below `/-/`."""
     with urlopen(f"{endpoint}/-/{what}") as answer:  # noqa: S310  # our own server
         return json.load(answer)
 
 
 def names_of(files: int, folders: int) -> tuple[list[str], list[str], list[str]]:
-    """The names of the table's files: the live ones, the removed ones, and those that no log has; every folder has some of each."""
+    """Names of live, removed and orphaned files; every folder has some of each."""
     random = Random(files)
     names = [f"day={number % folders}/{_name(random)}" for number in range(files)]
     dead, orphans = round(files * DEAD_SHARE), round(files * ORPHAN_SHARE)
@@ -88,7 +88,7 @@ def _name(random: Random) -> str:
 
 
 class Counting:
-    """A WSGI application that counts what it passes on."""
+    """A WSGI application that counts requests."""
 
     def __init__(self, app: Callable[..., Iterable[bytes]]) -> None:
         self._app, self._lock, self._counts, self._latency_seconds = (
@@ -134,7 +134,7 @@ class Counting:
 
 
 def seed(bucket: str, key: str, *, files: int, folders: int) -> int:
-    """A bucket with a table `key` of these files, all older than any retention; how many keys it has now."""
+    """Creates a bucket with a table `key`, older than any retention; returns the number of keys."""
     backend = s3_backends[ACCOUNT][get_partition(REGION)]
     if bucket not in backend.buckets:
         backend.create_bucket(bucket, REGION)
@@ -152,7 +152,7 @@ def seed(bucket: str, key: str, *, files: int, folders: int) -> int:
 
 
 def _kinds(environ: dict[str, Any], query: dict[str, list[str]]) -> list[str]:
-    """What a request counts as: `… of data` are those that name the table's own files or folders, apart from its log."""
+    """The kinds of a request; `… of data` are requests for the table's files, not its log."""
     sender = "ours" if "Boto3" in environ.get("HTTP_USER_AGENT", "") else "spark"
     method, table = environ["REQUEST_METHOD"], f"{PREFIX}/{KEY}/"
     if method == "GET" and "list-type" in query:
@@ -177,7 +177,7 @@ def _kinds(environ: dict[str, Any], query: dict[str, list[str]]) -> list[str]:
 
 
 class _Names(list[str]):
-    """A bucket's names, sorted; found again by the identity of its key store."""
+    """The sorted names of a bucket."""
 
     def add(self, name: str) -> None:
         place = bisect_left(self, name)
@@ -190,12 +190,13 @@ class _Names(list[str]):
             del self[place]
 
 
-# Requests come in many threads, and a place in a list of names holds only until the next name comes or goes.
+# Requests come in many threads, and a place in a list of names holds only until the next name comes
+# or goes.
 _NAMES_LOCK = Lock()
 
 
 def _quick_lists() -> None:
-    """Replaces moto's listing."""
+    """Replaces moto's listing, which visits the whole bucket for each page."""
     from moto.s3.utils import _VersionedKeyStore as Keys
 
     plain_set, plain_pop = Keys.setlist, Keys.pop
@@ -264,16 +265,16 @@ def _quick_lists() -> None:
 
 
 class _Silent(WSGIRequestHandler):
-    """Without a line for each request, and with connections that stay open, as S3's do."""
+    """Does not log requests, and keeps connections open as S3 does."""
 
     protocol_version = "HTTP/1.1"
 
     def log(self, type: str, message: str, *args: Any) -> None:
-        """Nothing."""
+        """Logs nothing."""
 
 
 def main(port: int) -> None:
-    """Serves until it is ended."""
+    """Serves until it is killed."""
     _quick_lists()
     app = Counting(DomainDispatcherApplication(create_backend_app))
     run_simple("127.0.0.1", port, app, threaded=True, request_handler=_Silent)

@@ -1,7 +1,8 @@
-"""A whole compaction (plan, OPTIMIZE, comparison of all rows) against a bare OPTIMIZE and deltalake's, of identical copies, in turn.
+"""Compares a whole compaction with a bare OPTIMIZE and deltalake's, on identical copies, in turn.
 
-`python -m benchmarks.throughput [FILES] [PARTITIONS] [REPEATS] [ROWS] [WARM-UP] [LARGE FILES] [LARGE ROWS]`, on a lake and a server of its
-own; 1 partition is a table without, `ROWS` are those of a file. A deletion vector hides a tenth of the rows of each large file.
+`python -m benchmarks.throughput [FILES] [PARTITIONS] [REPEATS] [ROWS] [WARM-UP] [LARGE FILES]
+[LARGE ROWS]`, on its own lake and server. 1 partition is a table without; `ROWS` are per file.
+Deletion vectors hide a tenth of the rows of each large file.
 """
 
 import shutil
@@ -31,7 +32,8 @@ ONE_FILE = Compaction(
     target_file_bytes=1024 * 1024 * 1024, min_small_files=2, scan_cores=1
 )  # Delta's own default size
 
-# A server serves for days. In its first statements it compiles, on the very core that a compaction uses and a bare OPTIMIZE does not.
+# A server serves for days. In its first statements it compiles, on the very core that a compaction
+# uses and a bare OPTIMIZE does not.
 _WARM_UP = 12
 _OURS, _BARE, _DELTALAKE = _WAYS = ("ours", "bare OPTIMIZE", "deltalake optimize.compact")
 _SPARK_WAYS = (_OURS, _BARE)  # deltalake compacts no files with deletion vectors
@@ -46,7 +48,7 @@ def main(
     large_files: int = 32,
     large_rows: int = 100_000,
 ) -> list[Figure]:
-    """The seconds of a compaction, those of a bare OPTIMIZE and of deltalake's, and the ratio of the first two."""
+    """Seconds of our compaction, a bare OPTIMIZE and deltalake's, and their ratios."""
     with own_lake() as (lake, spark):
         uri = _make(lake, spark, "bronze/small", files, partitions, rows_per_file)
         small = [_round(lake, spark, uri, _WAYS, number) for number in range(warm_up + repeats)][
@@ -102,7 +104,7 @@ def _medians(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
 def _make(
     lake: Lake, spark: "SparkSession", key: str, files: int, partitions: int, rows_per_file: int
 ) -> str:
-    """Small files as a writer of an hour leaves them, in one commit; the address of their table."""
+    """Writes small files in one commit; returns the address of the table."""
     uri = lake.settings.table_uri(key)
     for number in range(files):
         ids = numpy.arange(number * rows_per_file, (number + 1) * rows_per_file)
@@ -123,7 +125,7 @@ def _make(
 def _round(
     lake: Lake, spark: "SparkSession", base: str, ways: Sequence[str], number: int
 ) -> dict[str, float]:
-    """Seconds of each way to compact a copy of the table at `base`; which of them comes first changes from round to round."""
+    """Seconds of each way on a copy of the table at `base`; the first one alternates."""
     seconds: dict[str, float] = {}
     first = number % len(ways)
     for way in (*ways[first:], *ways[:first]):

@@ -1,9 +1,9 @@
-"""Delta's VACUUM FULL and USING INVENTORY, deltalake's, and ours, each on its own copy of a table in S3: seconds, and requests by kind.
+"""Compares Delta's VACUUM FULL and USING INVENTORY, deltalake's and ours on S3: seconds and requests.
 
-`python -m benchmarks.vacuum [files …]`. At these sizes the server answers at once, from this very machine; then once more, at one size,
-as late as a bucket in the same region does. The table has 1,000 folders (or one for two files); a fifth of its files is to go, most of them
-removed by the log, some in no log at all. The server is a process of its own (`benchmarks/s3_server.py`), which counts. Delta's own
-ways are left out where, by the size before, they would take longer than ten minutes, or where they fail.
+`python -m benchmarks.vacuum [files …]`. Each way gets its own copy of a table with 1,000 folders,
+of whose files a fifth is deleted: most were removed by the log, some are in no log. The server
+(`s3_server.py`) answers at once, and for one size again as late as a real bucket. A way that would
+take over ten minutes or fails is left out.
 """
 
 import os
@@ -56,7 +56,7 @@ BIG = landed_table(KEY, "id BIGINT, day STRING")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What one way took, and the files that it deleted."""
+    """Seconds, requests and deleted files of one way."""
 
     way: str
     seconds: float
@@ -65,7 +65,7 @@ class Measured:
 
 
 def main(*sizes: int) -> list[Figure]:
-    """What each way takes at each size; FULL is compared at the largest that it was run at, and once more behind the latency."""
+    """Seconds and requests of each way at each size; goals hold for the largest size of FULL."""
     measured = dict[int, dict[str, Measured]]()
     late_size = min(LATE_SIZE, max(sizes or SIZES))
     with tempfile.TemporaryDirectory() as home, served() as endpoint:
@@ -143,7 +143,7 @@ def _figures(what: str, found: Mapping[str, Measured], *, is_judged: bool) -> It
 
 
 def _tell(files: int, found: Mapping[str, Measured]) -> None:
-    """The table of one size printed."""
+    """Prints the table of one size."""
     print(
         f"\n{files:,} files in {min(FOLDERS, files // 2):,} folders".ljust(41)
         + " seconds"
@@ -213,7 +213,7 @@ def _full(lake: Lake, spark: "SparkSession") -> type_of_steps:
 
 
 def _inventory(lake: Lake, spark: "SparkSession") -> type_of_steps:
-    """As somebody would do it who knows what VACUUM asks of an inventory: these columns in this order, nullable, decoded, no log."""
+    """USING INVENTORY as an expert would call it: nullable columns in order, decoded, no log."""
     scan(lake.store, now_ms=now_ms())
     report = newest_report(lake.store, now_ms=now_ms())
     assert report is not None
@@ -227,7 +227,7 @@ def _inventory(lake: Lake, spark: "SparkSession") -> type_of_steps:
 
 
 def _deltalake(lake: Lake, _: "SparkSession") -> type_of_steps:
-    """Without Spark. It knows neither clones nor an inventory; like FULL it lists the whole table."""
+    """Without Spark; it knows neither clones nor an inventory, and lists the whole table."""
     options = {
         f"AWS_{name}": os.environ[f"AWS_{name}"]
         for name in ("ENDPOINT_URL", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "REGION")

@@ -1,7 +1,8 @@
-"""One run of vacuums over a lake of many tables on an S3 server: requests by kind and seconds, and that both grow as the tables do.
+"""Measures vacuums of many tables on an S3 server: requests and seconds grow with the tables.
 
-`python -m benchmarks.vacuum_lake [tables …]`. Each table has 500 files, of which a fifth is to go by a report of the whole lake. Delta is
-not asked (its answer takes some seconds for each table, whatever else lies in the lake): our plan stands for it.
+`python -m benchmarks.vacuum_lake [tables …]`. Each table has 500 files, of which a fifth is deleted
+by a report of the whole lake. Delta is not asked, because its seconds per table do not depend on
+the lake.
 """
 
 import contextlib
@@ -25,12 +26,13 @@ from lakehouse.engine.vacuum import run
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 
 COUNTS, FILES, FOLDERS = (25, 50, 100, 200), 500, 10
-# Requests for a table, from the fewest tables to the most. Tables are asked again by time, which adds some to a long run.
+# Requests for a table, from the fewest tables to the most. Tables are asked again by time, which
+# adds some to a long run.
 MOST_GROWTH = 1.5
 
 
 def main(*counts: int) -> list[Figure]:
-    """Requests for a table and seconds, by the number of tables."""
+    """Requests per table and seconds, by the number of tables."""
     seconds, requests = list[tuple[float, float]](), list[tuple[float, float]]()
     with served() as endpoint:
         for count in counts or COUNTS:

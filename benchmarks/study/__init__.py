@@ -1,1 +1,1 @@
-"""A table that is merged into and queried 200 times, under each way to keep its files few: `make study`, docs/internals/study.md."""
+"""The compaction study: 200 merges and queries under each way to keep files few."""

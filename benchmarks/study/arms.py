@@ -1,4 +1,4 @@
-"""The study's arms: what each sets on its table, and what it does after an iteration."""
+"""The study's arms: what each sets on its table, and does after an iteration."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +39,8 @@ from lakehouse.engine.spark.statements import optimize
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# A silver table has an input; nobody writes this one, since the study's own statements write the table.
+# A silver table has an input; nobody writes this one, since the study's own statements write the
+# table.
 _INPUT = landed_table("bronze/batches")
 # A batch of an hour may wait for five minutes.
 _LATENCY_SECONDS = 300
@@ -47,9 +48,10 @@ _LATENCY_SECONDS = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """A way to keep files few: properties of the table, an OPTIMIZE after each so many iterations (0: none), or a policy of this lakehouse.
+    """A way to keep files few: table properties, an OPTIMIZE every so many iterations, or our policy.
 
-    `published` are the published study's minutes of 200 iterations and the standard deviation of its file count.
+    `published` are the published study's minutes of 200 iterations and the standard deviation of
+    its file count.
     """
 
     name: str
@@ -60,7 +62,7 @@ class Arm:
     published: tuple[float, float] | None = None
 
     def table(self, key: str) -> Table:
-        """The arm's table as this lakehouse declares it."""
+        """The arm's table, declared for this lakehouse."""
         return Table(
             key=key,
             inputs=(_INPUT,),
@@ -109,7 +111,7 @@ ARMS: Mapping[str, Arm] = {arm.name: arm for arm in _ARMS}
 
 @dataclass(slots=True)
 class Stopwatch:
-    """Seconds that add up over the blocks under `running`."""
+    """Adds up the seconds of blocks."""
 
     seconds: float = 0.0
 
@@ -122,9 +124,9 @@ class Stopwatch:
 
 
 def gathered(arm: Arm, rows: "DataFrame") -> "DataFrame":
-    """The rows of a batch as they come to the statement in a `writing_session`: under a policy of ours in the tasks of a shuffle.
+    """The rows of a batch; for our policies, in as many tasks as after a shuffle.
 
-    Before every MERGE of this lakehouse its rows are shuffled by key (`engine.ingest.commit_rows.newest_per_key`).
+    Every MERGE of this lakehouse shuffles its rows by key first (`commit_rows.newest_per_key`).
     """
     return (
         rows
@@ -136,7 +138,7 @@ def gathered(arm: Arm, rows: "DataFrame") -> "DataFrame":
 def narrowed(
     rows: "DataFrame", size_bytes: float, there: Snapshot | None
 ) -> tuple["DataFrame", tuple[str, ...]]:
-    """The rows and the conditions of their keys, as a `Merge` of this lakehouse has them where they are few beside those `there`."""
+    """The rows and conditions on their keys, as our `Merge` adds them for small batches."""
     return (
         with_key_range(rows, ("id",))
         if there is not None and are_few(round(size_bytes), there)
@@ -148,10 +150,9 @@ def narrowed(
 def writing_session(
     lake: Lake, spark: "SparkSession", arm: Arm, table: Table, rows: int, decision: Stopwatch
 ) -> Iterator[Snapshot | None]:
-    """The session as it is for a write of so many rows: under a policy of ours with what this lakehouse sets around its own writes.
+    """The session for a write of `rows` rows; for our policies with the settings of our own writes.
 
-    Gives the table as the policy's arm finds it. A transaction of ours marks the write as one that waits for the table's lock. Otherwise a
-    compaction would wait for a gap between the statements of a foreign writer.
+    Gives the snapshot of the table, for our policies only.
     """
     if arm.policy is None:
         yield None
@@ -178,7 +179,7 @@ def keep_files_few(
     decision: Stopwatch,
     read_ms: Sequence[int],
 ) -> float:
-    """Seconds of the upkeep after iteration `number`, counted from 1; those of our decision are added to `decision`.
+    """Seconds of the upkeep after iteration `number`; those of our decision go to `decision`.
 
     `read_ms` are the times of the queries, each of which stands for a run of a table downstream.
     """
@@ -196,10 +197,10 @@ def keep_files_few(
 
 
 def is_due(lake: Lake, table: Table, *, read_ms: Sequence[int] | None = None) -> bool:
-    """Whether the table gets a compaction now: by the sensor's decision, or right after a write where that is its strategy.
+    """Whether the table is compacted now: by the sensor's decision, or after each write.
 
-    `read_ms` are the times at which runs of a table downstream read all of it, `None` where no run does. A batch of a benchmark stands for
-    one of an hour, so that such readers are known for more than a day, and the cool-down between two compactions holds none back.
+    `read_ms` are times at which runs downstream read the whole table; `None`: no such runs. A batch
+    stands for an hour, so that readers are known for a day and no cooldown applies.
     """
     facts, policy = lake.facts(table.key), policy_for(table.layer, table.compaction)
     plan = plan_table(table, facts.snapshot, facts.history, now_ms=now_ms())

@@ -1,7 +1,7 @@
-"""The study's input: which rows each batch has, drawn from a seed, and the statements that write and query them.
+"""The study's input: batches drawn from a seed, and the statements that write and query them.
 
-The columns, the merge, the query and the batch sizes are those of the study that this one repeats. It leaves open which rows are updated,
-how many tasks make a batch and how many files a merge writes; that is decided here, and said on the page.
+Columns, merge, query and batch sizes are those of the published study. It leaves open which rows
+are updated, how many tasks make a batch, and how many files a merge writes: that is decided here.
 """
 
 from collections.abc import Sequence
@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 SEED = 7
 UPDATED_SHARE = 0.1
 SIZE_VARIES_BY = 0.1
-# The published study's merges add 15 files each: those of a batch of 16 tasks, of which the first one and a half have updates alone.
+# The published study's merges add 15 files each: those of a batch of 16 tasks, of which the first
+# one and a half have updates alone.
 TASKS = 16
-# With them a merge writes the changed rows alone, and the file count grows by the files of each batch, as it does in the study. Without
-# them, open-source Delta shuffles all rows of each file that it touches, and the count would stay where it is.
+# With them a merge writes the changed rows alone, and the file count grows by the files of each
+# batch, as it does in the study. Without them, open-source Delta shuffles all rows of each file
+# that it touches, and the count would stay where it is.
 PROPERTIES = {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "false"}
 
 _VIEW = "batch"
@@ -28,7 +30,7 @@ _VIEW = "batch"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """The rows with ids from `start` to before `end`; those below the `end` of the batch before are updates. `seed` gives the values."""
+    """Rows with ids from `start` to before `end`; those below the previous `end` are updates."""
 
     start: int
     end: int
@@ -36,12 +38,12 @@ class Batch:
 
     @property
     def row_count(self) -> int:
-        """How many rows it has."""
+        """The number of its rows."""
         return self.end - self.start
 
 
 def draw_batches(rows: int, count: int, seed: int = SEED) -> list[Batch]:
-    """So many batches of about `rows` rows each: the first is all new, and a tenth of each later one updates the newest rows there are."""
+    """Batches of about `rows` rows; a tenth of each but the first updates the newest rows."""
     random, batches, newest = Random(seed), list[Batch](), 0
     for number in range(count):
         size = max(1, round(rows * random.uniform(1 - SIZE_VARIES_BY, 1 + SIZE_VARIES_BY)))
@@ -52,7 +54,7 @@ def draw_batches(rows: int, count: int, seed: int = SEED) -> list[Batch]:
 
 
 def frame_of(spark: "SparkSession", batch: Batch, *, tasks: int = TASKS) -> "DataFrame":
-    """The batch's rows; the same whenever they are made by so many tasks."""
+    """The rows of the batch; always the same for the same number of tasks."""
     seeds = iter(range(batch.seed, batch.seed + 8))
 
     def rand() -> str:
@@ -80,9 +82,9 @@ def write_batch(
     is_first: bool,
     within: Sequence[str] = (),
 ) -> None:
-    """One commit: the first batch makes the table with these properties, every other one is merged into it by id.
+    """One commit: the first batch creates the table, every other one is merged into it by id.
 
-    `within` are conditions of the table's rows that hold for all those that the batch's rows meet.
+    `within` are conditions on the table's rows that hold for all rows that the batch can match.
     """
     rows.createOrReplaceTempView(_VIEW)
     if is_first:
@@ -101,6 +103,6 @@ def write_batch(
 
 
 def query(spark: "SparkSession", uri: str) -> Sequence[object]:
-    """The aggregates of the whole table by category; no file can be left out."""
+    """Aggregates of the whole table by category; no file can be skipped."""
     columns = "sum(value1), avg(value2), sum(value3), max(date1), max(date2), category"
     return spark.sql(f"SELECT {columns} FROM {path_table(uri)} GROUP BY ALL").collect()

@@ -1,4 +1,4 @@
-"""The study's figures: what a list of iterations says of each arm. Pure."""
+"""The study's figures of each arm, from its iterations. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from benchmarks.study.raw import Iteration
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """The median over repetitions, with the lowest and the highest."""
+    """Median, minimum and maximum over repetitions."""
 
     middle: float
     low: float
@@ -18,9 +18,10 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmFigures:
-    """An arm's figures over its repetitions, of as many iterations as every arm has done.
+    """An arm's figures over its repetitions, of as many iterations as every arm has completed.
 
-    `ratio` is its total seconds beside those of no compaction in the same repetition, `None` where that was not measured.
+    `ratio` is its seconds over those of no compaction in the same repetition; `None` if not
+    measured.
     """
 
     arm: str
@@ -34,7 +35,7 @@ type_of_arms = Mapping[str, Sequence[Sequence[Iteration]]]
 
 
 def by_arm(iterations: Iterable[Iteration]) -> type_of_arms:
-    """The repetitions of each arm that count: those that all arms have done to the end, or else of the first one what all have done."""
+    """Arm -> the repetitions that all arms completed, or the common part of the first one."""
     found: dict[str, dict[int, list[Iteration]]] = {}
     for each in iterations:
         found.setdefault(each.arm, {}).setdefault(each.repetition, []).append(each)
@@ -52,7 +53,7 @@ def by_arm(iterations: Iterable[Iteration]) -> type_of_arms:
 
 
 def extent(arms: type_of_arms) -> tuple[int, int]:
-    """How many repetitions count, and how many iterations each of them has."""
+    """The number of repetitions, and of iterations in each."""
     first = next(iter(arms.values()), ())
     return len(first), len(first[0]) if first else 0
 
@@ -69,7 +70,7 @@ def total(iterations: Iterable[Iteration]) -> float:
 
 
 def over_repetitions(values: Sequence[float]) -> Spread:
-    """The median with the lowest and the highest."""
+    """Median, minimum and maximum."""
     return Spread(middle=median(values), low=min(values), high=max(values))
 
 
@@ -79,7 +80,7 @@ def median_line(
     *,
     window: int = 1,
 ) -> list[tuple[float, float]]:
-    """A point for each iteration: its number, and the median over the repetitions of the mean of it and those just before it."""
+    """(iteration, median over the repetitions of the mean of the last `window` values)."""
     lines = [[value(each) for each in iterations] for iterations in repetitions]
     return [
         (
@@ -91,7 +92,7 @@ def median_line(
 
 
 def total_line(repetitions: Sequence[Sequence[Iteration]]) -> list[tuple[float, float]]:
-    """As `median_line`, of the seconds up to each iteration."""
+    """(iteration, median of the seconds up to it)."""
     lines: list[list[float]] = []
     for iterations in repetitions:
         seconds, line = 0.0, list[float]()

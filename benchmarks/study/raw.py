@@ -28,8 +28,8 @@ class StudyPlan:
 class Iteration:
     """One iteration of one arm: seconds of merge, query, upkeep and decision; files and bytes after it.
 
-    `bytes_ingested` is the size of the batch as one file, `bytes_copied` what the merge rewrote next
-    to it, `bytes_compacted` what OPTIMIZE wrote, Delta's own included.
+    `bytes_ingested` is the size of the batch as one file, `bytes_copied` what the merge rewrote
+    next to it, `bytes_compacted` what OPTIMIZE wrote, Delta's own included.
     """
 
     arm: str

@@ -1,4 +1,4 @@
-"""The study's figures on the page of all benchmarks: P1 and P6 of its run at 1,000 rows on disk, and P1 of its other sizes."""
+"""The study's figures on the page of benchmarks: P1 and P6."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -14,9 +14,9 @@ _MOST_BESIDE_NONE, _MOST_DEVIATION = 0.35, 14
 
 
 def record_of(run: StudyRun, totals: Sequence[RunTotals] = ()) -> Record | None:
-    """The record of what was measured so far; `None` where no arm of this lakehouse stands beside no compaction.
+    """The record of a run; `None` unless it has an arm of ours and no compaction.
 
-    `totals` are those of runs of all arms; of each other size and storage the longest counts, and of those the newest.
+    `totals` are runs of all arms; the longest of each other size counts.
     """
     arms = by_arm(run.iterations)
     figures = {each.arm: each for each in figures_of(arms)}
@@ -112,5 +112,5 @@ def _of_other_sizes(totals: Sequence[RunTotals]) -> Iterator[Figure]:
 
 
 def _ends(spread: Spread) -> tuple[float, ...]:
-    """The repetitions, as far as a spread tells them; of one there is nothing to tell."""
+    """The repetitions of a spread; empty if there was only one."""
     return () if spread.low == spread.high else (spread.low, spread.middle, spread.high)

@@ -49,7 +49,7 @@ def counts(run: StudyRun) -> bool:
 
 
 def page(totals: Sequence[RunTotals], pictures: Path) -> str:
-    """The page's text, with the charts that are in `pictures`."""
+    """The text of the page, with the charts that are in `pictures`."""
     chosen = longest(totals)
     main = next((run for run in chosen if run.is_smallest), None)
     charts = [

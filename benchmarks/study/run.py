@@ -1,9 +1,9 @@
-"""Runs the study: the arms in blocks of iterations, in turn, on one server.
+"""Runs the study: all arms in turn on one server.
 
-1. A warm-up compiles what the iterations run; it is on tables of its own, and not counted.
-2. Each repetition makes fresh tables. Each arm does ten iterations, then the next arm does, so that whatever else the machine does falls on
-   all of them; who begins changes from block to block.
-3. After each iteration the table's log tells what was written; reading it is nobody's time.
+1. A warm-up on other tables compiles what the iterations run; it does not count.
+2. Each repetition makes new tables. The arms take turns of ten iterations in a changing order, so
+   that other load affects all of them.
+3. After each iteration, what was written is read from the table's log; this time does not count.
 """
 
 import time
@@ -67,7 +67,7 @@ def run_study(world: World, run: StudyRun, *, warm_up: int = WARM_UP) -> None:
 
 
 def _blocks(plan: StudyPlan) -> Iterator[tuple[int, Arm, int, int]]:
-    """Each block: the repetition, the arm, and the block's first and last iteration."""
+    """(repetition, arm, first and last iteration) of each block."""
     for repetition in range(1, plan.repetitions + 1):
         for block, first in enumerate(range(1, plan.iterations + 1, BLOCK)):
             turn = (block + repetition - 1) % len(plan.arms)
@@ -80,7 +80,7 @@ def _key(arm: Arm, repetition: int) -> str:
 
 
 def _warm_up(world: World, arms: list[Arm], batches: list[Batch], count: int) -> float:
-    """Some iterations of each arm, the last of them with its OPTIMIZE; the bytes that a row of a batch takes in one file."""
+    """Runs some iterations of each arm; returns the bytes per row of a batch in one file."""
     for arm in arms if count else ():
         for number in (*range(1, count), max(arm.optimize_every, count)):
             _iterate(world, arm, 0, number, batches[min(number, count) - 1], 0.0, -1)
@@ -106,7 +106,7 @@ def _iterate(
     bytes_per_row: float,
     version: int,
 ) -> Iteration:
-    """One iteration on a table that is at `version`, -1 where there is none yet."""
+    """Runs one iteration on a table at `version` (-1: it does not exist yet)."""
     lake, spark, key = world.lake, world.spark, _key(arm, repetition)
     table, uri, decision = arm.table(key), lake.settings.table_uri(key), Stopwatch()
     merge, query_watch, began = Stopwatch(), Stopwatch(), datetime.now(UTC)
@@ -151,7 +151,7 @@ def _iterate(
 
 
 def _bytes_copied(commit: Commit) -> int:
-    """The share of a merge's bytes that holds rows of files that it touched, and did not change."""
+    """The bytes of a merge that hold unchanged rows of touched files."""
     copied, new = (
         sum(int(commit.metrics.get(name, "0")) for name in names)
         for names in (("numTargetRowsCopied",), ("numTargetRowsInserted", "numTargetRowsUpdated"))

@@ -1,4 +1,4 @@
-"""The totals of each run, kept in `docs/internals/benchmarks/study-runs.jsonl`, and the tables of the page made from them.
+"""The totals of all runs, kept in `docs/internals/benchmarks/study-runs.jsonl`, and their tables.
 
 The iterations of a run stay on the machine that measured them.
 """
@@ -17,9 +17,9 @@ from benchmarks.study.raw import WHOLE_ITERATIONS, StudyRun, is_smallest
 class RunTotals:
     """The totals of a run, by arm; medians over its repetitions.
 
-    `began` is UTC, `rows` are those of a batch. `rewritten` is the ratio of bytes written by compactions to new bytes. The last three
-    mappings are empty where they were not recorded. Runs on S3 (`latency_ms`, `requests`) are
-    records of an earlier program.
+    `began` is UTC, `rows` are those of a batch. `rewritten` is the ratio of bytes written by
+    compactions to new bytes. The last three mappings are empty where they were not recorded. Runs
+    on S3 (`latency_ms`, `requests`) are records of an earlier program.
     """
 
     began: str
@@ -51,7 +51,7 @@ class RunTotals:
 
 
 def totals_of(run: StudyRun) -> RunTotals:
-    """A run's totals, over as many iterations as every arm has completed."""
+    """The totals of a run, over as many iterations as every arm has completed."""
     arms = by_arm(run.iterations)
     repetitions, iterations = extent(arms)
     figures = figures_of(arms)
@@ -85,7 +85,7 @@ def kept_totals(file: Path) -> list[RunTotals]:
 
 
 def longest(totals: Sequence[RunTotals]) -> list[RunTotals]:
-    """Of each size and storage the longest run, and of equally long ones the newest; the smallest batches on disk first."""
+    """The longest and newest run of each size and storage, smallest batches on disk first."""
     chosen: dict[tuple[bool, int], RunTotals] = {}
     for each in totals:
         place = (each.latency_ms is not None, each.rows)
@@ -95,7 +95,7 @@ def longest(totals: Sequence[RunTotals]) -> list[RunTotals]:
 
 
 def main_table(run: RunTotals) -> str:
-    """The arms of the published study and of this lakehouse, theirs and ours."""
+    """All arms, with the figures of the published study."""
     heads = (
         "arm",
         "theirs, minutes",
@@ -129,7 +129,7 @@ def main_table(run: RunTotals) -> str:
 
 
 def sizes_table(runs: Sequence[RunTotals]) -> str:
-    """The other sizes and storages: seconds, the ratio to no compaction, and requests where they were counted."""
+    """The other sizes and storages: seconds, ratios, and requests if counted."""
     if not runs:
         return "No other size was run."
     rows = [(f"`{name}`", *(_cell(run, name) for run in runs)) for name in ARMS]
@@ -137,7 +137,7 @@ def sizes_table(runs: Sequence[RunTotals]) -> str:
 
 
 def whole_runs_sentence(totals: Sequence[RunTotals]) -> str:
-    """Between which ratios to no compaction each arm lay in all whole runs of the smallest batches."""
+    """The range of each arm's ratio to no compaction, over all whole runs."""
     whole = [each for each in totals if each.is_smallest and each.iterations >= WHOLE_ITERATIONS]
     if not whole:
         return "No whole run was made."
