@@ -13,6 +13,7 @@ import pytest
 
 from lakehouse.cli.app import commands
 from lakehouse.core.declaration.table import find_tables
+from lakehouse.core.reasons import Reason
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = [DOCS.parent / "README.md", DOCS.parent / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
@@ -37,6 +38,16 @@ def test_a_page_is_read_in_five_minutes(page: Path) -> None:
 def test_every_command_exists_with_its_options(page: Path) -> None:
     unknown = [line for line in commands_in(page.read_text()) if not is_command(line)]
     assert unknown == []
+
+
+@pytest.mark.parametrize("page", ["when.md", "vacuum.md"])
+def test_every_reason_of_a_page_exists(page: str) -> None:
+    cells = re.findall(
+        r"^\| (`[A-Z_]+`(?:, `[A-Z_]+`)*) \|", (DOCS / page).read_text(), re.MULTILINE
+    )
+    named = [name for cell in cells for name in re.findall(r"[A-Z_]+", cell)]
+    known = {*Reason.__members__, "LITE", "INVENTORY", "FULL"}
+    assert named and [name for name in named if name not in known] == []
 
 
 def commands_in(text: str) -> Iterator[str]:
