@@ -30,7 +30,7 @@ from lakehouse.core.scheduling.ranking import (
     choose_compactions,
     describe,
 )
-from lakehouse.core.scheduling.triggers import TableState
+from lakehouse.core.scheduling.table_state import TableState
 from lakehouse.core.settings import parse_settings
 from lakehouse.core.units import HOUR_MS
 from lakehouse.defs.compaction import SWEEP_MS, compaction_sensor

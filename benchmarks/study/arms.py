@@ -21,7 +21,7 @@ from lakehouse.core.scheduling.ranking import (
     choose_compactions,
 )
 from lakehouse.core.scheduling.read_rates import Readers, with_readers
-from lakehouse.core.scheduling.triggers import state_of
+from lakehouse.core.scheduling.table_state import state_of
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.ingest.commit_rows import Transaction, merge_confs

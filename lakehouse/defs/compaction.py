@@ -24,7 +24,7 @@ from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.holds import closed_window
 from lakehouse.core.scheduling.ranking import Decision, describe
-from lakehouse.core.scheduling.triggers import TableState
+from lakehouse.core.scheduling.table_state import TableState
 from lakehouse.defs.dagster_records import pools_at_risk, runs_in_flight
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.fleet_from_events import (

@@ -20,7 +20,7 @@ from lakehouse.core.scheduling.circuit_breaker import TRIES_ALLOWED
 from lakehouse.core.scheduling.fleet import Fleet, FleetTable, decide_fleet
 from lakehouse.core.scheduling.ranking import CYCLE_MS, Bounds, RunState, Try, run_key
 from lakehouse.core.scheduling.read_rates import count_reads
-from lakehouse.core.scheduling.triggers import TableState, net_benefit_cells
+from lakehouse.core.scheduling.table_state import TableState, net_benefit_cells
 from lakehouse.defs.dagster_records import (
     ended_runs,
     is_canceled,

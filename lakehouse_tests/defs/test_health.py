@@ -149,12 +149,12 @@ CLUSTERED = {
         (
             ("domainMetadata", "clustering"),
             BinPacking(),
-            "table feature clustering is not planned by BinPacking",
+            "the table is clustered by id, which BinPacking cannot plan",
         ),
         (
             (),
             ZOrder(columns=("amount",)),
-            "ZOrder.columns holds 'amount', which is no column of it",
+            "ZOrder.columns holds 'amount', which is not a column of it",
         ),
     ],
 )

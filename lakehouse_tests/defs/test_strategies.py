@@ -283,4 +283,4 @@ def test_a_table_that_somebody_clustered_is_written_and_recorded_all_the_same(
     assert files_after(lake, instance, under(BySensor()), "b") == 2
     newest = newest_facts(instance, [orders])[orders.key]
     assert newest.values["lakehouse/landed_batch"] == 2
-    assert "clustering is not planned by BinPacking" in newest.values["lakehouse/plan"]
+    assert "which BinPacking cannot plan" in newest.values["lakehouse/plan"]

@@ -25,7 +25,7 @@ from lakehouse.cli.output import (
 )
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.scheduling.ranking import Decision
-from lakehouse.core.scheduling.triggers import net_benefit_cells
+from lakehouse.core.scheduling.table_state import net_benefit_cells
 
 
 @click.command("plan", epilog="Example: lakehouse plan bronze/weather --json")

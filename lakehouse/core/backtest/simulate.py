@@ -49,9 +49,9 @@ from lakehouse.core.scheduling.ranking import (
     RunState,
     choose_compactions,
 )
-from lakehouse.core.scheduling.read_losses import is_made_anew, type_of_steps
+from lakehouse.core.scheduling.read_losses import OpeningSteps, is_made_anew
 from lakehouse.core.scheduling.read_rates import Readers, with_readers
-from lakehouse.core.scheduling.triggers import TableState, state_of
+from lakehouse.core.scheduling.table_state import TableState, state_of
 from lakehouse.core.units import DAY_MS, HOUR_MS, MINUTE_MS
 
 # As many as a real plan is given (`read_facts`).
@@ -252,7 +252,7 @@ class _Simulation:
             commit, self._table.files, self._policy, explanation=seen.explanation, runs=tuple(runs)
         )
 
-    def _openings_with(self, plan: CompactionPlan, now_ms: int) -> type_of_steps | None:
+    def _openings_with(self, plan: CompactionPlan, now_ms: int) -> OpeningSteps | None:
         """The openings that another compaction would have saved each full read; `None` where nobody tells how often the table is read."""
         if self._openings is None:
             return None

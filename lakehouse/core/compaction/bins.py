@@ -1,10 +1,8 @@
-"""The facts that a planner is given, and its answer: the statement, the bins that it will make, and why."""
+"""What a planner is given and what it answers: the statement, its bins, and the reason."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
-from math import inf
 from operator import attrgetter
 from typing import ClassVar, assert_never
 
@@ -20,14 +18,16 @@ from lakehouse.core.delta.partition_values import (
 )
 from lakehouse.core.delta.snapshot import Column, DataFile, Snapshot, type_of_partition
 from lakehouse.core.reasons import Reason
-from lakehouse.core.units import HOUR_MS
 
 _SIZE, _SIZE_AND_PATH = attrgetter("size_bytes"), attrgetter("size_bytes", "path")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """OPTIMIZE: files below `smaller_than_bytes`, or with too many deleted rows, into files of up to `up_to_bytes`."""
+    """OPTIMIZE: packs small files into files of up to `up_to_bytes`.
+
+    It takes files below `smaller_than_bytes`, and files with too many deleted rows.
+    """
 
     kind: ClassVar[str] = "packing"
     smaller_than_bytes: int
@@ -37,7 +37,7 @@ class Packing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZOrdering:
-    """OPTIMIZE ZORDER BY: every file of a partition, laid out anew along `columns`."""
+    """OPTIMIZE ZORDER BY: rewrites every file of a partition, ordered along `columns`."""
 
     kind: ClassVar[str] = "z-ordering"
     columns: tuple[str, ...]
@@ -55,22 +55,25 @@ class Clustering:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Purge:
-    """REORG APPLY (PURGE): every file with deleted rows, without them, into files of up to `up_to_bytes`."""
+    """REORG APPLY (PURGE): rewrites every file with deleted rows, without these rows."""
 
     kind: ClassVar[str] = "purge"
     up_to_bytes: int
 
 
-type_of_statement = Packing | ZOrdering | Clustering | Purge
+Statement = Packing | ZOrdering | Clustering | Purge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bin:
-    """Files of one partition that one job rewrites together; `partition` as the smallest of them spells it."""
+    """Files of one partition that one job rewrites together.
+
+    `partition` is spelled as the smallest file spells it.
+    """
 
     partition: type_of_partition
     files: tuple[DataFile, ...]
-    # Bytes that go in; usually fewer come out. Summed once: a plan of many files asks for it again and again.
+    # Bytes of the inputs. Computed once, since plans of many files need it often.
     size_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -90,9 +93,10 @@ class PlanningFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionPlan:
-    """The part of a statement in one partition. `files` are all that lie there; packing alone sets the fields after `bins`.
+    """The part of a statement in one partition, which holds `files`.
 
-    `kept` are small files that are left for later: a compaction wrote each, and it is larger than all merged ones together.
+    Only packing sets the fields after `bins`. `kept` are small files that are left for later: a
+    compaction wrote each, and each is larger than all merged files together.
     """
 
     files: tuple[DataFile, ...]
@@ -114,9 +118,12 @@ class PartitionPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
-    """One planner's answer; no bins means nothing to do. `numbers` has the numbers that only its own sentence names."""
+    """One planner's answer; no bins means nothing to do.
 
-    statement: type_of_statement
+    `numbers` are those that only its own sentence needs.
+    """
+
+    statement: Statement
     reason: Reason
     bins: tuple[Bin, ...] = ()
     files_left: int = 0
@@ -124,10 +131,13 @@ class Rewrite:
     numbers: Mapping[str, object] = field(default_factory=dict[str, object])
 
 
-def files_added(statement: type_of_statement, bins: Iterable[Bin]) -> int:
-    """Files that these bins become. Exact for packing and purge, one per bin; of the others at most so many, since a range may stay empty.
+def files_added(statement: Statement, bins: Iterable[Bin]) -> int:
+    """The number of files that these bins become; an upper bound for ordered rewrites.
 
-    Source: delta-io/delta v4.4.0, `OptimizeTableCommand.scala`, runOptimizeBinJob: `max(1, size / maxFileSize)` ranges.
+    Packing and purge write one file per bin. An ordered rewrite may leave a range empty.
+
+    Source: delta-io/delta v4.4.0, `OptimizeTableCommand.scala`, runOptimizeBinJob: `max(1, size /
+    maxFileSize)` ranges.
     """
     match statement:
         case Packing() | Purge():
@@ -176,7 +186,10 @@ def pack(
     up_to_bytes: int,
     least_files: int = 2,
 ) -> tuple[Bin, ...]:
-    """Bins of one partition as Delta makes them of ascending files: one open bin at a time, those of fewer files dropped."""
+    """The bins of one partition, made as Delta makes them: ascending files, one open bin at a time.
+
+    Bins with fewer than `least_files` files are dropped.
+    """
     return tuple(
         Bin(partition=found[0].partition, files=tuple(found))
         for together in _packed_together(files, columns)
@@ -213,73 +226,5 @@ def _filled(files: Iterable[DataFile], up_to_bytes: int) -> Iterator[list[DataFi
 
 
 def is_fresh(file: DataFile) -> bool:
-    """Whether somebody wrote the file, or deleted rows of it, since a compaction last did."""
+    """Whether a writer has written the file, or deleted rows of it, since the last compaction."""
     return not file.compacted or file.deletion_vector is not None
-
-
-def last_write_ms(files: Sequence[DataFile], write_history: WriteHistory) -> int:
-    """The time at which rows of these files were last added or deleted; 0 where no file tells.
-
-    A compaction's outputs tell nothing, and a deletion vector is told by its commit alone: its file keeps the time it was written.
-    """
-    told = (write_history.written_ms.get(file.path, 0) for file in files)
-    own = (file.modified_ms for file in files if not file.compacted)
-    return max(chain(told, own), default=0)
-
-
-def is_warm(now: PlanningFacts, plan: PartitionPlan) -> bool:
-    """Whether rows of the partition changed so lately that only cold ones may be rewritten."""
-    return (
-        now.policy.cold_hours > 0
-        and last_write_ms(plan.files, now.write_history)
-        > now.now_ms - now.policy.cold_hours * HOUR_MS
-    )
-
-
-def partition_plans(
-    now: PlanningFacts, bins_of: Callable[[tuple[DataFile, ...]], tuple[Bin, ...]]
-) -> tuple[list[PartitionPlan], int]:
-    """The plans of the partitions that have bins, and how many more are warm; `bins_of` gives the bins of a partition's files."""
-    plans = [
-        PartitionPlan(files=files, bins=bins)
-        for files in files_by_partition(now.snapshot).values()
-        if (bins := bins_of(files))
-    ]
-    cold = [plan for plan in plans if not is_warm(now, plan)]
-    return cold, len(plans) - len(cold)
-
-
-def fits(now: PlanningFacts, size_bytes: int) -> bool:
-    """Whether one run may rewrite so much."""
-    return size_bytes <= (now.policy.max_bytes_per_run or inf)
-
-
-def within_bounds(now: PlanningFacts, plans: Sequence[PartitionPlan]) -> tuple[PartitionPlan, ...]:
-    """The plans that one run takes: most files gone per byte first, or, where only cold partitions are taken, the newest last.
-
-    A plan that does not fit waits for the next run, but smaller ones behind it are taken; none is where the first is too large by itself.
-    """
-    chosen, size_bytes = list[PartitionPlan](), 0
-    for plan in in_order(now, plans):
-        if fits(now, size_bytes + plan.size_bytes):
-            chosen.append(plan)
-            size_bytes += plan.size_bytes
-        elif not chosen:
-            break
-    return tuple(chosen)
-
-
-def one_run(now: PlanningFacts, plans: Sequence[PartitionPlan]) -> tuple[tuple[Bin, ...], int]:
-    """The bins that one run takes, and how many files it leaves to the next; a partition goes whole, the first one whatever its size."""
-    chosen = within_bounds(now, plans) or (in_order(now, plans)[0],)
-    left = sum(plan.file_count for plan in plans) - sum(plan.file_count for plan in chosen)
-    return tuple(bin_ for plan in chosen for bin_ in plan.bins), left
-
-
-def in_order(now: PlanningFacts, plans: Iterable[PartitionPlan]) -> list[PartitionPlan]:
-    """The plans in the order in which runs take them."""
-    if now.policy.cold_hours:
-        return sorted(plans, key=lambda plan: last_write_ms(plan.files, now.write_history))
-    return sorted(
-        plans, key=lambda plan: (len(plan.bins) - plan.file_count) / max(1, plan.size_bytes)
-    )

@@ -13,7 +13,7 @@ from lakehouse.core.delta.snapshot import TableFacts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """A comparison that found no difference: of every row (`content`), or of the log's row counts and statistics (`rows`)."""
+    """A comparison without differences: of every row, or of row counts and column statistics."""
 
     by: Literal["rows", "content"]
     row_count: int
@@ -77,11 +77,12 @@ class Probe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionOutcome:
-    """The outcome of a compaction, beside its plan; zeros and no `version_after` where the plan was to do nothing.
+    """The outcome of a compaction next to its plan.
 
-    `seconds_optimize` is the bare statement. `conflicts` counts the tries that other writers made it lose, before or within this one; the
-    wasted figures are the work of those tries.
-    `account` is the table's up to and with this compaction. `facts` is the table after the commit, or where nothing was done.
+    If nothing was committed, `version_after` is `None` and the figures are zero. `seconds_optimize`
+    is the bare statement. `conflicts` counts attempts that lost to other writers, and the wasted
+    figures are their work. `account` goes up to and includes this compaction. `facts` is the table
+    after the commit.
     """
 
     plan: CompactionPlan
@@ -102,12 +103,12 @@ class CompactionOutcome:
 
     @property
     def rows_verified(self) -> int | None:
-        """The rows that were found the same; `None` where nothing was committed."""
+        """The number of rows that were verified; `None` if nothing was committed."""
         return self.compared.row_count if self.compared else None
 
     @property
     def entry(self) -> Entry | None:
-        """This compaction in the account: its seconds until the commit, its money, its errors."""
+        """This compaction in the account: its measured seconds, its price and its errors."""
         entries = self.account.entries if self.account else ()
         return next(
             (entry for entry in entries if entry.compaction.version == self.version_after), None
@@ -115,7 +116,7 @@ class CompactionOutcome:
 
     @property
     def figures(self) -> tuple[Figure, ...]:
-        """Predicted beside actual; a compaction that committed nothing took no seconds that are known."""
+        """Predicted and actual figures; the seconds are unknown if nothing was committed."""
         entry = self.entry
         actual = {
             "files_removed": self.files_removed,
@@ -131,7 +132,7 @@ class CompactionOutcome:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The lines below the figures: the basis of the prediction, the seconds, the gain, the account; or why nothing was merged."""
+        """The lines below the figures, or why nothing was merged."""
         if self.version_after is None:
             return (self._why_nothing_was_merged,) if self.plan.bins else ()
         found = self.compared
@@ -173,7 +174,7 @@ class CompactionOutcome:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The plan's shape, and the actual figures under the same names with the prefix `actual_`."""
+        """The plan's shape, plus the actual figures with the prefix `actual_`."""
         entry, account = self.entry, self.account
         means = errors_as_json(entry.mean_errors if entry else NO_ERRORS)
         return {

@@ -1,4 +1,4 @@
-"""The plan of a compaction, exact and before it runs: which planner is asked, and the price of its answer."""
+"""The exact plan of a compaction: chooses the planner and prices its answer."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -10,12 +10,12 @@ from lakehouse.core.compaction.bins import (
     Bin,
     PlanningFacts,
     Rewrite,
+    Statement,
     files_added,
-    last_write_ms,
     left_alone,
-    type_of_statement,
 )
 from lakehouse.core.compaction.purge import plan_purge
+from lakehouse.core.compaction.run_bounds import last_write_ms
 from lakehouse.core.compaction.small_files import plain_statement, plan_packing
 from lakehouse.core.compaction.target_size import target_in_force, write_history_of
 from lakehouse.core.compaction.zorder_and_clustering import plan_clustering, plan_zordering
@@ -49,15 +49,16 @@ _SIZE = attrgetter("size_bytes")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPlan(Explained):
-    """The effect of `statement` on `table` at `version`; no bins means nothing to do, and `reason` says why.
+    """What `statement` will do to `table` at `version`; without bins, `reason` says why nothing.
 
-    The statement is limited to `partitions`, `None` is the whole table. `policy` is the one in force, its target never 0.
-    `files_left` files are left by the bounds of one run: the next plan goes on with them.
+    The statement is limited to `partitions`; `None` is the whole table. `policy` is the one in
+    force, with a target above 0. `files_left` files exceed the bounds of one run and are left to
+    the next.
     """
 
     table: str
     version: int
-    statement: type_of_statement
+    statement: Statement
     bins: tuple[Bin, ...]
     partitions: tuple[type_of_partition, ...] | None
     policy: Compaction
@@ -71,7 +72,7 @@ class CompactionPlan(Explained):
 
     @property
     def files_added(self) -> int:
-        """Files that the commit adds; at most so many where the statement lays out rows anew."""
+        """Files that the commit adds; an upper bound for ordered rewrites."""
         return files_added(self.statement, self.bins)
 
     @property
@@ -81,7 +82,7 @@ class CompactionPlan(Explained):
 
     @property
     def mergeable_file_count(self) -> int:
-        """Files that compactions would remove, in as many runs as the bounds of one ask for."""
+        """Files that compactions would remove, in as many runs as needed."""
         return self.files_removed + self.files_left
 
     @property
@@ -98,7 +99,7 @@ class CompactionPlan(Explained):
 
     @property
     def predicted(self) -> dict[str, Any]:
-        """The figures that an outcome is held against, by name, rounded as they are recorded."""
+        """The predicted figures by name, rounded as they are recorded."""
         return {
             "files_removed": self.files_removed,
             "files_added": self.files_added,
@@ -131,27 +132,21 @@ class CompactionPlan(Explained):
 def plan_table(
     table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int, cold_start: bool = False
 ) -> CompactionPlan:
-    """The compaction of a declared table, under the policy in force, priced by its own history; raises as `plan_compaction`.
+    """The compaction of a declared table, priced by its own history; raises as `plan_compaction`.
 
-    With `cold_start` it is the first one of its server, and takes longer.
+    `cold_start`: it is the first compaction of its server, and takes longer.
     """
     policy = policy_for(table.layer, table.compaction)
     rates = fit_rates(history, snapshot, prices=table.prices)
     if cold_start:
         rates = replace(rates, cold_start_seconds=COLD_START_SECONDS)
-    return plan_compaction(
-        snapshot,
-        policy,
-        rates=rates,
-        now_ms=now_ms,
-        history=history,
-    )
+    return plan_compaction(snapshot, policy, rates=rates, now_ms=now_ms, history=history)
 
 
 def plan_or_refusal(
     table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int
 ) -> CompactionPlan:
-    """As `plan_table`; a plan that is refused does nothing, and its sentence is the refusal."""
+    """As `plan_table`; if that is refused, a plan that does nothing and says why."""
     try:
         return plan_table(table, snapshot, history, now_ms=now_ms)
     except Refused as refusal:
@@ -162,20 +157,21 @@ def plan_or_refusal(
             now_ms=now_ms,
             history=history,
         )
-        return _priced(
-            now,
-            Rewrite(
-                statement=plain_statement(now),
-                reason=Reason.PLAN_REFUSED,
-                numbers={"why": str(refusal)},
-            ),
+        nothing = Rewrite(
+            statement=plain_statement(now),
+            reason=Reason.PLAN_REFUSED,
+            numbers={"why": str(refusal)},
         )
+        return _priced(now, nothing)
 
 
 def plan_once_cold(
     table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int
 ) -> tuple[int, CompactionPlan] | None:
-    """The time at which all of a table will be cold if nobody writes, and the plan of that time; `None` where all of it is cold now."""
+    """When all of the table will be cold if nobody writes, and the plan of that time.
+
+    `None` if all of it is cold now.
+    """
     cold_hours = policy_for(table.layer, table.compaction).cold_hours
     if not cold_hours:
         return None
@@ -197,9 +193,10 @@ def plan_compaction(
     """
     if unknown := unknown_features(snapshot.features):
         raise Refused(
-            f"plan of {snapshot.table}: table feature {unknown[0]} is not known here; accepted: tables without it"
+            f"plan of {snapshot.table}: table feature {unknown[0]} is unknown to this version. "
+            "Use a table without it, or a newer version"
         )
-    # Delta 4.4.0 passes over a condition on such a column: OPTIMIZE would rewrite every partition.
+    # Delta 4.4.0 ignores a condition on such a column: OPTIMIZE would rewrite every partition.
     if odd := [name for name in snapshot.partition_columns if set(name) & set(".`")]:
         raise Refused(
             f"plan of {snapshot.table}: partition column {odd[0]!r} has a dot or a backtick in its"
@@ -230,8 +227,8 @@ def _rewrite(now: PlanningFacts) -> Rewrite:
     if packs_by_cube and not isinstance(wanted, LiquidClustering):
         columns = ", ".join(snapshot.clustering_columns) or "nothing any more"
         raise Refused(
-            f"plan of {snapshot.table}: table feature clustering is not planned by {type(wanted).__name__}, it packs by Z-cube "
-            f"(clustered by {columns}); accepted: data_layout=LiquidClustering(columns=...)"
+            f"plan of {snapshot.table}: the table is clustered by {columns}, which "
+            f"{type(wanted).__name__} cannot plan. Use data_layout=LiquidClustering(columns=...)"
         )
     match wanted:
         case BinPacking():
@@ -264,7 +261,8 @@ def _priced(now: PlanningFacts, found: Rewrite) -> CompactionPlan:
     }
     left = f"; {found.files_left} more are left for the next run" if found.files_left else ""
     if found.kept:
-        kept = f"{count_of(len(found.kept), 'compacted file')} ({size_text(sum(file.size_bytes for file in found.kept))})"
+        kept_bytes = sum(file.size_bytes for file in found.kept)
+        kept = f"{count_of(len(found.kept), 'compacted file')} ({size_text(kept_bytes)})"
         left += (
             f", without {kept}{', each' if len(found.kept) > 1 else ','} larger than all of these"
         )
@@ -295,7 +293,7 @@ def _priced(now: PlanningFacts, found: Rewrite) -> CompactionPlan:
 
 
 def _live_share(bins: Iterable[Bin]) -> float:
-    """The share of the bytes of these files whose rows are not deleted, as far as the log counts rows."""
+    """The share of the bytes whose rows are not deleted, as far as the log counts rows."""
     files = [file for bin_ in bins for file in bin_.files]
     size_bytes = sum(map(_SIZE, files))
     return sum(map(live_bytes, files)) / size_bytes if size_bytes else 1.0

@@ -1,9 +1,12 @@
-"""Deleted rows taken out of the files: which files REORG will rewrite, exactly, and when that is due.
+"""Removing deleted rows from files: which files REORG will rewrite, exactly, and when.
 
-Source: delta-io/delta v4.4.0, `DeltaReorgTableCommand.scala` (DeltaPurgeOperation): every file with deleted rows, or with a deletion vector
-and no statistics, whatever its size; `OptimizeTableCommand.scala`, groupFilesIntoBins: bins of one file, too.
-A file that holds columns which the table has not is rewritten as well, which no log tells: those that were dropped, and what an UPDATE or
-a MERGE writes beside its rows where changes are fed. The figures of such tables are the least.
+Source: delta-io/delta v4.4.0, `DeltaReorgTableCommand.scala` (DeltaPurgeOperation): every file with
+deleted rows, or with a deletion vector and no statistics, whatever its size;
+`OptimizeTableCommand.scala`, groupFilesIntoBins: bins of one file, too.
+
+REORG also rewrites files with columns that the table no longer has, which no log shows: dropped
+columns, and what UPDATE or MERGE add to rows of tables with a change data feed. For such tables the
+figures are lower bounds.
 """
 
 from collections import Counter
@@ -16,17 +19,16 @@ from lakehouse.core.compaction.bins import (
     Rewrite,
     files_by_partition,
     is_fresh,
-    one_run,
     pack,
-    partition_plans,
 )
+from lakehouse.core.compaction.run_bounds import one_run, partition_plans
 from lakehouse.core.compaction.small_files import keeps_cores_busy, plan_packing
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.reasons import Reason
 
 
 def plan_purge(now: PlanningFacts) -> Rewrite | None:
-    """The rewrite of all files with deleted rows; `None` where too few rows are deleted, or all of them in warm partitions."""
+    """The rewrite of all files with deleted rows; `None` if it is not due, or all are warm."""
     # Files whose rows the log does not count make nothing due.
     known = [file for file in now.snapshot.files if file.row_count]
     deleted, rows = (
@@ -61,9 +63,11 @@ def plan_purge(now: PlanningFacts) -> Rewrite | None:
 
 
 def may_hold_other_columns(snapshot: Snapshot) -> bool:
-    """Whether changes were fed, or more column ids were given out than the table has columns.
+    """Whether files may hold columns that the table does not have.
 
-    Sources: PROTOCOL.md, "Column Mapping", maxColumnId; seen in files of an UPDATE by Delta 4.4.0: `_change_type` and `__is_cdc`.
+    That is: changes are fed, or more column ids were assigned than the table has columns. Sources:
+    PROTOCOL.md, "Column Mapping", maxColumnId; files of an UPDATE by Delta 4.4.0 hold
+    `_change_type` and `__is_cdc`.
     """
     if "changeDataFeed" in snapshot.features:
         return True
@@ -85,7 +89,10 @@ def _is_purged(file: DataFile) -> bool:
 
 
 def _small_files_left(now: PlanningFacts) -> int:
-    """Small files that packing may merge once the purge is done. The sizes of the purge's outputs decide, so this is an upper bound."""
+    """An upper bound of the small files that packing may merge after the purge.
+
+    The real number depends on the sizes of the purge's outputs.
+    """
     limit = now.policy.candidate_bytes
     fresh = Counter(
         key

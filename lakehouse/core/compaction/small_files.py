@@ -1,21 +1,24 @@
-"""Plain compaction: which small files OPTIMIZE will merge, exactly, and which of that is worth a rewrite.
+"""Plain compaction: which small files OPTIMIZE will merge, exactly, and which merges pay off.
 
-The selection and packing are Delta's own, so that plan and outcome can be held against each other file by file. Only files of equal size
-may change places: Delta takes them in the order of its snapshot, which no log tells, the plan by path. The figures are the same.
-Source: delta-io/delta v4.4.0, `OptimizeTableCommand.scala` (filterCandidateFileList, groupFilesIntoBins), `OptimizeTableStrategy.scala`.
+Selection and packing are Delta's own, so that plan and outcome can be compared file by file. Files
+of equal size may change places: Delta takes them in the order of its snapshot, the plan by path.
+The figures are the same. Source: delta-io/delta v4.4.0, `OptimizeTableCommand.scala`
+(filterCandidateFileList, groupFilesIntoBins), `OptimizeTableStrategy.scala`.
 
-Ours is the choice of partitions, of the size below which a file is taken (the cut-off) and of the size of a bin. It makes a
-compacted table a fixed point; docs/internals/decisions/0003 has the proof.
+Ours are the choice of partitions, the size below which a file is taken (the cut-off), and the size
+of a bin. They make a compacted table a fixed point; docs/internals/decisions/0003 has the proof.
 
-- A partition is worth its rewrite if a bin holds at least two fresh files. A file is fresh if no compaction has written it, or if it has a
-  deletion vector, whatever its share of deleted rows. OPTIMIZE does every bin there.
-- A file that was compacted under a smaller target and was right then (three quarters of it or more) is shielded: the cut-off of its
-  partition is lowered to those three quarters. Only the second tier takes it: where the target has become eight times its own, and so
-  many such files lie there that one full file comes of them. Then it is of the larger target, and shielded from nothing that comes.
-- Of a table without partitions, large files that compactions wrote are left for later: the cut-off is lowered to a power of two
-  that all smaller files together do not reach, if no file above is fresh. They all are in one bin, so that none of them is fresh after it.
-- A bounded run takes fewer partitions, or of one partition the smallest files; in each bin that makes it worth its while two files
-  stop being fresh (or of the first tier), so runs end. `files_left` are the files that the unbounded plan would remove beyond it.
+- A partition is worth a rewrite if a bin holds at least two fresh files. A file is fresh if no
+  compaction wrote it, or if it has a deletion vector. OPTIMIZE then does every bin there.
+- A file that was large enough for an earlier, smaller target (three quarters of it) is shielded:
+  the cut-off of its partition is lowered to these three quarters. Only the second tier takes it:
+  once the target is eight times the earlier one, and such files fill one new file.
+- In a table without partitions, large compacted files are left for later: the cut-off is lowered to
+  a power of two that all smaller files together do not reach, if no fresh file is above it. The
+  merged files share one bin, so none of them is fresh afterwards.
+- A bounded run takes fewer partitions, or the smallest files of one partition. In each bin that
+  makes it worthwhile, two files stop being fresh (or of the first tier), so runs end. `files_left`
+  counts the files that an unbounded plan would also remove.
 """
 
 from bisect import bisect_left
@@ -31,13 +34,10 @@ from lakehouse.core.compaction.bins import (
     PlanningFacts,
     Rewrite,
     files_by_partition,
-    fits,
-    in_order,
     is_fresh,
-    is_warm,
     pack,
-    within_bounds,
 )
+from lakehouse.core.compaction.run_bounds import fits, in_order, is_warm, within_bounds
 from lakehouse.core.delta.snapshot import DataFile
 from lakehouse.core.reasons import Reason
 
@@ -46,18 +46,18 @@ from lakehouse.core.reasons import Reason
 MAX_DELETED_ROWS_RATIO = 0.05
 # 128 MiB files into files of 1 GiB: a byte is rewritten once per tier, and eight files become one.
 _TIER = 8
-# To rewrite so much takes about as long as any job that starts (`core.costs.estimate`): less is not worth a file.
+# Rewriting this much takes about as long as starting a job, so less is not worth a file.
 LEAST_KEPT_BYTES = 16 * 1024 * 1024
-# Spark counts the opening of a file as so many bytes (`spark.sql.files.openCostInBytes`): a core that gets less to read gains nothing.
+# Spark counts opening a file as this many bytes (`spark.sql.files.openCostInBytes`).
 TRIVIAL_BYTES_PER_CORE = 4 * 1024 * 1024
 
 
-# The plans of a table for one target, by cut-off; and the counts that the sentences of doing nothing name.
-type_of_found = tuple[Mapping[int, list[PartitionPlan]], Mapping[str, int]]
+# The plans of a table for one target, by cut-off, and counts for the sentences.
+PlansByCutoff = tuple[Mapping[int, list[PartitionPlan]], Mapping[str, int]]
 
 
 def plan_packing(now: PlanningFacts) -> Rewrite:
-    """The compaction of small files, or why there is none."""
+    """The merge of small files, or why there is none."""
     target = now.policy.target_file_bytes
     by_cutoff, counts = _find(now, target)
     kept_for_cores = bool(by_cutoff)
@@ -71,7 +71,7 @@ def plan_packing(now: PlanningFacts) -> Rewrite:
 
 
 def plain_statement(now: PlanningFacts) -> Packing:
-    """The statement of the policy alone; that of a plan without bins, which sends none."""
+    """The statement of a plan without bins, which is never sent."""
     return Packing(
         smaller_than_bytes=now.policy.candidate_bytes,
         up_to_bytes=now.policy.target_file_bytes,
@@ -80,9 +80,10 @@ def plain_statement(now: PlanningFacts) -> Packing:
 
 
 def has_too_many_deleted_rows(file: DataFile, *, max_ratio: float) -> bool:
-    """Delta's own arithmetic, floating point included: 5 of 100 rows are more than 0.05, since 1 - 95 / 100 is.
+    """Delta's own test, with its floating-point arithmetic: 5 of 100 rows exceed 0.05.
 
-    Source: delta-io/delta v4.4.0, `actions.scala`, HasNumRecords; `OptimizeTableCommand.scala`, filterCandidateFileList.
+    Source: delta-io/delta v4.4.0, `actions.scala`, HasNumRecords; `OptimizeTableCommand.scala`,
+    filterCandidateFileList.
     """
     if file.deletion_vector is None:
         return False
@@ -100,9 +101,10 @@ def keeps_cores_busy(
     *,
     added: Callable[[tuple[Bin, ...]], int] = len,
 ) -> bool:
-    """Whether the whole table keeps as many files as cores scan it: with fewer, a scan of all of it is slower.
+    """Whether the table keeps enough files for all cores; with fewer, a full scan is slower.
 
-    A single partition is not asked: one statement has one size of bin, so the smallest partition would set it for all.
+    Single partitions do not count: a statement has one size of bin, so the smallest partition would
+    set it for all.
     """
     wanted = min(now.policy.scan_cores, now.snapshot.size_bytes // TRIVIAL_BYTES_PER_CORE)
     return (
@@ -111,7 +113,7 @@ def keeps_cores_busy(
     )
 
 
-def _find(now: PlanningFacts, target: int) -> type_of_found:
+def _find(now: PlanningFacts, target: int) -> PlansByCutoff:
     by_cutoff: defaultdict[int, list[PartitionPlan]] = defaultdict(list)
     counts: Counter[str] = Counter(candidates=0, fresh=0, warm=0, bins=0)
     for files in files_by_partition(now.snapshot).values():
@@ -153,12 +155,13 @@ def _partition_plan(
 
 
 def _tier_cutoff(now: PlanningFacts, candidates: Sequence[DataFile], cutoff: int) -> int:
-    """The size below which files are merged: `cutoff`, or the least power of two that all smaller ones together do not reach.
+    """The size below which files are merged: `cutoff`, or a lower power of two.
 
-    To rewrite a large file with every few new ones costs its bytes again and again, and spares a reader one opening. Left until the smaller
-    ones come near its size, a byte is rewritten about once for each doubling, as in a binary counter. A fresh file is never left out. The
-    power of two is less than half of `cutoff`: with more beside it, a large file would fit into no bin any more. Partitions keep their
-    cut-off: one statement has one for all of them, and each would keep files.
+    Rewriting a large file with every few new ones costs its bytes again and again, and saves
+    readers one opening. If it is left until the smaller files come near its size, a byte is
+    rewritten about once per doubling, as in a binary counter. A fresh file is never left out. The
+    power of two stays below half of `cutoff`, or the large file would fit into no bin any more.
+    Tables with partitions keep their cut-off: a statement has one for all of them.
     """
     if (
         now.snapshot.partition_columns
@@ -198,7 +201,7 @@ def _candidates(files: Iterable[DataFile], cutoff: int, max_ratio: float) -> lis
 
 
 def _gains(bin_: Bin, now: PlanningFacts, plan: PartitionPlan, target: int) -> list[DataFile]:
-    """The files for whose sake the bin is rewritten, two at least: the fresh ones, or, in the second tier, those of the first if more."""
+    """The files that make the bin worth a rewrite, at least two: fresh ones or first-tier ones."""
     fresh = [file for file in bin_.files if is_fresh(file)]
     first_tier = [
         file
@@ -210,7 +213,7 @@ def _gains(bin_: Bin, now: PlanningFacts, plan: PartitionPlan, target: int) -> l
 
 
 def _best_group(by_cutoff: Mapping[int, list[PartitionPlan]]) -> list[PartitionPlan]:
-    """One statement has one cut-off, so the partitions of one go together: those with the most files to lose."""
+    """The partitions with one cut-off that lose most files; a statement has one cut-off."""
     groups = sorted(
         by_cutoff.values(),
         key=lambda plans: sum(plan.file_count - len(plan.bins) for plan in plans),
@@ -221,12 +224,12 @@ def _best_group(by_cutoff: Mapping[int, list[PartitionPlan]]) -> list[PartitionP
 def _bounded(
     now: PlanningFacts, group: Sequence[PartitionPlan], *, target: int, file_count: int
 ) -> Rewrite:
-    """The rewrite of one run; the whole plan removes so many files."""
+    """The rewrite of one run. `file_count` files would be removed by the whole plan."""
     chosen, ratio, least_left = within_bounds(now, group), MAX_DELETED_ROWS_RATIO, 0
     if not chosen:
         whole = in_order(now, group)[0]
         lowered, ratio = _lowered(now, whole, target)
-        # Without the large files of many deleted rows others may share a bin: as many files, and still not all of the work.
+        # Without large files with deleted rows, other files may share a bin: not all work is done.
         chosen, least_left = (lowered,), int(lowered.bins != whole.bins)
     return Rewrite(
         statement=Packing(
@@ -243,10 +246,11 @@ def _bounded(
 
 
 def _lowered(now: PlanningFacts, plan: PartitionPlan, target: int) -> tuple[PartitionPlan, float]:
-    """The smallest files of one partition that fit into one run, but at least two that are worth it; with its deleted-rows ratio.
+    """The smallest files of one partition that fit into one run, with the ratio of deleted rows.
 
-    The ratio is put out of reach, since files that are taken for their deleted rows are of any size. Where only such files make a bin
-    worth it, the whole partition is taken. So is every file of the size at the cut: a statement tells files apart by nothing else.
+    At least two files that are worth it are taken. The ratio is put out of reach, since files with
+    deleted rows may have any size; if only such files make a bin worthwhile, the whole partition is
+    taken. Files as large as the cut are all taken, since a statement selects by size only.
     """
     files = _candidates(plan.files, plan.cutoff_bytes, max_ratio=1.0)
     gains = next(

@@ -1,6 +1,7 @@
-"""The size that a compacted file should have, and the earlier answers that the log remembers.
+"""The size of compacted files, and the earlier targets that the log remembers.
 
-The target follows the table: about a hundred files or more, so that a scan has something to share out and a change rewrites little.
+The target follows the table's size: about a hundred files or more, so that a scan can be shared out
+and a change rewrites little.
 """
 
 import json
@@ -12,7 +13,8 @@ from typing import Any, cast
 from lakehouse.core.declaration.compaction_policy import MIB, Compaction
 from lakehouse.core.delta.commits import Commit, Commits, written_in
 
-# Spark counts the opening of a file as 4 MiB of reading (`spark.sql.files.openCostInBytes`): at 16 MiB that is a fifth of a scan.
+# Spark counts opening a file as 4 MiB of reading (`spark.sql.files.openCostInBytes`): at 16 MiB
+# that is a fifth of a scan.
 SMALLEST_TARGET = 16 * MIB
 # OPTIMIZE's own default (`DeltaSQLConf`, optimize.maxFileSize).
 LARGEST_TARGET = 1024 * MIB
@@ -22,12 +24,15 @@ _QUOTED = re.compile(r"`([^`]*\.[^`]*)`")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteHistory:
-    """Earlier compactions and writes, as the log tells them.
+    """Earlier compactions and writes, as far as the log shows them.
 
-    `last_target` is the newest compaction's, `None` where none tells; `unchanged`: nobody changed a row since. By path, `targets` has the
-    target that a file was compacted under, `written_ms` the time of the last commit that changed its rows, and `arranged` the columns
-    and the version of the commit that laid out its rows. By `settled` columns all older files are in order. Columns are spelled as
-    `comparable_names` has them.
+    - `last_target`: the newest compaction's target, or `None`; `unchanged`: no row changed since.
+    - `targets`: path -> the target under which the file was compacted.
+    - `written_ms`: path -> the time of the last commit that changed its rows.
+    - `arranged`: path -> the columns and the version of the commit that ordered its rows.
+    - `settled`: the columns by which all older files are in order.
+
+    Columns are spelled as by `comparable_names`.
     """
 
     last_target: int | None = None
@@ -41,7 +46,7 @@ class WriteHistory:
 
 
 def write_history_of(history: Commits | None) -> WriteHistory:
-    """The earlier compactions and writes of a table; none of one that does not exist yet."""
+    """The earlier compactions and writes of a table; empty for a table that does not exist yet."""
     targets, written_ms, arranged = (
         dict[str, int](),
         dict[str, int](),
@@ -75,12 +80,14 @@ def write_history_of(history: Commits | None) -> WriteHistory:
 
 
 def choose_target(size_bytes: int, *, last: int | None) -> int:
-    """The target of a table of so many bytes, a power of two; the `last` one stays until the table is a third past a border.
+    """The target for a table of this size, a power of two.
+
+    The `last` target stays until the table is a third past a border.
 
     >>> [choose_target(gib * 1024**3, last=None) // 1024**2 for gib in (0, 3, 4, 16, 128, 4096)]
     [16, 16, 32, 128, 1024, 1024]
-    >>> choose_target(5 * 1024**3, last=16 * 1024**2) // 1024**2, choose_target(6 * 1024**3, last=16 * 1024**2) // 1024**2
-    (16, 32)
+    >>> [choose_target(gib * 1024**3, last=16 * 1024**2) // 1024**2 for gib in (5, 6)]
+    [16, 32]
     """
     if last is None:
         return _fitting(size_bytes)
@@ -89,10 +96,10 @@ def choose_target(size_bytes: int, *, last: int | None) -> int:
 
 
 def target_in_force(size_bytes: int, policy: Compaction, write_history: WriteHistory) -> int:
-    """The declared target, or the one that the table's size asks for.
+    """The declared target, or the one for the table's size.
 
-    Until somebody writes, the last compaction's target stays: its outputs shrank by an unknown factor, and a target that
-    followed them would find the same files to be merged again.
+    The last compaction's target stays until a writer commits: its outputs shrank by an unknown
+    factor, and a new target would find the same files mergeable again.
     """
     settled = write_history.last_target if write_history.unchanged else None
     if not policy.target_file_bytes:
@@ -135,9 +142,9 @@ def _arranged_by(commit: Commit) -> tuple[str, ...]:
 
 
 def comparable_names(columns: Iterable[str]) -> tuple[str, ...]:
-    """Columns in one spelling, whether a declaration or a commit names them.
+    """Columns in one spelling, for declarations and commits.
 
-    Case does not tell columns apart, and a commit puts backticks around a name with a dot in it.
+    Names are compared without case, and a commit puts backticks around a name with a dot.
     Source: apache/spark v4.2.0, `unresolved.scala`, UnresolvedAttribute.name.
 
     >>> comparable_names(["`order.id`", "Day"]) == comparable_names(["order.id", "day"])

@@ -1,13 +1,15 @@
-"""Rows laid out along a curve, by ZORDER BY or by liquid clustering: which files are out of order, and when that is worth a rewrite.
+"""Rows ordered along a curve: which files are out of order, and when a rewrite pays off.
 
-Both rewrite whole partitions. So a rewrite waits until a quarter of a partition's bytes are out of order (a byte is then rewritten four
-times while its partition doubles, and not at each batch), or as many files as a plain compaction would wait for; and at least two files.
+ZORDER BY and liquid clustering both rewrite whole partitions. So a rewrite waits until a quarter of
+a partition's bytes are out of order (a byte is then rewritten four times while its partition
+doubles, and not with each batch), or as many files as a plain compaction waits for; at least two
+files.
 
-The log remembers the order: a commit tells the columns in its operationParameters. A file older than the commits that
-the log still holds is in order if the newest of them that laid out rows by these columns left nothing.
+The log remembers the order: a commit names the columns in its operationParameters. A file older
+than the log is in order if the newest commit that ordered rows by these columns left no files.
 
-Source: delta-io/delta v4.4.0, `OptimizeTableStrategy.scala` (ZOrderStrategy, ClusteringStrategy), `OptimizeTableCommand.scala`
-(validateZorderByColumns), `ZCube.scala`.
+Source: delta-io/delta v4.4.0, `OptimizeTableStrategy.scala` (ZOrderStrategy, ClusteringStrategy),
+`OptimizeTableCommand.scala` (validateZorderByColumns), `ZCube.scala`.
 """
 
 from collections import Counter
@@ -24,11 +26,9 @@ from lakehouse.core.compaction.bins import (
     Rewrite,
     ZOrdering,
     files_added,
-    is_warm,
-    one_run,
     pack,
-    partition_plans,
 )
+from lakehouse.core.compaction.run_bounds import is_warm, one_run, partition_plans
 from lakehouse.core.compaction.small_files import keeps_cores_busy
 from lakehouse.core.compaction.target_size import comparable_names
 from lakehouse.core.declaration.compaction_policy import LiquidClustering, ZOrder
@@ -36,17 +36,18 @@ from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
 
-# `optimize.clustering.mergeStrategy.minCubeSize.threshold` and `.targetCubeSize`, both as in DeltaSQLConf.
+# DeltaSQLConf: `optimize.clustering.mergeStrategy.minCubeSize.threshold` and `.targetCubeSize`.
 _FULL_CUBE_BYTES, _BIN_BYTES = 100 * 1024**3, 150 * 1024**3
 # DataSkippingReader: `delta.dataSkippingNumIndexedCols`.
 _INDEXED_COLUMNS = 32
 
 
 def plan_zordering(now: PlanningFacts, wanted: ZOrder) -> Rewrite:
-    """The partitions that are laid out anew along the columns, or why none is.
+    """The partitions that are ordered along the columns, or why none is.
 
     Raises:
-        Refused: a column is none of the table, one that it is partitioned by, or has no statistics, as Delta refuses them.
+        Refused: Delta cannot order by a column: it is not in the table, is a partition column, or
+            has no statistics.
     """
     _check_columns(now.snapshot, wanted.columns)
     columns = comparable_names(wanted.columns)
@@ -78,10 +79,11 @@ def plan_zordering(now: PlanningFacts, wanted: ZOrder) -> Rewrite:
 
 
 def plan_clustering(now: PlanningFacts, wanted: LiquidClustering) -> Rewrite:
-    """The rewrite of a plain OPTIMIZE of the liquid table, or why it is not sent.
+    """The rewrite that a plain OPTIMIZE of a liquid table makes, or why none is sent.
 
-    The figures are exact, but for the files added, while all files outside of full cubes fit into one bin (150 GiB) and the log still
-    tells of every file whether it was clustered. Else they are an upper bound, and the sentence says so.
+    The figures are exact, except for the files added, while all files outside of full cubes fit
+    into one bin (150 GiB) and the log shows for every file whether it was clustered. Otherwise they
+    are upper bounds, and the sentence says so.
 
     Raises:
         Refused: the table has partitions, which cannot be clustered.
@@ -89,7 +91,8 @@ def plan_clustering(now: PlanningFacts, wanted: LiquidClustering) -> Rewrite:
     snapshot = now.snapshot
     if snapshot.partition_columns:
         raise Refused(
-            f"plan of {snapshot.table}: LiquidClustering, and it has partitions; accepted: ZOrder, or a table without partitions"
+            f"plan of {snapshot.table}: LiquidClustering cannot plan a table with partitions. "
+            "Use ZOrder, or a table without partitions"
         )
     statement = Clustering(columns=wanted.columns, up_to_bytes=now.policy.target_file_bytes)
     if comparable_names(snapshot.clustering_columns) != comparable_names(wanted.columns):
@@ -110,20 +113,20 @@ def plan_clustering(now: PlanningFacts, wanted: LiquidClustering) -> Rewrite:
 
 
 def _check_columns(snapshot: Snapshot, columns: Sequence[str]) -> None:
-    """Passes if Delta would order by these columns, or is refused with the column and the accepted ones."""
+    """Refuses columns by which Delta cannot order, and names those that it can."""
     names = {column.name.lower(): column for column in snapshot.columns}
     partitions = {name.lower() for name in snapshot.partition_columns}
     indexed = {name.lower() for name in _columns_with_statistics(snapshot)}
     for name in columns:
         found = name.lower()
         if found not in names:
-            why = "is no column of it"
+            why = "is not a column of it"
         elif "`" in name:
             why = "has a backtick, and Delta cannot order by such a name"
         elif found in partitions:
-            why = "is one that it is partitioned by, so that each file has one value of it"
+            why = "is a partition column, so each file has a single value of it"
         elif found not in indexed:
-            why = "has no statistics, so that no order could ever skip a file"
+            why = "has no statistics, so no order could ever skip a file"
         else:
             continue
         accepted = ", ".join(
@@ -132,12 +135,16 @@ def _check_columns(snapshot: Snapshot, columns: Sequence[str]) -> None:
             if column.name.lower() in indexed and "`" not in column.name
         )
         raise Refused(
-            f"plan of {snapshot.table}: ZOrder.columns holds {name!r}, which {why}; accepted: {accepted}"
+            f"plan of {snapshot.table}: ZOrder.columns holds {name!r}, which {why}. "
+            f"Use any of: {accepted}"
         )
 
 
 def _columns_with_statistics(snapshot: Snapshot) -> list[str]:
-    """Source: delta-io/delta v4.4.0, `StatisticsCollection.scala`, getIndexedColumns: the first leaves of the data columns, in order."""
+    """The columns with statistics: the first leaves of the data columns, in order.
+
+    Source: delta-io/delta v4.4.0, `StatisticsCollection.scala`, getIndexedColumns.
+    """
     data = [column for column in snapshot.columns if column.name not in snapshot.partition_columns]
     if chosen := snapshot.properties.get("delta.dataSkippingStatsColumns"):
         named = {name.strip().strip("`").lower() for name in chosen.split(",")}
@@ -158,7 +165,7 @@ def _columns_with_statistics(snapshot: Snapshot) -> list[str]:
 
 
 def _pays_off(now: PlanningFacts, changed: Sequence[DataFile], among: Sequence[DataFile]) -> bool:
-    """Two files are the least, as for any merge: a single one has no other to be in order with, or waits for the next."""
+    """Whether enough files or bytes are out of order, and at least two files."""
     enough = len(changed) >= now.policy.min_small_files or 4 * _bytes(changed) >= _bytes(among)
     return enough and len(changed) >= 2
 
@@ -176,9 +183,10 @@ def _is_in_order(file: DataFile, now: PlanningFacts, columns: tuple[str, ...]) -
 
 
 def _by_cube(now: PlanningFacts) -> tuple[list[DataFile], list[DataFile], bool]:
-    """The files in no cube, the files in cubes that are not full, and whether of some file the log does not tell.
+    """Files in no cube, files in cubes that are not full, and whether the log lacks any file.
 
-    A deletion vector leaves a file in its cube. Cubes of other columns stay as they are, and so does a single cube with nothing beside it.
+    A file with a deletion vector stays in its cube. Cubes of other columns stay as they are, and so
+    does a single cube without loose files.
     """
     columns = comparable_names(now.snapshot.clustering_columns)
     loose, cubed, unknown = list[DataFile](), list[tuple[int, DataFile]](), False

@@ -10,9 +10,9 @@ from lakehouse.core.text import count_of
 
 # A Parquet reader asks for the footer, then for the columns: at least two GETs per file.
 _REQUESTS_PER_OPENING = 2
-# Requests of one compaction on S3, assumed and not measured. For each file read: a HEAD, the footer,
-# and the columns in ranges of up to 8 MiB; once more to compare the rows. For each file written: one
-# PUT, or one per 64 MiB and two around them. For the commit: a few of both.
+# Requests of one compaction on S3, assumed and not measured. For each file read: a HEAD, the
+# footer, and the columns in ranges of up to 8 MiB; once more to compare the rows. For each file
+# written: one PUT, or one per 64 MiB and two around them. For the commit: a few of both.
 _GETS_PER_FILE = 3
 _BYTES_PER_GET = 8 * 1024 * 1024
 _BYTES_PER_PUT = 64 * 1024 * 1024

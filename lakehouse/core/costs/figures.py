@@ -1,4 +1,4 @@
-"""Predicted beside actual, as one table: for the terminal, the page and JSON alike."""
+"""Predicted and actual figures as one table, for the terminal, the page and JSON."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ FIGURE_HEADS = ("figure", "predicted", "actual", "error")
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure of an outcome as it was predicted, and as it came out; `None` is unknown."""
+    """A figure as it was predicted, and as it was measured; `None` is unknown."""
 
     name: str
     predicted: float | None
@@ -19,7 +19,7 @@ class Figure:
 
     @property
     def error(self) -> float | None:
-        """The error of the prediction, as a share of the actual figure; `None` where either is unknown, or the actual one is 0."""
+        """The error as a share of the actual figure; `None` if either is unknown or actual is 0."""
         return (
             None
             if self.predicted is None or self.actual is None
@@ -52,7 +52,7 @@ class Figure:
 
 
 def share_off(off: float, actual: float) -> float | None:
-    """An error as a share of the actual figure; `None` where that is 0."""
+    """An error as a share of the actual figure; `None` if that is 0."""
     return off / actual if actual else None
 
 
@@ -69,7 +69,7 @@ def figures_as_json(figures: Iterable[Figure]) -> dict[str, dict[str, float | No
 
 
 def figures_in(document: Mapping[str, Any]) -> list[Figure]:
-    """The figures of an outcome's document; none where it has none."""
+    """The figures in an outcome's JSON document; empty if it has none."""
     return [
         Figure(name, told["predicted"], told["actual"])
         for name, told in document.get("figures", {}).items()

@@ -1,4 +1,4 @@
-"""Plan against outcome over a table's whole history: the errors of predictions, the bytes rewritten per byte ingested, the waste."""
+"""A table's compactions over time: prediction errors, write amplification and wasted work."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,29 +12,36 @@ from lakehouse.core.delta.commits import Commits, LoggedCompaction
 from lakehouse.core.journal_records import FAILURES_KEPT, CompactionTry
 from lakehouse.core.text import count_of, size_text
 
-# The running means are over so many newest runs: over all, a cold start years ago would never be forgotten.
+# Means cover only the newest runs, so that an old cold start is forgotten.
 _MEAN_OF = 10
 
 
-# The errors of a prediction, as shares of the actual figures; `None` where a figure was not predicted, or not measured. Files are removed
-# and added ones, bytes added ones (removed bytes are read from the log, not predicted), seconds go up to the commit.
-type_of_errors = Mapping[str, float | None]
-NO_ERRORS: type_of_errors = dict.fromkeys(("files", "bytes", "seconds"))
+# Prediction errors as shares of the actual figures; `None` if not predicted or not measured. Files
+# are those removed and added, bytes those added (removed bytes are known, not predicted), and
+# seconds end with the commit.
+PredictionErrors = Mapping[str, float | None]
+NO_ERRORS: PredictionErrors = dict.fromkeys(("files", "bytes", "seconds"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One compaction, how far its prediction was off, the means of the ten runs up to it, and its price; `None` is unknown."""
+    """One compaction: its prediction errors, their means over ten runs, and its price.
+
+    `None` is unknown.
+    """
 
     compaction: LoggedCompaction
-    errors: type_of_errors
-    mean_errors: type_of_errors
+    errors: PredictionErrors
+    mean_errors: PredictionErrors
     usd: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """The account of one table, as far back as its log goes, which is to `first_version`; `entries` are its compactions, oldest first."""
+    """The account of one table, back to `first_version`, the oldest commit in its log.
+
+    `entries` are its compactions, oldest first.
+    """
 
     table: str
     first_version: int
@@ -47,11 +54,11 @@ class Account:
 
     @property
     def write_amplification(self) -> float | None:
-        """Bytes rewritten per byte ingested; `None` where nothing was ingested in the commits that the log still holds."""
+        """Bytes rewritten per byte ingested; `None` if the log has no ingested bytes."""
         return self.bytes_rewritten / self.bytes_ingested if self.bytes_ingested else None
 
     @property
-    def mean_errors(self) -> type_of_errors:
+    def mean_errors(self) -> PredictionErrors:
         """The means of the newest ten runs."""
         return self.entries[-1].mean_errors if self.entries else NO_ERRORS
 
@@ -59,15 +66,24 @@ class Account:
     def sentences(self) -> tuple[str, ...]:
         """The account in a few lines."""
         means, runs = self.mean_errors, min(len(self.entries), _MEAN_OF)
-        off = f"files {_share(means['files'])}, bytes added {_share(means['bytes'])}, seconds {_share(means['seconds'])}"
+        off = (
+            f"files {_share(means['files'])}, bytes added {_share(means['bytes'])}, "
+            f"seconds {_share(means['seconds'])}"
+        )
         errors = (
             f"{count_of(len(self.entries), 'compaction')}; mean error of the newest {runs}: {off}"
         )
-        rewritten = f"{size_text(self.bytes_rewritten)} rewritten for {size_text(self.bytes_ingested)} ingested"
+        rewritten = (
+            f"{size_text(self.bytes_rewritten)} rewritten for "
+            f"{size_text(self.bytes_ingested)} ingested"
+        )
         ratio = "unknown" if self.write_amplification is None else f"{self.write_amplification:.2f}"
         amplification = f"write amplification {ratio}: {rewritten}"
         forgotten = "; older ones are forgotten" if self.wasted_runs >= FAILURES_KEPT else ""
-        wasted = f"wasted: {count_of(self.wasted_runs, 'run')}, {self.wasted_seconds:.1f} s, {size_text(self.wasted_bytes)}{forgotten}"
+        wasted = (
+            f"wasted: {count_of(self.wasted_runs, 'run')}, {self.wasted_seconds:.1f} s, "
+            f"{size_text(self.wasted_bytes)}{forgotten}"
+        )
         return (errors, amplification, wasted) if self.entries else (amplification, wasted)
 
     def as_json(self) -> dict[str, Any]:
@@ -92,7 +108,10 @@ def account_for(
     prices: Prices = DEFAULT_PRICES,
     on_s3: bool = False,
 ) -> Account:
-    """The account of a table from its commits, and from the recorded runs that came to nothing; requests cost something `on_s3`."""
+    """The account of a table, from its commits and the `wasted` runs in the journal.
+
+    Requests have a price only `on_s3`.
+    """
     entries: list[Entry] = []
     for compaction in history.compactions():
         errors = _errors(compaction)
@@ -106,7 +125,7 @@ def account_for(
         first_version=history.commits[0].version if history.commits else 0,
         entries=tuple(entries),
         bytes_ingested=sum(commit.added_bytes for commit in history.commits if commit.changed_data),
-        # A commit that only adds the same files anew, as a backfill of row ids does, rewrites no byte of a file.
+        # A commit that only adds the same files again (a backfill of row ids) rewrites nothing.
         bytes_rewritten=sum(
             commit.added_bytes
             for commit in history.commits
@@ -118,7 +137,7 @@ def account_for(
     )
 
 
-def errors_as_json(errors: type_of_errors) -> dict[str, float | None]:
+def errors_as_json(errors: PredictionErrors) -> dict[str, float | None]:
     """The documented shape."""
     return {name: None if share is None else round(share, 4) for name, share in errors.items()}
 
@@ -132,7 +151,7 @@ def _usd(run: LoggedCompaction, prices: Prices, *, on_s3: bool) -> float | None:
     return price(prices, seconds=run.seconds, get_requests=gets, put_requests=puts)
 
 
-def _errors(run: LoggedCompaction) -> type_of_errors:
+def _errors(run: LoggedCompaction) -> PredictionErrors:
     told = run.predicted
     if told is None:
         return NO_ERRORS
@@ -146,7 +165,7 @@ def _errors(run: LoggedCompaction) -> type_of_errors:
     }
 
 
-def _means(errors: Sequence[type_of_errors]) -> type_of_errors:
+def _means(errors: Sequence[PredictionErrors]) -> PredictionErrors:
     known = {
         name: [share for each in errors if (share := each[name]) is not None] for name in NO_ERRORS
     }

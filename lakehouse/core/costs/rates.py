@@ -12,8 +12,8 @@ The fit has two steps, so that one run already helps and ten runs leave little o
    rate below zero, with a light pull to the defaults times that factor. Outliers (a cold start, a
    busy machine) lose weight in each round; older runs weigh less.
 
-Bytes added are the bytes removed, less what each file takes whatever it holds (footer, pages, column
-statistics), times the share of those bytes that earlier compactions of this table wrote.
+Bytes added are the bytes removed, less what each file takes whatever it holds (footer, pages,
+column statistics), times the share of those bytes that earlier compactions of this table wrote.
 """
 
 from collections.abc import Sequence
@@ -35,8 +35,8 @@ SECONDS_PER_VALUE = 70e-9
 # 14 columns that Spark and deltalake wrote: each merged file saved 430 to 4,600 bytes.
 _BYTES_PER_FILE = 100
 _BYTES_PER_COLUMN = 325
-# The first statement of a server loads and compiles Delta's classes. Measured on two cores: 3 to 8 s
-# in place of 1.
+# The first statement of a server loads and compiles Delta's classes. Measured on two cores: 3 to
+# 8 s in place of 1.
 COLD_START_SECONDS = 4.0
 # How many files are sampled to find out how many values a byte holds.
 _SAMPLED_FILES = 1_000
@@ -232,7 +232,7 @@ def _bytes_per_file(snapshot: Snapshot) -> float:
 
 
 def _written_share(logged: Sequence[LoggedCompaction], bytes_per_file: float) -> float:
-    """The share of `merged_bytes` that compactions wrote; one imagined run with share 1 is added."""
+    """The share of `merged_bytes` that compactions wrote, with one imagined run of share 1."""
     shares = [
         run.bytes_added / _work_of(run).merged_bytes(bytes_per_file)
         for run in logged

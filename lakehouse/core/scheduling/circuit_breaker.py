@@ -30,7 +30,7 @@ _WHY_LETTERS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrites:
-    """The number of times in a row that the same bytes were rewritten for nothing, and the last commit that did so."""
+    """How often in a row the same bytes were rewritten for nothing, and the last such commit."""
 
     times: int = 0
     bytes_rewritten: int = 0
@@ -43,7 +43,10 @@ NO_REWRITES = Rewrites()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerState(Explained):
-    """Whether a table may be compacted as far as its past says; `retry_at_ms` is when one try is let through (`None`: closed)."""
+    """Whether earlier compactions allow another one.
+
+    `retry_at_ms` is the time from which one attempt is allowed; `None` if the breaker is closed.
+    """
 
     position: Literal["closed", "open", "half open"]
     retry_at_ms: int | None = None
@@ -87,15 +90,15 @@ def assess_breaker(tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: i
 
 
 def pause_hours(count: int) -> int:
-    """The hours that a table is left alone after trouble `count` times in a row, `TRIES_ALLOWED` or more."""
+    """How long a table is left alone after `count` troubles in a row, `TRIES_ALLOWED` or more."""
     return _HOURS * 2 ** min(count - TRIES_ALLOWED, _MOST_DOUBLINGS)
 
 
 def tries_of(history: Commits, failures: Iterable[CompactionTry]) -> tuple[CompactionTry, ...]:
-    """The tries of a table: those of our compactions that the log shows, and the failures that it does not.
+    """All attempts of a table: our compactions in the log, and failures that only the journal has.
 
-    A compaction that committed and failed afterwards (its rows were not those before it) is a failure alone, and so is one that another
-    run found out and undid. A commit of one that lost a race later is a success beside the loss.
+    A compaction that was undone, by itself or by the next run, counts as a failure only. A commit
+    of one that lost a race later counts as a success, and the loss as a conflict.
     """
     kept, undone = tuple(failures), history.undone()
     spans = [
@@ -121,12 +124,14 @@ def tries_of(history: Commits, failures: Iterable[CompactionTry]) -> tuple[Compa
 
 
 def find_rewrites(history: Commits) -> Rewrites:
-    """The longest row of rewrites of the same bytes for nothing that has not ended; zero where there is none.
+    """Length of the current run of pointless rewrites, or zero.
 
-    The bytes are followed through the commits without data change, folder by folder (a partition is one). Such a commit is for nothing
-    where it rewrites files of an earlier one, together with fewer than two files of writers, and does not halve their number: a plan of
-    ours asks for two fresh files, and a second tier halves. REORG has another purpose, and neither counts nor ends a row; a merge with
-    a purpose ends it, as does a rewrite or a delete of the rows. A merge of ours with a purpose ends all rows of the table.
+    Files are followed through the commits without data change, folder by folder (a partition is
+    one). Such a commit is pointless if it rewrites outputs of an earlier one, with fewer than two
+    new files of writers, and does not halve the number of files: our plans need two new files, and
+    a second tier halves. REORG has another purpose, so it neither counts nor ends a run. A merge
+    with a purpose, a rewrite of rows or a delete ends it. A merge of ours with a purpose ends all
+    runs of the table.
     """
     written: dict[str, Rewrites] = {}
     for commit in history.commits:
@@ -152,7 +157,7 @@ def find_rewrites(history: Commits) -> Rewrites:
 
 
 def _opened(reason: Reason, count: int, last_ms: int, **numbers: object) -> tuple[int, Explanation]:
-    """The time at which one try is let through after trouble so many times in a row, and why not before."""
+    """The time of the next attempt after `count` troubles in a row, and the reason to wait."""
     hours = pause_hours(count)
     retry_at_ms = last_ms + hours * HOUR_MS
     return retry_at_ms, reason.explain(
@@ -161,7 +166,7 @@ def _opened(reason: Reason, count: int, last_ms: int, **numbers: object) -> tupl
 
 
 def _one_per_run(tries: Iterable[CompactionTry]) -> list[CompactionTry]:
-    """The tries, oldest first; a run's attempts are one try, of which the last tells the result."""
+    """The attempts, oldest first. Of several attempts in one run, the last counts."""
     ordered = sorted(tries, key=lambda each: each.ended_ms)
     last = {each.run: each for each in ordered if each.run}
     return [each for each in ordered if not each.run or last[each.run] is each]
@@ -179,7 +184,10 @@ def _by_folder(commit: Commit) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
 def _after(
     commit: Commit, before: Sequence[Rewrites], *, added: int, fresh: int
 ) -> Rewrites | None:
-    """The row of rewrites that the added files continue; `None` where the commit moved nothing (statistics add the same files anew)."""
+    """The run of rewrites that the added files continue.
+
+    `None` if the commit moved nothing: computing statistics adds the same files again.
+    """
     if not before and not fresh:
         return None
     worst = max(before, key=_worse, default=Rewrites())

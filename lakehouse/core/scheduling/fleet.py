@@ -21,7 +21,7 @@ from lakehouse.core.scheduling.ranking import (
     choose_compactions,
 )
 from lakehouse.core.scheduling.read_rates import Readers, with_readers
-from lakehouse.core.scheduling.triggers import TableState
+from lakehouse.core.scheduling.table_state import TableState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

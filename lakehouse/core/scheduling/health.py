@@ -1,10 +1,11 @@
-"""The health of a table: its counts, its file sizes, and a score out of four named parts.
+"""The health of a table: its counts, its file sizes, and a score of four named parts.
 
-Every part but that of the average size, which is a share already, follows one rule, so that the score falls whenever anything gets worse
-and never jumps: `value = limit / (limit + found)`: 1 where nothing is found, one half at the limit, towards 0 beyond it.
+Each part follows one rule: `value = limit / (limit + found)`. It is 1 if nothing is found, one half
+at the limit, and falls towards 0 beyond it, without a jump. The average size is a share already.
 
-Source: others weigh the same parts: Apache Amoro's health score (small files, deletes, average size), AutoComp's
-reduction of the file count, and Delta's checkpoint interval for the log. The weights are ours: the part that costs a reader most has most.
+Source: others weigh the same parts: Apache Amoro's health score (small files, deletes, average
+size), AutoComp's reduction of the file count, and Delta's checkpoint interval for the log. The
+weights are ours: what costs readers most weighs most.
 """
 
 from bisect import bisect_right
@@ -20,9 +21,9 @@ from lakehouse.core.delta.snapshot import LogTail, Snapshot
 from lakehouse.core.reasons import Reason
 from lakehouse.core.text import size_text
 
-# PROTOCOL.md leaves the interval to the writer; 10 is the default of `delta.checkpointInterval` (DeltaConfigs.scala).
+# The default of `delta.checkpointInterval` (DeltaConfigs.scala); PROTOCOL.md sets none.
 _CHECKPOINT_INTERVAL = 10
-# Ten checkpoints that should have been written and were not: not a late one, but one that fails.
+# Ten missing checkpoints: not a late one, but one that fails.
 _LATE_CHECKPOINTS = 10
 _LATE_COMPACTIONS = 2
 _SIZE = attrgetter("size_bytes")
@@ -42,7 +43,7 @@ _NUMBERS = (
 
 @dataclass(frozen=True, slots=True)
 class HealthPart:
-    """One part of the score: a value from 0 (bad) to 1 (as good as it gets), its weight, and why, with numbers."""
+    """One part of the score: its value from 0 (bad) to 1 (good), its weight, and why."""
 
     name: str
     weight: int
@@ -52,11 +53,12 @@ class HealthPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """A table's numbers at one version.
+    """The health of a table at one version.
 
-    `small_file_count` are files under the plan's candidate size; `mergeable_file_count` tells how many of them can be merged.
-    Tombstones are all that the log still lists, already vacuumed ones among them. `histogram` has the files by size, one bin for each of
-    `HISTOGRAM_BYTES` and one for larger files.
+    `small_file_count` counts files below the plan's candidate size, `mergeable_file_count` those of
+    them that can be merged. Tombstones are all that the log still lists, also of files that were
+    vacuumed. `histogram` counts files by size, with one bin per bound in `HISTOGRAM_BYTES` and one
+    for larger files.
     """
 
     committed_ms: int
@@ -79,7 +81,7 @@ class Health:
 
     @property
     def average_file_bytes(self) -> int:
-        """Mean size of a live file, rounded down; 0 where there is none."""
+        """Mean size of a live file, rounded down; 0 if there is none."""
         return self.size_bytes // self.file_count if self.file_count else 0
 
     @property
@@ -97,7 +99,10 @@ class Health:
         """The score, and the part that costs it most."""
         worst = max(self.parts, key=lambda part: part.weight * (1 - part.value))
         if worst.value == 1:
-            return f"health {self.score:g} of 100: {self.file_count} files ({size_text(self.size_bytes)}), nothing to improve"
+            return (
+                f"health {self.score:g} of 100: {self.file_count} files "
+                f"({size_text(self.size_bytes)}), nothing to improve"
+            )
         return f"health {self.score:g} of 100, held down most by {worst.name}: {worst.sentence}"
 
     def as_json(self) -> dict[str, Any]:
@@ -123,7 +128,7 @@ class Health:
 
 
 def assess_health(snapshot: Snapshot, plan: CompactionPlan) -> Health:
-    """The health of `snapshot`, held against the plan that was made of it."""
+    """The health of `snapshot`, with the plan that was made for it."""
     return Health(
         committed_ms=snapshot.committed_ms,
         file_count=snapshot.file_count,
@@ -141,9 +146,10 @@ def assess_health(snapshot: Snapshot, plan: CompactionPlan) -> Health:
 
 
 def small_files_ok(health: Health) -> tuple[bool, str]:
-    """Whether compaction keeps up: fewer files could be merged than twice as many as make it due; the sentence starts with the plan's own.
+    """Whether compaction keeps up, and a sentence that starts with the plan's own.
 
-    Twice, since a compaction waits until that number is reached once. Where a plan is refused, no compaction keeps up.
+    It does while fewer than twice as many files could be merged as make a compaction due: that
+    number is regularly reached once. A refused plan never keeps up.
     """
     if health.plan.reason is Reason.PLAN_REFUSED:
         return False, health.plan.sentence
@@ -151,12 +157,15 @@ def small_files_ok(health: Health) -> tuple[bool, str]:
     limit = _LATE_COMPACTIONS * due
     return (
         found < limit,
-        f"{health.plan.sentence}; {found} mergeable files, a compaction is due at {due}, {limit} are too many",
+        (
+            f"{health.plan.sentence}; {found} mergeable files, a compaction is due at {due}, "
+            f"{limit} are too many"
+        ),
     )
 
 
 def log_debt_ok(health: Health) -> tuple[bool, str]:
-    """Whether the log has been checkpointed lately, so that reading the table does not mean reading its whole past."""
+    """Whether the log was checkpointed lately, so that readers need not read all of it."""
     found, limit, checkpoint = (
         health.log.commit_count,
         health.log_commit_limit,
@@ -168,7 +177,10 @@ def log_debt_ok(health: Health) -> tuple[bool, str]:
     note = f"; {health.log.note}" if health.log.note else ""
     return (
         found <= limit and not note,
-        f"{found} commits ({size_text(health.log.commit_bytes)}) since {since}, at most {limit} allowed{note}",
+        (
+            f"{found} commits ({size_text(health.log.commit_bytes)}) since {since}, "
+            f"at most {limit} allowed{note}"
+        ),
     )
 
 
@@ -181,11 +193,20 @@ def _parts(snapshot: Snapshot, plan: CompactionPlan, log_limit: int) -> tuple[He
         by_partition[file.partition] += file.size_bytes
     fewest = sum(max(1, -(-size // target)) for size in by_partition.values())
     merged = f"{plan.files_removed} files would be merged, half value at {few}"
-    sizes = f"{count} files in {len(by_partition)} partitions, {fewest} of up to {size_text(target)} would do"
-    commits = f"{log.commit_count} commits ({size_text(log.commit_bytes)}) since a checkpoint, half value at {log_limit}"
+    sizes = (
+        f"{count} files in {len(by_partition)} partitions, "
+        f"{fewest} of up to {size_text(target)} would do"
+    )
+    commits = (
+        f"{log.commit_count} commits ({size_text(log.commit_bytes)}) since a checkpoint, "
+        f"half value at {log_limit}"
+    )
     if log.note:
         commits = f"{commits}; {log.note}"
-    removed = f"{len(snapshot.tombstones)} removed files ({size_text(snapshot.tombstone_bytes)}), half value at {size_text(stored)}"
+    removed = (
+        f"{len(snapshot.tombstones)} removed files ({size_text(snapshot.tombstone_bytes)}), "
+        f"half value at {size_text(stored)}"
+    )
     return (
         HealthPart("small files", 40, few / (few + plan.files_removed), merged),
         HealthPart("average size", 30, min(1.0, fewest / count) if count else 1.0, sizes),

@@ -1,16 +1,20 @@
-"""The tables that get a compaction in this tick, the order of all tables, and for every other table why not.
+"""Ranks all tables and decides which of them are compacted in this tick.
 
-One state of a table (its version, and when that was committed) is compacted once: a try that succeeded or is under way is never repeated,
-one that failed is repeated a limited number of times, and then once after each of the breaker's pauses. One that was refused before it
-began (its window had closed while it was queued), or that a person canceled, says nothing about the table, and is repeated whenever the
-table may run again. Dagster remembers run keys for ever, those of failed runs included, so the key holds the number of the try.
+Each state of a table (its version and commit time) is compacted once. An attempt that succeeded or
+is under way is never repeated. One that failed is repeated a limited number of times, and then once
+after each pause of the breaker. One that was refused before it began, or that a person canceled,
+says nothing about the table and is repeated as soon as the table may run. Dagster remembers run
+keys for ever, also of failed runs, so the key holds the number of the attempt.
 
-Order: the most benefit for its cost goes first (`NetBenefit`), and where that is equal the worse health score. A table that has been
-due for longer than the patience goes before all that have waited less, whatever they are worth. So:
+The table with the most benefit for its cost goes first (`NetBenefit`), then the one with the worse
+health score. A table that has been due for longer than the patience goes before all that have
+waited less. So:
 
-- With n tables due and s slots, a table that stays due is served within patience + ceil(n / s) cycles.
-- With a budget, which may be less than one table's cost: within patience + n cycles. A table that is over its patience may overdraw the
-  rest, so each cycle serves at least the one that has waited longest, and spends at most its budget and one such table more.
+- With n tables due and s slots, a table that stays due is served within patience + ceil(n / s)
+  cycles.
+- With a budget, even one below the cost of one table: within patience + n cycles. A table over its
+  patience may overdraw the budget, so each cycle serves at least the one that has waited longest,
+  and overspends by at most one such table.
 """
 
 from collections import Counter, defaultdict
@@ -22,20 +26,20 @@ from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.strategies import BySensor, Chosen
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.scheduling.circuit_breaker import TRIES_ALLOWED, pause_hours
-from lakehouse.core.scheduling.triggers import NetBenefit, TableState, find_trigger, is_due
+from lakehouse.core.scheduling.table_state import NetBenefit, TableState
+from lakehouse.core.scheduling.triggers import find_trigger, is_due
 from lakehouse.core.units import HOUR_MS, MINUTE_MS
 
 CYCLE_MS = 3_600_000
-# A page that folds lines shows so many of them; the rest is counted.
-_LINES_TOLD = 60
+# How many lines a page shows; the rest is counted.
+_MOST_LINES = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInFlight:
-    """A queued or running run that touches `table`, under the name that a person finds it by.
+    """A queued or running run that touches `table`, with the name that Dagster's page shows.
 
-    `wait` goes on after its name, and says which runs hold the slot of the table's pool that it waits for; empty if it
-    waits for none.
+    `wait` names the runs that hold the pool slot it waits for; empty if it waits for none.
     """
 
     table: str
@@ -51,9 +55,10 @@ class RunInFlight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Try:
-    """A compaction that the sensor requested for `version` of `table`, committed at `committed_ms` (`None`: unknown).
+    """A compaction that the sensor requested for one version of a table.
 
-    It may have been `refused` before it began, or `canceled` by a person: neither says anything about the table.
+    If it was `refused` before it began, or `canceled` by a person, it says nothing about the table.
+    `committed_ms` is the version's commit time (`None`: unknown).
     """
 
     table: str
@@ -65,7 +70,7 @@ class Try:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
-    """The runs that matter to a choice: those under way, and all earlier tries of the versions in question."""
+    """The runs that a decision depends on: those under way, and earlier tries of these versions."""
 
     in_flight: tuple[RunInFlight, ...] = ()
     tries: tuple[Try, ...] = ()
@@ -73,9 +78,11 @@ class RunState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """The bounds of a cycle: `slots` compactions at once, and a budget of predicted USD per hour, 0 for no bound.
+    """The bounds of one cycle.
 
-    `spent_usd` of the budget is gone already. A table that has been due for `patience_ms` goes first.
+    At most `slots` compactions run at once. Compactions of one hour cost at most `budget_usd` (0:
+    no limit), of which `spent_usd` is already spent. A table that has been due for `patience_ms`
+    goes first.
     """
 
     slots: int = 1
@@ -86,9 +93,9 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision(Explained):
-    """The decision about one table in this tick, and why; `run_key` is set where a run is requested.
+    """The decision about one table, and why. `run_key` is set if a run is requested.
 
-    `due_since_ms` is set where a trigger is reached and a compaction could serve it, now or later.
+    `due_since_ms` is set if a trigger is reached and a compaction could serve it, now or later.
     """
 
     table: str
@@ -113,7 +120,7 @@ class CompactionCandidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Weighed:
-    """A table before slots and money are given out; the decision has a `run_key` where it may run."""
+    """A table before slots and money are assigned. Its decision has a `run_key` if it may run."""
 
     state: TableState
     finding: Explanation
@@ -126,8 +133,7 @@ def choose_compactions(
 ) -> tuple[Decision, ...]:
     """One decision per table, in the order in which tables are served; tables without facts last.
 
-    Every running compaction takes one of `bounds.slots`, except one that waits for the pool of its
-    table.
+    Each running compaction takes one of `bounds.slots`, unless it waits for the pool of its table.
     """
     in_flight = defaultdict[str, list[RunInFlight]](list)
     for run in runs.in_flight:
@@ -160,26 +166,27 @@ def run_key(state: TableState, number: int) -> str:
     return f"compaction/{state.table}/version={state.version}{committed}/try={number}"
 
 
-def describe(decisions: Sequence[Decision], *, lines: int = _LINES_TOLD) -> str:
-    """The decisions for a person, one line per table, best first; of very many the first are told and the others counted by reason."""
-    told = list[str]()  # semicolons hold them apart on a page that folds lines
+def describe(decisions: Sequence[Decision], *, lines: int = _MOST_LINES) -> str:
+    """One line per table, best first; tables beyond `lines` are counted by reason."""
+    texts = list[str]()
     for decision in decisions[:lines]:
+        text = f"{decision.table}: {decision.sentence}"
         benefit = decision.net_benefit
-        told.append(
-            f"{decision.table}: {decision.sentence}{f' ({benefit.sentence})' if benefit and benefit.cost_usd else ''}"
-        )
+        if benefit and benefit.cost_usd:
+            text += f" ({benefit.sentence})"
+        texts.append(text)
     rest = Counter(decision.reason.name for decision in decisions[lines:])
     if rest:
-        told.append(
-            f"and {rest.total()} more: {', '.join(f'{count} {name}' for name, count in rest.most_common())}"
-        )
-    return ";\n".join(told)
+        counts = ", ".join(f"{count} {name}" for name, count in rest.most_common())
+        texts.append(f"and {rest.total()} more: {counts}")
+    # Semicolons separate the lines on a page that folds them.
+    return ";\n".join(texts)
 
 
 def _weigh(
     candidate: CompactionCandidate, runs: RunState, patience_ms: int, now_ms: int
 ) -> _Weighed:
-    """Whether the table may run, by itself; `runs` are those of this table alone."""
+    """The decision about one table by itself. `runs` are those of this table only."""
     state, policy = candidate.state, candidate.policy
     finding = find_trigger(state, policy, now_ms=now_ms)
     tries_of_version = [
@@ -222,7 +229,7 @@ def _other_strategy(state: TableState, policy: Compaction) -> Explanation | None
 def _unripe(
     state: TableState, finding: Explanation, tries: Sequence[Try], *, now_ms: int
 ) -> Explanation | None:
-    """Why a free slot would not help: nothing is wanted, or this version of the table has had its tries for the time being."""
+    """Why a free slot would not help: nothing is due, or this version was tried often enough."""
     if not is_due(finding):
         return finding
     numbers = {"version": state.version, "mergeable": state.mergeable_file_count}
@@ -252,7 +259,7 @@ def _cooling(
 
 
 def _order(weighed: _Weighed) -> tuple[object, ...]:
-    """Overdue tables by how long they wait; then those with a trigger reached, by worth, the sicker and the fuller first; no facts last."""
+    """The sort key: overdue tables, longest first; then due ones by worth; no facts last."""
     decision, finding, state = weighed.decision, weighed.finding, weighed.state
     ratio = decision.net_benefit.ratio if decision.net_benefit else 0.0
     health = 100.0 if state.health_score is None else state.health_score
@@ -269,9 +276,10 @@ def _served(
     free: int,
     left_usd: float,
 ) -> Decision:
-    """The table's turn: the run, or why it waits although it may run.
+    """The decision once slots and money are assigned.
 
-    An overdue table is paid for while anything is left; any other must fit, and one of unknown cost fits nowhere.
+    An overdue table is served while any money is left. Any other must fit the budget; a table of
+    unknown cost never does.
     """
     decision, usd = weighed.decision, weighed.state.estimate_usd
     is_paid = left_usd > 0 if weighed.overdue else usd is not None and usd <= left_usd

@@ -1,7 +1,8 @@
-"""The losses of readers to small files since a table's last compaction, and the price of a compaction: rent or buy.
+"""What readers have lost to small files since the last compaction: rent or buy.
 
-A read of the whole table opens more files than a compaction would have left it: its loss is that many openings. The commits since the last
-compaction tell them. No forecast is needed, and nothing is remembered but the log: docs/internals/rent-or-buy.md has the bound that follows.
+Reading a whole table opens more files than after a compaction; the loss is that many openings. It
+follows from the commits since the last compaction, without a forecast and without memory. The bound
+that follows is proven in docs/internals/rent-or-buy.md.
 """
 
 from bisect import bisect_right
@@ -15,15 +16,15 @@ from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.units import DAY_MS
 
-# A single new file next to one that a compaction wrote is left alone (docs/internals/decisions/0003).
+# One new file next to a compacted one is left alone (docs/internals/decisions/0003).
 _LEAST_NEW_FILES = 2
-# The newest event of a table holds so many steps: some 1 KiB.
+# The newest event of a table holds the steps, in about 1 KiB.
 _MOST_STEPS = 48
 
 # Steps of (time in ms, file openings that a compaction would save each full read from then on).
-type_of_steps = tuple[tuple[int, int], ...]
+OpeningSteps = tuple[tuple[int, int], ...]
 # Reads without known times: from when to when (ms), and how many a day.
-type_of_spread_reads = tuple[int, int, float]
+SpreadReads = tuple[int, int, float]
 
 
 @dataclass(slots=True)
@@ -85,7 +86,10 @@ class _SmallFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadBalance:
-    """The losses of readers since the last compaction beside the cost of a compaction now, its comparison included."""
+    """The losses of readers since the last compaction, and the cost of a compaction now.
+
+    The cost includes comparing the rows.
+    """
 
     lost_seconds: float
     lost_usd: float
@@ -110,7 +114,7 @@ class ReadBalance:
 
     @property
     def numbers(self) -> dict[str, str]:
-        """The loss and the cost for a person; on S3 requests cost more than seconds, so the money is told, too."""
+        """Loss and cost as text; on S3 with money, since requests cost more than seconds."""
         amounts = {
             "lost": (self.lost_seconds, self.lost_usd),
             "cost": (self.cost_seconds, self.cost_usd),
@@ -123,7 +127,7 @@ class ReadBalance:
 
 def opening_steps(
     snapshot: Snapshot, plan: CompactionPlan, history: Commits
-) -> type_of_steps | None:
+) -> OpeningSteps | None:
     """The openings that a compaction would have saved, after each commit since the last compaction.
 
     The newest step is the plan's own number; earlier ones are modelled. If the log holds no
@@ -154,13 +158,16 @@ def opening_steps(
 
 
 def lost_openings(
-    steps: type_of_steps,
+    steps: OpeningSteps,
     reads_ms: Iterable[int],
     *,
-    spread: Iterable[type_of_spread_reads] = (),
+    spread: Iterable[SpreadReads] = (),
     now_ms: int,
 ) -> float:
-    """Openings lost by reads at these times and by those that are `spread` evenly; what was read before the first step lost nothing."""
+    """Openings lost by reads at these times, and by reads that are `spread` evenly.
+
+    Reads before the first step lost nothing.
+    """
     # Clocks may differ: no step begins after now, or before an earlier step.
     times = [*accumulate((min(since_ms, now_ms) for since_ms, _ in steps), max)]
     by_runs = sum(
@@ -195,7 +202,10 @@ def is_rewrite(commit: Commit) -> bool:
 def is_made_anew(
     operation: str, added_paths: Iterable[str], removed_paths: Collection[str], file_count: int
 ) -> bool:
-    """Whether a writer's commit left no earlier file, where there are `file_count` after it: nothing that was read before is owed then."""
+    """Whether a commit replaced all earlier files; then readers have lost nothing so far.
+
+    `file_count` is the number of files after the commit.
+    """
     return (
         bool(removed_paths)
         and operation != "RESTORE"
@@ -234,7 +244,7 @@ def _partition_of(path: str, snapshot: Snapshot) -> str:
 
 
 def _since_last_compaction(history: Commits, file_count: int) -> Sequence[Commit]:
-    """The commits since, and with, the last compaction; or since the last one that left no earlier file, after which nothing is owed."""
+    """The commits from the last compaction on, or from the last commit that replaced all files."""
     counts, undone = history.file_counts(file_count), history.undone()
     for place in reversed(range(len(history.commits))):
         commit = history.commits[place]
@@ -247,8 +257,8 @@ def _since_last_compaction(history: Commits, file_count: int) -> Sequence[Commit
     return history.commits
 
 
-def _few(steps: Sequence[tuple[int, int]]) -> type_of_steps:
-    """The steps without repetition; where they are very many, of two each the lesser counts for the time of both."""
+def _few(steps: Sequence[tuple[int, int]]) -> OpeningSteps:
+    """The steps without repetitions. If there are very many, each pair keeps its smaller number."""
     kept = [step for place, step in enumerate(steps) if not place or step[1] != steps[place - 1][1]]
     while len(kept) > _MOST_STEPS:
         pairs = zip_longest(kept[:-1:2], kept[1:-1:2])

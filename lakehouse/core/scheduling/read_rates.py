@@ -8,14 +8,17 @@ input is not a full read.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
+from statistics import fmean, median
 from typing import Literal
 
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.scheduling.read_losses import lost_openings
-from lakehouse.core.scheduling.triggers import TableState, slowdown_of
+from lakehouse.core.scheduling.table_state import TableState
 from lakehouse.core.units import DAY_MS, MINUTE_MS
+
+# So many runs make a mean that one slow run does not turn round.
+_ROLLING_RUNS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,3 +128,16 @@ def _readers_of(
         for source in getattr(table, by):
             found[source.key].add(table.key)
     return {table.key: frozenset(found[table.key]) for table in tables}
+
+
+def slowdown_of(seconds: Sequence[float]) -> float | None:
+    """The share by which the newest five runs took longer than those before (negative: faster).
+
+    `seconds` are durations of runs of one kind, oldest first. The base is the median, so that one
+    run that waited for something does not distort it. `None` if there are too few runs.
+    """
+    newest = seconds[-_ROLLING_RUNS:]
+    before = seconds[:-_ROLLING_RUNS]
+    if len(before) < _ROLLING_RUNS or not median(before) > 0:
+        return None
+    return fmean(newest) / median(before) - 1

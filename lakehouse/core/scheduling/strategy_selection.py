@@ -1,9 +1,10 @@
-"""The strategy in force for a table: the declared one, or, where that is left open, the one that its history speaks for.
+"""The strategy in force for a table: the declared one, or one chosen by its history.
 
-Merging before the write costs a shuffle of each batch, but nothing has to be written twice. Merging after each write delays the next
-batch. The sensor merges many batches at once, and so rewrites least, but small files wait for it. So: before the write where batches are
-large enough; else by the sensor where its threshold is reached soon enough; else after each write where there is time for that; else by
-the sensor all the same.
+Merging before the write costs a shuffle of each batch, but nothing is written twice. Merging after
+each write delays the next batch. The sensor merges many batches at once, so it rewrites least, but
+small files wait for it. So the choice is: before the write if batches are large enough; else by the
+sensor if its threshold is reached soon enough; else after each write if there is time for it; else
+by the sensor.
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -33,20 +34,21 @@ from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.reasons import Explained, Reason
 from lakehouse.core.units import DAY_MS
 
-# The newest commits tell how a table is written now; a handful tells more than one odd batch.
+# The newest commits show how a table is written now, and a few outweigh one odd batch.
 _COMMITS_SEEN = 50
 _COMMITS_WANTED = 5
 # Three quarters of the time between two batches belong to the writer.
 _MERGE_SHARE = 0.25
-# A choice is left only for a clear reason: each change of the properties is a commit, and aborts other writers.
+# Each change of the properties is a commit that aborts other writers, so it needs a clear reason.
 _HYSTERESIS = 1.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteFacts:
-    """The recent writes of a table: medians over its newest commits with new rows; sizes are of files as written.
+    """The recent writes of a table: medians over its newest commits with new rows.
 
-    `is_shuffled`: it has optimized write, so `batch_files` does not tell how many files it would write without.
+    Sizes are of files as written. `is_shuffled`: the table has optimized write, so `batch_files`
+    does not show how many files it would write without it.
     """
 
     batch_bytes: int
@@ -82,7 +84,7 @@ def strategy_of(
 
 
 def measure_writes(snapshot: Snapshot, history: Commits) -> WriteFacts | None:
-    """The facts of the table's writes, by its history; `None` (unknown) where too few commits with new rows are known."""
+    """The recent writes of a table; `None` if its log has too few commits with new rows."""
     arrived = [commit for commit in history.commits if commit.changed_data and commit.added_paths][
         -_COMMITS_SEEN:
     ]
@@ -103,7 +105,10 @@ def measure_writes(snapshot: Snapshot, history: Commits) -> WriteFacts | None:
 def choose_strategy(
     policy: Compaction, facts: WriteFacts | None, *, known: int = 0, rates: Rates = DEFAULT_RATES
 ) -> StrategyChoice:
-    """The declared strategy, or for `Chosen` the one that fits `facts`, with the target in force; they were sought in `known` commits."""
+    """The declared strategy, or for `Chosen` the one that fits `facts`.
+
+    `known` is the number of commits in which facts were looked for.
+    """
     if not isinstance(policy.strategy, Chosen):
         return _choice(
             policy.strategy, Reason.STRATEGY_DECLARED, name=type(policy.strategy).__name__
@@ -117,7 +122,7 @@ def choose_strategy(
     )  # at most: a merge also decodes and encodes what a shuffle only copies
     slack = _HYSTERESIS if facts.is_shuffled else 1.0
     fills = facts.batch_bytes / facts.batch_partitions * slack >= target_bytes * 3 / 4
-    # A merge after one batch takes its files, and in each partition an earlier file that is half full on average.
+    # A merge after one batch takes its files and, per partition, an earlier file that is half full.
     merge_seconds = estimate(
         rates,
         MergeWork(
@@ -129,7 +134,7 @@ def choose_strategy(
     ).seconds
     interval_seconds = 3600 / facts.arrivals_per_hour
     sensor_seconds = interval_seconds * policy.most_small_files / facts.batch_files
-    # So many files a second are too many for so many reads a second: what is lost grows with the square of the time.
+    # What readers lose grows with the square of the time since the last compaction.
     lost_per_second = (
         SECONDS_PER_OPENING
         * facts.batch_files

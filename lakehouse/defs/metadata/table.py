@@ -25,7 +25,7 @@ from lakehouse.core.ingest.batches import ingest_app_id
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.scheduling.circuit_breaker import Rewrites
 from lakehouse.core.scheduling.health import HISTOGRAM_BYTES, Health
-from lakehouse.core.scheduling.triggers import OnceCold, TableState, state_of
+from lakehouse.core.scheduling.table_state import OnceCold, TableState, state_of
 from lakehouse.core.text import count_of, size_text, utc_text
 from lakehouse.core.vacuum.outcome import VacuumOutcome
 from lakehouse.defs.dagster_records import COMMITTED, NewestFacts

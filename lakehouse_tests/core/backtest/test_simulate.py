@@ -25,7 +25,7 @@ from lakehouse.core.scheduling.ranking import (
     RunState,
     choose_compactions,
 )
-from lakehouse.core.scheduling.triggers import TableState
+from lakehouse.core.scheduling.table_state import TableState
 from lakehouse.engine.delta_log.file_history import read_file_history
 from lakehouse_tests.core.example_snapshots import POLICY, plan_of
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder

@@ -205,10 +205,14 @@ def test_two_spellings_of_one_value_are_one_partition(
 
 
 @pytest.mark.parametrize(
-    ("feature", "why"), [("clustering", "is not planned"), ("catalogManaged", "is not known here")]
+    ("feature", "why"),
+    [
+        ("clustering", "the table is clustered by id, which BinPacking cannot plan"),
+        ("catalogManaged", "table feature catalogManaged is unknown to this version"),
+    ],
 )
 def test_a_feature_that_changes_the_selection_is_refused_by_name(feature: str, why: str) -> None:
-    with pytest.raises(Refused, match=f"bronze/t: table feature {feature} {why}"):
+    with pytest.raises(Refused, match=f"bronze/t: {why}"):
         plan([1_000, 1_000], features=frozenset({feature}), clustering_columns=["id"])
 
 

@@ -13,7 +13,8 @@ from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.snapshot import Column, DataFile, Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
-from lakehouse.core.scheduling.triggers import find_trigger, is_due, state_of
+from lakehouse.core.scheduling.table_state import state_of
+from lakehouse.core.scheduling.triggers import find_trigger, is_due
 from lakehouse_tests.core.compaction.test_small_files import paths
 from lakehouse_tests.core.example_snapshots import NO_PAST, POLICY, data_file, plan_of, snapshot
 from lakehouse_tests.core.optimize_oracle import after, delta_bins, written
@@ -146,17 +147,17 @@ def test_a_z_order_is_bounded_by_partitions_and_kept_for_cold_ones() -> None:
 
 
 REFUSED = {
-    "a partition column": (("day",), {}, "'day', which is one that it is partitioned by"),
-    "no column": (("ids",), {}, "'ids', which is no column of it"),
+    "a partition column": (("day",), {}, "'day', which is a partition column"),
+    "no column": (("ids",), {}, "'ids', which is not a column of it"),
     "no statistics": (
         ("text",),
         {"delta.dataSkippingNumIndexedCols": "1"},
-        "'text', which has no statistics.*accepted: id$",
+        "'text', which has no statistics.*Use any of: id$",
     ),
     "statistics of others": (
         ("id",),
         {"delta.dataSkippingStatsColumns": "text"},
-        "'id', which has no statistics.*accepted: text$",
+        "'id', which has no statistics.*Use any of: text$",
     ),
 }
 
@@ -239,7 +240,7 @@ def test_clustering_waits_for_its_columns_and_never_comes_with_partitions() -> N
         clustered(start(days=False)).sentence
         == "it is clustered by nothing at version 7, and by id from its next write on"
     )
-    with pytest.raises(Refused, match="LiquidClustering, and it has partitions"):
+    with pytest.raises(Refused, match="LiquidClustering cannot plan a table with partitions"):
         clustered(start(days=True))
 
 
@@ -250,5 +251,5 @@ def test_a_table_that_lost_its_clustering_is_packed_and_still_refuses_an_order()
         files=(data_file(10, "a"), data_file(20, "b")),
     )
     assert plan_of(table).files_removed == 2
-    with pytest.raises(Refused, match="clustering is not planned by ZOrder"):
+    with pytest.raises(Refused, match="which ZOrder cannot plan"):
         zordered(table)

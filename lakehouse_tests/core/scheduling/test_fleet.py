@@ -8,7 +8,7 @@ from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.fleet import Fleet, FleetTable, decide_fleet
 from lakehouse.core.scheduling.ranking import Bounds, RunState
 from lakehouse.core.scheduling.read_rates import Readers
-from lakehouse.core.scheduling.triggers import TableState
+from lakehouse.core.scheduling.table_state import TableState
 
 NOW = 1_700_000_000_000
 TABLE = Table(

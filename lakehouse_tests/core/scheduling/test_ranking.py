@@ -22,7 +22,7 @@ from lakehouse.core.scheduling.ranking import (
     choose_compactions,
     describe,
 )
-from lakehouse.core.scheduling.triggers import TableState
+from lakehouse.core.scheduling.table_state import TableState
 from lakehouse_tests.core.example_snapshots import POLICY
 
 NOW = 1_700_000_000_000

@@ -11,12 +11,12 @@ from lakehouse.core.declaration.prices import DEFAULT_PRICES
 from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.snapshot import DataFile
 from lakehouse.core.scheduling.read_losses import (
+    OpeningSteps,
     ReadBalance,
     lost_openings,
     opening_steps,
-    type_of_steps,
 )
-from lakehouse.core.scheduling.triggers import TableState
+from lakehouse.core.scheduling.table_state import TableState
 from lakehouse.core.units import DAY_MS
 from lakehouse_tests.core.example_snapshots import TARGET, data_file, plan_of, snapshot
 
@@ -40,7 +40,7 @@ def commit(
     )
 
 
-def steps_of(files: Sequence[DataFile | int], *commits: Commit) -> type_of_steps | None:
+def steps_of(files: Sequence[DataFile | int], *commits: Commit) -> OpeningSteps | None:
     made = snapshot(files)
     return opening_steps(made, plan_of(made), Commits(table="bronze/t", commits=commits))
 

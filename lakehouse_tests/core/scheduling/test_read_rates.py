@@ -6,7 +6,7 @@ import pytest
 
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.scheduling.read_rates import ReaderRun, Readers, count_reads, with_readers
-from lakehouse.core.scheduling.triggers import TableState
+from lakehouse.core.scheduling.table_state import TableState
 from lakehouse.core.units import DAY_MS
 from lakehouse_tests.defs.example import TABLES, orders, totals
 

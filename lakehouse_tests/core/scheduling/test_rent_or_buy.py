@@ -10,7 +10,8 @@ from lakehouse.core.costs.estimate import price
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.prices import DEFAULT_PRICES
 from lakehouse.core.scheduling.read_losses import lost_openings
-from lakehouse.core.scheduling.triggers import TableState, find_trigger, is_due
+from lakehouse.core.scheduling.table_state import TableState
+from lakehouse.core.scheduling.triggers import find_trigger, is_due
 from lakehouse_tests.core.example_snapshots import QUIET
 
 SECONDS_PER_OPENING, HISTORIES = 0.001, 300

@@ -19,15 +19,9 @@ from lakehouse.core.scheduling.ranking import (
     RunState,
     choose_compactions,
 )
-from lakehouse.core.scheduling.triggers import (
-    NetBenefit,
-    OnceCold,
-    TableState,
-    find_trigger,
-    is_due,
-    slowdown_of,
-    state_of,
-)
+from lakehouse.core.scheduling.read_rates import slowdown_of
+from lakehouse.core.scheduling.table_state import NetBenefit, OnceCold, TableState, state_of
+from lakehouse.core.scheduling.triggers import find_trigger, is_due
 from lakehouse_tests.core.example_snapshots import (
     NO_PAST,
     POLICY,
@@ -159,9 +153,9 @@ def test_age_grows_with_the_clock_and_nothing_else() -> None:
     [
         (None, 40, " (its readers are unknown)"),
         (0.24, 40, " (its readers are unknown)"),
-        (0.25, 20, " (20 for 40, since its readers take 25% longer than they used to)"),
-        (0.5, 10, " (10 for 40, since its readers take 50% longer than they used to)"),
-        (9.0, 10, " (10 for 40, since its readers take 900% longer than they used to)"),
+        (0.25, 20, " (20 for 40, since its readers take 25% longer than before)"),
+        (0.5, 10, " (10 for 40, since its readers take 50% longer than before)"),
+        (9.0, 10, " (10 for 40, since its readers take 900% longer than before)"),
     ],
 )
 def test_the_threshold_follows_the_readers_within_bounds_and_says_so(

@@ -15,7 +15,7 @@ from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.ingest.batches import SetAside
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Reason
-from lakehouse.core.scheduling.triggers import TableState, state_of
+from lakehouse.core.scheduling.table_state import TableState, state_of
 from lakehouse.defs.dagster_records import NewestFacts
 from lakehouse.defs.metadata.markdown import histogram_picture
 from lakehouse.defs.metadata.table import (

@@ -172,7 +172,7 @@ def test_a_clustered_table_is_replayed_as_plan_plans_it() -> None:
     assert len(simulate_history(told(log), policy).runs[0].removed_paths) == 3
     with pytest.raises(
         Refused,
-        match=r"clustering is not planned by BinPacking.*accepted: data_layout=LiquidClustering",
+        match=r"which BinPacking cannot plan.*data_layout=LiquidClustering",
     ):
         simulate_history(told(log), replace(policy, data_layout=BinPacking()))
 

@@ -1,0 +1,219 @@
+"""The known facts of one table, by which the triggers and the ranking decide."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+from lakehouse.core.compaction.plan import CompactionPlan
+from lakehouse.core.costs.estimate import price, usd_per_opening
+from lakehouse.core.costs.rates import SECONDS_PER_OPENING
+from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
+from lakehouse.core.delta.commits import Commits
+from lakehouse.core.delta.snapshot import DataFile, Snapshot
+from lakehouse.core.scheduling.read_losses import OpeningSteps, ReadBalance, opening_steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnceCold:
+    """The figures of a table from `at_ms` on, if nobody writes until then and all of it is cold.
+
+    Fields are named as in `TableState`.
+    """
+
+    at_ms: int
+    mergeable_file_count: int
+    mergeable_bytes: int
+    files_after: int
+    oldest_small_ms: int | None
+    purged_row_count: int
+    estimate_seconds: float
+    estimate_usd: float
+    comparison_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetBenefit:
+    """The benefit of a compaction per day, and its cost, both in USD.
+
+    The benefit is reads, times the openings that each is spared, times the price of an opening.
+    """
+
+    benefit_usd_per_day: float
+    cost_usd: float
+
+    @property
+    def ratio(self) -> float:
+        """Benefit per day for each USD of cost; 0 if there is nothing to do."""
+        return self.benefit_usd_per_day / self.cost_usd if self.cost_usd > 0 else 0.0
+
+    @property
+    def sentence(self) -> str:
+        """Benefit, cost and ratio as text."""
+        return (
+            f"saves {self.benefit_usd_per_day:.3g} USD a day and costs {self.cost_usd:.3g} USD, "
+            f"ratio {self.ratio:.3g}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableState:
+    """The known facts of one table. `None` is unknown, and never leads to a run.
+
+    - `committed_ms`: distinguishes the version from one of the same number after a restore.
+    - `files_after`: live files after a compaction.
+    - `oldest_small_ms`: when the oldest file was written that a compaction would merge and that
+      no compaction wrote.
+    - `purged_row_count`: deleted rows that a compaction would remove from storage.
+    - `comparison_seconds`: the verification after a compaction's commit.
+    - `openings`: steps since the last compaction: from a time (ms) on, the file openings that a
+      compaction would save each full read. Readers have lost at least `lost_openings` of them.
+    - `readers`: `declared` if all are known, `seen` if some were observed for a full day.
+    - `slowdown`: the share by which the readers' runs take longer than before.
+    - `due_since_ms`: since when the table has been waiting for its turn.
+    - `sensor_driven`: whether the strategy in force, named `chosen`, is the sensor's.
+    - `on_s3`: opening a file costs requests.
+    """
+
+    table: str
+    version: int | None = None
+    committed_ms: int | None = None
+    mergeable_file_count: int | None = None
+    mergeable_bytes: int | None = None
+    file_count: int | None = None
+    files_after: int | None = None
+    size_bytes: int | None = None
+    oldest_small_ms: int | None = None
+    deleted_rows_share: float | None = None
+    purged_row_count: int | None = None
+    estimate_seconds: float | None = None
+    estimate_usd: float | None = None
+    comparison_seconds: float | None = None
+    openings: OpeningSteps | None = None
+    lost_openings: float | None = None
+    readers: Literal["declared", "seen", "unknown"] = "unknown"
+    health_score: float | None = None
+    reads_per_day: float | None = None
+    slowdown: float | None = None
+    last_compaction_ms: int | None = None
+    due_since_ms: int | None = None
+    once_cold: OnceCold | None = None
+    sensor_driven: bool | None = None
+    chosen: str | None = None
+    prices: Prices = DEFAULT_PRICES
+    on_s3: bool = False
+
+    @property
+    def openings_saved(self) -> int | None:
+        """File openings that every full read would be spared."""
+        if self.file_count is None or self.files_after is None:
+            return None
+        return max(0, self.file_count - self.files_after)
+
+    def at(self, now_ms: int) -> "TableState":
+        """The state at `now_ms`, if nobody has written since."""
+        cold = self.once_cold
+        if cold is None or now_ms < cold.at_ms:
+            return self
+        figures = {
+            each.name: getattr(cold, each.name) for each in fields(cold) if each.name != "at_ms"
+        }
+        found = replace(self, once_cold=None, **figures)
+        openings = (
+            None
+            if self.openings is None
+            else (*self.openings, (cold.at_ms, found.openings_saved or 0))
+        )
+        return replace(found, openings=openings)
+
+    @property
+    def balance(self) -> ReadBalance | None:
+        """Losses of readers and cost of a compaction; `None` if either is unknown or zero."""
+        if self.lost_openings is None or not self.estimate_seconds or self.estimate_usd is None:
+            return None
+        compared = self.comparison_seconds or 0.0
+        return ReadBalance(
+            lost_seconds=self.lost_openings * SECONDS_PER_OPENING,
+            lost_usd=self.lost_openings * self._usd_per_opening,
+            cost_seconds=self.estimate_seconds + compared,
+            cost_usd=self.estimate_usd + price(self.prices, seconds=compared),
+            on_s3=self.on_s3,
+        )
+
+    @property
+    def net_benefit(self) -> NetBenefit | None:
+        """Benefit and cost of a compaction at the table's prices; `None` if unknown."""
+        if self.reads_per_day is None or self.openings_saved is None or self.estimate_usd is None:
+            return None
+        usd_per_day = self.reads_per_day * self.openings_saved * self._usd_per_opening
+        return NetBenefit(benefit_usd_per_day=usd_per_day, cost_usd=self.estimate_usd)
+
+    @property
+    def _usd_per_opening(self) -> float:
+        return usd_per_opening(self.prices, on_s3=self.on_s3)
+
+
+def state_of(
+    snapshot: Snapshot,
+    plan: CompactionPlan,
+    once_cold: tuple[int, CompactionPlan] | None = None,
+    *,
+    history: Commits | None = None,
+) -> TableState:
+    """The state of a table by its log alone, without health, readers, runs and waiting time.
+
+    `once_cold` is the time when all of the table will be cold, and the plan of that time. Without
+    `history`, openings are unknown.
+    """
+    return TableState(
+        table=snapshot.table,
+        version=snapshot.version,
+        committed_ms=snapshot.committed_ms,
+        file_count=snapshot.file_count,
+        size_bytes=snapshot.size_bytes,
+        deleted_rows_share=_deleted_rows_share(snapshot.files),
+        openings=None if history is None else opening_steps(snapshot, plan, history),
+        once_cold=OnceCold(at_ms=once_cold[0], **_figures(snapshot, once_cold[1]))
+        if once_cold
+        else None,
+        on_s3=snapshot.on_s3,
+        **_figures(snapshot, plan),
+    )
+
+
+def net_benefit_cells(net_benefit: NetBenefit | None) -> tuple[str, ...]:
+    """Benefit per day, cost and ratio as cells of a table; `-` if unknown."""
+    if net_benefit is None:
+        return ("-",) * 3
+    return tuple(
+        f"{usd:.3g}"
+        for usd in (net_benefit.benefit_usd_per_day, net_benefit.cost_usd, net_benefit.ratio)
+    )
+
+
+def _figures(snapshot: Snapshot, plan: CompactionPlan) -> dict[str, Any]:
+    """The figures of a state that a plan changes, by name."""
+    return {
+        "mergeable_file_count": plan.mergeable_file_count,
+        "mergeable_bytes": plan.bytes_removed,
+        "files_after": snapshot.file_count - plan.files_removed + plan.files_added,
+        "oldest_small_ms": min(
+            (file.modified_ms for bin_ in plan.bins for file in bin_.files if not file.compacted),
+            default=None,
+        ),
+        "purged_row_count": sum(
+            file.deleted_row_count for bin_ in plan.bins for file in bin_.files
+        ),
+        "estimate_seconds": plan.estimate.seconds,
+        "estimate_usd": plan.estimate.usd,
+        "comparison_seconds": plan.estimate.comparison_seconds
+        if plan.policy.verify == "content"
+        else 0.0,
+    }
+
+
+def _deleted_rows_share(files: Sequence[DataFile]) -> float | None:
+    """The share of stored rows that deletion vectors hide; `None` if a row count is unknown."""
+    counts = [file.row_count for file in files if file.row_count is not None]
+    if len(counts) < len(files):
+        return 0.0 if all(file.deletion_vector is None for file in files) else None
+    return sum(file.deleted_row_count for file in files) / sum(counts) if sum(counts) else 0.0
