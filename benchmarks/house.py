@@ -19,8 +19,8 @@ from pathlib import Path
 
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.landing import Landing
-from lakehouse.core.declaration.table import Merge
 from lakehouse.core.declaration.vacuum_policy import Vacuum
+from lakehouse.core.declaration.write_modes import Merge
 from lakehouse.core.reasons import Reason
 
 HOUSE = Path(__file__).resolve().parent.parent

@@ -1,8 +1,9 @@
-"""A lakehouse that looks after itself: Delta tables as Dagster assets, each with its own upkeep.
+"""A lakehouse that maintains itself: Delta tables as Dagster assets, each with its own upkeep.
 
-A declaration imports its words from here: `from lakehouse import Compaction, Table`. The names are stable. Each is loaded when it is first
-asked for, so that `import lakehouse` stays quick.
+Declarations import from here: `from lakehouse import Compaction, Table`. The names are stable. Each
+is loaded on first use, so that `import lakehouse` stays fast.
 """
+
 # ruff: noqa: F401
 
 from importlib import import_module
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
         LiquidClustering,
         ZOrder,
     )
-    from lakehouse.core.declaration.landing import Landing
+    from lakehouse.core.declaration.landing import Csv, Landing
     from lakehouse.core.declaration.prices import Prices
     from lakehouse.core.declaration.strategies import (
         AfterWrite,
@@ -27,16 +28,16 @@ if TYPE_CHECKING:
         OptimizedWrite,
         Scheduled,
     )
-    from lakehouse.core.declaration.table import Append, History, Merge, Overwrite, Table, table
+    from lakehouse.core.declaration.table import Table, table
     from lakehouse.core.declaration.vacuum_policy import SHORT_RETENTION_RISK, Vacuum
     from lakehouse.core.declaration.windows import Window
+    from lakehouse.core.declaration.write_modes import Append, History, Merge, Overwrite
     from lakehouse.defs.adoption.maintain import MaintainedTables, maintain
 
 _HOMES = {
     **dict.fromkeys(("Debezium", "Dms"), "core.declaration.change_sources"),
-    **dict.fromkeys(
-        ("Append", "History", "Merge", "Overwrite", "Table", "table"), "core.declaration.table"
-    ),
+    **dict.fromkeys(("Append", "History", "Merge", "Overwrite"), "core.declaration.write_modes"),
+    **dict.fromkeys(("Table", "table"), "core.declaration.table"),
     **dict.fromkeys(
         ("BinPacking", "Compaction", "LiquidClustering", "ZOrder"),
         "core.declaration.compaction_policy",
@@ -47,25 +48,24 @@ _HOMES = {
     ),
     **dict.fromkeys(("SHORT_RETENTION_RISK", "Vacuum"), "core.declaration.vacuum_policy"),
     "Adopted": "core.declaration.adopted",
-    "Landing": "core.declaration.landing",
+    **dict.fromkeys(("Csv", "Landing"), "core.declaration.landing"),
     "Prices": "core.declaration.prices",
     "Window": "core.declaration.windows",
-    **dict.fromkeys(
-        ("MaintainedTables", "maintain"), "defs.adoption.maintain"
-    ),  # for other Dagster projects: these load Dagster
+    # For other Dagster projects: these load Dagster.
+    **dict.fromkeys(("MaintainedTables", "maintain"), "defs.adoption.maintain"),
 }
 __all__ = [*_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> object:
-    """The word of that name, from the module that has it."""
+    """Loads a public name from its module."""
     if name not in _HOMES:
         raise AttributeError(
-            f"module 'lakehouse' has no attribute {name!r}; accepted: {', '.join(sorted(_HOMES))}"
+            f"module 'lakehouse' has no attribute {name!r}. Use one of {', '.join(sorted(_HOMES))}."
         )
     return getattr(import_module(f"lakehouse.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    """All words, loaded or not: Dagster's `dg` looks here for the component."""
+    """All public names, loaded or not: Dagster's `dg` finds the component here."""
     return sorted({*globals(), *_HOMES})

@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from lakehouse import Compaction, Debezium, Dms, Landing, Merge, Prices, Vacuum
+from lakehouse import Compaction, Csv, Debezium, Dms, Landing, Merge, Prices, Vacuum
 from lakehouse.cli.app import commands
 from lakehouse.cli.output import bytes_text
 from lakehouse.core.reasons import Reason
@@ -105,6 +105,7 @@ def _knobs() -> Iterator[str]:
         "Compaction: special cases": compaction[COMMON_KNOBS:],
         "Vacuum": fields(Vacuum),
         "Landing": landing,
+        "Csv": fields(Csv),
         "Merge and History of change data": merge,
         "Dms": fields(Dms),
         "Debezium": fields(Debezium),

@@ -12,7 +12,7 @@ import click
 import pytest
 
 from lakehouse.cli.app import commands
-from lakehouse.core.declaration.table import find_tables
+from lakehouse.core.declaration.module_tables import module_tables
 from lakehouse.core.reasons import Reason
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -191,7 +191,7 @@ def test_the_tables_of_change_data_are_tables(
         re.findall(r"```python\n(.*?)```", (DOCS / "cdc.md").read_text(), flags=re.DOTALL)[0]
     )
     monkeypatch.syspath_prepend(tmp_path)
-    assert list(find_tables([importlib.import_module("from_cdc")])) == [
+    assert list(module_tables([importlib.import_module("from_cdc")])) == [
         "bronze/customers",
         "bronze/orders",
     ]
@@ -224,7 +224,7 @@ def test_the_tables_of_a_page_are_tables(
     (package / "silver.py").write_text(silver.replace("from shop", f"from {name}"))
     monkeypatch.syspath_prepend(tmp_path)
     modules = [importlib.import_module(f"{name}.{each}") for each in ("bronze", "silver")]
-    assert list(find_tables(modules)) == ["bronze/orders", "silver/orders"]
+    assert list(module_tables(modules)) == ["bronze/orders", "silver/orders"]
 
 
 def test_safety_properties_name_tests_that_exist() -> None:

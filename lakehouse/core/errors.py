@@ -1,14 +1,14 @@
-"""The three ways in which anything here can fail, told apart by the remedy."""
+"""The three kinds of failure, by what has to happen next."""
 
 
 class LakehouseError(Exception):
-    """Any failure that this project raises on purpose; its text is a whole sentence for a person."""
+    """Any failure that this project raises on purpose. Its text is a sentence for a person."""
 
     exit_code = 1
 
 
 class Refused(LakehouseError):
-    """Refused on purpose and nothing was touched: the caller or a setting must change."""
+    """Refused on purpose, and nothing was changed. The caller or the configuration must change."""
 
     exit_code = 2
 
@@ -20,4 +20,4 @@ class Transient(LakehouseError):
 
 
 class Broken(LakehouseError):
-    """A person must look: repeating the call will not help and may do harm."""
+    """Manual action is required. Repeating the call does not help and may do harm."""

@@ -1,4 +1,7 @@
-"""Text for people: a name or an error from outside acts on nothing that shows it, and a misspelt word finds the nearest known one."""
+"""Text for people: sizes, counts, times, lists of names, and the nearest known word to a typo.
+
+Names and errors from outside are escaped, so that they cannot act on what shows them.
+"""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -27,8 +30,14 @@ def first_names(names: Sequence[str], *, most: int = 3) -> str:
     return f"{named} and {len(names) - most} more" if len(names) > most else named
 
 
+def either(words: Sequence[str]) -> str:
+    """`a, b or c`."""
+    *others, last = words
+    return f"{', '.join(others)} or {last}" if others else last
+
+
 def names_in_parentheses(names: Sequence[str]) -> str:
-    """The first names for the end of a sentence, as ` (a.txt, b.txt)`; nothing if there are none."""
+    """The first names for the end of a sentence, like ` (a.txt, b.txt)`, or nothing."""
     return f" ({first_names(names)})" if names else ""
 
 
@@ -38,10 +47,11 @@ def utc_text(ms: int) -> str:
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    r"""The same text with every character that is not printed as itself (but those of `keep`) written as its escape, like `\x1b`.
+    r"""The text with unprintable characters, except those in `keep`, escaped, like
+    `\x1b`.
 
-    Control characters act on a terminal, direction marks reorder what a page shows, lone surrogates cannot be written at all.
-    Source: Python's `str.isprintable`, the rule by which `repr` escapes.
+    Control characters act on a terminal, direction marks reorder what a page shows, and lone
+    surrogates cannot be written at all. Source: Python's `str.isprintable`, the rule of `repr`.
     """
     if text.isprintable():
         return text
@@ -52,14 +62,11 @@ def printable(text: str, *, keep: str = "") -> str:
 
 
 def nearest_words(word: str, known: Iterable[str], *, most: int = 3) -> list[str]:
-    """The known words that `word` may be a misspelling of, nearest first; letters that changed places are the smallest mistake."""
+    """The known words that `word` may be a typo of, nearest first; swapped letters count least."""
     letters = sorted(word)
     nearness = {
         each: SequenceMatcher(None, word, each).ratio() + (sorted(each) == letters)
         for each in known
     }
-    return [
-        each
-        for each in sorted(nearness, key=nearness.__getitem__, reverse=True)
-        if nearness[each] >= _ALIKE
-    ][:most]
+    nearest = sorted(nearness, key=nearness.__getitem__, reverse=True)
+    return [each for each in nearest if nearness[each] >= _ALIKE][:most]

@@ -8,7 +8,8 @@ from types import ModuleType
 from lakehouse.core.adoption.adopted_file import parse_adopted
 from lakehouse.core.declaration.address import folders_above, is_inside
 from lakehouse.core.declaration.adopted import Adopted
-from lakehouse.core.declaration.table import Table, find_tables
+from lakehouse.core.declaration.module_tables import module_tables
+from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings
 from lakehouse.engine.store import real_address
@@ -18,9 +19,9 @@ def declared_tables(settings: Settings) -> dict[str, Table]:
     """Every declared table by key, inputs before what reads them; then those of the file of adopted ones.
 
     Raises:
-        Refused: a module or the file cannot be read, as for `find_tables` and `parse_adopted`; or both have a table of one key.
+        Refused: a module or the file cannot be read, as for `module_tables` and `parse_adopted`; or both have a table of one key.
     """
-    declared, adopted = find_tables(table_modules(settings.tables)), adopted_tables(settings)
+    declared, adopted = module_tables(table_modules(settings.tables)), adopted_tables(settings)
     if both := [key for key in adopted if key in declared]:
         raise Refused(
             f"{settings.adopted}: {both[0]} is declared in {settings.tables}, too; accepted: another key"

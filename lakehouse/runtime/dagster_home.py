@@ -7,7 +7,8 @@ from typing import Any
 import yaml
 
 from lakehouse.core.delta.paths import split_bucket
-from lakehouse.core.settings import Settings, s3_endpoint
+from lakehouse.core.s3_address import s3_endpoint
+from lakehouse.core.settings import Settings
 from lakehouse.runtime.checkout import ROOT
 
 

@@ -5,7 +5,8 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lakehouse.core.settings import Settings, s3_endpoint, s3_region
+from lakehouse.core.s3_address import s3_endpoint, s3_region
+from lakehouse.core.settings import Settings
 
 # Spark and PySpark read the token of a Connect server from this variable.
 TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"

@@ -13,7 +13,8 @@ from lakehouse.cli.commands.replay import replay_document
 from lakehouse.cli.dagster_runs import AssetRun
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
-from lakehouse.core.declaration.table import Append, Landing, Table
+from lakehouse.core.declaration.table import Landing, Table
+from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.ingest.batches import Batch
 from lakehouse.core.ingest.outcome import QuarantineReview
 from lakehouse.core.ingest.undeclared import AddedColumn

@@ -1,4 +1,4 @@
-"""Settings are read from a mapping, and what cannot be meant is refused with what is accepted."""
+"""Settings are read from a mapping, and a value that is not valid is refused with what to use."""
 
 import re
 from datetime import datetime
@@ -114,10 +114,10 @@ def test_a_root_that_cannot_be_meant_is_refused_with_the_nearest_that_can(
     value: str, near: str | None
 ) -> None:
     with pytest.raises(
-        Refused, match=r"^LAKEHOUSE_ROOT is .*accepted: a folder, or s3://bucket/prefix"
+        Refused, match=r"^LAKEHOUSE_ROOT is .*\. Use a folder, or s3://bucket/prefix"
     ) as refusal:
         parse(LAKEHOUSE_ROOT=value)
-    meant = re.search(r"did you mean (.*)\?$", str(refusal.value))
+    meant = re.search(r"Did you mean (.*)\?$", str(refusal.value))
     assert (meant and meant[1]) == near
     if near is not None:
         parse(LAKEHOUSE_ROOT=near)
@@ -181,7 +181,7 @@ def test_a_value_is_taken_and_handed_on_as_it_was_said(name: str, value: str) ->
 def test_a_value_is_refused_with_its_name_and_what_is_accepted(name: str, value: str) -> None:
     with pytest.raises(
         Refused,
-        match=f"^{name} is {re.escape(repr(value))}; accepted: {re.escape(ACCEPTED[name][1])}",
+        match=f"^{name} is {re.escape(repr(value))}. Use {re.escape(ACCEPTED[name][1])}",
     ):
         parse(**{name: value})
 
@@ -192,7 +192,7 @@ def test_a_value_is_refused_with_its_name_and_what_is_accepted(name: str, value:
 )
 def test_a_token_or_a_session_for_spark_is_refused_and_not_repeated(secret: str) -> None:
     with pytest.raises(
-        Refused, match=r"^LAKEHOUSE_SPARK names a (token|session_id); accepted: "
+        Refused, match=r"^LAKEHOUSE_SPARK names a (token|session_id)\. Use "
     ) as refusal:
         parse(LAKEHOUSE_SPARK=f"sc://host{secret}")
     assert "hu" not in str(refusal.value).replace("AUTHENTICATE", "")
@@ -200,7 +200,7 @@ def test_a_token_or_a_session_for_spark_is_refused_and_not_repeated(secret: str)
 
 def test_a_header_for_spark_is_taken_and_never_repeated() -> None:
     assert parse(LAKEHOUSE_SPARK="sc://host/;x-api-key=hush").spark == "sc://host/;x-api-key=hush"
-    with pytest.raises(Refused, match=r"^LAKEHOUSE_SPARK is 'sc//host/'; accepted: ") as refusal:
+    with pytest.raises(Refused, match=r"^LAKEHOUSE_SPARK is 'sc//host/'\. Use ") as refusal:
         parse(LAKEHOUSE_SPARK="sc//host/;x-api-key=hush")
     assert "hush" not in str(refusal.value)
 
@@ -223,7 +223,7 @@ def test_credentials_in_an_address_are_refused_with_their_place_and_not_repeated
     name: str, value: str
 ) -> None:
     with pytest.raises(
-        Refused, match=rf"^{name} holds .*; accepted: an address without; .* belongs? into "
+        Refused, match=rf"^{name} holds .*\. Use an address without\. Put .* into "
     ) as refusal:
         parse(**{name: value})
     assert "hush" not in str(refusal.value) and "hu/sh" not in str(refusal.value)
@@ -237,7 +237,7 @@ def test_a_sign_that_users_have_in_addresses_may_stand_where_no_user_can() -> No
 def test_two_servers_cannot_share_a_port() -> None:
     with pytest.raises(
         Refused,
-        match="LAKEHOUSE_SPARK_PORT is 4000, as is LAKEHOUSE_PORT; accepted: two different ports",
+        match=r"LAKEHOUSE_SPARK_PORT is 4000, like LAKEHOUSE_PORT\. Use two different ports",
     ):
         parse(LAKEHOUSE_PORT="4000", LAKEHOUSE_SPARK_PORT="4000")
 
@@ -245,9 +245,9 @@ def test_two_servers_cannot_share_a_port() -> None:
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("LAKEHOUSE_ROT", "did you mean LAKEHOUSE_ROOT?"),
-        ("LAKEHOUSE_PROT", "did you mean LAKEHOUSE_PORT?"),
-        ("LAKEHOUSE_X_Y_Z_Q", "known: LAKEHOUSE_ROOT,"),
+        ("LAKEHOUSE_ROT", "Did you mean LAKEHOUSE_ROOT?"),
+        ("LAKEHOUSE_PROT", "Did you mean LAKEHOUSE_PORT?"),
+        ("LAKEHOUSE_X_Y_Z_Q", "Use one of LAKEHOUSE_ROOT,"),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest_known(name: str, hint: str) -> None:

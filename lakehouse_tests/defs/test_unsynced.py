@@ -9,7 +9,8 @@ from dagster._core.definitions.data_version import CachingStaleStatusResolver, S
 from dagster._core.loader import LoadingContextForTest
 
 from lakehouse import Vacuum, table
-from lakehouse.core.declaration.table import Overwrite, Table
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.write_modes import Overwrite
 from lakehouse.defs.compaction import compaction_asset
 from lakehouse.defs.inventory import inventory_asset
 from lakehouse.defs.keys import compaction_key, inventory_key, table_key, vacuum_key

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from lakehouse.core.declaration.table import find_tables
+from lakehouse.core.declaration.module_tables import module_tables
 from lakehouse.engine.declared_tables import table_modules
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
@@ -27,7 +27,7 @@ STEPS = (timedelta(days=2), timedelta(days=5), timedelta(days=28))
 def test_four_weeks_of_flights_as_change_data_are_the_plain_ones(
     lake: Lake, spark: "SparkSession", tmp_path: Path, shape: str
 ) -> None:
-    tables = find_tables(table_modules(f"lakehouse.replay.cdc.{shape}"))
+    tables = module_tables(table_modules(f"lakehouse.replay.cdc.{shape}"))
     for step in STEPS:
         play(lake.store, tmp_path / "home", start=START, until=START + step, changes=shape)
         outcomes = [write_table(lake, spark, table) for table in tables.values()]

@@ -15,7 +15,8 @@ from lakehouse.core.declaration.compaction_policy import (
     ZOrder,
     policy_for,
 )
-from lakehouse.core.declaration.table import Append, Landing, Table
+from lakehouse.core.declaration.table import Landing, Table
+from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason

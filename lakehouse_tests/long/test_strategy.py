@@ -20,7 +20,8 @@ from lakehouse.core.declaration.strategy_properties import (
     OPTIMIZE_WRITE,
     STRATEGY_MARK,
 )
-from lakehouse.core.declaration.table import Append, Table
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.delta_log import TableFacts

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lakehouse.core.declaration.column_names import field_names
-from lakehouse.core.declaration.table import find_tables
+from lakehouse.core.declaration.module_tables import module_tables
 from lakehouse.engine.declared_tables import table_modules
 from lakehouse.replay.cdc.tables import SOURCES
 from lakehouse.replay.prepared_year import World
@@ -69,7 +69,7 @@ def test_debezium_tells_the_same_events_after_a_snapshot(world: World) -> None:
 
 @pytest.mark.parametrize("shape", SOURCES)
 def test_the_demo_s_tables_are_the_same_with_other_flights_in_bronze(shape: str) -> None:
-    there = set(find_tables(table_modules("lakehouse.tables"))) - {"bronze/flight_events"}
-    assert set(find_tables(table_modules(f"lakehouse.replay.cdc.{shape}"))) == there | {
+    there = set(module_tables(table_modules("lakehouse.tables"))) - {"bronze/flight_events"}
+    assert set(module_tables(table_modules(f"lakehouse.replay.cdc.{shape}"))) == there | {
         "bronze/flights"
     }

@@ -7,7 +7,8 @@ import click
 
 from lakehouse.cli.context import settings_in_force
 from lakehouse.cli.output import json_option, print_grid, show, write_json
-from lakehouse.core.settings import ACCEPTED, S3_ENDPOINTS
+from lakehouse.core.s3_address import S3_ENDPOINTS
+from lakehouse.core.settings import ACCEPTED
 
 # Other parameters of a Spark server's address are headers, which may be keys: their values are
 # hidden.

@@ -15,7 +15,8 @@ from lakehouse.cli.output import (
     write_json,
 )
 from lakehouse.core.declaration.adopted import Adopted
-from lakehouse.core.declaration.table import Append, History, Merge, Overwrite, Table, type_of_write
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.write_modes import Append, History, Merge, Overwrite, type_of_write
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.reasons import Explanation
 from lakehouse.engine.compaction.holds import hold_now

@@ -1,4 +1,4 @@
-"""The facts that a declaration tells of the change data that is landed for a table: who wrote it, and what orders it."""
+"""Sources of change data: who wrote the landed files, and what orders the changes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,20 +20,23 @@ from lakehouse.core.declaration.knobs import (
 from lakehouse.core.errors import Refused
 
 _WEEK_HOURS = 168.0
-_LATENESS = "so long after it was loaded, a deletion still stands against older changes of its key that arrive late"
-# An interval of Spark has an end; a deletion that is ten years old has none to stand against.
+_LATENESS = (
+    "how long a loaded deletion is remembered: an older change of its key that arrives within this"
+    " time changes nothing"
+)
+# Ten years, since an interval of Spark has a bound.
 _HOURS = Accepts(
-    "a number from 0 to 87600, ten years", lambda value: is_number(value) and 0 <= value <= 87_600
+    "a number from 0 to 87600 (ten years)", lambda value: is_number(value) and 0 <= value <= 87_600
 )
 _NAMES = Accepts("a tuple of names", lambda value: isinstance(value, tuple))
 _DECIMALS = or_none(one_of("precise", "string"))
 _COLUMN_OR_NONE = or_none(Accepts("a column of the schema", TEXT.test))
-# The columns that a table of versions has beside its rows.
+# The columns that `History` adds.
 HISTORY_COLUMNS = ("valid_from", "valid_to", "is_current")
 
 
 class Operation(Enum):
-    """The effect of a change. An insert, an update and a row of a snapshot are one: afterwards the key has this row."""
+    """The effect of a change. Inserts, updates and rows of a snapshot are all upserts."""
 
     UPSERT = "upsert"
     DELETE = "delete"
@@ -42,11 +45,13 @@ class Operation(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dms:
-    """Files that AWS DMS wrote to S3: full load (`LOAD….csv`), then ongoing changes. The landing's schema has all columns of the files.
+    """Files that AWS DMS wrote to S3: a full load (`LOAD….csv`), then ongoing changes.
 
-    A row of a full load is older than every change, and may lack the operation. Without `position` the order of files and lines counts.
-    Source: AWS DMS user guide, "Using Amazon S3 as a target" (operation in the first column, names of files, `TimestampColumnName`), and
-    "Creating table mappings" (header columns like `$AR_H_CHANGE_SEQ`, before-image columns).
+    The landing's schema has all columns of the files. A row of a full load is older than every
+    change, and may lack the operation. Without `position`, files and lines are the order. Source:
+    AWS DMS user guide, "Using Amazon S3 as a target" (operation in the first column, names of
+    files, `TimestampColumnName`), and "Creating table mappings" (header columns like
+    `$AR_H_CHANGE_SEQ`, before-image columns).
     """
 
     operations: ClassVar[Mapping[str, Operation]] = {
@@ -55,17 +60,17 @@ class Dms:
         "D": Operation.DELETE,
     }
     update: ClassVar[str] = "U"
-    operation: str = knob("Op", TEXT, "the column with I, U or D; in CSV it is the first")
+    operation: str = knob("Op", TEXT, "the column with I, U or D; in CSV the first one")
     position: tuple[str, ...] = knob(
-        (), _NAMES, "the columns that order changes, compared in turn; they rise with each change"
+        (), _NAMES, "columns that increase with each change, compared one after the other"
     )
     committed_at: str | None = knob(
-        None, _COLUMN_OR_NONE, "the column with the time of the commit; `History` needs it"
+        None, _COLUMN_OR_NONE, "the column with the commit time; `History` needs it"
     )
     before_prefix: str = knob(
         "BI_",
         TEXT,
-        "before-image columns are this and a column's name; those of the keys tell when a key changed",
+        "the prefix of before-image columns; those of the keys show when a key changed",
     )
     lateness_hours: float = knob(_WEEK_HOURS, _HOURS, _LATENESS)
 
@@ -73,7 +78,7 @@ class Dms:
         check_knobs(self)
 
     def check_against(self, schema: Sequence[str], file_format: str) -> None:
-        """Refuse columns that the files do not have."""
+        """Refuses columns that the files do not have."""
         check_columns("Dms.operation", (self.operation,), among=schema)
         check_columns("Dms.position", self.position, among=schema)
         check_columns(
@@ -83,7 +88,8 @@ class Dms:
         )
         if file_format == "csv" and schema[0] != self.operation:
             raise Refused(
-                f"Landing.schema begins with {schema[0]!r}; accepted: {self.operation!r} as the first column, as DMS writes CSV"
+                f"Landing.schema begins with {schema[0]!r}. Use {self.operation!r} as the first"
+                " column, as in the CSV files of DMS."
             )
 
     def row_fields(self, schema: Sequence[str]) -> tuple[str, ...]:
@@ -94,11 +100,13 @@ class Dms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Debezium:
-    """JSON lines with one Debezium event each, with or without their schema. The landing's schema has the columns of the source's table.
+    """JSON lines with one Debezium event each, with or without a schema.
 
-    Changes are ordered by `source.lsn` (Postgres), by `source.file`, `pos` and `row` (MySQL), or else by `source.ts_ms`.
-    Source: Debezium's reference, "Data change events" of the connectors for PostgreSQL and MySQL (op, before, after, source; tombstones),
-    and "New Record State Extraction" (`__op`, `__deleted`, `__source_ts_ms`).
+    The landing's schema has the columns of the source's table. Changes are ordered by `source.lsn`
+    (Postgres), by `source.file`, `pos` and `row` (MySQL), or else by `source.ts_ms`. Source:
+    Debezium's reference, "Data change events" of the connectors for PostgreSQL and MySQL (op,
+    before, after, source; tombstones), and "New Record State Extraction" (`__op`, `__deleted`,
+    `__source_ts_ms`).
     """
 
     operations: ClassVar[Mapping[str, Operation]] = dict.fromkeys("cru", Operation.UPSERT) | {
@@ -109,17 +117,18 @@ class Debezium:
     unwrapped: bool = knob(
         False,
         YES_OR_NO,
-        "True: a line is the row itself, with `__op` or `__deleted` and `__source_…` beside it",
+        "True: each line is the row itself, with `__op` or `__deleted`, and `__source_…` fields",
     )
     position: str = knob(
         "",
         ANY_TEXT,
-        "fields of `source` with their types that order changes instead, like `scn BIGINT`",
+        "fields of `source`, with types, that order changes instead, like `scn BIGINT`",
     )
     decimals: Literal["precise", "string"] | None = knob(
         None,
         _DECIMALS,
-        "the connector's `decimal.handling.mode`, where lines have no schema; `precise`: each DECIMAL has the scale of its source",
+        "the connector's `decimal.handling.mode`, for lines without a schema; with `precise`,"
+        " declare each DECIMAL with its source's scale",
     )
     lateness_hours: float = knob(_WEEK_HOURS, _HOURS, _LATENESS)
 
@@ -127,18 +136,18 @@ class Debezium:
         check_knobs(self)
         if self.position and not field_names(self.position):
             raise Refused(
-                f"Debezium.position is {self.position!r}; accepted: fields of source with their types, like 'scn BIGINT'"
+                f"Debezium.position is {self.position!r}. Use fields of source with their types,"
+                " like 'scn BIGINT'."
             )
 
     def check_against(self, schema: Sequence[str], file_format: str) -> None:
-        """Refuse what no Debezium event can be read from."""
+        """Refuses formats and schemas that no Debezium event can have."""
         if file_format != "json":
-            raise Refused(
-                f"Landing.format is {file_format!r} beside changes=Debezium(); accepted: 'json'"
-            )
+            raise Refused(f"Landing.format is {file_format!r} with changes=Debezium(). Use 'json'.")
         if not schema:
             raise Refused(
-                "Landing.schema is empty beside changes=Debezium(); accepted: the columns of the source's table"
+                "Landing.schema is empty with changes=Debezium(). Use the columns of the source's"
+                " table."
             )
 
     def row_fields(self, schema: Sequence[str]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Names of columns: which ones a Spark DDL string declares, and whether a list of them can be meant."""
+"""Names of columns: those that a Spark DDL string declares, and checks of lists of them."""
 
 import re
 from collections.abc import Sequence
@@ -8,21 +8,23 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.text import nearest_words
 
 _FIELD = re.compile(r"(?:`((?:[^`]|``)+)`|(\w+))(?:\s*:\s*|\s+)\S", re.DOTALL)
-# A sign that means something, or quotes with all inside them; quotes that are not closed go on to the end.
+# A character of the syntax, or a quoted part; a quote that is not closed goes on to the end.
 # Source: Spark's SqlBaseLexer.g4, STRING_LITERAL and BACKQUOTED_IDENTIFIER
 _SIGN = re.compile(r"""[<>(),]|'(?:[^'\\]|\\.)*+'?|"(?:[^"\\]|\\.)*+"?|`[^`]*+`?""", re.DOTALL)
 
 
 def field_names(ddl: str | None) -> tuple[str, ...]:
-    """The top-level fields of a Spark DDL string, in order; empty where it declares none or a field lacks its name or type."""
+    """The top-level fields of a Spark DDL string; empty if a field has no name or type."""
     return tuple(name for name, _ in field_types(ddl))
 
 
 @cache
 def field_types(ddl: str | None) -> tuple[tuple[str, str], ...]:
-    """The same fields, each with its type and whatever stands behind it, like `NOT NULL`."""
-    parts, found = list[str](), list[tuple[str, str]]()
-    text, depth, start = ddl or "", 0, 0
+    """The same fields, each with its type and what follows it, like `NOT NULL`."""
+    parts = list[str]()
+    found = list[tuple[str, str]]()
+    text = ddl or ""
+    depth = start = 0
     for sign in _SIGN.finditer(text):
         depth += (sign[0] in "<(") - (sign[0] in ">)")
         if sign[0] == "," and depth == 0:
@@ -32,13 +34,14 @@ def field_types(ddl: str | None) -> tuple[tuple[str, str], ...]:
         match = _FIELD.match(part)
         if match is None:
             return ()
-        found.append(((match[1] or "").replace("``", "`") or match[2], part[match.end() - 1 :]))
+        name = (match[1] or "").replace("``", "`") or match[2]
+        found.append((name, part[match.end() - 1 :]))
     return tuple(found)
 
 
 @cache
 def struct_types(type_: str) -> dict[str, str]:
-    """The members of a STRUCT with their types; none where it is another type."""
+    """The members of a STRUCT with their types; empty for another type."""
     match = re.match(r"struct\s*<", type_.strip(), re.IGNORECASE)
     inside, depth = type_.strip()[match.end() :] if match else "", 1
     for sign in _SIGN.finditer(inside):
@@ -49,22 +52,25 @@ def struct_types(type_: str) -> dict[str, str]:
 
 
 def check_columns(what: str, names: Sequence[str], *, among: Sequence[str] | None = None) -> None:
-    """Refuse a lone string, an empty name, the same column twice (Spark knows no upper and lower case), or one that is not `among` them."""
+    """Refuses a lone string, an empty name, a column given twice, or one that is not `among` these.
+
+    Names are compared without case, as Spark does.
+    """
     if isinstance(names, str):
         raise Refused(
-            f"{what} is {names!r}, which is one string; accepted: a tuple of names, like ({names!r},)"
+            f"{what} is {names!r}, which is one string. Use a tuple of names, like ({names!r},)."
         )
     seen: set[str] = set()
     for name in names:
         if not name.strip():
-            raise Refused(f"{what} holds the empty name {name!r}; accepted: names of columns")
+            raise Refused(f"{what} holds the empty name {name!r}. Use names of columns.")
         if name.lower() in seen:
             raise Refused(
-                f"{what} holds {name!r} twice; accepted: each column once, upper and lower case being the same"
+                f"{what} holds {name!r} twice. Name each column once; case does not distinguish"
+                " columns."
             )
         seen.add(name.lower())
         if among is not None and name not in among:
             near = nearest_words(name, among, most=1)
-            raise Refused(
-                f"{what} holds {name!r}; accepted: {f'did you mean {near[0]!r}?' if near else ', '.join(among)}"
-            )
+            hint = f"Did you mean {near[0]!r}?" if near else f"Use one of {', '.join(among)}."
+            raise Refused(f"{what} holds the unknown column {name!r}. {hint}")

@@ -1,7 +1,7 @@
-"""The declaration of a table's compaction: how its rows lie in files, and every knob."""
+"""The declaration of a table's compaction: all its knobs, and how rows are laid out in files."""
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import Literal
 
 from lakehouse.core.declaration.column_names import check_columns
 from lakehouse.core.declaration.knobs import (
@@ -21,18 +21,19 @@ from lakehouse.core.errors import Refused
 
 LAYERS = ("bronze", "silver", "gold")
 MIB = 1024 * 1024
-# A bound for what no reader tells (the log, listings, the next planner): a log is read in 7 us a file, so that many more take 10 ms.
-_KNOWN_READERS = 40
+# If all readers are declared, their losses decide, and the thresholds of file count and age are
+# only a bound, forty times as high: they keep the log short, which is read in 7 us per file.
+_DECLARED_READERS_FACTOR = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinPacking:
-    """Small files are merged; rows keep no order."""
+    """Merges small files, without an order of rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZOrder:
-    """Rows are laid out along a Z-order curve over `columns`; every run rewrites whole partitions."""
+    """Sorts rows along a Z-order curve over `columns`. Every run rewrites whole partitions."""
 
     columns: tuple[str, ...]
 
@@ -42,7 +43,7 @@ class ZOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiquidClustering:
-    """Rows are clustered by `columns`, incrementally; the table has no partitions."""
+    """Clusters rows by `columns`, incrementally. The table has no partitions."""
 
     columns: tuple[str, ...]
 
@@ -55,7 +56,7 @@ type_of_data_layout = BinPacking | ZOrder | LiquidClustering
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compaction:
-    """A table's knobs, as declared, or in force as `policy_for` gives them; those after the first six are for special cases."""
+    """A table's compaction knobs. Those after the first six are for special cases."""
 
     strategy: type_of_strategy = knob(
         BySensor(),
@@ -65,60 +66,70 @@ class Compaction:
     min_small_files: int = knob(
         0,
         whole(2, or_zero=True),
-        "a compaction is due when it would really merge this many files. 0: the default of the layer",
+        "a compaction is due when it would merge this many files. 0: the default of the layer",
         layers={"bronze": 40, "silver": 16, "gold": 8},
     )
     target_file_bytes: int = knob(
         0,
         whole(4096, or_zero=True),
-        "files are filled up to this size; a file of three quarters of it is left alone. 0 follows the table: 16 MiB below 4 GiB, then a "
-        "power of two that gives 128 files or more, up to 1 GiB from 128 GiB on",
+        "compaction fills files up to this size and leaves files alone that have three quarters of"
+        " it. 0 follows the size of the table: 16 MiB below 4 GiB, then a power of two that gives"
+        " at least 128 files, up to 1 GiB",
     )
     windows: tuple[Window, ...] = knob(
         (),
         tuple_of(Window),
-        'the hours (UTC) in which a compaction may start by itself, like `(Window(start="22:00", end="04:00", days=("sat", "sun")),)`. '
-        "A window past midnight belongs to the day on which it starts. Without any: always",
+        'when an automatic compaction may start (UTC), like `(Window(start="22:00", end="04:00",'
+        ' days=("sat", "sun")),)`. A window past midnight belongs to the day on which it starts.'
+        " Empty: always",
     )
     data_layout: type_of_data_layout = knob(
         BinPacking(),
         instance_of(type_of_data_layout),
-        "how rows lie in files: `BinPacking()` merges small files; `ZOrder(columns=…)` sorts whole partitions along these columns; "
-        "`LiquidClustering(columns=…)` clusters a table without partitions by up to four columns",
+        "how rows are laid out in files: `BinPacking()` merges small files; `ZOrder(columns=…)`"
+        " sorts whole partitions by these columns; `LiquidClustering(columns=…)` clusters a table"
+        " without partitions by up to four columns",
     )
     mode: Literal["automatic", "recommend", "off"] = knob(
         "automatic",
         one_of("automatic", "recommend", "off"),
-        '`"recommend"`: the plan is shown, a person runs it. `"off"`: nothing runs, unless a person insists (`--anyway`)',
+        '`"recommend"`: the plan is shown, and a person runs it. `"off"`: nothing runs without'
+        " `--anyway`",
     )
     max_small_file_age_hours: float = knob(
         24.0,
         AMOUNT,
-        "a compaction is due as well when the oldest file that it would merge, and that no compaction wrote, has this age. 0: never",
+        "a compaction is also due when the oldest file that it would merge, and that no compaction"
+        " wrote, has this age. 0: never",
     )
     purge_deleted_rows_share: float = knob(
         0.2,
         SHARE_OR_OFF,
-        "a compaction is due as well when deletion vectors hide this share of the rows; it then removes them from every file. 0: never",
+        "a compaction is also due when deletion vectors hide this share of the rows; it then"
+        " removes these rows from all files. 0: never",
     )
     cooldown_minutes: float = knob(
-        2.0, AMOUNT, "the sensor asks for at most one compaction of the table in so many minutes"
+        2.0, AMOUNT, "the least time between two compactions of the table that the sensor requests"
     )
     reads_per_day: float | None = knob(
         None,
         or_none(AMOUNT),
-        "full reads a day by readers that Dagster does not know, 0: there are none. Where it is declared, a compaction waits until readers "
-        "have lost what it takes ([rent or buy](internals/rent-or-buy.md)), or until forty times `min_small_files` or `max_small_file_age_hours`",
+        "full reads per day by readers outside Dagster (0: there are none). If declared, a"
+        " compaction waits until readers have lost what it costs ([rent or"
+        " buy](internals/rent-or-buy.md)), at most until forty times `min_small_files` or"
+        " `max_small_file_age_hours`",
     )
     scan_cores: int = knob(
         1,
         whole(1),
-        "so many cores scan the table: a compaction leaves it at least that many files, as long as each core has 4 MiB to read",
+        "the cores that scan the table: a compaction leaves at least that many files, as long as"
+        " each core has 4 MiB to read",
     )
     max_bytes_per_run: int = knob(
         16 * 1024 * MIB,
         whole(1, or_zero=True),
-        "one run takes the partitions with most files gone per byte, up to this size; the next run goes on. 0: no bound",
+        "one run takes partitions up to this size, those first that lose the most files per byte;"
+        " the next run continues. 0: no bound",
     )
     verify: Literal["rows", "content"] = knob(
         "rows",
@@ -130,7 +141,8 @@ class Compaction:
     cold_hours: float = knob(
         0,
         AMOUNT,
-        "only partitions whose rows nobody has changed for so long are compacted, the newest last. 0: all",
+        "only partitions that were not changed for this long are compacted, the newest last."
+        " 0: all",
     )
 
     def __post_init__(self) -> None:
@@ -138,38 +150,36 @@ class Compaction:
 
     @property
     def bound_times(self) -> int:
-        """The factor of `min_small_files` and `max_small_file_age_hours`: the losses of readers decide where all are known."""
-        return 1 if self.reads_per_day is None else _KNOWN_READERS
+        """The factor of `min_small_files` and `max_small_file_age_hours`."""
+        return 1 if self.reads_per_day is None else _DECLARED_READERS_FACTOR
 
     @property
     def most_small_files(self) -> int:
-        """So many mergeable files make a compaction due whatever its readers have lost; fewer may, where they are not all known."""
+        """This many mergeable files make a compaction due, whatever readers have lost."""
         return self.min_small_files * self.bound_times
 
     @property
     def candidate_bytes(self) -> int:
-        """Files below this size are candidates: three quarters of the target, so that the outputs of compactions stay."""
+        """Files below this size are candidates: three quarters of the target.
+
+        So outputs of compactions are not candidates.
+        """
         return self.target_file_bytes * 3 // 4
 
 
 def policy_for(layer: str, declared: Compaction) -> Compaction:
-    """The policy in force: the table's declaration, with the layer's defaults where it leaves them open."""
+    """The policy in force: the declared knobs, with the defaults of the layer for the others."""
+    knobs = [each for each in fields(declared) if each.metadata["layers"]]
     defaults = {
         each.name: each.metadata["layers"][layer]
-        for each in fields(declared)
-        if each.metadata["layers"]
+        for each in knobs
+        if not getattr(declared, each.name)
     }
-    return replace(
-        declared,
-        **{name: default for name, default in defaults.items() if not getattr(declared, name)},
-    )
+    return replace(declared, **defaults)
 
 
-def _check_some(name: str, columns: Any) -> None:
-    if (
-        not isinstance(columns, tuple)
-        or not columns
-        or not all(isinstance(column, str) for column in columns)
-    ):  # pyright: ignore[reportUnknownVariableType]
-        raise Refused(f"{name} is {columns!r}; accepted: a tuple of at least one column")
-    check_columns(name, columns)  # pyright: ignore[reportUnknownArgumentType]
+def _check_some(name: str, columns: tuple[str, ...]) -> None:
+    are_names = type(columns) is tuple and all(type(each) is str for each in columns)
+    if not columns or not are_names:
+        raise Refused(f"{name} is {columns!r}. Use a tuple of at least one column.")
+    check_columns(name, columns)

@@ -1,4 +1,4 @@
-"""The times of a cron expression, in UTC; no library, since nothing but five fields is accepted."""
+"""The times of a cron expression with five fields, in UTC."""
 
 import re
 from collections.abc import Iterator
@@ -6,23 +6,30 @@ from datetime import UTC, datetime, timedelta
 
 from lakehouse.core.errors import Refused
 
-# Minute, hour, day of the month, month, day of the week (0 and 7 are Sunday), as Dagster's own parser takes them.
+# Minute, hour, day of the month, month, day of the week (0 and 7 are Sunday), as in Dagster.
 _RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
-# A step after a single number is taken by some parsers only.
+# No step after a single number: only some parsers take it.
 _PART = re.compile(r"(\d{1,2})|(?:\*|(\d{1,2})-(\d{1,2}))(?:/(0[1-9]|[1-9]\d?))?", re.ASCII)
 
 
 def cron_times(cron: str, after_ms: int, until_ms: int) -> Iterator[int]:
-    """Every time of `cron` after `after_ms` and before `until_ms`, in order; refused as by `read_cron`."""
+    """All times of `cron` after `after_ms` and before `until_ms`, in order.
+
+    Raises:
+        Refused: the expression is not valid.
+    """
     minutes, hours, days, months, weekdays = read_cron(cron)
     _, _, of_days, _, of_weekdays = cron.split()
     day = datetime.fromtimestamp(after_ms / 1000, tz=UTC).replace(
         hour=0, minute=0, second=0, microsecond=0
     )
     while (start := int(day.timestamp() * 1000)) < until_ms:
-        fits = (day.day in days, not weekdays.isdisjoint((day.isoweekday() % 7, day.isoweekday())))
-        # As cron has it: where both the day of the month and that of the week are given, either will do.
-        if day.month in months and (all(fits) if "*" in (of_days, of_weekdays) else any(fits)):
+        fits_day = day.day in days
+        fits_weekday = not weekdays.isdisjoint((day.isoweekday() % 7, day.isoweekday()))
+        # In cron, if both the day of the month and the day of the week are given, either is enough.
+        needs_both = "*" in (of_days, of_weekdays)
+        fits = fits_day and fits_weekday if needs_both else fits_day or fits_weekday
+        if day.month in months and fits:
             times = (
                 start + (hour * 60 + minute) * 60_000
                 for hour in sorted(hours)
@@ -33,18 +40,23 @@ def cron_times(cron: str, after_ms: int, until_ms: int) -> Iterator[int]:
 
 
 def read_cron(cron: str, *, name: str = "cron") -> list[set[int]]:
-    """The numbers of each of the five fields; what is no number, `*`, list, range or step is refused, as the expression `name`."""
+    """The numbers of each of the five fields; messages call the expression `name`.
+
+    Raises:
+        Refused: a field is not made of numbers, `*`, lists, ranges and steps.
+    """
     words = cron.split()
     fields = [_numbers(word, low, high) for word, (low, high) in zip(words, _RANGES, strict=False)]
     if len(words) != len(_RANGES) or not all(fields):
         raise Refused(
-            f"{name} is {cron!r}; accepted: five fields of numbers, *, ranges, lists and steps, like '*/20 6-22 * * 1,3'"
+            f"{name} is {cron!r}. Use five fields of numbers, *, ranges, lists and steps, like"
+            " '*/20 6-22 * * 1,3'."
         )
     return fields
 
 
 def _numbers(word: str, low: int, high: int) -> set[int]:
-    """The numbers of one field; empty where a part of it is none."""
+    """The numbers of one field; empty if it is not valid."""
     found: set[int] = set()
     for part in word.split(","):
         if (match := _PART.fullmatch(part)) is None:

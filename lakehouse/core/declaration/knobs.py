@@ -1,4 +1,4 @@
-"""A knob is declared once: its default, its accepted values, and its line in `docs/reference/knobs.md` all stand in its field."""
+"""Knobs: fields that declare a default, the values they take, and a line of documentation."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -6,6 +6,7 @@ from math import inf
 from typing import Any, get_args
 
 from lakehouse.core.errors import Refused
+from lakehouse.core.text import either
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,36 +18,34 @@ class Accepts:
 
 
 def whole(least: int, *, or_zero: bool = False) -> Accepts:
-    """A whole number from `least` on, or 0 where that means off."""
-    words = f"a whole number, {least} or more{', or 0' if or_zero else ''}"
-    return Accepts(
-        words,
-        lambda value: (
-            isinstance(value, int)
-            and is_number(value)
-            and (value >= least or (or_zero and value == 0))
-        ),
-    )
+    """A whole number of at least `least`, or 0 where that means off."""
+
+    def test(value: Any) -> bool:
+        if not isinstance(value, int) or isinstance(value, bool):
+            return False
+        return value >= least or (or_zero and value == 0)
+
+    return Accepts(f"a whole number, {least} or more{', or 0' if or_zero else ''}", test)
 
 
 def one_of(*values: str) -> Accepts:
     """One of these words."""
-    return Accepts(", ".join(values), lambda value: value in values)
+    return Accepts(either([f'"{value}"' for value in values]), lambda value: value in values)
 
 
 def instance_of(kinds: Any) -> Accepts:
     """A value of one of the classes of a union."""
-    return Accepts(
-        ", ".join(kind.__name__ for kind in get_args(kinds)), lambda value: isinstance(value, kinds)
-    )
+    names = [kind.__name__ for kind in get_args(kinds)]
+    return Accepts(either(names), lambda value: isinstance(value, kinds))
 
 
 def tuple_of(kind: type) -> Accepts:
-    """A tuple of values of this class, an empty one too."""
-    return Accepts(
-        f"a tuple of {kind.__name__}",
-        lambda value: isinstance(value, tuple) and all(isinstance(each, kind) for each in value),
-    )  # pyright: ignore[reportUnknownVariableType]
+    """A tuple of values of this class, which may be empty."""
+
+    def test(value: Any) -> bool:
+        return type(value) is tuple and all(isinstance(each, kind) for each in value)
+
+    return Accepts(f"a tuple of {kind.__name__}", test)
 
 
 def or_none(accepts: Accepts) -> Accepts:
@@ -55,15 +54,14 @@ def or_none(accepts: Accepts) -> Accepts:
 
 
 def is_number(value: object) -> bool:
-    """Whether the value is a number; True and False are none."""
+    """Whether the value is a number; True and False are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 AMOUNT = Accepts("a number, 0 or more", lambda value: is_number(value) and 0 <= value < inf)
-YES_OR_NO = Accepts("True, False", lambda value: isinstance(value, bool))
+YES_OR_NO = Accepts("True or False", lambda value: isinstance(value, bool))
 ANY_TEXT = Accepts("a text", lambda value: isinstance(value, str))
 TEXT = Accepts("a text that is not empty", lambda value: isinstance(value, str) and bool(value))
-SHARE = Accepts("a number above 0, at most 1", lambda value: is_number(value) and 0 < value <= 1)
 SHARE_OR_OFF = Accepts(
     "a number from 0 (off) to 1", lambda value: is_number(value) and 0 <= value <= 1
 )
@@ -72,17 +70,15 @@ SHARE_OR_OFF = Accepts(
 def knob(
     default: Any, accepts: Accepts, line: str, *, layers: Mapping[str, Any] | None = None
 ) -> Any:
-    """A field of a declaration; `layers` has the defaults by layer, where they differ."""
-    return field(
-        default=default, metadata={"accepts": accepts, "line": line, "layers": layers or {}}
-    )
+    """A field of a declaration. `layers` has the defaults by layer, where they differ."""
+    metadata = {"accepts": accepts, "line": line, "layers": layers or {}}
+    return field(default=default, metadata=metadata)
 
 
 def check_knobs(declared: Any) -> None:
-    """Refuse a value that its knob does not accept."""
+    """Refuses a value that its knob does not take."""
     for each in fields(declared):
         value, accepts = getattr(declared, each.name), each.metadata.get("accepts")
         if accepts is not None and not accepts.test(value):
-            raise Refused(
-                f"{type(declared).__name__}.{each.name} is {value!r}; accepted: {accepts.words}"
-            )
+            name = f"{type(declared).__name__}.{each.name}"
+            raise Refused(f"{name} is {value!r}. Use {accepts.words}.")

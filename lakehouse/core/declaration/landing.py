@@ -1,7 +1,7 @@
 """The declaration of the files that are landed for a table."""
 
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Literal
 
 from lakehouse.core.declaration.change_sources import Debezium, Dms, type_of_changes
@@ -17,7 +17,8 @@ from lakehouse.core.declaration.knobs import (
     whole,
 )
 from lakehouse.core.errors import Refused
-from lakehouse.core.settings import holds_credentials
+from lakehouse.core.s3_address import holds_credentials
+from lakehouse.core.text import either
 
 _PREFIX = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.=-]*/)+")
 # Folders that the lake writes itself; a vacuum deletes files in a table's folder that no log has.
@@ -29,7 +30,7 @@ _SUFFIXES = {
     "avro": (".avro",),
 }
 _RETRIED = "_retried/"
-# SQS: a name has up to 80 letters, digits, - and _. S3 sends no notifications to a queue with an order, whose name ends in .fifo.
+# SQS: up to 80 letters, digits, - and _. S3 sends no notifications to a FIFO queue (`….fifo`).
 _QUEUE_NAME = re.compile(r"((https?://[^\s@?#]+/)?[A-Za-z0-9_-]{1,80})?")
 _QUEUE = Accepts(
     "the name or the URL of an SQS queue, or nothing",
@@ -39,32 +40,57 @@ _QUEUE = Accepts(
 
 def _is_encoding(name: object) -> bool:
     try:
-        "".encode(str(name))  # of codecs that are no encodings of text, it takes none
+        # Refuses codecs that do not encode text, like base64.
+        "".encode(str(name))
     except LookupError:
         return False
     return True
 
 
 _AFTER_LOAD = Accepts(
-    "keep, delete; to archive loaded files, use keep and a lifecycle rule of the bucket",
+    '"keep" or "delete"; to archive loaded files, "keep" and a lifecycle rule of the bucket',
     one_of("keep", "delete").test,
 )
-# Without the backslash, which escapes, and without the signs of numbers and names.
-_SIGN = re.compile(r"[\x01\t!-*,/:-@\[\]^`{-~]")
-_ONE_SIGN = Accepts(
+# No backslash, which escapes, and no characters of numbers and names.
+_SEPARATOR = re.compile(r"[\x01\t!-*,/:-@\[\]^`{-~]")
+_ONE_SEPARATOR = Accepts(
     "one ASCII character that is in no name or number, and no backslash",
-    lambda value: bool(_SIGN.fullmatch(str(value))),
+    lambda value: bool(_SEPARATOR.fullmatch(str(value))),
 )
 _ENCODING = Accepts("an encoding that Python knows, like utf-16 or cp1252", _is_encoding)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Landing:
-    """Files that arrive from outside under `prefix`, relative to the lake's root; `docs/reference/knobs.md` lists all knobs.
+class Csv:
+    """How CSV files are written. The defaults are those of RFC 4180, with a header."""
 
-    `schema` is a Spark DDL string of the fields in the files; without it the first batch decides, once. `derived` adds columns by SQL
-    expressions over them. A row whose `required` field is missing goes to quarantine, as does one that does not parse. Names that start
-    with `_` are the lake's own. With `changes` the files hold change data.
+    delimiter: str = knob(",", _ONE_SEPARATOR, "the character between two fields")
+    quote: str = knob(
+        '"', _ONE_SEPARATOR, "the character around a field; inside the field it is doubled"
+    )
+    header: bool = knob(
+        True, YES_OR_NO, "whether the first record names the columns of the schema, in their order"
+    )
+
+    def __post_init__(self) -> None:
+        check_knobs(self)
+        if self.delimiter == self.quote:
+            raise Refused(
+                f"Csv.delimiter and Csv.quote are both {self.quote!r}. Use different ones."
+            )
+
+
+_PLAIN_CSV = Csv()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landing:
+    """Files that arrive from outside below `prefix`, relative to the lake's root.
+
+    `schema` is a Spark DDL string of the fields in the files; without it the first batch decides,
+    once. `derived` adds columns by SQL expressions over these fields. A record that does not parse,
+    or that lacks a `required` field, goes to quarantine. Names that start with `_` are the lake's
+    own. With `changes` the files hold change data.
     """
 
     prefix: str
@@ -73,32 +99,23 @@ class Landing:
     derived: dict[str, str] = field(default_factory=dict[str, str])
     required: tuple[str, ...] = ()
     null_value: str | None = None
-    delimiter: str = knob(",", _ONE_SIGN, "CSV: the sign between two fields")
-    quote: str = knob(
-        '"',
-        _ONE_SIGN,
-        "CSV: the sign that may stand around a field; doubled inside it, it stands for itself",
-    )
-    header: bool = knob(
-        True,
-        YES_OR_NO,
-        "CSV: the first record names the columns, those of the schema in their order",
-    )
+    csv: Csv = _PLAIN_CSV
     new_columns: Literal["rescue", "add", "refuse"] = knob(
         "rescue",
         one_of("rescue", "add", "refuse"),
-        "fields that the schema does not name. `rescue`: they are kept as JSON in the column `_rescued`; `add`: each becomes a column of "
-        "the table; `refuse`: the record, or the CSV file with such a header, goes to quarantine",
+        'fields that the schema does not name. `"rescue"`: they are kept as JSON in the column'
+        ' `_rescued`; `"add"`: each becomes a column of the table; `"refuse"`: the record, or the'
+        " CSV file with such a header, goes to quarantine",
     )
     encoding: str = knob(
-        "utf-8", _ENCODING, "JSON and CSV: how text is written; a file that is not is set aside"
+        "utf-8", _ENCODING, "of JSON and CSV files; a file in another encoding is set aside"
     )
     changes: type_of_changes | None = None
-    max_batch_files: int = knob(2_000, whole(1), "a batch takes at most so many files")
+    max_batch_files: int = knob(2_000, whole(1), "the most files in a batch")
     max_batch_bytes: int = knob(
         512 * MIB,
         whole(1),
-        "a batch of several files takes at most so many bytes, unpacked four times as many",
+        "the most bytes in a batch of several files; unpacked, four times as many",
     )
     max_file_bytes: int = knob(
         256 * MIB,
@@ -107,97 +124,96 @@ class Landing:
     )
 
     release_files: int = knob(
-        1, whole(1), "the sensor has a batch loaded as soon as so many files wait"
+        1, whole(1), "the sensor requests a load as soon as this many files wait"
     )
     release_bytes: int = knob(
         0,
         whole(1, or_zero=True),
-        "or as soon as they have so many bytes together. 0: their bytes do not count",
+        "or as soon as they have this many bytes. 0: bytes do not count",
     )
     release_minutes: float = knob(
         0,
         AMOUNT,
-        "or as soon as the oldest of them has waited so long; wanted where `release_files` is above 1",
+        "or as soon as the oldest of them has waited this long; needed if `release_files` is"
+        " above 1",
     )
 
     after_load: Literal["keep", "delete"] = knob(
         "keep",
         _AFTER_LOAD,
-        "what happens to a loaded file. `delete`: it is deleted once the commit that read it is `keep_days` old",
+        'what happens to a loaded file. `"delete"`: it is deleted once the commit that read it is'
+        " `keep_days` old",
     )
     queue: str = knob(
         "",
         _QUEUE,
-        "on S3: an SQS queue with the bucket's event notifications tells of new files; the prefix is listed once an hour",
+        "on S3: an SQS queue with the bucket's event notifications, which name new files; the"
+        " prefix is still listed once an hour",
     )
     keep_days: float = knob(
-        30, AMOUNT, "so long a loaded file stays where it landed, whatever `after_load` says"
+        30, AMOUNT, "how long a loaded file stays where it landed, whatever `after_load` says"
     )
 
     def __post_init__(self) -> None:
         if self.format not in _SUFFIXES:
-            raise Refused(
-                f"Landing.format is {self.format!r}; accepted: {', '.join(sorted(_SUFFIXES))}"
-            )
+            raise Refused(f"Landing.format is {self.format!r}. Use {either(sorted(_SUFFIXES))}.")
         if not _PREFIX.fullmatch(self.prefix) or {".", ".."} & set(self.prefix.split("/")):
             near = _near_prefix(self.prefix)
             raise Refused(
-                f"Landing.prefix is {self.prefix!r}; accepted: a path below the lake's root that ends with '/', like {near}"
+                f"Landing.prefix is {self.prefix!r}. Use a path below the lake's root that ends"
+                f" with '/', like {near}"
             )
         if (top := self.prefix.partition("/")[0]).lower() in _OWN_FOLDERS:
             near = f"landing/{self.prefix.partition('/')[2]}"
             raise Refused(
-                f"Landing.prefix is {self.prefix!r}; {top}/ holds the lake's own tables; accepted: another folder, like {near}"
+                f"Landing.prefix is {self.prefix!r}, but {top}/ holds the lake's own tables. Use"
+                f" another folder, like {near}"
             )
         if holds_credentials(str(self.queue)) or "@" in str(self.queue):
             raise Refused(
-                "Landing.queue holds a user, a password or a signed query; accepted: an address without; keys are found by boto3"
+                "Landing.queue holds a user, a password or a signed query. Use an address without;"
+                " boto3 finds keys by itself."
             )
         check_knobs(self)
         if self.queue and isinstance(self.changes, Dms) and not self.changes.position:
             raise Refused(
-                f"Landing.queue is {self.queue!r} beside changes=Dms() without a position: files are loaded as they are told of, and their "
-                "order would count; accepted: Dms(position=…), or no queue"
+                f"Landing.queue is {self.queue!r}, and changes=Dms() has no position: the queue"
+                " names files in any order, but their order would count. Either use"
+                " Dms(position=…), or no queue."
             )
         if self.release_files > 1 and not self.release_minutes:
             raise Refused(
-                f"Landing.release_files is {self.release_files} and release_minutes is 0: the last files of a day would wait for ever; "
-                "accepted: release_minutes beside it"
+                f"Landing.release_files is {self.release_files} and release_minutes is 0, so the"
+                " last files of a day would wait for ever. Set release_minutes, too."
             )
         self._check_text()
         self._check_columns()
 
     def _check_text(self) -> None:
-        of_text = (
-            each
-            for each in fields(self)
-            if each.name in ("delimiter", "quote", "header", "encoding")
-        )
-        turned = [each.name for each in of_text if getattr(self, each.name) != each.default]
-        if turned and not (
-            self.format == "csv" or (self.format == "json" and turned == ["encoding"])
-        ):
+        if self.csv != _PLAIN_CSV and self.format != "csv":
+            raise Refused(f"Landing.csv is set, but the format is {self.format!r}. Leave it out.")
+        if self.encoding != "utf-8" and self.format not in ("csv", "json"):
             raise Refused(
-                f"Landing.{turned[0]} is {getattr(self, turned[0])!r} beside format {self.format!r}; accepted: without it"
-            )
-        if self.delimiter == self.quote:
-            raise Refused(
-                f"Landing.delimiter and quote are both {self.quote!r}; accepted: two characters"
+                f"Landing.encoding is {self.encoding!r}, but the format is {self.format!r}. Leave"
+                " it out."
             )
 
     def _check_columns(self) -> None:
         names = field_names(self.schema)
         if self.schema is None and self.changes is not None:
             raise Refused(
-                f"Landing.schema is missing beside changes={type(self.changes).__name__}(…); accepted: the source table's columns"
+                "Landing.schema is missing, but needed with"
+                f" changes={type(self.changes).__name__}(…). Use the source table's columns."
             )
-        if self.schema is None and not self.header:
+        if self.schema is None and not self.csv.header:
             raise Refused(
-                "Landing.schema is missing beside header=False, so that no column has a name; accepted: schema=, or a header"
+                "Landing.schema is missing, and Csv.header is False, so columns have no names. Use"
+                " schema=, or files with a header."
             )
         if self.schema is not None and not names:
             raise Refused(
-                f"Landing.schema is {self.schema!r}; accepted: a Spark DDL string, like 'order_id STRING, placed_at TIMESTAMP'"
+                f"Landing.schema is {self.schema!r}. Use a Spark DDL string, like 'order_id STRING,"
+                " placed_at TIMESTAMP'."
             )
         check_columns("Landing.schema and derived", (*names, *self.derived))
         check_columns(
@@ -205,73 +221,76 @@ class Landing:
         )
         if own := [name for name in (*names, *self.derived) if name.startswith("_")]:
             raise Refused(
-                f"Landing column {own[0]!r} starts with _, as the lake's own columns do; accepted: {own[0].lstrip('_')!r}"
+                f"Landing column {own[0]!r} starts with _, like the lake's own columns. Use a name"
+                f" like {own[0].lstrip('_')!r}."
             )
         if empty := [name for name, expression in self.derived.items() if not expression.strip()]:
             raise Refused(
-                f"Landing.derived[{empty[0]!r}] is empty; accepted: an SQL expression over the fields"
+                f"Landing.derived[{empty[0]!r}] is empty. Use an SQL expression over the fields."
             )
         if isinstance(self.changes, Debezium) and self.null_value is not None:
             raise Refused(
-                f"Landing.null_value is {self.null_value!r} beside changes=Debezium(), whose JSON has null; accepted: without it"
+                f"Landing.null_value is {self.null_value!r} with changes=Debezium(), whose JSON has"
+                " null. Leave it out."
             )
         if self.changes is not None:
             self.changes.check_against(names, self.format)
         if isinstance(self.changes, Dms) and self.records_are_csv and self.null_value is None:
-            said = "Landing.null_value is None beside changes=Dms(…) and format 'csv', where DMS writes a null as CsvNullValue says"
             raise Refused(
-                f'{said}; accepted: null_value="NULL", the default of that setting, or its value, "" where it is empty'
+                "Landing.null_value is None, but DMS writes nulls in CSV files as its setting"
+                ' CsvNullValue says. Use null_value="NULL" (the default of that setting), or its'
+                ' value ("" if it is empty).'
             )
 
     @property
     def suffixes(self) -> tuple[str, ...]:
-        """The endings of the file names that this landing takes, in lower case."""
+        """The endings of the names of its files, in lower case."""
         return _SUFFIXES[self.format]
 
     def takes(self, name: str) -> bool:
-        """Whether a file's name has one of the endings, in upper or lower case; any other file is foreign."""
+        """Whether a file's name has one of the endings, in any case; other files are foreign."""
         return name.lower().endswith(self.suffixes)
 
     @property
     def records_are_csv(self) -> bool:
-        """Whether a staged record is CSV; else it is a JSON object, also where the file is Parquet or Avro."""
+        """Whether staged records are CSV; else they are JSON objects, also of Parquet and Avro."""
         return self.format == "csv"
 
     @property
     def keeps_empty_texts(self) -> bool:
-        """Whether a CSV field that holds nothing is an empty text where its column is one: AWS DMS writes a null as `null_value` then."""
+        """Whether an empty field of a text column is an empty text: DMS writes nulls otherwise."""
         return self.records_are_csv and isinstance(self.changes, Dms) and bool(self.null_value)
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """The columns that a transform finds, without the lake's own: the schema's fields, then the derived ones."""
+        """The columns without the lake's own: the schema's fields, then the derived ones."""
         names = field_names(self.schema)
         return (*(names if self.changes is None else self.changes.row_fields(names)), *self.derived)
 
     @property
     def change_data(self) -> type_of_changes:
-        """The shape of the changes in its files; for change data only."""
+        """The source of its changes; only for change data."""
         assert self.changes is not None, f"{self.prefix} has no change data"
         return self.changes
 
     @property
     def known_columns(self) -> tuple[str, ...] | None:
-        """`column_names`; `None` as long as the schema is neither declared nor inferred."""
+        """`column_names`, or `None` while the schema is neither declared nor inferred."""
         return None if self.schema is None else self.column_names
 
 
 def is_public(name: str) -> bool:
-    """Whether a name is looked at: no part of it begins with `.` or `_`."""
+    """Whether a file is read: no part of its name begins with `.` or `_`."""
     return not any(part.startswith((".", "_")) for part in name.split("/"))
 
 
 def retried_folder(table_key: str) -> str:
-    """The folder, below the landing prefix, of a table's quarantined lines that are landed again."""
+    """The folder below the landing prefix in which a table's quarantined lines land again."""
     return f"{_RETRIED}{table_key}/"
 
 
 def is_retried(name: str) -> bool:
-    """Whether a landed file holds quarantined lines that are landed again; only the table they belong to loads it."""
+    """Whether a landed file holds quarantined lines again; only their own table loads it."""
     return name.startswith(_RETRIED)
 
 

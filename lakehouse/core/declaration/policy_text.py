@@ -1,4 +1,4 @@
-"""A policy in words, as a person writes it on a command line: `min_small_files=8`, `target_file_bytes=64MiB`, `mode=off`."""
+"""A policy on the command line, like `min_small_files=8`, `target_file_bytes=64MiB`, `mode=off`."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +21,7 @@ from lakehouse.core.declaration.strategies import (
 )
 from lakehouse.core.declaration.windows import Window
 from lakehouse.core.errors import Refused
-from lakehouse.core.text import nearest_words
+from lakehouse.core.text import either, nearest_words
 
 _UNITS = {
     "": 1,
@@ -36,7 +36,7 @@ _UNITS = {
     "TB": 10**12,
 }
 _SIZE = re.compile(r"([\d_]+(?:\.\d+)?) ?([A-Za-z]*)")
-# A further word goes after a colon: `scheduled:0 3 * * *`.
+# An argument follows a colon: `scheduled:0 3 * * *`.
 _STRATEGIES: Mapping[str, Callable[[str], Any]] = {
     "optimized_write": lambda _: OptimizedWrite(),
     "after_write": lambda _: AfterWrite(),
@@ -53,29 +53,21 @@ _LAYOUTS: Mapping[str, Callable[[str], Any]] = {
 
 
 def parse_policy(words: Iterable[str], declared: Compaction) -> Compaction:
-    """The declared policy, with the knobs that `words` name set to their values.
+    """The declared policy with the knobs that `words` set.
 
     Raises:
-        Refused: a knob that there is not, with the nearest ones; a value that the knob does not take.
+        Refused: an unknown knob, or a value that the knob does not take.
     """
     knobs = {knob.name: knob for knob in fields(Compaction)}
     chosen: dict[str, Any] = {}
     for word in words:
         name, equals, text = (part.strip() for part in word.partition("="))
         if not equals:
-            raise Refused(
-                f"policy {word!r} has no value; accepted: name=value, like min_small_files=8"
-            )
+            raise Refused(f"policy {word!r} has no value. Use name=value, like min_small_files=8.")
         if name not in knobs:
             near = nearest_words(name, knobs)
-            raise Refused(
-                f"policy has no {name!r}; "
-                + (
-                    f"did you mean {' or '.join(near)}?"
-                    if near
-                    else f"accepted: {', '.join(knobs)}"
-                )
-            )
+            hint = f"Did you mean {either(near)}?" if near else f"Use one of {', '.join(knobs)}."
+            raise Refused(f"policy has no knob {name!r}. {hint}")
         chosen[name] = _value(knobs[name], text)
     return replace(declared, **chosen)
 
@@ -83,7 +75,7 @@ def parse_policy(words: Iterable[str], declared: Compaction) -> Compaction:
 def _value(knob: Field[Any], text: str) -> Any:
     match knob.name:
         case "strategy" if text == "none":
-            raise Refused("policy strategy is 'none'; accepted: mode=off, under which nothing runs")
+            raise Refused("policy strategy is 'none'. Use mode=off: then nothing runs.")
         case "strategy":
             return _named(knob.name, text, _STRATEGIES)
         case "data_layout":
@@ -99,22 +91,20 @@ def _value(knob: Field[Any], text: str) -> Any:
 def _named(name: str, text: str, known: Mapping[str, Callable[[str], Any]]) -> Any:
     kind, _, more = text.partition(":")
     if kind.strip() not in known:
-        raise Refused(f"policy {name} is {text!r}; accepted: {', '.join(known)}")
+        raise Refused(f"policy {name} is {text!r}. Use {either([*known])}.")
     try:
         return known[kind.strip()](more.strip())
     except ValueError as error:
-        raise Refused(f"policy {name} is {text!r}; accepted after the colon: a number") from error
+        raise Refused(f"policy {name} is {text!r}. Use a number after the colon.") from error
 
 
 def _window(text: str) -> Window:
-    """`22:00-04:00`, or with the days on which it starts before it: `mon,tue 22:00-04:00`."""
+    """A window like `22:00-04:00`, or with the days on which it starts: `mon,tue 22:00-04:00`."""
     days, _, hours = text.rpartition(" ")
     start, _, end = hours.partition("-")
-    return (
-        Window(start=start, end=end, days=tuple(days.replace(" ", "").split(",")))
-        if days
-        else Window(start=start, end=end)
-    )
+    if not days:
+        return Window(start=start, end=end)
+    return Window(start=start, end=end, days=tuple(days.replace(" ", "").split(",")))
 
 
 def _number(knob: Field[Any], text: str) -> int | float:
@@ -122,7 +112,8 @@ def _number(knob: Field[Any], text: str) -> int | float:
     match = _SIZE.fullmatch(text)
     unit = match[2].upper() if match else ""
     if match is None or unit not in _UNITS or (unit and not is_size):
-        sizes = "a size, like 128MiB" if is_size else "a number"
-        raise Refused(f"policy {knob.name} is {text!r}; accepted: {sizes}")
-    value = float(match[1]) * _UNITS[unit] if "." in match[1] else int(match[1]) * _UNITS[unit]
+        expected = "a size, like 128MiB" if is_size else "a number"
+        raise Refused(f"policy {knob.name} is {text!r}. Use {expected}.")
+    number = float(match[1]) if "." in match[1] else int(match[1])
+    value = number * _UNITS[unit]
     return value if knob.type is float or value != int(value) else int(value)

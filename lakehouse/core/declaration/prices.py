@@ -7,7 +7,7 @@ from lakehouse.core.declaration.knobs import AMOUNT, TEXT, check_knobs, knob
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """The prices of a vCPU-hour and of storage requests; the defaults are AWS list prices of Glue and S3 Standard."""
+    """Prices of a vCPU-hour and of storage requests. Defaults: AWS Glue and S3 Standard."""
 
     usd_per_vcpu_hour: float = knob(
         0.11, AMOUNT, "one vCPU for an hour (Glue: 0.44 per DPU-hour of 4 vCPUs)"

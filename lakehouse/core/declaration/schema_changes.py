@@ -1,10 +1,10 @@
-"""The difference between the columns that a declaration gives and those of the table that is there.
+"""Differences between the declared columns and those of the existing table.
 
-A column that the table lacks is added to it. An `Overwrite` replaces the schema with the rows, so it takes any difference. Every other
-difference is refused: the table stays as it is.
+A column that the table lacks is added. An `Overwrite` replaces the schema together with the rows,
+so it takes any difference. Every other difference is refused, and the table stays as it is.
 
 **Safety properties**
-- No column is taken away, renamed or given another type, unless the same commit replaces all rows.
+- No column is removed, renamed or given another type, unless the same commit replaces all rows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,14 +13,16 @@ from dataclasses import dataclass
 from lakehouse.core.delta.snapshot import Column, Snapshot
 from lakehouse.core.errors import Refused
 
-# The end of messages about a table that cannot be written as it is declared now.
+# Ends of messages about a table that cannot be written as it is declared.
 NEW_KEY = "declare the table under a new key, which leaves this one as it is"
-UNCHANGED = "Nothing was written, and the table stays as it is. Either put the declaration back as it was, or declare the table under a new key"
+UNCHANGED = (
+    "Nothing was written. Either restore the declaration, or declare the table under a new key"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewColumn:
-    """A column to add to a table, behind the column `after`; `None` puts it first."""
+    """A column to add to a table after another one, or first if `after` is `None`."""
 
     column: Column
     after: str | None
@@ -32,7 +34,7 @@ def new_columns(
     """The declared columns that the table lacks, in the declared order.
 
     Raises:
-        Refused: the declaration and the table differ in more than that.
+        Refused: the declaration and the table differ in another way.
     """
     there = {column.name: column for column in snapshot.columns}
     taken = {name.lower() for name in there}
@@ -46,7 +48,8 @@ def new_columns(
     rest = [column for column in declared if column.name not in names]
     if found := differences(rest, partition_by, snapshot):
         raise Refused(
-            f"write of {snapshot.table}: the declaration and the table differ: {'; '.join(found)}. {UNCHANGED}"
+            f"write of {snapshot.table}: the declaration and the table differ: {'; '.join(found)}."
+            f" {UNCHANGED}"
         )
     return added
 
@@ -54,16 +57,17 @@ def new_columns(
 def differences(
     declared: Sequence[Column], partition_by: Sequence[str], snapshot: Snapshot
 ) -> tuple[str, ...]:
-    """Each difference between the declaration and the table, in words. The order of the columns does not count."""
+    """The differences between the declaration and the table, in words; column order is ignored."""
     wanted, there = _types(declared), _types(snapshot.columns)
     found = [
-        f"{name} is {_declared_as(wanted.get(name))}, and {_there_as(there.get(name))} in the table"
+        f"{name} is {_declared_as(wanted.get(name))} and {_there_as(there.get(name))} in the table"
         for name in sorted(wanted.keys() | there.keys())
         if wanted.get(name) != there.get(name)
     ]
     if tuple(partition_by) != snapshot.partition_columns:
         found.append(
-            f"it is declared as partitioned by {_names(partition_by)}, and the table is partitioned by {_names(snapshot.partition_columns)}"
+            f"the declared partitioning is by {_names(partition_by)}, that of the table by"
+            f" {_names(snapshot.partition_columns)}"
         )
     return tuple(found)
 

@@ -1,4 +1,4 @@
-"""The strategies, one value each: who keeps a table's files large, and when."""
+"""Compaction strategies: who keeps a table's files large, and when."""
 
 from dataclasses import dataclass
 
@@ -8,17 +8,20 @@ from lakehouse.core.errors import Refused
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizedWrite:
-    """Delta shuffles each batch before it writes it, so that fewer files are written (`delta.autoOptimize.optimizeWrite`)."""
+    """Delta shuffles each batch so that it writes fewer files.
+
+    Sets `delta.autoOptimize.optimizeWrite`.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AfterWrite:
-    """The writer's own run compacts after every commit, where the plan finds something."""
+    """The run that writes compacts after its commit, if the plan finds something to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduled:
-    """A Dagster schedule at these times (`cron`, UTC), whatever the counts are."""
+    """A Dagster schedule compacts at these times (`cron`, UTC), without further triggers."""
 
     cron: str
 
@@ -28,24 +31,30 @@ class Scheduled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoCompaction:
-    """Delta compacts in the writer's commit (`delta.autoOptimize.autoCompact`), by its own count."""
+    """Delta compacts after a commit, by its own count of files.
+
+    Sets `delta.autoOptimize.autoCompact`.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BySensor:
-    """The sensor weighs all tables, and asks for the compactions that are due."""
+    """The compaction sensor weighs all tables and requests the compactions that are due."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """Before or after the write, by the wished latency: seconds from a batch's arrival until its rows lie in files that read fast."""
+    """Chooses between optimized write and compaction after the write by the desired latency.
+
+    `latency_seconds` is the time from a batch's arrival until its rows are in files that read fast.
+    """
 
     latency_seconds: float
 
     def __post_init__(self) -> None:
         if not self.latency_seconds > 0:
             raise Refused(
-                f"Chosen.latency_seconds is {self.latency_seconds}; accepted: more than 0"
+                f"Chosen.latency_seconds is {self.latency_seconds}. Use a number above 0."
             )
 
 

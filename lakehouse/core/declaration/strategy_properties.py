@@ -1,7 +1,8 @@
-"""The properties and the clustering that a table has to get or to lose for its strategy and its data layout.
+"""The properties and the clustering to set or remove for a table's strategy and data layout.
 
-This program writes each property that it sets down in the table itself, in a property of its own (a mark) in the same commit, and takes
-back only properties in that mark. So a property that a person sets by hand stays, also where a strategy would set it otherwise.
+The properties that we set are listed in one more property, the mark, in the same commit. Only
+marked properties are removed again, so a property that a person sets by hand stays, even if the
+strategy would set it otherwise.
 """
 
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ MARKS = (STRATEGY_MARK, CLUSTERING_MARK)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PropertyChanges:
-    """Properties to set and to unset. In `left` are properties that a person has set, and the strategy would set otherwise."""
+    """Properties to set and to unset. `left` are those that a person has set to another value."""
 
     set: Mapping[str, str] = field(default_factory=dict[str, str])
     unset: tuple[str, ...] = ()
@@ -35,14 +36,13 @@ def desired_properties(strategy: type_of_strategy) -> dict[str, str]:
 
 
 def property_changes(current: Mapping[str, str], desired: Mapping[str, str]) -> PropertyChanges:
-    """The changes that give a table the `desired` properties, and the mark, and leave alone the properties that a person set."""
-    # A part of the mark that names another property was not written by this program.
-    marked = {
-        name: value
-        for name, _, value in (
-            pair.partition("=") for pair in current.get(STRATEGY_MARK, "").split()
-        )
-    }
+    """The changes that give a table the desired properties and the mark.
+
+    Properties that a person has set stay.
+    """
+    pairs = [pair.partition("=") for pair in current.get(STRATEGY_MARK, "").split()]
+    marked = {name: value for name, _, value in pairs}
+    # Other properties in the mark were not written by us.
     ours = [
         name
         for name in (OPTIMIZE_WRITE, AUTO_COMPACT)
@@ -63,25 +63,31 @@ def property_changes(current: Mapping[str, str], desired: Mapping[str, str]) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusteringChange:
-    """The columns to cluster by (none: `CLUSTER BY NONE`), `None` where that stays, and the mark afterwards, `None` for none."""
+    """A change of a table's clustering.
+
+    `columns` to cluster by (empty: `CLUSTER BY NONE`; `None`: no change), and the `mark`
+    afterwards.
+    """
 
     columns: tuple[str, ...] | None
     mark: str | None
 
 
 def clustering_change(snapshot: Snapshot, data_layout: type_of_data_layout) -> ClusteringChange:
-    """The change that gives the table the clustering of its policy, or takes back an earlier one; a person's clustering stays."""
-    mark, now = (
-        snapshot.properties.get(CLUSTERING_MARK),
-        ",".join(snapshot.clustering_columns).casefold(),
-    )
+    """The change that gives the table the clustering of its policy, or removes an earlier one.
+
+    Clustering that a person has set stays.
+    """
+    mark = snapshot.properties.get(CLUSTERING_MARK)
+    now = ",".join(snapshot.clustering_columns).casefold()
     if not isinstance(data_layout, LiquidClustering):
         is_ours = bool(now) and mark is not None and mark.casefold() == now
         return ClusteringChange(columns=() if is_ours else None, mark=None)
     if snapshot.partition_columns:
         by = ", ".join(snapshot.partition_columns)
         raise Refused(
-            f"{snapshot.table}: LiquidClustering, and the table is partitioned by {by}; accepted: no partitions, or ZOrder"
+            f"{snapshot.table}: LiquidClustering is declared, but the table is partitioned by {by}."
+            " Use ZOrder, or a table without partitions."
         )
     wanted = ",".join(data_layout.columns)
     if now == wanted.casefold() or (now and mark is None):

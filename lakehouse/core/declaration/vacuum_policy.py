@@ -16,11 +16,11 @@ from lakehouse.core.delta.protocol import RETENTION, span_ms_of
 from lakehouse.core.errors import Refused
 from lakehouse.core.units import HOUR_MS
 
-# Source: Delta's default, and the shortest that it takes without an override: DeltaLog.tombstoneRetentionMillis, one week.
+# Source: Delta's default, DeltaLog.tombstoneRetentionMillis. A shorter one needs an override.
 SAFE_RETENTION_HOURS = 168
-# The property is written in whole minutes.
+# The property is set in whole minutes.
 _LEAST_HOURS = 1 / 60
-# A person who declares less writes this sentence down, and nothing else does.
+# Whoever declares less has to write this sentence in the declaration.
 SHORT_RETENTION_RISK = "readers and writers that take longer than the retention lose their files"
 _NO_RISK_OR_THIS = Accepts(
     repr(SHORT_RETENTION_RISK), lambda value: value in ("", SHORT_RETENTION_RISK)
@@ -35,42 +35,49 @@ VACUUM_MODES: tuple[type_of_mode, ...] = get_args(type_of_mode)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vacuum:
-    """A table's vacuum knobs; `docs/reference/knobs.md` lists them."""
+    """A table's vacuum knobs."""
 
     mode: Literal["automatic", "recommend", "off"] = knob(
         "automatic",
         one_of("automatic", "recommend", "off"),
-        '`"recommend"`: only a person runs it. `"off"`: only with `--anyway`',
+        '`"recommend"`: only a person runs it. `"off"`: nothing runs without `--anyway`',
     )
     retention_hours: float = knob(
         0,
         AMOUNT,
-        "so long removed files are kept: set as `delta.deletedFileRetentionDuration`, and where it must be, the log's retention with it; "
-        "a minute or more. 0 leaves the table's own",
+        "how long removed files are kept, at least a minute: sets"
+        " `delta.deletedFileRetentionDuration`, and raises the log's retention if it is shorter. 0:"
+        " the table's own property",
     )
     accepts_short_retention: str = knob(
         "",
         _NO_RISK_OR_THIS,
-        "the sentence that accepts a retention under a week; the refusal names it",
+        "accepts a retention under a week; the message that refuses it has the sentence to write"
+        " here",
     )
     after_compaction: bool = knob(
-        False, YES_OR_NO, "a vacuum follows each compaction of the table, too"
+        False, YES_OR_NO, "a vacuum also follows each compaction of the table"
     )
 
     def __post_init__(self) -> None:
         check_knobs(self)
         if 0 < self.retention_hours < _LEAST_HOURS:
             raise Refused(
-                f"Vacuum.retention_hours is {self.retention_hours!r}, under a minute; accepted: 0, or a minute (1/60) or more"
+                f"Vacuum.retention_hours is {self.retention_hours!r}, under a minute. Use 0, or at"
+                " least 1/60 (a minute)."
             )
         if 0 < self.retention_hours < SAFE_RETENTION_HOURS and not self.accepts_short_retention:
-            said = f"Vacuum.retention_hours is {self.retention_hours:g}, under a week ({SAFE_RETENTION_HOURS})"
             raise Refused(
-                f"{said}; accepted with accepts_short_retention={SHORT_RETENTION_RISK!r} beside it"
+                f"Vacuum.retention_hours is {self.retention_hours:g}, under a week"
+                f" ({SAFE_RETENTION_HOURS}). To accept the risk, add"
+                f" accepts_short_retention={SHORT_RETENTION_RISK!r}."
             )
 
     def properties_beside(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """The properties that it needs; the log's retention, too, where a table of these `properties` keeps it shorter, or nobody knows."""
+        """The properties that the retention needs in a table with these `properties`.
+
+        The log's retention is among them if the table's is shorter or unknown.
+        """
         if not self.retention_hours:
             return {}
         span = f"interval {round(self.retention_hours * 60)} minutes"

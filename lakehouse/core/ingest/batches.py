@@ -18,7 +18,7 @@ from itertools import accumulate
 from operator import attrgetter
 
 from lakehouse.core.declaration.landing import Landing, is_public, is_retried, retried_folder
-from lakehouse.core.declaration.table import Overwrite, type_of_write
+from lakehouse.core.declaration.write_modes import Overwrite, type_of_write
 from lakehouse.core.ingest.batching_policy import Waiting, released_by
 from lakehouse.core.ingest.records import TextMark
 from lakehouse.core.ingest.undeclared import AddedColumn

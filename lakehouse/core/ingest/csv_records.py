@@ -1,7 +1,7 @@
 """CSV as records and fields. Records may span several lines.
 
 A CSV file begins with a header that names the fields of the schema in order, unless the landing
-declares `header=False`. The header may have other names between them, or lack some that are not
+declares `Csv(header=False)`. The header may have other names between them, or lack some that are not
 required, but not both. A file of AWS DMS may have no header, and may lack the first column, the
 operation, which is empty then.
 
@@ -34,12 +34,12 @@ def csv_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
     found = records_with_header(chunks, landing)
     if isinstance(landing.changes, Dms):
         return _dms_records(found, landing)
-    if not landing.header:
+    if not landing.csv.header:
         return found
     columns = field_names(landing.schema)
     header = next(found, None)
     if header is None:
-        wanted = landing.delimiter.join(columns)
+        wanted = landing.csv.delimiter.join(columns)
         raise Unreadable(f"it has no header; the header {wanted} is wanted")
     names = csv_names(header.content, landing)
     if names == [*columns]:
@@ -54,8 +54,8 @@ def records_with_header(chunks: Iterator[bytes], landing: Landing) -> Iterator[R
     Raises:
         Unreadable: at a record whose end is unknown.
     """
-    pattern = _record_pattern(landing.delimiter, landing.quote)
-    blanks = " \t\v\f".replace(landing.delimiter, "").encode()
+    pattern = _record_pattern(landing.csv.delimiter, landing.csv.quote)
+    blanks = " \t\v\f".replace(landing.csv.delimiter, "").encode()
     limit = records.MAX_RECORD_BYTES
     number = 1
     rest = b""
@@ -81,7 +81,7 @@ def records_with_header(chunks: Iterator[bytes], landing: Landing) -> Iterator[R
 
 def csv_names(header: bytes, landing: Landing) -> list[str]:
     """The names in a header, without quotes and blanks."""
-    quote = landing.quote
+    quote = landing.csv.quote
     return [
         field.decode("utf-8", "replace").strip(f" \t{quote}").replace(quote * 2, quote)
         for field in _fields(header, landing)
@@ -128,7 +128,7 @@ def _dms_records(found: Iterator[Record], landing: Landing) -> Iterator[Record]:
         found = chain([first], found)
     for record in found:
         if lacks_operation:
-            content = landing.delimiter.encode() + record.content
+            content = landing.csv.delimiter.encode() + record.content
             yield record._replace(content=content)
         else:
             yield record
@@ -137,7 +137,7 @@ def _dms_records(found: Iterator[Record], landing: Landing) -> Iterator[Record]:
 def _check_first_record(names: Sequence[str], declared: Sequence[str], landing: Landing) -> None:
     """Raises `Unreadable` unless the first record of a file without a header can be a row."""
     finding = f"its first record has {len(names)} field(s)"
-    wanted = f"{len(declared)} are wanted: {landing.delimiter.join(declared)}"
+    wanted = f"{len(declared)} are wanted: {landing.csv.delimiter.join(declared)}"
     if len(names) not in (len(declared), len(declared) - 1):
         raise Unreadable(f"{finding}, {wanted}")
     if len(names) == len(declared) - 1 and names[0] in landing.change_data.operations:
@@ -167,7 +167,7 @@ def _check_header(
     if others is not None or _lacks_columns_alone(names, columns, needed):
         return
     shown = header.content[:SHOWN_BYTES].decode("utf-8", "backslashreplace")
-    wanted = landing.delimiter.join(field_names(landing.schema))
+    wanted = landing.csv.delimiter.join(field_names(landing.schema))
     advice = _header_advice(names, columns, landing)
     raise Unreadable(f"its header is {shown!r} and not {wanted}{advice}")
 
@@ -216,7 +216,7 @@ def _declared_alone(
             problem = f"it has {len(fields)} field(s), the header of its file has {len(names)}"
             yield record._replace(problem=problem)
             continue
-        kept = landing.delimiter.encode().join(
+        kept = landing.csv.delimiter.encode().join(
             fields[places[name]] if name in places else null.encode() for name in columns
         )
         values = {name: _value(fields[place], landing) for name, place in others.items()}
@@ -226,7 +226,7 @@ def _declared_alone(
 def _value(field: bytes, landing: Landing) -> str | None:
     """The text of a field, `None` where it is a missing value."""
     text = field.decode("utf-8", "backslashreplace")
-    quote = landing.quote
+    quote = landing.csv.quote
     if text.startswith(quote):  # a quote after a blank is a character like any other
         text = text.rstrip(" \t")[1:-1].replace(quote * 2, quote)
         return None if not text and not landing.null_value else text
@@ -237,11 +237,13 @@ def _value(field: bytes, landing: Landing) -> str | None:
 def _why_endless(content: bytes, line: int, landing: Landing) -> str:
     """Why the end of the record is unknown with which `content`, from this line on, begins."""
     limit = records.MAX_RECORD_BYTES
-    quote = landing.quote.encode()
+    quote = landing.csv.quote.encode()
     start = 0
-    while match := _field(landing.delimiter, landing.quote).match(content, start):
+    while match := _field(landing.csv.delimiter, landing.csv.quote).match(content, start):
         start = match.end()
-    last = re.compile(_field_pattern(landing.delimiter, landing.quote)).match(content, start)
+    last = re.compile(_field_pattern(landing.csv.delimiter, landing.csv.quote)).match(
+        content, start
+    )
     end = last.end() if last else start
     is_too_long = end == len(content) or content.startswith((b"\r", b"\n"), end)
     if is_too_long or not content.startswith(quote, start):
@@ -261,8 +263,8 @@ def _why_endless(content: bytes, line: int, landing: Landing) -> str:
 
 def _fields(record: bytes, landing: Landing) -> list[bytes]:
     """The fields of a whole record, each as it stands there."""
-    pattern = _field(landing.delimiter, landing.quote)
-    return [match[1] for match in pattern.finditer(record + landing.delimiter.encode())]
+    pattern = _field(landing.csv.delimiter, landing.csv.quote)
+    return [match[1] for match in pattern.finditer(record + landing.csv.delimiter.encode())]
 
 
 @cache

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from lakehouse.core.declaration.schema_changes import UNCHANGED
-from lakehouse.core.declaration.table import Merge, Table
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.write_modes import Merge
 from lakehouse.core.delta.commits import (
     INPUTS,
     Commit,

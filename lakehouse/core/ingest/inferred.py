@@ -40,7 +40,8 @@ def landing_to_infer(landing: Landing) -> Landing:
     """
     if not landing.records_are_csv:
         return landing
-    return replace(landing, schema="header STRING", header=False, required=(), derived={})
+    csv = replace(landing.csv, header=False)
+    return replace(landing, schema="header STRING", csv=csv, required=(), derived={})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ the landing area and was written longer ago than `FORGET_AFTER_MS`. Of one that 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from lakehouse.core.declaration.table import Overwrite, type_of_write
+from lakehouse.core.declaration.write_modes import Overwrite, type_of_write
 from lakehouse.core.ingest.batches import (
     FOREIGN,
     Batch,

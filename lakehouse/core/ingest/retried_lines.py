@@ -60,7 +60,9 @@ def retried_file_name(table_key: str, lines: Sequence[RetriedLine], data: bytes)
 
 def csv_fields_text(landing: Landing) -> str | None:
     """The declared fields of a CSV record in their order; `None` for other formats, whose records name their fields."""
-    return landing.delimiter.join(field_names(landing.schema)) if landing.records_are_csv else None
+    return (
+        landing.csv.delimiter.join(field_names(landing.schema)) if landing.records_are_csv else None
+    )
 
 
 def retried_records(data: bytes, landing: Landing) -> Iterator[Record]:

@@ -17,7 +17,8 @@ from lakehouse.core.compaction.target_size import target_in_force, write_history
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.schema_changes import differences, new_columns
 from lakehouse.core.declaration.strategy_properties import OPTIMIZE_WRITE
-from lakehouse.core.declaration.table import Append, Merge, Overwrite, Table
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.write_modes import Append, Merge, Overwrite
 from lakehouse.core.delta.snapshot import Column, Snapshot
 from lakehouse.core.ingest.batching_policy import count_outputs
 from lakehouse.core.ingest.outcome import WriteOutcome

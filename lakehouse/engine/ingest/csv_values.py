@@ -51,10 +51,10 @@ def csv_texts(record: "Column", landing: Landing, names: "list[str]", corrupt: s
     options = {
         "mode": "PERMISSIVE",
         "columnNameOfCorruptRecord": corrupt,
-        "sep": landing.delimiter,
-        "quote": landing.quote,
+        "sep": landing.csv.delimiter,
+        "quote": landing.csv.quote,
         # RFC 4180, section 2.7: a quote inside quotes is doubled.
-        "escape": landing.quote,
+        "escape": landing.csv.quote,
         # Line breaks inside quotes stay as they are.
         "multiLine": "true",
         "nullValue": _NOTHING,

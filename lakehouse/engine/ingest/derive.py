@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.schema_changes import NEW_KEY
-from lakehouse.core.declaration.table import Append, History, Merge, Overwrite, Table
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.write_modes import Append, History, Merge, Overwrite
 from lakehouse.core.delta.commits import INPUTS
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest import increments

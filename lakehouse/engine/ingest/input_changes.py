@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from lakehouse.core.declaration.schema_changes import NEW_KEY
-from lakehouse.core.declaration.table import Append, Merge, Table
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.write_modes import Append, Merge
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken

@@ -29,7 +29,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lakehouse.core.declaration.table import Overwrite, Table
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.write_modes import Overwrite
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.ingest.batches import (
     Batch,
@@ -239,9 +240,8 @@ class LandingLoad:
     ) -> tuple[Batch, _Lines]:
         """The planned batch as it was read, its manifest written; what was read, or is gone, leaves the listing."""
         landing, is_overwrite = table.landing, isinstance(table.write, Overwrite)
-        known = {
-            file.name: ledger.seen.get(f"{landing.prefix}{file.name}") for file in planned.files
-        }
+        seen = ledger.seen
+        known = {file.name: seen.get(f"{landing.prefix}{file.name}") for file in planned.files}
         staged = stage(
             self._lake.store,
             table.key,

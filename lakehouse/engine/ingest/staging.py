@@ -184,11 +184,7 @@ def _folder(table_key: str, number: int, shape: str) -> str:
 
 def _shape(landing: Landing) -> str:
     """A digest of all that decides how a record is staged."""
-    csv = (
-        (landing.delimiter, landing.quote, landing.header, landing.encoding, landing.null_value)
-        if landing.records_are_csv
-        else ()
-    )
+    csv = (landing.csv, landing.encoding, landing.null_value) if landing.records_are_csv else ()
     told = (field_types(landing.schema), landing.format, csv, landing.new_columns, landing.changes)
     return blake2b(repr(told).encode(), digest_size=8).hexdigest()
 

@@ -21,12 +21,13 @@ from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.schema_changes import UNCHANGED
 from lakehouse.core.declaration.strategies import AutoCompaction
 from lakehouse.core.declaration.strategy_properties import CLUSTERING_MARK, PropertyChanges
-from lakehouse.core.declaration.table import History, Merge, Overwrite, Table
+from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import (
     DEFAULT_LOG_DAYS,
     DEFAULT_LOG_RETENTION,
     LOG_RETENTION,
 )
+from lakehouse.core.declaration.write_modes import History, Merge, Overwrite
 from lakehouse.core.delta.protocol import span_ms_of
 from lakehouse.core.errors import Refused
 from lakehouse.core.scheduling.strategy_selection import StrategyChoice, strategy_of

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from lakehouse.core.errors import Refused, Transient
-from lakehouse.core.settings import s3_region
+from lakehouse.core.s3_address import s3_region
 from lakehouse.engine.store import TimeBudget
 from lakehouse.engine.store.s3_errors import answer_parts
 from lakehouse.engine.store.time_budget import ATTEMPTS

@@ -24,7 +24,7 @@ from uuid import uuid4
 
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.inventory.objects import StoredObject, is_folder_marker
-from lakehouse.core.settings import s3_endpoint, s3_region
+from lakehouse.core.s3_address import s3_endpoint, s3_region
 from lakehouse.engine.clock import pause_about
 from lakehouse.engine.store.interface import Store, StoredFile, checked_name, folder_prefix
 from lakehouse.engine.store.s3_errors import PASSING, PERMISSIONS, answer_parts, error_of_answer

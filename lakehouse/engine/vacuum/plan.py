@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from lakehouse.core.declaration.adopted import Adopted
-from lakehouse.core.declaration.table import Overwrite, Table
+from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import type_of_mode
+from lakehouse.core.declaration.write_modes import Overwrite
 from lakehouse.core.delta.commits import Commits, is_news
 from lakehouse.core.delta.protocol import retention_ms_of
 from lakehouse.core.errors import Broken

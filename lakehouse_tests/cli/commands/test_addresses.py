@@ -95,7 +95,7 @@ def test_an_address_without_a_table_names_those_that_are_near(
     assert f"did you mean {warehouse}/events?" in result.stderr
     assert terminal.run("plan", f"{warehouse}/event").exit_code == 2
     assert (
-        "accepted: a folder, file:///folder or s3://bucket/folder"
+        "Use a folder, file:///folder or s3://bucket/folder"
         in terminal.run("plan", "gs://bucket/t").stderr
     )
 

@@ -232,10 +232,10 @@ REFUSED = {
     "orderz": "did you mean",
     "/nowhere/at/all": "there is no Delta table at /nowhere/at/all",
     "s3://bucket": "accepted: s3://bucket/path/of/table",
-    "hdfs://there/table": "accepted: a folder, file:///folder or s3://bucket/folder",
-    "https://user:secret@host/table": "the address of a table begins with https:; accepted",
+    "hdfs://there/table": "Use a folder, file:///folder or s3://bucket/folder",
+    "https://user:secret@host/table": "the address of a table begins with https:. Use",
     "s3://user:secret@bucket/table": "the address of a table holds a user, a password",
-    "/": "accepted: the folder of one table",
+    "/": "Use the folder of one table",
     # A table with this name below the folder of the command is another one.
     "/bronze_orders": "there is no Delta table at /./bronze_orders",
 }
@@ -266,6 +266,6 @@ def test_a_strategy_to_be_chosen_is_replayed_as_the_chosen_one_and_an_unknown_kn
 ) -> None:
     found = full.json("backtest", "bronze/orders", "--policy", "strategy=chosen:1000000")
     assert found["replays"][0]["run_count"] == 2
-    assert "did you mean min_small_files" in full.refused(
+    assert "Did you mean min_small_files" in full.refused(
         "backtest", "bronze/orders", "--policy", "min_smal_files=3"
     )

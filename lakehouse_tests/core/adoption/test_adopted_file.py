@@ -13,8 +13,9 @@ from lakehouse.core.adoption.adopted_file import (
 from lakehouse.core.declaration.adopted import Adopted, commits_at_risk, commits_conditionally
 from lakehouse.core.declaration.compaction_policy import Compaction, LiquidClustering
 from lakehouse.core.declaration.strategies import AfterWrite
-from lakehouse.core.declaration.table import Append, Overwrite, Table
+from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import Vacuum
+from lakehouse.core.declaration.write_modes import Append, Overwrite
 from lakehouse.core.errors import Refused
 
 
@@ -46,9 +47,9 @@ REFUSED = {
     '[silver.orders]\nuri = "/data"': "a layer and a name are one key, quoted",
     '["silver/orders"]\nurl = "/data"': "accepted: uri",
     '["silver/orders"]\nuri = "data"': "accepted: an absolute folder",
-    '["silver/orders"]\nuri = "gs://b/x"': "accepted: a folder, file:///folder",
-    '["silver/orders"]\nuri = "/data"\nwriters = "some"': "accepted: unknown, none, conditional",
-    '["silver/orders"]\nuri = "/data"\norphans = "all"': "accepted: keep, delete",
+    '["silver/orders"]\nuri = "gs://b/x"': "Use a folder, file:///folder",
+    '["silver/orders"]\nuri = "/data"\nwriters = "some"': "Use 'unknown', 'none' or 'conditional'",
+    '["silver/orders"]\nuri = "/data"\norphans = "all"': "Use 'keep' or 'delete'",
     '["silver/orders"]\nuri = "/data"\ncluster_by = "a"': "accepted: a list of columns",
     '["copper/orders"]\nuri = "/data"': "a layer of bronze, silver, gold",
     '["silver/a"]\nuri = "/data"\n["silver/b"]\nuri = "file:///data/"': "silver/a and silver/b are both /data",
@@ -78,11 +79,11 @@ def test_what_only_a_writer_can_do_is_refused_beside_adopted(said: str) -> None:
 @pytest.mark.parametrize(
     ("uri", "said"),
     {
-        "s3a://bucket/t": "accepted: 's3://bucket/t'",
-        "file:///data/t": "accepted: '/data/t'",
-        "/data/../t/": "accepted: '/t'",
-        "data/t": "accepted: an absolute folder, or s3://bucket/folder",
-        "gs://b/t": "accepted: a folder, file:///folder or s3://",
+        "s3a://bucket/t": "Use 's3://bucket/t'",
+        "file:///data/t": "Use '/data/t'",
+        "/data/../t/": "Use '/t'",
+        "data/t": "Use an absolute folder, or s3://bucket/folder",
+        "gs://b/t": "Use a folder, file:///folder or s3://",
     }.items(),
 )
 def test_a_declaration_spells_an_address_in_its_one_way(uri: str, said: str) -> None:
@@ -103,7 +104,7 @@ def test_no_log_store_of_delta_s_own_is_believed_to_write_conditionally() -> Non
 
 
 def test_a_table_that_nobody_makes_is_refused_still() -> None:
-    with pytest.raises(Refused, match="give either source="):
+    with pytest.raises(Refused, match="use either source="):
         Table(key="silver/orders", write=Append())
 
 

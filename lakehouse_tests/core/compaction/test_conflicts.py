@@ -8,7 +8,8 @@ from lakehouse.core.compaction.conflicts import (
 )
 from lakehouse.core.compaction.plan import plan_table
 from lakehouse.core.costs.rates import DEFAULT_RATES
-from lakehouse.core.declaration.table import Append, Landing, Table
+from lakehouse.core.declaration.table import Landing, Table
+from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.snapshot import Column
 from lakehouse_tests.core.example_snapshots import NO_PAST, data_file, snapshot

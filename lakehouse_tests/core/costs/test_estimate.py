@@ -13,7 +13,8 @@ from lakehouse.core.compaction.plan import plan_table
 from lakehouse.core.costs.estimate import estimate, price
 from lakehouse.core.costs.rates import COLD_START_SECONDS, DEFAULT_RATES, MergeWork, fit_rates
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
-from lakehouse.core.declaration.table import Append, Landing, Table
+from lakehouse.core.declaration.table import Landing, Table
+from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.snapshot import Column
 from lakehouse.core.errors import Refused
@@ -274,7 +275,7 @@ def test_money_is_the_driver_s_time_and_on_s3_its_requests() -> None:
     ],
 )
 def test_prices_that_cannot_be_meant_are_refused_by_name(field: str, value: Any) -> None:
-    with pytest.raises(Refused, match=rf"Prices\.{field} is .*accepted: "):
+    with pytest.raises(Refused, match=rf"Prices\.{field} is .*\. Use "):
         replace(DEFAULT_PRICES, **{field: value})
 
 

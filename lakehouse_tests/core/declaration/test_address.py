@@ -22,15 +22,15 @@ SPELLED = {
 }
 REFUSED = {
     "": "is empty",
-    "/": "accepted: the folder of one table",
+    "/": "Use the folder of one table",
     "~/orders": r"\$HOME/orders",
-    "gs://bucket/orders": "begins with gs:; accepted: a folder, file:///folder or s3://",
-    "abfss://files@account/orders": "begins with abfss:; accepted: a folder",
-    "dbfs:/orders": "begins with dbfs:; accepted: a folder",
-    "s3://Bucket/orders": "did you mean s3://bucket/orders",
-    "s3://bucket//orders": "did you mean s3://bucket/orders",
-    "s3://bucket/a/../orders": "names no folder of a bucket",
-    "/data/*": "did you mean '/data/'",
+    "gs://bucket/orders": "begins with gs:. Use a folder, file:///folder or s3://",
+    "abfss://files@account/orders": "begins with abfss:. Use a folder",
+    "dbfs:/orders": "begins with dbfs:. Use a folder",
+    "s3://Bucket/orders": "Did you mean s3://bucket/orders",
+    "s3://bucket//orders": "Did you mean s3://bucket/orders",
+    "s3://bucket/a/../orders": "is not a folder of a bucket",
+    "/data/*": "Did you mean '/data/'",
     "s3://bucket/what?": r"holds '\?'",
     "/data/a\nb": r"holds '\\n'",
 }

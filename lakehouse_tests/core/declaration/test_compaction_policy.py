@@ -64,7 +64,7 @@ def test_a_declared_knob_beats_the_default_and_leaves_the_others(knob: str, valu
     ],
 )
 def test_a_knob_that_cannot_be_meant_is_refused_by_name(knob: str, value: object) -> None:
-    with pytest.raises(Refused, match=rf"^Compaction\.{knob} is .*; accepted: "):
+    with pytest.raises(Refused, match=rf"^Compaction\.{knob} is .*\. Use "):
         Compaction(**{knob: value})  # type: ignore[arg-type]
 
 
@@ -87,5 +87,5 @@ def test_candidates_are_below_three_quarters_of_the_target(target: int, candidat
 def test_a_value_that_cannot_be_meant_is_refused_by_name(
     make: Callable[[], object], named: str
 ) -> None:
-    with pytest.raises(Refused, match=f"^{named}; accepted: "):
+    with pytest.raises(Refused, match=rf"^{named}\. Use "):
         make()

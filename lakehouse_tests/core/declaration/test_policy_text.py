@@ -54,20 +54,20 @@ def test_what_is_not_named_stays_as_declared_and_the_last_word_counts() -> None:
 
 
 REFUSED = {
-    "min_smal_files=8": "did you mean min_small_files",
-    "zzz=8": "accepted: strategy, min_small_files",
+    "min_smal_files=8": "Did you mean min_small_files",
+    "zzz=8": "Use one of strategy, min_small_files",
     "min_small_files": "has no value",
-    "min_small_files=8MiB": "accepted: a number",
+    "min_small_files=8MiB": "Use a number",
     "min_small_files=1": "2 or more",
     "min_small_files=2.5": "whole number",
     "target_file_bytes=8 miles": "like 128MiB",
     "target_file_bytes=-1": "like 128MiB",
-    "strategy=sometimes": "accepted: optimized_write, after_write, scheduled, auto_compaction, by_sensor, chosen",
-    "strategy=none": "accepted: mode=off",
+    "strategy=sometimes": "Use optimized_write, after_write, scheduled, auto_compaction, by_sensor or chosen",
+    "strategy=none": "Use mode=off",
     "strategy=chosen:soon": "a number",
     "strategy=scheduled:daily": "five fields",
     "windows=10-12": "HH:MM",
-    "mode=maybe": "accepted: automatic",
+    "mode=maybe": 'Use "automatic"',
 }
 
 

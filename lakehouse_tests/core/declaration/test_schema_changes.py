@@ -53,22 +53,22 @@ def test_a_column_that_the_table_lacks_is_added_behind_the_one_declared_before_i
         "a column less": (
             "id bigint, _source_file string",
             ("city",),
-            "city is not declared, and string in the table",
+            "city is not declared and string in the table",
         ),
         "another type, beside a new column": (
             "id int, zip int, city string, _source_file string",
             ("city",),
-            "id is declared as int, and bigint in the table",
+            "id is declared as int and bigint in the table",
         ),
         "another case, which Spark takes for the same name": (
             "id bigint, City string, _source_file string",
             ("city",),
-            "City is declared as string, and absent in the table; city is not declared, and string in the table",
+            "City is declared as string and absent in the table; city is not declared and string in the table",
         ),
         "other partitions": (
             "id bigint, city string, _source_file string",
             (),
-            "it is declared as partitioned by nothing, and the table is partitioned by city",
+            "the declared partitioning is by nothing, that of the table by city",
         ),
     }.values(),
 )
@@ -78,8 +78,8 @@ def test_every_other_difference_is_refused_and_named(
     with pytest.raises(Refused) as error:
         new_columns(columns(declared), partition_by, TABLE)
     assert str(error.value) == (
-        f"write of bronze/t: the declaration and the table differ: {why}. Nothing was written, and the table stays as it is. Either put the "
-        "declaration back as it was, or declare the table under a new key"
+        f"write of bronze/t: the declaration and the table differ: {why}. Nothing was written. Either "
+        "restore the declaration, or declare the table under a new key"
     )
     assert (
         "; ".join(differences(columns(declared), partition_by, TABLE)).endswith(why)

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from lakehouse.core.declaration.table import Append, Landing, Overwrite, type_of_write
+from lakehouse.core.declaration.table import Landing
+from lakehouse.core.declaration.write_modes import Append, Overwrite, type_of_write
 from lakehouse.core.ingest.batches import (
     Batch,
     BatchPlan,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lakehouse.core.declaration.landing import Landing
-from lakehouse.core.declaration.table import Append
+from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.delta.snapshot import DataFile
 from lakehouse.core.ingest.batches import Batch, BatchPlan, LandedFile, Ledger, choose_batch
 from lakehouse.core.ingest.batching_policy import count_outputs

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.declaration.change_sources import Debezium, Dms
-from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.declaration.landing import Csv, Landing
 from lakehouse.core.ingest import file_text, records
 from lakehouse.core.ingest.file_text import GZIP, read_records
 from lakehouse.core.ingest.records import Unreadable
@@ -292,11 +292,11 @@ def test_the_reason_names_what_a_header_lacks_and_what_to_do() -> None:
 
 
 def test_a_file_without_a_header_begins_with_its_first_row() -> None:
-    assert csv_records(b"A,1,x\nB,2,y", replace(CSV, header=False)) == [
+    assert csv_records(b"A,1,x\nB,2,y", replace(CSV, csv=Csv(header=False))) == [
         (1, b"A,1,x", None),
         (2, b"B,2,y", None),
     ]
-    assert csv_records(b"", replace(CSV, header=False)) == []
+    assert csv_records(b"", replace(CSV, csv=Csv(header=False))) == []
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "cp1252", "utf-8-sig", "shift_jis"])
@@ -306,7 +306,9 @@ def test_text_of_another_encoding_is_read_as_declared(encoding: str) -> None:
         if encoding in ("utf-16", "shift_jis")
         else "code;n;comment\nA;1;é\n"
     )
-    [record] = csv_records(text.encode(encoding), replace(CSV, delimiter=";", encoding=encoding))
+    [record] = csv_records(
+        text.encode(encoding), replace(CSV, csv=Csv(delimiter=";"), encoding=encoding)
+    )
     assert record.content.decode() == text.splitlines()[1]
 
 
@@ -374,9 +376,9 @@ TEXT = st.one_of(
 
 SIGNS = [
     CSV,
-    replace(CSV, delimiter=";"),
-    replace(CSV, delimiter="\t", quote="'"),
-    replace(CSV, delimiter="\x01", quote="|"),
+    replace(CSV, csv=Csv(delimiter=";")),
+    replace(CSV, csv=Csv(delimiter="\t", quote="'")),
+    replace(CSV, csv=Csv(delimiter="\x01", quote="|")),
 ]
 
 
@@ -396,7 +398,7 @@ def test_every_row_of_a_csv_writer_is_one_record_on_its_line(
         if any(sign in value for row in rows for value in row for sign in "\r\n")
         else csv.QUOTE_MINIMAL
     )
-    signs = {"delimiter": landing.delimiter, "quotechar": landing.quote}
+    signs = {"delimiter": landing.csv.delimiter, "quotechar": landing.csv.quote}
     writer = csv.writer(file, lineterminator=end, quoting=quoting, **signs)
     expected: list[tuple[int, list[str]]] = []
     for row in [COLUMNS, *rows]:

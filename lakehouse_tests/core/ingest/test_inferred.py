@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from lakehouse.core.declaration.column_names import field_names
 from lakehouse.core.declaration.compaction_policy import Compaction, ZOrder
-from lakehouse.core.declaration.landing import Landing
-from lakehouse.core.declaration.table import Append, Table
+from lakehouse.core.declaration.landing import Csv, Landing
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.file_text import read_records
 from lakehouse.core.ingest.inferred import (
@@ -95,7 +96,11 @@ def inferred(landing: Landing, *files: str) -> list[tuple[str, str, str]]:
             ["id,note\n1,x\n"],
             ["id", "note"],
         ),
-        "other signs": (replace(CSV, delimiter=";", quote="'"), ["'id';n\n1;2\n"], ["id", "n"]),
+        "other signs": (
+            replace(CSV, csv=Csv(delimiter=";", quote="'")),
+            ["'id';n\n1;2\n"],
+            ["id", "n"],
+        ),
     }.values(),
 )
 def test_the_first_files_give_columns_by_the_rules_of_added_ones(
@@ -207,20 +212,20 @@ def test_a_schema_that_is_no_longer_declared_is_not_inferred_from_what_lands_nex
     [
         (
             replace(ORDERS, source=replace(JSON, required=("idd",))),
-            "Landing.required holds 'idd'; accepted: did you mean 'id'?",
+            "Landing.required holds the unknown column 'idd'. Did you mean 'id'?",
         ),
         (replace(ORDERS, source=replace(JSON, derived={"Id": "1"})), "holds 'Id' twice"),
         (
             replace(ORDERS, write=Append(partition_by=("idd",))),
-            "Append.partition_by holds 'idd'; accepted: did you mean 'id'?",
+            "Append.partition_by holds the unknown column 'idd'. Did you mean 'id'?",
         ),
         (
             replace(ORDERS, column_descriptions={"x": "y"}),
-            "column_descriptions holds 'x'; accepted: id, a`b",
+            "column_descriptions holds the unknown column 'x'. Use one of id, a`b",
         ),
         (
             replace(ORDERS, compaction=Compaction(data_layout=ZOrder(columns=("x",)))),
-            "ZOrder.columns holds 'x'; accepted: id, a`b",
+            "ZOrder.columns holds the unknown column 'x'. Use one of id, a`b",
         ),
     ],
 )

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from lakehouse.core.declaration.table import Append, Landing
+from lakehouse.core.declaration.table import Landing
+from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.ingest.batches import (
     Batch,
     LandedFile,

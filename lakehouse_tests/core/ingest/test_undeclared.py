@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.declaration.change_sources import Debezium, Dms
-from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.declaration.landing import Csv, Landing
 from lakehouse.core.ingest.file_text import read_records
 from lakehouse.core.ingest.records import Unreadable
 from lakehouse.core.ingest.undeclared import AddedColumn, NewColumns, columns_in_force
@@ -158,8 +158,8 @@ def test_of_an_event_of_debezium_its_row_is_looked_at(
 
 def test_a_wider_header_of_csv_tells_which_fields_are_undeclared() -> None:
     wide = "a b;id;x;name;y\n'1;''2''';7;;'n;m';\n;8;'' ;'';5\n;9; 'b;'';\n"
-    signs: dict[str, Any] = {"delimiter": ";", "quote": "'"}
-    records = [*read_records(wide.encode(), replace(CSV, **signs), max_content_bytes=LIMIT)]
+    landing = replace(CSV, csv=Csv(delimiter=";", quote="'"))
+    records = [*read_records(wide.encode(), landing, max_content_bytes=LIMIT)]
     assert [record.content for record in records] == [b"7;'n;m'", b"8;''", b"9;''"]
     assert [record.undeclared for record in records] == [
         '{"a b": "1;\'2\'"}',
@@ -167,7 +167,7 @@ def test_a_wider_header_of_csv_tells_which_fields_are_undeclared() -> None:
         '{"x": " \'b"}',
     ]
     assert (
-        beside(wide.replace(";;", ";-;"), replace(CSV, **signs, null_value="-"))[1]
+        beside(wide.replace(";;", ";-;"), replace(landing, null_value="-"))[1]
         == '{"x": "", "y": "5"}'
     )
     short = [*read_records(b"id,name,x\n1,a\n2,b,c\n", CSV, max_content_bytes=LIMIT)]

@@ -2,7 +2,8 @@
 
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.landing import Landing
-from lakehouse.core.declaration.table import Append, Table
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.journal_records import CompactionTry, Pause
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.fleet import Fleet, FleetTable, decide_fleet

@@ -7,8 +7,9 @@ import pytest
 
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.landing import Landing
-from lakehouse.core.declaration.table import Append, Table
+from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.windows import Window
+from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.journal_records import CompactionTry, Pause
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.circuit_breaker import BreakerState, Rewrites, assess_breaker

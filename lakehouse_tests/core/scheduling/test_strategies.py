@@ -263,6 +263,6 @@ def test_clustering_comes_and_goes_with_the_policy(
 def test_a_table_with_partitions_cannot_be_clustered() -> None:
     with pytest.raises(
         Refused,
-        match="bronze/t: LiquidClustering, and the table is partitioned by d; accepted: no partitions",
+        match=r"bronze/t: LiquidClustering is declared, but the table is partitioned by d\. Use ZOrder",
     ):
         clustering_change(snapshot([], partition_columns=("d",)), BY_A)

@@ -11,7 +11,8 @@ from lakehouse.core.compaction.plan import plan_once_cold, plan_table
 from lakehouse.core.costs.estimate import usd_per_opening
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
-from lakehouse.core.declaration.table import Append, Landing, Table
+from lakehouse.core.declaration.table import Landing, Table
+from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.ranking import (
     Bounds,

@@ -8,8 +8,9 @@ import pytest
 
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.prices import DEFAULT_PRICES
-from lakehouse.core.declaration.table import Append, Landing, Table
+from lakehouse.core.declaration.table import Landing, Table
 from lakehouse.core.declaration.vacuum_policy import SHORT_RETENTION_RISK, Vacuum
+from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.paths import vector_file
 from lakehouse.core.delta.snapshot import LogFile, LogTail, Snapshot, TableFacts
@@ -587,7 +588,7 @@ def test_the_retention_is_a_property_and_contradicts_no_other() -> None:
         {"delta.logRetentionDuration": "interval 3 days"}
     )
     with pytest.raises(
-        Refused, match=r"Vacuum\.retention_hours to 'interval 12000 minutes'; accepted: one"
+        Refused, match=r"Vacuum\.retention_hours to 'interval 12000 minutes'\. Set it in one place"
     ):
         Table(
             key="bronze/t",

@@ -142,7 +142,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "no asset": ([object()], "is no asset"),
     "no address": (
         {"orders": "gs://b/t"},
-        "asset orders: .*accepted: a folder, file:///folder or s3://",
+        "asset orders: .*Use a folder, file:///folder or s3://",
     ),
     "a storage that is not served": (
         [dg.AssetSpec("orders", metadata={"uri": "abfss://c@a/t"})],
@@ -303,7 +303,7 @@ def test_two_calls_may_not_have_one_table() -> None:
 
 def test_a_word_that_is_not_accepted_is_refused_by_name() -> None:
     with pytest.raises(
-        Refused, match=r"Adopted\.writers is 'some'; accepted: unknown, none, conditional"
+        Refused, match=r"Adopted\.writers is 'some'\. Use 'unknown', 'none' or 'conditional'"
     ):
         maintain({"orders": "w/orders"}, writers="some")  # type: ignore[arg-type]
 

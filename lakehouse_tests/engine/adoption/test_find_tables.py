@@ -76,7 +76,8 @@ def test_parquet_files_without_a_log_are_named(tmp_path_factory: pytest.TempPath
 
 def test_a_table_of_the_lake_may_not_be_there_yet_and_one_of_others_must(lake: Lake) -> None:
     from lakehouse.core.adoption.adopted_file import adopted_table
-    from lakehouse.core.declaration.table import Overwrite, Table
+    from lakehouse.core.declaration.table import Table
+    from lakehouse.core.declaration.write_modes import Overwrite
 
     own = Table(
         key="gold/own",

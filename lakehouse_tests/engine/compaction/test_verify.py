@@ -13,7 +13,8 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from lakehouse.core.compaction.outcome import Comparison
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.table import Append, Table
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.errors import Broken

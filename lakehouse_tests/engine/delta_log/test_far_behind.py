@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lakehouse.core.compaction.target_size import write_history_of
-from lakehouse.core.declaration.table import Merge
+from lakehouse.core.declaration.write_modes import Merge
 from lakehouse.core.delta.commits import may_repeat_rows
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.ingest.increments import (

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakehouse import Append, Landing, Table
+from lakehouse import Append, Csv, Landing, Table
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.engine.example import rows_in, rows_of
@@ -57,7 +57,12 @@ def as_avro(rows: Sequence[dict[str, Any]]) -> bytes:
     return file.getvalue()
 
 
-AS_CSV = {"format": "csv", "delimiter": ";", "quote": "'", "null_value": "-", "encoding": "cp1252"}
+AS_CSV = {
+    "format": "csv",
+    "csv": Csv(delimiter=";", quote="'"),
+    "null_value": "-",
+    "encoding": "cp1252",
+}
 
 
 @pytest.mark.parametrize(
@@ -237,7 +242,10 @@ def test_a_value_that_spark_would_read_as_another_one_goes_to_quarantine(
 ) -> None:
     schema, good, bad = READ_AS_ANOTHER[name]
     source = Landing(
-        prefix="landing/typed/", format=name, schema=schema, delimiter=";" if name == "csv" else ","
+        prefix="landing/typed/",
+        format=name,
+        schema=schema,
+        csv=Csv(delimiter=";") if name == "csv" else Csv(),
     )
     lake.store.put(f"landing/typed/a.{name}", "\n".join([*good, *bad]).encode())
     write_table(lake, spark, Table(key="bronze/typed", source=source, write=Append()))

@@ -15,7 +15,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.errors.exceptions.connect import UnknownException
 
-from lakehouse.core.declaration.table import Append, Landing, Overwrite, Table
+from lakehouse.core.declaration.table import Landing, Table
+from lakehouse.core.declaration.write_modes import Append, Overwrite
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.batches import ingest_app_id
 from lakehouse.core.reasons import Reason

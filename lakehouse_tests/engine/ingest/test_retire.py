@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehouse import Append, Landing, Table
-from lakehouse.core.declaration.table import find_tables
+from lakehouse.core.declaration.module_tables import module_tables
 from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id
 from lakehouse.core.ingest.retirement import RetirementPlan
@@ -569,8 +569,8 @@ def test_loaded_files_are_not_taken_away_from_another_table() -> None:
     )
     with pytest.raises(
         Refused,
-        match=r"Table bronze/orders: after_load is 'delete', and bronze/more reads landing/orders/more/, too",
+        match=r"Table bronze/orders: after_load is 'delete', but bronze/more reads landing/orders/more/, too",
     ):
-        find_tables([module])
+        module_tables([module])
     module.__dict__.update(one=replace(DELETED, source=replace(DELETED.source, after_load="keep")))
-    assert len(find_tables([module])) == 2
+    assert len(module_tables([module])) == 2

@@ -12,7 +12,8 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.errors.exceptions.connect import SparkException
 
 from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.table import Append, Merge, Overwrite, Table
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.write_modes import Append, Merge, Overwrite
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.increments import consume_app_id
 from lakehouse.core.ingest.outcome import WriteOutcome

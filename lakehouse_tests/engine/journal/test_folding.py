@@ -5,7 +5,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from lakehouse.core.declaration.table import Append, Overwrite
+from lakehouse.core.declaration.write_modes import Append, Overwrite
 from lakehouse.core.errors import Broken, Transient
 from lakehouse.core.ingest.batches import Batch, LandedFile
 from lakehouse.core.ingest.ledger_segments import find_unfinished

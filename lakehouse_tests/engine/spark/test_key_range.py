@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors.exceptions.connect import SparkException
 
-from lakehouse.core.declaration.table import Merge
+from lakehouse.core.declaration.write_modes import Merge
 from lakehouse.core.settings import Settings
 from lakehouse.engine.ingest import commit_rows, work_size
 from lakehouse.engine.ingest.commit_rows import Transaction

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from lakehouse.core.declaration.table import Append, Table
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.increments import consume_app_id
 from lakehouse.core.reasons import Reason

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from lakehouse.core.declaration.table import Append, Landing, Table
+from lakehouse.core.declaration.table import Landing, Table
+from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.reconcile import TableShares
 from lakehouse.core.settings import parse_settings

@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from lakehouse.core.declaration.table import Append, Table
+from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import VACUUM_MODES
+from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.errors import Broken
 from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.reasons import Reason

@@ -19,7 +19,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.change_sources import HISTORY_COLUMNS, Operation
-from lakehouse.core.declaration.table import History, Merge, Table
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.write_modes import History, Merge
 from lakehouse.core.ingest.batches import ingest_app_id
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows

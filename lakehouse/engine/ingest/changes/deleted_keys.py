@@ -26,7 +26,7 @@ import re
 from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.change_sources import Dms, Operation
-from lakehouse.core.declaration.table import Merge
+from lakehouse.core.declaration.write_modes import Merge
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch
 from lakehouse.core.units import HOUR_MS

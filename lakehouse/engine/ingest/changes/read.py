@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, assert_never
 
 from lakehouse.core.changes.debezium_event import TOMBSTONE
 from lakehouse.core.declaration.change_sources import Debezium, Dms, Operation
-from lakehouse.core.declaration.table import History, Merge, Table
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.write_modes import History, Merge
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
 from lakehouse.engine.ingest.changes.columns import (
     CHANGED_AT,

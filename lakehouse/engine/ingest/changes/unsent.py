@@ -15,7 +15,8 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from lakehouse.core.declaration.table import Merge, Table
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.write_modes import Merge
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.engine.ingest.changes.columns import DELETED, IS_MENDED, KEPT, TRUNCATED, UNSENT
 from lakehouse.engine.ingest.changes.deleted_keys import refuse_late, remembered_deletions

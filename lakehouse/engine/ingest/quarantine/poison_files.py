@@ -24,7 +24,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from lakehouse.core.declaration.table import Overwrite, Table
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.write_modes import Overwrite
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, LandedFile

@@ -26,7 +26,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.landing import retried_folder
-from lakehouse.core.declaration.table import Append
+from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.batches import Batch, Ledger, SetAside
 from lakehouse.core.ingest.outcome import QuarantineReview

@@ -274,7 +274,7 @@ def test_lines_of_csv_keep_their_fields_and_need_the_same_ones_in_the_declaratio
         schema="code STRING, name STRING",
         required=("name",),
         null_value="NA",
-        delimiter=";",
+        csv=Csv(delimiter=";"),
         encoding="cp1252",
     )
     codes = Table(key="bronze/codes", source=source, write=Append())

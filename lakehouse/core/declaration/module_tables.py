@@ -1,0 +1,56 @@
+"""All tables that modules declare, in the order in which they are written."""
+
+from collections.abc import Iterable
+from itertools import permutations
+from types import ModuleType
+
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.errors import Refused
+
+
+def module_tables(modules: Iterable[ModuleType]) -> dict[str, Table]:
+    """Every `Table` at the top level of the modules, by key, inputs before their readers.
+
+    Raises:
+        Refused: two tables have one key, an input is in none of the modules, or files that one
+            table reads are deleted after the load of another one.
+    """
+    found: dict[str, Table] = {}
+    for module in modules:
+        for value in vars(module).values():
+            if isinstance(value, Table) and found.setdefault(value.key, value) is not value:
+                raise Refused(
+                    f"Table.key {value.key!r} is declared twice, the second time in"
+                    f" {module.__name__}. Use another key."
+                )
+    _check_shared_landings(found)
+    ordered: dict[str, Table] = {}
+    for key in sorted(found):
+        _add_after_inputs(found[key], found=found, ordered=ordered)
+    return ordered
+
+
+def _check_shared_landings(found: dict[str, Table]) -> None:
+    """Refuses that files leave after the load of one table if another table reads them, too."""
+    landed = [(key, each.source) for key, each in sorted(found.items()) if each.source is not None]
+    for (key, source), (other, its) in permutations(landed, 2):
+        overlaps = source.prefix.startswith(its.prefix) or its.prefix.startswith(source.prefix)
+        if overlaps and source.after_load != "keep":
+            raise Refused(
+                f"Table {key}: after_load is {source.after_load!r}, but {other} reads {its.prefix},"
+                " too. Either use 'keep', or prefixes that are not below each other."
+            )
+
+
+def _add_after_inputs(wanted: Table, *, found: dict[str, Table], ordered: dict[str, Table]) -> None:
+    if wanted.key in ordered:
+        return
+    for source in wanted.inputs:
+        if found.get(source.key) is not source:
+            if source.key in found:
+                problem = "is another value than the table of that key. Declare each table once."
+            else:
+                problem = "is in no module of the tables package. Import its module there."
+            raise Refused(f"Table {wanted.key}: its input {source.key} {problem}")
+        _add_after_inputs(source, found=found, ordered=ordered)
+    ordered[wanted.key] = wanted

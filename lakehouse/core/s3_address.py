@@ -1,0 +1,35 @@
+"""S3: names of buckets, the server and region in force, and credentials in addresses."""
+
+import re
+from collections.abc import Mapping
+
+# Source: Amazon S3 user guide, "General purpose bucket naming rules"
+_BUCKET = re.compile(r"(?=.{3,63}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+_IP_ADDRESS = re.compile(r"[0-9]+(\.[0-9]+){3}")
+# A user before an @, as in http://user:password@host, or a signed query. Parameters of sc:// follow
+# a semicolon and may hold an @.
+_CREDENTIALS = re.compile(r"://[^;?]*@|://\S*\?\S*=")
+# In boto3's order.
+S3_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+# boto3 itself reads only the first, the JVM only the second.
+_S3_REGIONS = ("AWS_DEFAULT_REGION", "AWS_REGION")
+
+
+def holds_credentials(address: str) -> bool:
+    """Whether an address holds a user, a password or a signed query."""
+    return _CREDENTIALS.search(address) is not None
+
+
+def s3_endpoint(environ: Mapping[str, str]) -> str | None:
+    """The S3 server that these variables name; `None` is AWS."""
+    return next((environ[name] for name in S3_ENDPOINTS if environ.get(name)), None)
+
+
+def s3_region(environ: Mapping[str, str]) -> str | None:
+    """The S3 region that these variables name, if any."""
+    return next((environ[name] for name in _S3_REGIONS if environ.get(name)), None)
+
+
+def is_bucket(name: str) -> bool:
+    """Whether a bucket can have that name."""
+    return bool(_BUCKET.fullmatch(name)) and not _IP_ADDRESS.fullmatch(name)
