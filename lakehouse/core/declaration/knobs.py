@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from math import inf
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.text import either
@@ -43,7 +43,9 @@ def tuple_of(kind: type) -> Accepts:
     """A tuple of values of this class, which may be empty."""
 
     def test(value: Any) -> bool:
-        return type(value) is tuple and all(isinstance(each, kind) for each in value)
+        if type(value) is not tuple:
+            return False
+        return all(isinstance(each, kind) for each in cast("tuple[Any, ...]", value))
 
     return Accepts(f"a tuple of {kind.__name__}", test)
 
