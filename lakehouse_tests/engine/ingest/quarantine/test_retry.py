@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakehouse import Append, Debezium, Landing, Merge, Table
+from lakehouse import Append, Csv, Debezium, Landing, Merge, Table
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings
 from lakehouse.engine.ingest import commit_rows, load
