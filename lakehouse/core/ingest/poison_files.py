@@ -1,4 +1,4 @@
-"""The files of a batch that hold rows that cannot be written, and the batch without them.
+"""Which files of a batch have rows that cannot be written, and the batch without them.
 
 **Safety properties** (tests in `test_poison_files.py`)
 - A file is set aside only if its rows, alone, were tried and cannot be written.
@@ -13,36 +13,38 @@ from dataclasses import replace
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, LandedFile, fingerprint, set_aside
 
-# So many files, and so many records, are tried one by one before it is said that everything fails.
+# How many files, and how many records, are tried one by one before the load stops.
 PROBES = 8
-# So many failing files are looked for before they are set aside and the load begins anew, so that a kill loses little.
+# How many failing files are searched for at once. Then they are set aside, so that a kill loses little.
 AT_ONCE = 16
 
-
-def any_can_be_written(
-    files: tuple[LandedFile, ...], why_not: Callable[[tuple[LandedFile, ...]], str | None]
-) -> bool:
-    """Whether any of a few files, taken without regard to their order, can be written alone; `why_not` tries some and gives the problem."""
-    by_chance = sorted(files, key=lambda file: fingerprint(file.name))
-    return any(why_not((file,)) is None for file in by_chance[:PROBES])
+_WhyNot = Callable[[tuple[LandedFile, ...]], str | None]
 
 
-def failing_files(
-    files: tuple[LandedFile, ...], why_not: Callable[[tuple[LandedFile, ...]], str | None]
-) -> dict[LandedFile, str]:
-    """The first files that cannot be written alone, with the problem; found in halves, so that each takes tries like log2 of all."""
-    found: dict[LandedFile, str] = {}
+def any_can_be_written(files: tuple[LandedFile, ...], why_not: _WhyNot) -> bool:
+    """Whether any of a few files in random order can be written alone.
+
+    `why_not` tries some files and returns the problem, or `None`.
+    """
+    shuffled = sorted(files, key=lambda file: fingerprint(file.name))
+    return any(why_not((file,)) is None for file in shuffled[:PROBES])
+
+
+def failing_files(files: tuple[LandedFile, ...], why_not: _WhyNot) -> dict[LandedFile, str]:
+    """The first files that cannot be written alone, with the problem, found by bisection."""
+    failing = dict[LandedFile, str]()
     groups = [files]
-    while groups and len(found) < AT_ONCE:
+    while groups and len(failing) < AT_ONCE:
         group = groups.pop()
-        if (problem := why_not(group)) is None:
+        problem = why_not(group)
+        if problem is None:
             continue
         half = len(group) // 2
         if half:
             groups += [group[half:], group[:half]]
         else:
-            found[group[0]] = problem
-    return found
+            failing[group[0]] = problem
+    return failing
 
 
 def without_failing(
@@ -53,20 +55,22 @@ def without_failing(
     is_overwrite: bool,
     has_table: bool,
 ) -> Batch:
-    """The batch without files, which have `failing_records` of its staged records; they are set aside, each with its problem.
+    """The batch without failing files, which have `failing_records` of its staged records.
 
-    An `Overwrite` that has no file left lets go of those that it had replaced: they have their turn then. Columns whose files are all gone
-    go with them, unless there is a table, which has them already. Broken where a file, or so many records, are not of the batch.
+    An `Overwrite` that has no file left releases the files that it had replaced: their turn comes
+    next. Columns whose files are all gone are dropped, unless there is a table, which has them.
+
+    Raises:
+        Broken: a file, or this many records, are not of the batch.
     """
     files = tuple(file for file in batch.files if file not in failing)
-    if (
-        not failing
-        or len(files) + len(failing) != len(batch.files)
-        or not 0 <= failing_records <= (batch.record_count or 0)
-    ):
-        said = f"batch {batch.number}: {len(failing)} file(s) with {failing_records} record(s) were to be taken out of its"
+    record_count = batch.record_count or 0
+    has_all = len(files) + len(failing) == len(batch.files)
+    if not failing or not has_all or not 0 <= failing_records <= record_count:
         raise Broken(
-            f"{said} {len(batch.files)} file(s) with {batch.record_count}; nothing was set aside"
+            f"batch {batch.number}: {len(failing)} file(s) with {failing_records} record(s) were to "
+            f"be taken out of its {len(batch.files)} file(s) with {batch.record_count}; nothing was "
+            "set aside. Use lakehouse materialize to repeat the load"
         )
     before = batch.set_aside if files or not is_overwrite else batch.quarantined
     aside = [
@@ -79,6 +83,6 @@ def without_failing(
         columns=batch.columns if files or has_table else (),
         part_count=batch.part_count if files else 0,
         set_aside=(*before, *aside),
-        record_count=(batch.record_count or 0) - failing_records,
+        record_count=record_count - failing_records,
         isolated=(*batch.isolated, tuple(file.name for file in failing)),
     )

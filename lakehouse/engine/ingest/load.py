@@ -69,10 +69,10 @@ from lakehouse.engine.ingest.parse_lines import (
 from lakehouse.engine.ingest.quarantine.entries import (
     quarantine,
     quarantine_arrived,
-    quarantine_isolated,
+    quarantine_poison_files,
     take_out_landed_again,
 )
-from lakehouse.engine.ingest.quarantine.poison_files import Rows, isolate
+from lakehouse.engine.ingest.quarantine.poison_files import RowsOfBatch, without_poison_files
 from lakehouse.engine.ingest.retire import retire_first
 from lakehouse.engine.ingest.staging import clear_staged, stage, staged_again
 from lakehouse.engine.ingest.undeclared_columns import without_rescued
@@ -211,8 +211,9 @@ class LandingLoad:
             with session_confs(spark, confs_to_load(table, batch, facts)):
                 after = _write(lake, spark, table, batch, lines, facts)
         except Exception as error:
-            rows = Rows(batch=batch, of=partial(_rows, lake, spark, table, lines))
-            names = isolate(lake, spark, table, self._batches, rows, error).isolated[-1]
+            rows = RowsOfBatch(batch=batch, of=partial(_rows, lake, spark, table, lines))
+            session = TableSession(lake=lake, spark=spark, table=table)
+            names = without_poison_files(session, self._batches, rows, error).isolated[-1]
             self._tell(
                 f"{table.key}: batch {batch.number}: the rows of {len(names)} files cannot be written; they are set aside"
             )
@@ -347,10 +348,11 @@ def _write(
     facts: TableFacts | None,
 ) -> TableFacts | None:
     """Quarantine, then rows; the table's facts after it."""
-    take_out_landed_again(lake, spark, table.key, batch)
-    quarantine(lake, spark, table, batch, lines.frame if lines.bad_count else None)
+    session = TableSession(lake=lake, spark=spark, table=table)
+    take_out_landed_again(session, batch)
+    quarantine(session, batch, lines.frame if lines.bad_count else None)
     if batch.isolated:
-        quarantine_isolated(lake, spark, table.key, batch)
+        quarantine_poison_files(session, batch)
     if not batch.files:
         if batch.quarantined and not quarantine_arrived(lake, table.key, batch):
             raise Broken(

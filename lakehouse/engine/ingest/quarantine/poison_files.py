@@ -1,21 +1,25 @@
-"""The files of a batch whose rows cannot be written, set aside so that the others go on.
+"""Poison files: landed files with rows that cannot be written, set aside so that the rest of the batch is loaded.
 
-A write may fail for the sake of one row, though every record was parsed: an expression of the declaration raises, a constraint or an
-invariant of the table is violated. Then:
+A write may fail because of one row although every record was parsed: an expression of the
+declaration raises, or a constraint or an invariant of the table is violated. Then:
 
-1. Some files, or some records, are tried alone in an empty folder: a copy of the table that shares its files, or no table where there is
-   none. One has to be written, or else the declaration is wrong.
-2. All files are tried, and those that fail in halves (`core.ingest.poison_files`), until each that fails stands alone.
-3. What the failed write remembers of deletions is removed. The batch's manifest is written anew, with those files set aside.
-4. The load does the batch again, as if it had been killed. First its quarantine gets the files in the place of their lines.
+1. Some files, or some records, are written alone into an empty folder: a copy of the table that
+   shares its files, or nothing if there is no table. If none can be written, the declaration is at
+   fault, and the load stops.
+2. All files are tried, and those that fail in halves (`core.ingest.poison_files`), until each file
+   that fails stands alone.
+3. The deletions that the failed write remembered are forgotten. The batch's manifest is rewritten
+   with those files set aside.
+4. The load repeats the batch as if it had been killed. The files first replace their records in the
+   quarantine.
 
 **Safety properties** (tests in `test_poison_files.py`)
-- Files are set aside only for an error that is about values, only if it comes again, and only while
-  the table does not have the batch.
-- Trials write to the empty folder, which is deleted afterwards. Neither the table nor its
+- Files are set aside only for an error that is about values, only if it occurs again, and only
+  while the table does not have the batch.
+- Trials write to a folder of their own, which is deleted afterwards. Neither the table nor its
   quarantine changes before the manifest does.
 - A run that dies before step 3 leaves the batch as it was. After step 3 it leaves the smaller
-  batch, which is done again.
+  batch, which is repeated.
 """
 
 import re
@@ -42,69 +46,98 @@ from lakehouse.engine.ingest.parse_lines import OWN, staged_lines
 from lakehouse.engine.ingest.staging import trial_folder
 from lakehouse.engine.ingest.table_properties import declared_properties
 from lakehouse.engine.journal.planned_batches import PlannedBatches
-from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.errors import causes_of
+from lakehouse.engine.table_session import TableSession
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
-# Errors about values: data exceptions, violated constraints, Python functions and other routines, `raise_error`, text that is too long.
-# Source: Spark 4.2.0, error-conditions.json and error-classes.json; Delta Lake 4.4.0, delta-error-classes.json
-_OF_VALUES = ("22", "23", "38", "39", "P0", "54006")
+# SQL states of errors about values: data exceptions, violated constraints, Python functions and
+# other routines, `raise_error`, text that is too long. Source: Spark 4.2.0, error-conditions.json
+# and error-classes.json; Delta Lake 4.4.0, delta-error-classes.json
+_STATES_OF_VALUES = ("22", "23", "38", "39", "P0", "54006")
 _STATE = re.compile(r"SQLSTATE: (\w{5})")
-# On a disk a partition of a text of more than some 250 bytes. Source: Hadoop 3.5, RawLocalFileSystem.create
+# On disk, a partition value of more than some 250 bytes. Source: Hadoop 3.5, RawLocalFileSystem.create
 _NO_FOLDER = re.compile(r"Mkdirs failed to create \S+")
-_WRAPPED = ("", "TASK_WRITE_FAILED")
-_SHOWN = 300
+_WRAPPERS = ("", "TASK_WRITE_FAILED")
+_SHOWN_CHARACTERS = 300
+_SOURCE_FILE, _SOURCE_LINE = OWN[:2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
-    """The making of a batch's rows: `of` gives those of a batch with some of its files, with the columns of the table."""
+class RowsOfBatch:
+    """A batch, and the function that makes the table's rows from a batch with some of its files."""
 
     batch: Batch
     of: "Callable[[Batch], DataFrame]"
 
 
-def isolate(
-    lake: Lake,
-    spark: "SparkSession",
-    table: Table,
-    batches: PlannedBatches,
-    rows: Rows,
-    error: Exception,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trial:
+    """Writes rows into a folder of its own, as they would be written into the table."""
+
+    table: Table
+    uri: str
+    target: Snapshot | None
+
+    def problem(self, rows: "DataFrame") -> str | None:
+        """Why the values of these rows cannot be written; `None` if they can."""
+        try:
+            commit_rows.write_frame(
+                rows,
+                self.uri,
+                mode="overwrite" if isinstance(self.table.write, Overwrite) else "append",
+                partition_by=commit_rows.partition_columns(self.table),
+                properties=declared_properties(self.table),
+                replaces_schema=commit_rows.has_other_shape(rows, self.table, self.target),
+            )
+        except Exception as error:
+            if (problem := row_problem(error)) is None:
+                raise
+            return problem
+        return None
+
+
+def without_poison_files(
+    session: TableSession, batches: PlannedBatches, rows: RowsOfBatch, error: Exception
 ) -> Batch:
-    """The batch without the files that made its write fail with `error`, its manifest written; the caller holds the table's guard.
+    """The batch without the files whose rows made its write fail with `error`, its manifest rewritten.
+
+    The caller holds the table's lock.
 
     Raises:
         Exception: `error` itself, if it is not about values.
-        Broken: nothing that was tried can be written, or no file fails by itself.
+        Broken: nothing that was tried can be written, or no file fails alone.
     """
+    lake, spark, table = session.lake, session.spark, session.table
     batch, facts, problem = rows.batch, lake.facts(table.key), row_problem(error)
     if problem is None or told_batch(table.key, facts) >= batch.number:
         raise error
     folder = trial_folder(table.key)
-    uri = f"{lake.settings.spark_root}/{folder}"
-    target = None if facts is None else facts.snapshot
-    why_not = cache(lambda files: _why_not(rows.of(_part_of(batch, files)), table, uri, target))
+    trial = _Trial(
+        table=table,
+        uri=f"{lake.settings.spark_root}/{folder}",
+        target=None if facts is None else facts.snapshot,
+    )
+    why_not = cache(lambda files: trial.problem(rows.of(_part_of(batch, files))))
     try:
         if facts is not None:
-            spark.sql(statements.clone(uri, facts.snapshot.uri))
-        if not (
-            any_can_be_written(batch.files, why_not) or _holds_a_good_row(rows, table, uri, target)
-        ):
+            spark.sql(statements.clone(trial.uri, facts.snapshot.uri))
+        if not (any_can_be_written(batch.files, why_not) or _has_a_good_row(rows, trial)):
             raise _stop(table, batch, "nor can any part of it that was tried", problem) from error
         failing = failing_files(batch.files, why_not)
     finally:
         lake.store.delete([file.name for file in lake.store.list(folder)])
     if not failing:
-        raise _stop(table, batch, "though each of its files can by itself", problem) from error
-    records = staged_lines(lake, spark, table.key, _part_of(batch, [*failing])).count()
-    is_overwrite, has_table = isinstance(table.write, Overwrite), facts is not None
+        raise _stop(table, batch, "though each of its files can alone", problem) from error
     smaller = without_failing(
-        batch, failing, failing_records=records, is_overwrite=is_overwrite, has_table=has_table
+        batch,
+        failing,
+        failing_records=staged_lines(lake, spark, table.key, _part_of(batch, [*failing])).count(),
+        is_overwrite=isinstance(table.write, Overwrite),
+        has_table=facts is not None,
     )
     forget_batch(lake.store, table.key, batch.number)
     batches.replace(smaller)
@@ -112,26 +145,25 @@ def isolate(
 
 
 def row_problem(error: BaseException) -> str | None:
-    """The words of a failed write on a row's values; `None` if it failed for another reason."""
+    """What a failed write says about a row's values; `None` if it failed for another reason."""
     from pyspark.errors import PySparkException
 
     if not isinstance(error, PySparkException):
         return None
-    trace = f"{getattr(error, '_stacktrace', '')}{getattr(error, '_stackTrace', '')}"  # over Connect, and of a driver in this process
+    # The first over Connect, the second of a driver in this process.
+    trace = f"{getattr(error, '_stacktrace', '')}{getattr(error, '_stackTrace', '')}"
     if no_folder := _NO_FOLDER.search(f"{error}{trace}"):
-        return f"a partition has no folder: {no_folder[0]}"[:_SHOWN]
+        return f"a partition has no folder: {no_folder[0]}"[:_SHOWN_CHARACTERS]
     states = {error.getSqlState() or "", *_STATE.findall(f"{error}{trace}")}
-    if not any(state.startswith(_OF_VALUES) for state in states):
+    if not any(state.startswith(_STATES_OF_VALUES) for state in states):
         return None
-    messages = [cause.message for cause in causes_of(error) if cause.condition not in _WRAPPED] or [
-        str(error)
-    ]
-    said = messages[-1].partition("\n\nJVM stacktrace:")[0]
-    if (
-        "Traceback (most recent call last)" in said
-    ):  # of a Python function; its last line names the error
-        said = [line for line in said.splitlines() if line.strip() and "SQLSTATE" not in line][-1]
-    return " ".join(_STATE.sub("", said).split())[:_SHOWN]
+    messages = [cause.message for cause in causes_of(error) if cause.condition not in _WRAPPERS]
+    message = (messages or [str(error)])[-1].partition("\n\nJVM stacktrace:")[0]
+    if "Traceback (most recent call last)" in message:
+        # The last line of a Python traceback names the error.
+        lines = message.splitlines()
+        message = [line for line in lines if line.strip() and "SQLSTATE" not in line][-1]
+    return " ".join(_STATE.sub("", message).split())[:_SHOWN_CHARACTERS]
 
 
 def _part_of(batch: Batch, files: Sequence[LandedFile]) -> Batch:
@@ -139,37 +171,25 @@ def _part_of(batch: Batch, files: Sequence[LandedFile]) -> Batch:
     return replace(batch, files=tuple(files), isolated=((),))
 
 
-def _why_not(rows: "DataFrame", table: Table, uri: str, target: Snapshot | None) -> str | None:
-    try:
-        commit_rows.write_frame(
-            rows,
-            uri,
-            mode="overwrite" if isinstance(table.write, Overwrite) else "append",
-            partition_by=commit_rows.partition_columns(table),
-            properties=declared_properties(table),
-            replaces_schema=commit_rows.has_other_shape(rows, table, target),
-        )
-    except Exception as error:
-        if (problem := row_problem(error)) is None:
-            raise
-        return problem
-    return None
-
-
-def _holds_a_good_row(rows: Rows, table: Table, uri: str, target: Snapshot | None) -> bool:
-    """Whether some of a batch's records can be written, so that the others fail for what is in them."""
-    found = (
-        rows.of(rows.batch).select(*OWN[:2]).orderBy(F.xxhash64(*OWN[:2])).limit(PROBES).collect()
+def _has_a_good_row(rows: RowsOfBatch, trial: _Trial) -> bool:
+    """Whether some records of a batch can be written, so that the others fail because of their values."""
+    records = rows.of(rows.batch)
+    places = (
+        records.select(_SOURCE_FILE, _SOURCE_LINE)
+        .orderBy(F.xxhash64(_SOURCE_FILE, _SOURCE_LINE))
+        .limit(PROBES)
+        .collect()
     )
-    records = (
-        rows.of(rows.batch).where((F.col(OWN[0]) == file) & (F.col(OWN[1]) == line))
-        for file, line in found
+    return any(
+        trial.problem(records.where((F.col(_SOURCE_FILE) == file) & (F.col(_SOURCE_LINE) == line)))
+        is None
+        for file, line in places
     )
-    return any(_why_not(record, table, uri, target) is None for record in records)
 
 
 def _stop(table: Table, batch: Batch, found: str, problem: str) -> Broken:
     return Broken(
-        f"load of {table.key}: batch {batch.number} of {len(batch.files)} file(s) cannot be written, {found}: {problem}. Nothing was set "
-        "aside; accepted: a declaration, or constraints of the table, by which its rows can be written; the batch is then done again"
+        f"load of {table.key}: batch {batch.number} of {len(batch.files)} file(s) cannot be "
+        f"written, {found}: {problem}. Nothing was set aside. Use a declaration, or constraints of "
+        "the table, with which its rows can be written; the batch is then repeated"
     )

@@ -105,7 +105,7 @@ def _finish_earlier_retries(session: TableSession) -> None:
     store, table = session.lake.store, session.table
     folder = f"{table.landing.prefix}{retried_folder(table.key)}"
     lines = lines_landed_again(store, [file.name for file in store.list(folder.rstrip("/"))])
-    take_out_lines(session.lake, session.spark, table.key, lines)
+    take_out_lines(session, lines)
 
 
 def _retry_lines(
@@ -133,7 +133,7 @@ def _retry_lines(
     data = encode_lines(retried)
     path = f"{table.landing.prefix}{retried_file_name(table.key, retried, data)}"
     lake.store.put(path, data)
-    take_out_lines(lake, session.spark, table.key, retried)
+    take_out_lines(session, retried)
     return path, line_count, left
 
 
@@ -182,4 +182,4 @@ def _read_again(
     )
     batches.plan(Batch(number=newest + 1, files=(), set_aside=unread, prefix=prefix))
     names = [file.name for file in files]
-    take_out_files(session.lake, session.spark, session.key, names, upto_batch=newest)
+    take_out_files(session, names, upto_batch=newest)

@@ -68,7 +68,7 @@ def test_a_file_with_a_row_that_cannot_be_written_stands_alone_through_kills_and
     put(lake, "a.json", part(1, 2), "nope")
     put(lake, "b.json", part(2, 2), "nope", part(3, 3))
     put(lake, "c.json", part(4, 4))
-    with killed_at(load, "quarantine_isolated", "after"):
+    with killed_at(load, "quarantine_poison_files", "after"):
         write_table(lake, spark, halved)
     assert (
         plan_landed(
@@ -283,7 +283,7 @@ def test_only_what_is_about_values_sets_files_aside(error: Exception, problem: s
     assert found is problem if problem is None else (found or "").startswith(problem)
 
 
-def planned(folder: Path) -> tuple[Lake, PlannedBatches, poison_files.Rows]:
+def planned(folder: Path) -> tuple[Lake, PlannedBatches, poison_files.RowsOfBatch]:
     """A batch with its manifest in a new lake, and how its rows are made: not at all."""
     lake = open_lake(own_settings(folder))
     batch = Batch(
@@ -295,16 +295,17 @@ def planned(folder: Path) -> tuple[Lake, PlannedBatches, poison_files.Rows]:
     )
     batches = PlannedBatches(lake.store, PARTS.key, prefix=SOURCE.prefix)
     batches.plan(batch)
-    return lake, batches, poison_files.Rows(batch=batch, of=lambda part: part)  # type: ignore[arg-type,return-value]
+    return lake, batches, poison_files.RowsOfBatch(batch=batch, of=lambda part: part)  # type: ignore[arg-type,return-value]
 
 
 def test_a_batch_that_is_in_the_table_loses_no_file_whatever_its_write_says(tmp_path: Path) -> None:
     lake, batches, rows = planned(tmp_path)
+    session = TableSession(lake=lake, spark=None, table=PARTS)  # type: ignore[arg-type]
     LogBuilder(lake.store, PARTS.key).create().append(
         [("x", 1, 1)], transaction=(ingest_app_id(PARTS.key), 1)
     )
     with pytest.raises(UnknownException, match="CHECK constraint"):
-        poison_files.isolate(lake, None, PARTS, batches, rows, VIOLATED)  # type: ignore[arg-type]
+        poison_files.without_poison_files(session, batches, rows, VIOLATED)
     assert batches.batch(1) == rows.batch
 
 
@@ -312,10 +313,11 @@ def test_an_error_that_does_not_come_again_sets_nothing_aside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake, batches, rows = planned(tmp_path)
-    monkeypatch.setattr(poison_files, "_why_not", lambda *_: None)
+    session = TableSession(lake=lake, spark=None, table=PARTS)  # type: ignore[arg-type]
+    monkeypatch.setattr(poison_files._Trial, "problem", lambda *_: None)
     with pytest.raises(
         Broken,
-        match=r"batch 1 of 1 file\(s\) cannot be written, though each of its files can by itself: CHECK constraint",
+        match=r"batch 1 of 1 file\(s\) cannot be written, though each of its files can alone: CHECK constraint",
     ):
-        poison_files.isolate(lake, None, PARTS, batches, rows, VIOLATED)  # type: ignore[arg-type]
+        poison_files.without_poison_files(session, batches, rows, VIOLATED)
     assert batches.batch(1) == rows.batch
