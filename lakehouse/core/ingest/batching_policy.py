@@ -1,4 +1,4 @@
-"""The release of landed files as a batch (by their number, their bytes, or the age of the oldest), and how many files it writes."""
+"""When waiting files make a batch (by number, bytes or age), and how many files a batch writes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,10 @@ class Waiting:
 
 
 def released_by(waiting: Waiting, landing: Landing, now_ms: int) -> str | Explanation:
-    """The cause of the release, in words to be added to a sentence, empty where no file ever waits; or the reason why they wait on."""
+    """What releases the waiting files, as a part of a sentence; or why they still wait.
+
+    The text is empty if the landing has no policy.
+    """
     if landing.release_files == 1:
         return ""
     if waiting.count >= landing.release_files:
@@ -33,7 +36,8 @@ def released_by(waiting: Waiting, landing: Landing, now_ms: int) -> str | Explan
     wait_ms = round(landing.release_minutes * MINUTE_MS)
     # A file that is dated in the future must not wait for that date.
     if abs(now_ms - waiting.oldest_ms) >= wait_ms:
-        return f"; released by their age, the oldest has waited {landing.release_minutes:g} min or more"
+        minutes = f"{landing.release_minutes:g}"
+        return f"; released by their age, the oldest has waited {minutes} min or more"
     return Reason.BATCH_WAITING.explain(
         files=waiting.count,
         bytes=waiting.size_bytes,
@@ -47,7 +51,10 @@ def released_by(waiting: Waiting, landing: Landing, now_ms: int) -> str | Explan
 def count_outputs(
     landed_bytes: int, row_count: int, files: Sequence[DataFile], target_bytes: int
 ) -> int:
-    """The number of files a batch of so many rows writes, each near the target; the fullest of the table's files tells what a row takes."""
+    """The number of files for a batch, each near the target size.
+
+    The bytes per row are those of the table's file with the most rows.
+    """
     most_rows, size_bytes = max(
         ((file.row_count, file.size_bytes) for file in files if file.row_count), default=(0, 0)
     )

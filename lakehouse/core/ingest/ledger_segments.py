@@ -1,7 +1,8 @@
-"""The knowledge kept of landed files when the manifests of their batches are folded into one segment, and what is forgotten in the end.
+"""Folding manifests of landed batches into a segment, and forgetting old files.
 
-A segment holds the batches 1 to its number as their manifests had them; newer manifests follow it. A file is forgotten when it is gone from
-the landing area and was written longer ago than `FORGET_AFTER_MS`. Of one that was loaded, a fingerprint of its path stays.
+A segment holds the batches 1 to its number as their manifests had them; newer manifests follow it.
+A file is forgotten when it is gone from the landing area and older than `FORGET_AFTER_MS`. Of a
+loaded file, a fingerprint of its path stays.
 
 **Safety properties**
 - A file that lies in the landing area is never forgotten. While nothing lies there, no file is,
@@ -28,13 +29,18 @@ from lakehouse.core.ingest.batches import (
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.core.units import DAY_MS
 
-# Long enough to see a producer's repeats by their content. Fingerprints keep what is forgotten safe, so it could be any time.
+# Long enough to recognise what a producer repeats by its content. It could be any time, since
+# fingerprints stay.
 FORGET_AFTER_MS = 30 * DAY_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerSegment:
-    """The batches 1 to `number` of which any file is known; `forgotten_batch` is the last one that had a file of `forgotten`."""
+    """The batches 1 to `number` of which any file is known.
+
+    `forgotten` are the fingerprints of forgotten files, `forgotten_batch` is the last batch that
+    had one of them.
+    """
 
     number: int = 0
     batches: tuple[Batch, ...] = ()
@@ -45,7 +51,7 @@ class LedgerSegment:
 
     @property
     def ledger(self) -> Ledger:
-        """The ledger that these batches give."""
+        """The ledger of these batches."""
         before = Ledger(
             newest=None,
             seen={},
@@ -57,7 +63,7 @@ class LedgerSegment:
 
 
 def extend_ledger(before: Ledger, batches: Iterable[Batch]) -> Ledger:
-    """The ledger with more batches. A file that was taken stays taken, also under another name, or set aside because it had changed."""
+    """The ledger with more batches. A file that was taken stays taken, even if it changes later."""
     seen, newest, last_taken = dict(before.seen), before.newest, before.last_taken
     columns = {column.name: column for column in before.columns}
     for batch in batches:
@@ -96,9 +102,10 @@ def extend_ledger(before: Ledger, batches: Iterable[Batch]) -> Ledger:
 def find_unfinished(
     ledger: Ledger, write: type_of_write, *, arrived: int, read: Callable[[int], Batch]
 ) -> Batch | None:
-    """The batch to do again: the oldest with files after `arrived`, the last one that the table's log knows (0 if none).
+    """The batch to repeat: the oldest with files after `arrived`, the last one in the table's log.
 
-    Of an `Overwrite` it is the newest, which replaces all before it. `read` gives a batch by its number, and is asked for older ones alone.
+    For an `Overwrite` it is the newest, which replaces all before it. `read` gives batches before
+    the newest by number.
     """
     newest = ledger.newest
     if newest is None:
@@ -120,7 +127,8 @@ def fold_batches(
 ) -> LedgerSegment:
     """The segment with the batches that follow it, without the files that may be forgotten.
 
-    `lying` are the paths of all files below `prefix`: none of them is forgotten. `arrived` is the last batch that is in the table.
+    `lying` are the paths of all files below `prefix`, which are kept. `arrived` is the last batch
+    in the table.
     """
     batches, ledger = (*before.batches, *newer), extend_ledger(before.ledger, newer)
     whole = {batches[-1].number, max((batch.number for batch in batches if batch.files), default=0)}
@@ -156,7 +164,10 @@ def fold_batches(
 
 
 def lost_files(older: Iterable[Batch], kept: LedgerSegment, *, lying: Collection[str]) -> list[str]:
-    """The files that `older` batches name and `kept`, which is to replace them, does not know, but for those set aside that are gone."""
+    """The files of `older` batches that `kept`, which replaces them, does not know.
+
+    Files that were set aside and are gone do not count.
+    """
     seen = kept.ledger.seen
     return sorted(
         path
@@ -169,7 +180,10 @@ def lost_files(older: Iterable[Batch], kept: LedgerSegment, *, lying: Collection
 
 
 def _aside(aside: SetAside, before: KnownFile | None, *, was_loaded: bool) -> KnownFile:
-    """A file that is set aside; the ledger knows its name by `before`, or by no more than that one of its name `was_loaded`."""
+    """The ledger's entry of a file that is set aside, after the entry `before`.
+
+    Without an entry, `was_loaded` says whether a file of this name was loaded and forgotten.
+    """
     of_now = KnownFile(
         size_bytes=aside.size_bytes,
         modified_ms=aside.modified_ms,

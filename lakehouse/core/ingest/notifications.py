@@ -1,7 +1,8 @@
-"""The objects that were created in a bucket, as a message of a queue tells them.
+"""The objects that were created in a bucket, read from a message of a queue.
 
-Source: AWS, Amazon S3 user guide, "Event message structure" (keys are URL-encoded, with + for a blank; the test event), "EventBridge event
-message structure" (keys are plain); Amazon SNS, "Message formats" (the event is the text `Message`).
+Source: AWS, Amazon S3 user guide, "Event message structure" (keys are URL-encoded, with + for a
+blank; the test event), "EventBridge event message structure" (keys are plain); Amazon SNS, "Message
+formats" (the event is the text `Message`).
 """
 
 import json
@@ -12,7 +13,10 @@ _MOST_KEY_BYTES = 1_024
 
 
 def created_keys(body: str, bucket: str) -> tuple[str, ...] | None:
-    """The keys of `bucket` that a message names as created; `None` where it is none of S3's, by SQS, by SNS or by EventBridge."""
+    """The keys of `bucket` that a message names as created.
+
+    `None` if it is not an event of S3, sent directly, by SNS or by EventBridge.
+    """
     try:
         return _created(json.loads(body), bucket)
     except (ValueError, RecursionError):
@@ -39,7 +43,7 @@ def _created(message: Any, bucket: str) -> tuple[str, ...] | None:
 
 
 def _of_record(record: Any, bucket: str) -> str | None:
-    """The key, empty where the record tells of something else in S3; `None` where it is none of S3's."""
+    """The created key; empty for another event of S3, `None` if it is not an event of S3."""
     match record:
         case {
             "eventSource": str(source),
@@ -61,7 +65,7 @@ def _of_record(record: Any, bucket: str) -> str | None:
 
 
 def _is_key(text: str) -> bool:
-    """Whether an object may have this key: no request can ask for another. Source: AWS, S3 user guide, "Naming Amazon S3 objects"."""
+    """Whether this can be a key. Source: AWS, S3 user guide, "Naming Amazon S3 objects"."""
     try:
         return len(text.encode()) <= _MOST_KEY_BYTES
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""The real effect of the write of a table, or of a person's word about its quarantine."""
+"""What the write of a table, or a command on its quarantine, did."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,9 +13,10 @@ from lakehouse.core.text import count_of, first_names
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOutcome(Explained):
-    """One run of a table's write; `facts` is the table after it. `properties_left` are a person's, against the strategy.
+    """One run of a table's write; `facts` is the table after it.
 
-    `rows_superseded` are changes that took no effect, since a newer one was known. `rows_rescued` have fields in `_rescued`.
+    `rows_superseded` are changes without effect, since a newer one was known. `rows_rescued` have
+    fields in `_rescued`. `properties_left` were set by a person, against the declared strategy.
     """
 
     table: str
@@ -33,7 +34,7 @@ class WriteOutcome(Explained):
 
 
 def quarantine_sentence(table_key: str, *, lines: int, files: int = 0) -> str:
-    """`3 lines and 1 file in quarantine: lakehouse quarantine show bronze/orders`; empty if there is nothing to see."""
+    """`3 lines and 1 file in quarantine: lakehouse quarantine show bronze/orders`, or empty."""
     counts = [count_of(lines, "line")] if lines else []
     counts += [count_of(files, "file")] if files else []
     if not counts:
@@ -42,7 +43,7 @@ def quarantine_sentence(table_key: str, *, lines: int, files: int = 0) -> str:
 
 
 def describe_set_aside(ledger: Ledger, landing: Landing) -> str | None:
-    """How many files no batch took, and which; first those that have a foreign name. `None` if there are none."""
+    """How many files no batch took, and which, foreign names first. `None` if there are none."""
     aside = {path: known for path, known in ledger.seen.items() if not known.is_taken}
     foreign = [path for path, known in aside.items() if known.is_foreign]
     others = [path for path, known in aside.items() if not known.is_foreign]
@@ -61,7 +62,7 @@ def describe_set_aside(ledger: Ledger, landing: Landing) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineAccount:
-    """The quarantine of one table as its log tells it: what is there (`None` is unknown), and what was settled and read again so far."""
+    """How much a quarantine holds (`None` is unknown), and how much was settled and retried."""
 
     table: str
     rows: int | None
@@ -71,10 +72,10 @@ class QuarantineAccount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineReview:
-    """The work done, or with `dry_run` to be done.
+    """What a command on a quarantine did, or with `dry_run` would do.
 
-    `lines` and `files` left the quarantine: to be loaded again, the lines from the new file `landed`, or since they were `settled`.
-    `left` counts those that stay in it, by reason.
+    `lines` and `files` left the quarantine: to be loaded again, the lines from the new file
+    `landed`, or because they were `settled`. `left` counts those that stay, by reason.
     """
 
     table: str
@@ -87,7 +88,7 @@ class QuarantineReview:
 
     @property
     def sentence(self) -> str:
-        """The work that was done, or would be."""
+        """What was done, or would be."""
         verb = "would be" if self.dry_run else "were"
         if self.settled:
             return f"{self.lines} line(s) and {self.files} file(s) {verb} settled"

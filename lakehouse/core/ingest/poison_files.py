@@ -15,7 +15,8 @@ from lakehouse.core.ingest.batches import Batch, LandedFile, fingerprint, set_as
 
 # How many files, and how many records, are tried one by one before the load stops.
 PROBES = 8
-# How many failing files are searched for at once. Then they are set aside, so that a kill loses little.
+# How many failing files are searched for at once. Then they are set aside, so that a kill loses
+# little.
 AT_ONCE = 16
 
 _WhyNot = Callable[[tuple[LandedFile, ...]], str | None]
@@ -68,9 +69,9 @@ def without_failing(
     has_all = len(files) + len(failing) == len(batch.files)
     if not failing or not has_all or not 0 <= failing_records <= record_count:
         raise Broken(
-            f"batch {batch.number}: {len(failing)} file(s) with {failing_records} record(s) were to "
-            f"be taken out of its {len(batch.files)} file(s) with {batch.record_count}; nothing was "
-            "set aside. Use lakehouse materialize to repeat the load"
+            f"batch {batch.number}: {len(failing)} file(s) with {failing_records} record(s) were "
+            f"to be taken out of its {len(batch.files)} file(s) with {batch.record_count}; nothing "
+            "was set aside. Use lakehouse materialize to repeat the load"
         )
     before = batch.set_aside if files or not is_overwrite else batch.quarantined
     aside = [

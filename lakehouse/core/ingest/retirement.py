@@ -54,7 +54,9 @@ class RetirementPlan:
 
 
 class JudgedBatch(NamedTuple):
-    """A batch, and why each of its present files stays regardless of the table's log; an empty text if nothing speaks against it."""
+    """A batch, and why each of its present files stays regardless of the table's log; an empty text
+    if nothing speaks against it.
+    """
 
     batch: Batch
     why: Mapping[str, str]
@@ -62,7 +64,9 @@ class JudgedBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A commit that brought a batch into a table; `row_count` is `None` unless it is an append that records it."""
+    """A commit that brought a batch into a table; `row_count` is `None` unless it is an append that
+    records it.
+    """
 
     number: int
     version: int
@@ -74,8 +78,9 @@ class Arrival:
 class Arrivals:
     """The commits that brought a table its batches, oldest first, as far back as its log was read.
 
-    `newest` is the last batch in the table, `first_version` that of the oldest commit that was read, `replaced_version` that of the newest
-    foreign commit that may have removed rows of batches. With `is_partial`, older commits exist and were not read.
+    `newest` is the last batch in the table, `first_version` that of the oldest commit that was
+    read, `replaced_version` that of the newest foreign commit that may have removed rows of
+    batches. With `is_partial`, older commits exist and were not read.
     """
 
     newest: int
@@ -94,7 +99,9 @@ class Arrivals:
 
 
 def read_arrivals(facts: TableFacts, commits: Iterable[Commit], *, oldest: int) -> Arrivals:
-    """The arrivals in commits that are given newest first; reads no more than needed for the batches from `oldest` on."""
+    """The arrivals in commits that are given newest first; reads no more than needed for the
+    batches from `oldest` on.
+    """
     app_id = ingest_app_id(facts.snapshot.table)
     found = list[Arrival]()
     first: Commit | None = None
@@ -133,7 +140,9 @@ def judge_files(
     *,
     held: Collection[str],
 ) -> list[JudgedBatch]:
-    """The batches of which a file is still `present` in the landing area, by name; `held` are the paths in quarantine."""
+    """The batches of which a file is still `present` in the landing area, by name; `held` are the
+    paths in quarantine.
+    """
     ours = [batch for batch in batches if batch.prefix == landing.prefix]
     last_batch = {file.name: batch.number for batch in ours for file in batch.files}
     judged = list[JudgedBatch]()
@@ -157,7 +166,9 @@ def plan_retirement(
     quarantined: Container[int],
     now_ms: int,
 ) -> RetirementPlan:
-    """The loaded files that go. `arrivals` is `None` without a table, `quarantined` holds the batches in the quarantine's log."""
+    """The loaded files that go. `arrivals` is `None` without a table, `quarantined` holds the
+    batches in the quarantine's log.
+    """
     if landing.after_load == "keep":
         return RetirementPlan(action="keep", kept={})
     kept, going = Counter[str](), list[Batch]()
@@ -190,7 +201,9 @@ def _why_all_kept(
     quarantined: Container[int],
     now_ms: int,
 ) -> str:
-    """Why every file of a batch stays; `arrival` is the first known one of it or a later batch, which was committed no earlier."""
+    """Why every file of a batch stays; `arrival` is the first known one of it or a later batch,
+    which was committed no earlier.
+    """
     is_known = arrivals.reaches(batch.number)
     since = arrival.version if arrival is not None and is_known else 0
     if arrivals.replaced_version is not None and arrivals.replaced_version >= since:
@@ -200,11 +213,11 @@ def _why_all_kept(
             "their batch is older than the commits that were read; older ones are read once a day"
         )
     if arrival is None or not is_known:
-        return "the table's log no longer shows what happened since their batch: their rows may be gone"
+        return "the table's log no longer shows what happened since: their rows may be gone"
     if now_ms - arrival.committed_ms < landing.keep_days * DAY_MS:
         return f"loaded less than {landing.keep_days:g} days ago"
     if any(file.modified_ms > arrival.committed_ms + _CLOCKS_APART_MS for file in batch.files):
-        return "they landed after the commit that is said to have loaded them: the table's log is another one"
+        return "they landed after the commit that loaded them: the table's log is another one"
     if _has_refused(batch, landing, arrival) and batch.number not in quarantined:
         return "lines of them were refused, and no quarantine has them"
     return ""
@@ -225,7 +238,9 @@ def _why_kept(file: LandedFile, now: LandedFile, batch: Batch, held: Collection[
 
 
 def _has_refused(batch: Batch, landing: Landing, arrival: Arrival) -> bool:
-    """Whether records of a batch were refused: its commit has fewer rows than records, or else its manifest says so."""
+    """Whether records of a batch were refused: its commit has fewer rows than records, or else its
+    manifest says so.
+    """
     row_count = arrival.row_count if arrival.number == batch.number else None
     if (
         landing.changes is not None
@@ -238,7 +253,9 @@ def _has_refused(batch: Batch, landing: Landing, arrival: Arrival) -> bool:
 
 
 def may_take_rows(commit: Commit) -> bool:
-    """Whether a foreign commit may have removed rows of batches by accident; a DELETE removes them on purpose."""
+    """Whether a foreign commit may have removed rows of batches by accident; a DELETE removes them
+    on purpose.
+    """
     return may_repeat_rows(
         commit if commit.added_paths else replace(commit, added_paths=commit.removed_paths)
     )

@@ -1,6 +1,7 @@
-"""Quarantined lines that are landed again: a JSON lines file whose objects hold the text of each line and where it came from.
+"""Files of retried lines: JSON lines with the text of each quarantined line, and where it is from.
 
-Whatever format the landed files of a table have, its retried lines have this one. They are read like any other landed file.
+They have this format whatever format the landed files of a table have, and are loaded like any
+other landed file.
 """
 
 import json
@@ -16,10 +17,10 @@ from lakehouse.core.ingest.records import Record, Unreadable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetriedLine:
-    """A line of a landed file, as its quarantine held it.
+    """A line of a landed file, as the quarantine held it.
 
-    `digest` is that of the whole file. `undeclared` holds the fields of a CSV record that its declaration did not name, and `fields` the
-    declared ones that its text has, both `None` in other formats.
+    `digest` is that of the whole file. For CSV, `undeclared` holds the fields that the declaration
+    did not name, and `fields` names those in its text; both are `None` in other formats.
     """
 
     source_file: str
@@ -47,37 +48,39 @@ def decode_lines(data: bytes) -> list[RetriedLine]:
         return [RetriedLine(**json.loads(text)) for text in data.splitlines()]
     except (ValueError, TypeError) as error:
         raise Unreadable(
-            f"it does not hold lines as `lakehouse quarantine retry` writes them ({type(error).__name__}); restore it from a copy"
+            "it does not hold lines as `lakehouse quarantine retry` writes them "
+            f"({type(error).__name__}). Use a copy to restore it"
         ) from error
 
 
 def retried_file_name(table_key: str, lines: Sequence[RetriedLine], data: bytes) -> str:
-    """The name, below the landing prefix, of the file with these lines: their newest batch and a digest of the content."""
+    """The file's name below the landing prefix: the newest batch of its lines, and a digest."""
     newest_batch = max(each.batch for each in lines)
     digest = blake2b(data, digest_size=16).hexdigest()
     return f"{retried_folder(table_key)}batch-{newest_batch}-{digest}.jsonl"
 
 
 def csv_fields_text(landing: Landing) -> str | None:
-    """The declared fields of a CSV record in their order; `None` for other formats, whose records name their fields."""
-    return (
-        landing.csv.delimiter.join(field_names(landing.schema)) if landing.records_are_csv else None
-    )
+    """The declared fields of a CSV record in order; `None` for formats that name their fields."""
+    if not landing.records_are_csv:
+        return None
+    return landing.csv.delimiter.join(field_names(landing.schema))
 
 
 def retried_records(data: bytes, landing: Landing) -> Iterator[Record]:
     """The records of a file of retried lines, numbered from 1.
 
     Raises:
-        Unreadable: before the first record: the file was changed, or its CSV records have other fields than the declaration.
+        Unreadable: before the first record: the file was changed, or its CSV records have other
+            fields than the declaration.
     """
     lines = decode_lines(data)
     declared = csv_fields_text(landing)
     others = sorted({str(each.fields) for each in lines if each.fields != declared})
     if others:
         raise Unreadable(
-            f"its records have the fields {others[0]}, and the declaration has {declared}; restore the declaration, then use "
-            "`lakehouse quarantine retry`"
+            f"its records have the fields {others[0]}, and the declaration has {declared}. Restore "
+            "the declaration, then use `lakehouse quarantine retry`"
         )
     types = dict(field_types(landing.schema))
     for number, line in enumerate(lines, start=1):

@@ -1,8 +1,9 @@
 """Deletes loaded files from the landing area, for a landing with `after_load="delete"`.
 
 1. The plan is made from the ledger, a listing, the table's log and the quarantine.
-2. For each batch of the plan, right before its files are deleted: if a commit was made to the table or its quarantine since, or a log was
-   replaced, the plan is made again, and files that it no longer names stay. Each file is looked up, and stays unless it is as it was loaded.
+2. For each batch of the plan, right before its files are deleted: if a commit was made to the table
+   or its quarantine since, or a log was replaced, the plan is made again, and files that it no
+   longer names stay. Each file is looked up, and stays unless it is as it was loaded.
 3. The batch's files are deleted.
 
 Commits that the table's facts no longer hold are read once a day.
@@ -45,7 +46,9 @@ _STATS_AT_ONCE = 16
 
 
 class _Look(NamedTuple):
-    """A plan, the newest file of each log it was made from (`None`: no log), and whether older commits were read."""
+    """A plan, the newest file of each log it was made from (`None`: no log), and whether older
+    commits were read.
+    """
 
     plan: RetirementPlan
     logs: Mapping[str, LogFile | None]
@@ -62,7 +65,8 @@ def plan_landed(
 def retire(
     lake: Lake, table: Table, batches: PlannedBatches, facts: TableFacts | None
 ) -> tuple[RetirementPlan, int]:
-    """Deletes loaded files. Returns the plan, and how many of its files could not be deleted; the caller holds the table's lock.
+    """Deletes loaded files. Returns the plan, and how many of its files could not be deleted; the
+    caller holds the table's lock.
 
     Raises:
         Refused: the landing area lies behind a link.
@@ -96,7 +100,9 @@ def retire_first(
     facts: TableFacts | None,
     tell: Callable[[str], None],
 ) -> None:
-    """Retires files at the beginning of a load and reports it. Storage errors do not stop the load; the next one tries again."""
+    """Retires files at the beginning of a load and reports it. Storage errors do not stop the load;
+    the next one tries again.
+    """
     try:
         plan, failed = retire(lake, table, batches, facts)
     except Transient:
@@ -112,12 +118,14 @@ def retire_first(
 def _landed(
     lake: Lake, table: Table, batches: PlannedBatches
 ) -> tuple[Sequence[Batch], Mapping[str, LandedFile]]:
-    """The ledger's batches and the files of the landing area, by name. Behind a link another table might still have to load them."""
+    """The ledger's batches and the files of the landing area, by name. Behind a link another table
+    might still have to load them.
+    """
     prefix = table.landing.prefix.rstrip("/")
     if PathResolver(lake)(f"{lake.settings.spark_root}/{prefix}") != prefix:
         raise Refused(
-            f"landing of {table.key}: {lake.settings.root}/{prefix} lies behind a link; its loaded files stay. "
-            "Use a folder without links, or after_load='keep'"
+            f"landing of {table.key}: {lake.settings.root}/{prefix} lies behind a link; its loaded "
+            "files stay. Use a folder without links, or after_load='keep'"
         )
     return batches.known(), {file.name: file for file in landed_files(lake.store, table.landing)}
 
@@ -131,7 +139,9 @@ def _look(
     *,
     reads_older: bool,
 ) -> _Look:
-    """The plan by the table's `facts` and its quarantine; with `reads_older` by older commits, too, where it needs them."""
+    """The plan by the table's `facts` and its quarantine; with `reads_older` by older commits, too,
+    where it needs them.
+    """
     quarantine = lake.facts(quarantine_key(table.key))
     held = _quarantined_paths(lake, table.key, quarantine)
     judged = judge_files(known, table.landing, present, held=held)
@@ -186,14 +196,16 @@ def _is_a_day_old(lake: Lake, marker: str) -> bool:
 
 
 def _quarantined_paths(lake: Lake, table_key: str, facts: TableFacts | None) -> frozenset[str]:
-    """The landed files that have entries in a table's quarantine, or had one in a data file that is still part of it."""
+    """The landed files that have entries in a table's quarantine, or had one in a data file that is
+    still part of it.
+    """
     paths = set[str]()
     for file in () if facts is None else facts.snapshot.files:
         name = name_in_table(file.path)
         if name is None:
             raise Broken(
-                f"landing of {table_key}: {file.path} of its quarantine lies outside of the table; nothing is deleted. "
-                "Use a quarantine table without shallow clones"
+                f"landing of {table_key}: {file.path} of its quarantine lies outside of the table; "
+                "nothing is deleted. Use a quarantine table without shallow clones"
             )
         data = lake.store.read(f"{quarantine_key(table_key)}/{name}")
         paths |= set(

@@ -1,6 +1,7 @@
-"""The JSON documents of the ledger: a manifest for each landed batch, and segments into which manifests are folded.
+"""The JSON documents of the ledger: a manifest per landed batch, and segments of folded manifests.
 
-A manifest holds the fields of a `Batch`, a segment those of a `LedgerSegment`; fingerprints are one Base64 text.
+A manifest holds the fields of a `Batch`, a segment those of a `LedgerSegment`; fingerprints are one
+Base64 text.
 """
 
 import json
@@ -68,7 +69,8 @@ def decode_segment(data: bytes, name: str, *, number: int) -> LedgerSegment:
         raise damaged(name, error) from error
     if segment.number != number:
         raise Broken(
-            f"journal: {name} holds the batches up to {segment.number}. Use a copy of the lake to restore it"
+            f"journal: {name} holds the batches up to {segment.number}. Use a copy of the lake to "
+            "restore it"
         )
     return segment
 

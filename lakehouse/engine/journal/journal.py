@@ -1,14 +1,16 @@
-"""The append-only record of what the Delta log does not keep, below `_lakehouse/` in the store.
+"""Records of what the Delta log does not keep, below `_lakehouse/` in the store.
 
-- Batch manifests and their segments: `_lakehouse/ingest/`, in `planned_batches`.
+- Batch manifests and segments: `_lakehouse/ingest/`, in `planned_batches`.
 - Session records: `_lakehouse/sessions/`, in `engine.table_lock`.
-- Pauses: `_lakehouse/pauses/<layer>/<name>.json`, a person's word that a table is to be left alone; gone when the table is resumed.
 - Vacuums: `_lakehouse/vacuums/`, in `vacuums`.
-- Tries: `_lakehouse/tries/<layer>/<name>/<ms>-<id>.json`, a compaction that failed, or whose work was lost to another writer; written once.
-- Probes: `_lakehouse/probes/<layer>/<name>/<ms>-<version>.json`, scans before and after a compaction.
-- Of tries and probes the newest of each table are kept (`_KEPT`).
-- The marker: `_lakehouse/changes/<id>`, a new name after each pause and try. One listing shows
+- Pauses: `_lakehouse/pauses/<layer>/<name>.json`, deleted when the table is resumed.
+- Tries: `_lakehouse/tries/<layer>/<name>/<ms>-<id>.json`, compactions that failed or lost a race.
+- Probes: `_lakehouse/probes/<layer>/<name>/<ms>-<version>.json`, scans before and after a
+  compaction.
+- The marker: `_lakehouse/changes/<id>`, replaced after each pause and try. One listing shows
   whether any of them is new.
+
+The newest tries and probes of each table are kept (`_KEPT`).
 """
 
 import contextlib
@@ -24,23 +26,25 @@ from lakehouse.engine.store import Store, StoredFile
 
 PAUSES, TRIES, PROBES = "_lakehouse/pauses", "_lakehouse/tries", "_lakehouse/probes"
 CHANGES = "_lakehouse/changes"
-# The account of a table needs its tries. Older probes are kept for a person to look at.
+# The cost account of a table needs its tries. Older probes are kept for people to look at.
 _KEPT = {TRIES: FAILURES_KEPT, PROBES: 20}
-# A breaker asks for a few failures in a row; beyond these it could only count how hopeless a table is.
+# The circuit breaker opens after a few failures in a row; older tries would not change that.
 _TRIES_READ = 20
 
 type_of_tries = tuple[CompactionTry, ...]
 
 
 class JournalCache:
-    """The pauses and tries of all tables, kept in memory between two looks at the journal.
+    """The pauses and tries of all tables, kept in memory between two ticks.
 
-    1. One listing of the markers shows whether a pause or a try was written since the last look.
+    1. One listing of the markers shows whether a pause or a try was written since the last refresh.
        If not, nothing else is requested.
     2. If so, or if the last sweep is too long ago, both folders are listed.
-    3. A record is read when it is asked for. It is not read again until its size or time is another; a pause is, after each listing.
+    3. A record is read on request, and again only if its size or time changed. A pause is read
+       again after each listing.
 
-    The sweep finds records without a marker, written by hand or by a process that died between record and marker.
+    The sweep finds records without a marker, written by hand or by a process that died between
+    record and marker.
     """
 
     def __init__(self, store: Store, *, sweep_ms: int) -> None:
@@ -51,15 +55,15 @@ class JournalCache:
         self._contents: dict[StoredFile, bytes] = {}
 
     def refresh(self, now_ms: int) -> None:
-        """Learn of what was written since the last call; the first one lists everything, and so does one `sweep_ms` after a sweep."""
+        """Lists the records at first, if a marker changed, and `sweep_ms` after a sweep."""
         markers = [file.name for file in self._store.list(CHANGES)]
         if markers == self._markers and now_ms - self._swept_ms < self._sweep_ms:
             return
-        # Listed after the markers: what is written from here on has a marker that the next look finds.
+        # After the markers: what is written from here on has a marker that the next call finds.
         self._files = {
             file.name: file for kind in (PAUSES, TRIES) for file in self._store.list(kind)
         }
-        # Two pauses within the second that S3 tells may be equally long.
+        # S3 lists times in seconds, and two pauses within one second may have the same length.
         kept = [
             file
             for file in self._files.values()
@@ -81,31 +85,32 @@ class JournalCache:
         return (self._contents[self._files[name]] for name in names)
 
 
-Records = Store | JournalCache  # of which the journal's records are read
+# Where the journal's records are read from.
+Records = Store | JournalCache
 
 
 class Journal:
-    """The journal of one lake; the sensor reads the records of all tables from `records`, which may be what a cache has of the store."""
+    """The journal of one lake. Records of all tables are read from `records`, perhaps a cache."""
 
     def __init__(self, store: Store, records: Records | None = None) -> None:
         self._store, self._records = store, records or store
 
     def pause(self, pause: Pause) -> None:
-        """Note that a table is paused, in place of an earlier pause."""
+        """Records a pause, replacing an earlier one."""
         content = asdict(pause)
         del content["table"]
         self._store.put(_name(PAUSES, pause.table), encoded(content))
         self._mark_changed()
 
     def resume(self, table_key: str) -> None:
-        """Note that a table is no longer paused."""
+        """Deletes the pause of a table."""
         self._store.delete([_name(PAUSES, table_key)])
         self._mark_changed()
 
     def pauses(self) -> dict[str, Pause]:
-        """Every pause by its table, those whose time is over among them: one listing, and a read for each.
+        """Every pause by its table, including those that are over.
 
-        A record that is damaged is a pause without an end: what a person asked for is unknown, and unknown never acts.
+        A damaged record is a pause without an end, since unknown never acts.
         """
         names = [file.name for file in self._records.list(PAUSES)]
         found = [
@@ -115,28 +120,28 @@ class Journal:
         return {pause.table: pause for pause in found}
 
     def pause_of(self, table_key: str) -> Pause | None:
-        """The pause of one table, whether or not its time is over; read as by `pauses`."""
+        """The pause of one table, including one that is over."""
         name = _name(PAUSES, table_key)
         with contextlib.suppress(FileNotFoundError):
             return _pause(name, self._store.read(name))
         return None
 
     def record_try(self, table_key: str, ended: CompactionTry) -> None:
-        """Note a compaction that did not succeed."""
+        """Records a compaction that did not succeed."""
         self._record(TRIES, table_key, f"{ended.ended_ms:015}-{uuid4().hex}.json", asdict(ended))
 
     def record_probe(self, table_key: str, name: str, probe: Mapping[str, Any]) -> None:
-        """Note a probe of a compaction."""
+        """Records a probe of a compaction."""
         self._record(PROBES, table_key, name, probe)
 
     def tries(self, table_key: str, *, newest: int = _TRIES_READ) -> type_of_tries:
-        """The newest of the noted tries of a table, oldest first; one that is damaged counts as a failure."""
+        """The newest tries of a table, oldest first; a damaged record counts as a failure."""
         return self.tries_since({}, under=table_key, newest=newest).get(table_key, ())
 
     def tries_since(
         self, succeeded_ms: Mapping[str, int], *, under: str = "", newest: int = _TRIES_READ
     ) -> dict[str, type_of_tries]:
-        """The same of all tables, of each those after its time in `succeeded_ms`: one listing, and a read for each."""
+        """The newest tries of all tables, or of those `under` a key, after their last success."""
         listed = names_by_table(self._records, TRIES, under)
         found = {
             key: [name for name in names if recorded_ms(name) > succeeded_ms.get(key, -1)][-newest:]
@@ -155,7 +160,7 @@ class Journal:
         self._mark_changed()
 
     def _mark_changed(self) -> None:
-        """A new marker in place of those that were there before, so that a reader never finds the names again that it found before."""
+        """Replaces the markers by a new one, so that a reader never sees the same names again."""
         older = [file.name for file in self._store.list(CHANGES)]
         self._store.put(f"{CHANGES}/{uuid4().hex}", b"")
         self._store.delete(older)

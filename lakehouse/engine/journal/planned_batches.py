@@ -1,12 +1,14 @@
 """The ledger of a table's landed batches: `_lakehouse/ingest/<layer>/<name>/`.
 
-Manifests: `<number>.json`, numbered from 1 without a gap, each written once. The manifest of a batch that did not arrive may be replaced by
-one of the same batch with fewer files, the others set aside. Segments: `segment-<number>.json`, each with the batches up to its number.
-The ledger is the newest segment and the manifests after it.
+Manifests: `<number>.json`, numbered from 1 without a gap, each written once. The manifest of a
+batch that did not arrive may be replaced by one of the same batch with fewer files, the others set
+aside. Segments: `segment-<number>.json`, each with the batches up to its number. The ledger is the
+newest segment and the manifests after it.
 
 Manifests are folded into the next segment in three steps:
 
-1. The newest segment and the manifests after it are written as one object under the newest number, if that is absent.
+1. The newest segment and the manifests after it are written as one object under the newest number,
+   if that is absent.
 2. The object is read back.
 3. The manifests that it holds, and older segments, are deleted.
 
@@ -14,7 +16,8 @@ Manifests are folded into the next segment in three steps:
 - A fold that dies after any step leaves a ledger that knows the same files. The next fold deletes
   the leftovers (`test_folding.py`).
 - Objects are deleted only if the segment, read back, is what was written, and knows every file that
-  they name; `core.ingest.ledger_segments` decides which of them may be forgotten (`test_folding.py`).
+  they name; `core.ingest.ledger_segments` decides which of them may be forgotten
+  (`test_folding.py`).
 - A manifest is replaced only by one that names the same files, and only while it is not folded
   (`test_planned_batches.py`).
 - A gap in the numbers, or an unreadable object, is an error and never an empty ledger
@@ -45,7 +48,8 @@ from lakehouse.engine.journal.batch_manifest import (
 from lakehouse.engine.store import Store, StoredFile
 
 _NAME = re.compile(r"(segment-)?(\d{20})\.json")
-# Reading a ledger takes at most this many reads and one more, and every so many batches its segment is rewritten.
+# Reading a ledger takes at most this many reads and one more, and every so many batches its segment
+# is rewritten.
 FOLD_EVERY = 32
 
 
@@ -63,7 +67,9 @@ def landed_file(file: StoredFile, landing: Landing) -> LandedFile:
 
 
 class _Listing(NamedTuple):
-    """The numbers of the present segments and manifests; the newest segment and the newest batch, 0 if there is none."""
+    """The numbers of the present segments and manifests; the newest segment and the newest batch, 0
+    if there is none.
+    """
 
     segments: Sequence[int] = ()
     manifests: Sequence[int] = ()
@@ -72,7 +78,9 @@ class _Listing(NamedTuple):
 
 
 class PlannedBatches:
-    """The batches that were planned for one table, whose landed files are below `prefix`. Manifests are read once and kept in memory.
+    """The planned batches of one table, whose landed files are below `prefix`.
+
+    Manifests are read once and kept in memory.
 
     Raises:
         Broken: from any method that reads a manifest: it is missing or damaged.
@@ -95,7 +103,9 @@ class PlannedBatches:
             raise self._is_gone(error) from error
 
     def known(self) -> list[Batch]:
-        """All recorded batches in ascending order. Batches of which every file was forgotten are omitted."""
+        """All recorded batches in ascending order. Batches of which every file was forgotten are
+        omitted.
+        """
         listing = self._list()
         newer = [number for number in listing.manifests if number > listing.segment]
         try:
@@ -118,9 +128,10 @@ class PlannedBatches:
                 raise self._is_gone(error) from error
         if number <= segment.forgotten_batch:
             raise Broken(
-                f"load of {self._table}: batch {number} is not in the table, and loaded files of the batches up to "
-                f"{segment.forgotten_batch} are gone from {self._prefix} and forgotten. Either restore the table from a copy, or "
-                f"delete {self._folder}, and the next load creates a new table from what the landing area holds now"
+                f"load of {self._table}: batch {number} is not in the table, and loaded files of "
+                f"the batches up to {segment.forgotten_batch} are gone from {self._prefix} and "
+                f"forgotten. Either restore the table from a copy, or delete {self._folder}, and "
+                "the next load creates a new table from what the landing area holds now"
             )
         return next(
             (batch for batch in segment.batches if batch.number == number),
@@ -137,8 +148,8 @@ class PlannedBatches:
         newest, what = self._list().newest, f"ingest of {self._table}: batch {batch.number}"
         if batch.number > newest + 1:
             raise Broken(
-                f"{what} was to be planned, but the newest manifest is {newest}: manifests are lost. "
-                "Use a copy of the lake to restore them"
+                f"{what} was to be planned, but the newest manifest is {newest}: manifests are "
+                "lost. Use a copy of the lake to restore them"
             )
         name = self._name(batch.number)
         if batch.number <= newest or not self._store.put_if_absent(name, encode_manifest(batch)):
@@ -146,10 +157,13 @@ class PlannedBatches:
         self._manifests[batch.number] = batch
 
     def replace(self, batch: Batch) -> None:
-        """Rewrites the manifest of a batch that did not arrive, with fewer files; the caller holds the table's lock.
+        """Rewrites the manifest of a batch that did not arrive, with fewer files.
+
+        The caller holds the table's lock.
 
         Raises:
-            Broken: the manifest is folded or names other files, or the batch would have no file and be skipped, since others follow it.
+            Broken: the manifest is folded or names other files, or the batch would have no file and
+                be skipped, since others follow it.
         """
         listing, what = (
             self._list(),
@@ -157,8 +171,9 @@ class PlannedBatches:
         )
         if batch.number not in listing.manifests or batch.number <= listing.segment:
             raise Broken(
-                f"{what} with fewer files, but its manifest is folded into segment {listing.segment}. "
-                "Use a declaration, or constraints of the table, with which all of its rows can be written"
+                f"{what} with fewer files, but its manifest is folded into segment "
+                f"{listing.segment}. Use a declaration, or constraints of the table, with which "
+                "all of its rows can be written"
             )
         before = self._read_manifests([batch.number])[0]
         named = {file.name for file in batch.files}
@@ -173,12 +188,14 @@ class PlannedBatches:
         self._manifests[batch.number] = batch
 
     def fold(self, *, lying: Collection[str], arrived: int, now_ms: int) -> None:
-        """Folds the manifests into a segment if the last listing found many; the caller has held the table's lock since before it.
+        """Folds the manifests into a segment if the last listing found many.
 
-        `lying` are the paths of all files below the prefix, `arrived` is the last batch in the table.
+        The caller has held the table's lock since before that listing. `lying` are the paths of all
+        files below the prefix, `arrived` is the last batch in the table.
 
         Raises:
-            Broken: what was written cannot be read back, or does not know every file; nothing is deleted then.
+            Broken: what was written cannot be read back, or does not know every file; nothing is
+            deleted then.
         """
         listing = self._listing
         if len(listing.manifests) < FOLD_EVERY:
@@ -206,7 +223,8 @@ class PlannedBatches:
         self._segment = decode_segment(read_back, name, number=newest)
         if lost := lost_files(older, self._segment, lying=lying):
             raise Broken(
-                f"journal: {name} does not know {len(lost)} file(s), first {lost[0]!r}; nothing is deleted"
+                f"journal: {name} does not know {len(lost)} file(s), first {lost[0]!r}; nothing is "
+                "deleted"
             )
         segments = [self._name(number, "segment-") for number in folded]
         self._store.delete([*segments, *map(self._name, listing.manifests)])
@@ -254,7 +272,8 @@ class PlannedBatches:
 
     def _is_gone(self, error: FileNotFoundError) -> Broken:
         return Broken(
-            f"journal: a manifest of {self._table} is gone ({error}). Use a copy of the lake to restore it"
+            f"journal: a manifest of {self._table} is gone ({error}). Use a copy of the lake to "
+            "restore it"
         )
 
     def _name(self, number: int, kind: str = "") -> str:

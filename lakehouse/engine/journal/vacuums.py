@@ -1,4 +1,4 @@
-"""Past vacuums: `_lakehouse/vacuums/<layer>/<name>/<ms>-<id>.json`, each written once, at its end."""
+"""Past vacuums: `_lakehouse/vacuums/<layer>/<name>/<ms>-<id>.json`, written once, at the end."""
 
 import contextlib
 import json
@@ -12,8 +12,8 @@ from lakehouse.engine.store import Store
 _FOLDER = "_lakehouse/vacuums"
 # Older ones than are read are kept for a person to look at.
 _KEPT_COUNT = 100
-# The last sweep must be among them: a table that is vacuumed after each compaction has a few records
-# between two sweeps.
+# The last sweep must be among them: a table that is vacuumed after each compaction has a few
+# records between two sweeps.
 _READ_COUNT = 50
 
 

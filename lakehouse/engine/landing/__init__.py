@@ -1,1 +1,1 @@
-"""The discovery of landed files: by listing, and by the messages of a queue."""
+"""Discovery of landed files, by listing and by the messages of a queue."""

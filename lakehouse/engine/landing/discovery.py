@@ -1,13 +1,14 @@
-"""The landed files that wait to be loaded: by a listing of the prefix, or by the messages of a queue.
+"""The landed files that wait to be loaded, by a listing of the prefix or the messages of a queue.
 
-Without a queue the prefix is listed at each look. With one:
+Without a queue the prefix is listed in each tick of the sensor. With one:
 
-1. The messages of the queue are received, and stay hidden from the next look for an hour. The keys that they name are hints.
-2. Once an hour, and after a queue had very many messages or did not answer, the prefix is listed; else the hints alone are looked for.
-   A file waits if the store has it and the ledger does not.
-3. The messages whose files wait no longer are deleted.
+1. The messages of the queue are received, and stay invisible to the next ticks for an hour. The
+   keys that they name are hints.
+2. Once an hour, and after a queue had very many messages or did not answer, the prefix is listed.
+   Otherwise only the hints are looked up. A file waits if the store has it and the ledger does not.
+3. Messages whose files do not wait any more are deleted.
 
-A run lists the prefix, and takes what it finds.
+Each run lists the prefix itself.
 
 **Safety properties** (tests in `test_discovery.py`)
 - Only files that the store has are loaded. A message that is false, late, repeated or out of order
@@ -38,19 +39,21 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.landing.queue import MOST_MESSAGES, LandingQueue, Message
 from lakehouse.engine.store import FairOrder, MountedStore, S3Store, TimeBudget
 
-# SQS loses no message, so that a sweep finds what was never sent: a notification that was not configured, or expired. Of 100,000 files it
-# asks 100 requests, 2,400 a day; each look without a queue asks as many. A message that was not deleted comes again after as long.
+# SQS loses no message; the sweep finds files without one: the notification was not configured, or
+# expired. With 100,000 files it takes 100 requests, as each tick without a queue does. A message
+# that was not deleted is received again after the same time.
 SWEEP_SECONDS = 3_600
-# The queues are asked before the tables, and must leave them most of a tick.
+# The queues come before the tables, and must leave them most of a tick.
 _QUEUES_SHARE = 0.2
-# Each ten take a request, and a tick has 60 seconds.
+# Ten messages take one request, and a tick has 60 seconds.
 MOST_DELETED = 1_000
-type_of_told = tuple[Message, set[tuple[str, str]]]
+# A message, and the tables and file names that it is about.
+OpenMessage = tuple[Message, set[tuple[str, str]]]
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """The files of one table that wait, by name; `None` is a hint, which nobody has looked for yet."""
+    """The waiting files of one table by name; `None` is a hint that was not looked up yet."""
 
     landing: Landing
     files: dict[str, LandedFile | None] = field(default_factory=dict[str, LandedFile | None])
@@ -59,16 +62,16 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Inbox:
-    """A queue, and its messages that are not settled, by their ids: each with the tables, and the names of files, that it tells of."""
+    """A queue and its open messages by id, each with the tables and file names that it is about."""
 
     queue: LandingQueue
-    messages: dict[str, type_of_told] = field(default_factory=dict[str, type_of_told])
+    messages: dict[str, OpenMessage] = field(default_factory=dict[str, OpenMessage])
     unreadable: set[str] = field(default_factory=set[str])
     sentence: str = ""
 
 
 class Discovery:
-    """The files that wait for some tables of a lake; kept between the looks of one process, of which one looks at a time."""
+    """The waiting files of some tables; kept between the ticks of one process, one at a time."""
 
     def __init__(
         self, lake: Lake, tables: Iterable[Table], budget: TimeBudget | None = None
@@ -85,7 +88,7 @@ class Discovery:
         self._turns = FairOrder(names)
 
     def receive(self) -> None:
-        """Takes in what the queues have. `settle` reports a queue that does not answer, or whose turn has not come."""
+        """Receives messages; `settle` reports queues that did not answer or had no turn."""
         for inbox in self._inboxes.values():
             inbox.sentence = f"queue {inbox.queue.address}: left for the next tick"
         for name in self._turns.within(self._budget, share=_QUEUES_SHARE):
@@ -107,7 +110,10 @@ class Discovery:
     def look(
         self, table: Table, ledger: Ledger, unfinished: Batch | None, *, anew: bool, now: float
     ) -> Sequence[LandedFile]:
-        """The files that may be loaded next, none before a batch to do again; `anew`: a run may have read, or missed, what waited."""
+        """The files that may be loaded next; none while a batch is unfinished.
+
+        With `anew`, a run may have read or missed waiting files, so all are looked up again.
+        """
         waiting = self._waiting.get(table.key)
         if unfinished is not None:
             return ()
@@ -135,12 +141,12 @@ class Discovery:
         return still
 
     def settle(self) -> Sequence[str]:
-        """Deletes the messages whose files wait no longer; a sentence of each queue."""
+        """Deletes the messages whose files do not wait any more; returns a sentence per queue."""
         for inbox in self._inboxes.values():
-            told = inbox.messages.values()
+            open_messages = inbox.messages.values()
             settled = [
                 message
-                for message, places in told
+                for message, places in open_messages
                 if not any(name in self._waiting[key].files for key, name in places)
             ]
             del settled[MOST_DELETED:]
@@ -154,7 +160,7 @@ class Discovery:
         return [inbox.sentence for inbox in self._inboxes.values()]
 
     def _is_read(self, inbox: _Inbox, message: Message) -> bool:
-        """Whether a message is S3's. Its keys are hints for all tables: one queue may have two names, and a hint does no harm."""
+        """Whether a message is S3's. Its keys are hints for all tables."""
         keys = created_keys(message.body, self._lake.store.bucket)
         if keys is None:
             return False
@@ -173,7 +179,7 @@ class Discovery:
         return True
 
     def _sweep(self, inbox: _Inbox) -> None:
-        """Has the tables of a queue listed at their next look, whenever that is: not all that it told of is known."""
+        """Has the tables of a queue listed in their next tick, since messages of it are unknown."""
         for waiting in self._waiting.values():
             if waiting.landing.queue == inbox.queue.address:
                 waiting.swept = float("-inf")

@@ -1,7 +1,7 @@
 """An SQS queue with the event notifications of a bucket.
 
-boto3 finds endpoint, region and keys by its own rules (the AWS_ variables, among them AWS_ENDPOINT_URL_SQS); nothing of it is loaded before
-the first request.
+boto3 finds endpoint, region and keys by its own rules (the AWS_ variables, including
+AWS_ENDPOINT_URL_SQS). It is imported with the first request.
 """
 
 import os
@@ -19,11 +19,11 @@ from lakehouse.engine.store.time_budget import ATTEMPTS
 
 # Source: AWS, ReceiveMessage and DeleteMessageBatch: "Valid values: 1 to 10", "up to 10 messages".
 _AT_ONCE = 10
-# With any wait SQS asks all of its servers, so that no message is overlooked.
+# With any wait time SQS asks all of its servers, so that no message is missed (long polling).
 _WAIT_SECONDS = 1
-# A tick has other queues and tables to look at, also where SQS is slow or does not answer.
+# A tick has other queues and tables to serve, even if SQS is slow or does not answer.
 _RECEIVE_SECONDS = 4
-# The messages that 25 requests give, in a second or two. A listing of more is cheaper than to be told of each file.
+# What 25 requests return, in a second or two. For more files, a listing is cheaper.
 MOST_MESSAGES = 250
 _PASSING = frozenset(
     {"OverLimit", "RequestThrottled", "ThrottlingException", "Throttling", "KmsThrottled"}
@@ -39,7 +39,7 @@ class Message(NamedTuple):
 
 
 class LandingQueue:
-    """The queue of a name, or of a URL.
+    """A queue, by its name or URL.
 
     Raises:
         Transient: from any method: SQS throttles or is away.
@@ -51,9 +51,9 @@ class LandingQueue:
         self._budget = budget or TimeBudget()
 
     def receive(self, *, hidden_seconds: int) -> list[Message]:
-        """The messages that wait in the queue: at most `MOST_MESSAGES`, or as many as come within a few seconds.
+        """Receives at most `MOST_MESSAGES`, or as many as arrive within a few seconds.
 
-        One that is not deleted comes again after `hidden_seconds`.
+        A message that is not deleted is received again after `hidden_seconds`.
         """
         stop = time.monotonic() + _RECEIVE_SECONDS
         found: list[Message] = []
@@ -76,7 +76,7 @@ class LandingQueue:
         return found
 
     def delete(self, messages: Sequence[Message]) -> None:
-        """Removes messages; what SQS does not remove of them comes again."""
+        """Deletes messages; those that SQS does not delete are received again."""
         with self._translated("DeleteMessage"):
             for start in range(0, len(messages), _AT_ONCE):
                 portion = enumerate(messages[start : start + _AT_ONCE])
@@ -133,5 +133,6 @@ class LandingQueue:
         ) as error:  # botocore's of an endpoint that is no URL is a ValueError
             said = type(error).__name__ if isinstance(error, ValueError) else str(error)
             raise Refused(
-                f"{where}: {said}. Check boto3's AWS_ variables for keys, region and AWS_ENDPOINT_URL_SQS"
+                f"{where}: {said}. Check boto3's AWS_ variables for keys, region and "
+                "AWS_ENDPOINT_URL_SQS"
             ) from error

@@ -36,9 +36,7 @@ DELETED = Table(
     write=Append(),
 )
 REPLACED = "the table was restored or replaced since: their rows may be gone"
-FORGOTTEN = (
-    "the table's log no longer shows what happened since their batch: their rows may be gone"
-)
+FORGOTTEN = "the table's log no longer shows what happened since: their rows may be gone"
 MANY = 600  # commits; the facts of a table hold 500
 
 
@@ -375,7 +373,7 @@ MANIFEST: dict[str, tuple[dict[str, Any], str]] = {
     # An older copy of the table was put in the place of one that was begun anew: its batch 4 is another one.
     "of a file that landed after its commit": (
         {"modified_ms": START_MS + 2 * DAY_MS},
-        "they landed after the commit that is said to have loaded them: the table's log is another one",
+        "they landed after the commit that loaded them: the table's log is another one",
     ),
 }
 

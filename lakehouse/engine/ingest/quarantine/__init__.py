@@ -1,1 +1,1 @@
-"""Records and files that did not become rows: set aside with the reason, looked at, read again, settled."""
+"""Records and files that could not be loaded: quarantined, shown, retried and settled."""

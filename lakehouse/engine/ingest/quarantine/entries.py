@@ -104,9 +104,9 @@ class QuarantinedBatches:
 
 
 def quarantine(session: TableSession, batch: Batch, lines: "DataFrame | None") -> None:
-    """Writes the refused `lines` and the quarantined files of a batch. A file has no line and no text.
+    """Writes the refused `lines` and the quarantined files of a batch.
 
-    The caller holds the table's lock.
+    An entry of a file has no line and no text. The caller holds the table's lock.
     """
     if lines is None and not batch.quarantined:
         return
@@ -216,10 +216,10 @@ def lines_landed_again(store: Store, paths: Sequence[str]) -> list[RetriedLine]:
 
 
 def missing_entries(spark: "SparkSession", snapshot: Snapshot, entries: "DataFrame") -> "DataFrame":
-    """The entries that the quarantine does not have from any batch; a second one could be loaded twice.
+    """The entries that the quarantine does not have, whichever batch they came with.
 
-    The same file with another reason is another entry. A line is compared by its file's digest,
-    since its text depends on the declaration.
+    A second entry could be loaded twice. The same file with another reason is another entry. A line
+    is compared by its file's digest, since its text depends on the declaration.
     """
     present = table_at(spark, snapshot).alias("present")
 

@@ -1,4 +1,4 @@
-"""Poison files: landed files with rows that cannot be written, set aside so that the rest of the batch is loaded.
+"""Poison files: landed files with rows that cannot be written. The rest of the batch is loaded.
 
 A write may fail because of one row although every record was parsed: an expression of the
 declaration raises, or a constraint or an invariant of the table is violated. Then:
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 # and error-classes.json; Delta Lake 4.4.0, delta-error-classes.json
 _STATES_OF_VALUES = ("22", "23", "38", "39", "P0", "54006")
 _STATE = re.compile(r"SQLSTATE: (\w{5})")
-# On disk, a partition value of more than some 250 bytes. Source: Hadoop 3.5, RawLocalFileSystem.create
+# On disk, a partition value of over 250 bytes. Source: Hadoop 3.5, RawLocalFileSystem.create
 _NO_FOLDER = re.compile(r"Mkdirs failed to create \S+")
 _WRAPPERS = ("", "TASK_WRITE_FAILED")
 _SHOWN_CHARACTERS = 300
@@ -103,9 +103,9 @@ class _Trial:
 def without_poison_files(
     session: TableSession, batches: PlannedBatches, rows: RowsOfBatch, error: Exception
 ) -> Batch:
-    """The batch without the files whose rows made its write fail with `error`, its manifest rewritten.
+    """The batch without the files whose rows made its write fail with `error`.
 
-    The caller holds the table's lock.
+    Its manifest is rewritten. The caller holds the table's lock.
 
     Raises:
         Exception: `error` itself, if it is not about values.
@@ -172,7 +172,7 @@ def _part_of(batch: Batch, files: Sequence[LandedFile]) -> Batch:
 
 
 def _has_a_good_row(rows: RowsOfBatch, trial: _Trial) -> bool:
-    """Whether some records of a batch can be written, so that the others fail because of their values."""
+    """Whether some records of a batch can be written, so that others fail by their values."""
     records = rows.of(rows.batch)
     places = (
         records.select(_SOURCE_FILE, _SOURCE_LINE)

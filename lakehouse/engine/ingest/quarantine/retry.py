@@ -1,8 +1,9 @@
-"""Quarantined lines and files go back to the landing area, and the ordinary load reads them as the table is declared now.
+"""Quarantined lines and files go back to the landing area, where the ordinary load reads them.
 
 Lines:
 
-1. Lines that a file in the landing area already holds leave the quarantine: an earlier retry stopped before step 3.
+1. Lines that a file in the landing area already holds leave the quarantine: an earlier retry
+   stopped before step 3.
 2. The chosen lines are written into one new file below `<prefix>_retried/<layer>/<name>/`.
 3. They leave the quarantine.
 
@@ -66,7 +67,7 @@ def retry(session: TableSession, files: Sequence[str], *, dry_run: bool) -> Quar
     """Has the next load read the entries of these landed `files`, or all of them, again.
 
     Raises:
-        Refused: nothing was ever quarantined, a batch is unfinished, or the lines make too large a file.
+        Refused: nothing was ever quarantined, a batch is unfinished, or the lines are too many.
     """
     lake, spark, table = session.lake, session.spark, session.table
     guard = (
@@ -111,7 +112,7 @@ def _finish_earlier_retries(session: TableSession) -> None:
 def _retry_lines(
     session: TableSession, lines: "DataFrame", *, dry_run: bool
 ) -> tuple[str | None, int, dict[str, int]]:
-    """Lands the lines again: the path of their file, how many they are, and how many stay, by reason."""
+    """Lands lines again. Returns the file, the number of lines, and how many stay, by reason."""
     lake, table = session.lake, session.table
     lines = lines.withColumn(_WHY, _why_left(session))
     text_bytes = F.octet_length("raw") + F.coalesce(F.octet_length("undeclared"), F.lit(0))
@@ -122,8 +123,9 @@ def _retry_lines(
     )
     if size_bytes > table.landing.max_file_bytes:
         raise Refused(
-            f"quarantine {table.key}: {line_count} lines have {size_text(size_bytes)}, and a landed file may have "
-            f"{size_text(table.landing.max_file_bytes)}. Use --file to retry fewer of them, or raise Landing.max_file_bytes"
+            f"quarantine {table.key}: {line_count} lines have {size_text(size_bytes)}, and a "
+            f"landed file may have {size_text(table.landing.max_file_bytes)}. Use --file to retry "
+            "fewer of them, or raise Landing.max_file_bytes"
         )
     if dry_run or not line_count:
         return None, line_count, left
@@ -152,7 +154,7 @@ def _why_left(session: TableSession) -> "Column":
 def _files_to_read_again(
     session: TableSession, counts: dict[str, int], ledger: Ledger
 ) -> tuple[list[StoredFile], dict[str, int]]:
-    """The quarantined files that can be read again, and how many entries of others stay, by reason."""
+    """The files that can be read again, and how many entries of others stay, by reason."""
     prefix, left, again = session.table.landing.prefix, Counter[str](), list[StoredFile]()
     for path, count in counts.items():
         known, file = ledger.seen.get(path), session.lake.store.stat(path)

@@ -49,7 +49,7 @@ def account_of(lake: Lake, table: Table) -> QuarantineAccount | None:
 
 
 def show(session: TableSession, files: Sequence[str], *, limit: int) -> dict[str, Any]:
-    """The most frequent reasons, and the newest `limit` entries; of these landed `files`, or of all.
+    """The most frequent reasons and the newest `limit` entries, of these landed `files` or all.
 
     Raises:
         Refused: nothing was ever quarantined.
