@@ -1,6 +1,7 @@
-"""Dagster's own records of the tables: newest facts, runs under way, earlier tries, readers, and what was spent.
+"""What Dagster records of the tables: newest facts, runs in flight, earlier tries, and readers.
 
-A fleet is looked up in few queries. One of them cannot be shared: Dagster's storage keeps no newest observation for many assets at once.
+A fleet is read in few queries, except for observations: Dagster's storage has no query for the
+newest observation of many assets.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,15 +25,16 @@ from lakehouse.defs.keys import compaction_key, pool_of, table_key
 from lakehouse.defs.pool_slots import read_pool_slots
 from lakehouse.defs.run_ownership import machine_tag
 
-# A day of a small lake, some hours of a busy one: enough for a rate. SQLite reads them in 0.035 s,
+# A day of a small lake, some hours of a busy one: enough for a rate. SQLite reads them in 0.035 s
 # out of 25,000 runs with eight tags each.
 _RUNS_LOOKED_AT = 500
-# The newest is nearly always ours; where its writer tells of a table, too, ours is among the newest, or is made again (`observed.py`).
+# The newest is nearly always ours. If a foreign writer reports its table, too, ours is among the
+# newest, or is made again (`observed.py`).
 _OBSERVATIONS_LOOKED_AT = (1, 20)
 # Source: dagster 1.13, dagster/_core/definitions/assets/job/asset_job.py
 _EVERYTHING_JOB = "__ASSET_JOB"
 _READ_NOTHING = "read_nothing"
-# The assets of each plan that was read, by the plan's id.
+# The assets of each execution plan that was read, by the plan's id.
 _plans: dict[str, AbstractSet[dg.AssetKey]] = {}
 # The commit time of a compaction.
 COMMITTED = "lakehouse/committed"
@@ -40,7 +42,7 @@ COMMITTED = "lakehouse/committed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewestFacts:
-    """A table's newest event of either kind: its id, and the values of its metadata by their keys."""
+    """A table's newest materialization or observation: its id, and its metadata by key."""
 
     storage_id: int
     values: Mapping[str, Any]
@@ -48,9 +50,9 @@ class NewestFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentRuns:
-    """The newest runs in any state; all runs created since `since_ms` are among them.
+    """The newest runs in any state, including all that were created since `since_ms`.
 
-    `day_is_known`: some run is older than a day, so the records cover a full day of use.
+    With `day_is_known`, some run is older than a day, so the records cover a full day.
     """
 
     since_ms: int
@@ -61,9 +63,10 @@ class RecentRuns:
 def newest_facts(
     instance: dg.DagsterInstance, tables: Sequence[Table]
 ) -> Mapping[str, NewestFacts]:
-    """The numbers of each table's newest materialization or observation, whichever is newer; a table with neither is left out.
+    """Each table's newest materialization or observation; a table with neither is omitted.
 
-    Most of Dagster's helpers read materializations only, and would show the file count from before a compaction.
+    Most of Dagster's helpers read materializations only, and would return the file count from
+    before a compaction.
     """
     own = [table_key(table) for table in tables if not isinstance(table.write, Adopted)]
     materialized = _last_materializations(instance, own)
@@ -80,25 +83,26 @@ def newest_facts(
 
 
 def last_compactions_ms(instance: dg.DagsterInstance, tables: Sequence[Table]) -> Mapping[str, int]:
-    """The commit time of each table's newest compaction; a table without one, or whose last one found nothing to do, is left out.
+    """The commit time of each table's newest compaction.
 
-    It is not the time at which it was told of: a probe of it ends between the two.
+    A table without one, or whose last one had nothing to do, is omitted. The event itself is later
+    than the commit, since a probe may run between the two.
     """
     found = _last_materializations(instance, [compaction_key(table) for table in tables])
-    told = {
+    times = {
         table.key: _committed_ms(found[key])
         for table in tables
         if (key := compaction_key(table)) in found
     }
-    return {key: ms for key, ms in told.items() if ms is not None}
+    return {key: ms for key, ms in times.items() if ms is not None}
 
 
 def runs_in_flight(
     instance: dg.DagsterInstance, tables: Sequence[Table]
 ) -> tuple[RunInFlight, ...]:
-    """The queued and running runs that write a table, by the first letters of their ids, one entry per table.
+    """The queued and running runs that write a table, one entry per run and table.
 
-    They are found by what a run selects and not by its tags: a run that a person starts on the page has no tag of ours.
+    They are found by their assets and not by tags: a run started on the page has no tag of ours.
     """
     by_compaction = {compaction_key(table): table for table in tables}
     by_key = {**by_compaction, **{table_key(table): table for table in tables}}
@@ -122,9 +126,10 @@ def runs_in_flight(
 def _selected(
     instance: dg.DagsterInstance, run: dg.DagsterRun, everything: AbstractSet[dg.AssetKey]
 ) -> AbstractSet[dg.AssetKey]:
-    """The assets that a run makes, of `everything`. Where it selects none by itself, its plan tells, or without one what it planned.
+    """The assets that a run makes, out of `everything`.
 
-    All runs of a job share a plan, and its id names its content: it is read once.
+    A run without a selection is looked up by its execution plan, or else by its planned events.
+    Runs of one job share a plan, whose id identifies the content, so each plan is read once.
     """
     plan_id = run.execution_plan_snapshot_id
     if run.asset_selection:
@@ -134,17 +139,18 @@ def _selected(
     if plan_id is None or (plan := instance.get_execution_plan_snapshot(plan_id)) is None:
         if run.job_name == _EVERYTHING_JOB:
             return everything
-        told = instance.all_logs(
+        planned = instance.all_logs(
             run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED
         )
-        return {key for entry in told if (key := entry.get_dagster_event().asset_key) is not None}
+        keys = (entry.get_dagster_event().asset_key for entry in planned)
+        return {key for key in keys if key is not None}
     if len(_plans) >= _RUNS_LOOKED_AT:
         _plans.clear()
     return _plans.setdefault(plan_id, plan.asset_selection)
 
 
 def pools_at_risk(instance: dg.DagsterInstance, tables: Sequence[Table]) -> dict[str, Explanation]:
-    """The tables whose writers share a pool with their compactions that lets both commit at once, and why, where that must not be."""
+    """Tables whose pool must keep writers and compactions apart and does not, with the reason."""
     pools = {
         each.key: each.write.pool
         for each in tables
@@ -167,7 +173,7 @@ def pools_at_risk(instance: dg.DagsterInstance, tables: Sequence[Table]) -> dict
 
 
 def keys_in_flight(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[str]:
-    """The queued and running runs that make one asset, by the first letters of their ids."""
+    """The shortened ids of the queued and running runs that make one asset."""
     runs = instance.get_runs(RunsFilter(statuses=NOT_FINISHED_STATUSES))
     return [run.run_id[:8] for run in runs if key in _selected(instance, run, {key})]
 
@@ -178,15 +184,15 @@ def ended_runs(
     *,
     limit: int | None = None,
 ) -> Sequence[RunRecord]:
-    """The newest finished runs that carry these tags, each with one of its values, newest first."""
+    """The newest finished runs with these tags (any of the values of each), newest first."""
     return instance.get_run_records(RunsFilter(statuses=FINISHED_STATUSES, tags=tags), limit=limit)
 
 
 def is_canceled(instance: dg.DagsterInstance, record: RunRecord) -> bool:
-    """Whether a person canceled the run. One that Dagster stopped at its time limit counts as failed, whatever its status.
+    """Whether a person canceled the run; one that Dagster stopped at its time limit has failed.
 
-    Source: dagster 1.13, dagster/_daemon/monitoring/run_monitoring.py, `check_run_timeout`: the stopped process reports
-    its run as canceled after the daemon has reported it as failed.
+    Source: dagster 1.13, dagster/_daemon/monitoring/run_monitoring.py, `check_run_timeout`: the
+    stopped process reports its run as canceled after the daemon has reported it as failed.
     """
     if record.dagster_run.status is not DagsterRunStatus.CANCELED:
         return False
@@ -211,7 +217,7 @@ def recent_runs(instance: dg.DagsterInstance, *, now_ms: int) -> RecentRuns:
 def reader_runs(
     instance: dg.DagsterInstance, runs: RecentRuns, tables: Sequence[Table]
 ) -> tuple[ReaderRun, ...]:
-    """The runs that succeeded, each with its seconds and with the tables that it wrote from inputs that it read, if any."""
+    """The successful runs, each with its seconds and the tables whose inputs it read."""
     keys = {table_key(table): table.key for table in tables}
     found: list[ReaderRun] = []
     for record in runs.records:
@@ -219,7 +225,7 @@ def reader_runs(
         if run.status is not DagsterRunStatus.SUCCESS or record.end_time is None:
             continue
         made = [keys[key] for key in _selected(instance, run, keys.keys()) if key in keys]
-        # Dagster copies tags to a run that repeats another; those of the other say nothing.
+        # Dagster copies tags to a run that repeats another; the copied ones do not count.
         wrote = frozenset(
             table
             for table in made
@@ -230,8 +236,8 @@ def reader_runs(
     return tuple(found)
 
 
-def tell_read_nothing(instance: dg.DagsterInstance, run_id: str, table: Table) -> None:
-    """Writes into the run's tags that it found no news in the table's inputs, and so read none of them. Only a count goes by it."""
+def tag_as_read_nothing(instance: dg.DagsterInstance, run_id: str, table: Table) -> None:
+    """Tags the run as one that read none of the table's inputs, since they had not changed."""
     with suppress(Exception):
         instance.add_run_tags(run_id, {machine_tag(f"{_READ_NOTHING}/{table.key}"): run_id})
 
@@ -248,7 +254,7 @@ def _last_materializations(
 
 
 def _observations(instance: dg.DagsterInstance, table: Table) -> Iterable[dg.EventLogRecord]:
-    """The newest observation. Of a table that others write, the newest of ours: those of its writer tell nothing of its files."""
+    """The newest observation of our own; those of a foreign writer do not describe its files."""
     if not isinstance(table.write, Adopted):
         return instance.fetch_observations(table_key(table), limit=1).records
     for limit in _OBSERVATIONS_LOOKED_AT:
@@ -269,7 +275,7 @@ def _committed_ms(record: dg.EventLogRecord) -> int | None:
 
 
 def _values(record: dg.EventLogRecord) -> dict[str, Any]:
-    """Numbers, short texts, times in seconds, and documents."""
+    """The metadata of an event that are numbers, texts, times in seconds, or JSON."""
     kinds = (
         dg.IntMetadataValue,
         dg.FloatMetadataValue,

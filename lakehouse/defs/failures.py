@@ -1,4 +1,4 @@
-"""Our three errors in Dagster's words: `Transient` is tried again by Dagster, `Refused` and `Broken` are not."""
+"""Our errors as Dagster's: `Transient` is retried by Dagster, `Refused` and `Broken` are not."""
 
 import random
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ from lakehouse.core.errors import LakehouseError, Transient
 from lakehouse.defs.run_ownership import machine_tag
 from lakehouse.engine.spark.errors import causes_named
 
-# A Connect server that died is back after 5 to 15 s: three more tries, 5, 15 and 35 s apart and up to half as long again, outlive that.
-# Many runs fail at one time, and had they the same waits, they would all come back at one time.
+# A Connect server that died is back after 5 to 15 s; three retries after 5, 15 and 35 s, or up to
+# half as long again, outlast that. Runs that fail together must not come back together.
 MAX_RETRIES = 3
 _FIRST_DELAY_SECONDS = 5
-# The tag of a run whose starter decides about another try: a terminal, which tells it by its exit code.
+# The tag of a run that is not retried: the terminal reports by its exit code that a retry may help.
 ONCE_TAG = machine_tag("once")
 
 
@@ -22,9 +22,9 @@ ONCE_TAG = machine_tag("once")
 def dagster_words(
     context: dg.OpExecutionContext | dg.AssetExecutionContext | dg.AssetCheckExecutionContext,
 ) -> Iterator[None]:
-    """Turns the errors that leave its body into Dagster's; any other error is a bug and goes through, untried.
+    """Turns our errors into Dagster's; any other error is a bug, passes, and is not retried.
 
-    An error of Spark that says nothing by itself is told by its innermost cause.
+    An error of Spark without a message of its own is reported by its innermost cause.
     """
     try:
         with causes_named("a Spark statement of this run"):

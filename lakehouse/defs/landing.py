@@ -1,4 +1,4 @@
-"""The landing areas, as assets from outside, and the one sensor that watches all of them."""
+"""Landing areas as external assets, and the one sensor that watches all of them."""
 
 import threading
 import time
@@ -30,12 +30,12 @@ from lakehouse.runtime.dagster_dev import request_server, server_sentence
 # Listing a bucket costs money and a folder does not.
 _SECONDS_ON_DISK, _SECONDS_ON_S3 = 10, 30
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 30, 3600
-# The tries of one batch follow each other closely; so many of the newest runs hold all of those that still matter.
+# The tries of one batch follow each other closely, so the newest runs hold all that matter.
 _TRIES_LOOKED_AT = 100
 
 
 def landing_assets(tables: Sequence[Table], lake: Lake) -> list[dg.AssetSpec]:
-    """One asset from outside per landing prefix, whatever number of tables reads it."""
+    """One external asset per landing prefix, however many tables read it."""
     landings = {
         landing_key(table.source): table.source for table in tables if table.source is not None
     }
@@ -54,12 +54,13 @@ def landing_assets(tables: Sequence[Table], lake: Lake) -> list[dg.AssetSpec]:
 def landing_sensor(
     tables: Sequence[Table], lake: Lake, *, budget: TimeBudget | None = None
 ) -> dg.SensorDefinition:
-    """Asks for one run of all landed tables that have something to load, and says of each why or why not.
+    """Requests one run of all landed tables that have something to load, with a reason for each.
 
-    It decides by the very function that the run decides by, from what landed and the table's ledger; of a table it reads nothing but the
-    log, where Dagster has no event that tells what arrived. A batch that failed is asked for again, with growing pauses, for as long as it
-    takes. A table that a person must mend is reported, and holds up no other; nor does one whose storage is slow (`TimeBudget`).
-    A run needs Spark: with `dagster dev` alone, the sensor has the server started and goes on.
+    The sensor decides by the same function as the run, from the listing and the table's ledger. It
+    reads the table's log only if Dagster has no event that records what arrived. A batch that
+    failed is requested again, with growing pauses. A table that needs a person, or whose storage is
+    slow (`TimeBudget`), is reported and does not delay the others. With `dagster dev` alone, the
+    sensor starts the Spark server.
     """
     landed = [table for table in tables if table.source is not None]
     budget = budget or TimeBudget()
@@ -95,9 +96,9 @@ def landing_sensor(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Look:
-    """A table as one tick saw it; `batch` is the one that a run is to be asked for, if any.
+    """A table as one tick saw it; `batch` is the one to request a run for, if any.
 
-    `tries` are the runs that were asked for this very batch and ended, newest first.
+    `tries` are the ended runs that were requested for this batch, newest first.
     """
 
     table: Table
@@ -107,9 +108,9 @@ class _Look:
 
 
 class _Watch:
-    """Keeps a ledger, and the batch to do again, in memory until a run may have changed them: the manifests of a long-lived lake are many.
+    """Keeps each ledger and unfinished batch in memory until a run may have changed them.
 
-    A ledger that is older than the table does no harm: the batch that it leads to has the same number.
+    A ledger that is older than the table does no harm: it leads to a batch of the same number.
     """
 
     def __init__(self, lake: Lake, tables: Sequence[Table], budget: TimeBudget) -> None:
@@ -124,7 +125,7 @@ class _Watch:
     def look(
         self, instance: dg.DagsterInstance, *, now: float
     ) -> tuple[list[_Look], Sequence[str]]:
-        """The look at each table, and a sentence of each queue."""
+        """The state of each table, and a sentence per queue."""
         with self._one_tick:
             self._budget.begin()
             self._discovery.receive()
@@ -198,7 +199,7 @@ class _Watch:
                 batches.ledger(),
                 facts.values.get("lakehouse/landed_batch") if facts else None,
             )
-            # The table's log is asked where no event tells of it.
+            # The table's log is read only without an event that records the batch.
             arrived = (
                 told
                 if isinstance(told, int)
@@ -228,15 +229,17 @@ def _seconds_left(tries: Sequence[dg.RunRecord], *, now: float) -> float:
 
 
 def _request(due: Sequence[_Look]) -> dg.RunRequest:
-    # The last try is part of the key: Dagster remembers a key for ever, also that of a run which failed.
     return dg.RunRequest(
-        run_key=" ".join(
-            f"{look.table.key}:{look.batch}:{look.tries[0].dagster_run.run_id if look.tries else 'first'}"
-            for look in due
-        ),
+        run_key=" ".join(map(_run_key, due)),
         asset_selection=[table_key(look.table) for look in due],
         tags={_batch_tag(look.table): str(look.batch) for look in due},
     )
+
+
+def _run_key(look: _Look) -> str:
+    """With the last try, since Dagster never forgets a key, even that of a failed run."""
+    last_try = look.tries[0].dagster_run.run_id if look.tries else "first"
+    return f"{look.table.key}:{look.batch}:{last_try}"
 
 
 def _batch_tag(table: Table) -> str:

@@ -1,8 +1,9 @@
-"""The slots of the tables' pools: who waits for one, who holds it, and the end of those that ended runs left behind.
+"""The slots of the tables' pools: who waits, who holds one, and freeing those of ended runs.
 
-Dagster frees a slot when its step ends. Where the process dies first, or a person marks the run as canceled, the slot
-stays taken, and every run that shares the pool waits for it for ever (dagster-io/dagster#28456). By default no daemon
-of Dagster's frees it, and none frees the slot of a run whose record was deleted.
+Dagster frees a slot when its step ends. Where the process dies first, or a person marks the run as
+canceled, the slot stays taken, and every run that shares the pool waits for it for ever
+(dagster-io/dagster#28456). By default no daemon of Dagster's frees it, and none frees the slot of a
+run whose record was deleted.
 
 **Safety properties** (tests in `test_pool_slots.py`)
 - A slot is freed only if its run ended at least a minute ago, or has no record any more, or its
@@ -26,19 +27,20 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.defs.keys import pool_of
 from lakehouse.defs.run_ownership import carrier, was_here
 
-# As `free_slots_after_run_end_seconds` in dagster.yaml: a process that was told to stop has ended by then.
+# As `free_slots_after_run_end_seconds` in dagster.yaml: a process that was told to stop has ended
+# by then.
 FREED_AFTER_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSlots:
-    """The slots of some pools at one moment, and the records of the runs that hold them, by run id."""
+    """The slots of some pools at one moment, and the records of their holders by run id."""
 
     pools: Mapping[str, ConcurrencyKeyInfo]
     records: Mapping[str, RunRecord]
 
     def wait_of(self, run_id: str, pool: str) -> str:
-        """What a run waits for, naming the runs in its way; empty where it holds a slot of the pool, or could have one."""
+        """What a run waits for; empty if it holds a slot of the pool, or could have one."""
         info = self.pools.get(pool)
         if info is None or info.limit is None:
             return ""
@@ -59,7 +61,7 @@ class PoolSlots:
 
 
 def read_pool_slots(instance: dg.DagsterInstance, pools: Iterable[str]) -> PoolSlots:
-    """The slots of these pools now; nothing where the instance has no pools."""
+    """The slots of these pools now; none if the instance has no pools."""
     storage = instance.event_log_storage
     names = sorted(set(pools))
     if not names or not storage.supports_global_concurrency_limits:
@@ -73,7 +75,7 @@ def read_pool_slots(instance: dg.DagsterInstance, pools: Iterable[str]) -> PoolS
 def free_ended_slots(
     instance: dg.DagsterInstance, tables: Sequence[Table], *, now_ms: int
 ) -> list[str]:
-    """Frees the slots of the tables' pools that ended runs left behind; a sentence for each slot that was freed or must stay."""
+    """Frees slots that ended runs left behind; a sentence for each one that was freed or stays."""
     guards = {pool_of(table) for table in tables if _is_only_guard(table)}
     slots = read_pool_slots(instance, map(pool_of, tables))
     sentences: list[str] = []

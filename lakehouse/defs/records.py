@@ -1,10 +1,11 @@
-"""The upkeep of Dagster's own records: `maintenance/records`, every half hour.
+"""Retention of Dagster's own records: `maintenance/records`, every half hour.
 
-1. The runs are listed with when they ended, and which of them hold the newest events of an asset.
-2. The core plans whose events go, and which runs go (`core/records/retention.py`). A dry run stops here.
-3. Run by run: the events, the checks, the file of the events, and what the run printed.
-4. Old evaluations of conditions, events without a run, and output of sensors go. Dagster itself deletes old ticks (`dagster.yaml`).
-5. A database that is mostly free pages is written anew.
+1. The runs are listed, with their end and whether they hold the newest events of an asset.
+2. `core/records/retention.py` plans whose events go, and which runs go. A dry run stops here.
+3. For each run the events, the checks, the file of events and the printed output are deleted.
+4. Old evaluations of conditions, events without a run, and output of sensors are deleted. Dagster
+   itself deletes old ticks (`dagster.yaml`).
+5. A database that is mostly free pages is rewritten.
 
 **Safety properties**
 - The newest materialization, observation, check, and event of every other kind of each asset stays,
@@ -41,20 +42,20 @@ _LISTED = 200
 
 
 class RecordsConfig(dg.Config):
-    """A person's option for one run: with `dry_run`, what would go is listed and nothing is deleted."""
+    """The option of one run: with `dry_run`, what would go is listed and nothing is deleted."""
 
     dry_run: bool = False
 
 
 def records_asset(settings: Settings) -> dg.AssetsDefinition:
-    """The upkeep as an asset, whose metadata say what went and how large the records are."""
+    """The retention as an asset; its metadata hold what was deleted and the size of the rest."""
 
     @dg.asset(
         key=RECORDS_KEY,
         group_name="maintenance",
         kinds={"sqlite"},
         pool="maintenance_records",
-        description="Deletes old records of Dagster's own: events, output, evaluations. The newest of each asset stay.",
+        description="Deletes Dagster's old events, output and evaluations, except the newest.",
     )
     def records(
         context: dg.AssetExecutionContext, config: RecordsConfig
@@ -73,7 +74,7 @@ def records_asset(settings: Settings) -> dg.AssetsDefinition:
 
 
 def records_schedule() -> dg.ScheduleDefinition:
-    """Asks for the upkeep twice an hour."""
+    """Requests the retention twice an hour."""
 
     @dg.schedule(
         name="records_schedule",
@@ -83,7 +84,7 @@ def records_schedule() -> dg.ScheduleDefinition:
         description="Keeps Dagster's own records small.",
     )
     def ask() -> dg.RunRequest:
-        # Named once more: a run without a selection is taken for one of every table.
+        # Named again: a run without a selection counts as one of every table.
         return dg.RunRequest(asset_selection=[RECORDS_KEY])
 
     return ask
@@ -92,15 +93,15 @@ def records_schedule() -> dg.ScheduleDefinition:
 def prune(
     instance: dg.DagsterInstance, *, days: int, now_ms: int, dry_run: bool = False
 ) -> tuple[RetentionPlan, dict[str, Any]]:
-    """Deletes what may go; the plan of the runs, and metadata about all of it.
+    """Deletes what may go. Returns the plan of the runs, and metadata about everything.
 
     Raises:
         Refused: Dagster's records are not in SQLite files.
     """
     if not isinstance(instance.event_log_storage, SqliteEventLogStorage):
         raise Refused(
-            "maintenance/records: Dagster's records are not in SQLite files. Turn off records_schedule, "
-            "and use the retention of that database."
+            "maintenance/records: Dagster's records are not in SQLite files. Turn off "
+            "records_schedule, and use the retention of that database."
         )
     home = Path(instance.root_directory)
     files = SqliteRecords(home)
@@ -128,7 +129,7 @@ def prune(
 
 
 def _delete_runs(instance: dg.DagsterInstance, files: SqliteRecords, plan: RetentionPlan) -> None:
-    """The file of a run's events goes after what lies elsewhere: while it is there, the run is planned again."""
+    """Deletes the file of a run's events last: while it exists, the run is planned again."""
     storage = instance.event_log_storage
     assert isinstance(storage, SqliteEventLogStorage)
     for run_id in plan.events:
@@ -143,7 +144,7 @@ def _delete_runs(instance: dg.DagsterInstance, files: SqliteRecords, plan: Reten
 
 
 def _delete_tick_output(home: Path, *, before: float) -> None:
-    """What sensors and schedules printed lies in a folder named after the repository."""
+    """Deletes old output of sensors and schedules, from the folder of the repository."""
     for file in (home / "logs" / "__repository__").rglob("*"):
         if file.is_file() and file.stat().st_mtime < before:
             file.unlink(missing_ok=True)

@@ -1,7 +1,8 @@
-"""The process that carries a run, as a tag of the run, and the end of the runs that no living process carries.
+"""Which process executes a run, as a tag of the run; and closing runs whose process is gone.
 
-Dagster does not look whether a run's process lives: after a hard death its runs would hold pools, slots and the sensors' attention
-for hours. `python -m lakehouse.defs.run_ownership FOLDER` closes them in the instance of that folder, before a Dagster is started there.
+Dagster does not check whether a run's process lives. After a hard death its runs would hold pools
+and slots, and block the sensors, for hours. `python -m lakehouse.defs.run_ownership FOLDER` closes
+them in the instance of that folder, before Dagster starts there.
 """
 
 import os
@@ -13,9 +14,10 @@ from dagster import DagsterRunStatus, RunsFilter
 
 from lakehouse.runtime.processes import Process, identify, process_space
 
-# The page shows no tag that begins so. Source: dagster 1.13, dagster/_core/storage/tags.py, HIDDEN_TAG_PREFIX
+# The page hides tags with this prefix. Source: dagster 1.13, dagster/_core/storage/tags.py,
+# HIDDEN_TAG_PREFIX
 _HIDDEN = ".dagster/lakehouse_"
-# Queued runs are not among them: they wait for the next daemon, and it starts them.
+# Without queued runs, which the next daemon starts.
 _CARRIED = [
     DagsterRunStatus.NOT_STARTED,
     DagsterRunStatus.STARTING,
@@ -23,12 +25,12 @@ _CARRIED = [
     DagsterRunStatus.CANCELING,
 ]
 
-# A step is tried again after a minute at most, and then needs a while for its process and a Spark session.
+# A step is retried after a minute at most, and then needs time for its process and Spark session.
 _SILENT_MS = 600_000
 
 
 def machine_tag(name: str) -> str:
-    """The tag that our programs read and that is kept from the list of runs."""
+    """The name of a tag that is hidden on the page."""
     return _HIDDEN + name
 
 
@@ -38,7 +40,10 @@ def read_tag(tags: Mapping[str, str], name: str) -> str | None:
 
 
 def process_tag(run_id: str) -> dict[str, str]:
-    """The tags that say: this process carries that run. They name the run, since Dagster copies tags to a run that repeats another."""
+    """The tags that record this process as the one that executes the run.
+
+    They name the run, since Dagster copies tags to a run that repeats another.
+    """
     process, space = identify(os.getpid()), process_space()
     tags = (
         {}
@@ -49,7 +54,7 @@ def process_tag(run_id: str) -> dict[str, str]:
 
 
 def repeated_by_person(tags: Mapping[str, str]) -> bool:
-    """Whether a person executed an earlier run again, whose tags Dagster copies. Its own retries have a retry number, too."""
+    """Whether a person re-executed an earlier run; Dagster's own retries have a retry number."""
     return "dagster/parent_run_id" in tags and "dagster/retry_number" not in tags
 
 
@@ -61,16 +66,16 @@ def asked_by_person(tags: Mapping[str, str]) -> bool:
 
 
 def carrier(run: dg.DagsterRun) -> Process | None:
-    """The process that said it carries the run, alive or not; `None` if none did so far."""
+    """The process that executes the run, alive or not; `None` if none is recorded."""
     run_id, _, rest = (read_tag(run.tags, "process") or "").partition(" ")
     pid, _, born = rest.partition(" ")
     return Process(pid=int(pid), born=born) if run_id == run.run_id else None
 
 
 def close_dead_runs(instance: dg.DagsterInstance, *, nothing_is_up: bool) -> list[str]:
-    """Ends the runs whose process is gone, frees the pools that they hold, and gives their ids.
+    """Ends the runs whose process is gone, frees their pool slots, and returns their ids.
 
-    A run that no process has claimed yet is dead only where nothing is up that could be starting it.
+    A run without a recorded process is dead only if nothing is up that could be starting it.
     """
     return _close(
         instance, lambda _, process: nothing_is_up if process is None else not process.is_alive
@@ -80,10 +85,10 @@ def close_dead_runs(instance: dg.DagsterInstance, *, nothing_is_up: bool) -> lis
 def close_lost_runs(
     instance: dg.DagsterInstance, keys: Set[dg.AssetKey], *, now_ms: int
 ) -> list[str]:
-    """Ends the runs that make one of these assets alone and whose process was one of this machine and is gone, and gives their ids.
+    """Ends the runs of exactly one of these assets whose process ran here and is gone.
 
-    A process elsewhere is never taken for dead, nor one that did not tell where it is. A step that is to be tried again has no process
-    until then, so the run has to have been silent for a while.
+    Returns their ids. A process elsewhere, or at an unknown place, is never taken for dead. A step
+    that is to be retried has no process until then, so the run must have been silent for a while.
     """
 
     def is_lost(run: dg.DagsterRun, process: Process | None) -> bool:
@@ -103,7 +108,7 @@ def close_lost_runs(
 
 
 def was_here(run: dg.DagsterRun) -> bool:
-    """Whether the run's process was one of this machine since its last boot, so that one can see whether it lives."""
+    """Whether the run's process ran on this machine since its last boot, so it can be checked."""
     space = process_space()
     return space is not None and read_tag(run.tags, "process_space") == f"{run.run_id} {space}"
 

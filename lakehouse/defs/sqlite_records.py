@@ -1,7 +1,8 @@
-"""Dagster's SQLite files: what they hold of runs, and the deletions for which Dagster has no function.
+"""Dagster's SQLite files: their runs, and deletions for which Dagster has no function.
 
-Source: dagster 1.13, dagster/_core/storage/event_log/sqlite/sqlite_event_log.py: events lie in a file for each run, those of assets, checks
-and the states of runs also in `index.db`. Events without a run have the run id "".
+Source: dagster 1.13, dagster/_core/storage/event_log/sqlite/sqlite_event_log.py: each run has a
+file of events; `index.db` also has the events of assets, checks and run states. Events without a
+run have the run id "".
 """
 
 import sqlite3
@@ -17,14 +18,15 @@ from dagster._core.storage.dagster_run import FINISHED_STATUSES  # not public
 from lakehouse.core.records.retention import RecordedRun
 
 _BUSY_SECONDS = 30  # as long as Dagster itself waits for a writer
-# The planner looks through the newest 20 observations of a table that others write (`dagster_records.py`).
+# The planner reads the newest 20 observations of a table that others write (`dagster_records.py`).
 _OBSERVATIONS = 20
-# Of the events without a run: hours of the ranking, which is reported once a minute at most.
+# Events without a run: hours of the ranking, which is reported at most once a minute.
 _EVENTS_WITHOUT_RUN = 200
 _VACUUM_BYTES = 32 * 2**20
 _CHUNK = 500
 
-# The runs that hold the newest event of a kind, or the newest check, of an asset (or a partition of it), and the newest observations.
+# The runs with the newest event of each kind and the newest check of an asset or partition, and
+# with the newest observations.
 _HOLDERS = """
     SELECT run_id FROM event_logs WHERE id IN (
         SELECT max(id) FROM event_logs WHERE asset_key IS NOT NULL
@@ -33,7 +35,8 @@ _HOLDERS = """
         SELECT run_id, row_number() OVER (PARTITION BY asset_key ORDER BY id DESC) AS place
         FROM event_logs WHERE dagster_event_type = 'ASSET_OBSERVATION') WHERE place <= ?
     UNION SELECT run_id FROM asset_check_executions WHERE id IN (
-        SELECT max(id) FROM asset_check_executions GROUP BY asset_key, check_name, execution_status, partition)
+        SELECT max(id) FROM asset_check_executions
+        GROUP BY asset_key, check_name, execution_status, partition)
     UNION SELECT last_run_id FROM asset_keys WHERE last_run_id IS NOT NULL
 """
 _OLD_WITHOUT_RUN = """
@@ -74,19 +77,24 @@ class SqliteRecords:
         ]
 
     def evaluations_before(self, kept: int) -> float | None:
-        """The time (in seconds) before which all but so many evaluations of conditions were recorded; `None` if there are no more."""
-        query = "SELECT create_timestamp FROM asset_daemon_asset_evaluations ORDER BY id DESC LIMIT 1 OFFSET ?"
+        """The time in seconds before which evaluations go to keep `kept`; `None` if there are
+        fewer.
+        """
+        query = (
+            "SELECT create_timestamp FROM asset_daemon_asset_evaluations "
+            "ORDER BY id DESC LIMIT 1 OFFSET ?"
+        )
         with self._open(self._schedules) as schedules:
             row = schedules.execute(query, [kept]).fetchone()
         return None if row is None else _seconds(row[0])
 
     def events_without_run(self) -> int:
-        """How many events without a run are more than are kept, in `index.db`."""
+        """How many events without a run in `index.db` exceed those that are kept."""
         with self._open(self._runs) as index:
             return len(index.execute(_OLD_WITHOUT_RUN, [_EVENTS_WITHOUT_RUN]).fetchall())
 
     def delete_events_without_run(self) -> None:
-        """Deletes them there and in the file of the events without a run."""
+        """Deletes the exceeding events there and in their own file."""
         for path in (self._runs, self._runs.with_name(".db")):
             if path.exists():
                 with self._open(path) as events:
@@ -95,7 +103,7 @@ class SqliteRecords:
                     _delete(events, "DELETE FROM event_logs WHERE id", ids)
 
     def delete_checks(self, run_ids: Sequence[str]) -> None:
-        """Deletes what the runs found in checks."""
+        """Deletes the results of the runs' checks."""
         with self._open(self._runs) as index:
             _delete(index, "DELETE FROM asset_check_executions WHERE run_id", run_ids)
 
@@ -105,7 +113,7 @@ class SqliteRecords:
             self._runs.with_name(run_id + suffix).unlink(missing_ok=True)
 
     def shrink(self) -> AbstractSet[str]:
-        """Gives free pages back to the disk where they are most of a file; the names of the files that became smaller."""
+        """Rewrites files that are mostly free pages; returns the names of those that shrank."""
         shrunk: set[str] = set()
         for path in (self._runs, self._schedules, self.home / "history" / "runs.db"):
             with self._open(path) as database:
@@ -128,7 +136,7 @@ class SqliteRecords:
 
     @contextmanager
     def _open(self, path: Path) -> Iterator[sqlite3.Connection]:
-        """The database in a mode in which each statement is a transaction of its own."""
+        """Opens the database so that each statement is a transaction of its own."""
         address = f"{path.absolute().as_uri()}?mode=rw"
         with closing(
             sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
@@ -137,7 +145,7 @@ class SqliteRecords:
 
 
 def _delete(database: sqlite3.Connection, statement: str, ids: Sequence[int | str]) -> None:
-    """Runs the statement for these ids, some hundred at once, so that Dagster's writers wait for milliseconds."""
+    """Runs the statement for these ids in chunks, so that Dagster's writers wait only briefly."""
     for start in range(0, len(ids), _CHUNK):
         chunk = ids[start : start + _CHUNK]
         database.execute(f"{statement} IN ({','.join('?' * len(chunk))})", list(chunk))
@@ -149,5 +157,5 @@ def _ended_ms(end_time: float | None, updated: str) -> int:
 
 
 def _seconds(timestamp: str) -> float:
-    """Seconds since the epoch of one of Dagster's timestamps, which are UTC without saying so."""
+    """Seconds since the epoch of one of Dagster's timestamps, which are UTC without a zone."""
     return datetime.fromisoformat(timestamp).replace(tzinfo=UTC).timestamp()

@@ -14,7 +14,7 @@ from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Reason
 from lakehouse.core.text import printable
 from lakehouse.defs.compaction import compact_after_write
-from lakehouse.defs.dagster_records import tell_read_nothing
+from lakehouse.defs.dagster_records import tag_as_read_nothing
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.health import hand_on
 from lakehouse.defs.keys import landing_key, pool_of, table_key
@@ -63,7 +63,7 @@ def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
             facts, problem = compact_after_write(context, table, lake, spark, outcome)
         _tell(context, table, outcome)
         if outcome.reason is Reason.INPUTS_UNCHANGED:
-            tell_read_nothing(context.instance, context.run.run_id, table)
+            tag_as_read_nothing(context.instance, context.run.run_id, table)
         if facts is not None:
             assessed = assess(lake, table, facts)
             hand_on(context.run.run_id, table, assessed)

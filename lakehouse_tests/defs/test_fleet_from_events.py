@@ -17,7 +17,7 @@ from lakehouse.defs.dagster_records import (
     keys_in_flight,
     reader_runs,
     recent_runs,
-    tell_read_nothing,
+    tag_as_read_nothing,
 )
 from lakehouse.defs.fleet_from_events import COST_TAG, PLAN_KEY, SensorCursor, read_cursor
 from lakehouse.defs.keys import compaction_key, table_key
@@ -164,7 +164,7 @@ def test_runs_that_read_nothing_and_runs_of_other_jobs_are_no_reads(
     instance: dg.DagsterInstance,
 ) -> None:
     in_vain = begun(instance, table_key(latest_orders), table_key(totals))
-    tell_read_nothing(instance, in_vain.run_id, totals)
+    tag_as_read_nothing(instance, in_vain.run_id, totals)
     of_others = instance.add_run(
         dg.DagsterRun(job_name="rotate_keys", run_id="2f6b1a34-0000-4000-8000-000000000000")
     )
@@ -175,7 +175,7 @@ def test_runs_that_read_nothing_and_runs_of_other_jobs_are_no_reads(
         ended(instance, each, DagsterEventType.RUN_SUCCESS)
     found = reader_runs(instance, recent_runs(instance, now_ms=now_ms() + 1), TABLES)
     assert [sorted(each.tables) for each in found] == [["gold/totals"], [], ["silver/orders"]]
-    tell_read_nothing(instance, in_vain.run_id, latest_orders)
+    tag_as_read_nothing(instance, in_vain.run_id, latest_orders)
     assert [
         len(each.tables)
         for each in reader_runs(instance, recent_runs(instance, now_ms=now_ms() + 1), TABLES)

@@ -1,4 +1,4 @@
-"""`lakehouse landing`: what has landed for a table, and which of it the table holds."""
+"""`lakehouse landing`: what has landed for a table, and what of it the table has loaded."""
 
 from typing import Any
 
@@ -31,14 +31,15 @@ from lakehouse.engine.spark.open_session import connect
     "--arrived",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Write into the table's log that it holds batches 1 to N.",
+    help="Record in the table's log that it holds batches 1 to N.",
 )
 @json_option
 def landing_command(table: str, arrived: int | None, as_json: bool) -> None:
-    """Show what has landed for TABLE, and which of it TABLE holds.
+    """Show what has landed for TABLE, and what of it TABLE has loaded.
 
-    A table that was made anew from a copy of its rows does not tell which batches it holds, and is not loaded any more. --arrived is a
-    person's word for it: the rows of batches 1 to N are in the table, those of later batches are not. It adds a commit without rows.
+    The log of a table that was created again from a copy of its rows does not record its batches,
+    and the table is not loaded any more. Use --arrived to state that the rows of batches 1 to N are
+    in the table, and those of later batches are not. It adds a commit without rows.
     """
     opened, wanted = open_landed(table, asked="landing")
     if arrived is not None:
@@ -74,10 +75,12 @@ def _document(opened: LakeContext, table: Table) -> dict[str, Any]:
     planned = 0 if ledger.newest is None else ledger.newest.number
     arrived = None if facts is None else facts.snapshot.transactions.get(ingest_app_id(table.key))
     holds = (
-        "its log does not tell which of them it holds" if facts else "the table does not exist yet"
+        "its log does not record which of them it holds"
+        if facts
+        else "the table does not exist yet"
     )
     if arrived is not None:
-        holds = f"its log says that it holds the batches up to {arrived}"
+        holds = f"its log records batch {arrived} as the last one loaded"
     try:
         unfinished = unfinished_batch(
             opened.lake, table, arrived_batch(table, facts, ledger), ledger, batches
@@ -95,6 +98,8 @@ def _document(opened: LakeContext, table: Table) -> dict[str, Any]:
         following = str(error)  # what the next load stops with
     known = sum(each.is_taken for each in ledger.seen.values())
     taken = known + len(ledger.forgotten)
+    file_count = count_of(taken, "file")
+    batch_count = f"{planned} batch{'' if planned == 1 else 'es'}"
     return {
         "table": table.key,
         "prefix": landing.prefix,
@@ -108,12 +113,12 @@ def _document(opened: LakeContext, table: Table) -> dict[str, Any]:
         "after_load": None
         if landing.after_load == "keep"
         else _what_goes(opened.lake, table, batches, facts),
-        "sentence": f"{planned} batch{'' if planned == 1 else 'es'} of {count_of(taken, 'file')} below {landing.prefix} planned; {holds}",
+        "sentence": f"{batch_count} of {file_count} below {landing.prefix} planned; {holds}",
     }
 
 
 def _what_goes(lake: Lake, table: Table, batches: PlannedBatches, facts: TableFacts | None) -> str:
-    """The files that leave the landing area with the next load, and why others stay, as a sentence."""
+    """Which files leave the landing area with the next load, and why others stay."""
     try:
         return f"with the next load {plan_landed(lake, table, batches, facts).sentence}"
     except Refused as error:

@@ -1,4 +1,6 @@
-"""`lakehouse quarantine`: shows, retries and settles landed lines and files that are not in the table."""
+"""`lakehouse quarantine`: shows, retries and settles landed lines and files that are not in the
+table.
+"""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -36,14 +38,18 @@ _files_option = click.option(
 
 @click.group("quarantine", epilog="Example: lakehouse quarantine list")
 def quarantine_command() -> None:
-    """Show, retry and settle landed lines and files that could not be loaded. Landed files stay where they are."""
+    """Show, retry and settle landed lines and files that could not be loaded. Landed files stay
+    where they are.
+    """
 
 
 @quarantine_command.command("list", epilog="Example: lakehouse quarantine list")
 @click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_table)
 @json_option
 def list_command(tables: tuple[str, ...], as_json: bool) -> None:
-    """Show how much the quarantine of each TABLE (default: all) holds, and how much was retried or settled so far."""
+    """Show how much the quarantine of each TABLE (default: all) holds, and how much was retried or
+    settled so far.
+    """
     opened = open_declared()
     counts = ("rows", "retried", "settled")
     documents = list[dict[str, Any]]()
@@ -73,7 +79,9 @@ def list_command(tables: tuple[str, ...], as_json: bool) -> None:
 )
 @json_option
 def show_command(table: str, files: tuple[str, ...], limit: int, as_json: bool) -> None:
-    """Show the reasons, and the newest lines and files in quarantine of TABLE. A file has no line and no text."""
+    """Show the reasons, and the newest lines and files in quarantine of TABLE. A file has no line
+    and no text.
+    """
     opened, wanted = open_landed(table, asked="quarantine")
     with driver_for_command(opened.lake.settings):
         document = review.show(_session(opened.lake, wanted), files, limit=limit)
@@ -111,8 +119,8 @@ def show_command(table: str, files: tuple[str, ...], limit: int, as_json: bool) 
 def retry_command(table: str, files: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
     """Load quarantined lines and files again, as TABLE is declared now.
 
-    Lines are written into a new landed file and leave the quarantine. Then Dagster materializes TABLE. What is not a row now is
-    quarantined again, with its new reason.
+    Lines are written into a new landed file and leave the quarantine. Then Dagster materializes
+    TABLE. What is not a row now is quarantined again, with its new reason.
     """
     from lakehouse.cli.dagster_runs import open_recorder
 
@@ -145,7 +153,9 @@ def retry_command(table: str, files: tuple[str, ...], dry_run: bool, as_json: bo
 def settle_command(
     table: str, files: tuple[str, ...], why: str, dry_run: bool, as_json: bool
 ) -> None:
-    """Record that quarantined lines and files of TABLE were taken care of. They leave the quarantine; landed files stay where they are."""
+    """Record that quarantined lines and files of TABLE were taken care of. They leave the
+    quarantine; landed files stay where they are.
+    """
     opened, wanted = open_landed(table, asked="quarantine")
     with driver_for_command(opened.lake.settings):
         done = review.settle(_session(opened.lake, wanted), files, why=why, dry_run=dry_run)

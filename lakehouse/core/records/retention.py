@@ -1,7 +1,7 @@
-"""What may go of Dagster's own records of runs: their events first, the runs themselves much later.
+"""Which of Dagster's own records may go: the events of a run first, the run itself much later.
 
-The events of a run, its steps and its output, take 300 KiB; the run itself takes 8. The planner reads events only for the newest facts of
-each asset, but it counts runs: those of two weeks one by one, older ones as a number (`defs/dagster_records.py`, `recent_runs`).
+The events of a run, with its output, take 300 KiB; the run itself takes 8 KiB. The planner reads
+only the newest events of each asset, but it counts runs (`defs/dagster_records.py`, `recent_runs`).
 """
 
 from collections.abc import Sequence
@@ -10,23 +10,22 @@ from dataclasses import dataclass
 from lakehouse.core.text import count_of
 from lakehouse.core.units import DAY_MS, MINUTE_MS
 
-# Two and a half days of a lake with 100 runs a day; about 75 MiB.
+# Two and a half days of a lake with 100 runs a day, or about 75 MiB.
 EVENTS_OF_RUNS = 250
-# Dagster may still act on a run that has just ended: it starts a failed one again, and conditions look at it.
+# Dagster may still act on a run that has just ended: it retries it, and evaluates conditions.
 _SETTLED_MS = 60 * MINUTE_MS
-# The planner looks at the runs of two weeks, and counts those before.
+# Newer runs stay for people to look at.
 _COUNTED_MS = 15 * DAY_MS
 _COUNTED_RUNS = 60_000
-# A lake that ran for months without this has tens of thousands; the rest goes with the next plans.
+# A lake that ran for months without retention has tens of thousands; the next plans take the rest.
 _MOST_AT_ONCE = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedRun:
-    """A run as Dagster records it.
+    """A run as Dagster records it. `ended_ms` is `None` if it has not ended.
 
-    `ended_ms` is `None` if it has not ended. `holds_newest`: some asset has its newest materialization, observation, check, or other
-    event in this run. `has_events`: they were not deleted before.
+    With `holds_newest`, some asset has its newest event of a kind in this run.
     """
 
     run_id: str
@@ -44,7 +43,7 @@ class RetentionPlan:
 
     @property
     def sentence(self) -> str:
-        """The plan in words."""
+        """The plan as a sentence."""
         if not self.events and not self.runs:
             return "Nothing to do."
         events, runs = count_of(len(self.events), "run"), count_of(len(self.runs), "run")
@@ -54,10 +53,10 @@ class RetentionPlan:
 def plan_retention(runs: Sequence[RecordedRun], *, days: int, now_ms: int) -> RetentionPlan:
     """What goes of these runs: all that Dagster has.
 
-    The events of a run go when it ended more than `days` ago, or when 250 runs ended after it. The run
-    itself goes when its events went before, 60,000 runs ended after it, and it ended more than 15 days
-    (and more than `days`) ago. A run that has not ended, ended within the hour, or holds the newest event
-    of an asset, stays whole. The oldest go first, 2,000 at most.
+    The events of a run go when it ended more than `days` ago, or when 250 runs ended after it. The
+    run itself goes when its events went before, 60,000 runs ended after it, and it ended more than
+    15 days (and more than `days`) ago. A run that has not ended, ended within the hour, or holds
+    the newest event of an asset, stays whole. The oldest go first, 2,000 at most.
     """
     ended = [(run.ended_ms, run) for run in runs if run.ended_ms is not None]
     ended.sort(key=lambda pair: pair[0], reverse=True)
