@@ -185,7 +185,7 @@ MUTANTS = [
     # Deletion: landed files, the journal, Dagster's records
     *_of("core.ingest.retirement", "engine/ingest/test_retire.py",
         ("_why_all_kept", returns("''")), ("_why_kept", returns("''")),
-        ("_has_refused", returns("False")), ("Arrivals.reaches", returns("True"))),
+        ("_why_refused", returns("''")), ("Arrivals.reaches", returns("True"))),
     *_of("engine.ingest.retire", "engine/ingest/test_retire.py",
         ("retire", gives("has_moved_on", "False")), ("_still_as_loaded", returns("list(files)"))),
     *_of("core.ingest.ledger_segments", "core/ingest/test_ledger_segments.py",
@@ -197,9 +197,9 @@ MUTANTS = [
         ("plan_retention", reads("_SETTLED_MS", "False")),
         ("plan_retention", reads("_COUNTED_MS", "True"))),
     # Exactly once: batches, transaction ids, increments, quarantine
-    *_of("core.ingest.batches", "core/ingest/test_batches.py",
+    *_of("core.ingest.next_batch", "core/ingest/test_next_batch.py",
         ("_is_settled", returns("False"))),
-    *_of("core.ingest.read_files", "core/ingest/test_batches.py",
+    *_of("core.ingest.read_files", "core/ingest/test_next_batch.py",
         ("judge_file", reads("is_taken", "False"))),
     *_of("core.ingest.file_text", "engine/ingest/test_staging.py",
         ("begins_with", returns("True"))),

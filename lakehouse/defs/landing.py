@@ -9,7 +9,8 @@ import dagster as dg
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError
-from lakehouse.core.ingest.batches import Batch, BatchPlan, Ledger, choose_batch
+from lakehouse.core.ingest.batches import Batch, Ledger
+from lakehouse.core.ingest.next_batch import BatchPlan, choose_batch, repeat_batch
 from lakehouse.core.reasons import Reason
 from lakehouse.defs.dagster_records import (
     NewestFacts,
@@ -208,15 +209,11 @@ class _Watch:
             unfinished = unfinished_batch(self._lake, table, arrived, ledger, batches)
             known = self._ledgers[table.key] = (event, ledger, unfinished)
         _, ledger, unfinished = known
-        listing = self._discovery.look(table, ledger, unfinished, anew=is_anew, now=now)
-        return choose_batch(
-            listing,
-            ledger,
-            table.landing,
-            table.write,
-            unfinished=unfinished,
-            now_ms=round(now * 1_000),
-        )
+        if unfinished is not None:
+            return repeat_batch(unfinished)
+        listing = self._discovery.look(table, ledger, anew=is_anew, now=now)
+        now_ms = round(now * 1_000)
+        return choose_batch(listing, ledger, table.landing, table.write, now_ms=now_ms)
 
 
 def _seconds_left(tries: Sequence[dg.RunRecord], *, now: float) -> float:

@@ -8,12 +8,7 @@ import pytest
 from dagster import DagsterEventType, SensorResult
 
 from lakehouse import Append, Landing, Overwrite, Table
-from lakehouse.core.ingest.batches import (
-    Batch,
-    LandedFile,
-    SetAside,
-    ingest_app_id,
-)
+from lakehouse.core.ingest.batches import Batch, LandedFile, SetAside, ingest_app_id
 from lakehouse.core.units import DAY_MS
 from lakehouse.defs import landing
 from lakehouse.defs.dagster_records import NewestFacts

@@ -11,7 +11,8 @@ from moto.s3.models import s3_backends
 from lakehouse import Append, Landing, Table
 from lakehouse.cli.context import LakeContext
 from lakehouse.cli.fleet_from_logs import read_fleet
-from lakehouse.core.ingest.batches import KnownFile, Ledger, choose_batch
+from lakehouse.core.ingest.batches import KnownFile, Ledger
+from lakehouse.core.ingest.next_batch import choose_batch
 from lakehouse.engine.declared_tables import declared_tables
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.landing import queue
@@ -56,14 +57,17 @@ def test_a_look_at_the_landing_area_lists_it_and_with_a_queue_asks_that_alone(
         discovery = Discovery(lake, [table])
         ledger = Ledger(
             newest=None,
-            seen={each.name: KnownFile(size_bytes=2) for each in lake.store.list("landing/orders")},
+            seen={
+                each.name: KnownFile(size_bytes=2, modified_ms=each.modified_ms)
+                for each in lake.store.list("landing/orders")
+            },
         )
         for now in (0, 30):
             lake.store.requests.clear()
             queued = asked_of(discovery)
             discovery.receive()
-            found = discovery.look(table, ledger, None, anew=False, now=now)
-            assert choose_batch(found, ledger, source, Append(), unfinished=None).batch is None
+            found = discovery.look(table, ledger, anew=False, now=now)
+            assert choose_batch(found, ledger, source, Append()).batch is None
             discovery.settle()
             asked.append({**lake.store.requests, **queued})
     assert asked[:2] == [{"ListObjectsV2": 3}] * 2

@@ -9,7 +9,8 @@ from lakehouse.cli.output import json_option, show, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.ingest.batches import choose_batch, ingest_app_id
+from lakehouse.core.ingest.batches import ingest_app_id
+from lakehouse.core.ingest.next_batch import choose_batch, repeat_batch
 from lakehouse.core.ingest.outcome import describe_set_aside, quarantine_sentence
 from lakehouse.core.text import count_of
 from lakehouse.engine.clock import now_ms
@@ -85,15 +86,12 @@ def _document(opened: LakeContext, table: Table) -> dict[str, Any]:
         unfinished = unfinished_batch(
             opened.lake, table, arrived_batch(table, facts, ledger), ledger, batches
         )
-        listing = landed_files(opened.lake.store, landing)
-        following = choose_batch(
-            listing,
-            ledger,
-            landing,
-            table.write,
-            unfinished=unfinished,
-            now_ms=now_ms(),
-        ).sentence
+        if unfinished is None:
+            listing = landed_files(opened.lake.store, landing)
+            plan = choose_batch(listing, ledger, landing, table.write, now_ms=now_ms())
+        else:
+            plan = repeat_batch(unfinished)
+        following = plan.sentence
     except (Broken, Refused) as error:
         following = str(error)  # what the next load stops with
     known = sum(each.is_taken for each in ledger.seen.values())

@@ -6,12 +6,13 @@ and a change rewrites little.
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from lakehouse.core.declaration.compaction_policy import MIB, Compaction
 from lakehouse.core.delta.commits import Commit, Commits, written_in
+from lakehouse.core.delta.snapshot import DataFile
 
 # Spark counts opening a file as 4 MiB of reading (`spark.sql.files.openCostInBytes`): at 16 MiB
 # that is a fifth of a scan.
@@ -19,6 +20,8 @@ SMALLEST_TARGET = 16 * MIB
 # OPTIMIZE's own default (`DeltaSQLConf`, optimize.maxFileSize).
 LARGEST_TARGET = 1024 * MIB
 _FILES_PER_TABLE = 128
+# JSON lines of a dozen fields, as Parquet with Snappy: 6 to 12 times smaller on the demo's events.
+_TEXT_TIMES = 8
 _QUOTED = re.compile(r"`([^`]*\.[^`]*)`")
 
 
@@ -151,3 +154,21 @@ def comparable_names(columns: Iterable[str]) -> tuple[str, ...]:
     True
     """
     return tuple(_QUOTED.sub(r"\1", name).lower() for name in columns)
+
+
+def count_outputs(
+    landed_bytes: int, row_count: int, files: Sequence[DataFile], target_bytes: int
+) -> int:
+    """The number of files for a batch, each near the target size.
+
+    The bytes per row are those of the table's file with the most rows.
+    """
+    most_rows, size_bytes = max(
+        ((file.row_count, file.size_bytes) for file in files if file.row_count), default=(0, 0)
+    )
+    expected = (
+        min(landed_bytes, row_count * size_bytes // most_rows)
+        if most_rows
+        else landed_bytes // _TEXT_TIMES
+    )
+    return max(1, round(expected / target_bytes))

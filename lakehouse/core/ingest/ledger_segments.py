@@ -18,14 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from lakehouse.core.declaration.write_modes import Overwrite, type_of_write
-from lakehouse.core.ingest.batches import (
-    FOREIGN,
-    Batch,
-    KnownFile,
-    Ledger,
-    SetAside,
-    fingerprint,
-)
+from lakehouse.core.ingest.batches import FOREIGN, Batch, KnownFile, Ledger, SetAside, fingerprint
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.core.units import DAY_MS
 

@@ -3,15 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from lakehouse.core.ingest.batches import (
-    Batch,
-    BatchPlan,
-    KnownFile,
-    LandedFile,
-    SetAside,
-    describe_change,
-    set_aside,
-)
+from lakehouse.core.ingest.batches import Batch, KnownFile, LandedFile, SetAside, set_aside
+from lakehouse.core.ingest.next_batch import BatchPlan, describe_change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

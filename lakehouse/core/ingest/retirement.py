@@ -183,7 +183,9 @@ def plan_retirement(
         ):
             place = bisect_left(upto, batch.number)
             arrival = arrivals.found[place] if place < len(upto) else None
-            of_batch = _why_all_kept(batch, landing, arrivals, arrival, quarantined, now_ms)
+            of_batch = _why_all_kept(batch, landing, arrivals, arrival, now_ms)
+            if not of_batch and arrival is not None and batch.number not in quarantined:
+                of_batch = _why_refused(batch, landing, arrival)
         kept.update(reason for own in why.values() if (reason := own or of_batch))
         files = tuple(file for file in batch.files if why.get(file.name) == "")
         if files and not of_batch:
@@ -198,7 +200,6 @@ def _why_all_kept(
     landing: Landing,
     arrivals: Arrivals,
     arrival: Arrival | None,
-    quarantined: Container[int],
     now_ms: int,
 ) -> str:
     """Why every file of a batch stays; `arrival` is the first known one of it or a later batch,
@@ -218,8 +219,6 @@ def _why_all_kept(
         return f"loaded less than {landing.keep_days:g} days ago"
     if any(file.modified_ms > arrival.committed_ms + _CLOCKS_APART_MS for file in batch.files):
         return "they landed after the commit that loaded them: the table's log is another one"
-    if _has_refused(batch, landing, arrival) and batch.number not in quarantined:
-        return "lines of them were refused, and no quarantine has them"
     return ""
 
 
@@ -237,9 +236,10 @@ def _why_kept(file: LandedFile, now: LandedFile, batch: Batch, held: Collection[
     return "they, or lines of them, are in quarantine" if is_held else ""
 
 
-def _has_refused(batch: Batch, landing: Landing, arrival: Arrival) -> bool:
-    """Whether records of a batch were refused: its commit has fewer rows than records, or else its
-    manifest says so.
+def _why_refused(batch: Batch, landing: Landing, arrival: Arrival) -> str:
+    """Why the files of a batch stay whose refused records no quarantine has; empty if none was.
+
+    The commit of the batch has fewer rows than records, or else its manifest counts them.
     """
     row_count = arrival.row_count if arrival.number == batch.number else None
     if (
@@ -248,14 +248,14 @@ def _has_refused(batch: Batch, landing: Landing, arrival: Arrival) -> bool:
         or batch.isolated
         or row_count is None
     ):
-        return bool(batch.refused_count)
-    return row_count < batch.record_count
+        has_refused = bool(batch.refused_count)
+    else:
+        has_refused = row_count < batch.record_count
+    return "lines of them were refused, and no quarantine has them" if has_refused else ""
 
 
 def may_take_rows(commit: Commit) -> bool:
-    """Whether a foreign commit may have removed rows of batches by accident; a DELETE removes them
-    on purpose.
-    """
+    """Whether a foreign commit may have removed rows of batches; a DELETE does so on purpose."""
     return may_repeat_rows(
         commit if commit.added_paths else replace(commit, added_paths=commit.removed_paths)
     )

@@ -13,14 +13,13 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
-from lakehouse.core.compaction.target_size import target_in_force, write_history_of
+from lakehouse.core.compaction.target_size import count_outputs, target_in_force, write_history_of
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.schema_changes import differences, new_columns
 from lakehouse.core.declaration.strategy_properties import OPTIMIZE_WRITE
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.write_modes import Append, Merge, Overwrite
 from lakehouse.core.delta.snapshot import Column, Snapshot
-from lakehouse.core.ingest.batching_policy import count_outputs
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Explanation
 from lakehouse.engine.delta_log import TableFacts, history_since

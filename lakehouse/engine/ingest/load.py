@@ -19,7 +19,7 @@
   The row count of the commit is compared with them (`test_bad_input.py`, `test_arrival.py`).
 - A table whose log does not show which batches it holds is not loaded (`test_arrival.py`).
 - A batch that was written and did not arrive stops the load (`test_arrival.py`, `test_load.py`).
-- An `Overwrite` replaces the table only by at least one row (`test_batches.py`, `test_load.py`).
+- An `Overwrite` replaces the table only by at least one row (`test_next_batch.py`, `test_load.py`).
 """
 
 from collections import Counter
@@ -32,15 +32,9 @@ from typing import TYPE_CHECKING
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.write_modes import Overwrite
 from lakehouse.core.errors import Broken, Refused, Transient
-from lakehouse.core.ingest.batches import (
-    Batch,
-    BatchPlan,
-    LandedFile,
-    Ledger,
-    choose_batch,
-    ingest_app_id,
-)
+from lakehouse.core.ingest.batches import Batch, LandedFile, Ledger, ingest_app_id
 from lakehouse.core.ingest.inferred import pinned_table
+from lakehouse.core.ingest.next_batch import BatchPlan, choose_batch, repeat_batch
 from lakehouse.core.ingest.outcome import WriteOutcome, quarantine_sentence
 from lakehouse.core.ingest.read_files import judge_file, settle_batch
 from lakehouse.core.ingest.undeclared import AddedColumn, columns_in_force
@@ -139,8 +133,10 @@ class LandingLoad:
                 unfinished = unfinished_batch(
                     lake, table, arrived_batch(table, facts, ledger), ledger, batches
                 )
-                plan = choose_batch(
-                    [*self._listing.values()], ledger, landing, table.write, unfinished=unfinished
+                plan = (
+                    choose_batch([*self._listing.values()], ledger, landing, table.write)
+                    if unfinished is None
+                    else repeat_batch(unfinished)
                 )
                 pinned = pinned_table(table, ledger.columns, is_loaded=bool(ledger.last_taken))
                 if plan.batch is None:

@@ -45,6 +45,13 @@ from lakehouse.engine.path_resolver import PathResolver
 _STATS_AT_ONCE = 16
 
 
+class _Landed(NamedTuple):
+    """The ledger's batches, and the files in the landing area by name."""
+
+    batches: Sequence[Batch]
+    present: Mapping[str, LandedFile]
+
+
 class _Look(NamedTuple):
     """A plan, the newest file of each log it was made from (`None`: no log), and whether older
     commits were read.
@@ -59,7 +66,7 @@ def plan_landed(
     lake: Lake, table: Table, batches: PlannedBatches, facts: TableFacts | None
 ) -> RetirementPlan:
     """The files that would leave the landing area of a table now."""
-    return _look(lake, table, *_landed(lake, table, batches), facts, reads_older=True).plan
+    return _look(lake, table, _landed(lake, table, batches), facts, reads_older=True).plan
 
 
 def retire(
@@ -73,16 +80,15 @@ def retire(
     """
     if table.landing.after_load == "keep":
         return RetirementPlan(action="keep", kept={}), 0
-    known, present = _landed(lake, table, batches)
+    landed = _landed(lake, table, batches)
     marker = f"_lakehouse/retired/{table.key}"
     reads_older = _is_a_day_old(lake, marker)
-    look = _look(lake, table, known, present, facts, reads_older=reads_older)
+    look = _look(lake, table, landed, facts, reads_older=reads_older)
     plan, planned, failed_count = look.plan, {*look.plan.files}, 0
     for batch in plan.batches:
         if any(lake.has_moved_on(key, newest) for key, newest in look.logs.items()):
-            look = _look(
-                lake, table, known, present, lake.facts(table.key), reads_older=reads_older
-            )
+            newest_facts = lake.facts(table.key)
+            look = _look(lake, table, landed, newest_facts, reads_older=reads_older)
             planned = {*look.plan.files}
         wanted = [file for file in batch.files if file in planned]
         going = _still_as_loaded(lake, table.key, batch.prefix, wanted)
@@ -115,9 +121,7 @@ def retire_first(
         tell(f"{table.key}: {plan.sentence}{stay}")
 
 
-def _landed(
-    lake: Lake, table: Table, batches: PlannedBatches
-) -> tuple[Sequence[Batch], Mapping[str, LandedFile]]:
+def _landed(lake: Lake, table: Table, batches: PlannedBatches) -> _Landed:
     """The ledger's batches and the files of the landing area, by name. Behind a link another table
     might still have to load them.
     """
@@ -127,14 +131,14 @@ def _landed(
             f"landing of {table.key}: {lake.settings.root}/{prefix} lies behind a link; its loaded "
             "files stay. Use a folder without links, or after_load='keep'"
         )
-    return batches.known(), {file.name: file for file in landed_files(lake.store, table.landing)}
+    present = {file.name: file for file in landed_files(lake.store, table.landing)}
+    return _Landed(batches.known(), present)
 
 
 def _look(
     lake: Lake,
     table: Table,
-    known: Sequence[Batch],
-    present: Mapping[str, LandedFile],
+    landed: _Landed,
     facts: TableFacts | None,
     *,
     reads_older: bool,
@@ -144,7 +148,7 @@ def _look(
     """
     quarantine = lake.facts(quarantine_key(table.key))
     held = _quarantined_paths(lake, table.key, quarantine)
-    judged = judge_files(known, table.landing, present, held=held)
+    judged = judge_files(landed.batches, table.landing, landed.present, held=held)
     arrivals, read_older = None, False
     if facts is not None:
         oldest = min((batch.number for batch, why in judged if not all(why.values())), default=None)

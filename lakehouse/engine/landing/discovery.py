@@ -25,13 +25,8 @@ from dataclasses import dataclass, field
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError
-from lakehouse.core.ingest.batches import (
-    Batch,
-    LandedFile,
-    Ledger,
-    files_that_wait,
-    may_be_loaded,
-)
+from lakehouse.core.ingest.batches import LandedFile, Ledger
+from lakehouse.core.ingest.next_batch import files_that_wait, may_be_loaded
 from lakehouse.core.ingest.notifications import created_keys
 from lakehouse.core.text import count_of
 from lakehouse.engine.journal.planned_batches import landed_file, landed_files
@@ -107,16 +102,12 @@ class Discovery:
                 inbox.sentence += f"; {len(new)} not from S3 stay in the queue, first {new[0]}"
             inbox.unreadable.update(new)
 
-    def look(
-        self, table: Table, ledger: Ledger, unfinished: Batch | None, *, anew: bool, now: float
-    ) -> Sequence[LandedFile]:
-        """The files that may be loaded next; none while a batch is unfinished.
+    def look(self, table: Table, ledger: Ledger, *, anew: bool, now: float) -> Sequence[LandedFile]:
+        """The files that may be loaded next.
 
-        With `anew`, a run may have read or missed waiting files, so all are looked up again.
+        Not called while a batch is unfinished, so that its messages stay. With `anew`, a run may have read or missed waiting files, so all are looked up again.
         """
         waiting = self._waiting.get(table.key)
-        if unfinished is not None:
-            return ()
         if waiting is None:
             return landed_files(self._lake.store, table.landing)
         if now - waiting.swept >= SWEEP_SECONDS:

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from lakehouse.core.compaction.target_size import count_outputs
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.delta.snapshot import DataFile
-from lakehouse.core.ingest.batches import Batch, BatchPlan, LandedFile, Ledger, choose_batch
-from lakehouse.core.ingest.batching_policy import count_outputs
+from lakehouse.core.ingest.batches import LandedFile, Ledger
+from lakehouse.core.ingest.next_batch import BatchPlan, choose_batch
 from lakehouse.core.reasons import Reason
 
 LANDING = Landing(
@@ -57,9 +58,8 @@ def plan(
     *files: tuple[int, float],
     landing: Landing = LANDING,
     now_ms: int | None = 600_000,
-    begun: Batch | None = None,
 ) -> BatchPlan:
-    return choose_batch(listing(*files), LEDGER, landing, Append(), unfinished=begun, now_ms=now_ms)
+    return choose_batch(listing(*files), LEDGER, landing, Append(), now_ms=now_ms)
 
 
 @pytest.mark.parametrize(("files", "why"), RELEASED.values(), ids=RELEASED)
@@ -78,12 +78,8 @@ def test_the_sentence_says_what_files_wait_for() -> None:
     )
 
 
-def test_who_asks_for_a_load_need_not_wait_nor_does_a_batch_that_was_begun() -> None:
-    begun = Batch(number=1, files=tuple(listing((1, 0))))
-    assert (plan((1, 0), now_ms=None).reason, plan((1, 0), begun=begun).reason) == (
-        Reason.BATCH_READY,
-        Reason.BATCH_UNFINISHED,
-    )
+def test_a_load_by_hand_does_not_wait() -> None:
+    assert plan((1, 0), now_ms=None).reason is Reason.BATCH_READY
 
 
 def test_without_a_policy_no_file_waits() -> None:

@@ -123,7 +123,9 @@ class World:
         newest = ledger.newest
         unfinished = newest if newest is not None and newest.number > self.arrived else None
         self.discovery.receive()
-        found = self.discovery.look(self.table, ledger, unfinished, anew=anew, now=self.now)
+        found: Sequence[LandedFile] = ()
+        if unfinished is None:
+            found = self.discovery.look(self.table, ledger, anew=anew, now=self.now)
         self.said = "; ".join(self.discovery.settle())
         return sorted(file.name for file in found)
 
@@ -351,12 +353,12 @@ def test_two_tables_of_one_queue_each_have_their_files_and_a_message_waits_for_b
     swept.begin_anew(twin)
     swept.tick()
     ledger = PlannedBatches(swept.lake.store, twin.key, prefix=swept.source.prefix).ledger()
-    swept.discovery.look(twin, ledger, None, anew=False, now=swept.now)
+    swept.discovery.look(twin, ledger, anew=False, now=swept.now)
     swept.land("1.json")
     swept.tick()
     swept.load("1.json")
     assert swept.tick(anew=True) == [] and swept.left() == 1
-    [file] = swept.discovery.look(twin, ledger, None, anew=False, now=swept.now)
+    [file] = swept.discovery.look(twin, ledger, anew=False, now=swept.now)
     assert isinstance(file, LandedFile) and file.name == "1.json"
 
 
@@ -401,7 +403,5 @@ def test_a_lake_on_disk_lists_and_asks_no_queue(tmp_path: Path) -> None:
     discovery = Discovery(lake, [table])
     discovery.receive()
     ledger = PlannedBatches(lake.store, table.key, prefix="landing/orders/").ledger()
-    assert [file.name for file in discovery.look(table, ledger, None, anew=False, now=0)] == [
-        "1.json"
-    ]
+    assert [file.name for file in discovery.look(table, ledger, anew=False, now=0)] == ["1.json"]
     assert discovery.settle() == []

@@ -9,15 +9,14 @@ from lakehouse.core.declaration.table import Landing
 from lakehouse.core.declaration.write_modes import Append, Overwrite, type_of_write
 from lakehouse.core.ingest.batches import (
     Batch,
-    BatchPlan,
     KnownFile,
     LandedFile,
     Ledger,
     SetAside,
-    choose_batch,
     ingest_app_id,
 )
 from lakehouse.core.ingest.ledger_segments import extend_ledger, find_unfinished
+from lakehouse.core.ingest.next_batch import BatchPlan, choose_batch, repeat_batch
 from lakehouse.core.ingest.read_files import FileRead, judge_file, settle_batch
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.core.reasons import Reason
@@ -83,7 +82,9 @@ class Story:
         unfinished = find_unfinished(
             ledger, self.write, arrived=self.arrived, read=numbered.__getitem__
         )
-        return choose_batch(self.listing, ledger, LANDING, self.write, unfinished=unfinished)
+        if unfinished is not None:
+            return repeat_batch(unfinished)
+        return choose_batch(self.listing, ledger, LANDING, self.write)
 
 
 NOTHING = {"reason": Reason.NOTHING_LANDED, "number": None, "is_new": False}
@@ -274,7 +275,7 @@ def test_a_replaced_file_is_read_only_if_it_may_begin_with_what_was_loaded(
 ) -> None:
     landing = replace(LANDING, format=format_)
     ledger = Ledger(newest=None, seen={f"{LANDING.prefix}{name}": loaded})
-    found = choose_batch(landed(name, size_bytes=10), ledger, landing, APPEND, unfinished=None)
+    found = choose_batch(landed(name, size_bytes=10), ledger, landing, APPEND)
     assert found.batch is not None
     assert [file.name for file in found.batch.files] == ([name] if is_read else [])
     assert [aside.is_quarantined for aside in found.batch.set_aside] == ([] if is_read else [True])
@@ -293,7 +294,7 @@ def test_files_of_another_prefix_are_other_files() -> None:
         seen={"landing/old/a.json": KnownFile(size_bytes=10)},
         last_taken="landing/old/z.json",
     )
-    found = choose_batch(landed("a.json"), ledger, LANDING, Overwrite(), unfinished=None).batch
+    found = choose_batch(landed("a.json"), ledger, LANDING, Overwrite()).batch
     assert found is not None and (found.prefix, [file.name for file in found.files]) == (
         "landing/orders/",
         ["a.json"],
@@ -314,7 +315,7 @@ def test_an_overwrite_that_was_declared_anew_is_not_replaced_by_a_late_older_fil
         seen=taken,
         last_taken=max(older, "landing/orders/2024-02.json"),
     )
-    plan = choose_batch(landed("2024-01.json"), ledger, LANDING, Overwrite(), unfinished=None)
+    plan = choose_batch(landed("2024-01.json"), ledger, LANDING, Overwrite())
     assert plan.batch is not None
     assert (plan.batch.files, [aside.name for aside in plan.superseded]) == ((), ["2024-01.json"])
 
@@ -323,25 +324,18 @@ def test_an_overwrite_that_was_declared_anew_is_not_replaced_by_a_late_older_fil
 def test_a_file_set_aside_for_its_format_waits_again_when_that_format_is_declared(
     name: str, is_read: bool
 ) -> None:
-    aside = choose_batch(
-        landed(name), Ledger(newest=None, seen={}), LANDING, APPEND, unfinished=None
-    ).batch
+    aside = choose_batch(landed(name), Ledger(newest=None, seen={}), LANDING, APPEND).batch
     assert aside is not None and not aside.files
     ledger, now = (
         extend_ledger(Ledger(newest=None, seen={}), [aside]),
         replace(LANDING, format="parquet"),
     )
-    assert choose_batch(landed(name), ledger, LANDING, APPEND, unfinished=None).batch is None
-    found = choose_batch(landed(name), ledger, now, APPEND, unfinished=None).batch
+    assert choose_batch(landed(name), ledger, LANDING, APPEND).batch is None
+    found = choose_batch(landed(name), ledger, now, APPEND).batch
     assert (found is not None) is is_read
     if found is not None:
         assert [file.name for file in found.files] == [name]
-        assert (
-            choose_batch(
-                landed(name), extend_ledger(ledger, [found]), now, APPEND, unfinished=None
-            ).batch
-            is None
-        )
+        assert choose_batch(landed(name), extend_ledger(ledger, [found]), now, APPEND).batch is None
 
 
 READ = FileRead(size_bytes=12, digest="new", record_count=3)
@@ -439,7 +433,7 @@ def test_no_manifest_is_read_where_the_newest_batch_alone_may_be_unfinished() ->
 def test_everything_landed_is_taken_once_and_only_once_over_any_number_of_batches() -> None:
     listing = landed(*(f"{place:02}.json" for place in range(10)), "x.csv")
     ledger, taken = Ledger(newest=None, seen={}), []
-    while (found := choose_batch(listing, ledger, LANDING, Append(), unfinished=None)).batch:
+    while (found := choose_batch(listing, ledger, LANDING, Append())).batch:
         taken.extend(file.name for file in (*found.batch.files, *found.batch.set_aside))
         ledger = extend_ledger(ledger, [found.batch])
     assert sorted(taken) == [file.name for file in listing]

@@ -1,0 +1,265 @@
+"""Which landed files make the next batch.
+
+**Safety properties** (tests in `test_next_batch.py`, `test_load.py`)
+- A loaded record is not loaded again while its file keeps its name. Another name is another file.
+- A text file that grew gives its new records; any other replacement of a file is set aside.
+- A file of which nothing was loaded is tried again when it changes.
+- A file that is not loaded is named in a manifest, with the reason.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from operator import attrgetter
+
+from lakehouse.core.declaration.landing import Landing, is_public, is_retried, retried_folder
+from lakehouse.core.declaration.write_modes import Overwrite, type_of_write
+from lakehouse.core.ingest.batches import (
+    FOREIGN,
+    Batch,
+    KnownFile,
+    LandedFile,
+    Ledger,
+    SetAside,
+    fingerprint,
+    may_be_same,
+    set_aside,
+)
+from lakehouse.core.reasons import Explained, Explanation, Reason
+from lakehouse.core.text import names_in_parentheses, size_text
+from lakehouse.core.units import MINUTE_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPlan(Explained):
+    """The next batch, or `None` with the reason to wait.
+
+    With `is_new`, it has no manifest yet. `left` files wait for later batches. `superseded` are
+    files that are set aside with a new batch if one of its files is good.
+    """
+
+    batch: Batch | None
+    is_new: bool
+    superseded: tuple[SetAside, ...] = ()
+    left: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Waiting:
+    """The landed files that are in no batch yet."""
+
+    count: int
+    size_bytes: int
+    oldest_ms: int
+
+
+def choose_batch(
+    listing: Sequence[LandedFile],
+    ledger: Ledger,
+    landing: Landing,
+    write: type_of_write,
+    *,
+    now_ms: int | None = None,
+) -> BatchPlan:
+    """The next batch of what is new in `listing`; without `now_ms` it does not wait for more files.
+
+    Private names are ignored. Files are set aside that have another format, are too large, or
+    changed after they were loaded; and for an `Overwrite` all but the newest.
+    """
+    new = sorted(files_that_wait(listing, ledger, landing), key=attrgetter("name"))
+    if not new:
+        return BatchPlan(
+            batch=None,
+            is_new=False,
+            explanation=Reason.NOTHING_LANDED.explain(seen=len(ledger.seen)),
+        )
+    waiting = _Waiting(
+        count=len(new),
+        size_bytes=sum(each.size_bytes for each in new),
+        oldest_ms=min(each.modified_ms for each in new),
+    )
+    released = "" if now_ms is None else _released_by(waiting, landing, now_ms)
+    if not isinstance(released, str):
+        return BatchPlan(batch=None, is_new=False, explanation=released)
+    problems = {file.name: problem for file in new if (problem := _problem(file, ledger, landing))}
+    taken, superseded = _take(
+        [file for file in new if file.name not in problems], ledger, landing, write
+    )
+    batch = Batch(
+        number=1 if ledger.newest is None else ledger.newest.number + 1,
+        files=tuple(taken),
+        set_aside=tuple(
+            set_aside(file, *problems[file.name]) for file in new if file.name in problems
+        ),
+        prefix=landing.prefix,
+    )
+    left = len(new) - len(taken) - len(problems) - len(superseded)
+    return replace(
+        _plan(
+            batch,
+            is_new=True,
+            reason=Reason.BATCH_READY,
+            superseded=tuple(superseded),
+            more=released,
+        ),
+        left=left,
+    )
+
+
+def repeat_batch(unfinished: Batch) -> BatchPlan:
+    """The plan to repeat a batch that did not arrive."""
+    return _plan(unfinished, is_new=False, reason=Reason.BATCH_UNFINISHED)
+
+
+def files_that_wait(
+    listing: Iterable[LandedFile], ledger: Ledger, landing: Landing
+) -> list[LandedFile]:
+    """The files that no manifest names as they are, without ignored names."""
+    return [
+        file
+        for file in listing
+        if may_be_loaded(file.name, ledger.table) and not _is_settled(file, ledger, landing)
+    ]
+
+
+def may_be_loaded(name: str, table_key: str) -> bool:
+    """Whether a table loads a file of this name: it is public, or holds its own retried lines."""
+    return is_public(name) or name.startswith(retried_folder(table_key))
+
+
+def _plan(
+    batch: Batch,
+    *,
+    is_new: bool,
+    reason: Reason,
+    superseded: tuple[SetAside, ...] = (),
+    more: str = "",
+) -> BatchPlan:
+    total = sum(file.size_bytes for file in batch.files)
+    explanation = reason.explain(
+        files=len(batch.files),
+        bytes=total,
+        batch=batch.number,
+        set_aside=len(batch.set_aside) + len(superseded),
+        names=names_in_parentheses([file.name for file in (*batch.set_aside, *superseded)]),
+    )
+    return BatchPlan(
+        batch=batch,
+        is_new=is_new,
+        explanation=replace(explanation, more=more),
+        superseded=superseded,
+    )
+
+
+def _released_by(waiting: _Waiting, landing: Landing, now_ms: int) -> str | Explanation:
+    """What releases the waiting files, as a part of a sentence; or why they still wait.
+
+    The text is empty if the landing has no policy.
+    """
+    if landing.release_files == 1:
+        return ""
+    if waiting.count >= landing.release_files:
+        return f"; released by their number, {landing.release_files} or more"
+    if 0 < landing.release_bytes <= waiting.size_bytes:
+        return f"; released by their bytes, {size_text(landing.release_bytes)} or more"
+    wait_ms = round(landing.release_minutes * MINUTE_MS)
+    # A file that is dated in the future must not wait for that date.
+    if abs(now_ms - waiting.oldest_ms) >= wait_ms:
+        minutes = f"{landing.release_minutes:g}"
+        return f"; released by their age, the oldest has waited {minutes} min or more"
+    return Reason.BATCH_WAITING.explain(
+        files=waiting.count,
+        bytes=waiting.size_bytes,
+        release_files=landing.release_files,
+        or_bytes=f" or {size_text(landing.release_bytes)}" if landing.release_bytes else "",
+        released=waiting.oldest_ms + wait_ms,
+        minutes=f"{landing.release_minutes:g}",
+    )
+
+
+def _is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
+    """Whether a manifest names the file as it is, by its size, and its etag or time."""
+    known = ledger.seen.get(f"{landing.prefix}{file.name}")
+    if (
+        known is None
+        or known.size_bytes != file.size_bytes
+        or not may_be_same(known.etag, file.etag)
+    ):
+        return False
+    is_same = bool(known.etag and file.etag) or known.modified_ms == file.modified_ms
+    return is_same and not (known.is_foreign and landing.takes(file.name))
+
+
+def _problem(file: LandedFile, ledger: Ledger, landing: Landing) -> tuple[str, bool] | None:
+    """Why a file is not read, and whether it goes to quarantine."""
+    known = ledger.seen.get(path := f"{landing.prefix}{file.name}")
+    if "" in file.name.split("/"):
+        return (
+            "its name has an empty part, with which no store reads it. Use another name",
+            True,
+        )
+    if fingerprint(path) in ledger.forgotten:
+        return (
+            "a file of this name was loaded long ago. Land only what is new, under a new name",
+            True,
+        )
+    if known is not None and known.is_taken and not _may_continue(known.as_loaded, file, landing):
+        return describe_change(known, file), True
+    if not landing.takes(file.name) and not is_retried(file.name):
+        return f"{FOREIGN}{', '.join(landing.suffixes)}", False
+    if file.name.encode("utf-8", "ignore").decode() != file.name:
+        return (
+            "its name is not UTF-8, so that no row could name its file. Use another name",
+            True,
+        )
+    if file.size_bytes > landing.max_file_bytes:
+        sizes = f"it has {file.size_bytes} bytes, at most {landing.max_file_bytes} are read"
+        return f"{sizes}. Use smaller files, or raise Landing.max_file_bytes", True
+    return None
+
+
+def _may_continue(loaded: KnownFile, now: LandedFile, landing: Landing) -> bool:
+    """Whether the file may have the loaded content, or begin with it, so that it must be read."""
+    if loaded.size_bytes == now.size_bytes:
+        return True
+    is_longer = loaded.size_bytes < now.size_bytes or loaded.text_bytes is not None
+    return landing.format in ("json", "csv") and bool(loaded.digest) and is_longer
+
+
+def describe_change(known: KnownFile, now: LandedFile) -> str:
+    """Why a file is not loaded that has changed since it was loaded, and what to do."""
+    before = known.as_loaded.size_bytes
+    what = "its content is another" if before == now.size_bytes else f"it has {now.size_bytes} now"
+    return (
+        f"it had {before} bytes when it was taken and {what}; it does not provably begin with what "
+        "was loaded, whose records stay. Land only the records that are new, under a new name: the "
+        "whole file would load the others twice"
+    )
+
+
+def _take(
+    good: Sequence[LandedFile], ledger: Ledger, landing: Landing, write: type_of_write
+) -> tuple[Sequence[LandedFile], Sequence[SetAside]]:
+    if not isinstance(write, Overwrite) or not good:
+        sizes = accumulate(file.size_bytes for file in good[: landing.max_batch_files])
+        return good[
+            : max(1, sum(size_bytes <= landing.max_batch_bytes for size_bytes in sizes))
+        ], []
+    before = (
+        ledger.last_taken,
+        *(path for path, known in ledger.seen.items() if known.is_taken and known.digest),
+    )
+    # Paths below another prefix, or of another format, are of an earlier declaration and do not
+    # count.
+    ours = (
+        path.removeprefix(landing.prefix)
+        for path in before
+        if path.startswith(landing.prefix) and landing.takes(path)
+    )
+    newest = max((good[-1].name, *ours))
+    taken = [file for file in good if file.name == newest]
+    return taken, [
+        set_aside(file, f"{newest} is newer and replaces it", False)
+        for file in good
+        if file.name != newest
+    ]
