@@ -1,4 +1,6 @@
-"""The inventory of the lake's bucket as an asset, its four checks, and the sensor that notices a report of somebody else."""
+"""The inventory of the lake's bucket as an asset, its four checks, and the sensor that notices a
+report of somebody else.
+"""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +26,8 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import TimeBudget
 
-# After the night's loads, and before the day's; reports of AWS are asked for by the sensor when they come.
+# After the night's loads, and before the day's; reports of AWS are asked for by the sensor when
+# they come.
 CRON = "0 5 * * *"
 # AWS delivers once a day; there a look costs two or three listings, on a disk nothing.
 _SECONDS_ON_DISK, _SECONDS_ON_S3 = 10, 300
@@ -32,13 +35,17 @@ _REPORTS_LOOKED_AT = 10
 
 
 class InventoryConfig(dg.Config):
-    """A person's option for one run: only reports of this `configuration`, where a bucket has several."""
+    """A person's option for one run: only reports of this `configuration`, where a bucket has
+    several.
+    """
 
     configuration: str = ""
 
 
 def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
-    """The inventory: the newest complete report, or one made here, loaded into the table of the same key and held against the logs."""
+    """The inventory: the newest complete report, or one made here, loaded into the table of the
+    same key and held against the logs.
+    """
     key = inventory_key(lake)
 
     @dg.asset(
@@ -92,7 +99,9 @@ def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
 
 
 def daily_and_once_soon(tables: Sequence[Table]) -> dg.AutomationCondition[Any]:
-    """Once a day; and for the first time when a table exists that is made of others and read by none: before, there is little to see."""
+    """Once a day; and for the first time when a table exists that is made of others and read by
+    none: before, there is little to see.
+    """
     read = {source.key for table in tables for source in table.inputs}
     last = [table for table in tables if table.inputs and table.key not in read] or tables
     there = reduce(
@@ -115,10 +124,12 @@ def daily_and_once_soon(tables: Sequence[Table]) -> dg.AutomationCondition[Any]:
 
 
 def inventory_sensor(lake: Lake, *, budget: TimeBudget | None = None) -> dg.SensorDefinition:
-    """Asks for a load when a report of AWS is complete, and says what it waits for; our own scans are the asset's own affair.
+    """Asks for a load when a report of AWS is complete, and says what it waits for; our own scans
+    are the asset's own affair.
 
-    A tick lists the names of folders (one listing, and one for each configuration, from the stamp on that was seen last) and reads a
-    few checksums; no report, no Spark. A load that fails is tried again by the daily run.
+    A tick lists the names of folders (one listing, and one for each configuration, from the stamp
+    on that was seen last) and reads a few checksums; no report, no Spark. A load that fails is
+    tried again by the daily run.
     """
     key = inventory_key(lake)
     budget = budget or TimeBudget()
@@ -156,7 +167,9 @@ def inventory_sensor(lake: Lake, *, budget: TimeBudget | None = None) -> dg.Sens
 
 
 def _newest(lake: Lake, seen: Mapping[str, str]) -> tuple[tuple[str, str] | None, str]:
-    """The newest complete report after those seen, by configuration and stamp, and what there is to say."""
+    """The newest complete report after those seen, by configuration and stamp, and what there is to
+    say.
+    """
     from lakehouse.engine.inventory.stored_reports import SCAN, checksum_of, stamps_of
 
     found = [each for each in stamps_of(lake.store, after=seen) if each[0] != SCAN]
@@ -172,12 +185,17 @@ def _newest(lake: Lake, seen: Mapping[str, str]) -> tuple[tuple[str, str] | None
         return None, f"no report of bucket {lake.store.bucket} is newer than {known}"
     return (
         None,
-        f"no report of bucket {lake.store.bucket} was delivered; the inventory makes its own once a day",
+        (
+            f"no report of bucket {lake.store.bucket} was delivered; the inventory makes its own once "
+            "a day"
+        ),
     )
 
 
 def _seen(cursor: str | None) -> dict[str, str]:
-    """The newest stamp seen of each configuration; a cursor that cannot be read costs one more look at all."""
+    """The newest stamp seen of each configuration; a cursor that cannot be read costs one more look
+    at all.
+    """
     try:
         return {
             configuration: str(stamp) for configuration, stamp in json.loads(cursor or "{}").items()

@@ -14,7 +14,7 @@ from lakehouse.engine.declared_tables import declared_tables
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark.open_session import connect, prepare
 from lakehouse.engine.spark.sessions import session_id
-from lakehouse.engine.store.s3 import client_options, s3_client
+from lakehouse.engine.store.s3_client import ClientOptions, client_options, s3_client
 from lakehouse.runtime.dagster_dev import wait_for_server
 from lakehouse.runtime.spark_settings import TOKEN_VARIABLE
 
@@ -44,7 +44,7 @@ def lake_resources(settings: Settings) -> dict[str, Any]:
         class LakeS3(S3Resource):
             def get_client(self, **timeouts: Any) -> Any:
                 options = {name: getattr(self, name) for name in client_options({})}
-                return s3_client(**options | timeouts)
+                return s3_client(ClientOptions(**options | timeouts))
 
         resources["s3"] = LakeS3(**client_options(os.environ))
     return resources

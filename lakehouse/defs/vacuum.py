@@ -1,7 +1,9 @@
-"""One vacuum asset per table, downstream of the inventory: what nothing needs any more is deleted, and told.
+"""One vacuum asset per table, downstream of the inventory: what nothing needs any more is deleted,
+and told.
 
-A new inventory asks for the vacuums of all tables in one run; so does a compaction, where the table's policy says so. A vacuum depends on
-these alone, and not on its table, for the same reason as a compaction (`compaction.py`).
+A new inventory asks for the vacuums of all tables in one run; so does a compaction, where the
+table's policy says so. A vacuum depends on these alone, and not on its table, for the same reason
+as a compaction (`compaction.py`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
     from lakehouse.engine.vacuum.lake_facts import LakeFacts
 
 DELETED = "deleted"
-# On runs that an automation condition asked for. Source: dagster 1.13, dagster/_core/storage/tags.py
+# On runs that an automation condition asked for. Source: dagster 1.13,
+# dagster/_core/storage/tags.py
 _BY_ITSELF = "dagster/from_automation_condition"
 _FACTS: dict[
     tuple[str, str], "LakeFacts"
@@ -33,7 +36,10 @@ _FACTS: dict[
 
 
 class VacuumConfig(dg.Config):
-    """A person's options for one run. `anyway`: also if the table is paused or its declaration opts out; `mode`: not the cheapest."""
+    """A person's options for one run.
+
+    `anyway`: also if the table is paused or its declaration opts out; `mode`: not the cheapest.
+    """
 
     anyway: bool = False
     mode: str = ""
@@ -47,10 +53,12 @@ def vacuum_asset(
     cron: str = "",
     resource: str = "spark",
 ) -> dg.AssetsDefinition:
-    """The vacuum of a table: a fresh plan under the table's guard, the deletion, and the account of both.
+    """The vacuum of a table: a fresh plan under the table's guard, the deletion, and the account of
+    both.
 
-    It follows the inventory; with `cron`, where there is none, it runs at these times (UTC). `resource` gives its session. A run asks
-    for `everything`: all tables that may borrow files of this one, and the lake that finds them.
+    It follows the inventory; with `cron`, where there is none, it runs at these times (UTC).
+    `resource` gives its session. A run asks for `everything`: all tables that may borrow files of
+    this one, and the lake that finds them.
     """
     triggers = [
         *([] if cron else [inventory_key(lake)]),
@@ -106,7 +114,9 @@ def _facts_of_run(
     lake: Lake,
     everything: Callable[[], tuple[Lake, Sequence[Table]]],
 ) -> "LakeFacts":
-    """The facts read once for all tables of a run, whose steps share this process; those of a run before are let go."""
+    """The facts read once for all tables of a run, whose steps share this process; those of a run
+    before are let go.
+    """
     from lakehouse.engine.vacuum.lake_facts import LakeFacts
 
     key = (context.run.run_id, lake.settings.root)
@@ -127,7 +137,9 @@ def _facts_of_run(
 def _left_alone(
     context: dg.AssetExecutionContext, table: Table, facts: "LakeFacts", config: VacuumConfig
 ) -> str:
-    """Why nothing is done, empty if something is; a table that is paused is no failure of the run of all, but of one that a person made."""
+    """Why nothing is done, empty if something is; a table that is paused is no failure of the run
+    of all, but of one that a person made.
+    """
     if facts.log(table.key) is None:
         return f"{table.key}: there is no table yet"
     try:
@@ -143,8 +155,9 @@ def _left_alone(
 def _when(triggers: Sequence[dg.AssetKey], cron: str) -> dg.AutomationCondition[dg.AssetKey]:
     """After any of these, and at the times of `cron`, where there is one.
 
-    Eager, but deaf to everything else: a write of the table makes nothing that is past its retention. An asset that never was
-    materialized, like the compaction of a table that needs none, is not waited for.
+    Eager, but deaf to everything else: a write of the table makes nothing that is past its
+    retention. An asset that never was materialized, like the compaction of a table that needs none,
+    is not waited for.
     """
     condition = dg.AutomationCondition
     eager = condition.eager().without(~condition.any_deps_missing())
@@ -156,7 +169,9 @@ def _when(triggers: Sequence[dg.AssetKey], cron: str) -> dg.AutomationCondition[
 
 
 def _deleted(table: Table, record: VacuumRecord | None) -> dg.AssetCheckResult:
-    """Whether the last vacuum could delete all that it was to; where there was none, nothing failed."""
+    """Whether the last vacuum could delete all that it was to; where there was none, nothing
+    failed.
+    """
     failed = [] if record is None else [f"{name}: {why}" for name, why in record.failed.items()]
     more = " or more" if len(failed) == FAILED_NAMED else ""
     return dg.AssetCheckResult(

@@ -10,5 +10,7 @@ def now_ms() -> int:
 
 
 def pause_about(seconds: float) -> None:
-    """Waits between half and one and a half of `seconds` before a request is made again: who lost together does not come back together."""
+    """Waits between half and one and a half of `seconds` before a request is made again: who lost
+    together does not come back together.
+    """
     time.sleep(random.uniform(0.5, 1.5) * seconds)

@@ -30,7 +30,8 @@ from lakehouse.engine.store import (
 class Lake:
     """Settings and the store at their root; names in the store are relative to that root.
 
-    `elsewhere` are the tables that lie outside it, by key, with their addresses as Spark spells them; the store finds them by their keys.
+    `elsewhere` are the tables that lie outside it, by key, with their addresses as Spark spells
+    them; the store finds them by their keys.
     """
 
     settings: Settings
@@ -38,7 +39,9 @@ class Lake:
     elsewhere: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def within(self, budget: TimeBudget) -> "Lake":
-        """The same lake as a sensor's ticks see it, which wait for no storage longer than the budget says."""
+        """The same lake as a sensor's ticks see it, which wait for no storage longer than the
+        budget says.
+        """
         return replace(self, store=bounded(self.store, budget))
 
     def table_uri(self, key: str) -> str:
@@ -50,7 +53,9 @@ class Lake:
         return self.table_uri(key).startswith("s3")
 
     def clock_ms(self, key: str) -> int | None:
-        """The time by the storage of a table that lies in a bucket elsewhere; `None` for all others, whose storage is asked by a file."""
+        """The time by the storage of a table that lies in a bucket elsewhere; `None` for all
+        others, whose storage is asked by a file.
+        """
         mount = self.store.mounts.get(key) if isinstance(self.store, MountedStore) else None
         return (
             mount.store.clock_ms()
@@ -59,12 +64,15 @@ class Lake:
         )
 
     def holds_files(self, key: str) -> bool:
-        """Whether files lie in the lake at the place of a key, even if the table of that key lies elsewhere."""
+        """Whether files lie in the lake at the place of a key, even if the table of that key lies
+        elsewhere.
+        """
         own = self.store.base if isinstance(self.store, MountedStore) else self.store
         return any(True for _ in own.walk(key))
 
     def storage_is_there(self, key: str) -> bool:
-        """Whether anything lies in the folder of a table that lies elsewhere, or beside it where there is no such folder.
+        """Whether anything lies in the folder of a table that lies elsewhere, or beside it where
+        there is no such folder.
 
         An empty folder may be the place of a disk that is away.
         """
@@ -90,13 +98,17 @@ class Lake:
             ) from error
 
     def has_moved_on(self, key: str, newest: LogFile | None) -> bool:
-        """Whether a log ends otherwise than it did (`None`: there was none): a version follows, or it was made anew, or put back."""
+        """Whether a log ends otherwise than it did (`None`: there was none): a version follows, or
+        it was made anew, or put back.
+        """
         if newest is not None and self.changed(key, newest):
             return True
         return self.has_version(key, 0 if newest is None else newest.version + 1)
 
     def changed(self, key: str, known: LogFile) -> str:
-        """The change of a log's file since it was listed: `is gone` or `has … bytes`; empty where it is as it was."""
+        """The change of a log's file since it was listed: `is gone` or `has … bytes`; empty where
+        it is as it was.
+        """
         now = self.store.stat(known.name)
         if now is None:
             return "is gone"
@@ -111,7 +123,9 @@ class Lake:
         return self.store.stat(f"{key}/_delta_log/{version:020}.json") is not None
 
     def times_apart_ms(self, key: str) -> int:
-        """The milliseconds by which a listing and a HEAD may tell one time: on S3 a second, in which some servers count in one of them."""
+        """The milliseconds by which a listing and a HEAD may tell one time: on S3 a second, in
+        which some servers count in one of them.
+        """
         return 1_000 if self.on_s3(key) else 0
 
 
@@ -121,7 +135,8 @@ def open_lake(
     *,
     tables: Iterable[Table] = (),
 ) -> Lake:
-    """The lake that the settings name; nothing is created and, on S3, nothing is asked yet. `make_client` is as for `store_at`.
+    """The lake that the settings name; nothing is created and, on S3, nothing is asked yet.
+    `make_client` is as for `store_at`.
 
     Those of the `tables` that others write are found where they lie.
     """

@@ -2,12 +2,13 @@
 
 0. The lake is this driver's own (`lake_owner.py`), which a process asks once.
 1. A lock on this machine is taken; the kernel frees it when a process dies, however that happens.
-2. Whoever held it before and died may have left a statement running on the server: its session is interrupted, and waited for. Who is
-   interrupted first is noted, so that the next one waits for it, too.
-   A driver in this process cannot do that; it is refused for as long as the server runs.
+2. Whoever held it before and died may have left a statement running on the server: its session is
+   interrupted, and waited for. Who is interrupted first is noted, so that the next one waits for
+   it, too. A driver in this process cannot do that; it is refused for as long as the server runs.
 3. Our own session is recorded, for our successor.
 4. The work is done; a lost race for a commit is tried again.
-5. The record goes. After a failure our own session is interrupted first; where that is not possible, the record stays.
+5. The record goes. After a failure our own session is interrupted first; where that is not
+   possible, the record stays.
 
 **Safety properties** (tests in `test_races.py`, `test_kills.py`)
 - Between steps 2 and 5, of all processes that ever took this lock, dead or alive, only ours has
@@ -58,8 +59,9 @@ def hold(
     """The table is ours inside the `with`; `owner` says for what.
 
     Raises:
-        Refused: the lake belongs to another driver, or a statement of a dead process may go on where this driver cannot end it.
-        Transient: another process holds it longer than `wait_seconds`, or the session of a dead one cannot be ended now.
+        Refused: the lake belongs to another driver, or a statement of a dead process may go on
+        where this driver cannot end it. Transient: another process holds it longer than
+        `wait_seconds`, or the session of a dead one cannot be ended now.
     """
     claim(lake, asked=owner)
     path = lake.settings.home / "locks" / f"{table_key.replace('/', '.')}.lock"
@@ -69,7 +71,8 @@ def hold(
         except BlockingIOError as error:
             holder = path.read_text(encoding="utf-8").strip() or "an unknown process"
             raise Transient(
-                f"{owner}: {table_key} has been held for more than {wait_seconds:.0f} s by {holder}; try again later"
+                f"{owner}: {table_key} has been held for more than {wait_seconds:.0f} s by "
+                f"{holder}; try again later"
             ) from error
         file.truncate(0)
         file.write(f"process {os.getpid()} ({owner})")
@@ -167,7 +170,10 @@ def _record_name(table_key: str) -> str:
 
 
 def _is_on_a_server(session_id: str) -> bool:
-    """Whether a Connect server may have this session: it knows its own by UUIDs. Any other is of a driver that died with its process."""
+    """Whether a Connect server may have this session: it knows its own by UUIDs.
+
+    Any other is of a driver that died with its process.
+    """
     try:
         UUID(session_id)
     except ValueError:
@@ -176,12 +182,16 @@ def _is_on_a_server(session_id: str) -> bool:
 
 
 def _check_it_can_be_ended(settings: Settings, *, asked: str) -> None:
-    """Refuses a driver in this process while the home's server, which it cannot interrupt, may go on for a client that died."""
+    """Refuses a driver in this process while the home's server, which it cannot interrupt, may go
+    on for a client that died.
+    """
     pid = None if over_connect(settings) else status(settings).pid
     if pid is not None:
         raise Refused(
-            f"{asked}: a statement of a process that died may still write this table in this home's Spark Connect server (process {pid}), "
-            f"and LAKEHOUSE_SPARK={settings.spark} cannot end it; use that server (LAKEHOUSE_SPARK=server), or stop it first "
+            f"{asked}: a statement of a process that died may still write this table in this "
+            f"home's Spark Connect server (process {pid}), "
+            f"and LAKEHOUSE_SPARK={settings.spark} cannot end it; use that server "
+            "(LAKEHOUSE_SPARK=server), or stop it first "
             "(lakehouse server stop, or Ctrl-C where lakehouse up runs)"
         )
 

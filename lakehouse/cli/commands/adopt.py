@@ -1,4 +1,6 @@
-"""`lakehouse adopt`: a Delta table that others write, looked at and taken into care; or all of them below a prefix."""
+"""`lakehouse adopt`: a Delta table that others write, looked at and taken into care; or all of them
+below a prefix.
+"""
 
 from collections.abc import Sequence
 from typing import Any, get_args
@@ -74,17 +76,20 @@ def adopt_command(
 ) -> int:
     """Take care of a Delta table that others write; no JVM.
 
-    The table at ADDRESS (a folder, or s3://bucket/folder) is described, and three lines go to adopted.toml. From then on the lake observes,
-    checks, compacts and vacuums the table like its own; it is never written otherwise. A table whose writers are unknown is not compacted,
-    since a commit of theirs could be lost. Logs and listings are read only.
+    The table at ADDRESS (a folder, or s3://bucket/folder) is described, and three lines go to
+    adopted.toml. From then on the lake observes, checks, compacts and vacuums the table like its
+    own; it is never written otherwise. A table whose writers are unknown is not compacted, since a
+    commit of theirs could be lost. Logs and listings are read only.
     """
     if (address is None) == (prefix is None):
         raise Refused(
-            "adopt: give either an ADDRESS or --prefix; for instance: lakehouse adopt s3://warehouse/sales/orders"
+            "adopt: give either an ADDRESS or --prefix; for instance: lakehouse adopt "
+            "s3://warehouse/sales/orders"
         )
     if prefix is not None and key is not None:
         raise Refused(
-            "adopt --prefix: --key names one table; accepted: without, each table gets a key that says where it lies"
+            "adopt --prefix: --key names one table; accepted: without, each table gets a key that "
+            "says where it lies"
         )
     opened = open_declared()
     asked = [real_place(address)] if address is not None else _below(prefix or "")
@@ -94,7 +99,8 @@ def adopt_command(
         raise found[0].error
     if alone and alone.known_as:
         raise Refused(
-            f"adopt {asked[0]}: it is {alone.known_as} already; see: lakehouse health {alone.known_as}"
+            f"adopt {asked[0]}: it is {alone.known_as} already; see: lakehouse health "
+            f"{alone.known_as}"
         )
     new = [each.value.table for each in found if each.value and not each.value.known_as]
     if new and not dry_run:
@@ -118,12 +124,14 @@ def _below(prefix: str) -> Sequence[str]:
     found = find_tables(place)
     if found.left_count:
         tell(
-            f"{found.left_count:,} folders were not looked into: {place} has more than {MOST_FOLDERS:,}; ask for its parts"
+            f"{found.left_count:,} folders were not looked into: {place} has more than "
+            f"{MOST_FOLDERS:,}; ask for its parts"
         )
     if found.passed:
         several = f"{count_of(len(found.passed), 'folder')} passed over, like {found.passed[0]}"
         tell(
-            f"{several}: a name with = is a partition's, one that begins with _ or . is hidden; each can be asked for by its own address"
+            f"{several}: a name with = is a partition's, one that begins with _ or . is hidden; "
+            "each can be asked for by its own address"
         )
     if not found.addresses:
         raise no_table(place)
@@ -198,7 +206,8 @@ def _print_fleet(found: Sequence[type_of_found]) -> None:
     for each in ordered:
         if each.value:
             show(
-                f"{each.value.table.key} is {each.value.address}{' (known already)' if each.value.known_as else ''}"
+                f"{each.value.table.key} is "
+                f"{each.value.address}{' (known already)' if each.value.known_as else ''}"
             )
 
 
@@ -235,7 +244,8 @@ def _print_outcome(
 ) -> None:
     show()
     show(
-        f"{count_of(len(new), 'table')} {'would be added' if dry_run else 'added'} to {opened.lake.settings.adopted}"
+        f"{count_of(len(new), 'table')} {'would be added' if dry_run else 'added'} to "
+        f"{opened.lake.settings.adopted}"
     )
     for line in adopted_lines(new[0]).splitlines() if alone else ():
         show(line)

@@ -1,4 +1,6 @@
-"""`lakehouse inventory`: the storage listed once, and what lies in it, by table and part; a JVM only to load it into a table."""
+"""`lakehouse inventory`: the storage listed once, and what lies in it, by table and part; a JVM
+only to load it into a table.
+"""
 
 import time
 
@@ -36,13 +38,19 @@ _configuration_option = click.option(
 
 @click.group("inventory", epilog="Example: lakehouse inventory scan")
 def inventory_command() -> None:
-    """Tell what lies in the lake's storage, by table and part. No file of a table is deleted; a scan removes its own old reports."""
+    """Tell what lies in the lake's storage, by table and part.
+
+    No file of a table is deleted; a scan removes its own old reports.
+    """
 
 
 @inventory_command.command("scan", epilog="Example: lakehouse inventory scan")
 @json_option
 def scan_command(as_json: bool) -> None:
-    """List the storage, and write the list down as a report. It is like those of AWS S3 Inventory, below _lakehouse/inventory/."""
+    """List the storage, and write the list down as a report.
+
+    It is like those of AWS S3 Inventory, below _lakehouse/inventory/.
+    """
     lake = open_declared().lake
     began = time.monotonic()
     created_ms = now_ms()
@@ -67,8 +75,9 @@ def scan_command(as_json: bool) -> None:
 def load_command(configuration: str | None, as_json: bool) -> int:
     """Load the newest report into the table inventory/<bucket>.
 
-    It is loaded through Dagster, and checked. A lake that nobody lists is scanned. A report that is in the table already is not loaded
-    again. The exit code is 1 if a file that a table's newest version reads is missing.
+    It is loaded through Dagster, and checked. A lake that nobody lists is scanned. A report that is
+    in the table already is not loaded again. The exit code is 1 if a file that a table's newest
+    version reads is missing.
     """
     from lakehouse.cli.dagster_runs import open_recorder
 
@@ -88,11 +97,13 @@ def load_command(configuration: str | None, as_json: bool) -> int:
     else:
         counted = f"{told['object_count']:,} objects of {bytes_text(told['size_bytes'])}"
         show(
-            f"report {told['report']}: {counted}; {told['rows_loaded']:,} row(s) loaded into {key}, version {told['version']}"
+            f"report {told['report']}: {counted}; {told['rows_loaded']:,} row(s) loaded into "
+            f"{key}, version {told['version']}"
         )
     if told["missing_files"]:
         tell(
-            f"{Broken.__name__}: {told['missing_files']} live file(s) are not in storage; lakehouse inventory report names them"
+            f"{Broken.__name__}: {told['missing_files']} live file(s) are not in storage; "
+            "lakehouse inventory report names them"
         )
     return Broken.exit_code if told["missing_files"] else 0
 
@@ -109,8 +120,9 @@ def report_command(
 ) -> int:
     """Tell where the bytes lie, by table and part.
 
-    The newest complete report is held against the logs: of TABLE, or of all tables, with what belongs to none. The exit code is 1 if a file
-    that a table's newest version reads is missing, or the log of a table cannot be read.
+    The newest complete report is held against the logs: of TABLE, or of all tables, with what
+    belongs to none. The exit code is 1 if a file that a table's newest version reads is missing, or
+    the log of a table cannot be read.
     """
     opened = open_declared()
     now = now_ms()
@@ -146,7 +158,10 @@ def _trouble_of(table: TableShares) -> str:
         if not table.shares
         else "restore them from a backup"
     )
-    return f"{table.table}: {len(table.missing)} file(s) of version {table.version} are not in storage, first {table.missing[0]}; {where}"
+    return (
+        f"{table.table}: {len(table.missing)} file(s) of version {table.version} are not in "
+        f"storage, first {table.missing[0]}; {where}"
+    )
 
 
 def _write_report(
@@ -202,7 +217,8 @@ def _print_report(
     report: Report, tables: list[TableShares], others: tuple[UsageShare, ...], *, now: int
 ) -> None:
     show(
-        f"report {report.name}: as of {time_text(report.created_ms)}, {report.age_hours(now):.1f} h ago"
+        f"report {report.name}: as of {time_text(report.created_ms)}, {report.age_hours(now):.1f} "
+        "h ago"
     )
     count = sum(table.file_count for table in tables) + sum(share.file_count for share in others)
     size = sum(table.size_bytes for table in tables) + sum(share.size_bytes for share in others)
@@ -227,11 +243,13 @@ def _print_report(
                 show(f"  and {len(names) - _NAMED} more; all of them with --json")
         if small := sum(share.small_count for share in table.shares):
             show(
-                f"{table.table}: {small:,} small data file(s) by the report alone, since its log cannot be read"
+                f"{table.table}: {small:,} small data file(s) by the report alone, since its log "
+                "cannot be read"
             )
         if table.unsettled_count:
             show(
-                f"{table.table}: {table.unsettled_count} live file(s) are too new for the report to have them"
+                f"{table.table}: {table.unsettled_count} live file(s) are too new for the report "
+                "to have them"
             )
 
 

@@ -21,14 +21,18 @@ from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.reasons import Explanation
 from lakehouse.engine.compaction.holds import hold_now
 
-# A table's snapshot (`None`: there is no table yet), and the reason to leave the table alone, if there is one.
+# A table's snapshot (`None`: there is no table yet), and the reason to leave the table alone, if
+# there is one.
 type_of_look = tuple[Snapshot | None, Explanation | None]
 
 
 @click.command("tables", epilog="Example: lakehouse tables")
 @json_option
 def tables_command(as_json: bool) -> int:
-    """List what is declared, and what there is of it. It tells where rows come from, and which tables are left alone, and why."""
+    """List what is declared, and what there is of it.
+
+    It tells where rows come from, and which tables are left alone, and why.
+    """
     opened = open_declared()
 
     def look(table: Table) -> type_of_look:

@@ -53,8 +53,9 @@ def vacuum_command(
 ) -> int:
     """Delete the files that nothing needs any more. With --dry-run they are only named.
 
-    Files of each TABLE (default: all) go if no version within its retention needs them: they are chosen by its log and the inventory of the
-    storage, and then Delta is asked. Only files that both give up are deleted, through Dagster.
+    Files of each TABLE (default: all) go if no version within its retention needs them: they are
+    chosen by its log and the inventory of the storage, and then Delta is asked. Only files that
+    both give up are deleted, through Dagster.
     """
     opened = open_declared()
     chosen = opened.choose(tables)
@@ -76,7 +77,8 @@ def vacuum_command(
             name, why = next(iter(failed.items()))
             count = count_text(each["failed_files"])
             tell(
-                f"{Broken.__name__}: vacuum of {each['table']}: {count} file(s) could not be deleted, like {name}: {why}"
+                f"{Broken.__name__}: vacuum of {each['table']}: {count} file(s) could not be "
+                f"deleted, like {name}: {why}"
             )
             codes.append(Broken.exit_code)
     return worst_code(codes)

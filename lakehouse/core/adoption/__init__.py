@@ -1,1 +1,3 @@
-"""Tables that somebody else writes: their addresses, the upkeep that they allow, and the facts about them before they are adopted."""
+"""Tables that somebody else writes: their addresses, the upkeep that they allow, and the facts
+about them before they are adopted.
+"""

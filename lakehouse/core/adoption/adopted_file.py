@@ -21,7 +21,9 @@ _WORDS = ("uri", "writers", "orphans", "cluster_by")
 
 
 def parse_adopted(text: str, *, name: str) -> dict[str, Table]:
-    """The tables that the file `name` adopts, by key; a wrong one is refused by file, entry and word."""
+    """The tables that the file `name` adopts, by key; a wrong one is refused by file, entry and
+    word.
+    """
     try:
         entries = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -34,7 +36,8 @@ def parse_adopted(text: str, *, name: str) -> dict[str, Table]:
         assert isinstance(table.write, Adopted)
         if (other := places.setdefault(table.write.uri, key)) != key:
             raise Refused(
-                f"{name}: {other} and {key} are both {table.write.uri}; accepted: one key for a table"
+                f"{name}: {other} and {key} are both {table.write.uri}; accepted: one key for a "
+                "table"
             )
     return found
 
@@ -75,7 +78,10 @@ def adopted_table(
 
 
 def toml_text(text: str) -> str:
-    """A TOML string that means exactly `text`. Source: TOML 1.0, "String": JSON's escapes, and no raw DEL."""
+    """A TOML string that means exactly `text`.
+
+    Source: TOML 1.0, "String": JSON's escapes, and no raw DEL.
+    """
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -88,7 +94,8 @@ def _table(key: str, entry: Any, *, name: str) -> Table:
     if unknown := [word for word in told if word not in _WORDS]:
         near = nearest_words(unknown[0], _WORDS, most=1)
         raise Refused(
-            f"{name}: {key} has {unknown[0]!r}; accepted: {', '.join(near or _WORDS)}; a layer and a name are one key, quoted"
+            f"{name}: {key} has {unknown[0]!r}; accepted: {', '.join(near or _WORDS)}; a layer and "
+            "a name are one key, quoted"
         )
     uri, columns = told.get("uri"), told.get("cluster_by", [])
     if not isinstance(uri, str) or not (uri.startswith("/") or "://" in uri):

@@ -1,4 +1,6 @@
-"""The facts about a table that others write, before it is adopted: from its log and its storage alone."""
+"""The facts about a table that others write, before it is adopted: from its log and its storage
+alone.
+"""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -18,7 +20,10 @@ from lakehouse.core.vacuum.plan import VacuumPlan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFinding:
-    """One table as it was found. `vacuum` is the plan of its vacuum, or why none may run; `known_as` its key, if it is known."""
+    """One table as it was found.
+
+    `vacuum` is the plan of its vacuum, or why none may run; `known_as` its key, if it is known.
+    """
 
     table: Table
     facts: TableFacts
@@ -102,9 +107,15 @@ class TableFinding:
         )
         laid = {"partitioned": snapshot.partition_columns, "clustered": snapshot.clustering_columns}
         layout = [f"{how} by {', '.join(columns)}" for how, columns in laid.items() if columns]
-        files = f"{count_of(health.file_count, 'file')}, {size_text(health.size_bytes)}, {size_text(health.average_file_bytes)} on average"
+        files = (
+            f"{count_of(health.file_count, 'file')}, {size_text(health.size_bytes)}, "
+            f"{size_text(health.average_file_bytes)} on average"
+        )
         seconds = self.openings_saved * DEFAULT_RATES.seconds_per_file
-        saves = f"; each full read then opens {count_of(self.openings_saved, 'file')} less and saves about {seconds:.3g} s"
+        saves = (
+            f"; each full read then opens {count_of(self.openings_saved, 'file')} less and saves "
+            f"about {seconds:.3g} s"
+        )
         gives = f"{saves} and {self.usd_per_read:.2g} USD" if plan.bins else ""
         takes = f"; {plan.estimate.sentence}" if plan.bins else ""
         return [
@@ -122,7 +133,10 @@ class TableFinding:
             ),
             (
                 "files",
-                f"{files}; {health.small_file_count:,} small, {plan.mergeable_file_count:,} mergeable",
+                (
+                    f"{files}; {health.small_file_count:,} small, {plan.mergeable_file_count:,} "
+                    "mergeable"
+                ),
             ),
             ("health", health.sentence),
             ("compaction", f"{plan.sentence}{takes}{gives}"),

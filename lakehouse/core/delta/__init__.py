@@ -1,1 +1,3 @@
-"""A Delta table as its log tells it: snapshot, commits, partition values, deletion vectors, paths, retention."""
+"""A Delta table as its log tells it: snapshot, commits, partition values, deletion vectors, paths,
+retention.
+"""

@@ -5,19 +5,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-# With these the change data feed tells a changed row by itself, whatever else its file holds. Other operations that take files and add
-# files replace the rows as a whole, and the feed tells each of them as new. Source: delta-io/delta v4.4.0, CDCReader.scala
+# With these the change data feed tells a changed row by itself, whatever else its file holds. Other
+# operations that take files and add files replace the rows as a whole, and the feed tells each of
+# them as new. Source: delta-io/delta v4.4.0, CDCReader.scala
 _TOLD_ROW_BY_ROW = ("DELETE", "MERGE", "UPDATE")
-# These add files that held the same rows before, also where they take none. Source: v4.4.0, RestoreTableCommand.scala, CloneTableBase.scala
+# These add files that held the same rows before, also where they take none. Source: v4.4.0,
+# RestoreTableCommand.scala, CloneTableBase.scala
 _BRING_FILES_BACK = ("RESTORE", "CLONE")
 _OWN_TRANSACTIONS = "lakehouse/"
-# The member of the userMetadata of our overwrites that tells of each input, by key: its identity, its version, and mostly its time.
+# The member of the userMetadata of our overwrites that tells of each input, by key: its identity,
+# its version, and mostly its time.
 INPUTS = "inputs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """One commit, as its `commitInfo` and actions tell it; `changed_data`: it added or removed rows, not only files."""
+    """One commit, as its `commitInfo` and actions tell it; `changed_data`: it added or removed
+    rows, not only files.
+    """
 
     version: int
     committed_ms: int
@@ -40,7 +45,9 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """The plan that our compaction wrote into its commit before it ran; an older program did not tell all, and compared all content."""
+    """The plan that our compaction wrote into its commit before it ran; an older program did not
+    tell all, and compared all content.
+    """
 
     mark: str
     reason: str
@@ -57,7 +64,9 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedCompaction:
-    """One compaction, of one commit or several, as the log tells it; `predicted` is `None` where somebody else ran it."""
+    """One compaction, of one commit or several, as the log tells it; `predicted` is `None` where
+    somebody else ran it.
+    """
 
     first_version: int
     version: int
@@ -80,7 +89,9 @@ class Commits:
     commits: tuple[Commit, ...]
 
     def between(self, version: int, upto: int) -> tuple[Commit, ...] | None:
-        """The commits after `version` up to and with `upto`; `None` (unknown) if they are not all here, or `upto` is before `version`."""
+        """The commits after `version` up to and with `upto`; `None` (unknown) if they are not all
+        here, or `upto` is before `version`.
+        """
         commits = tuple(commit for commit in self.commits if version < commit.version <= upto)
         return commits if len(commits) == upto - version else None
 
@@ -117,7 +128,9 @@ class Commits:
         )
 
     def missing_after(self, version: int) -> tuple[int, ...]:
-        """The versions after `version` whose rows RESTOREs of ours took; a RESTORE may have brought back what an earlier one had taken."""
+        """The versions after `version` whose rows RESTOREs of ours took; a RESTORE may have brought
+        back what an earlier one had taken.
+        """
         held: dict[int, frozenset[int]] = {}
         now, written = frozenset[int](), list[int]()
         for commit in (each for each in self.commits if each.version > version):
@@ -128,7 +141,9 @@ class Commits:
         return tuple(number for number in written if number not in now)
 
     def data_changed_after(self, version: int) -> bool | None:
-        """Whether rows changed after `version`; `None` (unknown) if the commits after it are not all here."""
+        """Whether rows changed after `version`; `None` (unknown) if the commits after it are not
+        all here.
+        """
         later = self.between(version, self.commits[-1].version) if self.commits else None
         return None if later is None else any(commit.changed_data for commit in later)
 
@@ -137,7 +152,8 @@ class Commits:
         counts, count = list[int](), newest
         for commit in reversed(self.commits):
             counts.append(count)
-            # Files added anew without a change of data or a removal, as a backfill does it, were there before.
+            # Files added anew without a change of data or a removal, as a backfill does it, were
+            # there before.
             if commit.changed_data or commit.removed_paths:
                 count -= len(commit.added_paths) - len(commit.removed_paths)
         return tuple(reversed(counts))
@@ -164,9 +180,11 @@ def is_compaction(commit: Commit) -> bool:
 
 
 def brought_back_by(commit: Commit) -> int | None:
-    """The version that a RESTORE of ours brought back; `None` for every other commit, also another's RESTORE.
+    """The version that a RESTORE of ours brought back; `None` for every other commit, also
+    another's RESTORE.
 
-    Ours undoes commits without data change alone, or itself, so the rows that its files hold were all told by commits before it.
+    Ours undoes commits without data change alone, or itself, so the rows that its files hold were
+    all told by commits before it.
     """
     version = written_in(commit).get("restored") if commit.operation == "RESTORE" else None
     return version if isinstance(version, int) and not isinstance(version, bool) else None
@@ -180,8 +198,9 @@ def is_news(commit: Commit) -> bool:
 def may_repeat_rows(commit: Commit) -> bool:
     """Whether the change data feed may tell rows of the commit as new that the table had before.
 
-    Somebody's RESTORE brings back files that were read when they came first, and whoever overwrites a table, or a part of it, may write
-    the same rows again. Nobody can tell such rows from new ones. What this lake itself overwrites is declared to be followed as it is.
+    Somebody's RESTORE brings back files that were read when they came first, and whoever overwrites
+    a table, or a part of it, may write the same rows again. Nobody can tell such rows from new
+    ones. What this lake itself overwrites is declared to be followed as it is.
     """
     replaces = bool(commit.removed_paths) and commit.operation not in _TOLD_ROW_BY_ROW
     if not (
@@ -204,7 +223,9 @@ def written_in(commit: Commit) -> dict[str, Any]:
 
 
 def prediction_in(commit: Commit) -> Prediction | None:
-    """The figures of the plan that our compaction wrote into its commit; `None` for commits of others."""
+    """The figures of the plan that our compaction wrote into its commit; `None` for commits of
+    others.
+    """
     written = written_in(commit)
     try:
         plan: dict[str, Any] = written["plan"]

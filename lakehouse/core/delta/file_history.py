@@ -1,4 +1,6 @@
-"""The history of a table: what each commit of its log added and removed, from the oldest version that can still be told."""
+"""The history of a table: what each commit of its log added and removed, from the oldest version
+that can still be told.
+"""
 
 from dataclasses import dataclass
 
@@ -7,7 +9,10 @@ from lakehouse.core.delta.snapshot import DataFile, Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileCommit:
-    """One commit; `shape` is the table as it left it, without its files. A path that is added and removed is one file, changed."""
+    """One commit; `shape` is the table as it left it, without its files.
+
+    A path that is added and removed is one file, changed.
+    """
 
     version: int
     committed_ms: int
@@ -19,13 +24,17 @@ class FileCommit:
 
     @property
     def is_compaction(self) -> bool:
-        """Whether it put files in the place of others and changed no row: OPTIMIZE, REORG, or another's rewrite."""
+        """Whether it put files in the place of others and changed no row: OPTIMIZE, REORG, or
+        another's rewrite.
+        """
         return not self.changed_data and bool(self.removed_paths)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileHistory:
-    """The commits after `start`, oldest first, without gaps; `start` is `None` where the log still has its first commit."""
+    """The commits after `start`, oldest first, without gaps; `start` is `None` where the log still
+    has its first commit.
+    """
 
     table: str
     start: Snapshot | None

@@ -1,11 +1,14 @@
-"""Partition values as Delta reads them: which spellings are one value, and which values OPTIMIZE cannot write back.
+"""Partition values as Delta reads them: which spellings are one value, and which values OPTIMIZE
+cannot write back.
 
-A log spells every partition value as text. A reader, and a condition, casts that text to the column's type; text that cannot be cast is
-null to them. OPTIMIZE casts in the same way and puts files together by the results, with two exceptions (`grouping_key`).
+A log spells every partition value as text. A reader, and a condition, casts that text to the
+column's type; text that cannot be cast is null to them. OPTIMIZE casts in the same way and puts
+files together by the results, with two exceptions (`grouping_key`).
 
-Sources: delta-io/delta v4.4.0, `PartitionUtils.scala` (parsePartitionValue) and `actions.scala` (normalizedPartitionValues); PROTOCOL.md,
-"Partition Value Serialization"; apache/spark v4.2.0, `Cast.scala`, `UTF8String.java` (toLong), `SparkDateTimeUtils.scala`
-(stringToDate, stringToTimestamp), `StringUtils.scala` (isTrueString, isFalseString).
+Sources: delta-io/delta v4.4.0, `PartitionUtils.scala` (parsePartitionValue) and `actions.scala`
+(normalizedPartitionValues); PROTOCOL.md, "Partition Value Serialization"; apache/spark v4.2.0,
+`Cast.scala`, `UTF8String.java` (toLong), `SparkDateTimeUtils.scala` (stringToDate,
+stringToTimestamp), `StringUtils.scala` (isTrueString, isFalseString).
 """
 
 import re
@@ -21,8 +24,10 @@ type_of_typed_partition = tuple[object, ...]
 
 _TEXT_TYPES = frozenset({"string", "binary"})
 _FLOATING_TYPES = frozenset({"float", "double"})
-# Spark's writer names the folder of a null by the second of these, and takes an empty text for null.
-# Source: apache/spark v4.2.0, `ExternalCatalogUtils.scala`, getPartitionPathString; delta-io/delta#6150.
+# Spark's writer names the folder of a null by the second of these, and takes an empty text for
+# null.
+# Source: apache/spark v4.2.0, `ExternalCatalogUtils.scala`, getPartitionPathString;
+# delta-io/delta#6150.
 _WRITTEN_AS_NULL = frozenset({"", "__HIVE_DEFAULT_PARTITION__"})
 
 _SPACE = " \t\n\r\x0b\x0c\x00"
@@ -50,14 +55,17 @@ _INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 def typed_partition(
     partition: type_of_partition, columns: Mapping[str, Column]
 ) -> type_of_typed_partition:
-    """A value that is equal for exactly those partitions that a condition takes for one; `columns` are the table's, by name."""
+    """A value that is equal for exactly those partitions that a condition takes for one; `columns`
+    are the table's, by name.
+    """
     return tuple(_typed(value, _type_of(name, columns)) for name, value in partition)
 
 
 def grouping_key(partition: type_of_partition, columns: Mapping[str, Column]) -> object:
     """OPTIMIZE puts files of one typed partition into one bin only where this key is equal, too.
 
-    It groups by hashes that tell 0.0 and -0.0 apart, and groups a file by its raw texts once one of them cannot be cast.
+    It groups by hashes that tell 0.0 and -0.0 apart, and groups a file by its raw texts once one of
+    them cannot be cast.
     Source: apache/spark v4.2.0, `literals.scala`, Literal.hashCode.
     """
     typed = typed_partition(partition, columns)

@@ -27,7 +27,9 @@ def is_absolute(path: str) -> bool:
 
 
 def bare_uri(uri: str) -> str:
-    """A URI without what differs between spellings of one place: `file:` and its slashes, `s3` or `s3a`, and parts that name nothing."""
+    """A URI without what differs between spellings of one place: `file:` and its slashes, `s3` or
+    `s3a`, and parts that name nothing.
+    """
     bare = re.sub(r"^s3[an]?://", "s3://", re.sub(r"^file:/+", "/", uri))
     head = _SCHEME.match(bare)
     start = head.end() if head else 0
@@ -35,7 +37,8 @@ def bare_uri(uri: str) -> str:
 
 
 def plain_path(path: str) -> str:
-    """A relative path without empty parts, `.` and `..`; of those that lead out of its start the `..` stay.
+    """A relative path without empty parts, `.` and `..`; of those that lead out of its start the
+    `..` stay.
 
     Source: java.net.URI.normalize, which Hadoop's Path calls for every path of a log.
     """
@@ -46,7 +49,9 @@ def plain_path(path: str) -> str:
 
 
 def name_in_table(path: str) -> str | None:
-    """The name that a path of a log has below its table's folder, decoded; `None` for a path that leads elsewhere, or may."""
+    """The name that a path of a log has below its table's folder, decoded; `None` for a path that
+    leads elsewhere, or may.
+    """
     if is_absolute(path):
         return None
     name = plain_path(unquote(path))
@@ -54,7 +59,9 @@ def name_in_table(path: str) -> str | None:
 
 
 def name_below(uri: str, root: str) -> str | None:
-    """The name that `uri`, decoded, has below `root`, by their spelling alone; `None` for one that is elsewhere by that."""
+    """The name that `uri`, decoded, has below `root`, by their spelling alone; `None` for one that
+    is elsewhere by that.
+    """
     bare, base = bare_uri(uri), f"{bare_uri(root)}/"
     return bare.removeprefix(base) if bare.startswith(base) else None
 
@@ -66,19 +73,24 @@ def split_bucket(address: str) -> tuple[str, str]:
 
 
 def is_vector(vector: str) -> bool:
-    """Whether the id, without an offset, is one that the protocol allows; where the vector lies may be unknown here all the same."""
+    """Whether the id, without an offset, is one that the protocol allows; where the vector lies may
+    be unknown here all the same.
+    """
     return not vector.startswith("u") or _IN_TABLE.fullmatch(vector) is not None
 
 
 def vector_file(vector: str) -> str | None:
-    """The file of a deletion vector, by its unique id: relative to the table, or a URI; `None` for one inside the log.
+    """The file of a deletion vector, by its unique id: relative to the table, or a URI; `None` for
+    one inside the log.
 
-    Refused: stored in a way unknown here; Broken: damaged. Source: PROTOCOL.md, "Deletion Vectors", derived field absolutePath.
+    Refused: stored in a way unknown here; Broken: damaged. Source: PROTOCOL.md, "Deletion Vectors",
+    derived field absolutePath.
     """
     match = _VECTOR.fullmatch(vector)
     if match is None:
         raise Refused(
-            f"deletion vector {vector!r} is stored in a way unknown here; accepted: u, p or i at its start"
+            f"deletion vector {vector!r} is stored in a way unknown here; accepted: u, p or i at "
+            "its start"
         )
     if match["storage"] != "u":
         return match["where"] if match["storage"] == "p" else None

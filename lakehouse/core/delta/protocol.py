@@ -7,13 +7,16 @@ from math import ceil
 
 from lakehouse.core.units import DAY_MS, HOUR_MS, MINUTE_MS
 
-# With one of these the table's newest commits, and its files to rewrite and to delete, are a catalog's or a coordinator's.
+# With one of these the table's newest commits, and its files to rewrite and to delete, are a
+# catalog's or a coordinator's.
 # Source: delta-io/delta v4.4.0, TableFeature.scala
 CATALOG_FEATURES = ("catalogManaged", "catalogOwned-preview", "coordinatedCommits-preview")
-# Reader features of Delta 4.4.0 that leave the counting of files as it is. Source: delta-io/delta v4.4.0, TableFeature.scala.
+# Reader features of Delta 4.4.0 that leave the counting of files as it is. Source: delta-io/delta
+# v4.4.0, TableFeature.scala.
 _COUNTABLE = """columnMapping deletionVectors geospatial timestampNtz typeWidening typeWidening-preview v2Checkpoint vacuumProtocolCheck
     variantShredding variantShredding-preview variantType variantType-preview"""
-# Features that Delta 4.4.0 writes, but none that leaves commits or files to others (catalogs, coordinators, redirects) or is unfinished.
+# Features that Delta 4.4.0 writes, but none that leaves commits or files to others (catalogs,
+# coordinators, redirects) or is unfinished.
 # Source: delta-io/delta v4.4.0, TableFeature.scala, allSupportedFeaturesMap
 _WRITABLE = """allowColumnDefaults appendOnly changeDataFeed checkConstraints checkpointProtection clustering domainMetadata
     generatedColumns icebergCompatV1 icebergCompatV2 icebergCompatV3 identityColumns inCommitTimestamp invariants
@@ -34,7 +37,8 @@ _UNITS_MS = {
 }
 _SPAN = re.compile(r"(\d+)\s+([a-z]+?)s?(?=\s|$)")
 _INTERVAL = re.compile(r"(?:interval\s+)?(?:\d+\s+[a-z]+(?:\s+|$))+")
-# The property of a table that says how long removed files are kept. Source: PROTOCOL.md, and Delta's default.
+# The property of a table that says how long removed files are kept. Source: PROTOCOL.md, and
+# Delta's default.
 RETENTION, _DEFAULT_RETENTION = "delta.deletedFileRetentionDuration", "interval 1 week"
 
 
@@ -49,12 +53,16 @@ def notable_features(features: Iterable[str]) -> list[str]:
 
 
 def retention_ms_of(properties: Mapping[str, str]) -> int | None:
-    """The time (ms) for which removed files are kept, by the table's property; `None` where it is spelled in a way unknown here."""
+    """The time (ms) for which removed files are kept, by the table's property; `None` where it is
+    spelled in a way unknown here.
+    """
     return span_ms_of(properties.get(RETENTION, _DEFAULT_RETENTION))
 
 
 def span_ms_of(interval: str) -> int | None:
-    """The length of `interval 30 days`, a begun millisecond as a whole one; `None` for a spelling unknown here."""
+    """The length of `interval 30 days`, a begun millisecond as a whole one; `None` for a spelling
+    unknown here.
+    """
     text = interval.strip().lower()
     if not _INTERVAL.fullmatch(text):
         return None

@@ -16,9 +16,10 @@ type_of_partition = tuple[tuple[str, str | None], ...]
 class DataFile:
     """One live file, as its `add` action has it. Source: PROTOCOL.md, "Add File and Remove File".
 
-    `path` is relative to the table and URL-encoded. `partition` pairs columns with values as the log spells them, in the order of the
-    table's partition columns. `row_count` is physical, `None` where the log has no statistics. `compacted`: a commit without data change
-    wrote it; false also where no commit tells.
+    `path` is relative to the table and URL-encoded. `partition` pairs columns with values as the
+    log spells them, in the order of the table's partition columns. `row_count` is physical, `None`
+    where the log has no statistics. `compacted`: a commit without data change wrote it; false also
+    where no commit tells.
     """
 
     path: str
@@ -33,7 +34,9 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tombstone:
-    """A file removed from the table that may still lie in storage; sizes and times may be unknown (`None`)."""
+    """A file removed from the table that may still lie in storage; sizes and times may be unknown
+    (`None`).
+    """
 
     path: str
     deleted_ms: int | None = None
@@ -42,9 +45,11 @@ class Tombstone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogTail:
-    """The commits that a reader must fold on top of the newest checkpoint; `checkpoint_version` is `None` where there is none.
+    """The commits that a reader must fold on top of the newest checkpoint; `checkpoint_version` is
+    `None` where there is none.
 
-    `unreadable` are the files of newer checkpoints that cannot be read, each with the reason; the commits tell the table without them.
+    `unreadable` are the files of newer checkpoints that cannot be read, each with the reason; the
+    commits tell the table without them.
     """
 
     checkpoint_version: int | None
@@ -64,7 +69,9 @@ class LogTail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column of the table's schema; `type` in Spark's simple spelling (`bigint`, `struct<a:int>`)."""
+    """A column of the table's schema; `type` in Spark's simple spelling (`bigint`,
+    `struct<a:int>`).
+    """
 
     name: str
     type: str
@@ -76,9 +83,9 @@ class Column:
 class Snapshot:
     """A table at one version, folded from its log. `committed_ms` is the time of the newest commit.
 
-    A table that is deleted and made anew has another `table_id`. `clustering_columns` are those of liquid clustering; a table that lost
-    them keeps the feature. `removed_vectors` are deletion vectors that older versions had, by unique id, with the time of their removal
-    (`None`: unknown).
+    A table that is deleted and made anew has another `table_id`. `clustering_columns` are those of
+    liquid clustering; a table that lost them keeps the feature. `removed_vectors` are deletion
+    vectors that older versions had, by unique id, with the time of their removal (`None`: unknown).
     """
 
     table: str
@@ -140,7 +147,9 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFacts:
-    """The state of a table by its log; `newest` is the commit that makes this version, or its checkpoint where the log begins there."""
+    """The state of a table by its log; `newest` is the commit that makes this version, or its
+    checkpoint where the log begins there.
+    """
 
     snapshot: Snapshot
     history: Commits
@@ -159,7 +168,9 @@ def live_bytes(file: DataFile) -> float:
 def last_removals(
     names: Sequence[str | None], times_ms: Iterable[int | None]
 ) -> dict[str, int | None]:
-    """The last removal of each path or vector, unknown (`None`) if any is: a file may be removed several times. Empty names go."""
+    """The last removal of each path or vector, unknown (`None`) if any is: a file may be removed
+    several times. Empty names go.
+    """
     times = [*times_ms]
     once = dict(zip(names, times, strict=True))
     if len(once) == len(names) and all(names):  # nearly always, and of many

@@ -1,1 +1,3 @@
-"""The content of storage, by an inventory of it, held against what the tables' logs say: to the byte."""
+"""The content of storage, by an inventory of it, held against what the tables' logs say: to the
+byte.
+"""

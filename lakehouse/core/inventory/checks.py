@@ -1,4 +1,6 @@
-"""Whether an inventory can be relied on: four questions, each with its answer in a sentence and numbers; and the reports already loaded."""
+"""Whether an inventory can be relied on: four questions, each with its answer in a sentence and
+numbers; and the reports already loaded.
+"""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -25,7 +27,9 @@ _NAMED = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """A report that is in the inventory table: its name, when its listing began, and what it listed."""
+    """A report that is in the inventory table: its name, when its listing began, and what it
+    listed.
+    """
 
     report: str
     created_ms: int
@@ -38,7 +42,9 @@ class Load:
 
 
 def loads_of(history: Commits) -> Iterator[Load]:
-    """The loads that the log still tells of, newest first; commits of somebody else are passed over."""
+    """The loads that the log still tells of, newest first; commits of somebody else are passed
+    over.
+    """
     for commit in reversed(history.commits):
         try:
             told = json.loads(commit.user_metadata or "{}")["inventory"]
@@ -51,10 +57,15 @@ def loads_of(history: Commits) -> Iterator[Load]:
 
 
 def assess_complete(load: Load, row_count: int | None) -> CheckResult:
-    """Whether the table has as many rows of a report as were read; `row_count` is what the table's log says, `None` if it does not."""
+    """Whether the table has as many rows of a report as were read; `row_count` is what the table's
+    log says, `None` if it does not.
+    """
     sentence = f"report {load.report} was read to its end: {load.object_count:,} rows"
     if row_count != load.object_count:
-        sentence += f", but the inventory table has {'an unknown number' if row_count is None else f'{row_count:,}'} of them"
+        sentence += (
+            ", but the inventory table has "
+            f"{'an unknown number' if row_count is None else f'{row_count:,}'} of them"
+        )
     numbers = {"rows": load.object_count}
     return CheckResult(
         name="complete",
@@ -66,9 +77,11 @@ def assess_complete(load: Load, row_count: int | None) -> CheckResult:
 
 
 def allowed_hours(created_ms: int, before_ms: int | None, *, own: bool) -> float:
-    """The allowed age of a report: one of our own (`own`) a day; others as long as from the report before, and a day for the delivery.
+    """The allowed age of a report: one of our own (`own`) a day; others as long as from the report
+    before, and a day for the delivery.
 
-    Source: Amazon S3 user guide, "Amazon S3 Inventory": daily or weekly. A daily report was seen to be complete 23 hours after it began.
+    Source: Amazon S3 user guide, "Amazon S3 Inventory": daily or weekly. A daily report was seen to
+    be complete 23 hours after it began.
     """
     if own:
         return FRESH_HOURS
@@ -85,7 +98,9 @@ def assess_fresh(load: Load, *, allowed: float, now_ms: int) -> CheckResult:
 
 
 def assess_plausible(load: Load, before: Load | None) -> CheckResult:
-    """Whether a bucket still has at least half of the objects and of the bytes that the report loaded before listed."""
+    """Whether a bucket still has at least half of the objects and of the bytes that the report
+    loaded before listed.
+    """
     if before is None:
         return CheckResult(
             name="plausible",
@@ -97,18 +112,24 @@ def assess_plausible(load: Load, before: Load | None) -> CheckResult:
         _share(load.size_bytes, before.size_bytes),
     )
     sentence = (
-        f"{load.object_count:,} objects of {load.size_bytes:,} bytes; report {before.report} had {before.object_count:,} "
+        f"{load.object_count:,} objects of {load.size_bytes:,} bytes; report {before.report} had "
+        f"{before.object_count:,} "
         f"of {before.size_bytes:,}"
     )
     lost = before.object_count >= FEW_OBJECTS and min(objects, size) < 0.5
     if lost:
-        sentence += "; half of it or more is gone: was it deleted on purpose, or is the report another prefix's?"
+        sentence += (
+            "; half of it or more is gone: was it deleted on purpose, or is the report another "
+            "prefix's?"
+        )
     numbers = {"objects_kept_share": round(objects, 4), "bytes_kept_share": round(size, 4)}
     return CheckResult(name="plausible", ok=not lost, sentence=sentence, numbers=numbers)
 
 
 def assess_missing(found: Reconciliation) -> CheckResult:
-    """Whether storage has every live file, by the report; tables whose log cannot be read have their own checks."""
+    """Whether storage has every live file, by the report; tables whose log cannot be read have
+    their own checks.
+    """
     missing = [f"{table.table}/{name}" for table in found.tables for name in table.missing]
     sentence = f"{len(found.tables)} table(s): every live file is in storage"
     if missing:

@@ -23,8 +23,8 @@ _LOG_PARTS = (
 class OtherUses:
     """What else may need files in a table's folder.
 
-    Other tables read the files in `lent`, by names relative to the lake, and perhaps every file whose
-    last part is in `unplaced`. Declared tables load from the prefixes in `landed`.
+    Other tables read the files in `lent`, by names relative to the lake, and perhaps every file
+    whose last part is in `unplaced`. Declared tables load from the prefixes in `landed`.
     """
 
     lent: Set[str] = frozenset()

@@ -27,7 +27,8 @@ _DATA = re.compile(r"data/[0-9a-f-]{36}\.parquet")
 def expired(
     files: Iterable[tuple[str, int]], *, newest: str | None, now_ms: int
 ) -> tuple[str, ...]:
-    """Of names relative to the configuration's folder, each with its time of modification, those that may go, checksums first.
+    """Of names relative to the configuration's folder, each with its time of modification, those
+    that may go, checksums first.
 
     `newest` is the stamp of the newest complete report; without a young one nothing goes.
     """
@@ -45,7 +46,8 @@ def expired(
             _DATA.fullmatch(name) or UNFINISHED.fullmatch(name.rpartition("/")[2])
         ) and modified_ms < data_ms:
             found.append(name)
-    # Without its checksum a report is none: what is read while the rest goes is refused or passed over, never half.
+    # Without its checksum a report is none: what is read while the rest goes is refused or passed
+    # over, never half.
     return tuple(sorted(found, key=lambda name: (not name.endswith("manifest.checksum"), name)))
 
 

@@ -19,10 +19,12 @@ UNFINISHED = re.compile(r"\.[0-9a-f]{32}\.lakehouse-put")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredObject:
-    """One row of an inventory: an object, or a version of one. What the report does not tell is `None`.
+    """One row of an inventory: an object, or a version of one. What the report does not tell is
+    `None`.
 
-    `key` is as the storage has it, decoded. `modified_ms` is `None` where it is no time that can be. A report of current versions alone
-    has `is_latest` and `is_delete_marker` `None`. `multipart`: it was uploaded in parts; unfinished uploads are in no inventory.
+    `key` is as the storage has it, decoded. `modified_ms` is `None` where it is no time that can
+    be. A report of current versions alone has `is_latest` and `is_delete_marker` `None`.
+    `multipart`: it was uploaded in parts; unfinished uploads are in no inventory.
     """
 
     bucket: str
@@ -83,7 +85,8 @@ class Part(Enum):
 RECLAIMABLE = frozenset(
     {Part.TOMBSTONED_PAST, Part.ORPHANED_OLD, Part.VECTORS_DEAD, Part.CHANGE_DATA_PAST}
 )
-# The kinds that the parts come to for a person who asks where the bytes lie; what belongs to no table is in none.
+# The kinds that the parts come to for a person who asks where the bytes lie; what belongs to no
+# table is in none.
 KINDS = {
     "live": (Part.LIVE, Part.LENT, Part.VECTORS_LIVE),
     "kept": (Part.TOMBSTONED_KEPT, Part.VECTORS_KEPT, Part.ORPHANED_YOUNG, Part.CHANGE_DATA),
@@ -107,12 +110,16 @@ KINDS = {
 
 
 def is_folder_marker(key: str, size_bytes: int) -> bool:
-    """Whether an object only marks a folder: `a/` as consoles write it, `a_$folder$` as EMR and older Hadoop do (delta-io/delta#466)."""
+    """Whether an object only marks a folder: `a/` as consoles write it, `a_$folder$` as EMR and
+    older Hadoop do (delta-io/delta#466).
+    """
     return not size_bytes and key.endswith(("/", FOLDER_SUFFIX))
 
 
 def plausible_ms(modified_ms: int | None, *, now_ms: int) -> int | None:
-    """`modified_ms`, or `None` where it is before S3 was, or more than a day ahead: seconds, microseconds or a wrong clock."""
+    """`modified_ms`, or `None` where it is before S3 was, or more than a day ahead: seconds,
+    microseconds or a wrong clock.
+    """
     return (
         modified_ms
         if modified_ms is not None and _FIRST_MS <= modified_ms <= now_ms + DAY_MS

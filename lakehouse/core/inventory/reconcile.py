@@ -1,6 +1,8 @@
-"""Inventory x logs: every object of the inventory in exactly one part of one table, or in no table's folder.
+"""Inventory x logs: every object of the inventory in exactly one part of one table, or in no
+table's folder.
 
-One pass over the objects; what is held is the tables' books and one count per part, whatever the number of objects.
+One pass over the objects; what is held is the tables' books and one count per part, whatever the
+number of objects.
 """
 
 from collections import defaultdict
@@ -11,7 +13,8 @@ from lakehouse.core.inventory.classify import ObjectClassifier, OtherUses, is_cu
 from lakehouse.core.inventory.objects import PAGE_KEYS, Listing, Part, StoredObject
 from lakehouse.core.inventory.table_files import Owners, Reference, TableFiles
 
-# Without a log nobody knows what a table's files should be like; three quarters of 16 MB is small for every target of the policies.
+# Without a log nobody knows what a table's files should be like; three quarters of 16 MB is small
+# for every target of the policies.
 _SMALL_BYTES = 12 * 1024 * 1024
 # Objects of the inventory that are not in the lake's folder at all.
 _OUTSIDE = "(outside the lake)"
@@ -25,7 +28,8 @@ type_of_cells = defaultdict[tuple[str, Part | None, str | None], list[int]]
 class UsageShare:
     """Objects of one part and one storage class; for what belongs to no table, `part` is `None`.
 
-    `folder` is the table, or the top of the path. `small_count`: where no log is read, how many of them are small files of data.
+    `folder` is the table, or the top of the path. `small_count`: where no log is read, how many of
+    them are small files of data.
     """
 
     part: Part | None
@@ -38,10 +42,12 @@ class UsageShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableShares:
-    """One table's folder, to the byte. `version` is `None` where the log cannot be read; `problem` then says why.
+    """One table's folder, to the byte. `version` is `None` where the log cannot be read; `problem`
+    then says why.
 
-    `missing`: the newest version reads them, and storage does not have them. `resized`: they are there with another size than the log has.
-    `unsettled_count`: not in the report, but too new for it. `outside_count`: outside the lake, where the report does not look.
+    `missing`: the newest version reads them, and storage does not have them. `resized`: they are
+    there with another size than the log has. `unsettled_count`: not in the report, but too new for
+    it. `outside_count`: outside the lake, where the report does not look.
     """
 
     table: str
@@ -84,13 +90,16 @@ class Reconciliation:
 
     @property
     def list_request_count(self) -> int:
-        """The number of LIST requests of one full listing of all tables' folders, at 1,000 keys each. Source: AWS, ListObjectsV2."""
+        """The number of LIST requests of one full listing of all tables' folders, at 1,000 keys
+        each. Source: AWS, ListObjectsV2.
+        """
         return sum(-(-table.file_count // PAGE_KEYS) for table in self.tables)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownTables:
-    """The tables of a lake, whose objects have keys that begin with `lake_prefix` (empty, or ending in `/`).
+    """The tables of a lake, whose objects have keys that begin with `lake_prefix` (empty, or ending
+    in `/`).
 
     `unread` are tables whose log cannot be read, with the reason. Declared tables load from the
     prefixes in `landed`.
@@ -105,8 +114,8 @@ class KnownTables:
 def reconcile(tables: KnownTables, listing: Listing, *, now_ms: int) -> Reconciliation:
     """Assigns each object of an inventory to one part of one table, or to none.
 
-    The tables must be read after the inventory was made: then a file that a commit removed meanwhile
-    has a tombstone, and one that it added is no orphan.
+    The tables must be read after the inventory was made: then a file that a commit removed
+    meanwhile has a tombstone, and one that it added is no orphan.
     """
     lake_prefix, settled_ms = tables.lake_prefix, listing.settled_ms
     known = [*(each.table for each in tables.files), *tables.unread]
@@ -176,7 +185,9 @@ class _Table:
     def shares(
         self, shares: Iterable[UsageShare], seen: Set[str], *, settled_ms: int
     ) -> TableShares:
-        """The table once all objects were taken; `seen` are the files outside its folder that the inventory has."""
+        """The table once all objects were taken; `seen` are the files outside its folder that the
+        inventory has.
+        """
         table_files = self._table_files
         unseen = {
             name: each
@@ -222,6 +233,8 @@ def _is_small_data(each: StoredObject) -> bool:
 
 
 def _top_folder(name: str) -> str:
-    """`landing/weather/` for what lies below it: at most two folders, none for an object at the root of the lake."""
+    """`landing/weather/` for what lies below it: at most two folders, none for an object at the
+    root of the lake.
+    """
     *folders, last = name.split("/")
     return "".join(f"{folder}/" for folder in folders[:2]) or last

@@ -16,7 +16,8 @@ from lakehouse.core.units import HOUR_MS
 
 _FORMATS = ("CSV", "ORC", "Parquet")
 NEEDED_COLUMNS = ("bucket", "key", "size", "last_modified_date")
-# Two clocks that a time server sets are seconds apart. A report of tomorrow would count as fresh for a day too long.
+# Two clocks that a time server sets are seconds apart. A report of tomorrow would count as fresh
+# for a day too long.
 _AHEAD_MS = 300_000
 _MD5 = re.compile(r"[0-9a-f]{32}")
 _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -35,7 +36,8 @@ class DataPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A complete report. `columns` are in its own order, spelled as ORC and Parquet spell them (`last_modified_date`).
+    """A complete report. `columns` are in its own order, spelled as ORC and Parquet spell them
+    (`last_modified_date`).
 
     `created_ms` is when the listing began: what was written since may be missing.
     """
@@ -86,13 +88,15 @@ def parse_manifest(
     said, is_ = checksum.strip(), hashlib.md5(manifest, usedforsecurity=False).hexdigest()
     if said != is_:
         raise Refused(
-            f"{where}: manifest.checksum says {said[:40]!r}, but manifest.json has MD5 {is_}; wait for the next report"
+            f"{where}: manifest.checksum says {said[:40]!r}, but manifest.json has MD5 {is_}; wait "
+            "for the next report"
         )
     try:
         found = _report(cast("Mapping[str, Any]", json.loads(manifest)), name)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Refused(
-            f"{where}: manifest.json cannot be understood ({type(error).__name__}: {error}); wait for the next report"
+            f"{where}: manifest.json cannot be understood ({type(error).__name__}: {error}); wait "
+            "for the next report"
         ) from error
     if found.bucket != bucket:
         raise Refused(
@@ -100,17 +104,21 @@ def parse_manifest(
         )
     if plausible_ms(found.created_ms, now_ms=now_ms) is None:
         raise Refused(
-            f"{where}: creationTimestamp {found.created_ms} is no time in milliseconds up to now ({now_ms}); seconds or microseconds?"
+            f"{where}: creationTimestamp {found.created_ms} is no time in milliseconds up to now "
+            f"({now_ms}); seconds or microseconds?"
         )
     if found.created_ms > now_ms + _AHEAD_MS:
         raise Refused(
-            f"{where}: it is dated {(found.created_ms - now_ms) / 60_000:.0f} min ahead of this machine's clock, at most "
-            f"{_AHEAD_MS // 60_000} min are accepted. Set this clock, and that of the program that writes the reports, by a time server"
+            f"{where}: it is dated {(found.created_ms - now_ms) / 60_000:.0f} min ahead of this "
+            "machine's clock, at most "
+            f"{_AHEAD_MS // 60_000} min are accepted. Set this clock, and that of the program that "
+            "writes the reports, by a time server"
         )
     _check_content(found, folder, where)
     if max_age_hours is not None and found.age_hours(now_ms) > max_age_hours:
         raise Refused(
-            f"{where}: it is {found.age_hours(now_ms):.0f} h old, at most {max_age_hours:g} h allowed; wait for the next, or scan"
+            f"{where}: it is {found.age_hours(now_ms):.0f} h old, at most {max_age_hours:g} h "
+            "allowed; wait for the next, or scan"
         )
     return found
 
@@ -149,20 +157,24 @@ def _check_content(found: Report, folder: str, where: str) -> None:
     lacking = [name for name in NEEDED_COLUMNS if name not in found.columns]
     if lacking:
         raise Refused(
-            f"{where}: it has no column {' and no '.join(lacking)}; add Size and LastModifiedDate to the inventory configuration"
+            f"{where}: it has no column {' and no '.join(lacking)}; add Size and LastModifiedDate "
+            "to the inventory configuration"
         )
     if not found.files:
         raise Refused(
-            f"{where}: it names no data files, which no report of a bucket with objects does; wait for the next report"
+            f"{where}: it names no data files, which no report of a bucket with objects does; wait "
+            "for the next report"
         )
     for file in found.files:
         if not file.key.startswith(f"{folder}/") or {"", ".", ".."} & set(
             file.key.removeprefix(f"{folder}/").split("/")
         ):
             raise Refused(
-                f"{where}: its file {file.key!r} is another report's; accepted: keys below {folder}/"
+                f"{where}: its file {file.key!r} is another report's; accepted: keys below "
+                f"{folder}/"
             )
         if not _MD5.fullmatch(file.md5):
             raise Refused(
-                f"{where}: MD5checksum {file.md5!r} of {file.key} is none; accepted: 32 hexadecimal digits"
+                f"{where}: MD5checksum {file.md5!r} of {file.key} is none; accepted: 32 "
+                "hexadecimal digits"
             )

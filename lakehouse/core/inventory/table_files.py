@@ -1,4 +1,6 @@
-"""The files that should be in storage as a table's log tells them, by name; and the table that a name belongs to."""
+"""The files that should be in storage as a table's log tells them, by name; and the table that a
+name belongs to.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
@@ -12,13 +14,15 @@ from lakehouse.core.delta.snapshot import Snapshot, last_removals
 from lakehouse.core.inventory.objects import FOLDER_SUFFIX
 
 _LOG = "/_delta_log/"
-# The name, relative to the lake, of the place that a decoded URI leads to; `None` for a place outside the lake, as far as can be told.
+# The name, relative to the lake, of the place that a decoded URI leads to; `None` for a place
+# outside the lake, as far as can be told.
 ResolvePath = Callable[[str], str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """A file that a version refers to: its size, `None` where the log does not tell it, and when it was written.
+    """A file that a version refers to: its size, `None` where the log does not tell it, and when it
+    was written.
 
     `written_ms` is `None` for a file in a folder that is a link: no listing of the table shows it.
     """
@@ -29,14 +33,17 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFiles:
-    """A table's files by their names relative to its folder, decoded. `retention_ms` is `None` where it cannot be told: all is kept.
+    """A table's files by their names relative to its folder, decoded. `retention_ms` is `None`
+    where it cannot be told: all is kept.
 
     `place` is the name of the folder itself, which `table` may be a link to; empty if unknown.
-    `stones` and `removed_vectors` have the time of removal. `elsewhere` are files in other folders of the lake (names relative to the
-    lake) that the newest version reads, `kept_elsewhere` those that it does not read any more, while its log tells of their removal: an
-    older version does. `dropped_stones` are own files of which only a commit within the retention tells that it removed them. `outside` are
-    those outside the lake, where no inventory of it looks. `unplaced` are the last parts of the paths of all files outside, removed ones
-    too: a mount, an alias of the bucket or another machine may lead from there into the lake.
+    `stones` and `removed_vectors` have the time of removal. `elsewhere` are files in other folders
+    of the lake (names relative to the lake) that the newest version reads, `kept_elsewhere` those
+    that it does not read any more, while its log tells of their removal: an older version does.
+    `dropped_stones` are own files of which only a commit within the retention tells that it removed
+    them. `outside` are those outside the lake, where no inventory of it looks. `unplaced` are the
+    last parts of the paths of all files outside, removed ones too: a mount, an alias of the bucket
+    or another machine may lead from there into the lake.
     """
 
     table: str
@@ -55,11 +62,15 @@ class TableFiles:
     unplaced: frozenset[str] = frozenset()
 
     def place_of(self, name: str) -> str:
-        """A file of the table's folder by its name relative to the lake, and to the folder itself where `table` is a link to it."""
+        """A file of the table's folder by its name relative to the lake, and to the folder itself
+        where `table` is a link to it.
+        """
         return f"{self.place or self.table}/{name}"
 
     def borrowed(self, tables: Iterable[str]) -> Set[str]:
-        """The files of other tables that any of its versions may read; some of the `tables` may lie in its own folder."""
+        """The files of other tables that any of its versions may read; some of the `tables` may lie
+        in its own folder.
+        """
         inner = tuple(f"{table}/" for table in tables if table.startswith(f"{self.table}/"))
         names = (
             chain(self.live, self.vectors, self.stones, self.removed_vectors, self.dropped_stones)
@@ -75,8 +86,9 @@ def fold_table_files(
 ) -> TableFiles:
     """The books of a table at one version; `place` tells where URIs lie in the lake.
 
-    Of the `commits` that its log still has, those within the retention count: an older version reads what they removed, though a checkpoint
-    dropped the tombstones by a retention that was shorter then.
+    Of the `commits` that its log still has, those within the retention count: an older version
+    reads what they removed, though a checkpoint dropped the tombstones by a retention that was
+    shorter then.
     """
     names, retention_ms = _Names(snapshot, place), retention_ms_of(snapshot.properties)
     since_ms = 0 if retention_ms is None else now_ms - retention_ms
@@ -124,7 +136,9 @@ def fold_table_files(
 
 
 class _Names:
-    """Tells the files inside a table's folder from those elsewhere, and remembers the latter (a shallow clone's)."""
+    """Tells the files inside a table's folder from those elsewhere, and remembers the latter (a
+    shallow clone's).
+    """
 
     def __init__(self, snapshot: Snapshot, place: ResolvePath) -> None:
         self._uri, self._place = snapshot.uri, place
@@ -137,7 +151,9 @@ class _Names:
         self.linked: set[str] = set()
 
     def own(self, path: str, reference: Reference | None = None) -> str | None:
-        """`path` relative to the table; `None` for a file that is not in its folder, remembered with its `reference` if it is read now."""
+        """`path` relative to the table; `None` for a file that is not in its folder, remembered
+        with its `reference` if it is read now.
+        """
         name = name_in_table(path)
         if name is not None:
             self._follow_links(name, reference)
@@ -154,7 +170,9 @@ class _Names:
         return None if path is None else self.own(path, reference)
 
     def _follow_links(self, name: str, reference: Reference | None) -> None:
-        """A folder of the table may be a link, also to another table's: what is read through it is that table's file, too."""
+        """A folder of the table may be a link, also to another table's: what is read through it is
+        that table's file, too.
+        """
         folder, _, last = name.rpartition("/")
         if not folder or self._table is None:
             return
@@ -177,14 +195,19 @@ class _Names:
 
 
 class Owners:
-    """Table folders, relative to the lake; `a/b` never claims `a/bc`, and a table inside another keeps what is its own."""
+    """Table folders, relative to the lake; `a/b` never claims `a/bc`, and a table inside another
+    keeps what is its own.
+    """
 
     def __init__(self, tables: Iterable[str]) -> None:
         self._tables = frozenset(tables)
         self._depths = sorted({table.count("/") + 1 for table in self._tables}, reverse=True)
 
     def table_of(self, name: str) -> str | None:
-        """The table that the object `name` (relative to the lake) belongs to; `None` for none. The folder's own marker is its, too."""
+        """The table that the object `name` (relative to the lake) belongs to; `None` for none.
+
+        The folder's own marker is its, too.
+        """
         parts = name.split("/")
         for depth in self._depths:
             if len(parts) > depth and (table := "/".join(parts[:depth])) in self._tables:
@@ -193,7 +216,10 @@ class Owners:
 
 
 def table_roots(names: Iterable[str]) -> set[str]:
-    """The folders that hold a Delta log, by the names of all objects: every table, declared or not. Markers of folders do not count."""
+    """The folders that hold a Delta log, by the names of all objects: every table, declared or not.
+
+    Markers of folders do not count.
+    """
     return {
         name.partition(_LOG)[0]
         for name in names

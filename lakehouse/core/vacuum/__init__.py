@@ -1,1 +1,1 @@
-"""The files of a table that are to be deleted, by which mode and at what price, and why."""
+"""The files of a table to delete, the mode and its price, and the reasons."""

@@ -46,8 +46,8 @@ class Selection:
     """Collects the objects of one table that may be deleted; nested tables keep their own objects.
 
     At most `MOST_FILES` are kept, so that memory is bounded; `left_count` counts the others. Which
-    ones is drawn at random, by a seed that changes with each vacuum: otherwise a vacuum could always
-    begin with the same files that Delta does not give up, and never get past them.
+    ones is drawn at random, by a seed that changes with each vacuum: otherwise a vacuum could
+    always begin with the same files that Delta does not give up, and never get past them.
     """
 
     def __init__(self, facts: VacuumFacts, classifier: ObjectClassifier) -> None:
@@ -72,8 +72,8 @@ class Selection:
     def take(self, objects: Iterable[StoredObject]) -> None:
         """Sorts these objects.
 
-        Live files count as seen in whatever folder they are. Anything else in another table's folder
-        stays.
+        Live files count as seen in whatever folder they are. Anything else in another table's
+        folder stays.
         """
         lake_prefix, strays = self._facts.lake_prefix, self._facts.strays
         folder = f"{lake_prefix}{self._facts.table}/"
@@ -129,7 +129,8 @@ class Selection:
     def candidates(self) -> tuple[Candidate, ...]:
         """The candidates by name, each followed by its Hadoop checksum.
 
-        Nothing of a nested table is among them, also if it was created since the tables were counted.
+        Nothing of a nested table is among them, also if it was created since the tables were
+        counted.
         """
         candidates: list[Candidate] = []
         for name in self._without_nested(self._going):
@@ -169,7 +170,8 @@ class Selection:
         """
         if self._lead_ms is not None and self._lead_ms <= -_ZONE_MS:
             raise Refused(
-                f"vacuum of {self._facts.table} by mode INVENTORY: in the report {report} every live "
+                f"vacuum of {self._facts.table} by mode INVENTORY: in the report {report} every "
+                "live "
                 f"file is older than in the log, by {-self._lead_ms / HOUR_MS:.1f} h or more. The "
                 "report may have local times for UTC. Use a report in UTC, or mode FULL"
             )

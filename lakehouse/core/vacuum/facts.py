@@ -140,17 +140,18 @@ def written_once(name: str) -> bool:
 
 
 def folders_above(name: str) -> list[str]:
-    """The folders above a file, below the table's own: another table may have been created there."""
+    """The folders between a table and its file, where another table may have been created."""
     parts = name.split("/")[:-1]
     return ["/".join(parts[: end + 1]) for end in range(len(parts))]
 
 
 def folders_to_ask(facts: VacuumFacts, mode: type_of_mode, names: Iterable[str]) -> dict[str, bool]:
-    """The folders above these files, and whether a HEAD of the first commit finds a new table there.
+    """The folders above these files, and whether a HEAD of the first commit finds a new table
+    there.
 
     Other folders are listed for a log. Partitions are many, and a HEAD costs a twelfth of a LIST.
-    But neither LITE nor a listing of the lake looks inside a table outside of it: a folder there may
-    hold an old table, whose first commits are gone.
+    But neither LITE nor a listing of the lake looks inside a table outside of it: a folder there
+    may hold an old table, whose first commits are gone.
     """
     is_unseen = mode == "LITE" and facts.adopted
     columns = () if is_unseen else facts.table_files.partition_columns

@@ -93,8 +93,8 @@ class RemovedSince:
 
     Their deletion vectors and the change data of these commits belong to them. Tombstones may be
     gone: a checkpoint drops them by the retention of its time, which may have been shorter. Commits
-    below the known history are read only for a file without a tombstone. A path that is absolute, or
-    begins with `..`, may lead into the table, so every file with its last part is held.
+    below the known history are read only for a file without a tombstone. A path that is absolute,
+    or begins with `..`, may lead into the table, so every file with its last part is held.
     """
 
     def __init__(self, facts: VacuumFacts, horizon_ms: int) -> None:

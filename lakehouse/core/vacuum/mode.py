@@ -35,7 +35,7 @@ _EARLY = 0.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
-    """The expected cost of a vacuum by `mode`, before storage is read; `why_not` is empty if valid."""
+    """The expected cost of a vacuum by `mode`; `why_not` is empty if the mode is valid."""
 
     mode: type_of_mode
     why_not: str
@@ -101,7 +101,10 @@ def _why_not_lite(facts: VacuumFacts, going_count: int) -> str:
         return "the log no longer names all files that were removed since the last vacuum"
     # The next LITE would begin with the same files, since no log shows which are gone.
     if going_count > MOST_FILES:
-        return f"the log names {going_count:,} removed files; one vacuum deletes at most {MOST_FILES:,}"
+        return (
+            f"the log names {going_count:,} removed files; one vacuum deletes at most "
+            f"{MOST_FILES:,}"
+        )
     return ""
 
 

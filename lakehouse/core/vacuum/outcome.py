@@ -11,7 +11,9 @@ from lakehouse.core.vacuum.plan import VacuumPlan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumOutcome:
-    """The effect of a vacuum, as the journal has it, beside its plan; `spared` and `failed` are files of the plan that stayed, and why."""
+    """The effect of a vacuum, as the journal has it, beside its plan; `spared` and `failed` are
+    files of the plan that stayed, and why.
+    """
 
     plan: VacuumPlan
     record: VacuumRecord
@@ -31,7 +33,7 @@ class VacuumOutcome:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The plan's shape, and the actual figures under the same names with the prefix `actual_`."""
+        """The plan's shape, and the actual figures with the prefix `actual_`."""
         record = self.record
         return {
             **self.plan.as_json(),

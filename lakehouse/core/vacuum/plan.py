@@ -1,8 +1,8 @@
 """Plans a vacuum: every file that it will delete, before anything is touched.
 
 **Safety properties** (tests in `core/vacuum/test_plan.py`)
-- Only files that the shared classifier (`core/inventory/classify.py`) calls reclaimable go, and only
-  if they were last modified before the horizon.
+- Only files that the shared classifier (`core/inventory/classify.py`) calls reclaimable go, and
+  only if they were last modified before the horizon.
 - An unknown time, an unknown retention, or a listing that lacks live files deletes nothing.
 - No plan contains a file of the log's folder, a hidden file, or a file that another table of the
   lake reads. The one exception: Hadoop's checksums, each of which goes with its file.
@@ -10,8 +10,8 @@
   checkpoint says.
 - Nothing below a prefix that a declared table loads from, and nothing in a folder that looks like
   another table's, is ever in a plan.
-- A file that a newer version, a longer retention or another table needs at the last check stays: the
-  horizon only moves back.
+- A file that a newer version, a longer retention or another table needs at the last check stays:
+  the horizon only moves back.
 """
 
 from collections import Counter
@@ -40,11 +40,13 @@ from lakehouse.core.vacuum.mode import ModeChoice, Quote, cost_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumPlan(Explained):
-    """The files that a vacuum of `table` at `version` deletes; if there are none, `reason` says why.
+    """The files that a vacuum of `table` at `version` deletes; if there are none, `reason` says
+    why.
 
     - `horizon_ms`: what was removed before this time is past the retention.
     - `requests`, `seconds`, `usd`: predictions for this mode. `quotes`: the predictions for all
-      modes, made before storage was read. `lists_saved`: the requests of a listing that was avoided.
+      modes, made before storage was read. `lists_saved`: the requests of a listing that was
+      avoided.
     - `notes`: sentences to read before confirming.
     - `left_count`: more files could go, but one vacuum does not take as many.
     - `log_only`: the log alone decides what goes; `lent` are those of its files that another table
@@ -181,7 +183,8 @@ def _refuse_unsafe(facts: VacuumFacts, policy: Vacuum) -> None:
     retention_ms = facts.table_files.retention_ms
     if unknown := unknown_features(facts.log.snapshot.features):
         raise Refused(
-            f"{where}: the table feature {unknown[0]} is unknown here, so the files that it needs are, "
+            f"{where}: the table feature {unknown[0]} is unknown here, so the files that it needs "
+            "are, "
             "too. Use a release that supports it, or a table without it"
         )
     if retention_ms is None:
@@ -192,7 +195,8 @@ def _refuse_unsafe(facts: VacuumFacts, policy: Vacuum) -> None:
         )
     if retention_ms < SAFE_RETENTION_HOURS * HOUR_MS and not policy.accepts_short_retention:
         raise Refused(
-            f"{where}: its retention is {retention_ms / HOUR_MS:g} h, under a week. Use a longer one, "
+            f"{where}: its retention is {retention_ms / HOUR_MS:g} h, under a week. Use a longer "
+            "one, "
             "or accept the risk in its declaration with "
             f"Vacuum(accepts_short_retention={SHORT_RETENTION_RISK!r})"
         )
@@ -248,7 +252,8 @@ def _notes(
         yield facts.log.snapshot.log.note
     for root, count in sorted(selection.stray_counts.items()):
         yield (
-            f"{count} unneeded file(s) below {root}/ stay, because {facts.strays[root]} makes it look "
+            f"{count} unneeded file(s) below {root}/ stay, because {facts.strays[root]} makes it "
+            "look "
             "like a table of its own. If there is none, delete that key"
         )
     for prefix, count in sorted(selection.landed_counts.items()):
@@ -260,14 +265,16 @@ def _notes(
         )
     if names := selection.unsupported_names():
         yield (
-            f"{len(names)} unneeded file(s) stay, like {names[0]!r}: Delta takes a colon in a name's "
+            f"{len(names)} unneeded file(s) stay, like {names[0]!r}: Delta takes a colon in a "
+            "name's "
             "first part for the end of a scheme, and no request to S3 can contain a control "
             "character. Rename them, or delete them by hand"
         )
     if candidates and facts.versioned is not False:
         keeps = "keeps" if facts.versioned else "may keep"
         yield (
-            f"the bucket {keeps} versions: each delete adds a delete marker, and the bytes stay as a "
+            f"the bucket {keeps} versions: each delete adds a delete marker, and the bytes stay as "
+            "a "
             "noncurrent version. Use a lifecycle rule with NoncurrentVersionExpiration and "
             "ExpiredObjectDeleteMarker to remove them"
         )

@@ -1,7 +1,8 @@
-"""Upkeep for the Delta tables of any Dagster project: compaction, vacuum, checks and the sensors for assets that its own code writes.
+"""Upkeep for the Delta tables of any Dagster project: compaction, vacuum, checks and the sensors
+for assets that its own code writes.
 
-Nothing of the project is changed, and its assets stay its own. What is needed beside lies in `.lakehouse/` of the folder in which Dagster
-runs, or where the LAKEHOUSE_ settings say.
+Nothing of the project is changed, and its assets stay its own. What is needed beside lies in
+`.lakehouse/` of the folder in which Dagster runs, or where the LAKEHOUSE_ settings say.
 """
 
 import os
@@ -31,14 +32,16 @@ from lakehouse.engine.declared_tables import address_of, adopted_tables, checked
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import real_address
 
-# Of a project that has no Spark server: each run opens a driver of its own, so that nothing has to be started beside `dagster dev`.
+# Of a project that has no Spark server: each run opens a driver of its own, so that nothing has to
+# be started beside `dagster dev`.
 _DEFAULTS = {"LAKEHOUSE_SPARK": "local[2]", "LAKEHOUSE_REPLAY": "off"}
 # A project may have a resource `spark` of its own.
 _SPARK = "lakehouse_spark"
 _spark = cache(
     spark_resource
 )  # that of all calls: the assets of one job may not have two resources of one name
-# The tables of all calls, by the root of their lake: a vacuum of one call's keeps the files that another's borrow.
+# The tables of all calls, by the root of their lake: a vacuum of one call's keeps the files that
+# another's borrow.
 _TABLES: dict[str, dict[str, Table]] = {}
 _URI_KEYS = ("dagster/uri", "uri")
 # The storages of Delta tables. Source: Delta Lake 4.4.0, docs, "Storage configuration"
@@ -60,14 +63,18 @@ def maintain(
     vacuum_cron: str = VACUUM_CRON,
     base: str | Path | None = None,
 ) -> dg.Definitions:
-    """Definitions to be merged into a project's own: the upkeep of those of its assets that are Delta tables.
+    """Definitions to be merged into a project's own: the upkeep of those of its assets that are
+    Delta tables.
 
-    `tables` are assets, of which those count that have `dagster/uri` or `uri` in their metadata; or asset keys (`sales/orders`) with the
-    addresses of their tables. The layer's defaults hold for whatever `compaction` leaves open. `writers` and `orphans` are explained in
-    docs/adopt.md; `name` begins the sensors' names, so that a project may call this several times. Relative addresses start at `base`.
+    `tables` are assets, of which those count that have `dagster/uri` or `uri` in their metadata; or
+    asset keys (`sales/orders`) with the addresses of their tables. The layer's defaults hold for
+    whatever `compaction` leaves open. `writers` and `orphans` are explained in docs/adopt.md;
+    `name` begins the sensors' names, so that a project may call this several times. Relative
+    addresses start at `base`.
 
     Raises:
-        Refused: no asset has an address, or one is none; two of them are one table; a setting is not accepted.
+        Refused: no asset has an address, or one is none; two of them are one table; a setting is
+            not accepted.
     """
     start = str(Path(base or Path.cwd()).resolve())
     given = {name: value for name, value in os.environ.items() if value or name not in _DEFAULTS}
@@ -97,7 +104,8 @@ def maintain(
         )
     if not found:
         raise Refused(
-            f"maintain: no asset has {' or '.join(_URI_KEYS)} in its metadata; accepted: such assets, or {{asset key: address}}"
+            f"maintain: no asset has {' or '.join(_URI_KEYS)} in its metadata; accepted: such "
+            f"assets, or {{asset key: address}}"
         )
     known = _TABLES.setdefault(settings.root, {})
     known.update(checked({**known, **found}, settings))
@@ -122,8 +130,9 @@ class MaintainedTablesScaffolder(dg.Scaffolder[Any]):
 class MaintainedTables(dg.Component, dg.Model, dg.Resolvable):
     """Compaction, vacuum, checks and sensors for Delta tables that other assets write.
 
-    `tables` are asset keys with the addresses of their tables; relative ones start at the project's root. The other words are those of
-    `lakehouse.maintain`; `min_small_files` and `target_file_bytes` are the knobs that a person turns first, 0 leaves the layer's.
+    `tables` are asset keys with the addresses of their tables; relative ones start at the project's
+    root. The other words are those of `lakehouse.maintain`; `min_small_files` and
+    `target_file_bytes` are the knobs that a person turns first, 0 leaves the layer's.
     """
 
     tables: dict[str, str]
@@ -158,7 +167,8 @@ def _adopted(
         address = parse_address(uri, base=base)
     except Refused as refused:
         raise Refused(
-            f"maintain: asset {shown}: {refused}; a table that lies elsewhere is left out of the call"
+            f"maintain: asset {shown}: {refused}; a table that lies elsewhere is left out of the "
+            "call"
         ) from None
     return Adopted(
         uri=address,
@@ -170,15 +180,19 @@ def _adopted(
 
 
 def _refuse_without_pool(addresses: Mapping[dg.AssetKey, str]) -> None:
-    """Refuses assets whose runs nothing keeps from committing during a compaction, with the lines that mend all of them."""
+    """Refuses assets whose runs nothing keeps from committing during a compaction, with the lines
+    that mend all of them.
+    """
     if not addresses:
         return
     by_name = {key.to_user_string(): uri for key, uri in addresses.items()}
     raise Refused(
         f'maintain: writers is "none", but {count_of(len(by_name), "asset")} without a pool may commit while a compaction '
-        f"runs: {', '.join(by_name)}. Either give each asset a pool of its own, like pool={next(iter(by_name))!r}; "
+        f"runs: {', '.join(by_name)}. Either give each asset a pool of its own, like "
+        f"pool={next(iter(by_name))!r}; "
         "or define all of them with @asset after one line, which makes them take turns: "
-        f"`{POOL_LINE}`; or, if you make sure that none of them runs during a compaction, pass their addresses: "
+        f"`{POOL_LINE}`; or, if you make sure that none of them runs during a compaction, pass "
+        "their addresses: "
         f'maintain({by_name}, writers="none")'
     )
 
@@ -221,10 +235,12 @@ def _definitions(
 
 
 def _adopted_beside(known: Iterable[Table], settings: Settings) -> Iterable[Table]:
-    """The tables of the file of adopted ones that are none of the `known`: files that they borrow stay, too.
+    """The tables of the file of adopted ones that are none of the `known`: files that they borrow
+    stay, too.
 
     Raises:
-        Refused: the file cannot be read, or a table in it has the key of another table, or lies in its folder.
+        Refused: the file cannot be read, or a table in it has the key of another table, or lies in
+            its folder.
     """
     by_key = {table.key: table for table in known}
     places = {real_address(address_of(table, settings)) for table in by_key.values()}
@@ -235,7 +251,8 @@ def _adopted_beside(known: Iterable[Table], settings: Settings) -> Iterable[Tabl
     }
     if both := [key for key in beside if key in by_key]:
         raise Refused(
-            f"{settings.adopted}: {both[0]} is {address_of(by_key[both[0]], settings)} for maintain; accepted: another key"
+            f"{settings.adopted}: {both[0]} is {address_of(by_key[both[0]], settings)} for "
+            "maintain; accepted: another key"
         )
     try:
         checked({**by_key, **beside}, settings)
@@ -247,7 +264,9 @@ def _adopted_beside(known: Iterable[Table], settings: Settings) -> Iterable[Tabl
 def _written(
     tables: Mapping[str, str] | Iterable[Any],
 ) -> Iterable[tuple[dg.AssetKey, str, str | None]]:
-    """Asset key, address and pool of each table; an empty pool where other code writes it, `None` where its asset has none."""
+    """Asset key, address and pool of each table; an empty pool where other code writes it, `None`
+    where its asset has none.
+    """
     if isinstance(tables, Mapping):
         yield from ((dg.AssetKey.from_user_string(key), uri, "") for key, uri in tables.items())
         return
@@ -260,7 +279,8 @@ def _written(
             )
         elif not isinstance(asset, dg.AssetSpec | dg.SourceAsset):
             raise Refused(
-                f"maintain: {asset!r} is no asset; accepted: assets, or a mapping of asset keys to addresses"
+                f"maintain: {asset!r} is no asset; accepted: assets, or a mapping of asset keys to "
+                "addresses"
             )
         yield from (
             (spec.key, uri, pool) for spec in specs if (uri := _uri_in(spec.metadata)) is not None
@@ -268,9 +288,11 @@ def _written(
 
 
 def _uri_in(metadata: Mapping[str, Any]) -> str | None:
-    """The address of a table in an asset's metadata; what lies in a warehouse or at a web address is none.
+    """The address of a table in an asset's metadata; what lies in a warehouse or at a web address
+    is none.
 
-    A table in a storage that is not served has an address, so that it is refused, and not left out without a word.
+    A table in a storage that is not served has an address, so that it is refused, and not left out
+    without a word.
     """
     for name in _URI_KEYS:
         value = metadata.get(name)

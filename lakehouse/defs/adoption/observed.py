@@ -1,8 +1,10 @@
-"""Tables that others write, as observable assets, and the one sensor that reads their logs when they have changed.
+"""Tables that others write, as observable assets, and the one sensor that reads their logs when
+they have changed.
 
-The sensor asks of each table whether its newest commit is still the newest, and still the same: two small requests. Only if not is the log
-read; what it says becomes an observation of the table, without a run. No Spark. It is made again where others have told so much of the
-table since that it is no longer among the newest, where the compaction sensor looks for it.
+The sensor asks of each table whether its newest commit is still the newest, and still the same: two
+small requests. Only if not is the log read; what it says becomes an observation of the table,
+without a run. No Spark. It is made again where others have told so much of the table since that it
+is no longer among the newest, where the compaction sensor looks for it.
 """
 
 import json
@@ -34,9 +36,11 @@ from lakehouse.engine.table_health import Assessment, assess
 # A look costs two HEADs for each table on S3, and nothing on a disk.
 _SECONDS_ON_DISK, _SECONDS_ON_S3 = 10, 60
 _ASKED_AT_ONCE = 16
-# The part of a tick in which tables are asked whether they have changed; the rest is for reading them.
+# The part of a tick in which tables are asked whether they have changed; the rest is for reading
+# them.
 _ASKED_SHARE = 0.25
-# Whether all files are there takes a listing of them; a log that could not be read is read again after this time, too.
+# Whether all files are there takes a listing of them; a log that could not be read is read again
+# after this time, too.
 _CHECK_AGAIN_MS = 3_600_000
 # Source: dagster 1.13, dagster/_core/definitions/data_version.py
 _DATA_VERSION = "dagster/data_version"
@@ -44,7 +48,9 @@ _DATA_VERSION = "dagster/data_version"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
-    """A table as it was observed last: the newest file of its log, `None` where it could not be read or is not made yet; and its checks."""
+    """A table as it was observed last: the newest file of its log, `None` where it could not be
+    read or is not made yet; and its checks.
+    """
 
     newest: LogFile | None = None
     is_made: bool = True
@@ -58,12 +64,16 @@ class _Seen:
 
     @property
     def has_fresh_checks(self) -> bool:
-        """Whether its checks were made within the hour; any that lie ahead are of a clock that was set back since."""
+        """Whether its checks were made within the hour; any that lie ahead are of a clock that was
+        set back since.
+        """
         return 0 <= now_ms() - self.checked_ms < _CHECK_AGAIN_MS
 
 
 def observed_asset(table: Table, lake: Lake) -> Any:
-    """The asset of a table that others write: a run of it reads the log, and tells the table's counts and its data version."""
+    """The asset of a table that others write: a run of it reads the log, and tells the table's
+    counts and its data version.
+    """
 
     def observe(context: dg.OpExecutionContext) -> dg.ObserveResult:
         with dagster_words(context):
@@ -99,9 +109,9 @@ def observation_sensor(
 ) -> dg.SensorDefinition:
     """Observes those tables whose logs have changed, and checks them at most once an hour.
 
-    The page shows it with their assets where `assets_are_known`; Dagster refuses a target that no asset of the project has.
-    Tables that a tick leaves follow in the next one, the one whose last look is the longest ago first. So a table whose
-    storage does not answer comes last.
+    The page shows it with their assets where `assets_are_known`; Dagster refuses a target that no
+    asset of the project has. Tables that a tick leaves follow in the next one, the one whose last
+    look is the longest ago first. So a table whose storage does not answer comes last.
     """
     budget = budget or TimeBudget()
     bounded = lake.within(budget)
@@ -170,10 +180,11 @@ def _changed(
     *,
     hidden: Set[str],
 ) -> tuple[list[Table], dict[str, Transient]]:
-    """The tables to read now, those longest unseen first; and those whose storage does not answer, with the error.
+    """The tables to read now, those longest unseen first; and those whose storage does not answer,
+    with the error.
 
-    Read is what was never seen, is hidden, has a newer commit, or another one as its newest. `seen` is in the order in
-    which the tables were read last.
+    Read is what was never seen, is hidden, has a newer commit, or another one as its newest. `seen`
+    is in the order in which the tables were read last.
     """
     silent: dict[str, Transient] = {}
 

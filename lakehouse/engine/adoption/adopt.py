@@ -1,4 +1,6 @@
-"""A table written into the file of adopted ones; nothing else is written, and nothing in the table's folder."""
+"""A table written into the file of adopted ones; nothing else is written, and nothing in the
+table's folder.
+"""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -17,21 +19,27 @@ from lakehouse.engine.store import DiskStore, real_address, store_at
 from lakehouse.runtime.processes import hold_lock
 
 _WAIT_SECONDS = 10.0
-_HEAD = "# Tables that others write and this lake looks after; lakehouse adopt writes them, docs/adopt.md has every word.\n"
+_HEAD = (
+    "# Tables that others write and this lake looks after; lakehouse adopt writes them, "
+    "docs/adopt.md has every word.\n"
+)
 
 
 def choose_key(address: str, tables: Mapping[str, Table], lake: Lake, *, wanted: str | None) -> str:
-    """The key under which a table at `address` is adopted: the one that is wanted, or one that says where it lies.
+    """The key under which a table at `address` is adopted: the one that is wanted, or one that says
+    where it lies.
 
     Raises:
-        Refused: the key is taken, files lie at its place in the lake, or the table lies in this lake under another one.
+        Refused: the key is taken, files lie at its place in the lake, or the table lies in this
+            lake under another one.
     """
     settings, root = lake.settings, real_address(lake.settings.root)
     own = address.removeprefix(f"{root}/") if is_inside(address, root) else None
     if own is not None and (own.count("/") != 1 or wanted not in (None, own)):
         near = own if own.count("/") == 1 else "layer/name"
         raise Refused(
-            f"adopt {address}: it lies in this lake, {root}; accepted: {near} as its key and its place"
+            f"adopt {address}: it lies in this lake, {root}; accepted: {near} as its key and its "
+            "place"
         )
     free, taken = own or key_of(address, tables), {*tables}
     while own is None and lake.holds_files(free):
@@ -39,42 +47,50 @@ def choose_key(address: str, tables: Mapping[str, Table], lake: Lake, *, wanted:
         free = key_of(address, taken)
     if wanted is not None and wanted in tables:
         raise Refused(
-            f"adopt {address}: the key {wanted} is taken, by {address_of(tables[wanted], settings)}; accepted: another, like {free}"
+            f"adopt {address}: the key {wanted} is taken, by "
+            f"{address_of(tables[wanted], settings)}; accepted: another, like {free}"
         )
     if own is None and wanted is not None and lake.holds_files(wanted):
         raise Refused(
-            f"adopt {address}: files lie at {settings.root}/{wanted}, the place of the key; accepted: another key, like {free}"
+            f"adopt {address}: files lie at {settings.root}/{wanted}, the place of the key; "
+            f"accepted: another key, like {free}"
         )
     return wanted or free
 
 
 def refuse_adoption(lake: Lake, address: str, tables: Iterable[Table]) -> None:
-    """Refuses a table that is another lake's, lies inside another table's folder, or has another one that is known inside its own."""
+    """Refuses a table that is another lake's, lies inside another table's folder, or has another
+    one that is known inside its own.
+    """
     refuse_table_of_another_lake(lake, address, asked=f"adopt {address}")
     for table in tables:
         place = address_of(table, lake.settings)
         if is_inside(address, place) or is_inside(place, address):
             outer, inner = (place, address) if is_inside(address, place) else (address, place)
             raise Refused(
-                f"adopt {address}: {inner} lies inside the folder of the table {outer}; accepted: tables that lie in no other"
+                f"adopt {address}: {inner} lies inside the folder of the table {outer}; accepted: "
+                "tables that lie in no other"
             )
     for above in takewhile(lambda folder: folder != lake.settings.root, folders_above(address)):
         if _may_be_table(above):
             raise Refused(
-                f"adopt {address}: it lies inside the folder of the table {above}; accepted: tables that lie in no other"
+                f"adopt {address}: it lies inside the folder of the table {above}; accepted: "
+                "tables that lie in no other"
             )
 
 
 def write_adopted(
     settings: Settings, tables: Iterable[Table], *, beside: Mapping[str, Table]
 ) -> None:
-    """Adds the tables to the file; what stands in it stays as it is, comments and all. `beside` are all tables that are known.
+    """Adds the tables to the file; what stands in it stays as it is, comments and all. `beside` are
+    all tables that are known.
 
-    The whole is put in place at once, under a lock: of two people who adopt at once, neither loses an entry.
+    The whole is put in place at once, under a lock: of two people who adopt at once, neither loses
+    an entry.
 
     Raises:
-        Refused: the file is no file of adopted tables, or has one of them, or would stop the next command.
-        Transient: another process is writing it.
+        Refused: the file is no file of adopted tables, or has one of them, or would stop the next
+        command. Transient: another process is writing it.
     """
     store, name = DiskStore(settings.adopted.parent), settings.adopted.name
     try:
@@ -92,7 +108,8 @@ def write_adopted(
             text = "\n".join([before.rstrip("\n") + "\n", *map(adopted_lines, added.values())])
             if parse_adopted(text, name=str(settings.adopted)) != known | added:
                 raise Broken(
-                    f"{settings.adopted}: the new entries are not read back as they were meant; nothing was written"
+                    f"{settings.adopted}: the new entries are not read back as they were meant; "
+                    "nothing was written"
                 )
             store.put(name, text.encode("utf-8"))
     except BlockingIOError as error:
@@ -102,7 +119,9 @@ def write_adopted(
 
 
 def _may_be_table(address: str) -> bool:
-    """Whether it is one, as far as may be known here: who may look at one table need not be let into the folders above."""
+    """Whether it is one, as far as may be known here: who may look at one table need not be let
+    into the folders above.
+    """
     try:
         return is_table(store_at(address), "")
     except LakehouseError:

@@ -15,7 +15,8 @@ from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import Store, store_at
 
-# A warehouse of a few thousand tables has as many folders again; a bucket that holds anything else is looked into by its parts.
+# A warehouse of a few thousand tables has as many folders again; a bucket that holds anything else
+# is looked into by its parts.
 MOST_FOLDERS, _NEAR_FOLDERS = 10_000, 200
 _ASKED_AT_ONCE = 16
 _LOG = "_delta_log"
@@ -24,9 +25,11 @@ _ACCEPTED = f"accepted: the folder that holds the table's {_LOG}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundTables:
-    """The tables below an address, by theirs, sorted. `left_count` folders were not looked into, since there are too many.
+    """The tables below an address, by theirs, sorted. `left_count` folders were not looked into,
+    since there are too many.
 
-    Nor were those `passed` over for their names: what is hidden, and partitions of what is no Delta table.
+    Nor were those `passed` over for their names: what is hidden, and partitions of what is no Delta
+    table.
     """
 
     addresses: tuple[str, ...]
@@ -58,7 +61,9 @@ def find_tables(
 
 
 def is_table(store: Store, folder: str) -> bool:
-    """Whether a folder has the log of a table, by its first commit or its newest checkpoint; two requests at most."""
+    """Whether a folder has the log of a table, by its first commit or its newest checkpoint; two
+    requests at most.
+    """
     begin = f"{folder}/" if folder else ""
     return any(
         store.stat(f"{begin}{_LOG}/{name}") for name in (f"{0:020}.json", "_last_checkpoint")
@@ -66,7 +71,10 @@ def is_table(store: Store, folder: str) -> bool:
 
 
 def facts_of(lake: Lake, table: Table) -> TableFacts | None:
-    """The facts of a table by its log; `None` where the lake has not written it yet. One of others that is not there is refused."""
+    """The facts of a table by its log; `None` where the lake has not written it yet.
+
+    One of others that is not there is refused.
+    """
     facts = lake.facts(table.key)
     if facts is None and isinstance(table.write, Adopted):
         raise no_table(table.write.uri)
@@ -82,7 +90,10 @@ def no_table(address: str) -> Refused:
 
 
 def _look_into(store: Store, folder: str) -> Sequence[str] | None:
-    """The folders in it; `None` for a table. A table's own folder may hold a million files: it is not listed for its log."""
+    """The folders in it; `None` for a table.
+
+    A table's own folder may hold a million files: it is not listed for its log.
+    """
     begin = f"{folder}/" if folder else ""
     if is_table(store, folder):
         return None

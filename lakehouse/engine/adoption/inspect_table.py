@@ -1,4 +1,6 @@
-"""A table that others write, looked at: its log, its health, what a compaction and a vacuum would do. Nothing is written."""
+"""A table that others write, looked at: its log, its health, what a compaction and a vacuum would
+do. Nothing is written.
+"""
 
 from dataclasses import replace
 from threading import Lock
@@ -22,10 +24,13 @@ _ONE_AT_A_TIME = Lock()
 def inspect_table(
     run: LakeFacts, table: Table, facts: TableFacts, *, known_as: str = ""
 ) -> TableFinding:
-    """The finding of one of the run's tables, clustered as its log says; a table with a feature that is not known here is refused."""
+    """The finding of one of the run's tables, clustered as its log says; a table with a feature
+    that is not known here is refused.
+    """
     if unknown := unknown_features(facts.snapshot.features):
         raise Refused(
-            f"table {address_of(table, run.lake.settings)} has the feature {', '.join(unknown)}: what a rewrite or a deletion does under "
+            f"table {address_of(table, run.lake.settings)} has the feature {', '.join(unknown)}: "
+            "what a rewrite or a deletion does under "
             "it is not known here; accepted: tables without it"
         )
     if facts.snapshot.clustering_columns and not known_as and isinstance(table.write, Adopted):

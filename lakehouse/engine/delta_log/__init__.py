@@ -1,8 +1,8 @@
 """A table's log, read without Spark: what the table is made of, and what happened to it.
 
-The log is replayed here, through the lake's own store, because deltalake's reader knows no tombstones, no transaction
-ids and not how many rows a deletion vector deletes, without which neither plan nor health can be exact. What cannot be
-counted rightly is refused by name.
+The log is replayed here, through the lake's own store, because deltalake's reader knows no
+tombstones, no transaction ids and not how many rows a deletion vector deletes, without which
+neither plan nor health can be exact. What cannot be counted rightly is refused by name.
 
 **Safety properties**
 - Nothing is written.
@@ -50,18 +50,22 @@ _TRIES = 5
 def read_facts(
     store: Store, key: str, *, uri: str, newest_commits: int = 500, version: int | None = None
 ) -> TableFacts | None:
-    """The facts of the table in folder `key`, `None` where there is no table; `uri` is how Spark spells that folder.
+    """The facts of the table in folder `key`, `None` where there is no table; `uri` is how Spark
+    spells that folder.
 
-    With `version`, the facts as they were then; a log whose cleanup went past it, or that is not there yet, is refused.
+    With `version`, the facts as they were then; a log whose cleanup went past it, or that is not
+    there yet, is refused.
 
-    The history, and with it `DataFile.compacted`, goes back as far as the log still has commits in JSON, at most
-    `newest_commits`. What decides over rows asks `history_since` or `newest_first`, which have no such bound.
+    The history, and with it `DataFile.compacted`, goes back as far as the log still has commits in
+    JSON, at most `newest_commits`. What decides over rows asks `history_since` or `newest_first`,
+    which have no such bound.
 
     Raises:
         Broken: a commit is missing or damaged, and no checkpoint makes up for it, or the reverse.
-            It is raised from `LogContradiction` where the checkpoint does not hold what other files of the log record.
-        Refused: a table feature under which the log cannot be counted; a `version` that it does not reach.
-        Transient: the log changed under every try to read it.
+            It is raised from `LogContradiction` where the checkpoint does not hold what other files
+            of the log record.
+        Refused: a table feature under which the log cannot be counted; a `version` that it does not
+        reach. Transient: the log changed under every try to read it.
     """
     problem: Exception | None = None
     unreadable: dict[str, UnreadableCheckpoint] = {}
@@ -81,7 +85,8 @@ def read_facts(
                 facts = _read(store, segment, uri=uri, newest_commits=newest_commits)
                 return facts if not unreadable else _with_note(facts, unreadable)
         except UnreadableCheckpoint as error:
-            # A cleanup may take a sidecar between the listing and the reading; that of a checkpoint that stays is gone for good.
+            # A cleanup may take a sidecar between the listing and the reading; that of a checkpoint
+            # that stays is gone for good.
             if error.lacks_sidecar and not isinstance(problem, UnreadableCheckpoint):
                 tries_left -= 1
             else:
@@ -109,7 +114,8 @@ def _failure(
     if unreadable:
         [*_, newest] = unreadable.values()
         return Broken(
-            f"{newest}; without it {problem}. Restore the file: the rest of the log does not tell the whole table"
+            f"{newest}; without it {problem}. Restore the file: the rest of the log does not tell "
+            "the whole table"
         )
     if not isinstance(problem, LogChanged):
         return Transient(
@@ -117,14 +123,17 @@ def _failure(
         )
     if version is not None:
         return Refused(
-            f"{problem}, so version {version} cannot be read. Use a version that the log still reaches"
+            f"{problem}, so version {version} cannot be read. Use a version that the log still "
+            "reaches"
         )
     return Broken(f"{problem}, so its newest version cannot be told: restore what is missing")
 
 
 @contextmanager
 def garbage_uncollected() -> Iterator[None]:
-    """Python's collector rests meanwhile: it would look again and again through a million values that are all still needed."""
+    """Python's collector rests meanwhile: it would look again and again through a million values
+    that are all still needed.
+    """
     working = gc.isenabled()
     gc.disable()
     try:
@@ -137,13 +146,16 @@ def garbage_uncollected() -> Iterator[None]:
 def _remedy(
     find: Callable[..., Segment | None], unreadable: Iterable[str], error: LogContradiction
 ) -> str:
-    """What to do about a contradiction: a checkpoint can go only if the rest of the log tells the whole table."""
+    """What to do about a contradiction: a checkpoint can go only if the rest of the log tells the
+    whole table.
+    """
     segment = find(without={*unreadable})
     names = {file.name for file in segment.checkpoint} if segment else set[str]()
     with suppress(LogChanged):
         if names and find(without={*unreadable, *names}) is not None:
             return (
-                f"The rest of the log is complete: remove {', '.join(sorted(names))} and _last_checkpoint, and the table is "
+                f"The rest of the log is complete: remove {', '.join(sorted(names))} and "
+                "_last_checkpoint, and the table is "
                 "read without them"
             )
     unless = f", or remove {error.evidence} if you know that it is wrong" if error.evidence else ""

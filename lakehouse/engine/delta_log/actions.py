@@ -21,12 +21,15 @@ from lakehouse.engine.delta_log.fields import (
     type_of_pairs,
 )
 
-# Spark writes numRecords first, which saves parsing the rest; a column of that name can only come later.
+# Spark writes numRecords first, which saves parsing the rest; a column of that name can only come
+# later.
 _ROWS_FIRST = re.compile(r'\{"numRecords":(\d+)[,}]')
 
 
 class AddedFile(NamedTuple):
-    """An `add` action; `vector` is its deletion vector's unique id, `pairs` its partition by physical column names."""
+    """An `add` action; `vector` is its deletion vector's unique id, `pairs` its partition by
+    physical column names.
+    """
 
     path: str
     vector: str | None
@@ -49,9 +52,11 @@ class RemovedFile(NamedTuple):
 
 
 class AddedColumns(NamedTuple):
-    """`add` actions, a column per field; the partition of the n-th, by physical column names, is `pairs[places[n]]`.
+    """`add` actions, a column per field; the partition of the n-th, by physical column names, is
+    `pairs[places[n]]`.
 
-    An object for each action, and Python code for each, would take most of the time that reading a large log takes.
+    An object for each action, and Python code for each, would take most of the time that reading a
+    large log takes.
     """
 
     path: Sequence[str]
@@ -77,7 +82,9 @@ class AddedColumns(NamedTuple):
 
 
 class RemovedColumns(NamedTuple):
-    """`remove` actions, a column per field; a tuple for each would take a tenth of the time that reading a large log takes."""
+    """`remove` actions, a column per field; a tuple for each would take a tenth of the time that
+    reading a large log takes.
+    """
 
     path: Sequence[str]
     vector: Sequence[str | None]
@@ -106,8 +113,9 @@ def added_columns(adds: Sequence[AddedFile]) -> AddedColumns:
 class Actions:
     """All actions of one file, by kind.
 
-    `changes` are the paths of its change data, `info` is the commitInfo. Sidecars have their sizes, `None` if unknown. A domain whose
-    metadata was removed maps to `None`. Info, metadata and protocol are unparsed: only the newest need to be readable.
+    `changes` are the paths of its change data, `info` is the commitInfo. Sidecars have their sizes,
+    `None` if unknown. A domain whose metadata was removed maps to `None`. Info, metadata and
+    protocol are unparsed: only the newest need to be readable.
     """
 
     adds: list[AddedFile] = field(default_factory=list)
@@ -131,7 +139,8 @@ class Actions:
         self.sidecars += newer.sidecars
 
     def take(self, kind: str, action: Mapping[str, Any]) -> None:
-        """Keep one action; kinds that say nothing about the files (checkpointMetadata, …) are passed over.
+        """Keep one action; kinds that say nothing about the files (checkpointMetadata, …) are
+        passed over.
 
         Raises:
             ValueError: a field that the protocol requires is missing, null or of another type.
@@ -160,7 +169,9 @@ class Actions:
 
 
 def parse_actions(data: bytes, name: str) -> Actions:
-    """The actions of the file `name`; `Broken` where it is empty, or a line, which is told, is no action."""
+    """The actions of the file `name`; `Broken` where it is empty, or a line, which is told, is no
+    action.
+    """
     actions = Actions()
     lines = data.splitlines()
     if not any(line.strip() for line in lines):
@@ -176,13 +187,15 @@ def parse_actions(data: bytes, name: str) -> Actions:
                     actions.take(kind, action)
         except MALFORMED as error:
             raise Broken(
-                f"log file {name}, line {place} is no Delta action ({type(error).__name__}: {error}): restore the file"
+                f"log file {name}, line {place} is no Delta action ({type(error).__name__}: "
+                f"{error}): restore the file"
             ) from error
     return actions
 
 
 def vector_id(vector: Mapping[str, Any]) -> str:
-    """A deletion vector's unique id, with its `@` also where there is no offset: the name before it may end like one.
+    """A deletion vector's unique id, with its `@` also where there is no offset: the name before it
+    may end like one.
 
     Source: PROTOCOL.md, "Deletion Vectors", derived field uniqueId.
     """

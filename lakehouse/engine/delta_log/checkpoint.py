@@ -1,7 +1,8 @@
 """A checkpoint's content: classic in one file or several, or V2 with its sidecars.
 
-Only the leaves that a `Snapshot` needs are read, column by column and some ten thousand rows at a time, since a checkpoint may
-hold hundreds of thousands of files. Source: PROTOCOL.md, "Checkpoints" and "V2 Spec".
+Only the leaves that a `Snapshot` needs are read, column by column and some ten thousand rows at a
+time, since a checkpoint may hold hundreds of thousands of files. Source: PROTOCOL.md, "Checkpoints"
+and "V2 Spec".
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -46,7 +47,10 @@ _SMALL = ("metaData", "protocol", "txn", "domainMetadata", "sidecar")
 
 
 class UnreadableCheckpoint(Broken):
-    """A checkpoint of which a file cannot be read. `name` is that of the checkpoint's own file, also where a sidecar is at fault."""
+    """A checkpoint of which a file cannot be read.
+
+    `name` is that of the checkpoint's own file, also where a sidecar is at fault.
+    """
 
     def __init__(self, name: str, message: str, *, lacks_sidecar: bool = False) -> None:
         super().__init__(message)
@@ -56,7 +60,10 @@ class UnreadableCheckpoint(Broken):
 
 @dataclass(slots=True)
 class Checkpoint:
-    """A checkpoint's content, the files in batches. `row_count` are the rows of its own files, without sidecars."""
+    """A checkpoint's content, the files in batches.
+
+    `row_count` are the rows of its own files, without sidecars.
+    """
 
     adds: list[AddedColumns] = field(default_factory=list[AddedColumns])
     removes: list[RemovedColumns] = field(default_factory=list[RemovedColumns])
@@ -73,7 +80,8 @@ def read_checkpoint(store: Store, segment: Segment) -> Checkpoint:
     """The content of a segment's checkpoint, empty where it has none.
 
     Raises:
-        UnreadableCheckpoint: a file of it is damaged, or a sidecar is missing or has another size than the checkpoint records.
+        UnreadableCheckpoint: a file of it is damaged, or a sidecar is missing or has another size
+            than the checkpoint records.
     """
     checkpoint = Checkpoint()
     for file in segment.checkpoint:
@@ -89,7 +97,8 @@ def read_checkpoint(store: Store, segment: Segment) -> Checkpoint:
         path = unquote(sidecar)
         if "/" in path:
             raise Refused(
-                f"checkpoint {segment.checkpoint[0].name}: its sidecar {sidecar} is named by more than a file name; "
+                f"checkpoint {segment.checkpoint[0].name}: its sidecar {sidecar} is named by more "
+                "than a file name; "
                 f"accepted: files in {folder}"
             )
         name = segment.checkpoint[0].name
@@ -102,7 +111,8 @@ def read_checkpoint(store: Store, segment: Segment) -> Checkpoint:
         if size_bytes not in (None, len(data)):
             raise UnreadableCheckpoint(
                 name,
-                f"checkpoint {name}: its sidecar {path} has {len(data)} bytes, and by the checkpoint {size_bytes}",
+                f"checkpoint {name}: its sidecar {path} has {len(data)} bytes, and by the "
+                f"checkpoint {size_bytes}",
             )
         try:
             _read_into(checkpoint, data, path)
@@ -114,7 +124,9 @@ def read_checkpoint(store: Store, segment: Segment) -> Checkpoint:
 
 
 def file_paths_in(data: bytes) -> set[str]:
-    """The paths that one Parquet file of a checkpoint names, whatever else is wrong with it; empty where none can be read."""
+    """The paths that one Parquet file of a checkpoint names, whatever else is wrong with it; empty
+    where none can be read.
+    """
     paths = set[str]()
     with suppress(*_UNREADABLE), pq.ParquetFile(pa.BufferReader(data)) as file:
         for kind in ("add", "remove"):
@@ -128,7 +140,9 @@ def file_paths_in(data: bytes) -> set[str]:
 
 
 def statistics_in(data: bytes) -> Iterator[tuple[str, str | None]]:
-    """Path and statistics of each file that a checkpoint in Parquet adds; nothing where it has no statistics in JSON."""
+    """Path and statistics of each file that a checkpoint in Parquet adds; nothing where it has no
+    statistics in JSON.
+    """
     with pq.ParquetFile(pa.BufferReader(data)) as file:
         for rows in _batches(file, "add", ("path", "stats")):
             if _has(rows, "stats"):
@@ -162,7 +176,9 @@ def _read_parquet_into(checkpoint: Checkpoint, file: pq.ParquetFile) -> None:
 
 
 def _batches(file: pq.ParquetFile, kind: str, leaves: Iterable[str]) -> Iterator[pa.StructArray]:
-    """The rows of one action kind, only their `leaves` (all without any); rows of other kinds are null there and left out."""
+    """The rows of one action kind, only their `leaves` (all without any); rows of other kinds are
+    null there and left out.
+    """
     if kind in file.schema_arrow.names:
         wanted = [f"{kind}.{leaf}" for leaf in leaves] or [kind]
         for batch in file.iter_batches(_BATCH_ROWS, columns=wanted, use_threads=False):

@@ -1,7 +1,9 @@
-"""The commits of a log, read and parsed. What was parsed once is kept with the store, up to a bound: a commit is never changed.
+"""The commits of a log, read and parsed. What was parsed once is kept with the store, up to a
+bound: a commit is never changed.
 
-Facts hold the newest commits only, so that reading a table stays cheap however long its log is. That bound must decide nothing: whoever
-asks what happened since a version, or whether something ever happened, asks `newest_first` or `history_since`.
+Facts hold the newest commits only, so that reading a table stays cheap however long its log is.
+That bound must decide nothing: whoever asks what happened since a version, or whether something
+ever happened, asks `newest_first` or `history_since`.
 
 **Safety properties** (tests in `test_kept_commits.py`)
 - A kept commit stands for a file of the same name, size and time, and of the same etag if the
@@ -33,7 +35,9 @@ _PORTION = 100
 
 
 def read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadCommit]:
-    """Each commit of these files, in their order; its time is the log's own where the log tells one."""
+    """Each commit of these files, in their order; its time is the log's own where the log tells
+    one.
+    """
     kept = _of_stores.setdefault(store, _KeptCommits())
     known = {file: commit for file in files if (commit := kept.get(file)) is not None}
     data = store.read_many([file.name for file in files if file not in known])
@@ -56,7 +60,8 @@ def read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadComm
 
 
 def newest_first(store: Store, history: Commits, *, over_gaps: bool = False) -> Iterator[Commit]:
-    """The table's commits, newest first: those of `history`, then older ones, back to the first gap in the log or `over_gaps`, too.
+    """The table's commits, newest first: those of `history`, then older ones, back to the first gap
+    in the log or `over_gaps`, too.
 
     The older ones are read a portion at a time, so whoever stops early pays for no more.
 
@@ -87,13 +92,17 @@ def newest_first(store: Store, history: Commits, *, over_gaps: bool = False) -> 
 
 
 def history_since(store: Store, history: Commits, version: int) -> Commits:
-    """The commits after `version`, however many there are; fewer where the log no longer holds them all. It raises as `newest_first`."""
+    """The commits after `version`, however many there are; fewer where the log no longer holds them
+    all. It raises as `newest_first`.
+    """
     commits = [*takewhile(lambda commit: commit.version > version, newest_first(store, history))]
     return replace(history, commits=tuple(reversed(commits)))
 
 
 class _KeptCommits:
-    """Commits by their files, up to so many bytes of memory, about; who was asked for longest ago goes first."""
+    """Commits by their files, up to so many bytes of memory, about; who was asked for longest ago
+    goes first.
+    """
 
     def __init__(self) -> None:
         self._lock, self._commits, self._bytes = Lock(), OrderedDict[StoredFile, ReadCommit](), 0
@@ -115,7 +124,9 @@ class _KeptCommits:
 
 
 def _kept_bytes(file: StoredFile) -> int:
-    """The bytes of memory that a parsed commit takes, by trial: as many as its file has, and 2 KiB beside."""
+    """The bytes of memory that a parsed commit takes, by trial: as many as its file has, and 2 KiB
+    beside.
+    """
     return file.size_bytes + 2_048
 
 

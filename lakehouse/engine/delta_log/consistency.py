@@ -1,17 +1,24 @@
-"""Figures that a log records of its own state, compared with what was read: a checkpoint may be valid Parquet and still lack files.
+"""Figures that a log records of its own state, compared with what was read: a checkpoint may be
+valid Parquet and still lack files.
 
 Only figures that are equal by definition are compared:
 
-- `numOfAddFiles` of `_last_checkpoint` with the `add` actions of the checkpoint, if it names the checkpoint that was read.
-- `size` with the checkpoint's actions. Delta Kernel (Java) writes the number of `add` actions there, and delta-rs of 2022 the bytes;
-  these are accepted, too. V2 checkpoints are not compared: writers disagree on whether their metadata counts.
-- `parts` and `sizeInBytes` with the checkpoint's files, except for V2 and where two checkpoints of one version exist.
+- `numOfAddFiles` of `_last_checkpoint` with the `add` actions of the checkpoint, if it names the
+  checkpoint that was read.
+- `size` with the checkpoint's actions. Delta Kernel (Java) writes the number of `add` actions
+  there, and delta-rs of 2022 the bytes; these are accepted, too. V2 checkpoints are not compared:
+  writers disagree on whether their metadata counts.
+- `parts` and `sizeInBytes` with the checkpoint's files, except for V2 and where two checkpoints of
+  one version exist.
 - `numFiles` and `tableSizeBytes` of a version checksum with the files of exactly that version.
-- Files that commits before the checkpoint added, and none removed, with the checkpoint; and those that they removed.
+- Files that commits before the checkpoint added, and none removed, with the checkpoint; and those
+  that they removed.
 
-A pointer to another checkpoint, a field that is absent or negative, and a file that is no JSON are ignored, as Delta ignores them.
-Source: PROTOCOL.md, "Last Checkpoint File Schema", "Version Checksum File Schema"; delta-io/delta, Checkpoints.scala and
-Checkpointer.java; delta-rs, checkpoints.rs; delta-kernel-rs, checkpoint/mod.rs.
+A pointer to another checkpoint, a field that is absent or negative, and a file that is no JSON are
+ignored, as Delta ignores them.
+Source: PROTOCOL.md, "Last Checkpoint File Schema", "Version Checksum File Schema"; delta-io/delta,
+Checkpoints.scala and Checkpointer.java; delta-rs, checkpoints.rs; delta-kernel-rs,
+checkpoint/mod.rs.
 """
 
 import json
@@ -37,7 +44,8 @@ def refuse_contradictions(
     commits: Sequence[ReadCommit],
     snapshot: Snapshot,
 ) -> None:
-    """Compares the log's own figures with what was read of it; `commits` are the segment's, and `snapshot` was folded from all.
+    """Compares the log's own figures with what was read of it; `commits` are the segment's, and
+    `snapshot` was folded from all.
 
     Raises:
         LogContradiction: two figures that must be equal differ.
@@ -55,7 +63,8 @@ def _check_pointer(segment: Segment, checkpoint: Checkpoint, pointer: Mapping[st
     version = _count(pointer, "version")
     if version is not None and version > segment.version and not segment.is_older:
         raise LogChanged(
-            f"log of {segment.table}: its _last_checkpoint names version {version}, but it reaches version {segment.version} only"
+            f"log of {segment.table}: its _last_checkpoint names version {version}, but it reaches "
+            f"version {segment.version} only"
         )
     if version is None or version != segment.checkpoint_version:
         return
@@ -79,7 +88,8 @@ def _check_pointer(segment: Segment, checkpoint: Checkpoint, pointer: Mapping[st
 
 def _contradiction(segment: Segment, found: str, recorded: str) -> LogContradiction:
     return LogContradiction(
-        f"log of {segment.table}: its checkpoint {segment.checkpoint[0].name} holds {found}, but in _last_checkpoint {recorded}",
+        f"log of {segment.table}: its checkpoint {segment.checkpoint[0].name} holds {found}, but "
+        f"in _last_checkpoint {recorded}",
         evidence="_last_checkpoint",
     )
 
@@ -100,7 +110,8 @@ def _check_checksum(
         if recorded not in (None, found):
             what = "files" if name == "numFiles" else "bytes"
             raise LogContradiction(
-                f"log of {segment.table}: by {source}commits it has {found} {what} at version {segment.checksum_version}, "
+                f"log of {segment.table}: by {source}commits it has {found} {what} at version "
+                f"{segment.checksum_version}, "
                 f"but in {segment.checksum.name} {name} is {recorded}",
                 evidence=segment.checksum.name,
             )
@@ -109,7 +120,9 @@ def _check_checksum(
 def _check_older_commits(
     segment: Segment, checkpoint: Checkpoint, older: Sequence[ReadCommit]
 ) -> None:
-    """The last action of the commits on a file decides whether the checkpoint must have it, whatever happened before them."""
+    """The last action of the commits on a file decides whether the checkpoint must have it,
+    whatever happened before them.
+    """
     last = last_actions(older)
     if not last:
         return
@@ -128,8 +141,10 @@ def _check_older_commits(
     name = segment.checkpoint[0].name
     if lacking:
         raise LogContradiction(
-            f"log of {segment.table}: its checkpoint {name} holds {len(added) - len(lacking)} of the {len(added)} files that "
-            f"the commits {first} to {final} added and none removed; it lacks {min(path for path, _ in lacking)}",
+            f"log of {segment.table}: its checkpoint {name} holds {len(added) - len(lacking)} of "
+            f"the {len(added)} files that "
+            f"the commits {first} to {final} added and none removed; it lacks "
+            f"{min(path for path, _ in lacking)}",
             evidence="",
         )
     wanted = {(_plain(path), vector) for path, vector in added}
@@ -138,7 +153,8 @@ def _check_older_commits(
     }
     if removed:
         raise LogContradiction(
-            f"log of {segment.table}: its checkpoint {name} holds {len(removed)} file(s) of which the commits {first} to {final} "
+            f"log of {segment.table}: its checkpoint {name} holds {len(removed)} file(s) of which "
+            f"the commits {first} to {final} "
             f"removed {len(removed)} for good, like {min(path for path, _ in removed)}",
             evidence="",
         )
@@ -150,7 +166,10 @@ def _spelled(checkpoint: Checkpoint) -> Iterator[FileKey]:
 
 
 def _plain(path: str) -> str:
-    """One spelling of a path: Delta qualifies and normalizes paths in checkpoints. Source: Snapshot.scala, canonicalizePath."""
+    """One spelling of a path: Delta qualifies and normalizes paths in checkpoints.
+
+    Source: Snapshot.scala, canonicalizePath.
+    """
     return name_in_table(path) or bare_uri(unquote(path))
 
 

@@ -1,13 +1,15 @@
 """Fields of actions that somebody else wrote, each of the type that the protocol gives it.
 
-Every function raises `ValueError`, with the field's name and what was found, where a field is missing, null or of another type. Whoever
-reads a file turns that into `Broken` with the file's name, which names table and version. Source: PROTOCOL.md, "Actions".
+Every function raises `ValueError`, with the field's name and what was found, where a field is
+missing, null or of another type. Whoever reads a file turns that into `Broken` with the file's
+name, which names table and version. Source: PROTOCOL.md, "Actions".
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-# The errors of code that takes a damaged or foreign file for an action; nesting without end raises one.
+# The errors of code that takes a damaged or foreign file for an action; nesting without end raises
+# one.
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 type_of_pairs = tuple[tuple[str, str | None], ...]

@@ -1,6 +1,7 @@
 """The whole log of a table, commit by commit, from the oldest version that can still be told.
 
-That is the first commit where it is still there, otherwise the oldest checkpoint after which no commit is missing. Nothing is written.
+That is the first commit where it is still there, otherwise the oldest checkpoint after which no
+commit is missing. Nothing is written.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +22,8 @@ _OLDER_COMMITS = 500
 
 
 def read_file_history(store: Store, key: str, *, uri: str) -> FileHistory | None:
-    """The story of the table in folder `key`, `None` where there is no table; `uri` is how Spark spells that folder.
+    """The story of the table in folder `key`, `None` where there is no table; `uri` is how Spark
+    spells that folder.
 
     Raises:
         Broken: a commit is damaged or missing, and no checkpoint makes up for it.
@@ -73,14 +75,17 @@ def _first_segment(listing: Sequence[StoredFile], table: str, *, first: int) -> 
         if segment is not None and segment.checkpoint_version == version:
             return segment
     raise LogChanged(
-        f"log of {table}: the commits before version {first} are gone and no whole checkpoint stands for them"
+        f"log of {table}: the commits before version {first} are gone and no whole checkpoint "
+        "stands for them"
     )
 
 
 def _told(
     commits: Iterable[ReadCommit], known: Actions, compacted: set[str], *, table: str, uri: str
 ) -> Iterator[FileCommit]:
-    """Each commit, given all that was `known` of the table before them, and which of its files were `compacted`."""
+    """Each commit, given all that was `known` of the table before them, and which of its files were
+    `compacted`.
+    """
     shape = None
     for read in commits:
         commit, actions = read

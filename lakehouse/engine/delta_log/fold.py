@@ -1,7 +1,7 @@
 """Checkpoint and commits, folded: newer actions win by file, application and domain.
 
-Source: PROTOCOL.md, "Action Reconciliation". A file is told apart by its path and deletion vector together: a DELETE
-with vectors removes and adds the same path.
+Source: PROTOCOL.md, "Action Reconciliation". A file is told apart by its path and deletion vector
+together: a DELETE with vectors removes and adds the same path.
 """
 
 import json
@@ -42,7 +42,8 @@ class ReadCommit(NamedTuple):
 def fold_layout(
     segment: Segment, checkpoint: Checkpoint, commits: Sequence[ReadCommit], *, uri: str
 ) -> Snapshot:
-    """The table at the segment's version; `commits` are all that were read, oldest first, those before the checkpoint included.
+    """The table at the segment's version; `commits` are all that were read, oldest first, those
+    before the checkpoint included.
 
     It raises as `shape_of`, and `Refused` where a file is partitioned otherwise than the table.
     """
@@ -78,9 +79,11 @@ def fold_layout(
 
 
 def fold_commit(actions: Actions, *, version: int, modified_ms: int) -> Commit:
-    """The commit of a file that was last modified then. Its time is the in-commit timestamp, else commitInfo's, else the file's.
+    """The commit of a file that was last modified then. Its time is the in-commit timestamp, else
+    commitInfo's, else the file's.
 
-    Writers may put into commitInfo whatever they like: a value of another type than here counts as not said.
+    Writers may put into commitInfo whatever they like: a value of another type than here counts as
+    not said.
     """
     info = actions.info
     times = (info.get("inCommitTimestamp"), info.get("timestamp"))
@@ -124,7 +127,9 @@ def _as_texts(values: Any) -> dict[str, str]:
 
 
 def last_actions(commits: Sequence[ReadCommit]) -> type_of_later:
-    """The last action of the commits on each file they touch; in one commit no file is both added and removed."""
+    """The last action of the commits on each file they touch; in one commit no file is both added
+    and removed.
+    """
     later: dict[tuple[str, str | None], AddedFile | RemovedFile] = {}
     for commit in commits:
         for action in chain(commit.actions.removes, commit.actions.adds):
@@ -135,7 +140,9 @@ def last_actions(commits: Sequence[ReadCommit]) -> type_of_later:
 
 
 def compacted_paths(commits: Iterable[ReadCommit]) -> set[str]:
-    """Files that commits without data change wrote in place of others; commits that only add anew what is there do not count."""
+    """Files that commits without data change wrote in place of others; commits that only add anew
+    what is there do not count.
+    """
     written: set[str] = set()
     for commit in commits:
         if any(not remove.data_change for remove in commit.actions.removes):
@@ -168,9 +175,11 @@ def data_files(
 def made_of_columns(
     kind: type[type_of_made], count: int, **columns: Iterable[object]
 ) -> list[type_of_made]:
-    """`count` values of a dataclass with slots and without `__post_init__`, each field from its column, all of them given.
+    """`count` values of a dataclass with slots and without `__post_init__`, each field from its
+    column, all of them given.
 
-    It is what `[kind(a=a, b=b) for a, b in zip(...)]` gives, in a third of its time: a frozen dataclass sets every field by a call.
+    It is what `[kind(a=a, b=b) for a, b in zip(...)]` gives, in a third of its time: a frozen
+    dataclass sets every field by a call.
     """
     assert columns.keys() == set(kind.__slots__) and not hasattr(kind, "__post_init__")  # type: ignore[attr-defined]
     made = list(map(object.__new__, repeat(kind, count)))
@@ -195,7 +204,9 @@ def _untouched(checkpoint: Checkpoint, later: type_of_later) -> Iterator[AddedCo
 def _tombstones(
     checkpoint: Checkpoint, later: type_of_later, files: Sequence[DataFile]
 ) -> Sequence[Tombstone]:
-    """One per path that no live file has, with its last deletion: a path is removed once for each vector it ever had."""
+    """One per path that no live file has, with its last deletion: a path is removed once for each
+    vector it ever had.
+    """
     removes = [
         *checkpoint.removes,
         removed_columns([action for action in later.values() if isinstance(action, RemovedFile)]),
@@ -219,9 +230,11 @@ def _tombstones(
 def _removed_vectors(
     checkpoint: Checkpoint, commits: Sequence[ReadCommit], files: Sequence[DataFile]
 ) -> Mapping[str, int | None]:
-    """The vectors that removed files had, with their last deletion; a file that got a new vector was removed with its old one.
+    """The vectors that removed files had, with their last deletion; a file that got a new vector
+    was removed with its old one.
 
-    Of the commits before the checkpoint, too: it drops tombstones by the retention of its time, which may have been a shorter one.
+    Of the commits before the checkpoint, too: it drops tombstones by the retention of its time,
+    which may have been a shorter one.
     """
     removes = [
         *checkpoint.removes,

@@ -1,4 +1,6 @@
-"""The files of a `_delta_log` folder that make the newest version: one checkpoint and the commits after it."""
+"""The files of a `_delta_log` folder that make the newest version: one checkpoint and the commits
+after it.
+"""
 
 import re
 from collections import defaultdict
@@ -18,11 +20,16 @@ _DIGITS_OF_A_PART = 10
 
 
 class LogChanged(Exception):
-    """The listing does not hang together, which a commit or a cleanup during the listing also causes: list again."""
+    """The listing does not hang together, which a commit or a cleanup during the listing also
+    causes: list again.
+    """
 
 
 class LogContradiction(Exception):
-    """Two figures of a log that must be equal differ. `evidence` names the file that contradicts the checkpoint, empty for commits."""
+    """Two figures of a log that must be equal differ.
+
+    `evidence` names the file that contradicts the checkpoint, empty for commits.
+    """
 
     def __init__(self, message: str, *, evidence: str) -> None:
         super().__init__(message)
@@ -31,10 +38,12 @@ class LogContradiction(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """The files to read. `tail`: the commits after the checkpoint; `older`: contiguous ones before the tail, newest kept.
+    """The files to read. `tail`: the commits after the checkpoint; `older`: contiguous ones before
+    the tail, newest kept.
 
-    `pointer` is `_last_checkpoint`. `checksum` is the version checksum of `checksum_version`: the segment's version, or else its
-    checkpoint's. `has_twin`: the log has another whole checkpoint of the same version. `is_older`: newer versions were left out.
+    `pointer` is `_last_checkpoint`. `checksum` is the version checksum of `checksum_version`: the
+    segment's version, or else its checkpoint's. `has_twin`: the log has another whole checkpoint of
+    the same version. `is_older`: newer versions were left out.
     """
 
     table: str
@@ -90,13 +99,15 @@ def find_segment(
     version: int | None = None,
     without: Container[str] = (),
 ) -> Segment | None:
-    """The segment of the newest version in a listing of a table's log; `None` where it holds no commit and no checkpoint.
+    """The segment of the newest version in a listing of a table's log; `None` where it holds no
+    commit and no checkpoint.
 
-    With a `version`, it is that of the listing as it was when this was the newest one. Checkpoints of which a file is named in
-    `without` do not count, but the log still reaches their versions.
+    With a `version`, it is that of the listing as it was when this was the newest one. Checkpoints
+    of which a file is named in `without` do not count, but the log still reaches their versions.
 
     Raises:
-        LogChanged: a version after the checkpoint is missing, or all of them, or the first ones without a checkpoint.
+        LogChanged: a version after the checkpoint is missing, or all of them, or the first ones
+            without a checkpoint.
     """
     commits: dict[int, StoredFile] = {}
     checksums: dict[int, StoredFile] = {}
@@ -126,7 +137,8 @@ def find_segment(
     if not whole and not commits:
         if pointer is not None or reached >= 0:
             raise LogChanged(
-                f"log of {table}: it names a last checkpoint, but holds neither checkpoint nor commits"
+                f"log of {table}: it names a last checkpoint, but holds neither checkpoint nor "
+                "commits"
             )
         return None
     checkpoint_version, kind = max(whole, default=(-1, ""))
@@ -177,6 +189,7 @@ def _after(
             else "and has no whole checkpoint"
         )
         raise LogChanged(
-            f"log of {table}: it reaches version {version} {after}, but {missing} commit(s) are missing, first {first}"
+            f"log of {table}: it reaches version {version} {after}, but {missing} commit(s) are "
+            f"missing, first {first}"
         )
     return tuple(commits[number] for number in there)

@@ -9,15 +9,18 @@ from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.engine.store import Store
 
-# What lies in these must be restored before it can be read. Source: Amazon S3 API reference, GetObject, InvalidObjectState.
+# What lies in these must be restored before it can be read. Source: Amazon S3 API reference,
+# GetObject, InvalidObjectState.
 _ARCHIVES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadableFiles:
-    """Live data files and deletion vectors that cannot be read: names relative to the table, not encoded, sorted.
+    """Live data files and deletion vectors that cannot be read: names relative to the table, not
+    encoded, sorted.
 
-    `archived` are those that lie in an archive by the listing, which is the same after they were restored.
+    `archived` are those that lie in an archive by the listing, which is the same after they were
+    restored.
     """
 
     missing: tuple[str, ...] = ()
@@ -27,8 +30,8 @@ class UnreadableFiles:
 def unreadable_files(store: Store, snapshot: Snapshot) -> UnreadableFiles:
     """Live files that storage does not have, and those that it has in an archive.
 
-    The table's folder is listed once, after the layout was read: a file that a commit since then removed is still
-    there until a vacuum takes it.
+    The table's folder is listed once, after the layout was read: a file that a commit since then
+    removed is still there until a vacuum takes it.
 
     Raises:
         Refused: a file lies outside the lake (a shallow clone), where this store cannot look.
@@ -55,6 +58,7 @@ def _names(snapshot: Snapshot) -> Iterator[str]:
         name = name_in_table(path) or name_below(uri, snapshot.uri)
         if name is None:
             raise Refused(
-                f"files of {snapshot.table}: {path} lies outside the table's folder {snapshot.uri}; accepted: files inside it"
+                f"files of {snapshot.table}: {path} lies outside the table's folder "
+                f"{snapshot.uri}; accepted: files inside it"
             )
         yield name

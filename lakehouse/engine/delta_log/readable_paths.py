@@ -1,6 +1,8 @@
-"""The files that a log names as far as it can be read: what a table borrows is known although the table itself is not.
+"""The files that a log names as far as it can be read: what a table borrows is known although the
+table itself is not.
 
-Every commit, version checksum and checkpoint is searched on its own, damaged ones as far as they go.
+Every commit, version checksum and checkpoint is searched on its own, damaged ones as far as they
+go.
 """
 
 import json
@@ -27,10 +29,12 @@ _PATH = re.compile(r'"(path|pathOrInlineDv)"\s*:\s*("(?:[^"\\]|\\.)*")')
 def readable_paths(
     store: Store, key: str, *, trusts_checkpoints: bool = True
 ) -> frozenset[str] | None:
-    """The paths of files that the readable part of a log names, as the log spells them; `None` if that part proves nothing.
+    """The paths of files that the readable part of a log names, as the log spells them; `None` if
+    that part proves nothing.
 
-    It does if it names any file, and the first commit or a whole checkpoint is readable: a shallow clone names the files of others in its
-    first commit, and every checkpoint repeats them. A log that contradicts itself has checkpoints that prove nothing.
+    It does if it names any file, and the first commit or a whole checkpoint is readable: a shallow
+    clone names the files of others in its first commit, and every checkpoint repeats them. A log
+    that contradicts itself has checkpoints that prove nothing.
     """
     listing = store.list(log_folder(key))
     found = set[str]()

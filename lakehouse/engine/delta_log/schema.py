@@ -26,7 +26,8 @@ from lakehouse.engine.delta_log.fields import (
 # Source: PROTOCOL.md, "Clustered Table"
 CLUSTERING_DOMAIN = "delta.clustering"
 _CATALOG = frozenset(CATALOG_FEATURES)
-# Source: PROTOCOL.md, "Valid Feature Names in Table Features": the versions that implied a feature before there were names.
+# Source: PROTOCOL.md, "Valid Feature Names in Table Features": the versions that implied a feature
+# before there were names.
 _IMPLIED_BY_WRITER = {
     2: ("appendOnly", "invariants"),
     3: ("checkConstraints",),
@@ -40,7 +41,9 @@ _SPARK_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte":
 
 
 class Shape(NamedTuple):
-    """A table without its files and the times of its commits; and the partition of a file by the values that its action has."""
+    """A table without its files and the times of its commits; and the partition of a file by the
+    values that its action has.
+    """
 
     snapshot: Snapshot
     partition_of: Callable[[type_of_pairs], type_of_partition]
@@ -50,14 +53,16 @@ def shape_of(newest: Actions, *, table: str, uri: str, version: int) -> Shape:
     """The shape of a table at a version, by its newest metadata, protocol and clustering.
 
     Raises:
-        Broken: one of them is not there, or a field of it that the protocol requires is missing or of another type.
-        Refused: a reader feature, or reader version, under which the log cannot be counted.
+        Broken: one of them is not there, or a field of it that the protocol requires is missing or
+        of another type. Refused: a reader feature, or reader version, under which the log cannot be
+        counted.
     """
     metadata, protocol = newest.metadata, newest.protocol
     if metadata is None or protocol is None:
         missing = "protocol" if protocol is None else "metaData"
         raise Broken(
-            f"log of {table}: it has no {missing} at version {version}; its first commit or its checkpoint is damaged: restore it"
+            f"log of {table}: it has no {missing} at version {version}; its first commit or its "
+            "checkpoint is damaged: restore it"
         )
     kind = "metaData"
     try:
@@ -88,7 +93,8 @@ def shape_of(newest: Actions, *, table: str, uri: str, version: int) -> Shape:
         clustering_columns = _clustering(newest.domains.get(CLUSTERING_DOMAIN), physical)
     except MALFORMED as error:
         raise Broken(
-            f"log of {table}: its {kind} at version {version} cannot be read ({type(error).__name__}: {error}): restore the commit or "
+            f"log of {table}: its {kind} at version {version} cannot be read "
+            f"({type(error).__name__}: {error}): restore the commit or "
             "checkpoint that has it"
         ) from error
     snapshot = Snapshot(
@@ -116,12 +122,14 @@ def _features(protocol: Mapping[str, Any], *, table: str) -> frozenset[str]:
     known = f"accepted: reader version 1 to 3 with features of {', '.join(sorted(COUNTABLE))}"
     if catalog := sorted((read | written) & _CATALOG):
         raise Refused(
-            f"log of {table}: table feature {catalog[0]}: its newest commits may be known to a catalog or coordinator only; {known}"
+            f"log of {table}: table feature {catalog[0]}: its newest commits may be known to a "
+            f"catalog or coordinator only; {known}"
         )
     if reader > _READER_WITH_FEATURES or read - COUNTABLE:
         found = ", ".join(sorted(read - COUNTABLE)) or f"reader version {reader}"
         raise Refused(
-            f"log of {table}: table feature {found} is unknown here, so its files cannot be counted for sure; {known}"
+            f"log of {table}: table feature {found} is unknown here, so its files cannot be "
+            f"counted for sure; {known}"
         )
     implied = [
         name
@@ -137,7 +145,9 @@ def _named(protocol: Mapping[str, Any], name: str, *, is_required: bool) -> froz
 
 
 def _clustering(domain: str | None, physical: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns of liquid clustering by their logical names, of a field within one the whole path."""
+    """The columns of liquid clustering by their logical names, of a field within one the whole
+    path.
+    """
     paths: list[list[str]] = [] if domain is None else json.loads(domain)["clusteringColumns"]
     if not isinstance(paths, list) or not all(isinstance(path, list) and path for path in paths):
         raise ValueError(f"clusteringColumns is {paths!r}, and must be a list of paths")
@@ -151,7 +161,8 @@ def _partitioner(
     """A function from a file's partition values, as its action has them, to those of a `DataFile`.
 
     Under column mapping, actions name columns by their `physical` names. A missing value is null.
-    Source: PROTOCOL.md, "Column Mapping" and "Partition Value Serialization"; Delta looks a value up in a map, and finds none.
+    Source: PROTOCOL.md, "Column Mapping" and "Partition Value Serialization"; Delta looks a value
+    up in a map, and finds none.
     """
     wanted = tuple((name, physical.get(name, name)) for name in shape.partition_columns)
     known: dict[type_of_pairs, type_of_partition] = {}
@@ -165,7 +176,8 @@ def _partitioner(
                 )
                 raise Refused(
                     f"log of {shape.table}: a file is partitioned by {found}, the table by {own}; "
-                    "restore the commit that adds it, or rewrite the file under the table's partitioning"
+                    "restore the commit that adds it, or rewrite the file under the table's "
+                    "partitioning"
                 )
             known[pairs] = tuple(
                 (name, values.get(physical_name)) for name, physical_name in wanted
@@ -191,7 +203,10 @@ def _column(field: Mapping[str, Any]) -> Column:
 
 
 def _spark_type(type_: Any) -> str:
-    """A type of the schema's JSON in Spark's simple spelling. Source: PROTOCOL.md, "Schema Serialization Format"."""
+    """A type of the schema's JSON in Spark's simple spelling.
+
+    Source: PROTOCOL.md, "Schema Serialization Format".
+    """
     if isinstance(type_, str):
         return _SPARK_NAMES.get(type_, type_)
     match type_["type"]:

@@ -1,6 +1,7 @@
 """The rows of one data file of a report, whatever its format: CSV (gzip, no header), ORC, Parquet.
 
-Source: Amazon S3 user guide, "Amazon S3 Inventory list" (columns, URL-encoded keys in CSV, times in UTC).
+Source: Amazon S3 user guide, "Amazon S3 Inventory list" (columns, URL-encoded keys in CSV, times in
+UTC).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,14 +33,17 @@ _FLAGS = ("is_latest", "is_delete_marker", "is_multipart_uploaded")
 
 
 def stored_objects(report: Report, data: bytes, *, where: str) -> Iterator[StoredObject]:
-    """Every row of the file `data`, refused by the name `where`: unreadable, or with rows of another bucket, or of no time that can be."""
+    """Every row of the file `data`, refused by the name `where`: unreadable, or with rows of
+    another bucket, or of no time that can be.
+    """
     plausible = rows = 0
     for columns in column_batches(
         report, data, where=where, only=(*NEEDED_COLUMNS, *_OPTIONAL.values())
     ):
         if others := set(columns["bucket"]) - {report.bucket}:
             raise Refused(
-                f"{where} has rows of bucket {min(others)!r}; accepted: rows of bucket {report.bucket!r}"
+                f"{where} has rows of bucket {min(others)!r}; accepted: rows of bucket "
+                f"{report.bucket!r}"
             )
         times = [plausible_ms(ms, now_ms=report.created_ms) for ms in columns["last_modified_date"]]
         rows += len(times)
@@ -47,14 +51,17 @@ def stored_objects(report: Report, data: bytes, *, where: str) -> Iterator[Store
         yield from _objects(columns, times, where=where)
     if rows and not plausible:
         raise Refused(
-            f"{where}: of {rows} times of modification none lies between 2006 and the report; seconds for milliseconds?"
+            f"{where}: of {rows} times of modification none lies between 2006 and the report; "
+            "seconds for milliseconds?"
         )
 
 
 def column_batches(
     report: Report, data: bytes, *, where: str, only: Sequence[str]
 ) -> Iterator[Mapping[str, Sequence[Any]]]:
-    """The columns of `only` that the report has, as Python values, some ten thousand rows at a time; keys are decoded."""
+    """The columns of `only` that the report has, as Python values, some ten thousand rows at a
+    time; keys are decoded.
+    """
     read = {"CSV": _csv, "ORC": _orc, "Parquet": _parquet}[report.file_format]
     wanted = [name for name in report.columns if name in only]
     try:
@@ -65,7 +72,8 @@ def column_batches(
             }
             if lacking := [name for name in NEEDED_COLUMNS if name in only and name not in columns]:
                 raise Refused(
-                    f"{where} has no column {' and no '.join(lacking)}; accepted: the columns that its manifest names"
+                    f"{where} has no column {' and no '.join(lacking)}; accepted: the columns that "
+                    "its manifest names"
                 )
             if (
                 report.file_format == "CSV"
@@ -76,7 +84,8 @@ def column_batches(
             yield columns
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise Refused(
-            f"{where} cannot be read as {report.file_format} ({type(error).__name__}: {error}); wait for the next report"
+            f"{where} cannot be read as {report.file_format} ({type(error).__name__}: {error}); "
+            "wait for the next report"
         ) from error
 
 
@@ -122,7 +131,9 @@ def _csv(report: Report, data: bytes, wanted: Sequence[str]) -> Iterator[pa.Reco
 
 
 def _values(name: str, column: pa.Array) -> list[Any]:
-    """Python values; an empty text is null, times are milliseconds, flags are booleans, in whatever type the format has them."""
+    """Python values; an empty text is null, times are milliseconds, flags are booleans, in whatever
+    type the format has them.
+    """
     if name == "last_modified_date":
         return _milliseconds(column).to_pylist()
     if name == "size":
@@ -133,7 +144,9 @@ def _values(name: str, column: pa.Array) -> list[Any]:
 
 
 def _milliseconds(column: pa.Array) -> pa.Array:
-    """Milliseconds since 1970 UTC; a time without a zone is UTC, a bare number is taken for milliseconds."""
+    """Milliseconds since 1970 UTC; a time without a zone is UTC, a bare number is taken for
+    milliseconds.
+    """
     if pa.types.is_integer(column.type):
         return column.cast(pa.int64())
     if pa.types.is_string(column.type):
@@ -151,7 +164,8 @@ def _objects(
         more = dict(zip(_OPTIONAL, others, strict=True))
         if key is None or (size is None and not more["is_delete_marker"]) or (size or 0) < 0:
             raise Refused(
-                f"{where}: the row of key {key!r} has size {size}; accepted: a key, and a size unless it is a delete marker"
+                f"{where}: the row of key {key!r} has size {size}; accepted: a key, and a size "
+                "unless it is a delete marker"
             )
         yield StoredObject(
             bucket=bucket,

@@ -1,6 +1,7 @@
 """A lake's report, reconciled with the log of every table that the report shows, declared or not.
 
-The logs are read after the report was made, as `reconcile` needs it. Nothing is written, but for a scan where there is no other report.
+The logs are read after the report was made, as `reconcile` needs it. Nothing is written, but for a
+scan where there is no other report.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -37,20 +38,25 @@ type_of_through = Callable[[Iterator[StoredObject], type_of_owner], Iterable[Sto
 def known_report(
     lake: Lake, *, now_ms: int, configuration: str | None = None, max_age_hours: float | None = None
 ) -> Report:
-    """The newest complete report, of one `configuration` or of all; refused if there is none that can be trusted, or it is too old."""
+    """The newest complete report, of one `configuration` or of all; refused if there is none that
+    can be trusted, or it is too old.
+    """
     report = newest_report(
         lake.store, now_ms=now_ms, configuration=configuration, max_age_hours=max_age_hours
     )
     if report is None:
         of_it = "" if configuration is None else f" of configuration {configuration!r}"
         raise Refused(
-            f"inventory of {lake.store.bucket}: there is no complete report{of_it} yet; make one with: lakehouse inventory scan"
+            f"inventory of {lake.store.bucket}: there is no complete report{of_it} yet; make one "
+            "with: lakehouse inventory scan"
         )
     return report
 
 
 def fresh_report(lake: Lake, *, now_ms: int, configuration: str | None = None) -> Report:
-    """The `known_report`; of a lake that makes its own, or if those are asked for, a new one where the last is an hour old."""
+    """The `known_report`; of a lake that makes its own, or if those are asked for, a new one where
+    the last is an hour old.
+    """
     if configuration == SCAN or (configuration is None and _makes_its_own(lake.store)):
         young = None
         with suppress(Refused):
@@ -70,7 +76,8 @@ def reconcile_report(
     now_ms: int,
     through: type_of_through | None = None,
 ) -> Reconciliation:
-    """One report held against the logs, unless it is refused; `declared` are tables to look for in any case.
+    """One report held against the logs, unless it is refused; `declared` are tables to look for in
+    any case.
 
     `through` gets every row and the way to its table, and gives the rows on.
     """
@@ -105,7 +112,9 @@ def reconcile_report(
 
 
 def _makes_its_own(store: Store) -> bool:
-    """Whether nobody else lists this lake: it lies on a disk, or in a bucket for which no report but our own was delivered so far."""
+    """Whether nobody else lists this lake: it lies on a disk, or in a bucket for which no report
+    but our own was delivered so far.
+    """
     return all(checksum_of(store, *each) is None for each in stamps_of(store) if each[0] != SCAN)
 
 

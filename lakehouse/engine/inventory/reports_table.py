@@ -1,9 +1,11 @@
-"""A report loaded into the Delta table `inventory/<bucket>`: one partition per bucket and day of a report.
+"""A report loaded into the Delta table `inventory/<bucket>`: one partition per bucket and day of a
+report.
 
 1. The guard is taken. What an earlier load that died left in the staging folder is removed.
-2. The report is read once, verified as it is read: its rows go into Parquet files of our own, with the table that each belongs to,
-   and through the reconciliation.
-3. Spark reads those files and overwrites the partition of that bucket and day, and no other, in one commit that names the report.
+2. The report is read once, verified as it is read: its rows go into Parquet files of our own, with
+   the table that each belongs to, and through the reconciliation.
+3. Spark reads those files and overwrites the partition of that bucket and day, and no other, in one
+   commit that names the report.
 4. The staging folder is emptied.
 
 **Safety properties** (tests in `test_reports_table.py`)
@@ -78,9 +80,11 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryOutcome:
-    """A report and what it says together with the logs. `before` is the report that was loaded before it, if the log still tells.
+    """A report and what it says together with the logs. `before` is the report that was loaded
+    before it, if the log still tells.
 
-    `row_count` is how many rows of its day the table has by its log, `None` if that cannot be told; `newly_loaded` of them by this run.
+    `row_count` is how many rows of its day the table has by its log, `None` if that cannot be told;
+    `newly_loaded` of them by this run.
     """
 
     report: Report
@@ -107,7 +111,8 @@ def load_report(
     now_ms: int,
     owner: str,
 ) -> InventoryOutcome:
-    """The report reconciled, and in the inventory table; of one that is there already, nothing is written and no session is opened.
+    """The report reconciled, and in the inventory table; of one that is there already, nothing is
+    written and no session is opened.
 
     Raises:
         Refused: the report cannot be trusted; the table is as it was.

@@ -1,6 +1,7 @@
 """Our own inventory: the storage is listed once, and written down as AWS S3 Inventory would.
 
-1. The store is walked; rows go in batches into Parquet files below `data/`, each held in memory only until it is full.
+1. The store is walked; rows go in batches into Parquet files below `data/`, each held in memory
+   only until it is full.
 2. `manifest.json` is written, then the symlink file, then, last of all, `manifest.checksum`.
 3. Reports of our own that have become old go, and what killed scans left with them.
 
@@ -50,7 +51,8 @@ _SCHEMA = pa.schema(
 )
 # As the manifests of AWS spell it; it must say what `_SCHEMA` says.
 _FILE_SCHEMA = (
-    "message s3.inventory {  required binary bucket (UTF8);  required binary key (UTF8);  optional int64 size;"
+    "message s3.inventory {  required binary bucket (UTF8);  required binary key (UTF8);  optional "
+    "int64 size;"
     "  optional int64 last_modified_date (TIMESTAMP_MILLIS);  optional binary storage_class (UTF8);"
     "  optional binary checksum_algorithm (UTF8);}"
 )
@@ -67,9 +69,11 @@ class Scanned:
 
 
 def scan(store: Store, *, now_ms: int, progress: Callable[[int], None] | None = None) -> Scanned:
-    """A complete report of everything below the store's root, reports included; `progress` hears how many objects were seen.
+    """A complete report of everything below the store's root, reports included; `progress` hears
+    how many objects were seen.
 
-    `now_ms` is when the listing begins. Stamps have minutes: a second scan of one minute takes the next stamp that is free.
+    `now_ms` is when the listing begins. Stamps have minutes: a second scan of one minute takes the
+    next stamp that is free.
     """
     folder = f"{REPORTS}/{store.bucket}/{SCAN}"
     files = RowFiles(store, f"{folder}/data", _SCHEMA)
@@ -105,7 +109,9 @@ def _rows(batch: Sequence[StoredObject]) -> pa.RecordBatch:
 
 
 def _publish(store: Store, folder: str, files: Sequence[DataPart], *, began_ms: int) -> str:
-    """Manifest, symlink and checksum, in this order, under the first stamp that is free; the manifest's name."""
+    """Manifest, symlink and checksum, in this order, under the first stamp that is free; the
+    manifest's name.
+    """
     document = {
         "sourceBucket": store.bucket,
         "destinationBucket": f"arn:aws:s3:::{store.bucket}",
@@ -130,7 +136,8 @@ def _publish(store: Store, folder: str, files: Sequence[DataPart], *, began_ms: 
         store.put(f"{folder}/{began:%Y-%m-%dT%H-%MZ}/manifest.checksum", f"{checksum}\n".encode())
         return name
     raise Transient(
-        f"inventory scan: {_TRIES} scans of {store.bucket} in the minutes before this one; try again in some minutes"
+        f"inventory scan: {_TRIES} scans of {store.bucket} in the minutes before this one; try "
+        "again in some minutes"
     )
 
 

@@ -1,4 +1,5 @@
-"""Complete inventory reports in a store, found, verified and read row by row; ours and those of AWS alike.
+"""Complete inventory reports in a store, found, verified and read row by row; ours and those of AWS
+alike.
 
 **Safety properties** (tests in `engine/inventory/test_reports.py`)
 - A report without its `manifest.checksum` is not complete and is passed over. One with a wrong
@@ -29,9 +30,11 @@ _STAMP = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}Z")
 
 
 def stamps_of(store: Store, *, after: Mapping[str, str] | None = None) -> list[tuple[str, str]]:
-    """Configuration and stamp of the store's reports, complete or not, newest first; by configuration those after a stamp alone.
+    """Configuration and stamp of the store's reports, complete or not, newest first; by
+    configuration those after a stamp alone.
 
-    It asks for the names of folders: one listing per configuration and one for all, whatever number of data files there is.
+    It asks for the names of folders: one listing per configuration and one for all, whatever number
+    of data files there is.
     """
     base, known = f"{REPORTS}/{store.bucket}", after or {}
     names = store.folders(base)
@@ -45,7 +48,9 @@ def stamps_of(store: Store, *, after: Mapping[str, str] | None = None) -> list[t
 
 
 def checksum_of(store: Store, configuration: str, stamp: str) -> str | None:
-    """The checksum of a report's manifest; `None` where there is none, since the report is not complete yet."""
+    """The checksum of a report's manifest; `None` where there is none, since the report is not
+    complete yet.
+    """
     try:
         return store.read(
             f"{REPORTS}/{store.bucket}/{configuration}/{stamp}/manifest.checksum"
@@ -61,7 +66,9 @@ def newest_report(
     configuration: str | None = None,
     max_age_hours: float | None = None,
 ) -> Report | None:
-    """The newest complete report of the store (of one `configuration`, if given), refused as by `parse_manifest`; `None`: there is none."""
+    """The newest complete report of the store (of one `configuration`, if given), refused as by
+    `parse_manifest`; `None`: there is none.
+    """
     for found, stamp in stamps_of(store):
         if (
             configuration not in (None, found)
@@ -95,7 +102,10 @@ def settled_ms(report: Report) -> int:
 
 
 def read_report(store: Store, report: Report) -> Iterator[StoredObject]:
-    """Every row of a report, in its order; one data file is held at a time. A file that is not the manifest's is refused."""
+    """Every row of a report, in its order; one data file is held at a time.
+
+    A file that is not the manifest's is refused.
+    """
     for where, data in _verified(store, report):
         yield from stored_objects(report, data, where=where)
 
@@ -108,7 +118,8 @@ def read_keys(store: Store, report: Report) -> Iterator[str]:
 
 
 class ReportRows:
-    """One report's rows below the lake, kept in a temporary file of this machine, so that they are read once for all tables.
+    """One report's rows below the lake, kept in a temporary file of this machine, so that they are
+    read once for all tables.
 
     `tables` are the folders in it that hold a Delta log. The constructor raises as `read_report`.
     """
@@ -119,7 +130,8 @@ class ReportRows:
             "", check_same_thread=False
         )  # "" is a file that goes with its connection
         self._rows.execute(
-            "CREATE TABLE object (key TEXT, size_bytes, modified_ms, is_dir, is_latest, is_delete_marker)"
+            "CREATE TABLE object (key TEXT, size_bytes, modified_ms, is_dir, is_latest, "
+            "is_delete_marker)"
         )
         self._rows.executemany("INSERT INTO object VALUES (?, ?, ?, ?, ?, ?)", self._read(store))
         self._rows.execute("CREATE INDEX by_key ON object (key)")
@@ -167,11 +179,13 @@ def _verified(store: Store, report: Report) -> Iterator[tuple[str, bytes]]:
         )
         if len(data) != part.size_bytes:
             raise Refused(
-                f"{where} has {len(data)} bytes, the manifest says {part.size_bytes}; wait for the next report, or scan"
+                f"{where} has {len(data)} bytes, the manifest says {part.size_bytes}; wait for the "
+                "next report, or scan"
             )
         if (md5 := hashlib.md5(data, usedforsecurity=False).hexdigest()) != part.md5:
             raise Refused(
-                f"{where} has MD5 {md5}, the manifest says {part.md5}; wait for the next report, or scan"
+                f"{where} has MD5 {md5}, the manifest says {part.md5}; wait for the next report, "
+                "or scan"
             )
         yield where, data
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.s3_address import s3_region
 from lakehouse.engine.store import TimeBudget
-from lakehouse.engine.store.s3_errors import answer_parts
+from lakehouse.engine.store.s3_client import answer_parts
 from lakehouse.engine.store.time_budget import ATTEMPTS
 
 # Source: AWS, ReceiveMessage and DeleteMessageBatch: "Valid values: 1 to 10", "up to 10 messages".

@@ -30,7 +30,10 @@ __all__ = [
 
 
 def bounded(store: Store, budget: TimeBudget) -> Store:
-    """The same store, whose requests to S3 have the time of a sensor's tick. A disk is asked as ever."""
+    """The same store, whose requests to S3 have the time of a sensor's tick.
+
+    A disk is asked as ever.
+    """
     if isinstance(store, S3Store):
         return store.within(budget)
     if not isinstance(store, MountedStore):
@@ -41,7 +44,8 @@ def bounded(store: Store, budget: TimeBudget) -> Store:
 
 
 def store_at(address: str, make_client: Callable[..., Any] | None = None) -> Store:
-    """The store whose root is `address`, an absolute folder or `s3://bucket/folder`; nothing is created and nothing is asked yet.
+    """The store whose root is `address`, an absolute folder or `s3://bucket/folder`; nothing is
+    created and nothing is asked yet.
 
     `make_client` gives the client of one on S3.
     """

@@ -23,7 +23,8 @@ from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.inventory.objects import UNFINISHED, StoredObject, is_folder_marker
 from lakehouse.engine.store.interface import LOCAL, Store, StoredFile, checked_name, folder_prefix
 
-# A disk takes several at once; threads of one process share its directory locks, so that more gain nothing.
+# A disk takes several at once; threads of one process share its directory locks, so that more gain
+# nothing.
 _UNLINKERS, _FEW = 8, 64
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 _NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -70,7 +71,11 @@ class DiskStore(Store):
         return []
 
     def walk(self, prefix: str) -> Iterator[StoredObject]:
-        """See `Store.walk`. Bytes of a name that are no UTF-8 are escaped, as no reader of the lake could name them."""
+        """See `Store.walk`.
+
+        Bytes of a name that are no UTF-8 are escaped, as no reader of the lake could name
+        them.
+        """
         for file in self._files(prefix):
             key = file.name.encode("utf-8", "backslashreplace").decode()
             yield StoredObject(
@@ -150,7 +155,8 @@ class DiskStore(Store):
         root = os.path.realpath(self.root)
         if os.path.commonpath((root, os.path.realpath(path))) != root:
             raise Refused(
-                f"store: {path} leads out of {self.root} through a link; accepted: names that stay inside it"
+                f"store: {path} leads out of {self.root} through a link; accepted: names that stay "
+                "inside it"
             )
 
     def _files(self, prefix: str) -> Iterator[StoredFile]:
@@ -193,7 +199,9 @@ def _stored(name: str, status: os.stat_result) -> StoredFile:
 
 @contextmanager
 def _unfinished(path: Path, data: bytes) -> Iterator[Path]:
-    """A private file beside `path` that holds `data` on the disk; it is gone afterwards, unless renamed."""
+    """A private file beside `path` that holds `data` on the disk; it is gone afterwards, unless
+    renamed.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     private = path.with_name(f".{uuid4().hex}.lakehouse-put")
     try:

@@ -15,9 +15,11 @@ LOCAL = "local"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredFile:
-    """A file in a store: its name relative to the root (raw, never URL-encoded), its size, when it was last modified.
+    """A file in a store: its name relative to the root (raw, never URL-encoded), its size, when it
+    was last modified.
 
-    `etag` changes with the content where the store has one; it is empty else. `storage_class` is S3's, where a listing has it.
+    `etag` changes with the content where the store has one; it is empty else. `storage_class` is
+    S3's, where a listing has it.
     """
 
     name: str
@@ -28,14 +30,16 @@ class StoredFile:
 
 
 class Store(Protocol):
-    """Whole files under one root, by names with `/` between the parts; a name's key in `bucket` is `prefix` and the name.
+    """Whole files under one root, by names with `/` between the parts; a name's key in `bucket` is
+    `prefix` and the name.
 
-    The `bucket` of a folder of this machine is `LOCAL`; the `prefix` is empty, or ends in `/`. The `requests` that this object has made are
-    counted by S3's names for them, its retries left out; none where nothing is asked for.
+    The `bucket` of a folder of this machine is `LOCAL`; the `prefix` is empty, or ends in `/`. The
+    `requests` that this object has made are counted by S3's names for them, its retries left out;
+    none where nothing is asked for.
 
     Raises:
-        Refused: from any method: a name that is empty, absolute or has `..` in it, or a right that is missing.
-        Transient: from any method: the storage throttles, times out or is full for now.
+        Refused: from any method: a name that is empty, absolute or has `..` in it, or a right that
+        is missing. Transient: from any method: the storage throttles, times out or is full for now.
     """
 
     bucket: str
@@ -49,19 +53,25 @@ class Store(Protocol):
 
     @abstractmethod
     def list(self, prefix: str) -> list[StoredFile]:
-        """Every file in the folder `prefix` and below, sorted by name; `""` is the root, a folder that is not there is empty."""
+        """Every file in the folder `prefix` and below, sorted by name; `""` is the root, a folder
+        that is not there is empty.
+        """
         ...
 
     @abstractmethod
     def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
-        """The names of the folders right in the folder `prefix`, sorted, of those after the name `after`; what lies deeper is not read."""
+        """The names of the folders right in the folder `prefix`, sorted, of those after the name
+        `after`; what lies deeper is not read.
+        """
         ...
 
     @abstractmethod
     def walk(self, prefix: str) -> Iterator[StoredObject]:
-        """Everything in the folder `prefix` and below as an inventory has it, in no order and never held all at once.
+        """Everything in the folder `prefix` and below as an inventory has it, in no order and never
+        held all at once.
 
-        Unlike `list` it gives what is no file to us, too: markers of folders, unfinished writes. Keys are the bucket's own.
+        Unlike `list` it gives what is no file to us, too: markers of folders, unfinished writes.
+        Keys are the bucket's own.
         """
         ...
 
@@ -71,17 +81,23 @@ class Store(Protocol):
         ...
 
     def read_many(self, names: Sequence[str]) -> Iterator[bytes]:
-        """The contents of many files in the order of their names, several at a time where that is faster; errors as `read`."""
+        """The contents of many files in the order of their names, several at a time where that is
+        faster; errors as `read`.
+        """
         return map(self.read, names)
 
     @abstractmethod
     def put(self, name: str, data: bytes) -> None:
-        """Write one file, replacing one that is there; a reader sees the old content or the new, never a part."""
+        """Write one file, replacing one that is there; a reader sees the old content or the new,
+        never a part.
+        """
         ...
 
     @abstractmethod
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        """Write one file unless the name is taken, and whether this call wrote it; of several at once, one does."""
+        """Write one file unless the name is taken, and whether this call wrote it; of several at
+        once, one does.
+        """
         ...
 
     @abstractmethod
@@ -90,7 +106,8 @@ class Store(Protocol):
         ...
 
     def archived_in(self, name: str) -> str | None:
-        """The storage class in which a file is archived, so that it must be restored to be read; `None` if it can be read.
+        """The storage class in which a file is archived, so that it must be restored to be read;
+        `None` if it can be read.
 
         FileNotFoundError if there is no such file.
         """
@@ -104,7 +121,9 @@ class Store(Protocol):
 
     @abstractmethod
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
-        """The same, and why those that are left could not be removed, by name, in place of an error; of one request's names, on S3."""
+        """The same, and why those that are left could not be removed, by name, in place of an
+        error; of one request's names, on S3.
+        """
         ...
 
 
@@ -116,11 +135,14 @@ def checked_name(name: str) -> str:
     """
     if "\0" in name or not {"", ".", ".."}.isdisjoint(name.split("/")):
         raise Refused(
-            f"store: {name!r} names no file inside the lake; accepted: a relative path without empty, '.' or '..' parts"
+            f"store: {name!r} names no file inside the lake; accepted: a relative path without "
+            "empty, '.' or '..' parts"
         )
     return name
 
 
 def folder_prefix(prefix: str) -> str:
-    """`prefix` as a folder, ending in `/` (`""` for the root), so that `a/b` never takes in `a/bc`; raises as `checked_name`."""
+    """`prefix` as a folder, ending in `/` (`""` for the root), so that `a/b` never takes in `a/bc`;
+    raises as `checked_name`.
+    """
     return f"{checked_name(prefix.removesuffix('/'))}/" if prefix else ""

@@ -1,4 +1,5 @@
-"""A lake's store in which the folders of some tables lie elsewhere: in other folders of this machine, or in other buckets.
+"""A lake's store in which the folders of some tables lie elsewhere: in other folders of this
+machine, or in other buckets.
 
 A table is asked for by its key, as ever; its place is known here alone.
 
@@ -67,7 +68,9 @@ class MountedStore(Store):
         return store.folders(there, after=after)
 
     def walk(self, prefix: str) -> Iterator[StoredObject]:
-        """See `Store.walk`; the keys of what lies elsewhere are those that it would have in the lake."""
+        """See `Store.walk`; the keys of what lies elsewhere are those that it would have in the
+        lake.
+        """
         mount, store, there = self._find(prefix)
         if mount is None:
             yield from store.walk(prefix)
@@ -116,7 +119,8 @@ class MountedStore(Store):
         found = [self._find(name) for name in names]
         if any(mount is not found[0][0] for mount, _, _ in found):
             raise Refused(
-                f"store: files of several places in one deletion, like {names[0]!r} and {names[-1]!r}; accepted: those of one"
+                f"store: files of several places in one deletion, like {names[0]!r} and "
+                f"{names[-1]!r}; accepted: those of one"
             )
         own = {there: name for (*_, there), name in zip(found, names, strict=True)}
         return (
@@ -137,6 +141,7 @@ class MountedStore(Store):
     def _own(self, name: str) -> str:
         if self._find(name)[0] is not None:
             raise Refused(
-                f"store: {name!r} lies in a table that others write; accepted: names in the lake's own folders"
+                f"store: {name!r} lies in a table that others write; accepted: names in the lake's "
+                "own folders"
             )
         return name

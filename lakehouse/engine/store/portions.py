@@ -12,7 +12,9 @@ _F = TypeVar("_F", DataFile, LandedFile)
 def in_portions(
     files: Iterable[_F], *, most_bytes: int, most_files: int | None = None
 ) -> Iterator[list[_F]]:
-    """The files in their order, by so many bytes and files at most; one that is larger is a portion of its own."""
+    """The files in their order, by so many bytes and files at most; one that is larger is a portion
+    of its own.
+    """
     portion, size_bytes = list[_F](), 0
     for file in files:
         if portion and (size_bytes + file.size_bytes > most_bytes or len(portion) == most_files):

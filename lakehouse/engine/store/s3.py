@@ -1,6 +1,6 @@
 """A store in an S3 bucket, or in a server that speaks its protocol.
 
-boto3 finds endpoint, region and keys by its own rules (the AWS_ variables); nothing of it is loaded before the first request.
+boto3 is not loaded before the first request.
 
 **Safety properties** (tests in `test_store.py`)
 - `put_if_absent` is S3's conditional write. A retry that finds the name taken checks whether an
@@ -10,12 +10,11 @@ boto3 finds endpoint, region and keys by its own rules (the AWS_ variables); not
 """
 
 import os
-import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from operator import attrgetter
@@ -24,66 +23,35 @@ from uuid import uuid4
 
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.inventory.objects import StoredObject, is_folder_marker
-from lakehouse.core.s3_address import s3_endpoint, s3_region
 from lakehouse.engine.clock import pause_about
 from lakehouse.engine.store.interface import Store, StoredFile, checked_name, folder_prefix
-from lakehouse.engine.store.s3_errors import PASSING, PERMISSIONS, answer_parts, error_of_answer
+from lakehouse.engine.store.s3_client import (
+    PASSING,
+    PERMISSIONS,
+    READERS,
+    ClientOptions,
+    answer_parts,
+    client_options,
+    s3_client,
+    translated_s3,
+)
 from lakehouse.engine.store.s3_walk import find_keys, marks_a_folder, walk_keys
 from lakehouse.engine.store.time_budget import TimeBudget
 
 # Source: AWS, DeleteObjects: "The request can contain a list of up to 1,000 keys".
 _DELETE_BATCH = 1_000
 _PAUSES_SECONDS = (0.0, 0.1, 0.3, 0.9, 2.7)  # the first try is at once
-_READERS = 16
-_ATTEMPTS = 3  # botocore's default of its standard mode
 _ARCHIVES = ("GLACIER", "DEEP_ARCHIVE")  # of GLACIER_IR, objects can be read at once
-# An empty key below the lake's prefix, which a server that heeds `If-None-Match` lets nobody write a second time.
+# An empty key below the lake's prefix, which a server that honours `If-None-Match` never lets a
+# writer overwrite.
 _TAKEN = "_lakehouse/taken"
-# Of an address in an error, what comes after the host is the request.
-_REQUEST = re.compile(r'(?<=\w)/[^\s"]*(?=")')
-
-
-def client_options(environ: Mapping[str, str]) -> dict[str, Any]:
-    """The settings of S3 by the AWS_ variables, for `s3_client` and under the names of dagster-aws; boto3 itself finds the keys."""
-    return {
-        "region_name": s3_region(environ),
-        "endpoint_url": s3_endpoint(environ),
-        "profile_name": environ.get("AWS_PROFILE") or None,
-        "max_attempts": int(environ.get("AWS_MAX_ATTEMPTS") or _ATTEMPTS),
-    }
-
-
-def s3_client(
-    *,
-    region_name: str | None,
-    endpoint_url: str | None,
-    profile_name: str | None,
-    max_attempts: int,
-    connect_seconds: float = 5,
-    read_seconds: float = 60,
-) -> Any:
-    """boto3's client as the store needs it; safe in several threads. Waits so long for a connection, and for each answer."""
-    import boto3
-    from botocore.config import Config
-
-    # Other S3 servers know no trailing checksums; a TLS connection to S3 needs none.
-    config = Config(
-        retries={"mode": "standard", "total_max_attempts": max_attempts},
-        max_pool_connections=2 * _READERS,
-        connect_timeout=connect_seconds,
-        read_timeout=read_seconds,
-        request_checksum_calculation="when_required",
-        response_checksum_validation="when_required",
-    )
-    return boto3.Session(region_name=region_name, profile_name=profile_name).client(
-        "s3", endpoint_url=endpoint_url, config=config
-    )
 
 
 class S3Store(Store):
-    """A `Store` of the keys below `prefix` in `bucket`. The first request makes the client.
+    """A `Store` of the keys below `prefix` in `bucket`. The first request creates the client.
 
-    With a `budget`, its requests have the time of a sensor's tick, and `make_client` gets the timeouts by name.
+    A `budget` limits its requests to the time of a sensor's tick; `make_client` then gets the
+    timeouts by name.
     """
 
     def __init__(
@@ -96,9 +64,9 @@ class S3Store(Store):
         self.bucket = bucket
         self.prefix = folder_prefix(prefix)
         self.requests = Counter[str]()
-        self._asking, self._is_heeded = threading.Lock(), False
+        self._asking, self._is_honoured = threading.Lock(), False
         self._make_client = make_client or (
-            lambda **more: s3_client(**client_options(os.environ) | more)
+            lambda **more: s3_client(ClientOptions(**client_options(os.environ) | more))
         )
         self._budget = budget
 
@@ -114,7 +82,7 @@ class S3Store(Store):
         return client
 
     def within(self, budget: TimeBudget) -> "S3Store":
-        """The same store with a client of its own, whose requests have the time of a sensor's tick."""
+        """The same store with a client of its own, limited to the time of a sensor's tick."""
         return S3Store(self.bucket, self.prefix, self._make_client, budget)
 
     def keeps_versions(self) -> bool | None:
@@ -124,46 +92,37 @@ class S3Store(Store):
         return None
 
     def clock_ms(self) -> int:
-        """The server's time, as its answers tell it."""
+        """The server's time, by the date of its answer."""
         with self._translated("list", self.prefix):
             answer = self.client.list_objects_v2(Bucket=self.bucket, MaxKeys=1)
-        return round(
-            parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"]).timestamp()
-            * 1_000
-        )
+        date = answer["ResponseMetadata"]["HTTPHeaders"]["date"]
+        return round(parsedate_to_datetime(date).timestamp() * 1_000)
 
     def list(self, prefix: str) -> list[StoredFile]:
-        """See `Store.list`. Keys that end in `/`, and other markers of folders, are no files."""
+        """See `Store.list`. Markers of folders, such as keys that end in `/`, are not files."""
         pages = self._pages(self.prefix + folder_prefix(prefix))
-        objects = [
-            entry
-            for page in pages
-            for entry in page.get("Contents", ())
-            if not marks_a_folder(entry)
-        ]
-        return sorted(map(self._stored, objects), key=attrgetter("name"))
+        entries = (entry for page in pages for entry in page.get("Contents", ()))
+        files = [self._stored(entry) for entry in entries if not marks_a_folder(entry)]
+        return sorted(files, key=attrgetter("name"))
 
     def find(self, names: Iterable[str]) -> Sequence[StoredFile]:
-        """The files that are there, as `list` gives them, in no more requests than names or than pages of the listing."""
+        """The existing ones of these files, in at most a request per name and per listed page."""
+        keys = [self.prefix + name for name in names]
         with self._translated("list", self.prefix):
-            entries = find_keys(
-                self.client, self.bucket, self.prefix, [self.prefix + name for name in names]
-            )
+            entries = find_keys(self.client, self.bucket, self.prefix, keys)
         return [self._stored(entry) for entry in entries if not marks_a_folder(entry)]
 
     def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
-        """See `Store.folders`. What comes before `after` is not listed at all."""
+        """See `Store.folders`. Names before `after` are not listed."""
         key = self.prefix + folder_prefix(prefix)
-        pages = self._pages(key, Delimiter="/", **({"StartAfter": key + after} if after else {}))
-        found = (
-            entry["Prefix"].removeprefix(key).removesuffix("/")
-            for page in pages
-            for entry in page.get("CommonPrefixes", ())
-        )
-        return sorted(name for name in found if name > after)
+        start = {"StartAfter": key + after} if after else {}
+        pages = self._pages(key, Delimiter="/", **start)
+        entries = (entry for page in pages for entry in page.get("CommonPrefixes", ()))
+        names = (entry["Prefix"].removeprefix(key).removesuffix("/") for entry in entries)
+        return sorted(name for name in names if name > after)
 
     def walk(self, prefix: str) -> Iterator[StoredObject]:
-        """See `Store.walk`. Current versions alone are listed."""
+        """See `Store.walk`. Only current versions are listed."""
         key = self.prefix + folder_prefix(prefix)
         with self._translated("list", key):
             for entry in walk_keys(self.client, self.bucket, key):
@@ -185,7 +144,7 @@ class S3Store(Store):
 
     def read_many(self, names: Sequence[str]) -> Iterator[bytes]:
         """See `Store.read_many`."""
-        with ThreadPoolExecutor(max_workers=_READERS) as readers:
+        with ThreadPoolExecutor(max_workers=READERS) as readers:
             yield from readers.map(self.read, names)
 
     def put(self, name: str, data: bytes) -> None:
@@ -195,16 +154,17 @@ class S3Store(Store):
             self.client.put_object(Bucket=self.bucket, Key=key, Body=data)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        """See `Store.put_if_absent`; refused where the server ignores the condition, before anything is written."""
+        """See `Store.put_if_absent`. A server that ignores the condition is refused first."""
         key, writer = self._key(name), uuid4().hex
-        self._check_conditions_are_heeded()
+        self._check_conditions()
         with self._translated("write", key):
             for pause in _PAUSES_SECONDS:
                 pause_about(pause)
                 if (answer := self._put_conditionally(key, data, writer)) is not None:
                     return answer
         raise Transient(
-            f"store: s3://{self.bucket}/{key}: {len(_PAUSES_SECONDS)} conflicting writes at once; try again"
+            f"store: s3://{self.bucket}/{key}: {len(_PAUSES_SECONDS)} conflicting writes at once; "
+            "try again"
         )
 
     def delete(self, names: Iterable[str]) -> None:
@@ -213,14 +173,14 @@ class S3Store(Store):
         failed = self.delete_each(asked)
         if not failed:
             return
-        name, code = min(
-            failed.items(), key=lambda item: item[1] in PASSING
-        )  # the first that is final, if one is
-        text = f"store: {len(failed)} of {len(asked)} keys were not deleted, for one s3://{self.bucket}/{self.prefix}{name}: {code}"
+        # The first error that is final, if there is one.
+        name, code = min(failed.items(), key=lambda item: item[1] in PASSING)
+        key = f"s3://{self.bucket}/{self.prefix}{name}"
+        text = f"store: {len(failed)} of {len(asked)} keys were not deleted, like {key}: {code}"
         if code in PASSING:
-            raise Transient(f"{text}; the others are gone, try again")
+            raise Transient(f"{text}. The others are gone; try again")
         raise Refused(
-            f"{text}; the others are gone; needed is {PERMISSIONS['delete']} on every key of the lake"
+            f"{text}. The others are gone. Grant {PERMISSIONS['delete']} on every key of the lake"
         )
 
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
@@ -242,8 +202,9 @@ class S3Store(Store):
     def archived_in(self, name: str) -> str | None:
         """See `Store.archived_in`.
 
-        Source: AWS, HeadObject: a restored copy has `x-amz-restore: ongoing-request="false"` and keeps its storage class;
-        `x-amz-archive-status` is set only while an object of Intelligent-Tiering lies in an archive tier.
+        Source: AWS, HeadObject: a restored copy has `x-amz-restore: ongoing-request="false"` and
+        keeps its storage class; `x-amz-archive-status` is set only while an object of
+        Intelligent-Tiering is in an archive tier.
         """
         key = self._key(name)
         with self._translated("read", key):
@@ -264,20 +225,16 @@ class S3Store(Store):
         return self.prefix + checked_name(name)
 
     def _stored(self, entry: Mapping[str, Any]) -> StoredFile:
-        modified_ms, etag = (
-            round(entry["LastModified"].timestamp() * 1_000),
-            str(entry.get("ETag", "")).strip('"'),
-        )
         return StoredFile(
             name=entry["Key"].removeprefix(self.prefix),
             size_bytes=entry["Size"],
-            modified_ms=modified_ms,
-            etag=etag,
+            modified_ms=round(entry["LastModified"].timestamp() * 1_000),
+            etag=str(entry.get("ETag", "")).strip('"'),
             storage_class=entry.get("StorageClass", ""),
         )
 
     def _put_conditionally(self, key: str, data: bytes, writer: str) -> bool | None:
-        """Whether this call wrote the key; `None` where S3 answers that another write of it is under way."""
+        """Whether this call wrote the key; `None` if another write of it is under way."""
         from botocore.exceptions import ClientError
 
         try:
@@ -293,43 +250,45 @@ class S3Store(Store):
                 raise
             if not answer.get("RetryAttempts"):
                 return False
-            return (
-                self.client.head_object(Bucket=self.bucket, Key=key)["Metadata"].get("writer")
-                == writer
-            )
+            head = self.client.head_object(Bucket=self.bucket, Key=key)
+            return head["Metadata"].get("writer") == writer
 
-    def _check_conditions_are_heeded(self) -> None:
-        """Writes a key that is taken: one request for each store object, two for a lake's first."""
+    def _check_conditions(self) -> None:
+        """Writes an existing key, once per store object, to see whether the server refuses that."""
         with self._asking:
-            if self._is_heeded:
+            if self._is_honoured:
                 return
             key = self.prefix + _TAKEN
             with self._translated("write", key):
-                self._is_heeded = any(
+                self._is_honoured = any(
                     self._put_conditionally(key, b"", uuid4().hex) is not True for _ in range(2)
                 )
-        if not self._is_heeded:
+        if not self._is_honoured:
             raise Refused(
-                f"store: the server of s3://{self.bucket}/{self.prefix} ignores If-None-Match and overwrites keys that are taken; "
-                "accepted: AWS S3, or a server with conditional writes (PutObject with If-None-Match: *)"
+                f"store: the server of s3://{self.bucket}/{self.prefix} ignores If-None-Match and "
+                "overwrites existing keys. Use AWS S3, or a server with conditional writes "
+                "(PutObject "
+                "with If-None-Match: *)"
             )
 
     def _delete_batch(self, keys: Sequence[str]) -> dict[str, str]:
-        """The keys that S3 could not delete, of at most 1,000: key -> error code; passing errors are asked again, alone."""
+        """The keys of at most 1,000 that S3 could not delete, with the error code.
+
+        Keys with a passing error are requested again.
+        """
         final: dict[str, str] = {}
         pending: Sequence[str] = keys
         for pause in _PAUSES_SECONDS:
-            pause_about(pause)  # what is asked again at once is refused again
+            pause_about(pause)
             with self._translated("delete", pending[0]):
                 request = {"Objects": [{"Key": key} for key in pending], "Quiet": True}
-                errors = self.client.delete_objects(Bucket=self.bucket, Delete=request).get(
-                    "Errors", []
-                )
-            failed = {error.get("Key", ""): error["Code"] for error in errors}
+                answer = self.client.delete_objects(Bucket=self.bucket, Delete=request)
+            failed = {error.get("Key", ""): error["Code"] for error in answer.get("Errors", [])}
             if strangers := failed.keys() - set(pending):
                 where = f"store: cannot delete s3://{self.bucket}/{pending[0]}"
                 raise Transient(
-                    f"{where}: S3 answers of {min(strangers)!r}, which was not asked about; try again"
+                    f"{where}: the answer names {min(strangers)!r}, which was not in the request; "
+                    "try again"
                 )
             final |= {key: code for key, code in failed.items() if code not in PASSING}
             pending = [key for key, code in failed.items() if code in PASSING]
@@ -337,25 +296,6 @@ class S3Store(Store):
                 return final
         return final | {key: failed[key] for key in pending}
 
-    @contextmanager
-    def _translated(self, action: str, key: str) -> Iterator[None]:
-        """botocore's errors as ours, once; a missing key is FileNotFoundError."""
-        from botocore.exceptions import (
-            BotoCoreError,
-            ClientError,
-            ConnectionError,
-            HTTPClientError,
-            IncompleteReadError,
-        )
-
-        where = f"store: cannot {action} s3://{self.bucket}/{key}"
-        try:
-            yield
-        except ClientError as error:
-            raise error_of_answer(error, where, action) from error
-        except (ConnectionError, HTTPClientError, IncompleteReadError) as error:
-            raise Transient(f"{where}: {_REQUEST.sub('', str(error))}; try again") from error
-        except BotoCoreError as error:
-            raise Refused(
-                f"{where}: {error}; accepted: boto3's AWS_ variables for keys, region and AWS_ENDPOINT_URL"
-            ) from error
+    def _translated(self, action: str, key: str) -> AbstractContextManager[None]:
+        """Raises botocore's errors as ours; FileNotFoundError for a missing key."""
+        return translated_s3(f"store: cannot {action} s3://{self.bucket}/{key}", action)

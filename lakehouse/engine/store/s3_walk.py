@@ -1,10 +1,13 @@
 """Every key below a prefix of a bucket, listed by several threads at once.
 
-S3 gives keys in order, 1,000 to a page, and each page is asked for by the last key of the one before: one listing is a row of requests
-that wait for each other. Here the order is cut at folders into spans as soon as a listing turns out to be long and a thread has nothing to
-do. A small lake costs one request, and a large one hardly more than a page per 1,000 keys, however many folders it has.
+S3 gives keys in order, 1,000 to a page, and each page is asked for by the last key of the one
+before: one listing is a row of requests that wait for each other. Here the order is cut at folders
+into spans as soon as a listing turns out to be long and a thread has nothing to do. A small lake
+costs one request, and a large one hardly more than a page per 1,000 keys, however many folders it
+has.
 
-Source: AWS, ListObjectsV2: keys come in the order of their UTF-8 bytes, `StartAfter` is exclusive, `Delimiter` groups by folder.
+Source: AWS, ListObjectsV2: keys come in the order of their UTF-8 bytes, `StartAfter` is exclusive,
+`Delimiter` groups by folder.
 """
 
 from collections import deque
@@ -24,7 +27,10 @@ type_of_entry = Mapping[str, Any]
 
 
 class _Span(NamedTuple):
-    """The keys after `after` up to `upto`, which is among them; `None` is no bound. One that is `flat` has no folder to be cut at."""
+    """The keys after `after` up to `upto`, which is among them; `None` is no bound.
+
+    One that is `flat` has no folder to be cut at.
+    """
 
     after: str = ""
     upto: str | None = None
@@ -37,7 +43,8 @@ class _Span(NamedTuple):
 def walk_keys(
     client: Any, bucket: str, prefix: str, *, threads: int = THREADS, page_keys: int = _PAGE_KEYS
 ) -> Iterator[type_of_entry]:
-    """Every key below a prefix once, as S3 describes it, in no order; at most one page for each thread is held.
+    """Every key below a prefix once, as S3 describes it, in no order; at most one page for each
+    thread is held.
 
     A key that is written or deleted meanwhile may be there or not.
 
@@ -79,7 +86,9 @@ def _list(
 
 
 def _cut(ask: Any, prefix: str, span: _Span, pieces: int) -> Sequence[_Span]:
-    """The same keys in at most `pieces` spans, cut between the folders of the uppermost level that has several left."""
+    """The same keys in at most `pieces` spans, cut between the folders of the uppermost level that
+    has several left.
+    """
     # Above the folder in which both bounds are there is nothing to cut at.
     folders = accumulate(f"{name}/" for name in span.after.split("/")[:-1])
     level = max(
@@ -106,7 +115,8 @@ def _ask(client: Any, after: str, **request: Any) -> Mapping[str, Any]:
     keys = [entry["Key"] for entry in answer.get("Contents", ())]
     if keys and (keys[0] <= after or keys[0] > keys[-1]):
         raise Refused(
-            f"store: the S3 server lists {keys[0]!r} after {after or keys[-1]!r}; accepted: one that lists keys in order"
+            f"store: the S3 server lists {keys[0]!r} after {after or keys[-1]!r}; accepted: one "
+            "that lists keys in order"
         )
     return answer
 
@@ -114,7 +124,8 @@ def _ask(client: Any, after: str, **request: Any) -> Mapping[str, Any]:
 def find_keys(client: Any, bucket: str, prefix: str, keys: Iterable[str]) -> list[type_of_entry]:
     """The objects of `keys` below `prefix` that are there, as a listing describes them.
 
-    It asks no more often than there are keys, nor than there are pages between the first and the last of them.
+    It asks no more often than there are keys, nor than there are pages between the first and the
+    last of them.
     """
     wanted, found, after = sorted(set(keys)), list[type_of_entry](), ""
     while wanted:
@@ -136,5 +147,7 @@ def _just_before(key: str) -> str:
 
 
 def marks_a_folder(entry: type_of_entry) -> bool:
-    """Whether no file of ours can have the key of this object, since it ends in `/`, or it is another marker of a folder."""
+    """Whether no file of ours can have the key of this object, since it ends in `/`, or it is
+    another marker of a folder.
+    """
     return entry["Key"].endswith("/") or is_folder_marker(entry["Key"], entry["Size"])

@@ -1,11 +1,12 @@
 """How long the storage requests of one sensor tick may take, and whose turn it is.
 
-Dagster ends a tick after 60 s, and what the tick has found is lost. With boto3's defaults, a server that accepts
-connections and never answers takes 181 s, so that every tick ended at the same table (dagster-io/dagster#14830).
+Dagster ends a tick after 60 s, and what the tick has found is lost. With boto3's defaults, a server
+that accepts connections and never answers takes 181 s, so that every tick ended at the same table
+(dagster-io/dagster#14830).
 
 1. The clients of a tick wait a few seconds for an answer, and try twice.
-2. When a tick is late, it begins with no further table. The next tick begins with the tables that were left, and ends
-   with those that were slow.
+2. When a tick is late, it begins with no further table. The next tick begins with the tables that
+   were left, and ends with those that were slow.
 3. When the time is used up, no request is sent any more. The last one ends `read_seconds` later.
 """
 
@@ -24,7 +25,10 @@ LATE_SECONDS, MOST_SECONDS = 18.0, 32.0
 
 @dataclass(slots=True, kw_only=True)
 class TimeBudget:
-    """The time of one sensor's ticks. Of two ticks at the same time, both have the time of the later one."""
+    """The time of one sensor's ticks.
+
+    Of two ticks at the same time, both have the time of the later one.
+    """
 
     late_seconds: float = field(default_factory=lambda: LATE_SECONDS)
     most_seconds: float = field(default_factory=lambda: MOST_SECONDS)
@@ -71,14 +75,18 @@ class TimeBudget:
 class FairOrder:
     """The order in which the ticks of one process serve some keys: left over first, slow last.
 
-    What was left is first even if it was slow before, so that a slow table is not kept waiting for ever.
+    What was left is first even if it was slow before, so that a slow table is not kept waiting for
+    ever.
     """
 
     def __init__(self, keys: Iterable[str]) -> None:
         self._keys = [*keys]
 
     def within(self, budget: TimeBudget, *, share: float = 1.0) -> Iterator[str]:
-        """The keys whose turn it is: all, until the tick is late. At least one, so that no tick is in vain."""
+        """The keys whose turn it is: all, until the tick is late.
+
+        At least one, so that no tick is in vain.
+        """
         order, slow = [*self._keys], list[str]()
         served = 0
         for key in order:

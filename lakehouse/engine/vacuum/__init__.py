@@ -1,1 +1,1 @@
-"""Vacuum: what the plan dooms, and Delta dooms too, checked once more and deleted by the thousand."""
+"""Vacuums: planned files are confirmed by Delta, checked again, and deleted in batches."""

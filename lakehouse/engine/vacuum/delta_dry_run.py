@@ -1,4 +1,4 @@
-"""Delta's own answer to what a vacuum may delete: asked about exactly the files that our plan dooms."""
+"""Asks Delta by a dry run which of the planned files it would delete, too."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-# One question holds so many paths: a few megabytes.
+# The most paths in one question, a few megabytes.
 _ASKED_AT_ONCE = 50_000
 _QUICKLY_PLANNED = {ADAPTIVE: "false", WHOLE_STAGE: "false"}
 
@@ -21,18 +21,22 @@ _QUICKLY_PLANNED = {ADAPTIVE: "false", WHOLE_STAGE: "false"}
 def confirmed_by_delta(
     spark: "SparkSession", uri: str, table: str, candidates: Sequence[Candidate]
 ) -> list[Candidate]:
-    """The candidates that Delta would delete, too, each of Hadoop's checksums with its file; `uri` is the table's for statements.
+    """The candidates that Delta would delete, too, each Hadoop checksum with its file.
+
+    `uri` is the table's address in statements.
 
     Raises:
-        Broken: it would delete none of them, or one that was not asked about.
+        Broken: Delta would delete none of them, or a file that it was not asked about.
     """
     own = [each for each in candidates if not each.goes_with]
     with session_confs(spark, _QUICKLY_PLANNED):
         names = _ask(spark, uri, table, own) if own else set[str]()
     if own and not names:
         raise Broken(
-            f"vacuum of {table}: Delta would delete none of the {len(own)} file(s) that our reading of the log gives up, "
-            f"like {own[0].name}; nothing was deleted: compare {table}/_delta_log with lakehouse vacuum {table} --dry-run"
+            f"vacuum of {table}: Delta would delete none of the {len(own)} file(s) that the plan "
+            "names "
+            f"by its reading of the log, like {own[0].name}. Nothing was deleted. Compare "
+            f"{table}/_delta_log with lakehouse vacuum {table} --dry-run"
         )
     return [each for each in candidates if (each.goes_with or each.name) in names]
 
@@ -54,7 +58,11 @@ def _ask(spark: "SparkSession", uri: str, table: str, asked: Sequence[Candidate]
 def confirmed_names(
     answer: Iterable[str], names: Mapping[str, str], *, location: str, table: str
 ) -> set[str]:
-    """The names of the files that Delta's answer gives up, by their paths in `names`, below `location`; Broken if it names any other."""
+    """The names of the files in Delta's answer; `names` maps paths below `location` to names.
+
+    Raises:
+        Broken: the answer has another path.
+    """
     false = {
         f"{location}/{folder}"
         for name in names.values()
@@ -62,27 +70,31 @@ def confirmed_names(
     }
     if strangers := {*answer} - names.keys() - false:
         raise Broken(
-            f"vacuum of {table}: Delta would delete {min(strangers)}, which it was not asked about; nothing was deleted"
+            f"vacuum of {table}: Delta would delete {min(strangers)}, which it was not asked "
+            "about. "
+            "Nothing was deleted. Report this with the version of Delta"
         )
     return {names[path] for path in {*answer} - false}
 
 
 def _false_folders(location: str, name: str) -> set[str]:
-    """The paths that Delta takes for a candidate's folders: it cuts off the table's path by the count of its parts, from a name without it.
+    """Paths that Delta mistakes for folders of a candidate, and names in a dry run.
 
-    The file `d=1/a/b/c/e/x` of the table `s3a://b/t` has the false folder `e`, which a dry run names.
-    Source: delta-io/delta v4.4.0, VacuumCommand.includeRespectiveDirectoriesWithFilesAndSafetyCheck and getFilesFromInventory,
-    DeltaFileOperations.getAllSubDirectories.
+    It cuts as many parts as the table's path has off a name that does not begin with that path: the
+    file `d=1/a/b/c/e/x` of the table `s3a://b/t` has the false folder `e`.
+    Source: delta-io/delta v4.4.0, DeltaFileOperations.getAllSubDirectories, and
+    VacuumCommand.includeRespectiveDirectoriesWithFilesAndSafetyCheck and getFilesFromInventory.
     """
     parts = name.split("/")[len(location.split("/")) :]
     return {"/".join(parts[:end]) for end in range(1, len(parts))}
 
 
 def _inventory(paths: Sequence[str], asked: Sequence[Candidate]) -> "pa.Table":
-    """The files as VACUUM takes an inventory.
+    """The files in the form of an inventory for VACUUM.
 
-    A path counts only if it begins with the table's `location` as Delta spells it, character by character, so that Delta is asked for it.
-    Source: delta-io/delta v4.4.0, VacuumCommand.getFilesFromInventory: this order, these types, all nullable.
+    A path counts only if it begins with the table's `location` exactly as Delta spells it.
+    Source: delta-io/delta v4.4.0, VacuumCommand.getFilesFromInventory: this order, these types, all
+    nullable.
     """
     import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""The state of a table's log by which a vacuum decides, and whether it is still that state."""
+"""A table's log as a vacuum read it, and whether it has changed since."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -22,19 +22,19 @@ _NO_VERSION = -1  # in the place of a version: no commit yet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownLog:
-    """The facts of a table by its log, and the table's files by them."""
+    """The facts of a table by its log, and the table's files."""
 
     facts: TableFacts
     table_files: TableFiles
 
     @property
     def file_count(self) -> int:
-        """Files that the log tells of, live and removed."""
+        """Files that the log names, live and removed."""
         return len(self.table_files.live) + len(self.table_files.stones)
 
 
 def read_log(lake: Lake, table: str, *, place: PathResolver) -> KnownLog | None:
-    """The log of a table now; `None` where there is none."""
+    """The log of a table now; `None` if there is none."""
     facts = lake.facts(table)
     if facts is None:
         return None
@@ -46,9 +46,11 @@ def read_log(lake: Lake, table: str, *, place: PathResolver) -> KnownLog | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadLog:
-    """A log that cannot be read, and why. `places` are the files that it names as far as it can be read, by names in the lake.
+    """A log that cannot be read, and why.
 
-    They are `None` if that part proves nothing: then the table may borrow any file. `unplaced` are the last parts of paths outside the lake.
+    `places` are the folders of the files that its readable part names, relative to the lake. They
+    are `None` if that part proves nothing: then the table may borrow any file. `unplaced` are the
+    last parts of paths outside the lake.
     """
 
     reason: str
@@ -64,7 +66,10 @@ class UnreadLog:
 
 
 def salvage_log(lake: Lake, table: str, error: LakehouseError, *, place: PathResolver) -> UnreadLog:
-    """What is known of a log that could not be read. The rest of a table that borrows is taken to borrow from the same tables."""
+    """What the readable part of a log shows.
+
+    The unreadable part is assumed to borrow from the same tables.
+    """
     try:
         paths = readable_paths(lake.store, table, trusts_checkpoints=not _is_contradiction(error))
     except (LakehouseError, FileNotFoundError):
@@ -93,19 +98,22 @@ def has_newer_version(lake: Lake, facts: TableFacts) -> bool:
     """Whether a version follows the known one.
 
     Raises:
-        Broken: the known commit is gone, or another one is in its place: the log was put back, and what it needs now is unknown.
+        Broken: the known commit is gone or was replaced: the log was put back to an older state, so
+            the files that it needs now are unknown.
     """
     table, known = facts.snapshot.table, facts.newest
     if found := lake.changed(table, known):
         raise Broken(
-            f"vacuum of {table}: the commit of version {known.version} is not the one that it began with: {known.name} {found}; was the "
-            "log put back to an older state? The rest was left alone: once the log is as it should be, run the vacuum again"
+            f"vacuum of {table}: the commit of version {known.version} is not the one that it "
+            "began "
+            f"with: {known.name} {found}. The log may have been put back to an older state, so "
+            "nothing more was deleted. Check the log, then run the vacuum again"
         )
     return lake.has_version(table, known.version + 1)
 
 
 class OlderCommits:
-    """Commits below a table's known history, those before a gap included, each read once, however often the history is a newer one."""
+    """Commits below a table's known history, also those before a gap; each is read once."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -113,7 +121,7 @@ class OlderCommits:
         self._rest: Iterator[Commit] = iter(())
 
     def below(self, history: Commits) -> Iterator[Commit]:
-        """The commits, newest first, from those of `history` on; errors as `newest_first`."""
+        """The commits, newest first, from those of `history` on; raises as `newest_first`."""
         newest = self._read[0].version if self._read else _NO_VERSION
         newer = [commit for commit in reversed(history.commits) if commit.version > newest]
         is_unread = not newer and not self._read

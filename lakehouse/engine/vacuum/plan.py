@@ -53,7 +53,8 @@ def plan(
     Spark is not asked; Delta may still spare some of the files.
 
     Raises:
-        Refused: the table may not be vacuumed now, or not by this mode; or another table of the lake
+        Refused: the table may not be vacuumed now, or not by this mode; or another table of the
+            lake
             cannot be read.
         Broken: a file that the newest version reads is not in storage.
     """
@@ -126,7 +127,8 @@ def _refuse_older_copy(lake: Lake, log: KnownLog, last: VacuumRecord) -> None:
     is_replaced = log.facts.history.has_replaced(last.version, last.committed_ms)
     if is_replaced or _ends_before(lake, log, last.version):
         raise Broken(
-            f"vacuum of {snapshot.table}: version {last.version}, which the last vacuum saw, is not "
+            f"vacuum of {snapshot.table}: version {last.version}, which the last vacuum saw, is "
+            "not "
             f"in its log, which is at version {snapshot.version}: an older copy was put in its "
             "place. Put the newest log back. If it is lost for good, the table can be read and "
             "written as it is, but not vacuumed: the files of the lost versions look like orphans"
@@ -236,8 +238,10 @@ def _held(run: LakeFacts, table: Table, log: KnownLog) -> tuple[int | None, str]
             continue
         if _ends_before(run.lake, log, consumed):
             raise Broken(
-                f"vacuum of {table.key}: version {consumed}, which {reader.key} has read, is not in "
-                "its log: an older copy was put in its place. Put the newest log back; or, to go on "
+                f"vacuum of {table.key}: version {consumed}, which {reader.key} has read, is not "
+                "in "
+                "its log: an older copy was put in its place. Put the newest log back; or, to go "
+                "on "
                 f"from the rows that are there now, replace the declaration of {reader.key} by one "
                 "under a new key"
             )

@@ -17,7 +17,7 @@ from lakehouse.engine.lake import Lake
 
 
 class VacuumProgress:
-    """The work of one vacuum since this object was made; `spared` and `failed` are name -> reason."""
+    """The work of one vacuum so far; `spared` and `failed` are name -> reason."""
 
     def __init__(self, lake: Lake, table: Table, owner: str | None = None) -> None:
         self._lake = lake

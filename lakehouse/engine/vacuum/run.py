@@ -6,11 +6,11 @@
    be deleted, nothing else is asked.
 3. The table's lock is taken and held to the end. The declared retention is set, if the table has
    another one. If the table has a newer version by then, the plan is made again.
-4. Delta is asked which of the planned files it would delete (VACUUM … USING INVENTORY … DRY RUN over
-   exactly these). Files that it spares stay.
-5. Before each batch, `recheck.py` reads what changed meanwhile: other tables that borrow files, tables
-   created in the folders of these files, files written again, and last the table's own log, whose
-   newest version and retention decide about the batch. What may still go is deleted.
+4. Delta is asked which of the planned files it would delete (VACUUM … USING INVENTORY … DRY RUN
+   over exactly these). Files that it spares stay.
+5. Before each batch, `recheck.py` reads what changed meanwhile: other tables that borrow files,
+   tables created in the folders of these files, files written again, and last the table's own log,
+   whose newest version and retention decide about the batch. What may still go is deleted.
 6. The journal records the plan, what was deleted, and what was not and why, also after an error.
 
 **Safety properties**

@@ -104,7 +104,7 @@ def test_a_clone_that_cannot_be_read_stops_those_it_borrows_from_and_no_others(
     other.store_data().delete(["gone"])
     damage(neighbour(lake, spelling.format(root=Path(lake.settings.root).resolve())))
     age(lake)
-    told = f"vacuum of {KEY}: {NEIGHBOUR} cannot be read, and may borrow files of {KEY}, .* goes on once {NEIGHBOUR} can be read"
+    told = f"vacuum of {KEY}: {NEIGHBOUR} cannot be read, and may borrow files of {KEY} .* goes on once {NEIGHBOUR} can be read"
     with pytest.raises(Refused, match=told):
         planned(lake, "FULL")
     assert paths(planned(lake, "FULL", table_of("bronze/u"))) == ["gone"]

@@ -1,0 +1,134 @@
+"""The boto3 client of S3, and its errors as ours.
+
+boto3 finds endpoint, region and keys by its own rules (the AWS_ variables).
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from lakehouse.core.errors import Refused, Transient
+from lakehouse.core.s3_address import s3_endpoint, s3_region
+
+READERS = 16
+_ATTEMPTS = 3  # botocore's default in its standard mode
+# Errors that a later request may not meet.
+PASSING = frozenset(
+    {
+        "SlowDown",
+        "InternalError",
+        "ServiceUnavailable",
+        "RequestTimeout",
+        "Throttling",
+        "OperationAborted",
+    }
+)
+# A server that lacks an operation will lack it the next time, too.
+_NOT_IMPLEMENTED = 501
+PERMISSIONS = {
+    "list": "s3:ListBucket",
+    "read": "s3:GetObject (and s3:ListBucket)",
+    "write": "s3:PutObject",
+    "delete": "s3:DeleteObject",
+}
+# The part of an address in an error after its host: the request, which may hold a signature.
+_REQUEST = re.compile(r'(?<=\w)/[^\s"]*(?=")')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientOptions:
+    """The options of a client; the seconds limit the wait for a connection and for each answer."""
+
+    region_name: str | None = None
+    endpoint_url: str | None = None
+    profile_name: str | None = None
+    max_attempts: int = _ATTEMPTS
+    connect_seconds: float = 5
+    read_seconds: float = 60
+
+
+def client_options(environ: Mapping[str, str]) -> dict[str, Any]:
+    """The options that the AWS_ variables set, under the names of dagster-aws."""
+    return {
+        "region_name": s3_region(environ),
+        "endpoint_url": s3_endpoint(environ),
+        "profile_name": environ.get("AWS_PROFILE") or None,
+        "max_attempts": int(environ.get("AWS_MAX_ATTEMPTS") or _ATTEMPTS),
+    }
+
+
+def s3_client(options: ClientOptions) -> Any:
+    """boto3's client as the store needs it; several threads may use it."""
+    import boto3
+    from botocore.config import Config
+
+    # Other S3 servers do not know trailing checksums; a TLS connection to S3 does not need them.
+    config = Config(
+        retries={"mode": "standard", "total_max_attempts": options.max_attempts},
+        max_pool_connections=2 * READERS,
+        connect_timeout=options.connect_seconds,
+        read_timeout=options.read_seconds,
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+    )
+    session = boto3.Session(region_name=options.region_name, profile_name=options.profile_name)
+    return session.client("s3", endpoint_url=options.endpoint_url, config=config)
+
+
+def answer_parts(error: Any) -> tuple[str, int, Mapping[str, Any]]:
+    """The code, the HTTP status and the metadata of the answer in a ClientError of botocore."""
+    answer = error.response.get("ResponseMetadata", {})
+    code = str(error.response.get("Error", {}).get("Code", ""))
+    return code, answer.get("HTTPStatusCode", 0), answer
+
+
+def error_of_answer(error: Any, where: str, action: str) -> Exception:
+    """Our error for an answer that refused this action; FileNotFoundError for a missing key."""
+    code, status, _ = answer_parts(error)
+    if code in ("NoSuchKey", "404"):
+        return FileNotFoundError(where)
+    if code == "NoSuchBucket":
+        return Refused(f"{where}: there is no such bucket. Create it first, or correct its name")
+    is_server_error = status >= 500 and status != _NOT_IMPLEMENTED
+    if code in PASSING or is_server_error or status == 429:
+        return Transient(f"{where}: S3 answers {code} ({status}); try again")
+    if code == "InvalidObjectState":
+        return Refused(
+            f"{where}: the object is archived and cannot be read. Restore it first, with "
+            "aws s3api restore-object"
+        )
+    if status == 403:
+        return Refused(
+            f"{where}: S3 answers {code}. Grant {PERMISSIONS[action]}, and use keys that are valid "
+            "now"
+        )
+    message = error.response.get("Error", {}).get("Message", "")
+    return Refused(
+        f"{where}: S3 answers {code} ({status}): {message}. Check bucket, region and "
+        "AWS_ENDPOINT_URL"
+    )
+
+
+@contextmanager
+def translated_s3(where: str, action: str) -> Iterator[None]:
+    """Raises botocore's errors as ours; `where` begins their messages."""
+    from botocore.exceptions import (
+        BotoCoreError,
+        ClientError,
+        ConnectionError,
+        HTTPClientError,
+        IncompleteReadError,
+    )
+
+    try:
+        yield
+    except ClientError as error:
+        raise error_of_answer(error, where, action) from error
+    except (ConnectionError, HTTPClientError, IncompleteReadError) as error:
+        raise Transient(f"{where}: {_REQUEST.sub('', str(error))}; try again") from error
+    except BotoCoreError as error:
+        raise Refused(
+            f"{where}: {error}. Set keys, region and AWS_ENDPOINT_URL by boto3's AWS_ variables"
+        ) from error
