@@ -14,7 +14,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
+from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from operator import attrgetter
@@ -296,6 +296,8 @@ class S3Store(Store):
                 return final
         return final | {key: failed[key] for key in pending}
 
-    def _translated(self, action: str, key: str) -> AbstractContextManager[None]:
+    @contextmanager
+    def _translated(self, action: str, key: str) -> Iterator[None]:
         """Raises botocore's errors as ours; FileNotFoundError for a missing key."""
-        return translated_s3(f"store: cannot {action} s3://{self.bucket}/{key}", action)
+        with translated_s3(f"store: cannot {action} s3://{self.bucket}/{key}", action):
+            yield
