@@ -193,17 +193,15 @@ class _Watch:
     def _plan(self, table: Table, facts: NewestFacts | None, *, now: float) -> BatchPlan:
         event = facts.storage_id if facts else 0
         known = self._ledgers.get(table.key)
-        is_anew = known is None or known[0] != event
-        if known is None or is_anew:
+        is_stale = known is None or known[0] != event
+        if known is None or is_stale:
             batches = PlannedBatches(self._lake.store, table.key, prefix=table.landing.prefix)
-            ledger, told = (
-                batches.ledger(),
-                facts.values.get("lakehouse/landed_batch") if facts else None,
-            )
+            ledger = batches.ledger()
+            recorded = facts.values.get("lakehouse/landed_batch") if facts else None
             # The table's log is read only without an event that records the batch.
             arrived = (
-                told
-                if isinstance(told, int)
+                recorded
+                if isinstance(recorded, int)
                 else arrived_batch(table, self._lake.facts(table.key), ledger)
             )
             unfinished = unfinished_batch(self._lake, table, arrived, ledger, batches)
@@ -211,7 +209,7 @@ class _Watch:
         _, ledger, unfinished = known
         if unfinished is not None:
             return repeat_batch(unfinished)
-        listing = self._discovery.look(table, ledger, anew=is_anew, now=now)
+        listing = self._discovery.look(table, ledger, refresh=is_stale, now=now)
         now_ms = round(now * 1_000)
         return choose_batch(listing, ledger, table.landing, table.write, now_ms=now_ms)
 

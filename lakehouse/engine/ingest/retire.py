@@ -104,7 +104,7 @@ def retire_first(
     table: Table,
     batches: PlannedBatches,
     facts: TableFacts | None,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> None:
     """Retires files at the beginning of a load and reports it. Storage errors do not stop the load;
     the next one tries again.
@@ -114,11 +114,11 @@ def retire_first(
     except Transient:
         return
     except Refused as error:
-        tell(str(error))
+        report(str(error))
         return
     if plan.files:
         stay = f"; {failed} of them could not be deleted" if failed else ""
-        tell(f"{table.key}: {plan.sentence}{stay}")
+        report(f"{table.key}: {plan.sentence}{stay}")
 
 
 def _landed(lake: Lake, table: Table, batches: PlannedBatches) -> _Landed:

@@ -102,10 +102,13 @@ class Discovery:
                 inbox.sentence += f"; {len(new)} not from S3 stay in the queue, first {new[0]}"
             inbox.unreadable.update(new)
 
-    def look(self, table: Table, ledger: Ledger, *, anew: bool, now: float) -> Sequence[LandedFile]:
+    def look(
+        self, table: Table, ledger: Ledger, *, refresh: bool, now: float
+    ) -> Sequence[LandedFile]:
         """The files that may be loaded next.
 
-        Not called while a batch is unfinished, so that its messages stay. With `anew`, a run may have read or missed waiting files, so all are looked up again.
+        Not called while a batch is unfinished, so that its messages stay. With `refresh`, a run may
+        have read or missed waiting files, so all are looked up again.
         """
         waiting = self._waiting.get(table.key)
         if waiting is None:
@@ -114,11 +117,11 @@ class Discovery:
             found = landed_files(self._lake.store, table.landing)
             waiting.swept = now
         else:
-            seen = [] if anew else [file for file in waiting.files.values() if file is not None]
+            seen = [] if refresh else [file for file in waiting.files.values() if file is not None]
             hints = [
                 f"{waiting.landing.prefix}{name}"
                 for name, file in waiting.files.items()
-                if anew or file is None
+                if refresh or file is None
             ]
             store = (
                 self._lake.store.base
