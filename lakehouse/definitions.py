@@ -1,4 +1,4 @@
-"""Dagster's front door: reads the environment once and lists everything that exists, made from the declarations of the tables."""
+"""Dagster's entry point: reads the environment once and defines all assets, checks and sensors."""
 
 import importlib
 import os
@@ -27,7 +27,11 @@ PROJECT = Path(__file__).resolve().parents[1]
 
 
 def define(settings: Settings) -> dg.Definitions:
-    """Everything that Dagster is to know of the lake that the settings name; refused where `tables_of` is."""
+    """All definitions of the lake that the settings name.
+
+    Raises:
+        Refused: as by `tables_of`.
+    """
     tables = tables_of(settings)
     resources = lake_resources(settings)
     lake = lake_of(settings, resources, tables)
@@ -64,7 +68,7 @@ def define(settings: Settings) -> dg.Definitions:
 
 
 def replay_sensors(settings: Settings) -> Iterable[dg.SensorDefinition]:
-    """The replay's sensor, unless it is turned off or its folder was deleted."""
+    """The replay's sensor, unless it is off or its folder was deleted."""
     if (
         not settings.replay
         or find_spec("lakehouse.replay") is None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """The answer of one check, by its name, with its numbers; one that is an error means that data are lost or cannot be read."""
+    """The result of one check. `is_error`: data are lost or cannot be read."""
 
     name: str
     ok: bool

@@ -1,4 +1,4 @@
-"""Lengths of time in the unit that Delta and Dagster stamp with: milliseconds."""
+"""Durations in milliseconds, the unit of Delta's and Dagster's timestamps."""
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS

@@ -1,4 +1,4 @@
-"""The tables that a package declares, found by importing it by the name that the settings give, and those that were adopted."""
+"""The tables of a lake: those that its package declares, and adopted ones."""
 
 import importlib
 import pkgutil
@@ -16,34 +16,36 @@ from lakehouse.engine.store import real_address
 
 
 def declared_tables(settings: Settings) -> dict[str, Table]:
-    """Every declared table by key, inputs before what reads them; then those of the file of adopted ones.
+    """All declared tables by key, inputs before their readers; then those of the adopted file.
 
     Raises:
-        Refused: a module or the file cannot be read, as for `module_tables` and `parse_adopted`; or both have a table of one key.
+        Refused: a module or the file cannot be read or is not valid, or both have the same key.
     """
-    declared, adopted = module_tables(table_modules(settings.tables)), adopted_tables(settings)
+    declared = module_tables(table_modules(settings.tables))
+    adopted = adopted_tables(settings)
     if both := [key for key in adopted if key in declared]:
         raise Refused(
-            f"{settings.adopted}: {both[0]} is declared in {settings.tables}, too; accepted: another key"
+            f"{settings.adopted}: {both[0]} is declared in {settings.tables}, too. Use another key."
         )
     try:
         return checked({**declared, **adopted}, settings)
     except Refused as error:
         raise Refused(
-            f"{error} (adopted tables stand in {settings.adopted} or {settings.tables})"
+            f"{error} (adopted tables are in {settings.adopted} or {settings.tables})"
         ) from error
 
 
 def address_of(table: Table, settings: Settings) -> str:
-    """The address of a table: its own if others write it, or one in the lake."""
+    """The address of a table: its own if it is adopted, else its place in the lake."""
     return table.write.uri if isinstance(table.write, Adopted) else f"{settings.root}/{table.key}"
 
 
 def checked(tables: dict[str, Table], settings: Settings) -> dict[str, Table]:
-    """The same tables, none of which lies in the folder of another, nor in the lake under a key that is not its place.
+    """The same tables, after a check that no two of them share files.
 
     Raises:
-        Refused: one does: what is one table's to delete would be another's.
+        Refused: a table is in the folder of another one, or an adopted table is in the lake under a
+            key that is not its place. A vacuum of one would delete files of the other.
     """
     places = {
         key: real_address(table.write.uri)
@@ -58,38 +60,41 @@ def checked(tables: dict[str, Table], settings: Settings) -> dict[str, Table]:
             place == root or is_inside(place, root) or is_inside(root, place)
         ):
             raise Refused(
-                f"adopted table {key} lies at {place}, in the lake {root}; accepted: a table outside, or its own place as its key"
+                f"adopted table {key} is at {place}, in the lake {root}. Either use its place as"
+                " its key, or a table outside."
             )
     by_place = {place: key for key, place in places.items()}
     for key, place in places.items():
         if by_place[place] != key:
             raise Refused(
-                f"adopted tables {key} and {by_place[place]} are both {place}; accepted: one key for a table"
+                f"adopted tables {key} and {by_place[place]} are both {place}. Use one key per"
+                " table."
             )
-        if outer := next(
-            (by_place[above] for above in folders_above(place) if above in by_place), None
-        ):
+        outer = [by_place[folder] for folder in folders_above(place) if folder in by_place]
+        if outer:
             raise Refused(
-                f"adopted table {key} lies at {place}, in the folder of {outer}; accepted: tables that lie in no other"
+                f"adopted table {key} is at {place}, in the folder of {outer[0]}. Use tables that"
+                " are not in each other's folders."
             )
     return tables
 
 
 def adopted_tables(settings: Settings) -> dict[str, Table]:
-    """The tables of the file of adopted ones, by key; none where there is no file."""
+    """The tables of the adopted file, by key; none without a file."""
     try:
         text = settings.adopted.read_text(encoding="utf-8")
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
         raise Refused(
-            f"{settings.adopted} cannot be read ({error}); accepted: a file in UTF-8 (LAKEHOUSE_ADOPTED names it)"
+            f"{settings.adopted} cannot be read ({error}). Use a file in UTF-8 (LAKEHOUSE_ADOPTED"
+            " names it)."
         ) from error
     return parse_adopted(text, name=str(settings.adopted))
 
 
 def table_modules(package: str) -> Iterator[ModuleType]:
-    """The tables package and every module below it."""
+    """The tables package and all modules below it."""
     root = _import(package)
     yield root
     for found in pkgutil.walk_packages(getattr(root, "__path__", []), prefix=f"{package}."):
@@ -103,9 +108,11 @@ def _import(name: str) -> ModuleType:
         package = name.partition(".")[0]
         if isinstance(error, ModuleNotFoundError) and error.name == package:
             raise Refused(
-                f"LAKEHOUSE_TABLES is {name}, and Python finds no package {package}. Run the command in the folder that contains "
-                f"{package}/, or add that folder to PYTHONPATH, or install the package"
+                f"LAKEHOUSE_TABLES is {name}, and Python finds no package {package}. Run the"
+                f" command in the folder that contains {package}/, or add that folder to"
+                " PYTHONPATH, or install the package"
             ) from error
         raise Refused(
-            f"tables module {name} cannot be imported: {type(error).__name__}: {error} (LAKEHOUSE_TABLES names its package)"
+            f"tables module {name} cannot be imported: {type(error).__name__}: {error}"
+            " (LAKEHOUSE_TABLES names its package)"
         ) from error

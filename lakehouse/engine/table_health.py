@@ -1,4 +1,4 @@
-"""The health of a declared table, and the cost of its compactions, from its log and the journal."""
+"""The health of a table, and the cost of its compactions, from its log and the journal."""
 
 import contextlib
 from collections.abc import Iterable
@@ -21,7 +21,10 @@ from lakehouse.engine.lake import Lake
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assessment:
-    """A table at one version, planned and judged once for its metadata and its checks; `failures` is `None` where the journal is away."""
+    """A table at one version, planned and judged once for its metadata and its checks.
+
+    `failures` is `None` if the journal cannot be read.
+    """
 
     facts: TableFacts
     health: Health
@@ -30,24 +33,23 @@ class Assessment:
 
 
 def health_of(table: Table, facts: TableFacts) -> Health:
-    """The table's health under the policy in force, held against what a compaction would do now, or why none can be planned."""
+    """The table's health under the policy in force, by what a compaction would do now."""
     return assess_health(
         facts.snapshot, plan_or_refusal(table, facts.snapshot, facts.history, now_ms=now_ms())
     )
 
 
 def last_compaction_ms(history: Commits, failures: Iterable[CompactionTry] | None) -> int | None:
-    """The commit time of our newest compaction that stayed; `None` where there was none, or no journal tells of `failures`."""
+    """The commit time of our newest compaction that was not undone, if any and if known."""
     tries = () if failures is None else tries_of(history, failures)
     return max((each.ended_ms for each in tries if each.result == "succeeded"), default=None)
 
 
 def assess(lake: Lake, table: Table, facts: TableFacts) -> Assessment:
-    """The table as these facts and the journal tell it."""
+    """Assesses a table from these facts and the journal."""
     failures = None
-    with contextlib.suppress(
-        LakehouseError
-    ):  # a journal that does not answer must not hide what the log tells
+    # An unreadable journal must not hide what the log shows.
+    with contextlib.suppress(LakehouseError):
         failures = Journal(lake.store).tries(table.key)
     return Assessment(
         facts=facts,
@@ -58,7 +60,7 @@ def assess(lake: Lake, table: Table, facts: TableFacts) -> Assessment:
 
 
 def account_of(lake: Lake, table: Table, facts: TableFacts) -> Account:
-    """The account of a table up to the version of these facts; of tries that failed, those still on record."""
+    """The account of a table up to the version of these facts, with the recorded failures."""
     failed = [
         each
         for each in Journal(lake.store).tries(table.key, newest=FAILURES_KEPT)
@@ -68,7 +70,7 @@ def account_of(lake: Lake, table: Table, facts: TableFacts) -> Account:
 
 
 def with_account(lake: Lake, table: Table, outcome: CompactionOutcome) -> CompactionOutcome:
-    """The outcome with the account of its table up to and with it; as it is, if nothing was committed."""
+    """The outcome with its table's account up to it; unchanged if nothing was committed."""
     newest, facts = outcome.version_after, outcome.facts
     if newest is None or facts is None:
         return outcome

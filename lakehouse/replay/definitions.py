@@ -1,7 +1,7 @@
-"""The replay in Dagster: a sensor of its own that lands some simulated hours per tick.
+"""The replay in Dagster: a sensor that lands some simulated hours per tick.
 
-They land in the tick itself, since a run would be dear for some small files and no Spark. It asks for no runs: the landing sensor finds
-the files.
+The tick lands the files itself, since a run would cost more than writing them. It requests no runs:
+the landing sensor finds the files.
 """
 
 import dagster as dg
@@ -12,7 +12,7 @@ from lakehouse.engine.store import TimeBudget, bounded, store_at
 from lakehouse.replay.files import hour_text
 from lakehouse.replay.play import play
 
-# More unfinished runs than this: the lake is behind the world, and the world waits.
+# With more unfinished runs than this, the replay waits for the lake.
 _MOST_RUNS = 8
 _UNFINISHED = [
     dg.DagsterRunStatus[name] for name in ("QUEUED", "NOT_STARTED", "STARTING", "STARTED")
@@ -20,7 +20,7 @@ _UNFINISHED = [
 
 
 def replay_sensor(settings: Settings) -> dg.SensorDefinition:
-    """Plays the year: `replay_hours` per tick, a tick every `replay_seconds`, until the year is over."""
+    """Plays the year: `replay_hours` per tick, a tick every `replay_seconds`."""
     budget = TimeBudget()
     store = bounded(store_at(settings.root), budget)
 
@@ -28,13 +28,16 @@ def replay_sensor(settings: Settings) -> dg.SensorDefinition:
         name="replay_sensor",
         default_status=dg.DefaultSensorStatus.RUNNING,
         minimum_interval_seconds=settings.replay_seconds,
-        description="Plays a real year of flights into the landing area; LAKEHOUSE_REPLAY=off leaves it out.",
+        description=(
+            "Plays a real year of flights into the landing area. LAKEHOUSE_REPLAY=off removes it."
+        ),
     )
     def replay(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         runs = context.instance.get_runs_count(dg.RunsFilter(statuses=_UNFINISHED))
         if runs > _MOST_RUNS:
             return dg.SkipReason(
-                f"landed nothing: {runs} runs are unfinished, more than {_MOST_RUNS}; the world waits for the lake"
+                f"landed nothing: {runs} runs are unfinished, more than {_MOST_RUNS}; the replay"
+                " waits for the lake"
             )
         budget.begin()
         try:

@@ -1,8 +1,11 @@
-"""The landing files: the hour, the name and the bytes of each.
+"""The landing files of the replay: the hour, name and bytes of each.
 
-- `landing/flight_events/2013-01-01T05-JFK.json` holds the events of flights from JFK delivered from 05:00 to 06:00 UTC, one per line.
-- `landing/weather/2013-01-01T05-JFK.json` holds the observation of JFK's station at 05:00 UTC, one line of its own texts.
-- `landing/reference/planes/2013-01-01T00.csv` and its like are the package's files as they are; they land at the start of a replay.
+- `landing/flight_events/2013-01-01T05-JFK.json` holds the events of flights from JFK that are
+  delivered from 05:00 to 06:00 UTC, one per line.
+- `landing/weather/2013-01-01T05-JFK.json` holds the observation of JFK's station at 05:00 UTC, one
+  line.
+- `landing/reference/planes/2013-01-01T00.csv` and similar are files of the package; they land at
+  the start of a replay.
 """
 
 import json
@@ -20,7 +23,7 @@ by_file = itemgetter("hour", "origin")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandingFile:
-    """Lands under `name` when `hour` (UTC, without a zone) has passed; `event_count` is 0 where it holds no flight events."""
+    """A file that lands as `name` when `hour` (UTC, no zone) has passed."""
 
     hour: datetime
     name: str
@@ -29,7 +32,7 @@ class LandingFile:
 
 
 def event_files(rows: Iterable[Mapping[str, Any]]) -> Iterator[LandingFile]:
-    """A file per hour and origin; `rows` are sorted by these, and tell an event each, beside the `hour` in which it is delivered."""
+    """One file per hour of delivery and origin, by which the `rows` are sorted."""
     for (hour, origin), group in groupby(rows, key=by_file):
         lines = [_line(row) for row in group]
         yield LandingFile(
@@ -41,7 +44,7 @@ def event_files(rows: Iterable[Mapping[str, Any]]) -> Iterator[LandingFile]:
 
 
 def weather_files(rows: Iterable[Mapping[str, Any]]) -> Iterator[LandingFile]:
-    """A file per observation, which is the row without its `hour`."""
+    """One file per observation: the row without its `hour`."""
     for row in rows:
         yield LandingFile(
             hour=row["hour"], name=_name("weather", row["hour"], row["origin"]), content=_line(row)
@@ -49,7 +52,7 @@ def weather_files(rows: Iterable[Mapping[str, Any]]) -> Iterator[LandingFile]:
 
 
 def reference_files(hour: datetime) -> Iterator[LandingFile]:
-    """The files that land once, with a replay that starts at `hour`."""
+    """The files that land once, when a replay starts at `hour`."""
     for name in REFERENCES:
         yield LandingFile(
             hour=hour,
@@ -59,12 +62,12 @@ def reference_files(hour: datetime) -> Iterator[LandingFile]:
 
 
 def hour_text(hour: datetime) -> str:
-    """An hour as names have it, and the replay's state."""
+    """An hour in file names and in the replay's state."""
     return f"{hour:%Y-%m-%dT%H}"
 
 
 def utc_text(time: datetime) -> str:
-    """A time as the files have it."""
+    """A time in the files."""
     return f"{time.isoformat()}Z"
 
 
@@ -73,5 +76,5 @@ def _name(folder: str, hour: datetime, origin: str) -> str:
 
 
 def _line(row: Mapping[str, Any]) -> bytes:
-    told = {name: value for name, value in row.items() if name != "hour"}
-    return json.dumps(told, separators=(",", ":"), default=utc_text).encode() + b"\n"
+    fields = {name: value for name, value in row.items() if name != "hour"}
+    return json.dumps(fields, separators=(",", ":"), default=utc_text).encode() + b"\n"

@@ -1,16 +1,22 @@
-"""The events of each flight, and when each is delivered: announced, then cancelled, or departed and, if it came down anywhere, arrived.
+"""The events of each flight, and when they are delivered.
 
-When things happen, in UTC:
-- A flight is announced 3 to 9 hours before its scheduled departure, to the minute; how long before is drawn from its id.
+A flight is announced; then it is cancelled, or it departs and arrives.
+
+When events happen, in UTC:
+- A flight is announced 3 to 9 hours before its scheduled departure, a number of minutes that is
+  drawn from its id.
 - A cancelled flight (no departure time) is cancelled at its scheduled departure.
-- It departs at its scheduled departure plus its delay, which is never below -43 minutes: after it was announced.
-- It arrives after the minutes in the air and those on the ground. The data give arrivals by the destination's clock; all zones there are
-  whole hours from UTC, so the minute is known, and a taxi time of 5 to 64 minutes makes it fit. A flight with an arrival time and
-  no minutes in the air was diverted and flew on: it is taken to need two hours more than its distance does at 7 miles a minute.
-- A flight that departed and has no arrival time never arrives: its departure is its last event.
+- It departs at its scheduled departure plus its delay, which is at least -43 minutes, so after it
+  was announced.
+- It arrives after the minutes in the air and on the ground. The data have arrivals by the
+  destination's clock. All zones are whole hours from UTC, so the minute is known, and a taxi time
+  of 5 to 64 minutes is chosen to fit. A flight with an arrival time and without air time was
+  diverted and flew on: it takes two hours more than its distance at 7 miles a minute.
+- A flight without an arrival time never arrives: its departure is its last event.
 
-An event is delivered in the file of the hour in which it happens. One in fifty comes one to six hours late, one in two hundred comes twice:
-its second copy is in the file of the first or of one of the six hours after it. All of it is drawn from the event's id.
+An event is delivered in the file of its hour. One in fifty comes one to six hours late, one in two
+hundred comes twice: the second copy is in the same file or in that of one of the next six hours.
+All this is drawn from the event's id.
 """
 
 from typing import TYPE_CHECKING
@@ -35,7 +41,7 @@ _TWICE_PER_MILLE = 5
 
 
 def tell_flights() -> pandas.DataFrame:
-    """One row per flight of the year with all that its events say, and `announced_at`, which none says; times are UTC without a zone."""
+    """One row per flight with the columns of its events, and `announced_at`; times are UTC."""
     raw = read_flights()
     date = _digits(raw.year, 4) + "-" + _digits(raw.month, 2) + "-" + _digits(raw.day, 2)
     clock = _digits(raw.hour * 100 + raw.minute, 4)
@@ -63,16 +69,20 @@ def tell_flights() -> pandas.DataFrame:
             "departed_at": departed,
             "arrived_at": departed + _minutes(_minutes_to_arrival(raw)),
             **{name: raw[name].astype("Int64") for name in _DELAYS},
-            "announced_at": scheduled
-            - _minutes(
-                pandas.Series(180 + random_by_name.draw(_as_bytes(flight_id), "announced") % 361)
+            "announced_at": (
+                scheduled
+                - _minutes(
+                    pandas.Series(
+                        180 + random_by_name.draw(_as_bytes(flight_id), "announced") % 361
+                    )
+                )
             ),
         }
     )
 
 
 def tell_events(flights: pandas.DataFrame) -> pandas.DataFrame:
-    """One row per event of the year: the `row` of its flight, `event_id`, `event_type`, `event_rank`, `event_time`."""
+    """One row per event: the `row` of its flight, and its id, type, rank and time."""
     times = {
         "scheduled": flights.announced_at,
         "cancelled": flights.scheduled_departure[flights.departed_at.isna()],
@@ -95,7 +105,7 @@ def tell_events(flights: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def deliver(events: pandas.DataFrame) -> pandas.DataFrame:
-    """One row per delivery: the columns of its event, and `delivered`, the hour whose file it is in."""
+    """One row per delivery: the columns of its event, and the hour `delivered`."""
     ids = _as_bytes(events.event_id)
     is_late = random_by_name.draw(ids, "late") % 1000 < _LATE_PER_MILLE
     is_twice = random_by_name.draw(ids, "twice") % 1000 < _TWICE_PER_MILLE
@@ -115,7 +125,7 @@ def _later(times: pandas.Series, hours: "NDArray[numpy.int64]") -> pandas.Series
 
 
 def _as_bytes(names: pandas.Series) -> "NDArray[numpy.bytes_]":
-    """ASCII names as fixed bytes, from which chance is drawn."""
+    """ASCII names as bytes of fixed length, for `draw`."""
     return names.to_numpy().astype("S")
 
 
@@ -127,12 +137,12 @@ def _minutes_to_arrival(raw: pandas.DataFrame) -> pandas.Series:
 
 
 def _minute_of_day(clock: pandas.Series) -> pandas.Series:
-    """Of local times written as 1735 for 17:35."""
+    """The minute of the day of local times like 1735 for 17:35."""
     return clock // 100 * 60 + clock % 100
 
 
 def _minutes(count: pandas.Series) -> "NDArray[numpy.timedelta64]":
-    """As durations; NaN is not a time."""
+    """Minutes as durations; NaN becomes NaT."""
     seconds = numpy.nan_to_num(count.to_numpy() * 60).astype("timedelta64[s]")
     seconds[count.isna().to_numpy()] = numpy.timedelta64("NaT")
     return seconds

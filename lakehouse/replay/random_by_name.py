@@ -1,4 +1,4 @@
-"""Chance that is a function of a name: the same name and purpose always draw the same number, whatever was drawn before."""
+"""Random numbers by name: the same name and purpose always draw the same number."""
 
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -18,12 +18,10 @@ _STEP, _FIRST, _SECOND = (
 
 
 def draw(names: "NDArray[Any]", purpose: str) -> "NDArray[numpy.int64]":
-    """A number from 0 to 2^62 - 1 per name (ASCII bytes, at most 40 of them); purposes are independent of each other."""
+    """A number from 0 to 2^62 - 1 per name (at most 40 ASCII bytes), independent per purpose."""
     padded = numpy.ascontiguousarray(names, dtype=f"S{_WIDTH}")
     if names.dtype.itemsize > _WIDTH:
-        raise ValueError(
-            f"names have up to {names.dtype.itemsize} bytes, at most {_WIDTH} are told apart"
-        )
+        raise ValueError(f"names have up to {names.dtype.itemsize} bytes. Use at most {_WIDTH}.")
     state = numpy.full(len(names), crc32(f"{SEED} {purpose}".encode()), dtype=numpy.uint64)
     for word in padded.view("<u8").reshape(len(names), _WIDTH // 8).T:
         state = _mixed(state ^ word)

@@ -1,4 +1,4 @@
-"""The year's deliveries, row by row, in the order of landing; as a program, it writes them to the folder that it is given."""
+"""The year's deliveries in the order of landing. As a program, it writes them to a folder."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -24,25 +24,21 @@ _FLIGHT = (
 )
 _KNOWN_FROM_DEPARTURE = ("departed_at", "dep_delay")
 _KNOWN_FROM_ARRIVAL = ("arrived_at", "arr_delay", "air_time")
-_STATION_CLOCK = [
-    "year",
-    "month",
-    "day",
-    "hour",
-]  # local, and the same twice when summer time ends; time_hour says it in UTC
+# Local time, which repeats an hour when summer time ends; time_hour has it in UTC.
+_STATION_CLOCK = ["year", "month", "day", "hour"]
 _SLICE_ROWS = 1 << 16
 # A day or two of events: few enough that an hour is read in milliseconds.
 _ROW_GROUP_ROWS = 1 << 12
 
 
 def write_year(folder: Path) -> None:
-    """Writes `weather.parquet` and `events.parquet`; the small one first, so that a folder that takes no file is told within seconds."""
+    """Writes `weather.parquet` and `events.parquet`, the small one first, to fail fast."""
     _write(folder / "weather.parquet", [observations()])
     _write(folder / "events.parquet", delivered_events())
 
 
 def delivered_events() -> Iterator[pandas.DataFrame]:
-    """Every delivery of an event in slices: the `hour` whose file it is in, and its columns; by hour, origin and time."""
+    """All deliveries in landing order, in slices: the file's `hour`, and the event's columns."""
     flights = tell_flights()
     deliveries = deliver(tell_events(flights))
     deliveries["origin"] = flights.origin.astype("category").take(deliveries.row).to_numpy()
@@ -54,7 +50,7 @@ def delivered_events() -> Iterator[pandas.DataFrame]:
 
 
 def observations() -> pandas.DataFrame:
-    """Every observation of a station: its `hour`, and its columns; by hour and station."""
+    """All observations with their `hour`, by hour and station."""
     weather = read_weather()
     hour = pandas.to_datetime(weather.time_hour, format="%Y-%m-%dT%H:%M:%SZ").dt.as_unit("s")
     sent = weather.drop(columns=_STATION_CLOCK)
@@ -63,7 +59,7 @@ def observations() -> pandas.DataFrame:
 
 
 def _told(flights: pandas.DataFrame, deliveries: pandas.DataFrame) -> pandas.DataFrame:
-    """Each event with the whole state of its flight, as far as it was known when it happened."""
+    """Each event with the state of its flight as known at the time of the event."""
     about = flights.take(deliveries.row).reset_index(drop=True)
     has_arrived = deliveries.event_type == "arrived"
     has_departed = has_arrived | (deliveries.event_type == "departed")

@@ -1,1 +1,1 @@
-"""Your room: the declarations of the lake's tables, and nothing else."""
+"""The declarations of your tables, and nothing else."""

@@ -1,4 +1,4 @@
-"""Bronze: the landed rows, as they were sent."""
+"""Bronze: landed rows, as they were sent."""
 
 from typing import Any
 
@@ -11,7 +11,8 @@ flight_events = Table(
         format="json",
         schema="""
             event_id STRING, event_type STRING, event_rank INT, event_time TIMESTAMP,
-            flight_id STRING, flight_date DATE, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING, distance INT,
+            flight_id STRING, flight_date DATE, carrier STRING, flight INT, tailnum STRING,
+            origin STRING, dest STRING, distance INT,
             scheduled_departure TIMESTAMP, departed_at TIMESTAMP, arrived_at TIMESTAMP,
             dep_delay INT, arr_delay INT, air_time INT, cancelled BOOLEAN
         """,
@@ -21,12 +22,13 @@ flight_events = Table(
     write=Append(partition_by=("event_date", "event_hour")),
     compaction=Compaction(min_small_files=40),
     fresh_within_hours=24,
-    description="""Every event of a flight as it was delivered: scheduled, cancelled, departed, arrived; some late, some twice.
+    description="""Events of flights as delivered: scheduled, cancelled, departed, arrived.
 
-Each tells the whole state of its flight as far as it was known by then. Partitioned by the hour (UTC) in which the event happened, so
-late events make small second files in hours long past. Delays and minutes in the air are minutes.""",
+Some events are late, some come twice. Each has the whole state of its flight as known at the time.
+Partitioned by the hour (UTC) of the event, so late events add small files to past hours. Delays and
+air time are in minutes.""",
     column_descriptions={
-        "event_rank": "place of the event type in the course of a flight, for events of one time",
+        "event_rank": "order of the event types of a flight, for events at the same time",
         "event_time": "when it happened (UTC)",
         "flight_date": "local day of the scheduled departure",
         "carrier": "carrier code, as in bronze/airlines",
@@ -46,15 +48,19 @@ weather = Table(
         prefix="landing/weather/",
         format="json",
         schema="""
-            origin STRING, time_hour TIMESTAMP, temp STRING, dewp STRING, humid STRING, wind_dir STRING, wind_speed STRING,
-            wind_gust STRING, precip STRING, pressure STRING, visib STRING
+            origin STRING, time_hour TIMESTAMP, temp STRING, dewp STRING, humid STRING,
+            wind_dir STRING, wind_speed STRING, wind_gust STRING, precip STRING, pressure STRING,
+            visib STRING
         """,
         required=("origin", "time_hour"),
     ),
     write=Append(),
     compaction=Compaction(min_small_files=6),
     fresh_within_hours=24,
-    description="Hourly observations of the three airports' weather stations as they sent them: values are text, NA where one is missing.",
+    description=(
+        "Hourly observations of three airports' weather stations, as sent: values are text, NA if"
+        " missing."
+    ),
     column_descriptions={
         "origin": "FAA code of the airport",
         "time_hour": "the hour of the observation (UTC)",
@@ -72,7 +78,7 @@ weather = Table(
 
 
 def _reference(name: str, schema: str, **words: Any) -> Table:
-    """A table that each landed file replaces as a whole; its first column is its key."""
+    """A table that each landed file replaces; its first column is the key."""
     required = (schema.partition(" ")[0],)
     source = Landing(
         prefix=f"landing/reference/{name}/",
@@ -86,13 +92,17 @@ def _reference(name: str, schema: str, **words: Any) -> Table:
 
 planes = _reference(
     "planes",
-    "tailnum STRING, year INT, type STRING, manufacturer STRING, model STRING, engines INT, seats INT, speed INT, engine STRING",
+    "tailnum STRING, year INT, type STRING, manufacturer STRING, model STRING, engines INT, seats"
+    " INT, speed INT, engine STRING",
     column_descriptions={
         "year": "year of manufacture",
         "speed": "average cruising speed in miles per hour",
-        "seats": "seats at most",
+        "seats": "number of seats",
     },
-    description="Planes by tail number, as in the newest file; a fifth of the tail numbers that flew are not among them.",
+    description=(
+        "Planes by tail number, as in the newest file. A fifth of the tail numbers that flew are"
+        " missing."
+    ),
 )
 airports = _reference(
     "airports",
@@ -103,7 +113,10 @@ airports = _reference(
         "dst": "zone of daylight saving time",
         "tzone": "IANA time zone",
     },
-    description="Airports by FAA code, as in the newest file; altitude in feet, time zone in hours from UTC.",
+    description=(
+        "Airports by FAA code, as in the newest file; altitude in feet, time zone in hours from"
+        " UTC."
+    ),
 )
 airlines = _reference(
     "airlines",

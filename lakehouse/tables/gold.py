@@ -1,4 +1,8 @@
-"""Gold: figures for people. Counts and sums are exact; an average is the quotient of two of them, rounded half up to two decimals."""
+"""Gold: figures for people.
+
+Counts and sums are exact. An average is the quotient of two of them, rounded half up to two
+decimals.
+"""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -32,9 +36,10 @@ _COLUMNS = {
     column_descriptions=_COLUMNS,
 )
 def carrier_daily(flights: DataFrame, airlines: DataFrame) -> DataFrame:
-    """Flights, cancellations and delays per carrier and day, as far as they are known.
+    """Flights, cancellations and delays per carrier and day.
 
-    A flight counts once it is announced. Delays are minutes, early ones negative; late is 15 minutes or more.
+    A flight counts as soon as it is announced. Delays are in minutes, early ones negative; late
+    means 15 minutes or more.
     """
     named = airlines.select("carrier", F.col("name").alias("airline"))
     counted = flights.groupBy("flight_date", "carrier").agg(
@@ -62,8 +67,8 @@ def carrier_daily(flights: DataFrame, airlines: DataFrame) -> DataFrame:
 def route_delays(flights: DataFrame, weather: DataFrame) -> DataFrame:
     """Delays per route and day, with the weather at the origin in the hour of each departure.
 
-    Weather is that of the flights that departed: `observed_count` of them have an observation, `wet_count` of these with precipitation.
-    Delays are minutes, early ones negative; wind is in miles per hour, visibility in miles.
+    `observed_count` of the departures have an observation, `wet_count` of these with precipitation.
+    Delays are in minutes, early ones negative; wind is in miles per hour, visibility in miles.
     """
     seen = weather.select(
         "origin",
@@ -95,9 +100,7 @@ def route_delays(flights: DataFrame, weather: DataFrame) -> DataFrame:
 
 
 def _average(name: str) -> Column:
-    """Null where there is nothing to average. Decimals, so that no order of adding changes a digit."""
-    total, count = (
-        F.sum(name).cast("DECIMAL(18,5)"),
-        F.nullif(F.count(name), F.lit(0)).cast("DECIMAL(10,0)"),
-    )
+    """The average, or null. Decimals, so that the order of adding changes no digit."""
+    total = F.sum(name).cast("DECIMAL(18,5)")
+    count = F.nullif(F.count(name), F.lit(0)).cast("DECIMAL(10,0)")
     return (total / count).cast("DECIMAL(10,2)")

@@ -1,4 +1,4 @@
-"""Silver: one row per thing, typed, in its newest state."""
+"""Silver: typed rows, one per flight and observation, in their newest state."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -27,14 +27,15 @@ _MEASURES = {
     fresh_within_hours=24,
     column_descriptions={
         **bronze.flight_events.column_descriptions,
-        "status": "the last thing that happened",
-        "event_time": "when (UTC)",
+        "status": "the type of the last event",
+        "event_time": "time of the last event (UTC)",
     },
 )
 def flights(flight_events: DataFrame) -> DataFrame:
-    """One row per flight, its latest known state: right under late, repeated and out-of-order events.
+    """One row per flight in its latest state, also with late, repeated and out-of-order events.
 
-    `status` is the last thing that happened, `event_time` when. Times are UTC, `flight_date` is the local day of the scheduled departure.
+    `status` is the last event, `event_time` its time. Times are UTC; `flight_date` is the local day
+    of the scheduled departure.
     """
     return flight_events.select(
         *("flight_id", "flight_date", "carrier", "flight", "tailnum", "origin", "dest", "distance"),
@@ -64,9 +65,10 @@ def flights(flight_events: DataFrame) -> DataFrame:
     },
 )
 def weather(weather: DataFrame) -> DataFrame:
-    """One row per airport and hour (UTC), in numbers, null where a value is missing; the last one sent counts.
+    """One row per airport and hour (UTC), as numbers; missing values are null.
 
-    Degrees Fahrenheit, miles per hour, inches, millibars, miles. An observation that was sent twice is the one in the later file, by name.
+    In degrees Fahrenheit, miles per hour, inches, millibars and miles. If an observation was sent
+    twice, the one in the later file (by name) counts.
     """
     return weather.select(
         "origin",

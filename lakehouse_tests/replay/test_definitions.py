@@ -62,7 +62,7 @@ def test_it_waits_while_many_runs_are_unfinished(settings: Settings) -> None:
             )
         assert (
             tick(settings, instance)[0]
-            == "landed nothing: 9 runs are unfinished, more than 8; the world waits for the lake"
+            == "landed nothing: 9 runs are unfinished, more than 8; the replay waits for the lake"
         )
     assert store_at(settings.root).list("") == []
 

@@ -164,7 +164,7 @@ def test_a_start_other_than_the_lakes_own_is_refused_with_both(home: Path) -> No
     play(store, home, start=START, hours=5)
     with pytest.raises(
         Refused,
-        match=r"LAKEHOUSE_REPLAY_START is 2013-02-01.* started at 2013-01-01 and is at 2013-01-01T05; accepted: 2013-01-01",
+        match=r"LAKEHOUSE_REPLAY_START is 2013-02-01.* started at 2013-01-01 and is at 2013-01-01T05\. Either use 2013-01-01",
     ):
         play(store, home, start=datetime(2013, 2, 1), hours=5)
 

@@ -1,4 +1,4 @@
-"""Decimals of Debezium: `decimal.handling.mode` precise (Base64 and a scale), string or double, decoded exactly."""
+"""Decodes Debezium's decimals exactly: `decimal.handling.mode` precise, string or double."""
 
 import re
 from decimal import Decimal, InvalidOperation
@@ -8,28 +8,28 @@ from lakehouse.core.changes.debezium_field import Field, Undecodable, bytes_of, 
 
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _VARIABLE_SCALE = "io.debezium.data.VariableScaleDecimal"
-# Of a Decimal, `bytes` may be a number, too: the JSON converter's setting decimal.format=NUMERIC.
+# `bytes` may be a number, too: with the JSON converter's setting decimal.format=NUMERIC.
 _NUMERIC = ("bytes", "int8", "int16", "int32", "int64", "float32", "float64", "float", "double")
 _DECIMAL_TEXT = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?")
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
-# A float keeps so many digits of a decimal. Source: C's DBL_DIG
+# The digits of a decimal that a float keeps. Source: C's DBL_DIG
 _EXACT_DIGITS = 15
-# More than any database has; longer numbers would take long.
+# More than any database has. Longer numbers would take long to convert.
 _MOST_DIGITS = 40_000
 
 
 def is_decimal(value: Any, field: Field) -> bool:
-    """Whether a value is a decimal by its schema, or by a shape that nothing else has."""
+    """Whether a value is a decimal, by its schema or by an unambiguous shape."""
     if field.told is not None:
         return field.name in (_DECIMAL, _VARIABLE_SCALE)
     return isinstance(value, dict) and value.keys() == {"scale", "value"}
 
 
 def decimal_of(value: Any, field: Field, scale: int, text: str | None) -> Decimal:
-    """The number of a value; `scale` is the declared one, `text` a number as the line spells it.
+    """The number of a value. `scale` is the declared one, `text` the number as the line spells it.
 
     Raises:
-        Undecodable: it is no decimal, or may be several.
+        Undecodable: it is not a decimal, or its number is ambiguous.
     """
     if isinstance(value, dict) and is_decimal(value, field):
         found = cast("dict[str, Any]", value)
@@ -50,7 +50,7 @@ def decimal_of(value: Any, field: Field, scale: int, text: str | None) -> Decima
 
 def _no_decimal(value: Any, field: Field) -> Undecodable:
     described = field.description or "no schema"
-    return Undecodable(f"is {shown(value)}, which is no decimal ({described})")
+    return Undecodable(f"is {shown(value)}, which is not a decimal ({described})")
 
 
 def _scale_of(field: Field) -> int:
@@ -69,21 +69,22 @@ def _spelled(value: float) -> str:
 
 
 def _of_mode(value: str, decimals: str | None, scale: int) -> Decimal:
-    """A decimal without schema: by the declared mode, else only where the text cannot be Base64."""
+    """A decimal without schema: by the declared mode, or if the text cannot be Base64."""
     if decimals == "precise":
         return _unscaled(value, scale)
     if decimals == "string" or not _BASE64.fullmatch(value):
         return _from_text(value)
     raise Undecodable(
-        f"is {shown(value)}, which may be Base64, and no schema names its scale: use schemas.enable=true, "
-        'or Debezium(decimals="precise") where each DECIMAL is declared with the scale of its source, or decimals="string"'
+        f"is {shown(value)}, which may be Base64, and no schema names its scale: use"
+        ' schemas.enable=true, or Debezium(decimals="precise") where each DECIMAL is declared with'
+        ' the scale of its source, or decimals="string"'
     )
 
 
 def _unscaled(value: Any, scale: int) -> Decimal:
-    """A number from its unscaled value: Base64 of big-endian bytes in two's complement."""
+    """A number from its unscaled value: big-endian bytes in two's complement, in Base64."""
     if not isinstance(value, str) or not value or not _BASE64.fullmatch(value):
-        raise Undecodable(f"is {shown(value)}, which is no Base64 of a decimal")
+        raise Undecodable(f"is {shown(value)}, which is not Base64 of a decimal")
     if len(value) > _MOST_DIGITS or abs(scale) > _MOST_DIGITS:
         raise Undecodable("has more digits than any database keeps")
     whole = int.from_bytes(bytes_of(value), "big", signed=True)
@@ -97,11 +98,11 @@ def _from_text(text: str) -> Decimal:
             return Decimal(text)
     except InvalidOperation:
         pass
-    raise Undecodable(f"is {shown(text)}, which is no number")
+    raise Undecodable(f"is {shown(text)}, which is not a number")
 
 
 def fitting(number: Decimal, precision: int, scale: int) -> str:
-    """The number as plain text, if a DECIMAL of this precision and scale holds it exactly."""
+    """The number as plain text, if DECIMAL(precision, scale) holds it exactly."""
     sign, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)
     spelled = "".join(map(str, digits)).lstrip("0")

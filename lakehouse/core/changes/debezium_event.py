@@ -1,8 +1,9 @@
-"""A line of Debezium as one event: without its envelope and schema, each declared field decoded, unsent fields named.
+"""Decodes a line of Debezium to an event, without its envelope and schema.
 
 **Safety properties**
-- Each declared field of the rows is decoded exactly, or the event has a problem that names the field.
-- A value that Debezium did not send is never loaded: it is null in the event, and its field is in `UNSENT`.
+- Each declared field of the rows is decoded exactly, or the event has a problem that names the
+  field.
+- A value that Debezium did not send is never loaded: it is null, and its field is in `UNSENT`.
 """
 
 import hashlib
@@ -20,11 +21,12 @@ from lakehouse.core.changes.debezium_values import decoded, fields_of
 from lakehouse.core.changes.json_members import members_of, object_of
 from lakehouse.core.declaration.change_sources import Debezium
 
-# The member of an event with the names of fields whose values were not sent.
+# The member of an event that names the fields whose values were not sent.
 UNSENT = "_lakehouse_unsent"
 TOMBSTONE = "null"
-# Postgres does not send a large value that did not change. Debezium puts this in its place: as text, also in hstore as JSON; as
-# bytes in Base64 or hex; as an array of its bytes, or of one UUID made of them. In an array of booleans it looks like values.
+# Postgres does not send a large value that did not change, and Debezium puts this in its place: as
+# text, also in hstore as JSON; as bytes in Base64 or hex; as an array of these bytes, or of one
+# UUID made of them. In an array of booleans it looks like values.
 # Source: Debezium's reference, `unavailable.value.placeholder`; UnchangedToastedPlaceholder
 _PLACEHOLDER = "__debezium_unavailable_value"
 _BYTES = _PLACEHOLDER.encode()
@@ -36,7 +38,10 @@ _NOT_SENT = f"was not sent ({_PLACEHOLDER})"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """The event as JSON text and as a value, and why it is no change (or `None`). A tombstone is `null`."""
+    """An event as JSON text and as a value, and the problem that it has, if any.
+
+    A tombstone is the text `null`.
+    """
 
     text: str
     value: Mapping[str, Any]
@@ -46,7 +51,7 @@ class Event:
 def canonical_event(
     line: object, text: str, changes: Debezium, fields: Mapping[str, str]
 ) -> Event | None:
-    """The event of a decoded line and its text; `None` if it is none. `fields` are the declared types by name."""
+    """The event of a line with these declared fields; `None` if the line is not an object."""
     if line is None:
         return Event(text=TOMBSTONE, value={})
     if not isinstance(line, dict):
@@ -64,7 +69,10 @@ def canonical_event(
 
 
 def _is_tombstone(line: Mapping[str, Any], *, has_payload_column: bool) -> bool:
-    """Whether a line is the tombstone that follows a deletion, in an envelope. Source: Kafka Connect, JsonConverter"""
+    """Whether a line is the tombstone after a deletion, in an envelope.
+
+    Source: Kafka Connect, JsonConverter
+    """
     names = line.keys()
     if has_payload_column and "schema" not in names:
         return False
@@ -92,8 +100,9 @@ class _Decoding:
         if self._unsent:
             if self._operation != "u":
                 self._refuse(
-                    f"field {self._unsent[0]} {_NOT_SENT}, and only an update (op u) keeps the value that the row has: use "
-                    "REPLICA IDENTITY FULL at the source; an unwrapped row names its operation with add.fields=op"
+                    f"field {self._unsent[0]} {_NOT_SENT}, and only an update (op u) keeps the"
+                    " value that the row has: use REPLICA IDENTITY FULL at the source; an"
+                    " unwrapped row names its operation with add.fields=op"
                 )
             members = {**members_of(self._text), UNSENT: json.dumps(self._unsent)}
             self._text = object_of(members.items())
@@ -126,7 +135,7 @@ class _Decoding:
         *,
         is_state: bool = True,
     ) -> tuple[dict[str, Any], str]:
-        """The row as a value and as text; `is_state` for the one after the change."""
+        """The row as a value and as text. `is_state`: it is the row after the change."""
         replaced: dict[str, Any] = {}
         members: dict[str, str] = {}
 

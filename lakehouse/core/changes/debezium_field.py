@@ -1,4 +1,4 @@
-"""A field of a Debezium event: its declared type, and its type in the schema part of the line."""
+"""A field of a Debezium event: its declared type, and its type in the line's schema."""
 
 import binascii
 from base64 import b64decode
@@ -8,12 +8,15 @@ from typing import Any, cast
 
 
 class Undecodable(Exception):
-    """A value that cannot be known, or that the declared type cannot hold; the text says why and what to do."""
+    """A value that is ambiguous, or that the declared type cannot hold.
+
+    The text says why and what to do.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """A field as it is declared, and as the schema part of its line describes it (`None` without one)."""
+    """A field as declared, and as the schema of its line describes it (`None` without one)."""
 
     declared: str
     told: Mapping[str, Any] | None
@@ -21,22 +24,22 @@ class Field:
 
     @property
     def name(self) -> str:
-        """The semantic type, like `io.debezium.time.Date`; empty for a plain or unknown one."""
+        """The semantic type, like `io.debezium.time.Date`, or empty."""
         return str((self.told or {}).get("name") or "")
 
     @property
     def type(self) -> str:
-        """The literal type, like `int32`; empty without schema."""
+        """The literal type, like `int32`; empty without a schema."""
         return str((self.told or {}).get("type") or "")
 
     @property
     def description(self) -> str:
-        """The type in the schema part, for messages."""
+        """The type in the schema, for messages."""
         return self.name or self.type
 
 
 def part_of(told: Mapping[str, Any] | None, part: str) -> Mapping[str, Any] | None:
-    """A part of a type in the schema part, like the type of an array's items."""
+    """A part of a type in the schema, like the type of an array's items."""
     found = (told or {}).get(part)
     return cast("Mapping[str, Any]", found) if isinstance(found, dict) else None
 
@@ -46,7 +49,7 @@ def bytes_of(value: str) -> bytes:
     try:
         return b64decode(value, validate=True)
     except binascii.Error as error:
-        raise Undecodable(f"is {shown(value)}, which is no Base64") from error
+        raise Undecodable(f"is {shown(value)}, which is not Base64") from error
 
 
 def shown(value: Any) -> str:

@@ -1,13 +1,15 @@
-"""Values of Debezium's JSON, decoded to what the declared column type takes.
+"""Decodes values of Debezium's JSON to the declared column types.
 
-The schema part of a line names the type of each field. Without it, a value is decoded only where the declared type leaves
-one meaning: a date is a number of days in every mode of Debezium, but a timestamp may count milli-, micro- or nanoseconds.
+The schema part of a line names the type of each field. Without it, a value is decoded only if the
+declared type leaves one meaning: a date is a number of days in every mode of Debezium, but a
+timestamp may count milli-, micro- or nanoseconds.
 
 **Safety properties**
-- A value is decoded exactly, or `Undecodable` says why it cannot be known. Nothing is rounded and nothing is guessed.
+- A value is decoded exactly, or is `Undecodable`. Nothing is rounded or guessed.
 
-Source: Debezium's reference, "Data type mappings" of the connectors for PostgreSQL and MySQL; `io.debezium.time.*`,
-`io.debezium.data.Bits`, `VariableScaleDecimal`; Kafka Connect, `JsonConverter` (bytes are Base64).
+Source: Debezium's reference, "Data type mappings" of the connectors for PostgreSQL and MySQL;
+`io.debezium.time.*`, `io.debezium.data.Bits`, `VariableScaleDecimal`; Kafka Connect,
+`JsonConverter` (bytes are Base64).
 """
 
 import re
@@ -27,7 +29,7 @@ _CONNECT = "org.apache.kafka.connect.data."
 _TIME = "io.debezium.time."
 _BITS = "io.debezium.data.Bits"
 _DATES = (f"{_TIME}Date", f"{_CONNECT}Date")
-# Units of a second.
+# Units per second.
 _TIMESTAMPS = {
     f"{_TIME}Timestamp": 1_000,
     f"{_CONNECT}Timestamp": 1_000,
@@ -57,12 +59,13 @@ _WHOLE_BITS = {
     "LONG": 64,
 }
 _EXACT_DIGITS = 15
-_EPOCH = datetime(1970, 1, 1)  # without zone: Debezium's timestamps without zone count as if in UTC
+# Without a zone, since Debezium's timestamps without zone count as if in UTC.
+_EPOCH = datetime(1970, 1, 1)
 _FIRST_DAY, _LAST_DAY = ((day - _EPOCH.date()).days for day in (date.min, date.max))
 
 
 class _Shape(NamedTuple):
-    """A declared type: the word that names it, its precision and scale, or what is inside it."""
+    """A declared type: its name, its precision and scale, or the types inside it."""
 
     kind: str
     precision: int = 10
@@ -84,12 +87,12 @@ def _shape_of(declared: str) -> _Shape:
 
 
 def decoded(value: Any, field: Field, spelled: Callable[[], str] | None = None) -> Any:
-    """The value as JSON that Spark reads as the declared type; the same object where it needs no decoding.
+    """The value as JSON that Spark reads as the declared type; the same object if that is equal.
 
-    `spelled` gives a number as the line has it, so that no digit is lost to a float.
+    `spelled` returns the number as the line spells it, so that a float loses no digit.
 
     Raises:
-        Undecodable: the value cannot be known, or does not fit the declared type.
+        Undecodable: the value is ambiguous, or does not fit the declared type.
     """
     if value is None:
         return None
@@ -139,19 +142,24 @@ def _decoded_inside(value: Any, field: Field, shape: _Shape) -> Any:
 def _decoded_members(
     row: dict[str, Any], field: Field, types: Mapping[str, str], of_all: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """The members of an object with these types; `of_all` describes each of them, else the fields of the schema do."""
+    """The members of an object, decoded to these types.
+
+    `of_all` describes all of them; if it is `None`, the fields of the schema do.
+    """
     told = fields_of(field.told)
     found = {
-        name: decoded(each, replace(field, declared=types[name], told=of_all or told.get(name)))
-        if name in types
-        else each
+        name: (
+            decoded(each, replace(field, declared=types[name], told=of_all or told.get(name)))
+            if name in types
+            else each
+        )
         for name, each in row.items()
     }
     return row if all(found[name] is row[name] for name in found) else found
 
 
 def fields_of(told: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
-    """The fields of a struct in the schema part, by name; empty without schema."""
+    """The fields of a struct in the schema, by name; empty without a schema."""
     found: dict[str, Mapping[str, Any]] = {}
     fields = (told or {}).get("fields")
     for each in cast("list[Any]", fields) if isinstance(fields, list) else []:
@@ -177,15 +185,16 @@ def _as_whole_number(value: Any, field: Field, bits: int) -> Any:
         number = decimal_of(value, field, 0, None)
     elif isinstance(value, str):
         raise Undecodable(
-            f"is {shown(value)}, a text, and the line does not say that it is a number: use schemas.enable=true"
+            f"is {shown(value)}, a text, and the line does not say that it is a number: use"
+            " schemas.enable=true"
         )
     else:
         return value
     if number.adjusted() > 20 or number != number.to_integral_value():
-        raise Undecodable(f"is {shown(str(number))}, which is no whole number of {bits} bits")
+        raise Undecodable(f"is {shown(str(number))}, which is not a whole number of {bits} bits")
     whole = int(number)
     if not -(2 ** (bits - 1)) <= whole < 2 ** (bits - 1):
-        raise Undecodable(f"is {whole}, which is no whole number of {bits} bits")
+        raise Undecodable(f"is {whole}, which is not a whole number of {bits} bits")
     return whole
 
 
@@ -205,7 +214,7 @@ def _as_date(value: Any, field: Field) -> Any:
             raise Undecodable(
                 f"is {value} ({field.name}), which has a time of day: declare a TIMESTAMP"
             )
-        raise Undecodable(f"is {value} ({field.description}), which is no date")
+        raise Undecodable(f"is {value} ({field.description}), which is not a date")
     return value[:-1] if isinstance(value, str) and _ISO_DATE.fullmatch(value) else value
 
 
@@ -223,8 +232,8 @@ def _as_timestamp(value: Any, field: Field, kind: str) -> Any:
         if field.name in _TIMESTAMPS and isinstance(value, int):
             return f"{_iso_timestamp(value, _TIMESTAMPS[field.name], most_digits=6)}{zone}"
         raise Undecodable(
-            f"is {value}, and the line does not name its unit: use schemas.enable=true, or declare a BIGINT and convert it in "
-            "Landing.derived"
+            f"is {value}, and the line does not name its unit: use schemas.enable=true, or declare"
+            " a BIGINT and convert it in Landing.derived"
         )
     if isinstance(value, str):
         if _BEYOND_MICROSECONDS.search(value):
@@ -249,7 +258,8 @@ def _fraction(value: int, fraction: int, units: int, most_digits: int) -> str:
     digits = f"{fraction:0{len(str(units)) - 1}}".rstrip("0")
     if len(digits) > most_digits:
         raise Undecodable(
-            f"is {value} nanoseconds, which a TIMESTAMP cannot hold exactly: declare a STRING or BIGINT"
+            f"is {value} nanoseconds, which a TIMESTAMP cannot hold exactly: declare a STRING or"
+            " BIGINT"
         )
     return f".{digits}" if digits else ""
 
@@ -263,7 +273,7 @@ def _as_binary(value: Any, field: Field) -> Any:
 
 
 def _as_text(value: Any, field: Field) -> Any:
-    """Readable text where the schema names a type that would arrive as a number or bytes; other values as sent."""
+    """Readable text of types that arrive as numbers or bytes; other values as sent."""
     if field.told is None or isinstance(value, bool):
         return value
     if is_decimal(value, field):
@@ -280,7 +290,7 @@ def _as_text(value: Any, field: Field) -> Any:
 
 
 def _iso_time(value: int, units: int) -> str:
-    """`10:30:00.5`; MySQL's TIME may be negative, and longer than a day."""
+    """A time like `10:30:00.5`. MySQL's TIME may be negative, and longer than a day."""
     seconds, fraction = divmod(abs(value), units)
     sign = "-" if value < 0 else ""
     clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"

@@ -1,4 +1,4 @@
-"""Members of a JSON object as they are spelled in its text, so that rewriting one leaves the others untouched."""
+"""Members of a JSON object as its text spells them, so that one can be rewritten alone."""
 
 import json
 import re
@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 _MEMBER = re.compile(r'[\s{,]*("(?:[^"\\]|\\.)*+")\s*:\s*')
-# A value, and the place behind it.
+# A value, and the position after it.
 _scanned: Callable[[str, int], tuple[Any, int]] = vars(json.JSONDecoder())["scan_once"]
 
 
 def members_of(text: str) -> dict[str, str]:
-    """The members of a JSON object, each value as it stands in the text."""
-    found, place = dict[str, str](), 0
+    """The members of a JSON object, each value as the text spells it."""
+    found = dict[str, str]()
+    place = 0
     while match := _MEMBER.match(text, place):
         spelled = match[1]
         _, place = _scanned(text, match.end())

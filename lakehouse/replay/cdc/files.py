@@ -1,9 +1,10 @@
-"""The flights as change data, as AWS DMS or Debezium would write them of an operational database with one row per flight.
+"""The flights as change data that AWS DMS or Debezium captured from a database.
 
-Each event writes its flight's row, at the time of the event. Flights that are announced in the replay's first six hours are a full load, or
-a snapshot; all that follows are changes, late and repeated ones among them.
+The database has one row per flight. Each event updates it at the time of the event. Flights that
+are announced in the first six hours are a full load or a snapshot; all later events are changes,
+some late, some repeated.
 
-- `landing/dms/flights/2013/01/01/20130101-05-JFK.csv`, and `…/LOAD2013010105a.csv` for a full load.
+- `landing/dms/flights/2013/01/01/20130101-05-JFK.csv`; for a full load `…/LOAD2013010105a.csv`.
 - `landing/debezium/flights/2013-01-01T05-JFK.json`.
 """
 
@@ -28,7 +29,7 @@ _COLUMNS = field_names(bronze.flight_events.landing.schema)
 def sorted_changes(
     rows: Iterable[Mapping[str, Any]], *, shape: str, first: datetime
 ) -> list[LandingFile]:
-    """The files of the same rows as `files.event_files` takes, by hour and name; `first` is the replay's first hour."""
+    """The files of the rows that `files.event_files` takes; `first` is the replay's first hour."""
     return sorted(_files(rows, shape, first), key=attrgetter("hour", "name"))
 
 
@@ -60,7 +61,7 @@ def _is_loaded(event: Mapping[str, Any], hour: datetime, first: datetime) -> boo
 
 
 def _position(event: Mapping[str, Any]) -> int:
-    """The place of the change in the database's log: by time, and within one second in the order of a flight's life."""
+    """The change's position in the database's log: by time, then by rank of the event."""
     return _seconds(event["event_time"]) * 10 + event["event_rank"]
 
 
@@ -69,7 +70,7 @@ def _seconds(time: datetime) -> int:
 
 
 def _csv(events: Sequence[Mapping[str, Any]], *, is_load: bool) -> bytes:
-    """The file as DMS writes it with a header; a full load without operations."""
+    """A file as DMS writes it with a header; a full load has no operations."""
     out = StringIO()
     lines = csv.writer(out, lineterminator="\n")
     lines.writerow([*([] if is_load else ["Op"]), *events[0], "change_seq"])
@@ -87,14 +88,10 @@ def _csv(events: Sequence[Mapping[str, Any]], *, is_load: bool) -> bytes:
 
 def _field(value: Any) -> Any:
     if value is None:
-        return "NULL"  # as DMS writes it by default
-    return (
-        utc_text(value)
-        if isinstance(value, datetime)
-        else str(value).lower()
-        if isinstance(value, bool)
-        else value
-    )
+        return "NULL"  # the default of DMS
+    if isinstance(value, datetime):
+        return utc_text(value)
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def _event(event: Mapping[str, Any], *, is_snapshot: bool) -> bytes:
@@ -106,5 +103,11 @@ def _event(event: Mapping[str, Any], *, is_snapshot: bool) -> bytes:
         "snapshot": str(is_snapshot).lower(),
     }
     code = "r" if is_snapshot else "c" if event["event_type"] == "scheduled" else "u"
-    told = {"before": None, "after": event, "source": source, "op": code, "ts_ms": seconds * 1000}
-    return json.dumps(told, separators=(",", ":"), default=utc_text).encode() + b"\n"
+    payload = {
+        "before": None,
+        "after": event,
+        "source": source,
+        "op": code,
+        "ts_ms": seconds * 1000,
+    }
+    return json.dumps(payload, separators=(",", ":"), default=utc_text).encode() + b"\n"

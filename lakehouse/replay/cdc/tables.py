@@ -1,4 +1,4 @@
-"""The demo's tables where the flights arrive as change data: bronze keeps one row per flight, all behind it are as ever."""
+"""The demo's tables if flights arrive as change data: bronze has one row per flight."""
 
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ SOURCES = {
 
 
 def change_tables(shape: str) -> dict[str, Table]:
-    """Flights from bronze to gold, by key, in the order in which they are written; `shape` is dms or debezium."""
+    """Flights from bronze to gold by key, inputs first; `shape` is dms or debezium."""
     rows = Table(key="bronze/flights", source=SOURCES[shape], write=Merge(keys=("flight_id",)))
     newest, daily, delays = (
         each.transform for each in (silver.flights, gold.carrier_daily, gold.route_delays)

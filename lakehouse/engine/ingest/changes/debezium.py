@@ -1,4 +1,4 @@
-"""Events of Debezium as changes: enveloped or unwrapped, with their schema or without."""
+"""Events of Debezium as changes: in an envelope or unwrapped."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,9 +42,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _ONLY_TIMED = (
-    "the position of this row of a snapshot is missing: its time may be later than that of a newer change; accepted: fields of source that "
-    "order changes as Debezium(position=…), like 'scn BIGINT' (Oracle) or 'commit_lsn STRING, change_lsn STRING' (SQL Server, Db2); "
-    "of an unwrapped row __op tells whether it is of a snapshot (add.fields=op)"
+    "the position of this row of a snapshot is missing, and its time may be later than that of a"
+    " newer change. Use Debezium(position=…) with fields of source that order changes, like 'scn"
+    " BIGINT' (Oracle) or 'commit_lsn STRING, change_lsn STRING' (SQL Server, Db2). For unwrapped"
+    " rows, add.fields=op shows which rows are of a snapshot"
 )
 # Times from the year 1 to 9999. Source: Spark's reference, TIMESTAMP
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
@@ -53,7 +54,7 @@ _SOURCE_DDL = "lsn BIGINT, file STRING, pos BIGINT, row INT"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Event:
-    """The event of a line, after its text was parsed into the column `root`."""
+    """The event of a line, parsed into the column `root`."""
 
     changes: Debezium
     root: str = "_parsed"
@@ -65,15 +66,17 @@ class _Event:
     def source(self, name: str) -> "Column":
         """A field of the event's `source`, read as text, since some connectors send numbers so.
 
-        Source: Debezium's reference, "New Record State Extraction", `add.fields`; connector for Oracle, `source.scn`.
+        Source: Debezium's reference, "New Record State Extraction", `add.fields`; connector for
+        Oracle, `source.scn`.
         """
-        told = self.field(f"source.{quote(name)}")
+        value = self.field(f"source.{quote(name)}")
         if self.changes.unwrapped:
-            told = F.coalesce(self.field(quote(f"__source_{name}")), self.field(quote(f"__{name}")))
-        return told.cast(_source_types(self.changes)[name])
+            prefixed = self.field(quote(f"__source_{name}"))
+            value = F.coalesce(prefixed, self.field(quote(f"__{name}")))
+        return value.cast(_source_types(self.changes)[name])
 
     def code(self) -> "Column":
-        """The operation, in one letter."""
+        """The operation's letter."""
         if not self.changes.unwrapped:
             return self.field("op")
         deleted = F.lower(self.field("__deleted"))
@@ -82,7 +85,7 @@ class _Event:
         )
 
     def value(self, name: str) -> "Column":
-        """A column of the row: after the change, or before it where it is a deletion."""
+        """A column of the row after the change; for a deletion, before it."""
         if self.changes.unwrapped:
             return self.field(quote(name))
         return F.when(self.code() == "d", self.field(f"before.{quote(name)}")).otherwise(
@@ -90,29 +93,28 @@ class _Event:
         )
 
     def committed_ms(self) -> "Column":
-        """The time at which the change was committed, or else seen by Debezium; null for what is no time."""
-        told = (
-            self.source("ts_ms")
-            if self.changes.unwrapped
-            else F.coalesce(self.source("ts_ms"), self.field("ts_ms"))
-        )
-        return F.when(told.between(_FIRST_MS, _LAST_MS), told)
+        """When the change was committed, or else seen by Debezium; null if no valid time."""
+        time_ms = self.source("ts_ms")
+        if not self.changes.unwrapped:
+            time_ms = F.coalesce(time_ms, self.field("ts_ms"))
+        return F.when(time_ms.between(_FIRST_MS, _LAST_MS), time_ms)
 
     def position(self) -> "tuple[Column, Column]":
-        """The position, and whether the event has one. MySQL numbers the files of its binlog, in names of any length.
+        """The position, and whether the event has one.
 
-        A row of a snapshot that is told by nothing but its time has none: that is when the row was sent, or its table's reading began, and
-        may be later than a change that the row does not have yet. An initial snapshot may be read as of an earlier SCN (Oracle). Source:
-        Debezium's AbstractIncrementalSnapshotChangeEventSource, sendEvent; RelationalSnapshotChangeEventSource, getSnapshotSourceTimestamp.
+        A row of a snapshot that has only a time has no position: this is when the row was sent or
+        the snapshot began, which may be later than a change that the row does not contain. An
+        initial snapshot may be read as of an earlier SCN (Oracle). Source: Debezium's
+        AbstractIncrementalSnapshotChangeEventSource, sendEvent;
+        RelationalSnapshotChangeEventSource, getSnapshotSourceTimestamp.
         """
         if names := field_names(self.changes.position):
-            # A row of a snapshot may lack the further parts, and is then below the changes that have them.
-            return F.struct(*[self.source(name).alias(name) for name in names]), self.source(
-                names[0]
-            ).isNotNull()
-        file_number = F.nullif(F.regexp_extract(self.source("file"), r"(\d+)$", 1), F.lit("")).cast(
-            "bigint"
-        )
+            declared = F.struct(*[self.source(name).alias(name) for name in names])
+            # A row of a snapshot may lack the other parts; it is then less than changes with them.
+            return declared, self.source(names[0]).isNotNull()
+        # MySQL numbers the files of its binlog, in names of any length.
+        file_suffix = F.regexp_extract(self.source("file"), r"(\d+)$", 1)
+        file_number = F.nullif(file_suffix, F.lit("")).cast("bigint")
         parts = {"lsn": self.source("lsn"), "file_number": file_number}
         parts |= {name: self.source(name) for name in ("pos", "row", "ts_ms")}
         is_placed = F.coalesce(
@@ -121,7 +123,7 @@ class _Event:
         return F.struct(*[part.alias(name) for name, part in parts.items()]), is_placed
 
     def is_change(self) -> "Column":
-        """Whether the event was read from the source's log, and is not a row that a snapshot read."""
+        """Whether the event is from the source's log, and not from a snapshot."""
         if not self.changes.unwrapped:
             return F.coalesce(self.code() != "r", F.lit(True))
         return F.coalesce(
@@ -129,7 +131,7 @@ class _Event:
         )
 
     def reason(self, landing: Landing, added: Sequence[AddedColumn]) -> "Column":
-        """Why a line is no event, as far as that is not for all change data alike."""
+        """Why a line is not an event, by the rules of Debezium alone."""
         is_event = F.col(EVENT) != TOMBSTONE
         why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
         why = why.when(
@@ -181,11 +183,8 @@ def debezium_lines(
         F.struct(*before).alias(OLD_KEY),
         event.field(quote(UNSENT_MEMBER)).alias(UNSENT),
     )
-    return (
-        found.withColumns({name: F.expr(text) for name, text in landing.derived.items()})
-        if landing.derived
-        else found
-    )
+    derived = {name: F.expr(text) for name, text in landing.derived.items()}
+    return found.withColumns(derived) if derived else found
 
 
 def _source_types(changes: Debezium) -> dict[str, str]:
@@ -196,8 +195,11 @@ def _event_ddl(schema: str, changes: Debezium) -> str:
     names = _source_types(changes)
     if not changes.unwrapped:
         source = ", ".join(f"{quote(name)} STRING" for name in names)
-        return f"op STRING, before STRUCT<{schema}>, after STRUCT<{schema}>, source STRUCT<{source}>, ts_ms BIGINT"
-    beside = ", ".join(
+        return (
+            f"op STRING, before STRUCT<{schema}>, after STRUCT<{schema}>, "
+            f"source STRUCT<{source}>, ts_ms BIGINT"
+        )
+    metadata = ", ".join(
         f"{quote(f'__source_{name}')} STRING, {quote(f'__{name}')} STRING" for name in names
     )
-    return f"{schema}, __op STRING, __deleted STRING, {beside}"
+    return f"{schema}, __op STRING, __deleted STRING, {metadata}"

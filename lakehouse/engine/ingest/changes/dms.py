@@ -23,7 +23,8 @@ from lakehouse.engine.spark.statements import quote
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# Source: AWS DMS user guide, "Using Amazon S3 as a target": files of a full load have a hexadecimal number, others a time
+# Files of a full load have a hexadecimal number, others a time.
+# Source: AWS DMS user guide, "Using Amazon S3 as a target"
 FULL_LOAD = r"(^|/)LOAD[0-9A-Fa-f]*\.[^/]*$"
 
 
@@ -34,12 +35,16 @@ def dms_lines(
     keys: Sequence[str],
     added: Sequence[AddedColumn],
 ) -> "DataFrame":
-    """The lines with their code, position, time and old key. A row of a full load has a position without parts, below every other."""
+    """The lines with their code, position, time and old key.
+
+    A row of a full load has a position of nulls, which is less than every other.
+    """
     lines = parse_records(replace(landing, required=()), lines, added, ())
     is_full_load = F.col(OWN[0]).rlike(FULL_LOAD)
     parts = {name: F.col(quote(name)) for name in changes.position}
     if not parts:
-        # DMS names a file by the time of its changes; the folders above it are by date, or not, as the task was set at the time.
+        # DMS names a file after the time of its changes. Folders by date are a setting of the task,
+        # which may have changed.
         parts = {
             "file_name": F.substring_index(OWN[0], "/", -1),
             "path": F.col(OWN[0]),
@@ -55,8 +60,10 @@ def dms_lines(
         (F.col(quote(name)) if name in fields else F.lit(None)).alias(key)
         for key, name in images.items()
     ]
-    told = F.lit(None) if changes.committed_at is None else F.col(quote(changes.committed_at))
-    committed = told.cast("timestamp")
+    commit_time = F.lit(None)
+    if changes.committed_at is not None:
+        commit_time = F.col(quote(changes.committed_at))
+    committed = commit_time.cast("timestamp")
     return lines.withColumns(
         {
             CODE: F.coalesce(
@@ -64,7 +71,7 @@ def dms_lines(
             ),
             POSITION: position,
             IS_PLACED: is_full_load | is_ordered,
-            IS_TIMED: committed.isNotNull() | (is_full_load & _filled(told).isNull()),
+            IS_TIMED: committed.isNotNull() | (is_full_load & _filled(commit_time).isNull()),
             CHANGED_AT: committed,
             OLD_KEY: F.struct(*before),
         }
@@ -72,5 +79,5 @@ def dms_lines(
 
 
 def _filled(value: "Column") -> "Column":
-    """The text of a column, null where it is blank."""
+    """The text of a column, or null if it is blank."""
     return F.nullif(F.trim(value.cast("string")), F.lit(""))

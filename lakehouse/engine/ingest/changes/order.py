@@ -1,4 +1,4 @@
-"""The order of changes: by position; then, for those of one transaction, by their arrival."""
+"""The order of changes: by position, and within one transaction by arrival."""
 
 from typing import TYPE_CHECKING
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 _FILE, _LINE, _LANDED_AT = OWN
 _DIGITS = 40
-# A name that ends in two numbers, like Kafka Connect's `topic+partition+offset`, or the date and time of AWS DMS. The last part
-# of a UUID may look like that.
+# A name that ends in two numbers, like Kafka Connect's `topic+partition+offset`, or date and time
+# of AWS DMS. The last part of a UUID may look the same.
 _NUMBERED = "^(?:.*[^0-9A-Za-z])?[0-9]+[-+_.][0-9]+(?:[.][A-Za-z][^/]*)?$"
 _UUID = "[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
 
 
 def change_order(row: str = "") -> str:
-    """The SQL of a struct that rises with each change; `row` is an alias and a dot.
+    """The SQL of a struct that increases with each change. `row` is an alias and a dot.
 
-    Files with numbered names follow the numbers. Others follow the time at which they landed.
+    Files with numbered names are ordered by their numbers, others by the time when they landed.
     """
     path, position, line, landed_at = (
         f"{row}{quote(name)}" for name in (_FILE, POSITION, _LINE, _LANDED_AT)
@@ -31,17 +31,17 @@ def change_order(row: str = "") -> str:
     natural = f"regexp_replace({padded}, '[0-9]+?([0-9]{{{_DIGITS}}})(?![0-9])', '$1')"
     is_numbered = f"{name} RLIKE '{_NUMBERED}' AND NOT {name} RLIKE '{_UUID}'"
     return (
-        f"struct({position} AS position, IF({is_numbered}, {natural}, '') AS numbered_name, {landed_at} AS landed_at, "
-        f"{natural} AS name, {path} AS path, {line} AS line)"
+        f"struct({position} AS position, IF({is_numbered}, {natural}, '') AS numbered_name, "
+        f"{landed_at} AS landed_at, {natural} AS name, {path} AS path, {line} AS line)"
     )
 
 
 def is_newer() -> str:
-    """The condition, over aliases `source` and `target`, under which a source row is newer."""
+    """The condition, over aliases `source` and `target`, that a source row is newer."""
     return f"{change_order('source.')} > {change_order('target.')}"
 
 
 def no_kept() -> "Column":
-    """The column `KEPT` of rows with this order that keep nothing."""
+    """The column `KEPT` of rows that keep no values, with the type of this order."""
     entry = F.struct(F.lit("").alias("column"), F.expr(change_order()).alias("since"))
     return F.when(F.lit(False), F.array(entry))

@@ -1,4 +1,4 @@
-"""Staged records of change data as changes, or as reasons why they are none.
+"""Reads staged records as changes, or gives a reason why they are not.
 
 **Safety properties** (tests in `engine/ingest/changes/test_read.py`)
 - Every record is a change, a tombstone that follows a deletion, or has a reason why it is neither.
@@ -44,20 +44,22 @@ from lakehouse.engine.spark.statements import quote
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# A line without an event, which follows a deletion so that Kafka can forget the key. Source: Debezium's reference, "Tombstone events"
+# A line without an event, which follows a deletion so that Kafka can forget the key.
+# Source: Debezium's reference, "Tombstone events"
 _TOMBSTONE = "tombstone"
 _WHY_MOVED = (
-    "a value was not sent (__debezium_unavailable_value), and the key changed: use REPLICA IDENTITY FULL at the source, "
-    "and have the row written again"
+    "a value was not sent (__debezium_unavailable_value), and the key changed. Use REPLICA IDENTITY"
+    " FULL at the source, and write the row again"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeCounts:
-    """The content of a batch: records that are changes or tombstones, others, and of the former what asks for more than a merge.
+    """Counts of the records of a batch: `rows` are changes or tombstones, `bad` ones have a reason.
 
-    `rescued` have fields that no other column has; `unsent` have values that were not sent, `kept` those that were found.
-    `first_key` are the least and the greatest value of the first key, `None` where it does not tell files apart.
+    Of the rows, `rescued` have fields without a column, `unsent` lack a value, and `kept` keep an
+    older value. `first_key` is the range of the first key, or `None` if the batch touches other
+    keys or the key has another type.
     """
 
     rows: int
@@ -72,14 +74,15 @@ class ChangeCounts:
 
 
 def change_keys(table: Table) -> tuple[str, ...]:
-    """The keys of a table that change data is written to."""
+    """The keys of a table of change data."""
     assert isinstance(table.write, Merge | History)
     return table.write.keys
 
 
 def read_changes(table: Table, lines: "DataFrame", added: Sequence[AddedColumn]) -> "DataFrame":
-    """One row per line of `staged_lines`: the table's columns, its position, commit time, operation, old key, text and reason."""
-    landing, keys, is_tombstone = table.landing, change_keys(table), F.lit(False)
+    """One row per line of `staged_lines`, with the table's columns and those of a change."""
+    landing, keys = table.landing, change_keys(table)
+    is_tombstone = F.lit(False)
     match landing.change_data:
         case Dms() as changes:
             lines = dms_lines(lines, landing, changes, keys, added)
@@ -89,13 +92,8 @@ def read_changes(table: Table, lines: "DataFrame", added: Sequence[AddedColumn])
             is_tombstone = F.coalesce(F.col(EVENT) == TOMBSTONE, F.lit(False))
         case _:
             assert_never(landing.change_data)
-    operations = F.create_map(
-        *[
-            F.lit(text)
-            for code, operation in changes.operations.items()
-            for text in (code, operation.value)
-        ]
-    )
+    codes = [(code, operation.value) for code, operation in changes.operations.items()]
+    operations = F.create_map(*[F.lit(text) for pair in codes for text in pair])
     operation = F.when(is_tombstone, _TOMBSTONE).otherwise(
         F.try_element_at(operations, F.col(CODE))
     )
@@ -118,7 +116,7 @@ def read_changes(table: Table, lines: "DataFrame", added: Sequence[AddedColumn])
 
 
 def count_changes(lines: "DataFrame", keys: Sequence[str]) -> ChangeCounts:
-    """The counts of a batch, in one look at it."""
+    """Counts the records of a batch in one pass."""
     good, operation, is_moved = F.col(REASON).isNull(), F.col(OPERATION), F.col(OLD_KEY).isNotNull()
     counted = {
         "rows": good,
@@ -135,13 +133,14 @@ def count_changes(lines: "DataFrame", keys: Sequence[str]) -> ChangeCounts:
         *map(F.count_if, counted.values()), F.min(key), F.max(key)
     ).collect()[0]
     found = dict(zip(counted, counts, strict=True))
-    # A truncation and a changed key touch rows of keys that are not in the batch.
-    is_told = not found["truncates"] and not found["key_changes"] and type(least) in (int, str)
-    return ChangeCounts(**found, first_key=(least, greatest) if is_told else None)
+    # A truncation and a changed key touch keys that are not in the batch.
+    has_all_keys = not found["truncates"] and not found["key_changes"]
+    has_range = has_all_keys and type(least) in (int, str)
+    return ChangeCounts(**found, first_key=(least, greatest) if has_range else None)
 
 
 def _changed_key(keys: Sequence[str], update: str) -> "Column":
-    """The key before an update that changed it, or null; a part that is not known is no change."""
+    """The key before an update that changed it, or null. An unknown part counts as unchanged."""
     before, is_known, is_same = F.col(OLD_KEY), F.col(CODE) == update, F.lit(True)
     for key in keys:
         is_known = is_known & before.getField(key).isNotNull()
@@ -150,7 +149,7 @@ def _changed_key(keys: Sequence[str], update: str) -> "Column":
 
 
 def _reason(table: Table, keys: Sequence[str]) -> "Column":
-    """Why a line is no change; the lines have its code, and whether it has a position and a time."""
+    """Why a line is not a change, or null. The lines have the columns of `debezium` or `dms`."""
     operation, known = F.col(OPERATION), ", ".join(table.landing.change_data.operations)
     is_tombstone = F.coalesce(operation == _TOMBSTONE, F.lit(False))
     has_key = ~is_tombstone & (operation != Operation.TRUNCATE.value)

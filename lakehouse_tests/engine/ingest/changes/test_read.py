@@ -86,9 +86,10 @@ UNSENT = (
     "field big was not sent (__debezium_unavailable_value), and no older value of its row is known"
 )
 ONLY_TIMED = (
-    "the position of this row of a snapshot is missing: its time may be later than that of a newer change; accepted: fields of source that "
-    "order changes as Debezium(position=…), like 'scn BIGINT' (Oracle) or 'commit_lsn STRING, change_lsn STRING' (SQL Server, Db2); "
-    "of an unwrapped row __op tells whether it is of a snapshot (add.fields=op)"
+    "the position of this row of a snapshot is missing, and its time may be later than that of a"
+    " newer change. Use Debezium(position=…) with fields of source that order changes, like"
+    " 'scn BIGINT' (Oracle) or 'commit_lsn STRING, change_lsn STRING' (SQL Server, Db2). For"
+    " unwrapped rows, add.fields=op shows which rows are of a snapshot"
 )
 UNAVAILABLE = (
     "__debezium_unavailable_value",
@@ -107,8 +108,8 @@ MISREAD = (
     ({"at": "T10:30"}, UNFIT),
     ({"day": "20240115"}, UNFIT),
     ({"small": 200}, UNFIT),
-    ({"price": "1,5"}, "field price is '1,5', which is no number"),
-    ({"price": "1e400000000"}, "field price is '1e400000000', which is no number"),
+    ({"price": "1,5"}, "field price is '1,5', which is not a number"),
+    ({"price": "1e400000000"}, "field price is '1e400000000', which is not a number"),
 )
 ENVELOPED: Sequence[tuple[object, str | None]] = [
     # Binlog files are compared by number: 999999 is before 1000000.
