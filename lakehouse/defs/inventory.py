@@ -186,7 +186,8 @@ def _newest(lake: Lake, seen: Mapping[str, str]) -> tuple[tuple[str, str] | None
     return (
         None,
         (
-            f"no report of bucket {lake.store.bucket} was delivered; the inventory makes its own once "
+            f"no report of bucket {lake.store.bucket} was delivered; the inventory makes its own "
+            "once "
             "a day"
         ),
     )

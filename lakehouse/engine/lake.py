@@ -87,7 +87,7 @@ class Lake:
             return False
 
     def facts(self, key: str, *, version: int | None = None) -> TableFacts | None:
-        """The facts of a table by its log, now or at `version`; `None` where there is no table yet."""
+        """The facts of a table by its log, now or at `version`; `None` if there is no table."""
         try:
             return read_facts(self.store, key, uri=self.table_uri(key), version=version)
         except (Broken, Refused) as error:

@@ -88,7 +88,7 @@ def adopt_command(
         )
     if prefix is not None and key is not None:
         raise Refused(
-            "adopt --prefix: --key names one table; accepted: without, each table gets a key that "
+            "adopt --prefix: --key names one table. Omit it: each table gets a key that "
             "says where it lies"
         )
     opened = open_declared()

@@ -28,7 +28,7 @@ def parse_adopted(text: str, *, name: str) -> dict[str, Table]:
         entries = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise Refused(
-            f"{name} is no TOML: {error}; accepted: entries as lakehouse adopt writes them"
+            f"{name} is not TOML: {error}. Use entries as lakehouse adopt writes them"
         ) from error
     found = {key: _table(key, entry, name=name) for key, entry in entries.items()}
     places: dict[str, str] = {}
@@ -36,8 +36,7 @@ def parse_adopted(text: str, *, name: str) -> dict[str, Table]:
         assert isinstance(table.write, Adopted)
         if (other := places.setdefault(table.write.uri, key)) != key:
             raise Refused(
-                f"{name}: {other} and {key} are both {table.write.uri}; accepted: one key for a "
-                "table"
+                f"{name}: {other} and {key} are both {table.write.uri}. Use one key for a table"
             )
     return found
 
@@ -87,25 +86,23 @@ def toml_text(text: str) -> str:
 
 def _table(key: str, entry: Any, *, name: str) -> Table:
     if not isinstance(entry, dict):
-        raise Refused(
-            f"{name}: {key} is {entry!r}; accepted: an entry [{toml_text(key)}] with uri = …"
-        )
+        raise Refused(f"{name}: {key} is {entry!r}. Use an entry [{toml_text(key)}] with uri = …")
     told = cast("Mapping[str, Any]", entry)
     if unknown := [word for word in told if word not in _WORDS]:
         near = nearest_words(unknown[0], _WORDS, most=1)
         raise Refused(
-            f"{name}: {key} has {unknown[0]!r}; accepted: {', '.join(near or _WORDS)}; a layer and "
+            f"{name}: {key} has {unknown[0]!r}. Use {', '.join(near or _WORDS)}; a layer and "
             "a name are one key, quoted"
         )
     uri, columns = told.get("uri"), told.get("cluster_by", [])
     if not isinstance(uri, str) or not (uri.startswith("/") or "://" in uri):
         raise Refused(
-            f"{name}: {key} has uri = {uri!r}; accepted: an absolute folder, or s3://bucket/folder"
+            f"{name}: {key} has uri = {uri!r}. Use an absolute folder, or s3://bucket/folder"
         )
     if not isinstance(columns, list) or not all(
         isinstance(column, str) for column in cast("list[Any]", columns)
     ):
-        raise Refused(f"{name}: {key} has cluster_by = {columns!r}; accepted: a list of columns")
+        raise Refused(f"{name}: {key} has cluster_by = {columns!r}. Use a list of columns")
     rest = {word: told[word] for word in ("writers", "orphans") if word in told}
     try:
         address = parse_address(uri, base="/")

@@ -1,4 +1,4 @@
-"""Paths in a Delta log: one spelling of each URI, names within a table, files of deletion vectors."""
+"""Paths in a Delta log: spellings of URIs, names within a table, files of deletion vectors."""
 
 import re
 from base64 import b85decode
@@ -89,7 +89,7 @@ def vector_file(vector: str) -> str | None:
     match = _VECTOR.fullmatch(vector)
     if match is None:
         raise Refused(
-            f"deletion vector {vector!r} is stored in a way unknown here; accepted: u, p or i at "
+            f"deletion vector {vector!r} is stored in a way unknown here. Use u, p or i at "
             "its start"
         )
     if match["storage"] != "u":

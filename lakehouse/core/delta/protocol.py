@@ -1,4 +1,4 @@
-"""Delta's table features, and the retention property: what a table asks of its readers and writers."""
+"""Delta's table features and the retention property, which bind readers and writers."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -137,7 +137,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFile:
-    """The file of a log that makes a version, as storage listed it: `name` is relative to the lake."""
+    """The log file of a version, as storage listed it; `name` is relative to the lake."""
 
     version: int
     name: str

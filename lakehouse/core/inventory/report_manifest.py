@@ -100,7 +100,7 @@ def parse_manifest(
         ) from error
     if found.bucket != bucket:
         raise Refused(
-            f"{where}: it is of bucket {found.bucket!r}; accepted: one of bucket {bucket!r}"
+            f"{where}: it is of bucket {found.bucket!r}. Use a report of bucket {bucket!r}"
         )
     if plausible_ms(found.created_ms, now_ms=now_ms) is None:
         raise Refused(
@@ -151,9 +151,7 @@ def _columns(file_format: str, schema: str) -> tuple[str, ...]:
 
 def _check_content(found: Report, folder: str, where: str) -> None:
     if found.file_format not in _FORMATS:
-        raise Refused(
-            f"{where}: its format is {found.file_format!r}; accepted: {', '.join(_FORMATS)}"
-        )
+        raise Refused(f"{where}: its format is {found.file_format!r}. Use {', '.join(_FORMATS)}")
     lacking = [name for name in NEEDED_COLUMNS if name not in found.columns]
     if lacking:
         raise Refused(
@@ -170,11 +168,10 @@ def _check_content(found: Report, folder: str, where: str) -> None:
             file.key.removeprefix(f"{folder}/").split("/")
         ):
             raise Refused(
-                f"{where}: its file {file.key!r} is another report's; accepted: keys below "
-                f"{folder}/"
+                f"{where}: its file {file.key!r} is another report's. Use keys below {folder}/"
             )
         if not _MD5.fullmatch(file.md5):
             raise Refused(
-                f"{where}: MD5checksum {file.md5!r} of {file.key} is none; accepted: 32 "
+                f"{where}: MD5checksum {file.md5!r} of {file.key} is invalid. Use 32 "
                 "hexadecimal digits"
             )

@@ -84,15 +84,19 @@ def maintain(
         _refuse_without_pool({key: uri for key, uri, pool in written if pool is None})
     found = dict[str, Table]()
     for asset_key, uri, pool in written:
-        adopted, shown = (
-            _adopted(asset_key, uri, pool, base=start, writers=writers, orphans=orphans),
-            asset_key.to_user_string(),
+        shown = asset_key.to_user_string()
+        adopted = Adopted(
+            uri=_address_of(asset_key, uri, base=start),
+            writers=writers,
+            orphans=orphans,
+            asset_key=tuple(asset_key.path),
+            pool=pool or "",
         )
         key = key_of(f"/{layer}/{'_'.join(asset_key.path)}", ())
         if (other := found.get(key)) and isinstance(other.write, Adopted):
             both = f"{'/'.join(other.write.asset_key)} and {shown} would both be {key}"
             raise Refused(
-                f"maintain: {both}; accepted: one of them in a call of its own, with another layer"
+                f"maintain: {both}. Use one of them in a call of its own, with another layer"
             )
         about = f"The table of {shown}, at {adopted.uri}."
         found[key] = Table(
@@ -104,7 +108,7 @@ def maintain(
         )
     if not found:
         raise Refused(
-            f"maintain: no asset has {' or '.join(_URI_KEYS)} in its metadata; accepted: such "
+            f"maintain: no asset has {' or '.join(_URI_KEYS)} in its metadata. Use such "
             f"assets, or {{asset key: address}}"
         )
     known = _TABLES.setdefault(settings.root, {})
@@ -153,30 +157,15 @@ class MaintainedTables(dg.Component, dg.Model, dg.Resolvable):
         )
 
 
-def _adopted(
-    asset_key: dg.AssetKey,
-    uri: str,
-    pool: str | None,
-    *,
-    base: str,
-    writers: type_of_writers,
-    orphans: type_of_orphans,
-) -> Adopted:
-    shown = asset_key.to_user_string()
+def _address_of(asset_key: dg.AssetKey, uri: str, *, base: str) -> str:
+    """The address of an asset's table; relative ones start at `base`."""
     try:
-        address = parse_address(uri, base=base)
+        return parse_address(uri, base=base)
     except Refused as refused:
         raise Refused(
-            f"maintain: asset {shown}: {refused}; a table that lies elsewhere is left out of the "
-            "call"
+            f"maintain: asset {asset_key.to_user_string()}: {refused}. Leave it out of the call if "
+            "its table lies elsewhere"
         ) from None
-    return Adopted(
-        uri=address,
-        writers=writers,
-        orphans=orphans,
-        asset_key=tuple(asset_key.path),
-        pool=pool or "",
-    )
 
 
 def _refuse_without_pool(addresses: Mapping[dg.AssetKey, str]) -> None:
@@ -252,7 +241,7 @@ def _adopted_beside(known: Iterable[Table], settings: Settings) -> Iterable[Tabl
     if both := [key for key in beside if key in by_key]:
         raise Refused(
             f"{settings.adopted}: {both[0]} is {address_of(by_key[both[0]], settings)} for "
-            "maintain; accepted: another key"
+            "maintain. Use another key"
         )
     try:
         checked({**by_key, **beside}, settings)
@@ -279,7 +268,7 @@ def _written(
             )
         elif not isinstance(asset, dg.AssetSpec | dg.SourceAsset):
             raise Refused(
-                f"maintain: {asset!r} is no asset; accepted: assets, or a mapping of asset keys to "
+                f"maintain: {asset!r} is not an asset. Use assets, or a mapping of asset keys to "
                 "addresses"
             )
         yield from (

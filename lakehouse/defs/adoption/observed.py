@@ -166,7 +166,7 @@ def observation_sensor(
 
 
 def _assessed(table: Table, lake: Lake) -> Assessment | None:
-    """The table now; `None` where the asset of the same project that writes it has not done so yet."""
+    """The table now; `None` if the project's asset has not written it yet."""
     is_awaited = isinstance(table.write, Adopted) and bool(table.write.asset_key)
     facts = lake.facts(table.key) if is_awaited else facts_of(lake, table)
     return facts and assess(lake, table, facts)

@@ -38,8 +38,7 @@ def choose_key(address: str, tables: Mapping[str, Table], lake: Lake, *, wanted:
     if own is not None and (own.count("/") != 1 or wanted not in (None, own)):
         near = own if own.count("/") == 1 else "layer/name"
         raise Refused(
-            f"adopt {address}: it lies in this lake, {root}; accepted: {near} as its key and its "
-            "place"
+            f"adopt {address}: it lies in this lake, {root}. Use {near} as its key and its place"
         )
     free, taken = own or key_of(address, tables), {*tables}
     while own is None and lake.holds_files(free):
@@ -48,12 +47,12 @@ def choose_key(address: str, tables: Mapping[str, Table], lake: Lake, *, wanted:
     if wanted is not None and wanted in tables:
         raise Refused(
             f"adopt {address}: the key {wanted} is taken, by "
-            f"{address_of(tables[wanted], settings)}; accepted: another, like {free}"
+            f"{address_of(tables[wanted], settings)}. Use another, like {free}"
         )
     if own is None and wanted is not None and lake.holds_files(wanted):
         raise Refused(
             f"adopt {address}: files lie at {settings.root}/{wanted}, the place of the key; "
-            f"accepted: another key, like {free}"
+            f"Use another key, like {free}"
         )
     return wanted or free
 
@@ -68,13 +67,13 @@ def refuse_adoption(lake: Lake, address: str, tables: Iterable[Table]) -> None:
         if is_inside(address, place) or is_inside(place, address):
             outer, inner = (place, address) if is_inside(address, place) else (address, place)
             raise Refused(
-                f"adopt {address}: {inner} lies inside the folder of the table {outer}; accepted: "
+                f"adopt {address}: {inner} lies inside the folder of the table {outer}. Use "
                 "tables that lie in no other"
             )
     for above in takewhile(lambda folder: folder != lake.settings.root, folders_above(address)):
         if _may_be_table(above):
             raise Refused(
-                f"adopt {address}: it lies inside the folder of the table {above}; accepted: "
+                f"adopt {address}: it lies inside the folder of the table {above}. Use "
                 "tables that lie in no other"
             )
 
@@ -103,7 +102,7 @@ def write_adopted(
                 {table.key: table for table in tables},
             )
             if both := [key for key in added if key in known]:
-                raise Refused(f"{settings.adopted} has {both[0]} already; accepted: another key")
+                raise Refused(f"{settings.adopted} has {both[0]} already. Use another key")
             checked({**beside, **known, **added}, settings)
             text = "\n".join([before.rstrip("\n") + "\n", *map(adopted_lines, added.values())])
             if parse_adopted(text, name=str(settings.adopted)) != known | added:

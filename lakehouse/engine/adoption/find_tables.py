@@ -20,7 +20,7 @@ from lakehouse.engine.store import Store, store_at
 MOST_FOLDERS, _NEAR_FOLDERS = 10_000, 200
 _ASKED_AT_ONCE = 16
 _LOG = "_delta_log"
-_ACCEPTED = f"accepted: the folder that holds the table's {_LOG}"
+_WANTED = f"use the folder that contains the table's {_LOG}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ def facts_of(lake: Lake, table: Table) -> TableFacts | None:
 
 def no_table(address: str) -> Refused:
     """The refusal of an address at which there is no Delta table."""
-    near = _ACCEPTED
+    near = _WANTED
     with suppress(LakehouseError):  # what is near is a kindness; that there is no table is known
         near = _nearest(address)
     return Refused(f"there is no Delta table at {address}: it has no {_LOG} with a commit; {near}")
@@ -130,4 +130,4 @@ def _nearest(address: str) -> str:
     named = [last[word] for word in nearest_words(address.rpartition("/")[2], last)] or sorted(
         near
     )[:3]
-    return f"did you mean {' or '.join(named)}?" if named else _ACCEPTED
+    return f"did you mean {' or '.join(named)}?" if named else _WANTED

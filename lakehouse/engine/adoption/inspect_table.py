@@ -31,7 +31,7 @@ def inspect_table(
         raise Refused(
             f"table {address_of(table, run.lake.settings)} has the feature {', '.join(unknown)}: "
             "what a rewrite or a deletion does under "
-            "it is not known here; accepted: tables without it"
+            "it is unknown here. Use a table without it"
         )
     if facts.snapshot.clustering_columns and not known_as and isinstance(table.write, Adopted):
         table = replace(

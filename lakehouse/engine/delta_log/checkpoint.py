@@ -99,7 +99,7 @@ def read_checkpoint(store: Store, segment: Segment) -> Checkpoint:
             raise Refused(
                 f"checkpoint {segment.checkpoint[0].name}: its sidecar {sidecar} is named by more "
                 "than a file name; "
-                f"accepted: files in {folder}"
+                f"use files in {folder}"
             )
         name = segment.checkpoint[0].name
         try:

@@ -77,7 +77,7 @@ class Segment:
 
     @property
     def newest(self) -> StoredFile:
-        """The file that makes the version: its commit, or its checkpoint where that commit is gone."""
+        """The file that makes the version: its commit, or else its checkpoint."""
         return (*self.checkpoint[:1], *self.commits)[-1]
 
 

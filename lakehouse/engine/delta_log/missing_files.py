@@ -59,6 +59,6 @@ def _names(snapshot: Snapshot) -> Iterator[str]:
         if name is None:
             raise Refused(
                 f"files of {snapshot.table}: {path} lies outside the table's folder "
-                f"{snapshot.uri}; accepted: files inside it"
+                f"{snapshot.uri}. Use files inside it"
             )
         yield name

@@ -119,7 +119,7 @@ def _features(protocol: Mapping[str, Any], *, table: str) -> frozenset[str]:
     reader, writer = number(protocol, "minReaderVersion"), number(protocol, "minWriterVersion")
     read = _named(protocol, "readerFeatures", is_required=reader == _READER_WITH_FEATURES)
     written = _named(protocol, "writerFeatures", is_required=writer == _WRITER_WITH_FEATURES)
-    known = f"accepted: reader version 1 to 3 with features of {', '.join(sorted(COUNTABLE))}"
+    known = f"use reader version 1 to 3 with features of {', '.join(sorted(COUNTABLE))}"
     if catalog := sorted((read | written) & _CATALOG):
         raise Refused(
             f"log of {table}: table feature {catalog[0]}: its newest commits may be known to a "

@@ -42,8 +42,7 @@ def stored_objects(report: Report, data: bytes, *, where: str) -> Iterator[Store
     ):
         if others := set(columns["bucket"]) - {report.bucket}:
             raise Refused(
-                f"{where} has rows of bucket {min(others)!r}; accepted: rows of bucket "
-                f"{report.bucket!r}"
+                f"{where} has rows of bucket {min(others)!r}. Use rows of bucket {report.bucket!r}"
             )
         times = [plausible_ms(ms, now_ms=report.created_ms) for ms in columns["last_modified_date"]]
         rows += len(times)
@@ -72,7 +71,7 @@ def column_batches(
             }
             if lacking := [name for name in NEEDED_COLUMNS if name in only and name not in columns]:
                 raise Refused(
-                    f"{where} has no column {' and no '.join(lacking)}; accepted: the columns that "
+                    f"{where} has no column {' and no '.join(lacking)}. Use the columns that "
                     "its manifest names"
                 )
             if (
@@ -164,7 +163,7 @@ def _objects(
         more = dict(zip(_OPTIONAL, others, strict=True))
         if key is None or (size is None and not more["is_delete_marker"]) or (size or 0) < 0:
             raise Refused(
-                f"{where}: the row of key {key!r} has size {size}; accepted: a key, and a size "
+                f"{where}: the row of key {key!r} has size {size}. Use a key, and a size "
                 "unless it is a delete marker"
             )
         yield StoredObject(

@@ -155,7 +155,7 @@ class DiskStore(Store):
         root = os.path.realpath(self.root)
         if os.path.commonpath((root, os.path.realpath(path))) != root:
             raise Refused(
-                f"store: {path} leads out of {self.root} through a link; accepted: names that stay "
+                f"store: {path} leads out of {self.root} through a link. Use names that stay "
                 "inside it"
             )
 
@@ -238,5 +238,5 @@ def _translated(path: Path | str, action: str) -> Iterator[None]:
         if error.errno in _NO_ROOM:
             raise Transient(f"{text}; free some, then try again") from error
         raise Refused(
-            f"{text} (errno {error.errno}); accepted: a folder on a working file system"
+            f"{text} (errno {error.errno}). Use a folder on a working file system"
         ) from error

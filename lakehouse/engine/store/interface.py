@@ -135,7 +135,7 @@ def checked_name(name: str) -> str:
     """
     if "\0" in name or not {"", ".", ".."}.isdisjoint(name.split("/")):
         raise Refused(
-            f"store: {name!r} names no file inside the lake; accepted: a relative path without "
+            f"store: {name!r} names no file inside the lake. Use a relative path without "
             "empty, '.' or '..' parts"
         )
     return name

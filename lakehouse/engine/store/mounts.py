@@ -120,7 +120,7 @@ class MountedStore(Store):
         if any(mount is not found[0][0] for mount, _, _ in found):
             raise Refused(
                 f"store: files of several places in one deletion, like {names[0]!r} and "
-                f"{names[-1]!r}; accepted: those of one"
+                f"{names[-1]!r}. Use names of one place"
             )
         own = {there: name for (*_, there), name in zip(found, names, strict=True)}
         return (
@@ -130,7 +130,7 @@ class MountedStore(Store):
         )
 
     def _find(self, name: str) -> tuple[Mount | None, Store, str]:
-        """The mount that a name lies in (`None`: the lake itself), its store, and the name there."""
+        """The mount of a name (`None` for the lake itself), its store, and the name there."""
         layer, _, below = name.partition("/")
         table, _, rest = below.partition("/")
         mount = self.mounts.get(f"{layer}/{table}")
@@ -141,7 +141,7 @@ class MountedStore(Store):
     def _own(self, name: str) -> str:
         if self._find(name)[0] is not None:
             raise Refused(
-                f"store: {name!r} lies in a table that others write; accepted: names in the lake's "
+                f"store: {name!r} lies in a table that others write. Use names in the lake's "
                 "own folders"
             )
         return name

@@ -1,7 +1,5 @@
 """A store in an S3 bucket, or in a server that speaks its protocol.
 
-boto3 is not loaded before the first request.
-
 **Safety properties** (tests in `test_store.py`)
 - `put_if_absent` is S3's conditional write. A retry that finds the name taken checks whether an
   earlier try of the same call took it, so a lost answer is not mistaken for a lost race.
@@ -48,7 +46,7 @@ _TAKEN = "_lakehouse/taken"
 
 
 class S3Store(Store):
-    """A `Store` of the keys below `prefix` in `bucket`. The first request creates the client.
+    """A `Store` of the keys below `prefix` in `bucket`. The first request loads boto3.
 
     A `budget` limits its requests to the time of a sensor's tick; `make_client` then gets the
     timeouts by name.
@@ -64,7 +62,8 @@ class S3Store(Store):
         self.bucket = bucket
         self.prefix = folder_prefix(prefix)
         self.requests = Counter[str]()
-        self._asking, self._is_honoured = threading.Lock(), False
+        self._asking = threading.Lock()
+        self._is_honoured = False
         self._make_client = make_client or (
             lambda **more: s3_client(ClientOptions(**client_options(os.environ) | more))
         )
@@ -76,10 +75,11 @@ class S3Store(Store):
         client = self._make_client(**(self._budget.client_options if self._budget else {}))
         if self._budget is not None:
             client.meta.events.register("before-send.s3", self._budget.check)
-        client.meta.events.register(
-            "before-call.s3", lambda model, **_: self.requests.update([model.name])
-        )
+        client.meta.events.register("before-call.s3", self._count)
         return client
+
+    def _count(self, model: Any, **_: Any) -> None:
+        self.requests.update([model.name])
 
     def within(self, budget: TimeBudget) -> "S3Store":
         """The same store with a client of its own, limited to the time of a sensor's tick."""
@@ -109,8 +109,8 @@ class S3Store(Store):
         """The existing ones of these files, in at most a request per name and per listed page."""
         keys = [self.prefix + name for name in names]
         with self._translated("list", self.prefix):
-            entries = find_keys(self.client, self.bucket, self.prefix, keys)
-        return [self._stored(entry) for entry in entries if not marks_a_folder(entry)]
+            found = find_keys(self.client, self.bucket, self.prefix, keys)
+        return [self._stored(entry) for entry in found if not marks_a_folder(entry)]
 
     def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
         """See `Store.folders`. Names before `after` are not listed."""
@@ -173,15 +173,12 @@ class S3Store(Store):
         failed = self.delete_each(asked)
         if not failed:
             return
-        # The first error that is final, if there is one.
         name, code = min(failed.items(), key=lambda item: item[1] in PASSING)
         key = f"s3://{self.bucket}/{self.prefix}{name}"
         text = f"store: {len(failed)} of {len(asked)} keys were not deleted, like {key}: {code}"
         if code in PASSING:
-            raise Transient(f"{text}. The others are gone; try again")
-        raise Refused(
-            f"{text}. The others are gone. Grant {PERMISSIONS['delete']} on every key of the lake"
-        )
+            raise Transient(f"{text}; try again")
+        raise Refused(f"{text}. Grant {PERMISSIONS['delete']} on every key of the lake")
 
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
         """See `Store.delete_each`."""

@@ -115,7 +115,7 @@ def _ask(client: Any, after: str, **request: Any) -> Mapping[str, Any]:
     keys = [entry["Key"] for entry in answer.get("Contents", ())]
     if keys and (keys[0] <= after or keys[0] > keys[-1]):
         raise Refused(
-            f"store: the S3 server lists {keys[0]!r} after {after or keys[-1]!r}; accepted: one "
+            f"store: the S3 server lists {keys[0]!r} after {after or keys[-1]!r}. Use one "
             "that lists keys in order"
         )
     return answer

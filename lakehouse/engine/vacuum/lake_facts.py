@@ -97,7 +97,7 @@ class LakeFacts:
         return self.lake.store.keeps_versions()
 
     def log(self, table: str) -> KnownLog | None:
-        """The log of a table as it is now, read again only if it changed; `None` if there is none."""
+        """The current log of a table, read again only if it changed; `None` if there is none."""
         known = self._kept.pop(table, None)
         if known is None or self.lake.has_moved_on(table, known.facts.newest):
             known = read_log(self.lake, table, place=self._place)
@@ -240,8 +240,8 @@ class LakeFacts:
         if address is None or table in self.there or may_never_have_existed(self.lake, table):
             return
         self._unread[table] = UnreadLog(
-            reason=f"there is no Delta table at {address}. Either make its disk or folder available "
-            "again, or use a declaration (or a call of maintain) without this table; "
+            reason=f"there is no Delta table at {address}. Either make its disk or folder "
+            "available again, or use a declaration (or a call of maintain) without this table; "
             f"{FOUND}/{table}/ names its last place"
         )
 

@@ -133,14 +133,14 @@ def test_a_refusal_names_what_would_be_accepted(
     assert "the key silver/orders is taken" in refused(
         terminal, f"{warehouse}/events", "--key", "silver/orders"
     )
-    assert "accepted: another, like silver/events" in refused(
+    assert "Use another, like silver/events" in refused(
         terminal, f"{warehouse}/events", "--key", "silver/orders"
     )
     assert "a layer of bronze, silver, gold" in refused(
         terminal, f"{warehouse}/events", "--key", "copper/events"
     )
     assert "give either an ADDRESS or --prefix" in refused(terminal)
-    assert "without, each table gets a key" in refused(
+    assert "Omit it: each table gets a key" in refused(
         terminal, "--prefix", str(warehouse), "--key", "silver/x"
     )
     assert "did you mean" in refused(terminal, "--prefix", f"{warehouse}/nothing")
@@ -166,7 +166,7 @@ def test_the_key_of_a_table_that_lies_in_the_lake_is_given_to_no_other(
     terminal: Terminal, warehouse: Path
 ) -> None:
     LogBuilder(DiskStore(terminal.root), "silver/events").create()
-    assert "accepted: another key, like silver/w_events" in refused(
+    assert "Use another key, like silver/w_events" in refused(
         terminal, f"{warehouse}/events", "--key", "silver/events"
     )
     [found] = terminal.json("adopt", f"{warehouse}/events")
@@ -218,7 +218,7 @@ def test_a_table_of_another_lake_and_one_of_this_lake_elsewhere_are_refused(
     )
     assert "it is silver/orders already" in refused(told, f"{told.root}/silver/orders")
     LogBuilder(DiskStore(told.root), "some/deeper/table").create()
-    assert "accepted: layer/name as its key and its place" in refused(
+    assert "Use layer/name as its key and its place" in refused(
         told, f"{told.root}/some/deeper/table"
     )
 

@@ -42,15 +42,15 @@ def test_no_text_leaves_its_quotes(text: str) -> None:
 
 
 REFUSED = {
-    "not toml": "is no TOML",
-    'silver = "x"': r"accepted: an entry \[",
+    "not toml": "is not TOML",
+    'silver = "x"': r"Use an entry \[",
     '[silver.orders]\nuri = "/data"': "a layer and a name are one key, quoted",
-    '["silver/orders"]\nurl = "/data"': "accepted: uri",
-    '["silver/orders"]\nuri = "data"': "accepted: an absolute folder",
+    '["silver/orders"]\nurl = "/data"': "Use uri",
+    '["silver/orders"]\nuri = "data"': "Use an absolute folder",
     '["silver/orders"]\nuri = "gs://b/x"': "Use a folder, file:///folder",
     '["silver/orders"]\nuri = "/data"\nwriters = "some"': "Use 'unknown', 'none' or 'conditional'",
     '["silver/orders"]\nuri = "/data"\norphans = "all"': "Use 'keep' or 'delete'",
-    '["silver/orders"]\nuri = "/data"\ncluster_by = "a"': "accepted: a list of columns",
+    '["silver/orders"]\nuri = "/data"\ncluster_by = "a"': "Use a list of columns",
     '["copper/orders"]\nuri = "/data"': "a layer of bronze, silver, gold",
     '["silver/a"]\nuri = "/data"\n["silver/b"]\nuri = "file:///data/"': "silver/a and silver/b are both /data",
 }

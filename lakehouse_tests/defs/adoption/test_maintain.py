@@ -139,14 +139,14 @@ def test_a_graph_is_an_asset_like_any_other() -> None:
 
 REFUSED: dict[str, tuple[Any, str]] = {
     "nothing to maintain": ([elsewhere, plain], "no asset has dagster/uri or uri in its metadata"),
-    "no asset": ([object()], "is no asset"),
+    "no asset": ([object()], "is not an asset"),
     "no address": (
         {"orders": "gs://b/t"},
         "asset orders: .*Use a folder, file:///folder or s3://",
     ),
     "a storage that is not served": (
         [dg.AssetSpec("orders", metadata={"uri": "abfss://c@a/t"})],
-        "asset orders: .* a table that lies elsewhere is left out of the call",
+        "asset orders: .* Leave it out of the call if its table lies elsewhere",
     ),
     "one table twice": ({"a": "w/t", "b": "w/t"}, "are both"),
     "two asset keys of one key": (
@@ -288,7 +288,7 @@ def test_an_adopted_table_of_a_key_that_is_maintained_holds_the_vacuum_back(proj
         for event in vacuumed(maintain({"orders": "w/orders"})).all_events
         if event.event_type_value == "STEP_FAILURE"
     ]
-    said = f"adopted.toml: silver/orders is {project}/w/orders for maintain; accepted: another key"
+    said = f"adopted.toml: silver/orders is {project}/w/orders for maintain. Use another key"
     assert said in str(failure.step_failure_data.error)
     assert (
         failure.step_failure_data.user_failure_data.metadata["lakehouse/error"].value == "Refused"

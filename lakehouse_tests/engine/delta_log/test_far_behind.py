@@ -142,11 +142,11 @@ OTHER_WAYS = [
     (
         states,
         {"keys": ["id", "state"]},
-        r'merged by \["id"\], .* merged by \["id", "state"\]: .* put the declaration back',
+        r'merged by \["id"\], .* merged by \["id", "state"\]: .* restore the declaration',
     ),
     (states, {"keys": None}, r'merged by \["id"\], .* appended: '),
     (states, {"inputs": {}}, r'merged by \["id"\], .* overwritten: '),
-    (copies, {"keys": ["id"]}, r'appended, .* merged by \["id"\]: .* put the declaration back'),
+    (copies, {"keys": ["id"]}, r'appended, .* merged by \["id"\]: .* restore the declaration'),
     (copies, {"inputs": {}}, "appended, .* overwritten: "),
 ]
 

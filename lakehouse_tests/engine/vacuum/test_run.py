@@ -11,6 +11,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import VACUUM_MODES
 from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.errors import Broken
+from lakehouse.core.inventory.classify import ObjectClassifier
 from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.reasons import Reason
 from lakehouse.core.vacuum.logged_files import AddedByLog
@@ -122,13 +123,13 @@ def test_a_file_that_delta_would_keep_stays(
     add(lake, 0)
     table = table_of()
     files = stored(lake)
-    honest = planning.Classifier.part_of
+    honest = ObjectClassifier.part_of
 
-    def wrong(self: planning.Classifier, name: str, each: StoredObject) -> planning.Part:
+    def wrong(self: ObjectClassifier, name: str, each: StoredObject) -> planning.Part:
         found = honest(self, name, each)
         return planning.Part.ORPHANED_OLD if found is planning.Part.LIVE else found
 
-    monkeypatch.setattr(planning.Classifier, "part_of", wrong)
+    monkeypatch.setattr(ObjectClassifier, "part_of", wrong)
     monkeypatch.setattr(planning, "_refuse_gaps", lambda *_: None)
     with pytest.raises(Broken, match=r"version 0 added .* removed it, but the table was read"):
         vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
