@@ -24,14 +24,14 @@ from lakehouse.core.scheduling.read_rates import Readers, with_readers
 from lakehouse.core.scheduling.table_state import state_of
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.run import compact
-from lakehouse.engine.ingest.commit_rows import Transaction, merge_confs
-from lakehouse.engine.ingest.table_properties import (
+from lakehouse.engine.ingest.table_strategy import (
     apply_strategy,
     strategy_confs,
     strategy_in_force,
 )
 from lakehouse.engine.ingest.work_size import are_few, merged_into
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark.delta_writes import Transaction, merge_confs
 from lakehouse.engine.spark.key_range import with_key_range
 from lakehouse.engine.spark.session_settings import SHUFFLE_PARTITIONS, confs_for, session_confs
 from lakehouse.engine.spark.statements import optimize
@@ -126,7 +126,7 @@ class Stopwatch:
 def gathered(arm: Arm, rows: "DataFrame") -> "DataFrame":
     """The rows of a batch; for our policies, in as many tasks as after a shuffle.
 
-    Every MERGE of this lakehouse shuffles its rows by key first (`commit_rows.newest_per_key`).
+    Every MERGE of this lakehouse shuffles its rows by key first (`merge_rows.newest_per_key`).
     """
     return (
         rows

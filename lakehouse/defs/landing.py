@@ -21,7 +21,7 @@ from lakehouse.defs.dagster_records import (
 )
 from lakehouse.defs.keys import landing_key, table_key
 from lakehouse.defs.run_ownership import repeated_by_person
-from lakehouse.engine.ingest.arrival import arrived_batch, unfinished_batch
+from lakehouse.engine.ingest.loaded_batches import last_loaded, unfinished_batch
 from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.landing.discovery import Discovery
@@ -202,7 +202,7 @@ class _Watch:
             arrived = (
                 recorded
                 if isinstance(recorded, int)
-                else arrived_batch(table, self._lake.facts(table.key), ledger)
+                else last_loaded(table, self._lake.facts(table.key), ledger)
             )
             unfinished = unfinished_batch(self._lake, table, arrived, ledger, batches)
             known = self._ledgers[table.key] = (event, ledger, unfinished)

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakehouse import Append, Debezium, History, Landing, Merge, Table
-from lakehouse.engine.ingest import commit_rows
+from lakehouse.engine.ingest import commit_rows, merge_rows
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import delta_writes
 from lakehouse_tests.engine.example import facts_of, land, rows_in
 from lakehouse_tests.kills import killed_at
 
@@ -53,11 +54,12 @@ def test_change_data_and_what_follows_it_gain_a_column_and_keep_their_rows(
     write_table(lake, spark, table)
     write_table(lake, spark, follower)
     land_event(lake, 3, {"id": 1, "name": "c", "more-info": {"a-b": 7}})
-    with killed_at(commit_rows, "run_merge", "before"):
+    with killed_at(delta_writes, "run_merge", "before"):
         write_table(lake, spark, replace(table, source=WIDE))
     assert facts_of(lake, table.key).history.commits[-1].operation == "ADD COLUMNS"
     write_table(lake, spark, replace(table, source=WIDE))
-    with killed_at(commit_rows, step, "before"):
+    owner = merge_rows if step == "merge_rows" else commit_rows
+    with killed_at(owner, step, "before"):
         write_table(lake, spark, follower)
     write_table(lake, spark, follower)
     for key in (table.key, follower.key):

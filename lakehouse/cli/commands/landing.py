@@ -15,12 +15,13 @@ from lakehouse.core.ingest.outcome import describe_set_aside, quarantine_sentenc
 from lakehouse.core.text import count_of
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts
-from lakehouse.engine.ingest.arrival import arrived_batch, record_arrived, unfinished_batch
+from lakehouse.engine.ingest.loaded_batches import last_loaded, record_loaded, unfinished_batch
 from lakehouse.engine.ingest.quarantine.entries import quarantined_count
 from lakehouse.engine.ingest.retire import plan_landed
 from lakehouse.engine.journal.planned_batches import PlannedBatches, landed_files
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.open_session import connect
+from lakehouse.engine.table_session import TableSession
 
 
 @click.command(
@@ -45,7 +46,10 @@ def landing_command(table: str, arrived: int | None, as_json: bool) -> None:
     opened, wanted = open_landed(table, asked="landing")
     if arrived is not None:
         with driver_for_command(opened.lake.settings):
-            record_arrived(opened.lake, connect(opened.lake.settings), wanted, arrived)
+            record_loaded(
+                TableSession(lake=opened.lake, spark=connect(opened.lake.settings), table=wanted),
+                arrived,
+            )
     document = _document(opened, wanted)
     if as_json:
         write_json(document)
@@ -84,7 +88,7 @@ def _document(opened: LakeContext, table: Table) -> dict[str, Any]:
         holds = f"its log records batch {arrived} as the last one loaded"
     try:
         unfinished = unfinished_batch(
-            opened.lake, table, arrived_batch(table, facts, ledger), ledger, batches
+            opened.lake, table, last_loaded(table, facts, ledger), ledger, batches
         )
         if unfinished is None:
             listing = landed_files(opened.lake.store, landing)

@@ -13,6 +13,7 @@ Kafka Connect's S3 sink writes an object again under the same name with more rec
 
 import codecs
 import gzip
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
@@ -20,7 +21,6 @@ from io import BytesIO
 from typing import NamedTuple
 
 from lakehouse.core.declaration.landing import Landing
-from lakehouse.core.ingest.content_format import SIGNATURE_BYTES, detect_format
 from lakehouse.core.ingest.csv_records import csv_records, records_with_header
 from lakehouse.core.ingest.json_records import json_records
 from lakehouse.core.ingest.records import Record, TextMark, Unreadable, too_large
@@ -34,6 +34,27 @@ _OTHER_MARKS = {
     b"\xff\xfe": "UTF-16",
     b"\xfe\xff": "UTF-16",
 }
+
+_SIGNATURE_BYTES = 16
+# The first bytes of binary formats. No JSON or CSV text begins with them: each signature has a
+# control character, a byte that is not UTF-8, or enough of a fixed text. Source: RFC 1952 (gzip),
+# RFC 8878 (zstd), the xz, LZ4 and Snappy frame formats, bzip2's `decompress.c`, APPNOTE.TXT (zip),
+# the specifications of Parquet and Avro, ORC v1.
+_SIGNATURES = {
+    "gzip": rb"\x1f\x8b\x08",
+    "zstd": rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18",
+    "bzip2": rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)",
+    "xz": rb"\xfd7zXZ\x00",
+    "lz4": rb"\x04\x22\x4d\x18",
+    "framed Snappy": rb"\xff\x06\x00\x00sNaPpY",
+    "zip": rb"PK(?:\x03\x04|\x05\x06)",
+    "7z": rb"7z\xbc\xaf\x27\x1c",
+    "Parquet": rb"PAR1\x15",
+    # A CSV header with the delimiter \x01 may begin with these letters, too.
+    "Avro": rb"Obj\x01(?:[\x02-\x08\x0c\x0e-\x1f]|\n[\x0e-\x1f])",
+    "ORC": rb"ORC.{0,12}?[\x00\x02-\x08\x0e-\x1f]",
+}
+_PATTERNS = {name: re.compile(signature, re.DOTALL) for name, signature in _SIGNATURES.items()}
 
 
 class Compression(NamedTuple):
@@ -84,6 +105,12 @@ def read_records(
         for _ in content():
             pass
     yield from (csv_records if landing.records_are_csv else json_records)(content(), landing)
+
+
+def detect_format(content: bytes) -> str | None:
+    """The name of the binary format of a content; `None` if it may be text."""
+    head = content[:_SIGNATURE_BYTES]
+    return next((name for name, pattern in _PATTERNS.items() if pattern.match(head)), None)
 
 
 def text_chunks(data: bytes, compression: Compression | None) -> Iterator[bytes]:
@@ -156,7 +183,7 @@ def _text_only(
     chunks: Iterator[bytes], landing: Landing, compression: Compression | None
 ) -> Iterator[bytes]:
     """The same content. A binary format is an error: its lines would be senseless records."""
-    first = _first_bytes(chunks, SIGNATURE_BYTES)
+    first = _first_bytes(chunks, _SIGNATURE_BYTES)
     found = detect_format(first)
     if found is not None:
         what = "its content" if compression is None else f"the content of its {compression.name}"

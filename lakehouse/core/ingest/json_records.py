@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from lakehouse.core.changes.debezium_event import canonical_event
 from lakehouse.core.declaration.change_sources import Debezium
 from lakehouse.core.declaration.column_names import field_types
 from lakehouse.core.declaration.landing import Landing
@@ -87,6 +86,9 @@ def _event_record(
     record: Record, found: object, landing: Landing, fields: Mapping[str, str]
 ) -> Record:
     """The record with its event, whose fields are decoded."""
+    # Only change data needs it.
+    from lakehouse.core.changes.debezium_event import canonical_event
+
     assert isinstance(landing.changes, Debezium)
     event = canonical_event(found, record.content.decode(), landing.changes, fields)
     if event is None:

@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.ingest.batches import Ledger, SetAside
 from lakehouse.core.reasons import Explained
-from lakehouse.core.scheduling.strategy_selection import StrategyChoice
 from lakehouse.core.text import count_of, first_names
+
+if TYPE_CHECKING:
+    from lakehouse.core.scheduling.strategy_selection import StrategyChoice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +31,7 @@ class WriteOutcome(Explained):
     files_read: int = 0
     set_aside: tuple[SetAside, ...] = ()
     seconds: float = 0.0
-    strategy: StrategyChoice | None = None
+    strategy: "StrategyChoice | None" = None
     properties_left: Mapping[str, str] = field(default_factory=dict[str, str])
     facts: TableFacts | None = None
 

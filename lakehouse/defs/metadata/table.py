@@ -37,7 +37,7 @@ from lakehouse.defs.metadata.markdown import (
     markdown_value,
 )
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.ingest.table_properties import strategy_in_force
+from lakehouse.engine.ingest.table_strategy import strategy_in_force
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import Assessment, last_compaction_ms
 

@@ -31,7 +31,7 @@ from lakehouse.core.ingest.increments import KEYS, READ_MS, NothingNew, ReadAll,
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.engine.delta_log import TableFacts
-from lakehouse.engine.ingest import commit_rows
+from lakehouse.engine.ingest import commit_rows, merge_rows
 from lakehouse.engine.ingest.input_changes import (
     changed_rows,
     changes_are_gone,
@@ -40,18 +40,18 @@ from lakehouse.engine.ingest.input_changes import (
     merges_few,
     next_increment,
 )
-from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark.delta_writes import Transaction
 from lakehouse.engine.spark.frames import table_at
 from lakehouse.engine.spark.session_settings import USER_METADATA, session_confs
+from lakehouse.engine.table_session import TableSession
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 
-def derive(
-    lake: Lake, spark: "SparkSession", table: Table, target: TableFacts | None
-) -> WriteOutcome:
+def derive(session: TableSession, target: TableFacts | None) -> WriteOutcome:
     """One run of a derived table, which exists as `target`; the caller holds its lock."""
+    lake, table = session.lake, session.table
     inputs = dict[str, TableFacts]()
     for source in table.inputs:
         facts = lake.facts(source.key)
@@ -63,16 +63,14 @@ def derive(
         inputs[source.key] = facts
     # `write_table` refuses adopted tables, the declaration a `History` without change data.
     assert not isinstance(table.write, Adopted | History)
-    derivation = _Derivation(lake=lake, spark=spark, table=table, inputs=inputs, target=target)
+    derivation = _Derivation(session=session, inputs=inputs, target=target)
     explanation = (
         derivation.overwrite()
         if isinstance(table.write, Overwrite)
         else derivation.follow(table.write)
     )
     after = target if explanation.reason is Reason.INPUTS_UNCHANGED else lake.facts(table.key)
-    return commit_rows.outcome_of(
-        lake, spark, table, before=target, after=after, explanation=explanation
-    )
+    return commit_rows.outcome_of(lake, table, before=target, after=after, explanation=explanation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,16 +80,14 @@ class _Derivation:
     `target` is the table itself, `None` if it does not exist yet.
     """
 
-    lake: Lake
-    spark: "SparkSession"
-    table: Table
+    session: TableSession
     inputs: Mapping[str, TableFacts]
     target: TableFacts | None
 
     def follow(self, write: Append | Merge) -> Explanation:
         """Writes what is new in the first input."""
-        driver = self.inputs[self.table.inputs[0].key]
-        increment = next_increment(self.lake, self.table, driver, self.target)
+        driver = self.inputs[self.session.table.inputs[0].key]
+        increment = next_increment(self.session.lake, self.session.table, driver, self.target)
         if isinstance(increment, NothingNew):
             return increment.explanation
         try:
@@ -105,7 +101,7 @@ class _Derivation:
             )
             increment = ReadAll(upto=increment.upto, explanation=lost)
             # The first try may have added columns.
-            again = replace(self, target=self.lake.facts(self.table.key))
+            again = replace(self, target=self.session.lake.facts(self.session.table.key))
             again._write(write, driver, increment)
         return increment.explanation
 
@@ -126,21 +122,19 @@ class _Derivation:
             ]
             for key, facts in self.inputs.items()
         }
-        confs = confs_to_derive(self.lake.store, self.table, self.inputs, self.target, None)
-        with session_confs(self.spark, confs):
-            commit_rows.write_rows(
-                self.lake,
-                self.table,
-                rows,
-                user_metadata=json.dumps({INPUTS: read}, separators=(",", ":")),
-                facts=self.target,
-            )
+        lake, table = self.session.lake, self.session.table
+        confs = {
+            **confs_to_derive(lake.store, table, self.inputs, self.target, None),
+            USER_METADATA: json.dumps({INPUTS: read}, separators=(",", ":")),
+        }
+        with session_confs(self.session.spark, confs):
+            commit_rows.write_rows(lake, table, rows, facts=self.target)
         more = "".join(f"; {explanation.sentence}" for explanation in news[1:])
         return replace(news[0], more=more)
 
     def _news(self, rows: "DataFrame") -> list[Explanation]:
         """Why an overwrite is needed; empty if it is not."""
-        found, removed = increments_to_overwrite(self.lake, self.inputs, self.target)
+        found, removed = increments_to_overwrite(self.session.lake, self.inputs, self.target)
         news = [
             increment.explanation for increment in found if not isinstance(increment, NothingNew)
         ]
@@ -148,7 +142,7 @@ class _Derivation:
             what = f"its rows were made from {', '.join(removed)}, too, which it no longer reads"
             news.append(Reason.DECLARATION_CHANGED.explain(what=what))
         target = None if self.target is None else self.target.snapshot
-        differences = commit_rows.differences_from(rows, self.table, target)
+        differences = commit_rows.differences_from(rows, self.session.table, target)
         if differences:
             news.append(Reason.DECLARATION_CHANGED.explain(what="; ".join(differences)))
         return news
@@ -156,7 +150,7 @@ class _Derivation:
     def _write(
         self, write: Append | Merge, driver: TableFacts, increment: ReadAll | ReadChanges
     ) -> None:
-        lake, table, target = self.lake, self.table, self.target
+        lake, table, target = self.session.lake, self.session.table, self.target
         if isinstance(write, Append) and isinstance(increment, ReadAll) and target is not None:
             raise Broken(
                 f"write of {table.key}: {increment.sentence}, and appending it again would double "
@@ -164,8 +158,8 @@ class _Derivation:
             )
         rows = self._transformed(increment)
         _check_has_columns(table, write, rows)
-        target = commit_rows.add_columns(lake, self.spark, table, rows, target)
-        transaction = commit_rows.Transaction(
+        target = commit_rows.add_columns(lake, self.session.spark, table, rows, target)
+        transaction = Transaction(
             app_id=increments.consume_app_id(driver.snapshot), version=increment.upto
         )
         read_ms = increments.committed_ms(driver.history, increment.upto)
@@ -174,26 +168,29 @@ class _Derivation:
             **confs_to_derive(lake.store, table, self.inputs, target, increment),
             USER_METADATA: json.dumps(metadata),
         }
-        with session_confs(self.spark, confs):
+        with session_confs(self.session.spark, confs):
             if isinstance(write, Merge):
-                rows = commit_rows.newest_per_key(rows, write)
+                rows = merge_rows.newest_per_key(rows, write)
             if isinstance(write, Merge) and target is not None:
                 are_few = merges_few(lake.store, driver, target, increment)
-                commit_rows.merge_rows(
-                    self.spark, rows, target.snapshot, write, transaction, are_few=are_few
+                merge = merge_rows.KeyedMerge(
+                    snapshot=target.snapshot, write=write, transaction=transaction
                 )
+                merge_rows.merge_rows(self.session.spark, rows, merge, are_few=are_few)
             else:
                 commit_rows.write_rows(lake, table, rows, transaction)
 
     def _transformed(self, increment: ReadAll | ReadChanges | None) -> "DataFrame":
         """The rows that the transform gives for all inputs; of the first one, the increment."""
-        frames = {key: table_at(self.spark, facts.snapshot) for key, facts in self.inputs.items()}
+        frames = {
+            key: table_at(self.session.spark, facts.snapshot) for key, facts in self.inputs.items()
+        }
         if isinstance(increment, ReadChanges):
-            key = self.table.inputs[0].key
-            frames[key] = changed_rows(self.spark, self.inputs[key].snapshot.uri, increment)
-        assert self.table.transform is not None
-        return self.table.transform(
-            **{source.name: frames[source.key] for source in self.table.inputs}
+            key = self.session.table.inputs[0].key
+            frames[key] = changed_rows(self.session.spark, self.inputs[key].snapshot.uri, increment)
+        assert self.session.table.transform is not None
+        return self.session.table.transform(
+            **{source.name: frames[source.key] for source in self.session.table.inputs}
         )
 
 

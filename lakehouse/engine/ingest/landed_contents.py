@@ -1,10 +1,7 @@
-"""The bytes of landed files, each file read once, several at a time; and the records in them.
-
-A file may be gone by now, or archived, so that no store gives it before it is restored.
-"""
+"""Reads landed files, each once, several at a time, and finds the records in them."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
@@ -14,17 +11,15 @@ import pyarrow as pa
 from lakehouse.core.declaration.landing import Landing, is_retried
 from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.batches import Batch, LandedFile
-from lakehouse.core.ingest.content_format import detect_format
-from lakehouse.core.ingest.file_text import GZIP, Compression, read_records
+from lakehouse.core.ingest.file_text import GZIP, Compression, detect_format, read_records
 from lakehouse.core.ingest.records import MIB, Record
 from lakehouse.core.ingest.retried_lines import retried_records
-from lakehouse.engine.ingest.landed_rows import read_rows
 from lakehouse.engine.store import Store
-from lakehouse.engine.store.portions import in_portions
 
-_READ_AT_ONCE_BYTES, _READ_AT_ONCE_FILES = 32 * MIB, 256
+_READ_AT_ONCE_BYTES = 32 * MIB
+_READ_AT_ONCE_FILES = 256
 _READ_ALONE_AT_ONCE = 16
-# Unpacked, files may have so many times the bytes that they may have as they landed: a bound for memory, disk and time.
+# A file may unpack to so many times the bytes that it may have when it lands.
 UNPACKED_TIMES = 4
 _CHUNK_BYTES = 4 * MIB
 
@@ -45,7 +40,7 @@ _BY_ENDING = {"gz": GZIP, "zst": ZSTD}
 
 
 class Content(NamedTuple):
-    """A landed file and its bytes; `None`: it is gone, or archived in this storage class."""
+    """A landed file and its bytes: `None` if it is missing, or archived in a storage class."""
 
     file: LandedFile
     data: bytes | None
@@ -55,14 +50,12 @@ class Content(NamedTuple):
 def read_contents(
     store: Store, batch: Batch, *, stops_at_archived: bool
 ) -> Iterator[list[Content]]:
-    """The files' contents in order, each list a bounded number of bytes.
+    """The contents of a batch's files in order, in lists of a bounded number of bytes.
 
     Raises:
         Refused: a file is archived, with `stops_at_archived`.
     """
-    for group in in_portions(
-        batch.files, most_bytes=_READ_AT_ONCE_BYTES, most_files=_READ_AT_ONCE_FILES
-    ):
+    for group in _read_at_once(batch.files):
         try:
             data = [*store.read_many([f"{batch.prefix}{file.name}" for file in group])]
         except FileNotFoundError:
@@ -73,10 +66,62 @@ def read_contents(
         else:
             yield [*map(Content, group, data)]
             continue
+        read_alone = partial(_read_alone, store, batch.prefix, stops_at_archived)
         with ThreadPoolExecutor(max_workers=_READ_ALONE_AT_ONCE) as readers:
-            yield [
-                *readers.map(partial(_read_alone, store, batch.prefix, stops_at_archived), group)
-            ]
+            yield [*readers.map(read_alone, group)]
+
+
+def restore_first(store: Store, path: str, storage_class: str) -> str:
+    """Why an archived file is not read, and what to do."""
+    key = f"{store.prefix}{path}"
+    return (
+        f"it is archived in storage class {storage_class}, in which no object can be read. Use "
+        f"`aws s3api restore-object --bucket {store.bucket} --key {shlex.quote(key)} "
+        "--restore-request Days=7`, then `lakehouse quarantine retry`"
+    )
+
+
+def landed_records(
+    name: str, data: bytes, landing: Landing, until_byte: int | None = None
+) -> Iterator[Record]:
+    """The records of a landed file; of a text file those up to a byte of its text."""
+    if is_retried(name):
+        return retried_records(data[:until_byte], landing)
+    limit = UNPACKED_TIMES * landing.max_file_bytes
+    if landing.format in ("json", "csv"):
+        return read_records(
+            data,
+            landing,
+            compression=compression_of(name, data),
+            max_content_bytes=limit,
+            until_byte=until_byte,
+        )
+    # Only Parquet and Avro need it.
+    from lakehouse.engine.ingest.landed_rows import read_rows
+
+    return read_rows(data, landing, max_content_bytes=limit)
+
+
+def compression_of(name: str, data: bytes) -> Compression | None:
+    """How a file is packed, by its content, or else by its name."""
+    by_content = _BY_CONTENT.get(detect_format(data) or "")
+    return by_content or _BY_ENDING.get(name.rpartition(".")[2].lower())
+
+
+def _read_at_once(files: Sequence[LandedFile]) -> Iterator[list[LandedFile]]:
+    """The files in groups of a bounded size, or of one larger file."""
+    group = list[LandedFile]()
+    size_bytes = 0
+    for file in files:
+        is_full = len(group) == _READ_AT_ONCE_FILES
+        if group and (is_full or size_bytes + file.size_bytes > _READ_AT_ONCE_BYTES):
+            yield group
+            group = []
+            size_bytes = 0
+        group.append(file)
+        size_bytes += file.size_bytes
+    if group:
+        yield group
 
 
 def _read_alone(store: Store, prefix: str, stops_at_archived: bool, file: LandedFile) -> Content:
@@ -90,36 +135,3 @@ def _read_alone(store: Store, prefix: str, stops_at_archived: bool, file: Landed
         if storage_class is None:
             raise
         return Content(file, None, storage_class)
-
-
-def restore_first(store: Store, path: str, storage_class: str) -> str:
-    """Why an archived file is not read, and what to do."""
-    key = f"{store.prefix}{path}"
-    return (
-        f"it is archived in storage class {storage_class}, in which no object can be read. Use `aws s3api restore-object --bucket "
-        f"{store.bucket} --key {shlex.quote(key)} --restore-request Days=7`, then `lakehouse quarantine retry`"
-    )
-
-
-def landed_records(
-    name: str, data: bytes, landing: Landing, until_byte: int | None = None
-) -> Iterator[Record]:
-    """The records of a landed file, as `read_records`, `read_rows` or `retried_records` give them."""
-    if is_retried(name):
-        return retried_records(data[:until_byte], landing)
-    limit = UNPACKED_TIMES * landing.max_file_bytes
-    if landing.format in ("json", "csv"):
-        return read_records(
-            data,
-            landing,
-            compression=compression_of(name, data),
-            max_content_bytes=limit,
-            until_byte=until_byte,
-        )
-    return read_rows(data, landing, max_content_bytes=limit)
-
-
-def compression_of(name: str, data: bytes) -> Compression | None:
-    """The packing of a file as its content shows it; a file whose name promises one is damaged without it."""
-    by_content = _BY_CONTENT.get(detect_format(data) or "")
-    return by_content or _BY_ENDING.get(name.rpartition(".")[2].lower())

@@ -13,7 +13,6 @@ from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.batches import Batch
 from lakehouse.core.ingest.records import NOT_JSON, UNFIT
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
-from lakehouse.engine.ingest.csv_values import csv_texts, csv_types, csv_value
 from lakehouse.engine.ingest.staging import STAGED_SCHEMA, part_names
 from lakehouse.engine.ingest.undeclared_columns import (
     UNDECLARED,
@@ -60,10 +59,15 @@ _OTHER_YEARS = r"^[-+]|^0000-"
 
 
 class _Value(NamedTuple):
-    """The value of a column, and whether what was sent does not fit its type."""
+    """The value of a record in one column.
+
+    `value` is what the record has, `column` what the table gets.
+    """
 
     value: "Column"
-    is_unfit: "Column"
+    column: "Column"
+    is_unfit: "Column | None" = None
+    metadata: dict[str, str] | None = None
 
 
 def parse_records(
@@ -75,25 +79,11 @@ def parse_records(
     keeps both as null. Source: Delta protocol, "Partition Value Serialization"; delta-io/delta
     v4.4.0, PartitionUtils.scala, parsePartitionColumn.
     """
-    fields = field_names(landing.schema)
     text = F.when(F.col(REASON).isNull(), F.col(RAW))
-    if landing.records_are_csv:
-        types = csv_types(lines, landing)
-        parsed = csv_texts(text, landing, [*fields], CORRUPT)
-    else:
-        parsed = parsed_json(text, f"{landing.schema}, {CORRUPT} STRING")
+    parse = _parsed_csv if landing.records_are_csv else _parsed_json
+    parsed, values = parse(text, landing, lines)
     parsed_lines = with_undeclared(lines, added).withColumn(_PARSED, parsed)
-    if landing.records_are_csv:
-        values = {
-            field.name: _Value(*csv_value(_member(field.name), field, landing)) for field in types
-        }
-        columns = [
-            value.alias(field.name, metadata=field.metadata or None)
-            for field, (value, _) in zip(types, values.values(), strict=True)
-        ]
-    else:
-        values = {name: _Value(_member(name), F.lit(False)) for name in fields}
-        columns = [_json_column(name, landing, parsed_lines) for name in fields]
+    columns = [found.column.alias(name, metadata=found.metadata) for name, found in values.items()]
     reason = _reason(landing, added, values).alias(REASON)
     rows = parsed_lines.select(
         *columns, *OWN, *undeclared_columns(landing, added), RAW, DIGEST, reason
@@ -198,13 +188,31 @@ def _member(name: str) -> "Column":
     return F.col(f"{_PARSED}.{quote(name)}")
 
 
-def _json_column(name: str, landing: Landing, lines: "DataFrame") -> "Column":
-    """A declared column, null where a text is the landing's word for null."""
-    value = _member(name)
-    if landing.null_value is None:
-        return value.alias(name)
-    is_text = lines.select(value).schema[0].dataType.typeName() == "string"
-    return (F.nullif(value, F.lit(landing.null_value)) if is_text else value).alias(name)
+def _parsed_json(
+    text: "Column", landing: Landing, _: "DataFrame"
+) -> "tuple[Column, dict[str, _Value]]":
+    """The struct of a JSON record, and its values, which are members of the struct."""
+    values = dict[str, _Value]()
+    for name, type_ in field_types(landing.schema):
+        value = column = _member(name)
+        if landing.null_value is not None and type_.strip().upper().startswith("STRING"):
+            column = F.nullif(value, F.lit(landing.null_value))
+        values[name] = _Value(value, column)
+    return parsed_json(text, f"{landing.schema}, {CORRUPT} STRING"), values
+
+
+def _parsed_csv(
+    text: "Column", landing: Landing, lines: "DataFrame"
+) -> "tuple[Column, dict[str, _Value]]":
+    """The struct of a CSV record's texts, and its values, which are cast from these texts."""
+    # Only CSV needs it.
+    from lakehouse.engine.ingest.csv_values import csv_texts, csv_types, csv_value
+
+    values = dict[str, _Value]()
+    for field in csv_types(lines, landing):
+        value, is_unfit = csv_value(_member(field.name), field, landing)
+        values[field.name] = _Value(value, value, is_unfit, field.metadata or None)
+    return csv_texts(text, landing, [*values], CORRUPT), values
 
 
 def _with_derived(rows: "DataFrame", landing: Landing) -> "DataFrame":
@@ -223,7 +231,8 @@ def _reason(
     why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
     why = why.when(F.col(_PARSED).isNull() | _member(CORRUPT).isNotNull(), UNFIT)
     for found in values.values():
-        why = why.when(found.is_unfit, UNFIT)
+        if found.is_unfit is not None:
+            why = why.when(found.is_unfit, UNFIT)
     why = why_other_years(why, landing, lambda name: values[name].value)
     why = why_undeclared_unfit(why, landing, added)
     for name in landing.required:

@@ -1,7 +1,8 @@
-"""Landed files, read once, and their records staged as Parquet until their batch has arrived.
+"""Reads landed files once, and stages their records as Parquet until their batch is loaded.
 
-The staged records are what a batch is made of, however often it is repeated and whatever becomes of the landed files meanwhile. They lie in
-`_lakehouse/staged/<layer>/<name>/<number>-<shape of the declaration>/`, and go when the table has the batch.
+A batch consists of its staged records, however often it is repeated and whatever happens to the
+landed files meanwhile. They are in `_lakehouse/staged/<layer>/<name>/<number>-<shape>/`, where the
+shape is a digest of the declaration. They are removed when the table has the batch.
 """
 
 import zlib
@@ -45,10 +46,9 @@ from lakehouse.engine.ingest.landed_contents import (
     read_contents,
     restore_first,
 )
-from lakehouse.engine.ingest.landed_rows import own_types
 from lakehouse.engine.store import Store
 
-# The columns of `_SCHEMA`, as Spark reads them.
+# The staged columns, as Spark reads them.
 STAGED_SCHEMA = (
     "source_file STRING, line BIGINT, landed_at TIMESTAMP, raw STRING, problem STRING, "
     "undeclared STRING, digest STRING, event STRING"
@@ -62,15 +62,31 @@ _SCHEMA = pa.schema(
     [(name, _TYPES[kind]) for name, kind in map(str.split, STAGED_SCHEMA.split(", "))]
 )
 _FOLDER = "_lakehouse/staged"
-# A part is held in memory while it is filled, and read by one task of Spark's.
-_PART_BYTES, _PART_RECORDS = 16 * MIB, 500_000
+# A part is held in memory while it is filled, and read by one Spark task.
+_PART_BYTES = 16 * MIB
+_PART_RECORDS = 500_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownFiles:
+    """What is known of a table when a new batch is staged.
+
+    `loaded` are files that older batches loaded, by name. Of a file that begins with its loaded
+    content only the following records are staged, or all of them with `reads_whole`. `columns` are
+    those that were added to the table before.
+    """
+
+    loaded: Mapping[str, KnownFile]
+    columns: Sequence[AddedColumn] = ()
+    reads_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """The batch with the place of its records; what was read, by the files' names; files that were gone; the rest was left to the next.
+    """A staged batch.
 
-    `columns` are those of a schema that no declaration tells, and those that undeclared fields ask for.
+    `files` are those that were read, by name, and `gone` those that were missing. Any others are
+    left to the next batch. `columns` are those of an inferred schema and of undeclared fields.
     """
 
     batch: Batch
@@ -80,68 +96,59 @@ class Staged:
 
 
 def stage(
-    store: Store,
-    table_key: str,
-    batch: Batch,
-    landing: Landing,
-    *,
-    loaded: Mapping[str, KnownFile] | None = None,
-    known: Sequence[AddedColumn] = (),
-    reads_whole: bool = False,
+    store: Store, table_key: str, batch: Batch, landing: Landing, known: KnownFiles | None = None
 ) -> Staged:
-    """Reads the files of a batch, and puts their records into storage.
+    """Reads the files of a batch, and stages their records.
 
-    `loaded` are the files of these names that older batches loaded. Of one that begins with what was loaded only the records that follow
-    are staged, or with `reads_whole` all of them; of any other the digest is all. Without `loaded` the batch is staged as it was planned.
-    `known` are the columns that were added to the table before. Without a schema, it is inferred from the files that are read at once
-    first; where they give none, they are set aside, and the others are left out. So are the last of many that unpack to too much.
+    Without `known` the batch is staged as it was planned. Without a schema, it is inferred from the
+    first files; if these give none, they are set aside, and the others are left to the next batch.
+    So are the last files of a batch that unpacks to too much.
     """
-    groups = read_contents(store, batch, stops_at_archived=loaded is None)
+    groups = read_contents(store, batch, stops_at_archived=known is None)
     first = next(groups, []) if landing.schema is None else []
     inferred = _inferred(first, landing, batch.prefix) if first else ()
     landing = pinned_landing(landing, inferred)
     shape = _shape(landing)
-    parts = _Parts(
-        store, _folder(table_key, batch.number, shape), NewColumns(landing=landing, known=known)
-    )
+    new = NewColumns(landing=landing, known=() if known is None else known.columns)
+    parts = _Parts(store, _folder(table_key, batch.number, shape), new)
     reader = _FileReader(parts, landing, batch.prefix)
-    read, gone = dict[str, FileRead](), set[str]()
-    for content in first if landing.schema is None else chain(first, chain.from_iterable(groups)):
+    read = dict[str, FileRead]()
+    gone = set[str]()
+    contents = first if landing.schema is None else chain(first, chain.from_iterable(groups))
+    for content in contents:
         file, data = content.file, content.data
         if parts.size_bytes > UNPACKED_TIMES * landing.max_batch_bytes:
             break
         if content.archived_in is not None:
             why = restore_first(store, f"{batch.prefix}{file.name}", content.archived_in)
             read[file.name] = FileRead(size_bytes=file.size_bytes, digest="", problem=why)
-            continue
-        if data is None:
+        elif data is None:
             gone.add(file.name)
-            continue
-        if loaded is None:
+        elif known is None:
             read[file.name] = reader.stage_planned(file, data)
-        elif (before := loaded.get(file.name)) is None:
+        elif file.name not in known.loaded:
             read[file.name] = reader.stage_new(file, data)
         else:
-            read[file.name] = reader.stage_replaced(file, data, before, reads_whole=reads_whole)
+            before = known.loaded[file.name]
+            read[file.name] = reader.stage_replaced(
+                file, data, before, reads_whole=known.reads_whole
+            )
     batch = replace(
         batch,
         part_count=parts.close(),
         record_count=sum(each.record_count for each in read.values()),
         shape=shape,
     )
-    return Staged(
-        batch=batch,
-        files=read,
-        gone=frozenset(gone),
-        columns=(*inferred, *parts.new.columns(now_ms())),
-    )
+    columns = (*inferred, *new.columns(now_ms()))
+    return Staged(batch=batch, files=read, gone=frozenset(gone), columns=columns)
 
 
 def staged_again(store: Store, table_key: str, batch: Batch, landing: Landing) -> Batch:
-    """A batch with a manifest, whose records are staged as they were, or anew where the declaration would stage them otherwise now.
+    """A batch with a manifest; it is staged again if the staged records do not fit the declaration.
 
     Raises:
-        Broken: a file is gone or changed, or cannot be read by the declaration of now, and its records are not staged any more.
+        Broken: the records are not staged, and a file is gone, has changed, or cannot be read with
+            the current declaration.
     """
     is_whole = batch.part_count is not None and all(map(store.stat, part_names(table_key, batch)))
     if is_whole and batch.shape in ("", _shape(landing)):
@@ -155,65 +162,80 @@ def staged_again(store: Store, table_key: str, batch: Batch, landing: Landing) -
     staged = stage(store, table_key, batch, landing)
     try:
         _check_unchanged(table_key, batch, staged.files)
-    except Broken:  # else the next try finds these parts, and takes them for what the batch was
+    except Broken:
+        # Otherwise the next try would take these parts for the batch.
         store.delete(part_names(table_key, staged.batch))
         raise
     return staged.batch
 
 
 def part_names(table_key: str, batch: Batch) -> list[str]:
-    """The objects in which the records of a batch are staged."""
+    """The objects that hold the staged records of a batch."""
     folder = _folder(table_key, batch.number, batch.shape)
     return [f"{folder}/{part:05}.parquet" for part in range(batch.part_count or 0)]
 
 
 def trial_folder(table_key: str) -> str:
-    """A new folder for a copy of a table; it goes with the staged parts at the latest."""
+    """A new folder for a copy of a table; it is removed with the staged parts at the latest."""
     return f"{_FOLDER}/{table_key}/trial-{uuid4().hex}"
 
 
 def clear_staged(store: Store, table_key: str) -> None:
-    """Removes every staged part of a table; the caller holds the table's guard, and no batch is under way."""
+    """Removes all staged parts of a table. The caller holds its lock, and no batch is unfinished."""
     store.delete([file.name for file in store.list(f"{_FOLDER}/{table_key}")])
 
 
 def _folder(table_key: str, number: int, shape: str) -> str:
-    """The folder in which a batch is staged; an older program told no shape."""
+    """The folder in which a batch is staged."""
     return f"{_FOLDER}/{table_key}/{number}{f'-{shape}' if shape else ''}"
 
 
 def _shape(landing: Landing) -> str:
-    """A digest of all that decides how a record is staged."""
+    """A digest of all declarations that decide how a record is staged."""
     csv = (landing.csv, landing.encoding, landing.null_value) if landing.records_are_csv else ()
-    told = (field_types(landing.schema), landing.format, csv, landing.new_columns, landing.changes)
-    return blake2b(repr(told).encode(), digest_size=8).hexdigest()
+    declared = (
+        field_types(landing.schema),
+        landing.format,
+        csv,
+        landing.new_columns,
+        landing.changes,
+    )
+    return blake2b(repr(declared).encode(), digest_size=8).hexdigest()
 
 
 def _check_unchanged(table_key: str, batch: Batch, found: Mapping[str, FileRead]) -> None:
-    where = f"load of {table_key}: batch {batch.number} was planned with {len(batch.files)} file(s) and did not reach the table, and"
-    if gone := [file.name for file in batch.files if file.name not in found]:
+    where = (
+        f"load of {table_key}: batch {batch.number} was planned with {len(batch.files)} file(s) "
+        "and is not in the table, and"
+    )
+    missing = [file.name for file in batch.files if file.name not in found]
+    if missing:
         raise Broken(
-            f"{where} {len(gone)} of them are gone from {batch.prefix}, first {gone[0]!r}; "
-            "accepted: put them back, the batch is then done again; or restore the declaration with which the batch was planned"
+            f"{where} {len(missing)} of them are gone from {batch.prefix}, first {missing[0]!r}. "
+            "Either put them back, and the batch is repeated; or restore the declaration with "
+            "which the batch was planned"
         )
     for file in batch.files:
         now = found[file.name]
         if now.size_bytes != file.size_bytes or file.digest not in ("", now.digest):
             raise Broken(
-                f"{where} its file {file.name!r} has changed since ({file.size_bytes} bytes then, {now.size_bytes} now), while the batch's "
-                "quarantine may have its old lines. Put the file back as it was, and land only the records that are new under another name"
+                f"{where} its file {file.name!r} has changed since ({file.size_bytes} bytes then, "
+                f"{now.size_bytes} now), while the batch's quarantine may have its old lines. "
+                "Restore the file, and land only new records under another name"
             )
         if now.problem is not None:
             raise Broken(
-                f"{where} its file {file.name!r} was read then and cannot be now: {now.problem}. Put the declaration back as it was, load the "
-                "batch, and then change the declaration"
+                f"{where} its file {file.name!r} was read then and cannot be read now: "
+                f"{now.problem}. Restore the declaration, load the batch, and then change the "
+                "declaration"
             )
 
 
 def _find_planned(file: LandedFile, data: bytes) -> tuple[FileRead, int | None]:
-    """A file of a planned batch in what lies there now, and the byte of the text at which it ends.
+    """Finds a file of a planned batch in the current content of its name.
 
-    `None`: it is all of the text. A file that grew since still begins with what was planned. Any other is returned as it is now.
+    Returns the file, and the byte of the text at which it ends: `None` if it is all of the text, or
+    if the content is another one. A file that grew since still begins with what was planned.
     """
     digest = content_digest(data)
     is_planned = (file.size_bytes, file.digest or digest) == (len(data), digest)
@@ -227,22 +249,24 @@ def _begins_with(chunks: Iterator[bytes], mark: TextMark) -> bool:
     try:
         return begins_with(chunks, mark)
     except (EOFError, OSError, zlib.error):
-        return False  # it cannot be unpacked so far
+        return False  # the content cannot be unpacked
 
 
 class _FileReader:
-    """Stages the files of one batch, each as far as its records are the batch's own."""
+    """Stages the files of one batch, each as far as its records belong to the batch."""
 
     def __init__(self, parts: "_Parts", landing: Landing, prefix: str) -> None:
-        self._parts, self._landing, self._prefix = parts, landing, prefix
+        self._parts = parts
+        self._landing = landing
+        self._prefix = prefix
 
     def stage_new(self, file: LandedFile, data: bytes) -> FileRead:
-        """A file of whose name nothing was loaded."""
+        """A file whose name was never loaded."""
         found = FileRead(size_bytes=len(data), digest=content_digest(data))
         return self._stage(file, data, found)
 
     def stage_planned(self, file: LandedFile, data: bytes) -> FileRead:
-        """A file of a batch that has a manifest; of one that is another now, only size and digest are right."""
+        """A file of a batch with a manifest. If its content is another, only size and digest count."""
         found, until_byte = _find_planned(file, data)
         found = replace(found, loaded_records=file.loaded_records)
         return self._stage(file, data, found, until_byte)
@@ -250,7 +274,7 @@ class _FileReader:
     def stage_replaced(
         self, file: LandedFile, data: bytes, loaded: KnownFile, *, reads_whole: bool
     ) -> FileRead:
-        """A file in the place of one that was loaded; nothing is staged unless it begins with it and goes on."""
+        """A file that replaced a loaded one; nothing is staged unless it begins with that one."""
         found = FileRead(size_bytes=len(data), digest=content_digest(data))
         if found.digest == loaded.digest or self._landing.format not in ("json", "csv"):
             return found
@@ -266,13 +290,13 @@ class _FileReader:
         return self._stage(file, data, replace(found, continues=True, loaded_records=skipped))
 
     def _count_loaded(self, file: LandedFile, data: bytes, until_byte: int) -> int | None:
-        """The number of records up to a byte of the text; `None` if the last of them goes on behind it.
+        """The number of records up to a byte of the text; `None` if the last one goes on after it.
 
         Raises:
             Unreadable: the whole file cannot be read.
         """
         all_records = landed_records(file.name, data, self._landing)
-        expected = next(all_records, None)  # it raises before the first record, if at all
+        expected = next(all_records, None)  # an error is raised before the first record
         count = 0
         try:
             for record in landed_records(file.name, data, self._landing, until_byte):
@@ -281,13 +305,15 @@ class _FileReader:
                 count += 1
                 expected = next(all_records, None)
         except Unreadable:
-            return None  # as the table is declared now, the loaded part could not be read
+            return None  # with the current declaration the loaded part could not be read
         return count
 
     def _stage(
         self, file: LandedFile, data: bytes, found: FileRead, until_byte: int | None = None
     ) -> FileRead:
-        landing, path, count = self._landing, f"{self._prefix}{file.name}", 0
+        landing = self._landing
+        path = f"{self._prefix}{file.name}"
+        count = 0
         try:
             if landing.schema is None:
                 records = landed_records(file.name, data, landing_to_infer(landing))
@@ -309,10 +335,15 @@ class _FileReader:
 
 
 def _inferred(group: Sequence["Content"], landing: Landing, prefix: str) -> tuple[AddedColumn, ...]:
-    plain, tells_types = landing_to_infer(landing), landing.format in ("parquet", "avro")
+    plain = landing_to_infer(landing)
+    has_types = landing.format in ("parquet", "avro")
 
     def first_file(name: str, data: bytes) -> FirstFile:
-        types = own_types(data, landing.format) if tells_types else None
+        types = None
+        if has_types:
+            from lakehouse.engine.ingest.landed_rows import own_types
+
+            types = own_types(data, landing.format)
         return FirstFile(
             path=f"{prefix}{name}", records=landed_records(name, data, plain), types=types
         )
@@ -328,13 +359,16 @@ class _Parts:
     """The parts of one batch, each put into storage when it is full."""
 
     def __init__(self, store: Store, folder: str, new: NewColumns) -> None:
-        self.new = new
-        self._store, self._folder, self._count, self._waiting_bytes = store, folder, 0, 0
+        self._new = new
+        self._store = store
+        self._folder = folder
+        self._count = 0
+        self._waiting_bytes = 0
         self._rows: list[tuple[str, int, int, str, str | None, str | None, str, str | None]] = []
         self.size_bytes = 0
 
     def add(self, path: str, modified_ms: int, record: Record, digest: str) -> None:
-        """One record more, of a file with this digest."""
+        """Adds a record of a file with this digest."""
         try:
             text, problem = record.content.decode(), record.problem
         except UnicodeDecodeError:
@@ -353,15 +387,15 @@ class _Parts:
             )
         )
         if record.undeclared is not None:
-            self.new.see(record.undeclared, path)
-        beside = len(record.undeclared or "") + len(record.event or "")
-        self._waiting_bytes += len(record.content) + beside
+            self._new.see(record.undeclared, path)
+        more_bytes = len(record.undeclared or "") + len(record.event or "")
+        self._waiting_bytes += len(record.content) + more_bytes
         self.size_bytes += len(record.content)
         if self._waiting_bytes >= _PART_BYTES or len(self._rows) == _PART_RECORDS:
             self._put()
 
     def close(self) -> int:
-        """Puts what is left; the number of parts."""
+        """Stores the last part; returns the number of parts."""
         if self._rows:
             self._put()
         return self._count
@@ -370,4 +404,6 @@ class _Parts:
         buffer = BytesIO()
         pq.write_table(pa.table([*zip(*self._rows, strict=True)], schema=_SCHEMA), buffer)
         self._store.put(f"{self._folder}/{self._count:05}.parquet", buffer.getvalue())
-        self._count, self._rows, self._waiting_bytes = self._count + 1, [], 0
+        self._count += 1
+        self._rows = []
+        self._waiting_bytes = 0

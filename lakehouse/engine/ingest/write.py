@@ -14,7 +14,7 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.engine.ingest.derive import derive
 from lakehouse.engine.ingest.load import LandingLoad
-from lakehouse.engine.ingest.table_properties import apply_strategy, strategy_confs
+from lakehouse.engine.ingest.table_strategy import apply_strategy, strategy_confs, with_strategy
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.spark.session_settings import (
@@ -24,6 +24,7 @@ from lakehouse.engine.spark.session_settings import (
     session_confs,
 )
 from lakehouse.engine.table_lock import hold, retry_conflicts
+from lakehouse.engine.table_session import TableSession
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +53,8 @@ def write_table(
             f"compact {table.key}` or `lakehouse vacuum {table.key}`"
         )
     started = time.monotonic()
-    landed = LandingLoad(lake, spark, table, tell) if table.source else None
+    session = TableSession(lake=lake, spark=spark, table=table)
+    load = LandingLoad(session, tell) if table.source else None
 
     def attempt() -> WriteOutcome:
         facts = lake.facts(table.key)
@@ -64,7 +66,8 @@ def write_table(
         }
         with session_confs(spark, confs):
             target = apply_strategy(lake, spark, table, facts)
-            return derive(lake, spark, table, target) if landed is None else landed.run(target)
+            outcome = derive(session, target) if load is None else load.run(target)
+            return with_strategy(session, target, outcome)
 
     with hold(lake, spark, table.key, owner=f"write of {table.key}"), translated():
         outcome = retry_conflicts(attempt)

@@ -44,6 +44,7 @@ from lakehouse.engine.inventory.parquet_files import BATCH_ROWS, RowFiles
 from lakehouse.engine.inventory.reconcile_lake import reconcile_report, type_of_owner
 from lakehouse.engine.inventory.stored_reports import REPORTS, SCAN, stamps_of
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark.delta_writes import FrameWrite, write_frame
 from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.spark.session_settings import PARTITIONS_OVERWRITTEN, session_confs
 from lakehouse.engine.table_lock import hold, retry_conflicts
@@ -217,21 +218,16 @@ def _rows(batch: Sequence[StoredObject], owner: type_of_owner, report: Report) -
 def _overwrite(
     lake: Lake, spark: "SparkSession", key: str, files: Sequence[DataPart], load: Load
 ) -> None:
-    from lakehouse.engine.ingest.commit_rows import write_frame
-
     frame = spark.read.parquet(
         *(
             f"{lake.settings.spark_root}/{file.key.removeprefix(lake.store.prefix)}"
             for file in files
         )
     )
-    write_frame(
-        frame,
-        lake.settings.table_uri(key),
-        mode="overwrite",
-        partition_by=PARTITION_COLUMNS,
-        user_metadata=load.as_text(),
+    write = FrameWrite(
+        mode="overwrite", partition_by=PARTITION_COLUMNS, user_metadata=load.as_text()
     )
+    write_frame(frame, lake.settings.table_uri(key), write)
 
 
 def _load(report: Report, found: Reconciliation) -> Load:

@@ -270,7 +270,6 @@ def test_rows_of_any_number_of_batches_are_counted(memory: Lake) -> None:
     after = facts_of(memory, events.key)
     told = commit_rows.outcome_of(
         memory,
-        nothing_runs,
         events,
         before=before,
         after=after,

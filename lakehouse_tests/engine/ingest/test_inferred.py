@@ -17,11 +17,11 @@ from lakehouse import Append, Landing, Overwrite, Table
 from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.batches import Batch
 from lakehouse.core.ingest.inferred import GIVES_NO_SCHEMA
-from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.staging import stage
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.journal.planned_batches import landed_files
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import delta_writes
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.engine.example import columns_of, land, rows_in
 from lakehouse_tests.kills import killed_at
@@ -45,7 +45,7 @@ def test_a_schema_is_inferred_once_and_pinned_whatever_is_killed_or_deleted(
         "a.json",
         [{"id": 1, "state": "x", "code": "007"}, {"id": 2, "state": "x", "price": 1}],
     )
-    with killed_at(commit_rows, "write_frame", "before"):
+    with killed_at(delta_writes, "write_frame", "before"):
         write_table(lake, spark, EVENTS)
     pinned = [("id", "BIGINT"), ("state", "STRING"), ("code", "STRING"), ("price", "BIGINT")]
     assert columns_of(lake, EVENTS) == [

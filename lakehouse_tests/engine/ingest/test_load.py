@@ -20,14 +20,15 @@ from lakehouse.core.declaration.write_modes import Append, Overwrite
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.batches import ingest_app_id
 from lakehouse.core.reasons import Reason
-from lakehouse.engine.ingest import commit_rows, load, staging
-from lakehouse.engine.ingest.arrival import record_arrived
+from lakehouse.engine.ingest import load, staging
+from lakehouse.engine.ingest.loaded_batches import record_loaded
 from lakehouse.engine.ingest.parse_lines import parse_records
 from lakehouse.engine.ingest.quarantine.retry import retry
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.journal import planned_batches
 from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import delta_writes
 from lakehouse.engine.spark.session_settings import (
     TRANSACTION_APP,
     TRANSACTION_VERSION,
@@ -79,14 +80,15 @@ def test_good_lines_become_rows_and_the_others_stand_in_quarantine_with_their_re
         '  {"id": 9, "unknown": {"x": [1]}}\r',
     ]
     land(lake, "sub dir/a [b] {c}*? 10:30 100%+ü\\.json", [event(1, 5, "new"), *lines])
-    land(lake, "b.jsonl", [event(10, 6, "17"), "{'id': 11, 'x': 1.50}"])
+    single_quotes = "{'id': 11, 'x': 1.50}"
+    land(lake, "b.jsonl", [event(10, 6, "17"), single_quotes])
     land(lake, "readme.txt", ["hello"])
     land(lake, ".unfinished.json", ["{}"])
     outcome = write_table(lake, spark, declared(derived=derived))
     assert (outcome.reason, outcome.rows_written, outcome.rows_quarantined, outcome.files_read) == (
         Reason.BATCH_READY,
-        4,
-        9,
+        3,
+        10,
         2,
     )
     assert [(aside.name, aside.why) for aside in outcome.set_aside] == [
@@ -96,13 +98,12 @@ def test_good_lines_become_rows_and_the_others_stand_in_quarantine_with_their_re
         )
     ]
     name = "landing/events/sub dir/a [b] {c}*? 10:30 100%+ü\\.json"
-    assert outcome.rows_rescued == 2
+    assert outcome.rows_rescued == 1
     assert rows_in(
         lake, events.key, "id", "_source_file", "_source_line", "state", "number", "_rescued"
     ) == [
         (1, name, 1, "new", None, None),
         (10, "landing/events/b.jsonl", 1, "17", 17, None),
-        (11, "landing/events/b.jsonl", 2, None, None, '{"x":1.5}'),
         (9, name, 12, None, None, '{"unknown": {"x": [1]}}'),
     ]
     whys = (
@@ -111,6 +112,7 @@ def test_good_lines_become_rows_and_the_others_stand_in_quarantine_with_their_re
         + ["required field id is missing", "not JSON"]
     )
     refused = [(name, line, why, lines[line - 2], 1) for line, why in enumerate(whys, start=3)]
+    refused.append(("landing/events/b.jsonl", 2, "not JSON", single_quotes, 1))
     assert rows_in(lake, QUARANTINE, "source_file", "line", "reason", "raw", "batch") == sorted(
         refused, key=str
     )
@@ -143,7 +145,7 @@ def test_a_batch_killed_at_any_step_is_there_once_after_the_next_run(
 ) -> None:
     land(lake, "a.json", [event(1, 5, "new"), "nope"])
     for when in ("before", "after", "after"):  # before its quarantine, after it, and after its rows
-        with killed_at(commit_rows, "write_frame", when):
+        with killed_at(delta_writes, "write_frame", when):
             write_table(lake, spark, events)
     land(lake, "b.json", [event(2, 6, "new")])
     write_table(lake, spark, events)
@@ -206,7 +208,7 @@ def test_a_batch_that_was_killed_has_the_records_that_were_read_whatever_becomes
     land(lake, "changes.json", [event(1, 5, "new"), "nope"])
     land(lake, "goes.json", [event(2, 5, "new")])
     for when in ("after", "before"):  # after its quarantine, and before its rows
-        with killed_at(commit_rows, "write_frame", when):
+        with killed_at(delta_writes, "write_frame", when):
             write_table(lake, spark, events)
     land(lake, "changes.json", [{"id": 1, "state": "other"}, {"id": 2}])
     staged = {
@@ -474,7 +476,7 @@ def test_of_an_object_that_is_written_again_with_more_records_these_are_loaded_o
         first += lines
         land(lake, "a.json", first)
         for when in ("before", "after"):
-            with killed_at(commit_rows, "write_frame", when):
+            with killed_at(delta_writes, "write_frame", when):
                 write_table(lake, spark, events)
         outcome = write_table(lake, spark, events)
         rows.append((number, len(first) - len(lines) + 1))
@@ -575,15 +577,16 @@ def test_a_table_that_does_not_tell_its_batches_is_loaded_only_after_a_person_ha
     for _ in range(2):
         with pytest.raises(
             Broken,
-            match=r"no transaction id of a landed batch, and 1 batch\(es\) were planned.*--arrived N",
+            match=r"no transaction id of a landed batch, but 1 batch\(es\) were planned.*--arrived N",
         ):
             write_table(lake, spark, events)
     assert rows_in(lake, events.key, "id") == [(1,)]
-    with pytest.raises(Refused, match="--arrived is 2; accepted: 0 to 1"):
-        record_arrived(lake, spark, events, 2)
-    record_arrived(lake, spark, events, 1)
-    with pytest.raises(Refused, match="it holds the batches up to 1"):
-        record_arrived(lake, spark, events, 0)
+    session = TableSession(lake=lake, spark=spark, table=events)
+    with pytest.raises(Refused, match=r"--arrived is 2\. Use 0 to 1"):
+        record_loaded(session, 2)
+    record_loaded(session, 1)
+    with pytest.raises(Refused, match="the log already records batch 1 as the last one"):
+        record_loaded(session, 0)
     write_table(lake, spark, events)
     assert rows_in(lake, events.key, "id") == [(1,), (2,)]
 
@@ -592,7 +595,7 @@ def test_a_write_of_other_rows_than_were_staged_is_not_repeated(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     land(lake, "a.json", [event(1, 5, "new"), event(2, 5, "new")])
-    real = commit_rows.write_frame
+    real = delta_writes.write_frame
 
     def without_a_row(frame: "DataFrame", *arguments: Any, **options: Any) -> None:
         real(frame.where("id = 1"), *arguments, **options)
@@ -607,7 +610,7 @@ def test_a_write_of_other_rows_than_were_staged_is_not_repeated(
         write_table(lake, spark, events)
     assert (version_of(lake, events.key), lake.store.list("_lakehouse/ingest")) == (None, [])
     monkeypatch.setattr(load, "parse_records", parse_records)
-    monkeypatch.setattr(load.commit_rows, "write_frame", without_a_row)
+    monkeypatch.setattr(delta_writes, "write_frame", without_a_row)
     with pytest.raises(
         Broken, match=r"batch 1 has 2 row\(s\), but version 0 of the table says that 1 were written"
     ):
@@ -619,7 +622,7 @@ def test_a_file_set_aside_alone_is_quarantined_though_the_run_was_killed_before(
     lake: Lake, spark: "SparkSession"
 ) -> None:
     lake.store.put("landing/events/a.json.gz", b"no gzip")
-    with killed_at(commit_rows, "write_frame", "before"):
+    with killed_at(delta_writes, "write_frame", "before"):
         write_table(lake, spark, events)
     for _ in range(2):
         write_table(lake, spark, events)
@@ -655,7 +658,7 @@ def test_a_backlog_is_worked_off_in_batches_bounded_by_files_and_by_what_they_un
 def test_after_a_race_that_is_lost_between_batches_each_row_is_there_once_and_the_outcome_tells_of_all(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tries, real = Counter[str](), commit_rows.write_frame
+    tries, real = Counter[str](), delta_writes.write_frame
 
     def lost_once(frame: "DataFrame", *arguments: Any, **options: Any) -> None:
         tries["commits"] += 1
@@ -664,7 +667,7 @@ def test_after_a_race_that_is_lost_between_batches_each_row_is_there_once_and_th
             raise UnknownException("", errorClass="DELTA_METADATA_CHANGED", sql_state="2D521")
         real(frame, *arguments, **options)
 
-    monkeypatch.setattr(commit_rows, "write_frame", lost_once)
+    monkeypatch.setattr(delta_writes, "write_frame", lost_once)
     for name in "abc":
         land(lake, f"{name}.json", [event(1, 5, name)])
     outcome = write_table(lake, spark, declared(max_batch_files=1))
@@ -687,7 +690,7 @@ def test_a_declaration_that_differs_from_the_table_is_refused_before_anything_is
         Refused, match="partitioned by nothing, and the table is partitioned by day"
     ):
         write_table(lake, spark, replace(events, write=Append()))
-    with killed_at(commit_rows, "write_frame", "before"):
+    with killed_at(delta_writes, "write_frame", "before"):
         write_table(lake, spark, events)
     fewer = declared(schema="id BIGINT, at TIMESTAMP")
     with pytest.raises(Refused, match="state is not declared, and string in the table"):

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse import Append, Landing
-from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.journal import planned_batches
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import delta_writes
 from lakehouse_tests.engine.example import columns_of, events, land, rows_in
 from lakehouse_tests.kills import killed_at
 
@@ -34,7 +34,7 @@ def test_an_added_column_keeps_its_type_and_is_there_once_after_kills(
         [{"id": 2, "x": 1, "r": 0.5}, {"id": 3, "X": [1.5], "_id": 7}, {"id": 4, "x": 2, "_id": 8}],
     )
     for when in ("before", "after"):
-        with killed_at(commit_rows, "write_frame", when):
+        with killed_at(delta_writes, "write_frame", when):
             write_table(lake, spark, table)
     infinite = ['{"id": 7, "r": 1e400}', '{"id": 8, "r": "Infinity"}']
     land(lake, "c.json", [{"id": 5, "x": 1.5}, {"id": 6, "x": None, "y": True}, *infinite])

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from lakehouse import Append, Compaction, Landing, LiquidClustering, Merge, Overwrite, Table
 from lakehouse.core.reasons import Reason
-from lakehouse.engine.ingest import commit_rows
+from lakehouse.engine.ingest import commit_rows, merge_rows
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.engine.example import facts_of, land, rows_in, version_of
@@ -65,7 +65,7 @@ def test_a_new_column_is_added_with_the_next_batch_and_files_that_lack_it_load_w
     )
     rows = [(1, "a", None), (2, "b", None), (3, "c", "Rome")]
     assert rows_in(lake, SHOPS.key, "id", "name", "city") == rows
-    with killed_at(commit_rows, "merge_rows", "before"):
+    with killed_at(merge_rows, "merge_rows", "before"):
         write_table(lake, spark, follower)
     assert write_table(lake, spark, follower).rows_written == 2
     assert rows_in(lake, follower.key, "id", "name", "city") == rows

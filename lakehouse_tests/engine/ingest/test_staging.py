@@ -15,7 +15,7 @@ from lakehouse.core.ingest.batches import Batch, KnownFile, LandedFile
 from lakehouse.core.ingest.file_text import content_digest
 from lakehouse.core.ingest.read_files import FileRead
 from lakehouse.engine.ingest import staging
-from lakehouse.engine.ingest.staging import part_names, stage, staged_again
+from lakehouse.engine.ingest.staging import KnownFiles, part_names, stage, staged_again
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.kills import Killed
 
@@ -161,12 +161,16 @@ def test_of_a_file_that_begins_with_what_was_loaded_the_new_records_are_staged(
     """Also if the batch has to be staged again, and by then the file has grown once more."""
     store, name = DiskStore(tmp_path), f"a.{landing.format}"
     store.put(f"{LANDING.prefix}{name}", now)
-    staged = stage(store, KEY, batch_of(name, now), landing, loaded={name: known(was)})
+    staged = stage(store, KEY, batch_of(name, now), landing, KnownFiles(loaded={name: known(was)}))
     found = staged.files[name]
     assert (found.continues, found.record_count, found.loaded_records) == (True, len(new_lines), 1)
     assert staged_lines(store, staged.batch) == new_lines
     whole = stage(
-        store, KEY, batch_of(name, now), landing, loaded={name: known(was)}, reads_whole=True
+        store,
+        KEY,
+        batch_of(name, now),
+        landing,
+        KnownFiles(loaded={name: known(was)}, reads_whole=True),
     )
     assert (whole.files[name].record_count, whole.files[name].loaded_records) == (
         len(new_lines) + 1,
@@ -189,13 +193,15 @@ def test_a_packed_file_is_compared_by_what_it_unpacks_to(tmp_path: Path) -> None
     was, now = (gzip.compress(b"".join(lines[:count])) for count in (300, 500))
     assert not now.startswith(was)
     store.put(f"{LANDING.prefix}{name}", was)
-    first = stage(store, KEY, batch_of(name, was), LANDING, loaded={})
+    first = stage(store, KEY, batch_of(name, was), LANDING, KnownFiles(loaded={}))
     found = first.files[name]
     [file] = batch_of(name, was).files
     marks = {"text_bytes": found.text_bytes, "text_digest": found.text_digest}
     store.put(f"{LANDING.prefix}{name}", now)
     for as_known, count in ((known(was, **marks), 200), (known(was), 0)):
-        staged = stage(store, KEY, batch_of(name, now), LANDING, loaded={name: as_known})
+        staged = stage(
+            store, KEY, batch_of(name, now), LANDING, KnownFiles(loaded={name: as_known})
+        )
         read = staged.files[name]
         assert (read.continues, read.record_count) == (count > 0, count)
     store.delete([file.name for file in store.list("_lakehouse/staged")])
@@ -217,7 +223,7 @@ def test_of_a_file_that_was_replaced_by_another_one_nothing_is_staged(
 ) -> None:
     store, name = DiskStore(tmp_path), f"a.{landing.format}"
     store.put(f"{LANDING.prefix}{name}", now)
-    staged = stage(store, KEY, batch_of(name, now), landing, loaded={name: known(was)})
+    staged = stage(store, KEY, batch_of(name, now), landing, KnownFiles(loaded={name: known(was)}))
     assert staged.files[name] == FileRead(size_bytes=len(now), digest=content_digest(now))
     assert (staged.batch.part_count, staged.batch.record_count) == (0, 0)
 
@@ -226,6 +232,8 @@ def test_a_file_that_grew_by_a_part_that_cannot_be_read_says_why(tmp_path: Path)
     was, now = b"id,name\n1,a\n", b'id,name\n1,a\n2,"b\n'
     store = DiskStore(tmp_path)
     store.put(f"{LANDING.prefix}a.csv", now)
-    staged = stage(store, KEY, batch_of("a.csv", now), CSV, loaded={"a.csv": known(was)})
+    staged = stage(
+        store, KEY, batch_of("a.csv", now), CSV, KnownFiles(loaded={"a.csv": known(was)})
+    )
     assert "quote that opens in line 3" in str(staged.files["a.csv"].problem)
     assert staged.batch.part_count == 0

@@ -19,9 +19,10 @@ from lakehouse.core.ingest.increments import consume_app_id
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.compaction.run import compact
-from lakehouse.engine.ingest import commit_rows, input_changes
+from lakehouse.engine.ingest import input_changes, merge_rows
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import delta_writes
 from lakehouse_tests.engine.example import (
     add_events,
     copies,
@@ -127,8 +128,9 @@ def test_a_run_killed_at_its_commit_leaves_each_row_once(lake: Lake, spark: "Spa
     _run(lake, spark, (states, copies))
     for version, when in ((1, "before"), (2, "after")):
         add_events(lake, event(1, 5 + version, when), event(1 + version, 6, "planned"))
-        for name, table in (("merge_rows", states), ("write_frame", copies)):
-            with killed_at(commit_rows, name, when):
+        steps = ((merge_rows, "merge_rows", states), (delta_writes, "write_frame", copies))
+        for owner, name, table in steps:
+            with killed_at(owner, name, when):
                 write_table(lake, spark, table)
             killed = version_of(lake, table.key)
             write_table(lake, spark, table)
@@ -444,10 +446,10 @@ def test_a_merge_writes_few_files_unless_the_table_says_otherwise(
         facts = lake.facts(states.key)
         assert facts is not None
         rows = spark.range(100 * number, 100 * number + 80, 1, 6).selectExpr("id", "id AS at")
-        transaction = commit_rows.Transaction(app_id="lakehouse/test", version=number)
-        commit_rows.merge_rows(
-            spark, rows, facts.snapshot, Merge(keys=("id",), order_by=("at",)), transaction
-        )
+        transaction = delta_writes.Transaction(app_id="lakehouse/test", version=number)
+        write = Merge(keys=("id",), order_by=("at",))
+        merge = merge_rows.KeyedMerge(snapshot=facts.snapshot, write=write, transaction=transaction)
+        merge_rows.merge_rows(spark, rows, merge)
         after = lake.facts(states.key)
         assert after is not None
         found.append(len(after.history.commits[-1].added_paths))

@@ -1,7 +1,6 @@
 """A MERGE that reads only files with keys in the range of its rows has the rows of one that reads all."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,10 +8,12 @@ from pyspark.errors.exceptions.connect import SparkException
 
 from lakehouse.core.declaration.write_modes import Merge
 from lakehouse.core.settings import Settings
-from lakehouse.engine.ingest import commit_rows, work_size
-from lakehouse.engine.ingest.commit_rows import Transaction
+from lakehouse.engine.ingest import work_size
+from lakehouse.engine.ingest.merge_rows import KeyedMerge, merge_rows
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.delta_writes import Transaction
 from lakehouse.engine.spark.frames import table_at
 from lakehouse.engine.spark.key_range import with_key_range
 from lakehouse.engine.spark.session_settings import INTERPRETED, session_confs
@@ -82,14 +83,10 @@ def test_no_row_is_doubled_whatever_the_key(lake: Lake, spark: "SparkSession") -
         rows(0, 1).repartitionByRange(6, "number").write.format("delta").save(uri)
         facts = lake.facts("silver/keys")
         assert facts is not None and facts.snapshot.file_count == 6
-        commit_rows.merge_rows(
-            spark,
-            rows(1, 2),
-            facts.snapshot,
-            write,
-            Transaction(app_id="t", version=1),
-            are_few=True,
+        merge = KeyedMerge(
+            snapshot=facts.snapshot, write=write, transaction=Transaction(app_id="t", version=1)
         )
+        merge_rows(spark, rows(1, 2), merge, are_few=True)
         found = (
             table_at(spark, facts.snapshot, version=1)
             .groupBy(*keys)
@@ -118,11 +115,18 @@ def test_files_without_a_key_of_the_rows_are_not_read(lake: Lake, spark: "SparkS
     lake.store.delete(
         f"silver/days/{file.path}" for file in facts.snapshot.files if "part-00009" not in file.path
     )
-    merge = partial(commit_rows.merge_rows, spark, late, facts.snapshot, write)
-    merge(Transaction(app_id="t", version=1), are_few=True)
+    merges = [
+        KeyedMerge(
+            snapshot=facts.snapshot,
+            write=write,
+            transaction=Transaction(app_id="t", version=version),
+        )
+        for version in (1, 2)
+    ]
+    merge_rows(spark, late, merges[0], are_few=True)
     assert lake.has_version("silver/days", 1)
     with pytest.raises(SparkException):
-        merge(Transaction(app_id="t", version=2))
+        merge_rows(spark, late, merges[1])
 
 
 @pytest.mark.spark
@@ -161,13 +165,13 @@ def test_a_follower_merges_by_range_where_its_input_brings_few_rows(
     monkeypatch.setattr(work_size, "_LEAST_ROWS", 10)
     add_events(lake, *(event(number, 5, f"planned {number}") for number in range(400)))
     write_table(lake, spark, states)
-    ranges, merge = list[Sequence[str]](), commit_rows.statements.merge
+    ranges, merge = list[Sequence[str]](), statements.merge
 
     def told(target: MergeTarget, *arguments: Any, **more: Any) -> str:
         ranges.append(target.within)
         return merge(target, *arguments, **more)
 
-    monkeypatch.setattr(commit_rows.statements, "merge", told)
+    monkeypatch.setattr(statements, "merge", told)
     add_events(lake, event(7, 6, "left"), event(399, 5, "as before"), event(400, 5, "planned 400"))
     write_table(lake, spark, states)
     assert ranges == [("`id` BETWEEN 7 AND 400",)]

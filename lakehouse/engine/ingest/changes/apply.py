@@ -24,7 +24,6 @@ from lakehouse.core.declaration.write_modes import History, Merge
 from lakehouse.core.ingest.batches import ingest_app_id
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
-from lakehouse.engine.ingest.arrival import batch_commits
 from lakehouse.engine.ingest.changes.columns import (
     CHANGED_AT,
     DELETED,
@@ -46,10 +45,12 @@ from lakehouse.engine.ingest.changes.rows import (
     truncations,
 )
 from lakehouse.engine.ingest.changes.unsent import large_columns, mended_rows, with_kept_values
+from lakehouse.engine.ingest.loaded_batches import batch_commits
 from lakehouse.engine.ingest.parse_lines import OWN, REASON
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import delta_writes, statements
 from lakehouse.engine.spark import functions as F  # noqa: N812
-from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.delta_writes import Transaction
 from lakehouse.engine.spark.statements import MergeTarget, quote
 
 if TYPE_CHECKING:
@@ -126,11 +127,9 @@ def apply_changes(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) -
 def _commit(load: ChangeBatch, rows: "DataFrame", merge: Callable[[str], str]) -> None:
     """Merges the rows under the batch's number, or creates the table from them."""
     session = load.session
-    transaction = commit_rows.Transaction(
-        app_id=ingest_app_id(session.key), version=load.batch.number
-    )
+    transaction = Transaction(app_id=ingest_app_id(session.key), version=load.batch.number)
     if load.facts is not None:
-        commit_rows.run_merge(session.spark, rows, load.facts.snapshot, transaction, merge)
+        delta_writes.run_merge(session.spark, rows, load.facts.snapshot, transaction, merge)
         return
     first_rows = rows.drop(_MARKS_ONLY)
     if not _keeps_deleted(session.table):
@@ -142,7 +141,7 @@ def superseded_count(
     lake: Lake, table: Table, counts: ChangeCounts, *, before: TableFacts | None, after: TableFacts
 ) -> int:
     """Changes of the committed batch without effect: the same or a newer one was known."""
-    commits = batch_commits(lake, table, before=before, after=after)
+    commits = batch_commits(lake, table.key, before=before, after=after)
     metrics = commits[-1].metrics if commits else {}
     names = ("numOutputRows",)
     if _MERGED[0] in metrics:

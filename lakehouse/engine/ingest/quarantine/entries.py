@@ -27,11 +27,10 @@ from lakehouse.core.ingest.records import Unreadable
 from lakehouse.core.ingest.retirement import may_take_rows
 from lakehouse.core.ingest.retried_lines import RetriedLine, csv_fields_text, decode_lines
 from lakehouse.engine.delta_log import TableFacts, newest_first
-from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.parse_lines import quarantined_lines
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import delta_writes, statements
 from lakehouse.engine.spark import functions as F  # noqa: N812
-from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import table_at, temporary_view
 from lakehouse.engine.spark.session_settings import USER_METADATA, session_confs
 from lakehouse.engine.store import Store
@@ -125,7 +124,7 @@ def quarantine(session: TableSession, batch: Batch, lines: "DataFrame | None") -
         entries = quarantined_lines(lines).unionByName(entries)
     transaction = None  # under a known number Delta would skip the write
     if not is_repeated:
-        transaction = commit_rows.Transaction(app_id=_app_id(key), version=batch.number)
+        transaction = delta_writes.Transaction(app_id=_app_id(key), version=batch.number)
     if not batch.files and not batch.isolated:
         transaction = _of_files(key, batch)
     if facts is not None and (is_repeated or not batch.files):
@@ -138,14 +137,14 @@ def quarantine(session: TableSession, batch: Batch, lines: "DataFrame | None") -
         "quarantined_at": F.current_timestamp(),
         "fields": F.lit(csv_fields_text(session.table.landing)).cast("string"),
     }
-    commit_rows.write_frame(
-        entries.withColumns(more_columns),
-        lake.settings.table_uri(quarantine_key(key)),
+    write = delta_writes.FrameWrite(
         mode="append",
-        widen=True,
+        adds_columns=True,
         transaction=transaction,
         user_metadata=json.dumps({_BATCH: batch.number}),
     )
+    uri = lake.settings.table_uri(quarantine_key(key))
+    delta_writes.write_frame(entries.withColumns(more_columns), uri, write)
 
 
 def quarantine_poison_files(session: TableSession, batch: Batch) -> None:
@@ -168,7 +167,7 @@ def quarantine_poison_files(session: TableSession, batch: Batch) -> None:
     )
     source = session.spark.createDataFrame(aside, "source_file STRING, reason STRING")
     transaction = _of_files(session.key, batch)
-    commit_rows.run_merge(session.spark, source, facts.snapshot, transaction, statement)
+    delta_writes.run_merge(session.spark, source, facts.snapshot, transaction, statement)
 
 
 def take_out_files(session: TableSession, files: Sequence[str], *, upto_batch: int) -> None:
@@ -233,7 +232,7 @@ def missing_entries(spark: "SparkSession", snapshot: Snapshot, entries: "DataFra
     )
 
 
-def _of_files(table_key: str, batch: Batch) -> commit_rows.Transaction:
+def _of_files(table_key: str, batch: Batch) -> delta_writes.Transaction:
     """The transaction of a batch's quarantined files.
 
     It identifies the files themselves: in a new ledger the same number has other files.
@@ -243,7 +242,7 @@ def _of_files(table_key: str, batch: Batch) -> commit_rows.Transaction:
     ]
     content = repr(files).encode("utf-8", "surrogateescape")
     mark = blake2b(content, digest_size=8).hexdigest()
-    return commit_rows.Transaction(app_id=f"{_app_id(table_key)}/{batch.number}-{mark}", version=1)
+    return delta_writes.Transaction(app_id=f"{_app_id(table_key)}/{batch.number}-{mark}", version=1)
 
 
 def _path(batch: Batch, file: SetAside) -> str:

@@ -39,15 +39,14 @@ from lakehouse.core.ingest.poison_files import (
     failing_files,
     without_failing,
 )
-from lakehouse.engine.ingest import commit_rows
-from lakehouse.engine.ingest.arrival import told_batch
 from lakehouse.engine.ingest.changes.deleted_keys import forget_batch
+from lakehouse.engine.ingest.commit_rows import frame_write
+from lakehouse.engine.ingest.loaded_batches import last_in_log
 from lakehouse.engine.ingest.parse_lines import OWN, staged_lines
 from lakehouse.engine.ingest.staging import trial_folder
-from lakehouse.engine.ingest.table_properties import declared_properties
 from lakehouse.engine.journal.planned_batches import PlannedBatches
+from lakehouse.engine.spark import delta_writes, statements
 from lakehouse.engine.spark import functions as F  # noqa: N812
-from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.errors import causes_of
 from lakehouse.engine.table_session import TableSession
 
@@ -85,14 +84,8 @@ class _Trial:
     def problem(self, rows: "DataFrame") -> str | None:
         """Why the values of these rows cannot be written; `None` if they can."""
         try:
-            commit_rows.write_frame(
-                rows,
-                self.uri,
-                mode="overwrite" if isinstance(self.table.write, Overwrite) else "append",
-                partition_by=commit_rows.partition_columns(self.table),
-                properties=declared_properties(self.table),
-                replaces_schema=commit_rows.has_other_shape(rows, self.table, self.target),
-            )
+            write = frame_write(rows, self.table, self.target)
+            delta_writes.write_frame(rows, self.uri, write)
         except Exception as error:
             if (problem := row_problem(error)) is None:
                 raise
@@ -113,7 +106,7 @@ def without_poison_files(
     """
     lake, spark, table = session.lake, session.spark, session.table
     batch, facts, problem = rows.batch, lake.facts(table.key), row_problem(error)
-    if problem is None or told_batch(table.key, facts) >= batch.number:
+    if problem is None or last_in_log(table.key, facts) >= batch.number:
         raise error
     folder = trial_folder(table.key)
     trial = _Trial(

@@ -16,7 +16,7 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.batches import Ledger
 from lakehouse.core.ingest.outcome import QuarantineAccount, QuarantineReview
 from lakehouse.engine.delta_log import TableFacts, history_since
-from lakehouse.engine.ingest.arrival import arrived_batch, unfinished_batch
+from lakehouse.engine.ingest.loaded_batches import last_loaded, unfinished_batch
 from lakehouse.engine.ingest.quarantine.entries import quarantine_key
 from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import Lake
@@ -138,7 +138,7 @@ def finished_ledger(session: TableSession, batches: PlannedBatches) -> Ledger:
         Refused: a batch is unfinished.
     """
     lake, table, ledger = session.lake, session.table, batches.ledger()
-    arrived = arrived_batch(table, lake.facts(table.key), ledger)
+    arrived = last_loaded(table, lake.facts(table.key), ledger)
     unfinished = unfinished_batch(lake, table, arrived, ledger, batches)
     if unfinished is not None:
         raise Refused(

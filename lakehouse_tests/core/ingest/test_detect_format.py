@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse import Landing
-from lakehouse.core.ingest.content_format import detect_format
-from lakehouse.core.ingest.file_text import GZIP, read_records
+from lakehouse.core.ingest.file_text import GZIP, detect_format, read_records
 from lakehouse.core.ingest.records import Unreadable
 
 JSON = Landing(prefix="landing/x/", format="json", schema="id BIGINT")

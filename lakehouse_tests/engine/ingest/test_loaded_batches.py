@@ -8,9 +8,14 @@ from lakehouse import Debezium, Landing, Merge, Table
 from lakehouse.core.declaration.table import TRANSACTION_RETENTION
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id
-from lakehouse.engine.ingest.arrival import arrived_batch, check_arrived, unfinished_batch
 from lakehouse.engine.ingest.changes.apply import superseded_count
 from lakehouse.engine.ingest.changes.read import ChangeCounts
+from lakehouse.engine.ingest.loaded_batches import (
+    WrittenBatch,
+    check_loaded,
+    last_loaded,
+    unfinished_batch,
+)
 from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.conftest import own_settings
@@ -36,12 +41,12 @@ def test_a_table_whose_log_does_not_tell_its_batches_or_forgets_them_is_not_load
         batches = PlannedBatches(lake.store, KEY, prefix=prefix)
         ledger = batches.ledger()
         return unfinished_batch(
-            lake, TABLE, arrived_batch(TABLE, lake.facts(KEY), ledger), ledger, batches
+            lake, TABLE, last_loaded(TABLE, lake.facts(KEY), ledger), ledger, batches
         )
 
     with pytest.raises(
         Broken,
-        match=r"has rows, but .* was it renamed, or copied\? Accepted: .* --arrived N; or --arrived 0",
+        match=r"has rows, but .* If it was renamed or copied, .* --arrived N.* use --arrived 0",
     ):
         unfinished()
     file = LandedFile(name="a.json", size_bytes=1, modified_ms=0)
@@ -50,7 +55,7 @@ def test_a_table_whose_log_does_not_tell_its_batches_or_forgets_them_is_not_load
     )
     with pytest.raises(
         Broken,
-        match=r"no transaction id of a landed batch, and 1 batch\(es\) were planned.*--arrived N",
+        match=r"no transaction id of a landed batch, but 1 batch\(es\) were planned.*--arrived N",
     ):
         unfinished()
     log.append([("p", 9, 1)], transaction=(ingest_app_id(KEY), 2))
@@ -61,7 +66,7 @@ def test_a_table_whose_log_does_not_tell_its_batches_or_forgets_them_is_not_load
         unfinished()
     log.set_properties(**{TRANSACTION_RETENTION: "interval 1 days"})
     with pytest.raises(
-        Refused, match=rf"{TRANSACTION_RETENTION} is 'interval 1 days', with which Delta forgets"
+        Refused, match=rf"{TRANSACTION_RETENTION} = 'interval 1 days' Delta forgets"
     ):
         unfinished()
 
@@ -82,15 +87,21 @@ def test_a_commit_is_held_against_its_batch_however_many_others_made_since(
         log.append([(f"f{number}", 1, 1)])
     after = lake.facts(KEY)
     assert after is not None
-    check_arrived(lake, TABLE, 2, 2, before=before, after=after)
+    check_loaded(
+        lake, WrittenBatch(table_key=KEY, number=2, row_count=2), before=before, after=after
+    )
     with pytest.raises(
-        Broken, match=r"batch 2 has 3 row\(s\), but version 2 of the table says that 2 were written"
+        Broken, match=r"batch 2 has 3 row\(s\), but version 2 of the table records 2 written ones"
     ):
-        check_arrived(lake, TABLE, 2, 3, before=before, after=after)
+        check_loaded(
+            lake, WrittenBatch(table_key=KEY, number=2, row_count=3), before=before, after=after
+        )
     with pytest.raises(
-        Broken, match="batch 3 was written, but the table's log has batch 2 as its last"
+        Broken, match="batch 3 was written, but the last batch in the table's log is 2"
     ):
-        check_arrived(lake, TABLE, 3, 2, before=before, after=after)
+        check_loaded(
+            lake, WrittenBatch(table_key=KEY, number=3, row_count=2), before=before, after=after
+        )
     counts = ChangeCounts(
         rows=5, bad=0, rescued=0, deletes=0, truncates=0, key_changes=0, unsent=0, kept=0
     )

@@ -5,14 +5,13 @@
 
 **Safety properties**
 - Nothing is committed if nothing differs: an ALTER aborts concurrent writers
-  (`test_table_properties.py`).
+  (`test_table_strategy.py`).
 - Properties that a person set are never unset (`long/test_strategy.py`).
 - After a crash at any point, the same call ends in the same state.
 """
 
-import json
 from collections.abc import Iterator, Mapping
-from math import ceil
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakehouse.core.compaction.target_size import target_in_force, write_history_of
@@ -23,15 +22,15 @@ from lakehouse.core.declaration.strategies import AutoCompaction
 from lakehouse.core.declaration.strategy_properties import CLUSTERING_MARK, PropertyChanges
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import (
-    DEFAULT_LOG_DAYS,
     DEFAULT_LOG_RETENTION,
     LOG_RETENTION,
 )
-from lakehouse.core.declaration.write_modes import History, Merge, Overwrite
 from lakehouse.core.delta.protocol import span_ms_of
 from lakehouse.core.errors import Refused
+from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.scheduling.strategy_selection import StrategyChoice, strategy_of
 from lakehouse.engine.delta_log import TableFacts
+from lakehouse.engine.ingest.commit_rows import CHANGE_KEYS, declared_properties
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.errors import first_line
@@ -40,14 +39,10 @@ from lakehouse.engine.spark.session_settings import (
     AUTO_COMPACT_SMALLER_THAN,
     AUTO_COMPACT_UP_TO,
 )
+from lakehouse.engine.table_session import TableSession
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-# The log outlives landed files by so many days.
-_SPARE_DAYS = 7
-# A property with the keys by which change data was merged.
-CHANGE_KEYS = "lakehouse.changeKeys"
 
 
 def strategy_in_force(table: Table, facts: TableFacts | None) -> StrategyChoice:
@@ -80,6 +75,25 @@ def apply_strategy(
     return lake.facts(table.key) if sent else facts
 
 
+def with_strategy(
+    session: TableSession, before: TableFacts | None, outcome: WriteOutcome
+) -> WriteOutcome:
+    """The outcome of a write with the strategy in force.
+
+    A new table, or one that lost its clustering, gets what it could not get before. Each overwrite
+    ends the clustering. Source: delta-io/delta v4.4.0, WriteIntoDelta.scala, getNewDomainMetadata.
+    """
+    table, after = session.table, outcome.facts
+    is_new = before is None
+    had_clustering = before is not None and bool(before.snapshot.clustering_columns)
+    has_clustering = after is not None and bool(after.snapshot.clustering_columns)
+    if after is not None and (is_new or (had_clustering and not has_clustering)):
+        after = apply_strategy(session.lake, session.spark, table, after)
+    left = {} if after is None else strategy_changes(table, after).left
+    strategy = strategy_in_force(table, before)
+    return replace(outcome, strategy=strategy, properties_left=left, facts=after)
+
+
 def strategy_changes(table: Table, facts: TableFacts) -> PropertyChanges:
     """The properties that the strategy would still change; declared ones take precedence."""
     declared = declared_properties(table)
@@ -108,30 +122,6 @@ def strategy_confs(table: Table, facts: TableFacts | None) -> dict[str, str]:
         AUTO_COMPACT_SMALLER_THAN: str(target_bytes * 3 // 4),
         AUTO_COMPACT_UP_TO: str(target_bytes),
         AUTO_COMPACT_MIN_FILES: str(policy.min_small_files),
-    }
-
-
-def declared_properties(table: Table) -> dict[str, str]:
-    """The properties that a table has by its declaration.
-
-    Its changes can be read downstream, unless each run replaces all rows.
-    """
-    base = {} if isinstance(table.write, Overwrite) else {"delta.enableChangeDataFeed": "true"}
-    if (
-        table.source is not None
-        and table.source.changes is not None
-        and isinstance(table.write, Merge | History)
-    ):
-        base[CHANGE_KEYS] = json.dumps(sorted(table.write.keys))
-    if table.source is not None and table.source.after_load != "keep":
-        # A landed file is removed only while the log reaches back to its batch.
-        base[LOG_RETENTION] = (
-            f"interval {max(ceil(table.source.keep_days) + _SPARE_DAYS, DEFAULT_LOG_DAYS)} days"
-        )
-    return {
-        **base,
-        **table.vacuum.properties_beside({**base, **table.properties}),
-        **table.properties,
     }
 
 

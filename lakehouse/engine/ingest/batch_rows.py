@@ -1,0 +1,164 @@
+"""The staged records of one batch become rows of the table and entries of its quarantine.
+
+Modules of change data are imported where they are used: most loads have none.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakehouse.core.errors import Broken
+from lakehouse.core.ingest.batches import Batch, ingest_app_id
+from lakehouse.core.ingest.undeclared import AddedColumn
+from lakehouse.engine.delta_log import TableFacts
+from lakehouse.engine.ingest import commit_rows
+from lakehouse.engine.ingest.loaded_batches import WrittenBatch, check_loaded
+from lakehouse.engine.ingest.parse_lines import (
+    count_lines,
+    parse_records,
+    staged_lines,
+    table_rows,
+)
+from lakehouse.engine.ingest.quarantine.entries import (
+    quarantine,
+    quarantine_arrived,
+    quarantine_poison_files,
+    take_out_landed_again,
+)
+from lakehouse.engine.ingest.undeclared_columns import without_rescued
+from lakehouse.engine.ingest.work_size import confs_to_load
+from lakehouse.engine.spark.delta_writes import Transaction
+from lakehouse.engine.spark.session_settings import session_confs
+from lakehouse.engine.spark.statements import quote
+from lakehouse.engine.table_session import TableSession
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lakehouse.engine.ingest.changes.read import ChangeCounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedBatch:
+    """The parsed records of a batch.
+
+    `frame` is `None` for a batch without files. `added` are the columns of undeclared fields.
+    `changes` are counts of change data.
+    """
+
+    frame: "DataFrame | None"
+    added: Sequence[AddedColumn] = ()
+    row_count: int = 0
+    bad_count: int = 0
+    rescued_count: int = 0
+    changes: "ChangeCounts | None" = None
+
+
+def parse_batch(
+    session: TableSession, batch: Batch, added: Sequence[AddedColumn], facts: TableFacts | None
+) -> ParsedBatch:
+    """Parses the staged records of a batch, and checks their count and columns.
+
+    Raises:
+        Broken: the count differs from that of the staged records.
+        Refused: the rows have other columns than the table, existing as `facts`.
+    """
+    assert batch.part_count is not None and batch.record_count is not None
+    if not batch.part_count:
+        return ParsedBatch(frame=None)
+    table = session.table
+    changes = None
+    frame = _parsed(session, batch, added)
+    with session_confs(session.spark, confs_to_load(table, batch, facts)):
+        if table.landing.changes is None:
+            row_count, bad_count, rescued_count = count_lines(frame)
+        else:
+            from lakehouse.engine.ingest.changes.rows import ChangeBatch
+            from lakehouse.engine.ingest.changes.unsent import checked_changes
+
+            load = ChangeBatch(session=session, batch=batch, facts=facts)
+            frame, changes = checked_changes(load, frame)
+            row_count, bad_count, rescued_count = changes.rows, changes.bad, changes.rescued
+    if row_count + bad_count != batch.record_count:
+        raise Broken(
+            f"load of {table.key}: of the {batch.record_count} staged record(s) of batch "
+            f"{batch.number} Spark found {row_count} row(s) and {bad_count} others. Nothing was "
+            f"written. Look at _lakehouse/staged/{table.key}"
+        )
+    snapshot = None if facts is None else facts.snapshot
+    frame = without_rescued(frame, added, rescued_count, snapshot)
+    commit_rows.check_columns(_table_rows(session, frame), table, snapshot)
+    return ParsedBatch(
+        frame=frame,
+        added=added,
+        row_count=row_count,
+        bad_count=bad_count,
+        rescued_count=rescued_count,
+        changes=changes,
+    )
+
+
+def rows_of_part(session: TableSession, parsed: ParsedBatch, part: Batch) -> "DataFrame":
+    """The rows of some files of a parsed batch, with the columns of the table."""
+    assert parsed.frame is not None
+    frame = _parsed(session, part, parsed.added).select(*map(quote, parsed.frame.columns))
+    return _table_rows(session, frame)
+
+
+def write_batch(
+    session: TableSession, batch: Batch, parsed: ParsedBatch, facts: TableFacts | None
+) -> TableFacts | None:
+    """Writes a batch, first to the quarantine, then to the table; returns the table's facts."""
+    lake, spark, table = session.lake, session.spark, session.table
+    take_out_landed_again(session, batch)
+    quarantine(session, batch, parsed.frame if parsed.bad_count else None)
+    if batch.isolated:
+        quarantine_poison_files(session, batch)
+    if not batch.files:
+        if batch.quarantined and not quarantine_arrived(lake, table.key, batch):
+            raise Broken(
+                f"load of {table.key}: the files of batch {batch.number} were refused, and its "
+                f"quarantine does not hold them. Look at quarantine/{table.key}/_delta_log"
+            )
+        return facts
+    assert parsed.frame is not None
+    rows = _table_rows(session, parsed.frame)
+    facts = commit_rows.add_columns(lake, spark, table, rows, facts)
+    if parsed.changes is not None:
+        from lakehouse.engine.ingest.changes.apply import apply_changes
+        from lakehouse.engine.ingest.changes.rows import ChangeBatch
+
+        load = ChangeBatch(session=session, batch=batch, facts=facts)
+        apply_changes(load, parsed.frame, parsed.changes)
+    else:
+        landed_bytes = sum(file.size_bytes for file in batch.files)
+        rows = commit_rows.arranged(rows, table, landed_bytes, parsed.row_count, facts)
+        transaction = Transaction(app_id=ingest_app_id(table.key), version=batch.number)
+        commit_rows.write_rows(lake, table, rows, transaction, facts=facts)
+    after = lake.facts(table.key)
+    written = WrittenBatch(
+        table_key=table.key,
+        number=batch.number,
+        row_count=None if parsed.changes else parsed.row_count,
+    )
+    check_loaded(lake, written, before=facts, after=after)
+    return after
+
+
+def _parsed(session: TableSession, batch: Batch, added: Sequence[AddedColumn]) -> "DataFrame":
+    table = session.table
+    lines = staged_lines(session.lake, session.spark, table.key, batch)
+    if table.landing.changes is None:
+        return parse_records(table.landing, lines, added, commit_rows.partition_columns(table))
+    from lakehouse.engine.ingest.changes.read import read_changes
+
+    return read_changes(table, lines, added)
+
+
+def _table_rows(session: TableSession, frame: "DataFrame") -> "DataFrame":
+    """The rows of parsed records, with the columns of the table."""
+    if session.table.landing.changes is None:
+        return table_rows(frame)
+    from lakehouse.engine.ingest.changes.apply import changed_rows
+
+    return changed_rows(frame, session.table)

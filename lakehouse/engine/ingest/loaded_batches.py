@@ -1,0 +1,163 @@
+"""Which landed batches a table holds, by its own log.
+
+**Safety properties** (tests in `test_loaded_batches.py`)
+- A table whose log does not show its batches is not loaded: whether its rows are there is never
+  guessed.
+- A commit without its batch's number, or with another row count than the batch, stops the load.
+"""
+
+from dataclasses import dataclass
+
+from lakehouse.core.declaration.schema_changes import NEW_KEY
+from lakehouse.core.declaration.table import TRANSACTION_RETENTION, Table
+from lakehouse.core.delta.commits import Commit
+from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.ingest.batches import Batch, Ledger, ingest_app_id
+from lakehouse.core.ingest.ledger_segments import find_unfinished
+from lakehouse.engine.delta_log import TableFacts, history_since
+from lakehouse.engine.ingest.quarantine.entries import quarantine_arrived
+from lakehouse.engine.journal.planned_batches import PlannedBatches
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import delta_writes
+from lakehouse.engine.spark.delta_writes import FrameWrite, Transaction
+from lakehouse.engine.spark.errors import translated
+from lakehouse.engine.spark.frames import table_at
+from lakehouse.engine.table_lock import hold
+from lakehouse.engine.table_session import TableSession
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenBatch:
+    """A batch that was just written to a table; `row_count` is `None` for change data."""
+
+    table_key: str
+    number: int
+    row_count: int | None
+
+
+def last_loaded(table: Table, facts: TableFacts | None, ledger: Ledger) -> int:
+    """The number of the last batch in the table, 0 if there is none.
+
+    Raises:
+        Broken: the table's log shows no batch, or one without a manifest.
+        Refused: a property of the table lets Delta forget batches.
+    """
+    if facts is None:
+        return 0
+    newest = 0 if ledger.newest is None else ledger.newest.number
+    retention = facts.snapshot.properties.get(TRANSACTION_RETENTION)
+    if retention:
+        raise Refused(
+            f"load of {table.key}: with its property {TRANSACTION_RETENTION} = {retention!r} Delta "
+            "forgets the batches that it holds. Use ALTER TABLE … UNSET TBLPROPERTIES "
+            f"('{TRANSACTION_RETENTION}')"
+        )
+    loaded = facts.snapshot.transactions.get(ingest_app_id(table.key))
+    if loaded is None and not ledger.last_taken and facts.snapshot.file_count:
+        raise Broken(
+            f"load of {table.key}: the table has rows, but its log has no transaction id of a "
+            "landed batch, and no batch is known. If it was renamed or copied, move its folders "
+            f"below _lakehouse/ingest and _lakehouse/deleted_keys to {table.key}, too, then use "
+            f"`lakehouse landing {table.key} --arrived N`. If it holds no row of the files in "
+            f"{table.landing.prefix}, use --arrived 0"
+        )
+    if loaded is None and ledger.last_taken:
+        raise Broken(
+            f"load of {table.key}: the table's log has no transaction id of a landed batch, but "
+            f"{newest} batch(es) were planned: another table took its place. Use `lakehouse "
+            f"landing {table.key} --arrived N` if it holds the rows of batches 1 to N (0: of none)"
+        )
+    if loaded is not None and loaded > newest:
+        raise Broken(
+            f"load of {table.key}: batch {loaded} is in the table, but the newest manifest below "
+            f"_lakehouse/ingest/{table.key} is {newest}, so the loaded files are unknown. Either "
+            f"restore the manifests from a copy of the lake, or {NEW_KEY}"
+        )
+    return loaded or 0
+
+
+def unfinished_batch(
+    lake: Lake, table: Table, loaded: int, ledger: Ledger, batches: PlannedBatches
+) -> Batch | None:
+    """The batch to repeat, given the last `loaded` one: its rows or its quarantine are missing."""
+    unfinished = find_unfinished(ledger, table.write, arrived=loaded, read=batches.batch)
+    newest = ledger.newest
+    if unfinished is None and newest is not None and not newest.files and newest.quarantined:
+        return None if quarantine_arrived(lake, table.key, newest) else newest
+    return unfinished
+
+
+def last_in_log(table_key: str, facts: TableFacts | None) -> int:
+    """The number of the last batch in a table's log, 0 if there is none."""
+    return 0 if facts is None else facts.snapshot.transactions.get(ingest_app_id(table_key), 0)
+
+
+def batch_commits(
+    lake: Lake, table_key: str, *, before: TableFacts | None, after: TableFacts
+) -> list[Commit]:
+    """The commits of batches between two readings of a table's log, oldest first."""
+    version = -1 if before is None else before.snapshot.version
+    commits = history_since(lake.store, after.history, version).commits
+    return [commit for commit in commits if ingest_app_id(table_key) in commit.applications]
+
+
+def check_loaded(
+    lake: Lake, batch: WrittenBatch, *, before: TableFacts | None, after: TableFacts | None
+) -> None:
+    """Raises `Broken` unless the log shows the batch that was just written, with its rows."""
+    key = batch.table_key
+    loaded = last_in_log(key, after)
+    if after is None or loaded < batch.number:
+        raise Broken(
+            f"load of {key}: batch {batch.number} was written, but the last batch in the table's "
+            f"log is {loaded}. The load stops, since it would write the batch again and again. "
+            f"Look at {key}/_delta_log"
+        )
+    written = batch_commits(lake, key, before=before, after=after)
+    counts = [
+        int(commit.metrics["numOutputRows"])
+        for commit in written
+        if "numOutputRows" in commit.metrics
+    ]
+    if batch.row_count is not None and counts and counts[-1] != batch.row_count:
+        raise Broken(
+            f"load of {key}: batch {batch.number} has {batch.row_count} row(s), but version "
+            f"{written[-1].version} of the table records {counts[-1]} written ones. Compare that "
+            "version with the batch's files"
+        )
+
+
+def record_loaded(session: TableSession, number: int) -> None:
+    """Records in the table's log that it holds the rows of all batches up to `number`.
+
+    The caller knows that. The commit has no rows.
+
+    Raises:
+        Refused: there is no table, its log already shows a batch, or no batch has this number.
+    """
+    lake, spark, table = session.lake, session.spark, session.table
+    owner = f"arrival of batch {number} in {table.key}"
+    with translated(), hold(lake, spark, table.key, owner=owner):
+        facts = lake.facts(table.key)
+        ledger = PlannedBatches(lake.store, table.key, prefix=table.landing.prefix).ledger()
+        newest = 0 if ledger.newest is None else ledger.newest.number
+        if facts is None:
+            raise Refused(
+                f"landing {table.key}: there is no table yet. Use `lakehouse materialize "
+                f"{table.key}`"
+            )
+        known = facts.snapshot.transactions.get(ingest_app_id(table.key))
+        if known is not None:
+            raise Refused(
+                f"landing {table.key}: the log already records batch {known} as the last one "
+                "loaded. Nothing to do"
+            )
+        if not 0 <= number <= newest:
+            raise Refused(
+                f"landing {table.key}: --arrived is {number}. Use 0 to {newest}, the numbers of "
+                "the planned batches"
+            )
+        transaction = Transaction(app_id=ingest_app_id(table.key), version=number)
+        no_rows = table_at(spark, facts.snapshot).limit(0)
+        write = FrameWrite(mode="append", transaction=transaction)
+        delta_writes.write_frame(no_rows, facts.snapshot.uri, write)

@@ -1,0 +1,89 @@
+"""Commits of DataFrames to Delta tables, each with a transaction id that records what it holds."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakehouse.core.declaration.strategy_properties import OPTIMIZE_WRITE
+from lakehouse.core.delta.snapshot import Snapshot
+from lakehouse.engine.spark.frames import temporary_view
+from lakehouse.engine.spark.session_settings import (
+    SHUFFLED_BEFORE_WRITE,
+    TRANSACTION_APP,
+    TRANSACTION_VERSION,
+    session_confs,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transaction:
+    """The transaction id of a commit: `version` rises with each commit of one `app_id`."""
+
+    app_id: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameWrite:
+    """How a DataFrame is written to a table.
+
+    `adds_columns`: the table gets columns that it lacks. `replaces_schema`: an overwritten table
+    gets the frame's columns and partitioning. `properties` take effect only if the commit creates
+    the table.
+    """
+
+    mode: str
+    adds_columns: bool = False
+    replaces_schema: bool = False
+    transaction: Transaction | None = None
+    partition_by: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict[str, str])
+    user_metadata: str | None = None
+
+
+def write_frame(frame: "DataFrame", uri: str, write: FrameWrite) -> None:
+    """Writes the rows of a frame in one commit."""
+    options: dict[str, str | int] = {
+        name: value for name, value in write.properties.items() if name.startswith("delta.")
+    }
+    if write.transaction is not None:
+        options["txnAppId"] = write.transaction.app_id
+        options["txnVersion"] = write.transaction.version
+    if write.user_metadata is not None:
+        options["userMetadata"] = write.user_metadata
+    if write.replaces_schema:
+        options["overwriteSchema"] = "true"
+    writer = frame.write.format("delta").mode(write.mode).options(**options)
+    writer = writer.option("mergeSchema", write.adds_columns)
+    if write.partition_by:
+        writer = writer.partitionBy(*write.partition_by)
+    writer.save(uri)
+
+
+def run_merge(
+    spark: "SparkSession",
+    source: "DataFrame",
+    snapshot: Snapshot,
+    transaction: Transaction,
+    statement: Callable[[str], str],
+) -> None:
+    """Runs the MERGE that `statement` gives for a view of the source, in one commit."""
+    confs = merge_confs(snapshot.properties, transaction)
+    with temporary_view(spark, source) as view, session_confs(spark, confs):
+        spark.sql(statement(view))
+
+
+def merge_confs(properties: Mapping[str, str], transaction: Transaction) -> dict[str, str]:
+    """Session settings for one MERGE into a table with these properties.
+
+    Rows are shuffled before they are written, unless a property of the table decides that: a MERGE
+    into a table with deletion vectors writes a file for each task of its source, 16 instead of 2,
+    and writing them takes longer than the shuffle (docs/internals/study.md).
+    """
+    confs = {TRANSACTION_APP: transaction.app_id, TRANSACTION_VERSION: str(transaction.version)}
+    if OPTIMIZE_WRITE not in properties:
+        confs[SHUFFLED_BEFORE_WRITE] = "true"
+    return confs
