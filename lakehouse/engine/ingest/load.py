@@ -92,10 +92,11 @@ class LandingLoad:
                 loaded = last_loaded(table, facts, ledger)
                 unfinished = unfinished_batch(lake, table, loaded, ledger, batches)
                 files = [*self._listing.values()]
-                if unfinished is None:
-                    plan = choose_batch(files, ledger, landing, table.write)
-                else:
-                    plan = repeat_batch(unfinished)
+                plan = (
+                    choose_batch(files, ledger, landing, table.write)
+                    if unfinished is None
+                    else repeat_batch(unfinished)
+                )
                 pinned = pinned_table(table, ledger.columns, is_loaded=bool(ledger.last_taken))
                 if plan.batch is None:
                     break
