@@ -13,7 +13,7 @@ from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.batches import Batch
 from lakehouse.core.ingest.records import NOT_JSON, UNFIT
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
-from lakehouse.engine.ingest.staging import STAGED_SCHEMA, part_names
+from lakehouse.engine.ingest.staged_parts import STAGED_SCHEMA, part_names
 from lakehouse.engine.ingest.undeclared_columns import (
     UNDECLARED,
     UNKNOWN,

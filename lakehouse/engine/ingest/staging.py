@@ -9,12 +9,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from io import BytesIO
 from itertools import chain, islice
-from uuid import uuid4
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lakehouse.core.declaration.column_names import field_types
 from lakehouse.core.declaration.landing import Landing
@@ -35,7 +30,7 @@ from lakehouse.core.ingest.inferred import (
     pinned_landing,
 )
 from lakehouse.core.ingest.read_files import FileRead
-from lakehouse.core.ingest.records import MIB, NOT_UTF_8, Record, TextMark, Unreadable
+from lakehouse.core.ingest.records import TextMark, Unreadable
 from lakehouse.core.ingest.undeclared import AddedColumn, NewColumns
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.ingest.landed_contents import (
@@ -46,25 +41,8 @@ from lakehouse.engine.ingest.landed_contents import (
     read_contents,
     restore_first,
 )
+from lakehouse.engine.ingest.staged_parts import StagedParts, batch_folder, part_names
 from lakehouse.engine.store import Store
-
-# The staged columns, as Spark reads them.
-STAGED_SCHEMA = (
-    "source_file STRING, line BIGINT, landed_at TIMESTAMP, raw STRING, problem STRING, "
-    "undeclared STRING, digest STRING, event STRING"
-)
-_TYPES = {
-    "STRING": pa.string(),
-    "BIGINT": pa.int64(),
-    "TIMESTAMP": pa.timestamp("us", "UTC"),
-}
-_SCHEMA = pa.schema(
-    [(name, _TYPES[kind]) for name, kind in map(str.split, STAGED_SCHEMA.split(", "))]
-)
-_FOLDER = "_lakehouse/staged"
-# A part is held in memory while it is filled, and read by one Spark task.
-_PART_BYTES = 16 * MIB
-_PART_RECORDS = 500_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +88,7 @@ def stage(
     landing = pinned_landing(landing, inferred)
     shape = _shape(landing)
     new = NewColumns(landing=landing, known=() if known is None else known.columns)
-    parts = _Parts(store, _folder(table_key, batch.number, shape), new)
+    parts = StagedParts(store, batch_folder(table_key, batch.number, shape), new)
     reader = _FileReader(parts, landing, batch.prefix)
     read = dict[str, FileRead]()
     gone = set[str]()
@@ -167,27 +145,6 @@ def staged_again(store: Store, table_key: str, batch: Batch, landing: Landing) -
         store.delete(part_names(table_key, staged.batch))
         raise
     return staged.batch
-
-
-def part_names(table_key: str, batch: Batch) -> list[str]:
-    """The objects that hold the staged records of a batch."""
-    folder = _folder(table_key, batch.number, batch.shape)
-    return [f"{folder}/{part:05}.parquet" for part in range(batch.part_count or 0)]
-
-
-def trial_folder(table_key: str) -> str:
-    """A new folder for a copy of a table; it is removed with the staged parts at the latest."""
-    return f"{_FOLDER}/{table_key}/trial-{uuid4().hex}"
-
-
-def clear_staged(store: Store, table_key: str) -> None:
-    """Removes all staged parts of a table. The caller holds its lock, and no batch is unfinished."""
-    store.delete([file.name for file in store.list(f"{_FOLDER}/{table_key}")])
-
-
-def _folder(table_key: str, number: int, shape: str) -> str:
-    """The folder in which a batch is staged."""
-    return f"{_FOLDER}/{table_key}/{number}{f'-{shape}' if shape else ''}"
 
 
 def _shape(landing: Landing) -> str:
@@ -255,7 +212,7 @@ def _begins_with(chunks: Iterator[bytes], mark: TextMark) -> bool:
 class _FileReader:
     """Stages the files of one batch, each as far as its records belong to the batch."""
 
-    def __init__(self, parts: "_Parts", landing: Landing, prefix: str) -> None:
+    def __init__(self, parts: StagedParts, landing: Landing, prefix: str) -> None:
         self._parts = parts
         self._landing = landing
         self._prefix = prefix
@@ -353,57 +310,3 @@ def _inferred(group: Sequence["Content"], landing: Landing, prefix: str) -> tupl
         landing,
         now_ms(),
     )
-
-
-class _Parts:
-    """The parts of one batch, each put into storage when it is full."""
-
-    def __init__(self, store: Store, folder: str, new: NewColumns) -> None:
-        self._new = new
-        self._store = store
-        self._folder = folder
-        self._count = 0
-        self._waiting_bytes = 0
-        self._rows: list[tuple[str, int, int, str, str | None, str | None, str, str | None]] = []
-        self.size_bytes = 0
-
-    def add(self, path: str, modified_ms: int, record: Record, digest: str) -> None:
-        """Adds a record of a file with this digest."""
-        try:
-            text, problem = record.content.decode(), record.problem
-        except UnicodeDecodeError:
-            text = record.content.decode("utf-8", "backslashreplace")
-            problem = record.problem or NOT_UTF_8
-        self._rows.append(
-            (
-                path,
-                record.line,
-                modified_ms * 1_000,
-                text,
-                problem,
-                record.undeclared,
-                digest,
-                record.event,
-            )
-        )
-        if record.undeclared is not None:
-            self._new.see(record.undeclared, path)
-        more_bytes = len(record.undeclared or "") + len(record.event or "")
-        self._waiting_bytes += len(record.content) + more_bytes
-        self.size_bytes += len(record.content)
-        if self._waiting_bytes >= _PART_BYTES or len(self._rows) == _PART_RECORDS:
-            self._put()
-
-    def close(self) -> int:
-        """Stores the last part; returns the number of parts."""
-        if self._rows:
-            self._put()
-        return self._count
-
-    def _put(self) -> None:
-        buffer = BytesIO()
-        pq.write_table(pa.table([*zip(*self._rows, strict=True)], schema=_SCHEMA), buffer)
-        self._store.put(f"{self._folder}/{self._count:05}.parquet", buffer.getvalue())
-        self._count += 1
-        self._rows = []
-        self._waiting_bytes = 0

@@ -43,7 +43,7 @@ from lakehouse.engine.ingest.changes.deleted_keys import forget_batch
 from lakehouse.engine.ingest.commit_rows import frame_write
 from lakehouse.engine.ingest.loaded_batches import last_in_log
 from lakehouse.engine.ingest.parse_lines import OWN, staged_lines
-from lakehouse.engine.ingest.staging import trial_folder
+from lakehouse.engine.ingest.staged_parts import trial_folder
 from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.spark import delta_writes, statements
 from lakehouse.engine.spark import functions as F  # noqa: N812
