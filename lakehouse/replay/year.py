@@ -46,7 +46,9 @@ def delivered_events() -> Iterator[pandas.DataFrame]:
         ["delivered", "origin", "event_time", "row", "event_rank"], ignore_index=True
     )
     for first in range(0, len(deliveries), _SLICE_ROWS):
-        yield _told(flights, deliveries.iloc[first : first + _SLICE_ROWS].reset_index(drop=True))
+        yield _known_rows(
+            flights, deliveries.iloc[first : first + _SLICE_ROWS].reset_index(drop=True)
+        )
 
 
 def observations() -> pandas.DataFrame:
@@ -58,19 +60,19 @@ def observations() -> pandas.DataFrame:
     return sent.sort_values(["hour", "origin"], ignore_index=True)
 
 
-def _told(flights: pandas.DataFrame, deliveries: pandas.DataFrame) -> pandas.DataFrame:
+def _known_rows(flights: pandas.DataFrame, deliveries: pandas.DataFrame) -> pandas.DataFrame:
     """Each event with the state of its flight as known at the time of the event."""
     about = flights.take(deliveries.row).reset_index(drop=True)
     has_arrived = deliveries.event_type == "arrived"
     has_departed = has_arrived | (deliveries.event_type == "departed")
-    told = deliveries[["event_id", "event_type", "event_rank", "event_time"]]
-    told.insert(0, "hour", deliveries.delivered)
+    rows = deliveries[["event_id", "event_type", "event_rank", "event_time"]]
+    rows.insert(0, "hour", deliveries.delivered)
     known = {
         **{name: about[name] for name in _FLIGHT},
         **{name: about[name].where(has_departed) for name in _KNOWN_FROM_DEPARTURE},
         **{name: about[name].where(has_arrived) for name in _KNOWN_FROM_ARRIVAL},
     }
-    return told.assign(**known, cancelled=deliveries.event_type == "cancelled")
+    return rows.assign(**known, cancelled=deliveries.event_type == "cancelled")
 
 
 def _write(path: Path, slices: Iterable[pandas.DataFrame]) -> None:

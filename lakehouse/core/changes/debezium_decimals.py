@@ -20,7 +20,7 @@ _MOST_DIGITS = 40_000
 
 def is_decimal(value: Any, field: Field) -> bool:
     """Whether a value is a decimal, by its schema or by an unambiguous shape."""
-    if field.told is not None:
+    if field.schema is not None:
         return field.name in (_DECIMAL, _VARIABLE_SCALE)
     return isinstance(value, dict) and value.keys() == {"scale", "value"}
 
@@ -41,7 +41,7 @@ def decimal_of(value: Any, field: Field, scale: int, text: str | None) -> Decima
         return _from_text(_spelled(value) if text is None else text)
     if isinstance(value, str) and field.name == _DECIMAL:
         return _unscaled(value, _scale_of(field))
-    if isinstance(value, str) and field.told is None:
+    if isinstance(value, str) and field.schema is None:
         return _of_mode(value, field.decimals, scale)
     if isinstance(value, str) and field.type == "string":
         return _from_text(value)
@@ -56,7 +56,7 @@ def _no_decimal(value: Any, field: Field) -> Undecodable:
 def _scale_of(field: Field) -> int:
     """The scale in the schema part. Source: Kafka Connect, Decimal.SCALE_FIELD"""
     try:
-        return int((part_of(field.told, "parameters") or {})["scale"])
+        return int((part_of(field.schema, "parameters") or {})["scale"])
     except (KeyError, ValueError) as error:
         raise Undecodable("has no scale in its schema") from error
 

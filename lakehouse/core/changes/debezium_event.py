@@ -60,12 +60,12 @@ def canonical_event(
     has_payload_column = changes.unwrapped and "payload" in fields
     if _is_tombstone(event, has_payload_column=has_payload_column):
         return Event(text=TOMBSTONE, value={})
-    told: Mapping[str, Any] | None = None
+    schema: Mapping[str, Any] | None = None
     if isinstance(event.get("payload"), dict) and not has_payload_column:
-        schema = event.get("schema")
-        told = cast("dict[str, Any]", schema) if isinstance(schema, dict) else None
+        if isinstance(event.get("schema"), dict):
+            schema = cast("dict[str, Any]", event["schema"])
         event, text = event["payload"], members_of(text)["payload"]
-    return _Decoding(changes, fields, event, text).run(told)
+    return _Decoding(changes, fields, event, text).run(schema)
 
 
 def _is_tombstone(line: Mapping[str, Any], *, has_payload_column: bool) -> bool:
@@ -92,11 +92,11 @@ class _Decoding:
         self._problem: str | None = None
         self._unsent: list[str] = []
 
-    def run(self, told: Mapping[str, Any] | None) -> Event:
+    def run(self, schema: Mapping[str, Any] | None) -> Event:
         if self._changes.unwrapped:
-            event, self._text = self._decoded_row(self._event, self._text, fields_of(told))
+            event, self._text = self._decoded_row(self._event, self._text, fields_of(schema))
         else:
-            event = self._decoded_sides(fields_of(told))
+            event = self._decoded_sides(fields_of(schema))
         if self._unsent:
             if self._operation != "u":
                 self._refuse(
@@ -112,7 +112,7 @@ class _Decoding:
             )
         return Event(text=self._text, value=event, problem=self._problem)
 
-    def _decoded_sides(self, told: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    def _decoded_sides(self, schema: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         event, members = dict(self._event), members_of(self._text)
         texts: dict[str, str] = {}
         for side in ("before", "after"):
@@ -120,7 +120,7 @@ class _Decoding:
                 event[side], texts[side] = self._decoded_row(
                     cast("dict[str, Any]", row),
                     members[side],
-                    fields_of(told.get(side)),
+                    fields_of(schema.get(side)),
                     is_state=side == "after",
                 )
         if any(text is not members[side] for side, text in texts.items()):
@@ -131,7 +131,7 @@ class _Decoding:
         self,
         row: dict[str, Any],
         text: str,
-        told: Mapping[str, Mapping[str, Any]],
+        schema: Mapping[str, Mapping[str, Any]],
         *,
         is_state: bool = True,
     ) -> tuple[dict[str, Any], str]:
@@ -151,7 +151,7 @@ class _Decoding:
             elif value is not None and name in self._fields:
                 field = Field(
                     declared=self._fields[name],
-                    told=told.get(name),
+                    schema=schema.get(name),
                     decimals=self._changes.decimals,
                 )
                 try:

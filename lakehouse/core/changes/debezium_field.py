@@ -19,18 +19,18 @@ class Field:
     """A field as declared, and as the schema of its line describes it (`None` without one)."""
 
     declared: str
-    told: Mapping[str, Any] | None
+    schema: Mapping[str, Any] | None
     decimals: str | None
 
     @property
     def name(self) -> str:
         """The semantic type, like `io.debezium.time.Date`, or empty."""
-        return str((self.told or {}).get("name") or "")
+        return str((self.schema or {}).get("name") or "")
 
     @property
     def type(self) -> str:
         """The literal type, like `int32`; empty without a schema."""
-        return str((self.told or {}).get("type") or "")
+        return str((self.schema or {}).get("type") or "")
 
     @property
     def description(self) -> str:
@@ -38,9 +38,9 @@ class Field:
         return self.name or self.type
 
 
-def part_of(told: Mapping[str, Any] | None, part: str) -> Mapping[str, Any] | None:
+def part_of(schema: Mapping[str, Any] | None, part: str) -> Mapping[str, Any] | None:
     """A part of a type in the schema, like the type of an array's items."""
-    found = (told or {}).get(part)
+    found = (schema or {}).get(part)
     return cast("Mapping[str, Any]", found) if isinstance(found, dict) else None
 
 

@@ -124,7 +124,7 @@ def decoded(value: Any, field: Field, spelled: Callable[[], str] | None = None) 
 def _decoded_inside(value: Any, field: Field, shape: _Shape) -> Any:
     if shape.kind == "ARRAY" and isinstance(value, list):
         items = cast("list[Any]", value)
-        item = replace(field, declared=shape.inside, told=part_of(field.told, "items"))
+        item = replace(field, declared=shape.inside, schema=part_of(field.schema, "items"))
         after = [decoded(each, item) for each in items]
         is_same = all(one is other for one, other in zip(items, after, strict=True))
         return items if is_same else after
@@ -132,7 +132,7 @@ def _decoded_inside(value: Any, field: Field, shape: _Shape) -> Any:
         row = cast("dict[str, Any]", value)
         _, _, type_ = shape.inside.partition(",")  # keys of JSON objects are texts
         return _decoded_members(
-            row, field, dict.fromkeys(row, type_), part_of(field.told, "values")
+            row, field, dict.fromkeys(row, type_), part_of(field.schema, "values")
         )
     if shape.kind == "STRUCT" and isinstance(value, dict):
         return _decoded_members(cast("dict[str, Any]", value), field, shape.members, None)
@@ -146,10 +146,10 @@ def _decoded_members(
 
     `of_all` describes all of them; if it is `None`, the fields of the schema do.
     """
-    told = fields_of(field.told)
+    schema = fields_of(field.schema)
     found = {
         name: (
-            decoded(each, replace(field, declared=types[name], told=of_all or told.get(name)))
+            decoded(each, replace(field, declared=types[name], schema=of_all or schema.get(name)))
             if name in types
             else each
         )
@@ -158,10 +158,10 @@ def _decoded_members(
     return row if all(found[name] is row[name] for name in found) else found
 
 
-def fields_of(told: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
+def fields_of(schema: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
     """The fields of a struct in the schema, by name; empty without a schema."""
     found: dict[str, Mapping[str, Any]] = {}
-    fields = (told or {}).get("fields")
+    fields = (schema or {}).get("fields")
     for each in cast("list[Any]", fields) if isinstance(fields, list) else []:
         if isinstance(each, dict):
             field = cast("dict[str, Any]", each)
@@ -204,7 +204,7 @@ def _as_time(value: Any, field: Field, kind: str) -> Any:
 
 def _as_date(value: Any, field: Field) -> Any:
     if type(value) is int:
-        if field.name in _DATES or field.told is None:
+        if field.name in _DATES or field.schema is None:
             return _iso_date(value)
         if field.name in _TIMESTAMPS:  # Oracle's DATE has a time of day
             seconds, rest = divmod(value, _TIMESTAMPS[field.name])
@@ -274,7 +274,7 @@ def _as_binary(value: Any, field: Field) -> Any:
 
 def _as_text(value: Any, field: Field) -> Any:
     """Readable text of types that arrive as numbers or bytes; other values as sent."""
-    if field.told is None or isinstance(value, bool):
+    if field.schema is None or isinstance(value, bool):
         return value
     if is_decimal(value, field):
         return f"{decimal_of(value, field, 0, None):f}"
