@@ -47,7 +47,8 @@ from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.batch_rows import ParsedBatch, parse_batch, rows_of_part, write_batch
 from lakehouse.engine.ingest.loaded_batches import last_in_log, last_loaded, unfinished_batch
-from lakehouse.engine.ingest.staging import KnownFiles, clear_staged, stage, staged_again
+from lakehouse.engine.ingest.staged_parts import clear_staged
+from lakehouse.engine.ingest.staging import KnownFiles, stage, staged_again
 from lakehouse.engine.ingest.work_size import confs_to_load
 from lakehouse.engine.journal.planned_batches import PlannedBatches, landed_files
 from lakehouse.engine.spark.session_settings import ANSI, session_confs

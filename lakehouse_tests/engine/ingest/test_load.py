@@ -20,7 +20,7 @@ from lakehouse.core.declaration.write_modes import Append, Overwrite
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.batches import ingest_app_id
 from lakehouse.core.reasons import Reason
-from lakehouse.engine.ingest import load, staging
+from lakehouse.engine.ingest import load, staged_parts
 from lakehouse.engine.ingest.loaded_batches import record_loaded
 from lakehouse.engine.ingest.parse_lines import parse_records
 from lakehouse.engine.ingest.quarantine.retry import retry
@@ -166,7 +166,7 @@ def test_a_batch_killed_between_staging_and_manifest_is_read_anew_and_one_killed
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Staged records without a manifest are nobody's: by then the files may be others, and fewer parts."""
-    monkeypatch.setattr(staging, "_PART_RECORDS", 1)
+    monkeypatch.setattr(staged_parts, "_PART_RECORDS", 1)
     land(lake, "a.json", [event(1, 5, "first"), event(2, 5, "first"), "nope"])
     with killed_at(PlannedBatches, "plan", "before"):
         write_table(lake, spark, events)

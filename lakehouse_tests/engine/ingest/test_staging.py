@@ -14,8 +14,9 @@ from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, KnownFile, LandedFile
 from lakehouse.core.ingest.file_text import content_digest
 from lakehouse.core.ingest.read_files import FileRead
-from lakehouse.engine.ingest import staging
-from lakehouse.engine.ingest.staging import KnownFiles, part_names, stage, staged_again
+from lakehouse.engine.ingest import staged_parts
+from lakehouse.engine.ingest.staged_parts import part_names
+from lakehouse.engine.ingest.staging import KnownFiles, stage, staged_again
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.kills import Killed
 
@@ -111,8 +112,8 @@ def test_a_file_of_a_planned_batch_that_another_declaration_cannot_read_stops_th
 def test_a_part_is_full_of_records_however_short_they_are_and_of_fields_that_no_schema_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str], parts: int
 ) -> None:
-    monkeypatch.setattr(staging, "_PART_RECORDS", 4)
-    monkeypatch.setattr(staging, "_PART_BYTES", 100)
+    monkeypatch.setattr(staged_parts, "_PART_RECORDS", 4)
+    monkeypatch.setattr(staged_parts, "_PART_BYTES", 100)
     store, landing, data = (
         DiskStore(tmp_path),
         replace(LANDING, format="csv"),
