@@ -33,7 +33,7 @@ from lakehouse.core.scheduling.ranking import (
 from lakehouse.core.scheduling.table_state import TableState
 from lakehouse.core.settings import parse_settings
 from lakehouse.core.units import HOUR_MS
-from lakehouse.defs.compaction import SWEEP_MS, compaction_sensor
+from lakehouse.defs.compaction_sensor import SWEEP_MS, compaction_sensor
 from lakehouse.defs.keys import table_key
 from lakehouse.defs.metadata.table import state_metadata
 from lakehouse.engine.clock import now_ms

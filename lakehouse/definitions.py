@@ -12,7 +12,8 @@ import dagster as dg
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.defs.adoption.observed import observation_sensor, observed_asset
-from lakehouse.defs.compaction import compaction_asset, compaction_schedules, compaction_sensor
+from lakehouse.defs.compaction import compaction_asset
+from lakehouse.defs.compaction_sensor import compaction_schedules, compaction_sensor
 from lakehouse.defs.fleet_from_events import maintenance_plan
 from lakehouse.defs.health import health_check
 from lakehouse.defs.inventory import inventory_asset, inventory_sensor

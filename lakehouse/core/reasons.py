@@ -56,7 +56,10 @@ class Reason(Enum):
         "{changed} of its {files:file} ({changed_bytes:size}) are not in the order by {columns}; a "
         "rewrite waits for a quarter of a partition's bytes, or {threshold} files"
     )
-    NOT_CLUSTERED_YET = "it is clustered by {declared} at version {version}, and by {columns} from its next write on"
+    NOT_CLUSTERED_YET = (
+        "it is clustered by {declared} at version {version}, and by {columns} from its next write "
+        "on"
+    )
     PLAN_REFUSED = "nothing can be planned: {why}"
     ALL_WARM = "{warm:partition} with mergeable files, each written within the last {hours} h"
 
@@ -66,8 +69,8 @@ class Reason(Enum):
         "{cost}"
     )
     READERS_LOSE_LITTLE = (
-        "readers have lost only {lost} of the {cost} that a compaction takes; {mergeable} mergeable "
-        "files, {threshold} make it due in any case"
+        "readers have lost only {lost} of the {cost} that a compaction takes; {mergeable} "
+        "mergeable files, {threshold} make it due in any case"
     )
     DUE = "{mergeable} mergeable files reach the threshold of {threshold}"
     BELOW_THRESHOLD = "{mergeable} mergeable files, {threshold} needed"
@@ -77,12 +80,12 @@ class Reason(Enum):
     )
     RUN_IN_FLIGHT = "a run of this table is under way ({runs})"
     ASKED_BEFORE = (
-        "a compaction of version {version} ({mergeable} mergeable files) was already requested; the "
-        "next write allows another one"
+        "a compaction of version {version} ({mergeable} mergeable files) was already requested; "
+        "the next write allows another one"
     )
     TRIES_USED_UP = (
-        "compacting version {version} failed {tries} times; its {mergeable} mergeable files wait for "
-        "the next write, or until {until:time}"
+        "compacting version {version} failed {tries} times; its {mergeable} mergeable files wait "
+        "for the next write, or until {until:time}"
     )
     NO_SLOT = "{why}, but at most {slots:compaction} may run at once{runs}"
     DUE_AGE = "the oldest of its {mergeable} mergeable files is {hours} h old (limit {limit} h)"
@@ -103,8 +106,9 @@ class Reason(Enum):
         '"conditional"; see docs/adopt.md'
     )
     POOL_NOT_LIMITED = (
-        "its writer and its compaction share the pool {pool}, which has {limit}, so a commit could "
-        "be lost. Use a limit of 1, for instance with concurrency.pools.default_limit in dagster.yaml"
+        "its writer and its compaction share the pool {pool}, which has {limit}, so a commit "
+        "could be lost. Use a limit of 1, for instance with concurrency.pools.default_limit in "
+        "dagster.yaml"
     )
     PAUSED = "paused since {since:time}, {until}{why}"
     RECOMMEND_ONLY = (
@@ -120,12 +124,12 @@ class Reason(Enum):
         "{until:time}; last error: {why}"
     )
     REWRITE_LOOP = (
-        "the same bytes were rewritten {count} times in a row for nothing, {bytes:size} in all, last "
-        "by version {version}. The breaker is open for {hours} h, until {until:time}"
+        "the same bytes were rewritten {count} times in a row for nothing, {bytes:size} in all, "
+        "last by version {version}. The breaker is open for {hours} h, until {until:time}"
     )
     HALF_OPEN = (
-        "one compaction may run since {retry_at:time}: success closes the breaker, failure opens it "
-        "for longer. It opened because {why}"
+        "one compaction may run since {retry_at:time}: success closes the breaker, failure opens "
+        "it for longer. It opened because {why}"
     )
     WINDOW_CLOSED = (
         "no window is open at {now:time} (windows: {windows}); the next opens at {opens:time}"
@@ -161,11 +165,12 @@ class Reason(Enum):
     )
     BATCH_WAITING = (
         "{files:landed file} ({bytes:size}) wait for more: a batch is released at "
-        "{release_files:file}{or_bytes}, or {released:time}, when the oldest has waited {minutes} min"
+        "{release_files:file}{or_bytes}, or {released:time}, when the oldest has waited {minutes} "
+        "min"
     )
     BATCH_UNFINISHED = (
-        "batch {batch} of {files:file} was planned but did not reach the table: it is loaded again, "
-        "unchanged"
+        "batch {batch} of {files:file} was planned but did not reach the table: it is loaded "
+        "again, unchanged"
     )
     TRIED_BEFORE = (
         "batch {batch} was tried {tries} times and did not arrive; it is tried again in {seconds} s"
@@ -188,8 +193,8 @@ class Reason(Enum):
         "rows that were already read. All of version {version} would have to be read"
     )
     INPUT_UNDONE = (
-        "{table} was read at version {consumed}, a compaction that was undone since: all of version "
-        "{version} is read"
+        "{table} was read at version {consumed}, a compaction that was undone since: all of "
+        "version {version} is read"
     )
 
     # Of a vacuum plan.
@@ -202,7 +207,10 @@ class Reason(Enum):
         "retention, mode {mode})"
     )
     ALL_STAY = "the last check before the deletion kept all {files:file} of the plan"
-    HELD_FOR_READERS = "files removed after {since:time} are kept for readers that have not read them yet: {readers}"
+    HELD_FOR_READERS = (
+        "files removed after {since:time} are kept for readers that have not read them yet: "
+        "{readers}"
+    )
 
     def explain(self, **numbers: Any) -> "Explanation":
         """The reason with its numbers."""

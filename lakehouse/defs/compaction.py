@@ -1,11 +1,12 @@
-"""One compaction asset per table, the one sensor that decides which of them run, and the schedules of those that go by the clock.
+"""One compaction asset per table.
 
-A compaction is an asset of its own: it changes no row, and a materialization of the table would say that it did and
-set off everything downstream. On the table's own key it leaves an observation with the new counts, and fresh checks.
-It depends on no asset: Dagster would call it "Unsynced" after each write, though there is nothing to merge. Its metadata names the table.
+A compaction is an asset of its own. It changes no row, and a materialization of the table would
+claim that it did and trigger everything downstream. On the table's own key it leaves an observation
+with the new counts, and fresh checks. It depends on no asset, or Dagster would call it "Unsynced"
+after each write, although there may be nothing to merge. Its metadata names the table.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -16,56 +17,47 @@ from dagster_pyspark import LazyPySparkResource
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.compaction_policy import policy_for
-from lakehouse.core.declaration.strategies import AfterWrite, Scheduled
+from lakehouse.core.declaration.strategies import AfterWrite
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import LakehouseError, Refused, Transient
 from lakehouse.core.ingest.outcome import WriteOutcome
-from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.holds import closed_window
-from lakehouse.core.scheduling.ranking import Decision, describe
-from lakehouse.core.scheduling.table_state import TableState
-from lakehouse.defs.dagster_records import pools_at_risk, runs_in_flight
+from lakehouse.defs.dagster_records import pools_at_risk
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.fleet_from_events import (
-    COST_TAG,
     REFUSED,
-    read_cursor,
-    report_ranking,
-    weigh_fleet,
 )
 from lakehouse.defs.health import report_checks
 from lakehouse.defs.keys import compaction_key, pool_of, table_key
-from lakehouse.defs.metadata.table import compaction_metadata, table_metadata
-from lakehouse.defs.pool_slots import free_ended_slots
+from lakehouse.defs.metadata.runs import compaction_metadata
+from lakehouse.defs.metadata.table import table_metadata
 from lakehouse.defs.resources import open_session
 from lakehouse.defs.run_ownership import (
     asked_by_person,
-    close_lost_runs,
     machine_tag,
     process_tag,
 )
 from lakehouse.engine.adoption.find_tables import is_table
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.holds import hold_now, refuse_held
-from lakehouse.engine.journal.journal import Journal, JournalCache
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.store import TimeBudget
 from lakehouse.engine.table_health import assess, with_account
-
-# On S3, how late a record is found that no marker tells of. A folder is listed in each tick, for nothing.
-SWEEP_MS = 600_000
 
 
 class CompactionConfig(dg.Config):
-    """Options for one run. `anyway`: also if the table is paused or opted out; `probe`: measure it."""
+    """Options of one run.
+
+    `anyway`: compact even if the table is paused or opted out. `probe`: measure a scan before and
+    after.
+    """
 
     anyway: bool = False
     probe: bool = False
 
 
 def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.AssetsDefinition:
-    """The compaction of a table: a fresh plan under the table's guard, the merge, and the account of both. `resource` gives its session."""
+    """The compaction of a table: plans, merges, records the account. `resource` is its session."""
 
     @dg.asset(
         key=compaction_key(table),
@@ -76,7 +68,7 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
         kinds={"deltalake", "pyspark"},
         pool=pool_of(table),
         required_resource_keys={resource},
-        description=f"Merges the small files of {table.key}. Changes no row, so nothing downstream follows.",
+        description=f"Merges the small files of {table.key}. Changes no row, so no table follows.",
     )
     def compaction(
         context: dg.AssetExecutionContext, config: CompactionConfig
@@ -104,9 +96,8 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
                     by_person=asked_by_person(context.run.tags),
                 )
             except Exception:
-                with suppress(
-                    Exception
-                ):  # what went wrong is the one to tell; the breaker may be open by it
+                # The breaker may be open now. The first error is the one to report.
+                with suppress(Exception):
                     report_checks(context, table, lake, fails=True)
                 raise
         if outcome.facts is not None:
@@ -122,9 +113,7 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
 
 
 def refuse_closed_window(table: Table, tags: Mapping[str, str], *, now_ms: int) -> None:
-    """Nothing, if a run with these tags may begin: the window in which a sensor or schedule requested it may have closed meanwhile.
-
-    A person's run is not held.
+    """Refuses a run whose window has closed while it was queued. Persons' runs may begin anytime.
 
     Raises:
         Refused: no window is open.
@@ -134,7 +123,8 @@ def refuse_closed_window(table: Table, tags: Mapping[str, str], *, now_ms: int) 
     held = closed_window(policy_for(table.layer, table.compaction), now_ms)
     if held is not None:
         raise Refused(
-            f"compact {table.key}: {held.sentence}. Either wait for it, or use lakehouse compact {table.key}"
+            f"compact {table.key}: {held.sentence}. Either wait for it, or use "
+            f"lakehouse compact {table.key}"
         )
 
 
@@ -145,17 +135,20 @@ def compact_after_write(
     spark: LazyPySparkResource,
     written: WriteOutcome,
 ) -> tuple[TableFacts | None, Exception | None]:
-    """Compacts where the strategy says so and the plan finds something; the table after it, and an error to be raised once all is told.
+    """Compacts a table after its write, if its strategy says so and the plan finds something.
+
+    Returns the table's facts, and an error to be raised after everything is reported.
 
     1. The rows are committed before this begins, and stay whatever happens here.
-    2. The table's guard is taken anew, while the run still holds the table's pool: nobody else's run comes between.
-    3. The compaction is recorded under its own asset, as if it had been a run of its own.
+    2. The table's lock is taken again while the run still holds the table's pool, so no other run
+       comes in between.
+    3. The compaction is recorded under its own asset, as if it were a run of its own.
 
-    A compaction that could not be made now is told and no more: the next write finds its files still there.
+    If it cannot be done now, a warning is logged: the next write finds its files.
     """
     from lakehouse.engine.compaction.run import compact
 
-    # A run that wrote nothing tries, too: the one before may have ended between its write and its compaction.
+    # Also after a run without rows: the run before may have ended before its compaction.
     if (
         written.strategy is None
         or not isinstance(written.strategy.strategy, AfterWrite)
@@ -187,9 +180,10 @@ def compact_after_write(
 def report_table(
     context: dg.AssetExecutionContext, table: Table, lake: Lake, facts: TableFacts
 ) -> None:
-    """The table as the compaction left it: an observation and the checks. What is in their way is told, and fails nothing.
+    """Reports the table after a compaction: an observation and the checks. Never raises.
 
-    A failure would have Dagster try again, and the next compaction, with nothing left to do, would take the place of this one's account.
+    After a failure Dagster would try again, and a second compaction without work would replace this
+    one's account.
     """
     try:
         assessed = assess(lake, table, facts)
@@ -199,87 +193,18 @@ def report_table(
         report_checks(context, table, lake, assessed)
     except LakehouseError as error:
         context.log.warning(
-            f"{table.key} was compacted; what it is like now could not be told: {type(error).__name__}: {error}"
+            f"{table.key} was compacted, but its new state could not be reported: "
+            f"{type(error).__name__}: {error}"
         )
-
-
-def compaction_sensor(
-    tables: Sequence[Table],
-    lake: Lake,
-    *,
-    name: str = "compaction_sensor",
-    budget: TimeBudget | None = None,
-) -> dg.SensorDefinition:
-    """Requests the compactions that are due, best first, and says of every table, with numbers, why or why not.
-
-    It reads the newest event of each table, the runs about them, and what the journal holds against any: one listing, and what is new
-    since the last tick; no log, no Spark. What has to outlast a tick (who waits since when, the ranking reported last) is in its cursor.
-    A compaction whose process died is closed first, and slots that ended runs still hold are freed: both would block
-    their table for ever. A compaction that waits for the pool of its table takes no slot from the other tables.
-    """
-    budget = budget or TimeBudget()
-    bounded = lake.within(budget)
-    records = JournalCache(bounded.store, sweep_ms=SWEEP_MS if lake.settings.on_s3 else 0)
-    compactions = [compaction_key(table) for table in tables]
-
-    @dg.sensor(
-        name=name,
-        target=dg.AssetSelection.assets(*compactions),
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        minimum_interval_seconds=lake.settings.compaction_tick_seconds,
-        description="Compacts the due tables, the highest benefit for its cost first.",
-    )
-    def weigh(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        budget.begin()
-        now, cursor = now_ms(), read_cursor(context.cursor)
-        for run_id in close_lost_runs(context.instance, set(compactions), now_ms=now):
-            context.log.warning(f"run {run_id[:8]} was closed: its process is gone")
-        for sentence in free_ended_slots(context.instance, tables, now_ms=now):
-            context.log.warning(sentence)
-        try:
-            records.refresh(now)
-            journal = Journal(bounded.store, records)
-            fleet = weigh_fleet(context.instance, tables, bounded, cursor, journal)
-        except Transient as error:
-            # What holds a table back is unknown, and unknown starts nothing.
-            text = f"the journal cannot be read now, so no compaction is requested: {error}"
-            return dg.SensorResult(skip_reason=text, cursor=context.cursor)
-        text = describe(fleet.decisions)
-        after, events = report_ranking(fleet, cursor, now_ms=now)
-        requests = [
-            _request(decision, fleet.states[decision.table])
-            for decision in fleet.decisions
-            if decision.request
-        ]
-        if requests:
-            context.log.info(text)
-        return dg.SensorResult(
-            run_requests=requests or None,
-            skip_reason=None if requests else text,
-            cursor=after.as_cursor(),
-            asset_events=events,
-        )
-
-    return weigh
-
-
-def compaction_schedules(tables: Sequence[Table], lake: Lake) -> list[dg.ScheduleDefinition]:
-    """The schedules of those tables that are compacted by the clock. A tick reads the table's log and journal."""
-    strategies = [(table, policy_for(table.layer, table.compaction).strategy) for table in tables]
-    return [
-        _schedule(table, strategy, lake)
-        for table, strategy in strategies
-        if isinstance(strategy, Scheduled)
-    ]
 
 
 def _refuse_what_may_not_begin(
     context: dg.AssetExecutionContext, lake: Lake, table: Table, *, anyway: bool
 ) -> None:
-    """A run that is refused before it begins is no try of its table.
+    """Refuses a run before it begins, so that it does not count as an attempt.
 
     Raises:
-        Refused: the pool of its writers lets both commit at once; or, where it is not asked for `anyway`, the table is left alone.
+        Refused: the pool allows two writers at once; or the table is held and `anyway` is not set.
     """
     try:
         for risk in pools_at_risk(context.instance, [table]).values():
@@ -314,52 +239,7 @@ def _measured(
         return replace(outcome, probe=probe_compaction(lake, spark.spark_session, outcome))
     except Exception as error:
         context.log.warning(
-            f"{outcome.plan.table} was compacted; what that gained could not be told: {type(error).__name__}: {error}"
+            f"{outcome.plan.table} was compacted, but its gain could not be measured: "
+            f"{type(error).__name__}: {error}"
         )
         return outcome
-
-
-def _request(decision: Decision, state: TableState) -> dg.RunRequest:
-    key = dg.AssetKey(["compaction", *decision.table.split("/")])
-    told = {
-        "table": state.table,
-        "version": state.version,
-        "mergeable_files": state.mergeable_file_count,
-    }
-    cost = {} if state.estimate_usd is None else {COST_TAG: f"{state.estimate_usd:.6f}"}
-    tags = {f"lakehouse/{name}": str(value) for name, value in told.items()} | cost
-    return dg.RunRequest(run_key=decision.run_key, asset_selection=[key], tags=tags)
-
-
-def _schedule(table: Table, strategy: Scheduled, lake: Lake) -> dg.ScheduleDefinition:
-    budget = TimeBudget()
-    bounded = lake.within(budget)
-
-    @dg.schedule(
-        name=f"compaction_of_table_{table.key.replace('/', '_')}",
-        cron_schedule=strategy.cron,
-        execution_timezone="UTC",
-        target=dg.AssetSelection.assets(compaction_key(table)),
-        default_status=dg.DefaultScheduleStatus.RUNNING,
-        description=f"Compacts {table.key} at the times that its declaration says (UTC).",
-    )
-    def ask(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
-        budget.begin()
-        facts = None
-        with suppress(LakehouseError):  # the run reports what is wrong with the log
-            facts = bounded.facts(table.key)
-        held = hold_now(bounded, table, None if facts is None else facts.history)
-        if held is not None:
-            return dg.SkipReason(f"{table.key}: {held.sentence}")
-        under_way = [
-            run.text for run in runs_in_flight(context.instance, [table]) if run.is_compaction
-        ]
-        if under_way:
-            return dg.SkipReason(
-                f"{table.key}: {Reason.RUN_IN_FLIGHT.explain(runs='; '.join(under_way)).sentence}"
-            )
-        # Named once more: a run without a selection is taken for one of every table.
-        run_key = f"{table.key} {context.scheduled_execution_time:%Y-%m-%dT%H:%M}"
-        return dg.RunRequest(run_key=run_key, asset_selection=[compaction_key(table)])
-
-    return ask

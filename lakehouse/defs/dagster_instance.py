@@ -1,8 +1,8 @@
-"""Dagster's instance in the lake's home: what `dagster dev` in the checkout uses, with no DAGSTER_HOME to set.
+"""Dagster's instance in the lake's home, used by `dagster dev` without DAGSTER_HOME.
 
-Without DAGSTER_HOME, `dagster dev` reads the dagster.yaml of its folder and keeps everything else in a temporary folder that it deletes at
-its end. The class named there under `instance_class` gives the places of what is kept.
-Source: dagster 1.13, dagster/_core/instance/ref.py, InstanceRef.from_dir
+Without DAGSTER_HOME, `dagster dev` reads the dagster.yaml of its folder and keeps everything else
+in a temporary folder that it deletes at the end. The `instance_class` named there defines where
+records are kept. Source: dagster 1.13, dagster/_core/instance/ref.py, InstanceRef.from_dir.
 """
 
 import os
@@ -18,7 +18,7 @@ from lakehouse.runtime.dagster_home import dagster_home, runs_at_once
 
 
 class HomeInstance(dg.DagsterInstance):
-    """An instance whose records lie in `<LAKEHOUSE_HOME>/dagster`, wherever Dagster would put them."""
+    """An instance whose records are in `<LAKEHOUSE_HOME>/dagster`."""
 
     @classmethod
     def config_schema(cls) -> Mapping[str, Any]:
@@ -27,7 +27,7 @@ class HomeInstance(dg.DagsterInstance):
 
     @staticmethod
     def config_defaults(base_dir: str) -> Mapping[str, Any]:
-        """Dagster's parts; those that keep something are as the completed dagster.yaml of the lake's home says."""
+        """Dagster's defaults, with storage as in the dagster.yaml of the lake's home."""
         home = InstanceRef.from_dir(str(dagster_home(_settings())))
         return {
             **InstanceRef.config_defaults(base_dir),

@@ -1,7 +1,8 @@
-"""The fleet as the compaction sensor sees it: every table's state out of Dagster's records, weighed by the core; and the ranking of it.
+"""The fleet as the compaction sensor sees it: facts from Dagster's records, and its ranking.
 
-The ranking is an asset with a history, though no run ever makes it. A sensor can materialize nothing without a run, and a run for a table
-of text would take a slot from a compaction. The compaction sensor reports a materialization without a run when the ranking has changed.
+The ranking is an asset that no run makes. A sensor cannot materialize without a run, and a run for
+a table of text would take a slot from a compaction. So the sensor reports a materialization without
+a run whenever the ranking changes.
 """
 
 import json
@@ -39,18 +40,19 @@ from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 
 COST_TAG = "lakehouse/estimate_usd"
-# The tag of a run that was refused before it began. It names the run, since Dagster copies tags to a run that repeats another.
+# The tag of a run that was refused before it began. Its value is the run's id, since Dagster copies
+# tags to a run that repeats another.
 REFUSED = "refused"
 _RUN_KEY = "dagster/run_key"
 PLAN_KEY = dg.AssetKey(["maintenance", "plan"])
-# A busy lake's ranking changes with every write; its history need not be finer than a person looks at.
+# The ranking of a busy lake changes with every write; it is reported at most this often.
 _LEAST_MS = 60_000
 _ROWS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SensorCursor:
-    """The sensor's memory between ticks: since when each table has been due, and the ranking that was reported last."""
+    """What the sensor remembers between ticks: waiting times, and the ranking reported last."""
 
     due_since_ms: Mapping[str, int] = field(default_factory=dict[str, int])
     ranking: str = ""
@@ -62,7 +64,7 @@ class SensorCursor:
 
 
 def read_cursor(cursor: str | None) -> SensorCursor:
-    """The cursor of an earlier tick; what cannot be read is forgotten, which costs the waiting their places and nothing else."""
+    """The cursor of an earlier tick. An unreadable one is dropped; only waiting times are lost."""
     try:
         told = SensorCursor(**json.loads(cursor)) if cursor else SensorCursor()
         due = {str(key): int(since_ms) for key, since_ms in told.due_since_ms.items()}
@@ -109,15 +111,16 @@ def maintenance_plan() -> dg.AssetSpec:
         key=PLAN_KEY,
         group_name="maintenance",
         kinds={"table"},
-        description="All tables in the order in which they would be compacted, each with its benefit, cost and reason. "
-        "Reported by the compaction sensor when the order or a reason changes, at most once a minute.",
+        description="All tables in the order in which they would be compacted, each with its "
+        "benefit, cost and reason. Reported by the compaction sensor when the order or a reason "
+        "changes, at most once a minute.",
     )
 
 
 def report_ranking(
     fleet: Fleet, cursor: SensorCursor, *, now_ms: int
 ) -> tuple[SensorCursor, list[dg.AssetMaterialization]]:
-    """The cursor of the next tick, and the ranking as an event, if it differs from the one that was reported last."""
+    """The cursor of the next tick, and the ranking as an event if it has changed."""
     order = "\n".join(f"{each.table} {each.reason.name}" for each in fleet.decisions)
     ranking = sha256(order.encode()).hexdigest()[:16]
     waiting = {
@@ -232,10 +235,11 @@ def _predicted_usd(records: Iterable[RunRecord], *, since_ms: int) -> float:
 
 
 def _tries(instance: dg.DagsterInstance, states: Sequence[TableState]) -> tuple[Try, ...]:
-    """The ended runs that were requested for these very states; a table with nothing to gain is not looked up.
+    """The ended runs that were requested for these very states.
 
-    A run that a person executed again has the tags of the sensor's run, and only its success counts. A try's number is
-    one more than the tries before it, so a state with fewer tries than numbers looked for has no others.
+    Tables with nothing to gain are skipped. A run that a person executed again has the tags of the
+    sensor's run; only its success counts. Tries are numbered without gaps, so a state with fewer
+    tries than numbers looked for has no others.
     """
     wanted = [
         state

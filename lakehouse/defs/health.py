@@ -1,4 +1,7 @@
-"""The checks of a table, from its log and a listing of its folder: the same after a write, after a compaction, and for a person."""
+"""The checks of a table, from its log and a listing of its folder.
+
+They are the same after a write, after a compaction, and on request.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -99,7 +102,10 @@ def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple
 
 
 def hand_on(run_id: str, table: Table, assessed: Assessment) -> None:
-    """Gives a run's checks, which follow in the same process, the table as its write has just assessed it; else they read the log again."""
+    """Hands the table that a write has assessed to the checks of the same run.
+
+    Otherwise they read the log again.
+    """
     for key in [key for key in _handed if key[0] != run_id]:
         del _handed[key]
     _handed[run_id, table.key] = assessed
@@ -113,12 +119,12 @@ def report_checks(
     *,
     fails: bool = False,
 ) -> None:
-    """Writes the results on another asset's table into the events of this run, as if the check had run.
+    """Writes the check results into the events of this run, as if the checks had run.
 
-    A run that `fails` drops the events that it has not yielded: its results go to the instance instead, as of no run.
-
-    Where a run that writes the table is queued or under way, its own checks come later and are left to it: Dagster takes
-    the result that was planned last for the newest, and a run plans its checks when it is made. Ours would hide them.
+    A run that `fails` loses events that it has not yielded, so its results are reported to the
+    instance instead. If a run that writes the table is queued or under way, the results are left to
+    its own checks: Dagster takes the result that was planned last for the newest, and a run plans
+    its checks when it is created, so ours would hide them.
     """
     results = judge(table, lake, assessed)
     writers = [
@@ -126,10 +132,11 @@ def report_checks(
     ]
     if any(name != context.run.run_id[:8] for name in writers):
         context.log.info(
-            f"{table.key} is checked at the end of the run that writes it next: {', '.join(writers)}"
+            f"{table.key} will be checked by the run that writes it next: {', '.join(writers)}"
         )
         return
-    # `log_event` takes evaluations; only its annotation does not say so. Source: dagster 1.13.27, op_execution_context.py
+    # `log_event` accepts evaluations, although its annotation does not say so.
+    # Source: dagster 1.13.27, op_execution_context.py
     report: Any = context.instance.report_runless_asset_event if fails else context.log_event
     for evaluation in [evaluation_of(table, result) for result in results]:
         report(evaluation)
@@ -216,7 +223,10 @@ def _quarantine(table: Table, lake: Lake) -> CheckResult:
     sentence = "no line was refused"
     if rows:
         commands = f"lakehouse quarantine show {table.key}; then retry or settle"
-        sentence = f"{rows} line(s) were refused; {key} has them with file, line, reason and text: {commands}"
+        sentence = (
+            f"{rows} line(s) were refused; {key} has them with file, line, reason and text: "
+            f"{commands}"
+        )
     return CheckResult(name="quarantine", ok=rows == 0, sentence=sentence, numbers={"lines": rows})
 
 

@@ -9,7 +9,7 @@ from lakehouse.engine.lake import Lake
 
 
 def table_key(table: Table) -> dg.AssetKey:
-    """The asset key of a table: layer, name; of a table that another asset writes, that one's key."""
+    """The asset key of a table: layer and name, or the key of the asset that writes it."""
     if isinstance(table.write, Adopted) and table.write.asset_key:
         return dg.AssetKey(list(table.write.asset_key))
     return dg.AssetKey(table.key.split("/"))

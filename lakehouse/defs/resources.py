@@ -1,4 +1,4 @@
-"""The tables, the lake, and Spark and S3 as Dagster resources, by the settings. Nothing is opened before a run asks for it."""
+"""The tables, the lake, Spark and S3 as Dagster resources, opened when a run needs them."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -29,14 +29,14 @@ def tables_of(settings: Settings) -> tuple[Table, ...]:
 
 
 def lake_of(settings: Settings, resources: Mapping[str, Any], tables: Sequence[Table] = ()) -> Lake:
-    """The lake that every factory is given; it touches nothing until it is asked, and reaches S3 by the resource `s3`."""
+    """The lake for all factories. It touches nothing until used, and uses the resource `s3`."""
     return open_lake(
         settings, resources["s3"].get_client if "s3" in resources else None, tables=tables
     )
 
 
 def lake_resources(settings: Settings) -> dict[str, Any]:
-    """`spark`, and `s3` for a lake there: dagster-aws's resource with what the AWS_ variables say, without keys, which boto3 finds."""
+    """`spark`, and on S3 also `s3`, with the AWS_ variables but without keys, which boto3 finds."""
     resources: dict[str, Any] = {"spark": spark_resource(settings)}
     if settings.on_s3:
         from dagster_aws.s3 import S3Resource  # it loads boto3, which a lake on disk does without
@@ -51,13 +51,13 @@ def lake_resources(settings: Settings) -> dict[str, Any]:
 
 
 def spark_resource(settings: Settings) -> LazyPySparkResource:
-    """A lazy Spark session that waits for a server that starts, and notices one that is dead or was started again.
+    """A lazy Spark session that waits for a starting server and replaces a dead session.
 
-    Its configuration, which Dagster's page shows, says where Spark is and nothing else: no token, and no session
-    id, since each process that asks for a session gets one of its own.
+    Its configuration is shown on Dagster's page, so it holds only the address of Spark: no token,
+    and no session id, since each process gets its own session.
     """
 
-    # Dagster makes a copy of the resource for each run and drops its private fields: the settings come in by closure.
+    # Dagster copies the resource for each run without private fields, so settings are in a closure.
     class LakeSpark(LazyPySparkResource):
         def _init_session(self) -> None:
             token = os.environ.get(TOKEN_VARIABLE)
@@ -65,7 +65,8 @@ def spark_resource(settings: Settings) -> LazyPySparkResource:
                 wait_for_server(settings, dg.get_dagster_logger().info)
             prepare(settings)
             if self._spark_session is not None and os.environ.get(TOKEN_VARIABLE) != token:
-                self._spark_session.stop()  # it belongs to a server that is gone: each start has a token of its own
+                # Each start has its own token: this session's server is gone.
+                self._spark_session.stop()
             self._spark_session = connect(settings)
 
     if settings.spark == "server":
@@ -75,7 +76,7 @@ def spark_resource(settings: Settings) -> LazyPySparkResource:
 
 
 def open_session(context: dg.AssetExecutionContext, spark: LazyPySparkResource) -> Any:
-    """The Spark session of a run, whose tags then say which process carries the run, and which session to look for on the server."""
+    """The Spark session of a run. The run's tags then name its process and its session."""
     session = spark.spark_session
     tags = {**process_tag(context.run.run_id), machine_tag("session"): session_id(session)}
     context.instance.add_run_tags(context.run.run_id, tags)

@@ -18,7 +18,8 @@ from lakehouse.defs.dagster_records import tag_as_read_nothing
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.health import hand_on
 from lakehouse.defs.keys import landing_key, pool_of, table_key
-from lakehouse.defs.metadata.table import declared_metadata, table_metadata, write_metadata
+from lakehouse.defs.metadata.runs import write_metadata
+from lakehouse.defs.metadata.table import declared_metadata, table_metadata
 from lakehouse.defs.resources import open_session
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import assess
@@ -28,11 +29,11 @@ _AGAIN_CRON = "*/30 * * * *"
 
 
 def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
-    """The asset of a table: a run of it loads what has landed, or what is new in its inputs.
+    """The asset of a table: a run loads what has landed, or what is new in its inputs.
 
-    Where its strategy says so, the run then compacts the table. A run that changes no row is still recorded, under the
-    data version it had before, so that nothing downstream follows it. A run that finds no table, since nothing has
-    landed yet, records nothing.
+    If its strategy says so, the run then compacts the table. A run that changes no row is recorded
+    under the data version before it, so nothing downstream follows. A run without a table (nothing
+    has landed yet) records nothing.
     """
     hours = table.fresh_within_hours
 
@@ -81,7 +82,7 @@ def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
 def automation_sensor(
     keys: Sequence[dg.AssetKey], *, name: str = "automation_sensor"
 ) -> dg.AutomationConditionSensorDefinition:
-    """Has these assets follow their conditions; without it, Dagster's own stands still until a person turns it on."""
+    """Makes these assets follow their conditions. Dagster's own sensor is off by default."""
     return dg.AutomationConditionSensorDefinition(
         name=name,
         target=dg.AssetSelection.assets(*keys),
@@ -91,11 +92,12 @@ def automation_sensor(
 
 
 def follows_rows() -> dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey]:
-    """After each change in the rows of an input, and twice an hour while the last run failed.
+    """After each change of an input's rows, and twice an hour while the last run failed.
 
-    Dagster's `eager` forgets a change that comes while the table is written: the end of that run counts as the answer to it. Only a request
-    does here. A change that comes with the request's own tick is seen in the tick after. At worst a run finds nothing new.
-    Source: dagster 1.13, automation_condition.py, `eager` and `since_last_handled`
+    Dagster's `eager` forgets a change that comes while the table is written, since it takes the end
+    of that run as the answer. Here only a request answers it. A change in the tick of the request
+    is seen one tick later. At worst a run finds nothing new. Source: dagster 1.13,
+    automation_condition.py, `eager` and `since_last_handled`.
     """
     condition = dg.AutomationCondition
     changed = (
@@ -118,10 +120,10 @@ def follows_rows() -> dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey]:
 
 
 def data_version(facts: TableFacts) -> str:
-    """The last commit of the table that changed a row, as `7@1763722800000`; a compaction leaves it as it is.
+    """The last commit that changed a row, like `7@1763722800000`; compactions do not change it.
 
-    The time tells it from that of a table that was deleted and made anew. Where the log no longer holds such a commit, the oldest one still
-    known stands for it.
+    The time distinguishes it from a table that was deleted and created again. If the log no longer
+    has such a commit, its oldest commit is used.
     """
     commits = facts.history.commits
     changes = [commit for commit in commits if commit.changed_data] or commits[:1]
@@ -133,14 +135,17 @@ def data_version(facts: TableFacts) -> str:
 
 
 def set_aside_text(table: Table, files: Sequence[SetAside]) -> str:
-    """The landed files that were not read, by name and with the reason: all, or the first of very many."""
+    """The landed files that were not read, by name and reason; of very many, the first."""
     named = [
         printable(f"{aside.name} ({aside.size_bytes} bytes): {aside.why}")
         for aside in files[:_NAMED]
     ]
     more = (
         [
-            f"and {len(files) - _NAMED} more; the manifests below _lakehouse/ingest/{table.key} name all"
+            (
+                f"and {len(files) - _NAMED} more; all are named in the manifests below "
+                f"_lakehouse/ingest/{table.key}"
+            )
         ]
         if len(files) > _NAMED
         else []
@@ -157,5 +162,5 @@ def _tell(context: dg.AssetExecutionContext, table: Table, outcome: WriteOutcome
             f"{name}={value}" for name, value in sorted(outcome.properties_left.items())
         )
         context.log.warning(
-            f"{table.key}: its strategy would set it otherwise, but a person set {left}, which stays"
+            f"{table.key}: {left} was set by a person and stays, although its strategy differs"
         )

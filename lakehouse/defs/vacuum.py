@@ -17,7 +17,7 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.vacuum.facts import FAILED_NAMED, VacuumRecord
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.keys import compaction_key, inventory_key, pool_of, table_key, vacuum_key
-from lakehouse.defs.metadata.table import vacuum_metadata
+from lakehouse.defs.metadata.runs import vacuum_metadata
 from lakehouse.defs.resources import open_session
 from lakehouse.engine.compaction.holds import refuse_vacuum
 from lakehouse.engine.journal.vacuums import vacuum_records

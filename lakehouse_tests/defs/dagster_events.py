@@ -18,8 +18,8 @@ _JOB = "__ASSET_JOB"
 def materialized(
     instance: dg.DagsterInstance, of: Table, *, data_version: str | None = None, **numbers: float
 ) -> None:
-    """An event of the instance: the table was materialized, with numbers under `lakehouse/` keys."""
-    metadata = {f"lakehouse/{name}": value for name, value in numbers.items()}
+    """An event of the instance: the table was materialized, with these numbers and as its state."""
+    metadata = _metadata(numbers)
     tags = {"dagster/data_version": data_version} if data_version is not None else None
     instance.report_runless_asset_event(
         dg.AssetMaterialization(table_key(of), metadata=metadata, tags=tags)
@@ -28,8 +28,23 @@ def materialized(
 
 def observed(instance: dg.DagsterInstance, of: Table, **numbers: float) -> None:
     """An event of the instance: the table was observed."""
-    metadata = {f"lakehouse/{name}": value for name, value in numbers.items()}
-    instance.report_runless_asset_event(dg.AssetObservation(table_key(of), metadata=metadata))
+    instance.report_runless_asset_event(
+        dg.AssetObservation(table_key(of), metadata=_metadata(numbers))
+    )
+
+
+def _metadata(numbers: Mapping[str, float]) -> dict[str, Any]:
+    """The numbers under `lakehouse/` keys, and as the state that the compaction sensor reads."""
+    nested = ("once_cold", "rewrites")
+    state: dict[str, Any] = {}
+    for name, value in numbers.items():
+        kind = next((each for each in nested if name.startswith(f"{each}_")), None)
+        if kind is not None:
+            state.setdefault(kind, {})[name.removeprefix(f"{kind}_")] = value
+        else:
+            state[name] = value
+    metadata: dict[str, Any] = {f"lakehouse/{name}": value for name, value in numbers.items()}
+    return metadata | {"lakehouse/state": dg.MetadataValue.json(state)}
 
 
 def begun(

@@ -11,7 +11,8 @@ from dagster import DagsterEventType, SensorResult
 
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.windows import DAYS, Window
-from lakehouse.defs.compaction import compaction_asset, compaction_sensor
+from lakehouse.defs.compaction import compaction_asset
+from lakehouse.defs.compaction_sensor import compaction_sensor
 from lakehouse.defs.fleet_from_events import SensorCursor, read_cursor
 from lakehouse.defs.keys import compaction_key, table_key
 from lakehouse.defs.resources import spark_resource

@@ -12,7 +12,7 @@ from lakehouse import AfterWrite, Chosen, Compaction, Prices, Table
 from lakehouse.core.journal_records import CompactionTry, Pause
 from lakehouse.core.units import DAY_MS
 from lakehouse.defs import dagster_records
-from lakehouse.defs.compaction import compaction_sensor
+from lakehouse.defs.compaction_sensor import compaction_sensor
 from lakehouse.defs.dagster_records import (
     keys_in_flight,
     reader_runs,
@@ -315,13 +315,14 @@ def test_what_was_chosen_is_named_where_it_is_not_the_sensor(
     instance: dg.DagsterInstance, lake: Lake
 ) -> None:
     open_to_choice = replace(orders, compaction=Compaction(strategy=Chosen(latency_seconds=60)))
-    metadata = {
-        "lakehouse/version": 7,
-        "lakehouse/mergeable_file_count": 90,
-        "lakehouse/sensor_driven": 0,
+    state = {
+        "version": 7,
+        "mergeable_file_count": 90,
+        "sensor_driven": False,
+        "chosen": "OptimizedWrite",
     }
     event = dg.AssetMaterialization(
-        table_key(orders), metadata={**metadata, "lakehouse/strategy_in_force": "OptimizedWrite"}
+        table_key(orders), metadata={"lakehouse/state": dg.MetadataValue.json(state)}
     )
     instance.report_runless_asset_event(event)
     assert skip_text(tick(instance, lake, [open_to_choice])).startswith(

@@ -17,7 +17,7 @@ from lakehouse import Append, Compaction, Landing, Table, Window
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.journal_records import CompactionTry
 from lakehouse.core.settings import Settings, parse_settings
-from lakehouse.defs.compaction import compaction_sensor
+from lakehouse.defs.compaction_sensor import compaction_sensor
 from lakehouse.defs.keys import compaction_key, table_key
 from lakehouse.defs.metadata.table import table_metadata
 from lakehouse.engine.clock import now_ms

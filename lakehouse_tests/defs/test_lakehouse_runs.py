@@ -8,7 +8,8 @@ import dagster as dg
 import pytest
 
 from lakehouse.core.declaration.table import Table
-from lakehouse.defs.compaction import compaction_asset, compaction_sensor
+from lakehouse.defs.compaction import compaction_asset
+from lakehouse.defs.compaction_sensor import compaction_sensor
 from lakehouse.defs.dagster_records import newest_facts, reader_runs, recent_runs
 from lakehouse.defs.health import health_check
 from lakehouse.defs.keys import compaction_key, table_key

@@ -13,7 +13,7 @@ from dagster import DagsterEventType
 
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
-from lakehouse.defs.compaction import compaction_sensor
+from lakehouse.defs.compaction_sensor import compaction_sensor
 from lakehouse.defs.keys import compaction_key, pool_of, table_key
 from lakehouse.defs.pool_slots import FREED_AFTER_MS, free_ended_slots
 from lakehouse.defs.run_ownership import machine_tag, process_tag

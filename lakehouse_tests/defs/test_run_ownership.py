@@ -17,7 +17,7 @@ from dagster._core.remote_origin import (
 )
 
 from lakehouse.cli.commands.up import close_dead_runs as close_before_up
-from lakehouse.defs.compaction import compaction_sensor
+from lakehouse.defs.compaction_sensor import compaction_sensor
 from lakehouse.defs.keys import compaction_key, table_key
 from lakehouse.defs.run_ownership import (
     carrier,

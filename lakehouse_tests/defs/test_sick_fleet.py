@@ -13,7 +13,8 @@ from deltalake import DeltaTable, write_deltalake
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.journal_records import Pause
 from lakehouse.core.settings import Settings
-from lakehouse.defs.compaction import compaction_asset, compaction_sensor
+from lakehouse.defs.compaction import compaction_asset
+from lakehouse.defs.compaction_sensor import compaction_sensor
 from lakehouse.defs.health import health_check
 from lakehouse.defs.keys import compaction_key, table_key
 from lakehouse.defs.metadata.table import table_metadata

@@ -14,7 +14,8 @@ from lakehouse import AfterWrite, BySensor, Compaction, Scheduled, Table, Window
 from lakehouse.core.declaration.strategies import type_of_strategy
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.core.journal_records import CompactionTry
-from lakehouse.defs.compaction import compaction_asset, compaction_schedules, refuse_closed_window
+from lakehouse.defs.compaction import compaction_asset, refuse_closed_window
+from lakehouse.defs.compaction_sensor import compaction_schedules
 from lakehouse.defs.dagster_records import newest_facts
 from lakehouse.defs.keys import compaction_key, pool_of, table_key
 from lakehouse.defs.resources import spark_resource

@@ -1,4 +1,4 @@
-"""`lakehouse backtest`: a table's own log replayed under another policy; any Delta table's, also one that nobody here wrote."""
+"""`lakehouse backtest`: replays the log of any Delta table under another policy."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -40,7 +40,7 @@ class Subject:
     prices: Prices = DEFAULT_PRICES
 
 
-# The strategies that a log can tell about: auto_compaction and optimized_write work within a write.
+# Strategies that can be simulated: auto_compaction and optimized_write work within a write.
 _STRATEGIES = {
     "by_sensor": ("mode=automatic", "strategy=by_sensor"),
     "after_write": ("mode=automatic", "strategy=after_write"),
@@ -96,8 +96,9 @@ def backtest_command(
 ) -> None:
     """Replay a table's log under another policy; no JVM.
 
-    It tells what would have been compacted, when, and at what cost, had TABLE had that policy from the beginning. TABLE is a declared
-    table, or the path or s3:// URI of any Delta table, which gets the defaults of bronze. Nothing is touched.
+    Shows what would have been compacted, when, and at what cost, if TABLE had had that policy from
+    the beginning. TABLE is a declared table, or the path or s3:// URI of any Delta table, which
+    gets the defaults of bronze. Nothing is changed.
     """
     if plot:
         check_plot(plot)
@@ -114,7 +115,7 @@ def backtest_command(
         marks = [step.version for step in first.steps if step.runs]
         draw_files(
             plot,
-            f"{first.history.table}: files after each version; a tick where {series[0].name} compacts",
+            f"{first.history.table}: files after each version; ticks where {series[0].name} compacts",
             series,
             marks,
         )
@@ -123,12 +124,13 @@ def backtest_command(
 def backtests_of(
     subject: Subject, words: Sequence[str] = (), *, compare: bool = False, strategies: bool = False
 ) -> dict[str, Backtest]:
-    """The backtests by their names: `given` (or `in_force` without words), with `compare` also the policy in force, and `really`.
+    """The back-tests by name: `given` (or `in_force`), and with `compare` also `really`.
 
-    With `strategies` the first of them with each of these, too, unless a policy is there already that says the same.
+    With `strategies`, the first is repeated under each of these, unless the same policy is there
+    already.
 
     Raises:
-        Refused: there is no table; what the words say is no policy; or no log can tell about any of the policies.
+        Refused: there is no table, the policy cannot be parsed, or no policy can be simulated.
     """
     lake, key, declared = subject.lake, subject.key, subject.declared
     wishes = {"given": parse_policy(words, declared)} if words else {}
@@ -143,7 +145,8 @@ def backtests_of(
     file_history, facts = read_file_history(lake.store, key, uri=uri), lake.facts(key)
     if file_history is None or facts is None:
         raise Refused(
-            f"backtest of {key}: there is no Delta table at {uri}; accepted: a declared table, a path or a URI"
+            f"backtest of {key}: there is no Delta table at {uri}. "
+            "Use a declared table, a path or a URI"
         )
     rates = fit_rates(facts.history, facts.snapshot, prices=subject.prices)
     policies = dict[str, Compaction]()
@@ -187,7 +190,8 @@ def _subject(opened: LakeContext, table: str) -> Subject:
     root, _, key = real_place(table).rpartition("/")
     if root == "s3:/":
         raise Refused(
-            f"backtest of {table}: accepted: s3://bucket/path/of/table, a folder, or a declared table"
+            f"backtest of {table}: not a table. "
+            "Use s3://bucket/path/of/table, a folder, or a declared table"
         )
     settings = replace(opened.lake.settings, root=root or "/.")
     return Subject(lake=open_lake(settings), key=key, layer="bronze", declared=Compaction())

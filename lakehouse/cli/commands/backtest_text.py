@@ -1,4 +1,4 @@
-"""A back-test for programs and for people: the documented JSON, tables, and files over versions in letters or drawn into a file."""
+"""A back-test as JSON, as tables, and as a plot of files over versions."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -18,7 +18,7 @@ from lakehouse.core.backtest.result import Backtest, SimulatedStep
 from lakehouse.core.errors import Refused
 from lakehouse.report.chart import Labels, Series, line_chart, text_chart
 
-# Told version by version, side by side; the strategies of a table's past stand below each other, by their sums alone.
+# These are shown version by version, side by side; strategies by their sums only.
 _TOLD = ("given", "in_force", "really")
 
 
@@ -66,7 +66,11 @@ def _uncertainty_of(backtest: Backtest) -> Iterator[str]:
     """Each estimate of a replay, as a sentence; none where it is exact."""
     uncertainty = backtest.uncertainty
     if backtest.history.start:
-        yield f"the log before version {backtest.history.first_version} is cleaned up, so the replay starts with the files of that version"
+        first_version = backtest.history.first_version
+        yield (
+            f"the log before version {first_version} is cleaned up, so the replay starts with the "
+            "files of that version"
+        )
     if uncertainty.modelled_files:
         ratio = uncertainty.shrink_ratio
         how = (
@@ -74,12 +78,19 @@ def _uncertainty_of(backtest: Backtest) -> Iterator[str]:
             if ratio is None
             else f"to {ratio:.3f} as real ones did"
         )
-        yield f"the sizes of {uncertainty.modelled_files} merged file(s) are estimated: they shrink {how}"
+        count = uncertainty.modelled_files
+        yield f"the sizes of {count} merged file(s) are estimated: they shrink {how}"
     if moved := uncertainty.moved_removals + uncertainty.moved_vectors:
         again = f"{bytes_text(uncertainty.carried_bytes)} beside them written again by the writers"
-        yield f"writers changed {moved} file(s) whose rows lie otherwise in the replay: all files with such rows are taken, and {again}"
+        yield (
+            f"writers changed {moved} file(s) whose rows are in other files of the replay: all "
+            f"files with such rows are taken, and {again}"
+        )
     if count := uncertainty.unclear_compactions:
-        yield f"for {count} real compaction(s) the log does not tell which file got which row: rows are assigned by size"
+        yield (
+            f"for {count} real compaction(s) the log does not show which file got which row: rows "
+            "are assigned by size"
+        )
 
 
 def series_of(found: Mapping[str, Backtest]) -> list[Series]:
@@ -95,15 +106,17 @@ def series_of(found: Mapping[str, Backtest]) -> list[Series]:
 def check_plot(plot: Path) -> None:
     """Refuses a file that no picture can be written to, before any work is done for it."""
     if plot.suffix not in (".png", ".svg"):
-        raise Refused(f"--plot {plot} ends in {plot.suffix or 'nothing'}; accepted: .png, .svg")
+        raise Refused(
+            f"--plot {plot} ends in {plot.suffix or 'nothing'}. Use a name that ends in .png or .svg"
+        )
     if not plot.parent.is_dir():
         raise Refused(
-            f"--plot {plot}: there is no folder {plot.parent}; accepted: a file in a folder that is there"
+            f"--plot {plot}: there is no folder {plot.parent}. Use a file in an existing folder"
         )
 
 
 def draw_files(plot: Path, title: str, series: Sequence[Series], marks: Sequence[float]) -> None:
-    """Draws the picture in the format that the file's name asks for; a file that is there is replaced."""
+    """Draws the plot into a file, in the format of its name; an existing file is replaced."""
     file_format = "svg" if plot.suffix == ".svg" else "png"
     plot.write_bytes(
         line_chart(

@@ -34,8 +34,9 @@ _BAR_WIDTH = 30
 def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
     """Show counts and scores, worst first; no JVM.
 
-    The score of each TABLE (default: all) is 0 to 100. Small files are those below three quarters of the target; mergeable ones are those
-    that a compaction would really remove. A Delta table that is not declared is named by its ADDRESS: a folder (/data/orders, ./orders) or
+    The score of each TABLE (default: all) is 0 to 100. Small files are below three quarters of the
+    target; mergeable files are those that a compaction would really remove. TABLE may also be the
+    ADDRESS of a Delta table that is not declared: a folder (/data/orders, ./orders) or
     s3://bucket/orders.
     """
     opened, chosen = open_tables(tables)
@@ -136,7 +137,6 @@ def _print_details(health: Health) -> None:
     most = max(health.histogram.values())
     for label, count in health.histogram.items():
         if count:
-            show(
-                f"  {label:>12} {'█' * max(1, round(count / most * _BAR_WIDTH)):<{_BAR_WIDTH}} {count:,}"
-            )
+            bar = "█" * max(1, round(count / most * _BAR_WIDTH))
+            show(f"  {label:>12} {bar:<{_BAR_WIDTH}} {count:,}")
     show()

@@ -1,4 +1,4 @@
-"""`lakehouse history`: every commit of a table; of a compaction when and why it ran, predicted beside actual; and the account of all."""
+"""`lakehouse history`: the commits of a table, its compactions, and their account."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,14 +33,16 @@ _COUNTED = ("files_removed", "files_added", "bytes_removed")
 
 @click.command("history", epilog="Example: lakehouse history silver/flights --limit 10 --plot")
 @click.argument("table", shell_complete=complete_table)
-@click.option("--limit", type=click.IntRange(min=1), help="Only so many of the newest commits.")
-@click.option("--compactions", is_flag=True, help="Only compactions.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), help="Show only this many of the newest commits."
+)
+@click.option("--compactions", is_flag=True, help="Show only compactions.")
 @click.option(
     "--plot",
     metavar="[FILE]",
     is_flag=False,
     flag_value=_IN_TERMINAL,
-    help="Files over versions: here, or drawn, .png or .svg.",
+    help="Plot files over versions: here, or into a .png or .svg file.",
 )
 @json_option
 def history_command(
@@ -62,7 +64,8 @@ def history_command(
     facts = opened.lake.facts(wanted.key)
     if facts is None:
         raise Refused(
-            f"history {table}: the table is declared and does not exist yet; write it first: lakehouse materialize {table}"
+            f"history {table}: the table is declared but does not exist yet. "
+            f"Write it first: lakehouse materialize {table}"
         )
     account = account_of(opened.lake, wanted, facts)
     probe = newest_probe(opened.lake, wanted.key)
@@ -166,7 +169,8 @@ def _why(commit: Commit, entry: Entry | None) -> str:
         if ran.seconds is None or told.seconds is None
         else f"; {ran.seconds:.1f} s, {told.seconds:.1f} predicted"
     )
-    return f"{told.sentence}; {'predicted otherwise: ' + ', '.join(wrong) if wrong else 'as predicted'}{seconds}"
+    compared = f"predicted otherwise: {', '.join(wrong)}" if wrong else "as predicted"
+    return f"{told.sentence}; {compared}{seconds}"
 
 
 def _plot(facts: TableFacts, where: str, *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""`lakehouse pause` and `lakehouse resume`: a table left alone on a person's word, and taken up again."""
+"""`lakehouse pause` and `lakehouse resume`: stop the upkeep of a table, and continue it."""
 
 import re
 from datetime import UTC, datetime
@@ -31,10 +31,10 @@ _SPAN = re.compile(r"(\d{1,5})([mhd])")
 @click.option("--why", default="", metavar="TEXT", help="Told wherever the pause is told.")
 @json_option
 def pause_command(table: str, until: str | None, why: str, as_json: bool) -> None:
-    """Leave TABLE alone until a time, or until it is resumed.
+    """Pause the upkeep of TABLE until a time, or until it is resumed.
 
-    No compaction of it is started by itself, and none by hand without --anyway. A run that is under way ends in peace. Writing goes on. A
-    second pause takes the place of the first.
+    No compaction starts by itself, and none by hand without --anyway. A run under way is not
+    stopped. Writes continue. A second pause replaces the first.
     """
     opened, wanted = open_table(table)
     now = now_ms()
@@ -73,7 +73,7 @@ def resume_command(table: str, as_json: bool) -> None:
 
 
 def _document(pause: Pause, *, paused: bool) -> dict[str, Any]:
-    """The pause in force, or the one that ended; `since_ms` is null where there was none."""
+    """The pause in force, or the one that ended; `since_ms` is null if there was none."""
     return {
         "table": pause.table,
         "paused": paused,

@@ -30,15 +30,16 @@ from lakehouse.core.scheduling.table_state import net_benefit_cells
 
 @click.command("plan", epilog="Example: lakehouse plan bronze/weather --json")
 @click.argument("tables", metavar="[TABLE|ADDRESS]...", nargs=-1, shell_complete=complete_table)
-@click.option("-v", "--verbose", is_flag=True, help="Also the files of every bin.")
+@click.option("-v", "--verbose", is_flag=True, help="Also show the files of every bin.")
 @json_option
 def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
     """Show what each compaction would do, and why; no JVM.
 
-    Nothing is touched. Each TABLE (default: all) also tells what the sensor makes of it. Tables come in the order in which the sensor would
-    serve them: by what a compaction gives readers a day over what it costs. A Delta table that is not declared is named by its ADDRESS: a
-    folder (/data/orders, ./orders) or s3://bucket/orders. Reads are counted by the commits downstream; of runs and waiting the terminal
-    knows nothing.
+    Nothing is changed. Tables (default: all) come in the order in which the sensor would compact
+    them: by benefit for readers per day over cost. TABLE may also be the ADDRESS of a Delta table
+    that is not declared: a folder (/data/orders, ./orders) or s3://bucket/orders. Reads are counted
+    by the commits of downstream tables. Runs under way and waiting times are unknown to the
+    terminal.
     """
     opened, chosen = open_tables(tables)
     found, decisions = read_fleet(opened, chosen)
@@ -54,7 +55,7 @@ def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
 
 
 def plan_document(found: Found[CompactionPlan]) -> dict[str, Any]:
-    """The documented shape, also where there is no plan: version null, nothing to remove, and the reason."""
+    """The documented shape; without a plan, version is null and nothing is removed."""
     if found.value:
         return {**found.value.as_json(), **address_field(found.table)}
     unknown = dict.fromkeys(
@@ -76,7 +77,7 @@ def plan_document(found: Found[CompactionPlan]) -> dict[str, Any]:
 def print_plans(
     found: Sequence[Found[CompactionPlan]], *, verbose: bool, decisions: Sequence[Decision] = ()
 ) -> None:
-    """A table, with `decisions` in their order and with their money; with `verbose`, the bins below it."""
+    """Prints the plans, with the sensor's decisions if given; `verbose` adds the bins."""
     decided = {decision.table: decision for decision in decisions}
     places = {table: place for place, table in enumerate(decided)}
     ordered = sorted(found, key=lambda each: places[each.table.key]) if decided else list(found)

@@ -1,1 +1,1 @@
-"""A table's log simulated under another policy: each compaction that would have run, with its price and its gain."""
+"""Simulates a table's log under another policy."""

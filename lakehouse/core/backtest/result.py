@@ -28,10 +28,10 @@ class SimulatedCompaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedStep:
-    """A version that a writer made, and the upkeep before the next one; counts are taken after the upkeep.
+    """A version that a writer made, and the upkeep before the next one.
 
-    `row_count` is `None` where the log does not tell. `explanation` comes from the look that led to a run, otherwise from the last one;
-    `None` in the real past.
+    Counts are taken after the upkeep; `row_count` is `None` if unknown. `explanation` is of the
+    look that led to a run, or of the last one; `None` for the real past.
     """
 
     version: int
@@ -62,11 +62,14 @@ class SimulatedStep:
 
 @dataclass(slots=True, kw_only=True)
 class Uncertainty:
-    """Counts of all that a simulation estimates, taken while it runs: all 0 where it is exact.
+    """Counts of everything that a simulation estimates; all 0 if it is exact.
 
-    `moved_removals`: files that a writer removed whose rows lie otherwise in the simulation; `moved_vectors`: deletion vectors on such
-    files; `carried_bytes`: bytes that their writers had to write again for it. `modelled_files`: outputs whose size is modelled by
-    `shrink_ratio`. `unclear_compactions`: real ones of which the log does not say which rows went into which file.
+    - `moved_removals`: files that a writer removed whose rows are in other files of the simulation.
+    - `moved_vectors`: deletion vectors on such files.
+    - `carried_bytes`: bytes that writers had to write again because of that.
+    - `modelled_files`: outputs whose size is modelled by `shrink_ratio`.
+    - `unclear_compactions`: real ones for which the log does not show which rows went into which
+      file.
     """
 
     moved_removals: int = 0
@@ -107,7 +110,7 @@ class Backtest:
 
     @property
     def mean_file_count(self) -> float:
-        """Files after a writer's version and the upkeep that followed it, on average over the versions."""
+        """The mean number of files after each version of a writer and its upkeep."""
         return fmean(step.file_count for step in self.steps) if self.steps else 0.0
 
     @property

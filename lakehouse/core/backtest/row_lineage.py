@@ -1,13 +1,14 @@
-"""Whose rows lie in which file: the log of a table told without the files that its compactions made.
+"""Which rows are in which file: a table's log without the files of its compactions.
 
-A grain has the rows that one commit of a writer wrote as one file. Compactions put grains together and change none of them, so a later
-commit that changes a file changes grains, and grains are there under every policy.
+A grain is the rows that one commit of a writer wrote as one file. Compactions put grains together
+and change none. A later commit that changes a file changes grains. Grains exist under every policy.
 
-Two things no log tells; they are estimated, and counted:
+Two things are in no log; they are estimated and counted:
 
-- A deletion vector on a compacted file: its rows are taken from the grains in it by their number of rows.
-- A compaction of one partition into several files: a grain lies where the row counts say (Delta packs in the order of size); where they do
-  not say (Z-order, statistics missing), files are filled in the order of size.
+- A deletion vector on a compacted file: its rows are taken from the file's grains in proportion to
+  their row counts.
+- A compaction of one partition into several files: grains are assigned by row counts (Delta packs
+  by size). If these do not decide (Z-order, missing statistics), files are filled by size.
 """
 
 from collections import defaultdict
@@ -32,7 +33,7 @@ class SimulatedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorChange:
-    """A file that stayed with another deletion vector: how many rows of which grains are deleted more (or, restored, fewer)."""
+    """A file that got another deletion vector: more rows deleted per grain (negative: restored)."""
 
     file: DataFile
     grains: frozenset[int]
@@ -41,7 +42,7 @@ class VectorChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitEffect:
-    """The effect of one commit of a writer; `gone` are the files removed for good, by path, with their grains."""
+    """The effect of a writer's commit; `gone` has the removed files by path, with their grains."""
 
     commit: FileCommit
     gone: tuple[tuple[str, frozenset[int]], ...]
@@ -50,10 +51,11 @@ class CommitEffect:
 
 
 class Lineage:
-    """A history in grains.
+    """A table's history in grains.
 
-    `start` are the grains that lie in the table when the history begins, `deeds` the effects of its writers' commits. `grains` has each as
-    it was written. `made` are the files that real compactions made, by their content; `guesses` counts those that the log does not tell.
+    `start` are the grains at the beginning of the history, `deeds` the effects of its writers'
+    commits. `grains` has each grain as it was written. `made` are the files of real compactions by
+    content; `guesses` counts those that the log does not decide.
     """
 
     def __init__(self, file_history: FileHistory) -> None:
@@ -76,7 +78,7 @@ class Lineage:
 
     @property
     def shrink_ratio(self) -> float | None:
-        """Bytes that came out of real compactions per byte of live rows that went in; `None` where none was seen."""
+        """Bytes out of real compactions per byte of live rows in; `None` if there was none."""
         return self._bytes_out / self._bytes_in if self._bytes_in else None
 
     def _add(self, file: DataFile) -> tuple[int, DataFile]:
@@ -137,12 +139,12 @@ class Lineage:
 
 
 def live_rows(file: DataFile) -> int | None:
-    """Rows of a file that are not deleted; `None` where the log does not tell."""
+    """The rows of a file that are not deleted; `None` if unknown."""
     return None if file.row_count is None else file.row_count - file.deleted_row_count
 
 
 def content(grains: Iterable[int], deleted: Mapping[int, int]) -> type_of_content:
-    """The content of a file of these grains when so many rows of each were deleted."""
+    """The content of a file: its grains, and how many rows of each are deleted."""
     return frozenset((grain, deleted.get(grain, 0)) for grain in grains)
 
 
@@ -167,7 +169,7 @@ def _spread(rows: int, weights: Mapping[int, int]) -> dict[int, int]:
 def _deal(
     inputs: Sequence[SimulatedFile], outputs: Sequence[DataFile]
 ) -> dict[DataFile, frozenset[int]] | None:
-    """The grains of each output, by row counts; `None` where these do not tell."""
+    """The grains of each output by row counts; `None` if these do not decide."""
     if len(outputs) == 1:
         return {outputs[0]: frozenset().union(*(held.grains for held in inputs))}
     # OPTIMIZE drops bins of one file, a purge does not.
@@ -198,7 +200,7 @@ def _deal_bins(
 def _fill(
     inputs: Sequence[SimulatedFile], outputs: Sequence[DataFile]
 ) -> Iterator[tuple[DataFile, frozenset[int]]]:
-    """Every grain in some output: outputs filled one after the other, in the order of the inputs' sizes."""
+    """Assigns every grain to an output: outputs are filled in turn, inputs ordered by size."""
     left = _by_size(inputs)
     whole_in, whole_out = (
         sum(held.file.size_bytes for held in left) or 1,

@@ -1,24 +1,24 @@
-"""A table's log simulated under another policy: each compaction that would have run, with its price and its gain.
+"""Simulates a table's log under another policy: which compactions would have run, and their cost.
 
-1. The log is told in grains (`row_lineage`): real compactions are left out, writers' commits stay.
+1. The log is translated into grains (`row_lineage`), without real compactions.
 2. Each commit of a writer is applied to the simulation's own files.
-3. Whoever compacts under the policy looks at it: the sensor's own decision for the sensor, the plan for the others.
-4. A compaction does what its plan says. Where a real one put the same rows together, its file is taken, name and size included;
-   elsewhere a bin of live bytes shrinks as the table's real compactions did, or not at all where there were none.
+3. The policy decides: for the sensor its own decision, for other strategies the plan.
+4. A compaction does what its plan says. If a real one merged the same rows, its output is used,
+   with name and size; otherwise a bin shrinks as the real compactions did on average.
 
-So the simulation under the policy that was really in force gives the files that there really are. Where a writer removed a file that
-the simulation does not have, all files of the simulation that hold its rows are removed; the other rows in them go into the files of that
-commit, as copy-on-write does it. Each such estimate is counted.
+So simulating the policy that was really in force gives the real files. If a writer removed a file
+that the simulation does not have, all simulated files with its rows are removed, and their other
+rows go into the files of that commit, as with copy-on-write. Each such estimate is counted.
 """
 
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
-from math import ceil
-from typing import Any, assert_never
+from typing import Any
 
+from lakehouse.core.backtest.looks import Look, look, look_times
 from lakehouse.core.backtest.result import Backtest, SimulatedCompaction, SimulatedStep, Uncertainty
 from lakehouse.core.backtest.row_lineage import CommitEffect, Lineage, live_rows
 from lakehouse.core.backtest.simulated_table import SimulatedTable, sum_known
@@ -28,41 +28,23 @@ from lakehouse.core.compaction.target_size import WriteHistory, target_in_force
 from lakehouse.core.costs.estimate import Estimate, estimate
 from lakehouse.core.costs.rates import DEFAULT_RATES, MergeWork, Rates
 from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.cron import cron_times
 from lakehouse.core.declaration.strategies import (
-    AfterWrite,
-    AutoCompaction,
     BySensor,
-    Chosen,
-    OptimizedWrite,
     Scheduled,
 )
 from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.file_history import FileCommit, FileHistory
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
-from lakehouse.core.errors import Refused
-from lakehouse.core.reasons import Explained, Reason
+from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.holds import closed_window, persons_hold, recommend_only
-from lakehouse.core.scheduling.ranking import (
-    Bounds,
-    CompactionCandidate,
-    RunState,
-    choose_compactions,
-)
 from lakehouse.core.scheduling.read_losses import OpeningSteps, is_made_anew
-from lakehouse.core.scheduling.read_rates import Readers, with_readers
-from lakehouse.core.scheduling.table_state import TableState, state_of
-from lakehouse.core.units import DAY_MS, HOUR_MS, MINUTE_MS
+from lakehouse.core.scheduling.table_state import state_of
+from lakehouse.core.units import MINUTE_MS
 
 # As many as a real plan is given (`read_facts`).
 _COMMITS_REMEMBERED = 500
-# A plan whose outcome is planned anew ends by itself; a policy that never comes to rest shall not keep a terminal busy for ever.
+# A policy that never comes to rest must not keep the terminal busy for ever.
 _RUNS_PER_COMMIT = 100
-# The sensor looks every few seconds; between two commits only time passes, and a table waits for hours: a day for
-# the age of files, a week for a window. A table that waits longer is looked at again at the next commit.
-_HOURS_LOOKED_AT = 8 * 24
-# No table waits so long for its readers; of fewer reads, the time is beyond what a number holds.
-_DAYS_AHEAD = 365_000
 
 
 def simulate_history(
@@ -71,7 +53,7 @@ def simulate_history(
     """The past of a table as it would have been under `policy`.
 
     Raises:
-        Refused: a strategy that no log can tell about; a table feature that is not planned.
+        Refused: the strategy cannot be simulated from a log, or a table feature cannot be planned.
     """
     lineage = Lineage(file_history)
     table = SimulatedTable(lineage)
@@ -87,7 +69,10 @@ def simulate_history(
 def real_result(
     file_history: FileHistory, policy: Compaction, *, rates: Rates = DEFAULT_RATES
 ) -> Backtest:
-    """The real past of the table in the same shape; `policy` says which files are small, and how compactions were compared."""
+    """The real past of the table in the same shape.
+
+    `policy` defines which files are small, and how compactions were verified.
+    """
     live = {file.path: file for file in (file_history.start.files if file_history.start else ())}
     steps: list[SimulatedStep] = []
     for commit in file_history.commits:
@@ -122,70 +107,6 @@ def real_result(
     return Backtest(history=file_history, steps=tuple(steps), uncertainty=Uncertainty())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look(Explained):
-    """The decision of one look at a table, and why; by `again_ms` its readers will have lost a compaction's price, if nobody writes."""
-
-    runs: bool
-    again_ms: int | None = None
-
-
-def look_times(policy: Compaction, committed_ms: int, until_ms: int | None) -> Iterator[int]:
-    """The times of looks at a table after a commit of `committed_ms` and before the next one of `until_ms` (`None`: nobody wrote again).
-
-    Raises:
-        Refused: a strategy under which the writers would have written other files, or which is none before it is chosen.
-    """
-    match policy.strategy:
-        case BySensor():
-            yield committed_ms
-            waits_for_time = (
-                policy.windows
-                or policy.max_small_file_age_hours
-                or policy.cooldown_minutes
-                or policy.cold_hours
-            )
-            if until_ms is not None and waits_for_time:
-                hours = range(committed_ms + HOUR_MS, until_ms, HOUR_MS)
-                yield from hours[:_HOURS_LOOKED_AT]
-        case Scheduled(cron=cron):
-            yield from cron_times(cron, committed_ms, until_ms) if until_ms is not None else ()
-        case AfterWrite():
-            yield committed_ms
-        case OptimizedWrite():
-            raise Refused(
-                "strategy optimized_write changes what writers write, which no log of other writes tells; accepted: the others"
-            )
-        case AutoCompaction():
-            raise Refused(
-                "strategy auto_compaction goes by counts that live in Delta's own process, not in the log; accepted: the others"
-            )
-        case Chosen():
-            raise Refused(
-                "strategy chosen is one of the others once it is chosen; accepted: that one"
-            )
-        case _:
-            assert_never(policy.strategy)
-
-
-def look(state: TableState, plan: CompactionPlan, *, now_ms: int) -> Look:
-    """The decision at `now_ms`: by the sensor's rules, or for other strategies by the plan alone."""
-    if not isinstance(plan.policy.strategy, BySensor):
-        return Look(runs=bool(plan.bins), explanation=plan.explanation)
-    state = with_readers(state, Readers(reads_per_day=0), plan.policy, now_ms=now_ms)
-    [decision] = choose_compactions(
-        [CompactionCandidate(state=state, policy=plan.policy)],
-        RunState(),
-        bounds=Bounds(slots=1),
-        now_ms=now_ms,
-    )
-    return Look(
-        runs=decision.request and bool(plan.bins),
-        explanation=decision.explanation,
-        again_ms=_enough_lost_ms(state, now_ms=now_ms),
-    )
-
-
 class _Simulation:
     """One policy at work on the table of a simulation."""
 
@@ -198,7 +119,7 @@ class _Simulation:
         self._openings: list[tuple[int, int]] | None = None if policy.reads_per_day is None else []
 
     def live(self, deed: CommitEffect, following: CommitEffect | None) -> SimulatedStep:
-        """The time from one commit of a writer to the next: every look at the table, and each compaction that followed."""
+        """Simulates the time from one commit of a writer to the next."""
         self._table.apply(deed)
         commit = deed.commit
         added = [file.path for file in commit.added]
@@ -214,7 +135,7 @@ class _Simulation:
             list[SimulatedCompaction](),
             None,
         )
-        # The next commit may have the same time, or an earlier one, of another clock; the first look stays.
+        # The next commit may have the same or an earlier time; the first look stays.
         cooled = _in_order([self._cooled_ms], commit.committed_ms, until_ms)
         times = sorted({*look_times(self._policy, commit.committed_ms, until_ms), *cooled})
         while times and len(runs) < _RUNS_PER_COMMIT:
@@ -253,7 +174,7 @@ class _Simulation:
         )
 
     def _openings_with(self, plan: CompactionPlan, now_ms: int) -> OpeningSteps | None:
-        """The openings that another compaction would have saved each full read; `None` where nobody tells how often the table is read."""
+        """The steps of openings that a compaction would save; `None` if reads are unknown."""
         if self._openings is None:
             return None
         saved = max(0, plan.files_removed - plan.files_added)
@@ -270,10 +191,10 @@ class _Simulation:
     def _remember(
         self, time_ms: int, *, added: Sequence[str], plan: CompactionPlan | None = None
     ) -> None:
-        """A commit of the simulation is remembered, for the plans that go by earlier writes and compactions."""
+        """Remembers a simulated commit for later plans."""
         self._version += 1
         figures = plan.as_json() if plan else {}
-        # A later plan reads the columns alike, whether ZORDER BY or clustering laid out the rows by them.
+        # Later plans read the columns of ZORDER BY and of clustering alike.
         columns = (
             plan.statement.columns
             if plan and isinstance(plan.statement, ZOrdering | Clustering)
@@ -363,15 +284,3 @@ def _simulated_step(
         else 0,
         **more,
     )
-
-
-def _enough_lost_ms(state: TableState, *, now_ms: int) -> int | None:
-    balance = state.balance
-    a_day = replace(
-        state, lost_openings=(state.reads_per_day or 0) * (state.openings_saved or 0)
-    ).balance
-    if balance is None or a_day is None or balance.is_due or not a_day.lost_and_cost[0]:
-        return None
-    lost, cost = balance.lost_and_cost
-    days = (cost - lost) / a_day.lost_and_cost[0]
-    return now_ms + ceil(days * DAY_MS) + 1 if days < _DAYS_AHEAD else None

@@ -17,7 +17,7 @@ from lakehouse.core.delta.snapshot import DataFile, live_bytes, type_of_partitio
 
 
 class SimulatedTable:
-    """The files of a simulation, changed by writers' commits and by compactions; estimates are counted."""
+    """The files of a simulation, changed by writers and compactions; estimates are counted."""
 
     def __init__(self, lineage: Lineage) -> None:
         """The table at the start of the history."""
@@ -47,7 +47,7 @@ class SimulatedTable:
             self._carry(rest, paths)
 
     def merge(self, bin_: Bin, *, into: int = 1, now_ms: int) -> list[DataFile]:
-        """The files that a bin becomes: one file, or about `into` where rows are laid out anew."""
+        """The files that a bin becomes: one, or about `into` for an ordered rewrite."""
         held = [self._live.pop(file.path) for file in bin_.files]
         grains = frozenset[int]().union(*(each.grains for each in held))
         made = self._lineage.made.get(content(grains, self._deleted))
@@ -62,9 +62,8 @@ class SimulatedTable:
             )
             for part in parts
         ]
-        if (
-            len(files) == 1
-        ):  # the log may tell the rows of these files where it does not of those that their writers made
+        # The log may have row counts for these files, but not for those of the writers.
+        if len(files) == 1:
             files = [
                 replace(files[0], row_count=sum_known([live_rows(file) for file in bin_.files]))
             ]
@@ -74,7 +73,7 @@ class SimulatedTable:
         return files
 
     def _parted(self, grains: frozenset[int], into: int) -> list[frozenset[int]]:
-        """Grains in at most so many parts of about the same size."""
+        """The grains in at most this many parts of about the same size."""
         sizes = {grain: self._live_grain_bytes(grain) for grain in sorted(grains)}
         whole, passed = sum(sizes.values()) or 1, 0.0
         parts: dict[int, set[int]] = {}
@@ -93,7 +92,7 @@ class SimulatedTable:
         partition: type_of_partition,
         modified_ms: int,
     ) -> DataFile:
-        """A new file for a part of the grains, which take so many bytes together."""
+        """A new file for a part of the grains, which have `size_bytes` together."""
         return DataFile(
             path=self._name(what),
             size_bytes=max(1, round(size_bytes * self._share(part, grains))),
@@ -131,7 +130,7 @@ class SimulatedTable:
         return rests
 
     def _carry(self, rest: SimulatedFile, paths: Sequence[str]) -> None:
-        """The rest goes into a file that the same commit wrote in its partition, or stays a file of its own where there is none."""
+        """Puts remaining rows into a file of the same commit and partition, or into a new one."""
         file = rest.file
         self.uncertainty.carried_bytes += file.size_bytes
         for held in map(self._live.__getitem__, paths):
@@ -158,7 +157,7 @@ class SimulatedTable:
                 self._delete_rows(self._live[self._place[grain]], rows, version)
 
     def _delete_rows(self, held: SimulatedFile, rows: int, version: int) -> None:
-        """So many rows of a file deleted more (fewer: restored); a file without any row left goes, as Delta has it."""
+        """Deletes rows of a file (negative: restores); a file without rows is removed."""
         file = held.file
         deleted = max(0, file.deleted_row_count + rows)
         if file.row_count is not None and deleted >= file.row_count:

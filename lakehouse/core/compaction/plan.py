@@ -110,7 +110,7 @@ class CompactionPlan(Explained):
         }
 
     def as_json(self) -> dict[str, Any]:
-        """The plan's documented shape, for `lakehouse plan --json` and the commit's userMetadata."""
+        """The documented shape, for `lakehouse plan --json` and the commit's userMetadata."""
         return {
             "table": self.table,
             "version": self.version,

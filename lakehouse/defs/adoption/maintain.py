@@ -22,7 +22,8 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.core.text import count_of
 from lakehouse.defs.adoption.observed import observation_sensor
-from lakehouse.defs.compaction import compaction_asset, compaction_schedules, compaction_sensor
+from lakehouse.defs.compaction import compaction_asset
+from lakehouse.defs.compaction_sensor import compaction_schedules, compaction_sensor
 from lakehouse.defs.health import health_check
 from lakehouse.defs.keys import vacuum_key
 from lakehouse.defs.resources import lake_of, lake_resources, spark_resource

@@ -1,1 +1,1 @@
-"""The metadata on Dagster's page of a table, a compaction, a vacuum and an inventory: the one place that knows the keys."""
+"""Metadata on Dagster's pages: of a table, a run's outcome, and an inventory."""

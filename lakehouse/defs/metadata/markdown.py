@@ -1,6 +1,6 @@
-"""Markdown for Dagster's page: the one place where a text from outside gets into it, and shows itself and nothing else.
+"""Markdown for Dagster's pages. Text from outside is escaped here, and only here.
 
-A picture is a PNG of one or two KiB within the text.
+Pictures are PNGs of one or two KiB within the text.
 """
 
 import base64
@@ -16,13 +16,14 @@ from lakehouse.report.chart import bar_chart, stacked_bar_chart
 # Text that is Markdown already; whatever is not is made so by `markdown_text`.
 Markdown = NewType("Markdown", str)
 
-# The characters that can begin something within a line: code, emphasis, a link, an image, a tag, an entity, a cell's end, an escape.
-# Source: CommonMark 0.31, "Backslash escapes" and "Inlines"; GitHub Flavored Markdown, "Tables" and "Strikethrough".
+# Characters that begin inline markup: code, emphasis, links, images, tags, entities, cells and
+# escapes. Source: CommonMark 0.31, "Backslash escapes" and "Inlines"; GitHub Flavored Markdown,
+# "Tables" and "Strikethrough".
 _ACTING = re.compile(r"[\\`*_\[\]<>&|~]")
 
 
 def markdown_text(text: str) -> Markdown:
-    """Markdown that shows exactly this text, within a line: a cell of a table, the words of a picture."""
+    """Markdown that shows exactly this text within a line."""
     return Markdown(_ACTING.sub(r"\\\g<0>", printable(text)))
 
 
@@ -42,7 +43,7 @@ def markdown_value(*parts: Markdown) -> dg.MarkdownMetadataValue:
 
 
 def histogram_picture(bars: Sequence[tuple[str, int, bool]]) -> Markdown:
-    """Markdown that shows one bar per label, its count above it; a bar marked true has the colour of what is small."""
+    """A picture with one labelled bar per count; bars marked true have the small files' colour."""
     return _image(
         "file sizes: " + ", ".join(f"{label}: {count}" for label, count, _ in bars), bar_chart(bars)
     )
@@ -51,9 +52,9 @@ def histogram_picture(bars: Sequence[tuple[str, int, bool]]) -> Markdown:
 def stacked_picture(
     title: str, kinds: Sequence[str], rows: Sequence[tuple[str, Mapping[str, int], str]]
 ) -> Markdown:
-    """Markdown that shows one line per row: its name, its numbers by kind end to end, and what to write behind.
+    """A picture with one stacked bar per row: name, numbers by kind, and a text at the end.
 
-    The kinds have a colour each, and are named above.
+    Each kind has a colour, named above.
     """
     words = ", ".join(f"{name}: {text}" for name, _, text in rows)
     drawn = stacked_bar_chart(

@@ -28,7 +28,7 @@ class Attempt:
 
     @contextlib.contextmanager
     def statement(self, planned: CompactionPlan) -> Iterator[None]:
-        """Runs the plan's statement in the block; a failure from here on wasted the planned work."""
+        """Runs the plan's statement in the block; a failure from here on wastes planned work."""
         self.started = time.monotonic()
         self.planned = planned
         try:
@@ -53,7 +53,7 @@ class Attempt:
     def lost_race(
         self, planned: CompactionPlan, commits: Sequence[Commit], *, seconds: float, why: str
     ) -> CompactionTry:
-        """The record of a conflict: planned work that was not committed, and its share of the time."""
+        """The record of a conflict: the planned work that was not committed, and its time."""
         committed_bytes = sum(commit.removed_bytes for commit in commits)
         committed_files = sum(len(commit.removed_paths) for commit in commits)
         wasted_bytes = max(0, planned.bytes_removed - committed_bytes)

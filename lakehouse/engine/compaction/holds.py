@@ -78,5 +78,6 @@ def refuse_vacuum(lake: Lake, table: Table) -> None:
     )
     if why:
         raise Refused(
-            f"vacuum {table.key}: {why}; to vacuum it all the same, use: lakehouse vacuum {table.key} --anyway"
+            f"vacuum {table.key}: {why}. To vacuum it all the same, use: "
+            f"lakehouse vacuum {table.key} --anyway"
         )

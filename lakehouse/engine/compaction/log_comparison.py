@@ -1,8 +1,9 @@
-"""The log's word on the rows that a compaction removed, beside that on the rows that it added; no data file is looked at.
+"""Compares the rows that a compaction removed and added by the log alone, without data files.
 
-Row counts, bounds and null counts are compared by partition. Equal ones mean that no row was lost or doubled, as far as the writers
-counted rightly; a value that changed within the bounds of its column goes unseen. Others prove nothing, since two writers may spell the
-same bound in two ways: then every row is compared (`verify`).
+Row counts, bounds and null counts are compared by partition. If they are equal, no row was lost or
+doubled, provided that the writers counted correctly; a value that changed within the bounds of its
+column goes unseen. If they differ, nothing is proven, since two writers may spell a bound in two
+ways: then every row is compared (`verify`).
 """
 
 import json
@@ -17,22 +18,20 @@ from lakehouse.engine.delta_log.checkpoint import statistics_in
 from lakehouse.engine.delta_log.log_segment import find_segment, log_folder
 from lakehouse.engine.store import Store
 
-# The statistics of a column, from those of a table's files. Source: PROTOCOL.md, "Per-file Statistics".
+# How statistics of files are combined. Source: PROTOCOL.md, "Per-file Statistics".
 _FOLDS: Mapping[str, Any] = {"minValues": min, "maxValues": max, "nullCount": sum}
 
-type_of_facts = tuple[int, Mapping[tuple[str, str], Any]]
+PartitionFacts = tuple[int, Mapping[tuple[str, str], Any]]
 
 
 def equal_by_log(
     store: Store, snapshot: Snapshot, removed: Sequence[Side], added: Sequence[Side]
 ) -> int | None:
-    """The row count of both sides, where the log says that they are the same; `None` where it says otherwise, or does not say."""
+    """The row count of both sides if the log shows that they are equal, otherwise `None`."""
     try:
         statistics = _statistics(store, snapshot.table, [*removed, *added])
         before, after = (_by_partition(snapshot, sides, statistics) for sides in (removed, added))
-    except (
-        Exception
-    ):  # whatever it was, every row is compared, and meets it, too, if it is in the storage
+    except Exception:  # then every row is compared, which meets an error of the storage, too
         return None
     if before is None or after is None or before.keys() != after.keys():
         return None
@@ -47,8 +46,8 @@ def equal_by_log(
 
 def _by_partition(
     snapshot: Snapshot, sides: Sequence[Side], statistics: Mapping[tuple[int, str], str | None]
-) -> Mapping[type_of_typed_partition, type_of_facts] | None:
-    """Rows, and what is known of each column, by partition; `None` where the rows of a file are unknown."""
+) -> Mapping[type_of_typed_partition, PartitionFacts] | None:
+    """Row count and column facts by partition; `None` if a file's row count is unknown."""
     columns, files = (
         by_name(snapshot.columns),
         dict[type_of_typed_partition, list[tuple[DataFile, Mapping[str, Any]]]](),
@@ -59,7 +58,7 @@ def _by_partition(
                 statistics.get((side.version, file.path)) or "{}", parse_float=Decimal
             )
             files.setdefault(typed_partition(file.partition, columns), []).append((file, told))
-    facts: dict[type_of_typed_partition, type_of_facts] = {}
+    facts: dict[type_of_typed_partition, PartitionFacts] = {}
     for partition, own in files.items():
         row_count = 0
         for file, _ in own:
@@ -67,7 +66,7 @@ def _by_partition(
                 return None
             row_count += file.row_count - file.deleted_row_count
         if row_count:
-            # A deleted row may have had the least value of its file.
+            # A deleted row may have had the minimum of its file.
             exact = all(
                 file.deletion_vector is None and told.get("tightBounds", True) for file, told in own
             )
@@ -76,7 +75,7 @@ def _by_partition(
 
 
 def _of_columns(statistics: Sequence[Mapping[str, Any]]) -> Mapping[tuple[str, str], Any]:
-    """Least and greatest value and nulls of each column of which every file tells."""
+    """Minimum, maximum and null count of each column that all files have statistics for."""
     facts: dict[tuple[str, str], Any] = {}
     for kind, fold in _FOLDS.items():
         told = [dict(_leaves(each.get(kind, {}))) for each in statistics]
@@ -97,9 +96,10 @@ def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 def _statistics(
     store: Store, table: str, sides: Sequence[Side]
 ) -> Mapping[tuple[int, str], str | None]:
-    """The statistics of each side's files as the log has them at its version, by both; of a file of which it has none there is nothing.
+    """The statistics of each side's files in the log at its version, by version and path.
 
-    Each file of the log is read once, the older first: checkpoints of large tables are what this takes its time for.
+    Each file of the log is read once, oldest first. Reading checkpoints of large tables takes most
+    of the time.
     """
     versions_of, wanted = (
         dict[str, list[int]](),

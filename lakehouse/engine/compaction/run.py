@@ -153,7 +153,7 @@ def _compact(session: TableSession, losses: list[Loss], attempt: Attempt) -> Com
 def run_statement(
     spark: "SparkSession", snapshot: Snapshot, planned: CompactionPlan, mark: str, *, cores: int
 ) -> None:
-    """Runs the plan's statement on so many cores. Its commits carry the plan's figures and `mark`."""
+    """Runs the plan's statement. Its commits carry the plan's figures and `mark`."""
     predicate = (
         None
         if planned.partitions is None
@@ -177,7 +177,7 @@ def run_statement(
                 len(planned.bins) < cores
                 and planned.bytes_removed < session_settings.OPEN_BYTES * planned.files_removed
             ):
-                # A core is idle, and opening the files takes longer than reading and shuffling them.
+                # A core is idle, and opening files takes longer than reading and shuffling them.
                 confs |= {
                     session_settings.READ_BIN_IN_PARALLEL: "true",
                     session_settings.OPEN_COST: str(session_settings.OPEN_BYTES),
@@ -238,7 +238,7 @@ def _plan(lake: Lake, table: Table, facts: TableFacts, losses: Sequence[Loss]) -
 def _outcome(
     planned: CompactionPlan, commits: Sequence[Commit], losses: Sequence[Loss], facts: TableFacts
 ) -> CompactionOutcome:
-    """The measured figures of the commits; zeros if the planned files were gone before OPTIMIZE ran."""
+    """The measured figures; zeros if the planned files were gone before OPTIMIZE ran."""
     return CompactionOutcome(
         plan=planned,
         version_after=commits[-1].version if commits else None,

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 # A row count, and the sum of the hashes of these rows.
-type_of_sum = tuple[int, int]
-type_of_sums = Mapping[type_of_typed_partition, type_of_sum]
+RowSum = tuple[int, int]
+PartitionSums = Mapping[type_of_typed_partition, RowSum]
 
-# With these features a file alone does not tell its rows: names and types come from the log.
+# With these features, names and types of columns come from the log, not from the file.
 READ_THROUGH_LOG = frozenset({"columnMapping", "typeWidening", "typeWidening-preview"})
 READ_CONFS = {
     ANSI: "false",  # a partition value that cannot be cast is null, as it is for the compaction
@@ -56,8 +56,8 @@ class Side:
 
 def spark_sums(
     lake: Lake, spark: "SparkSession", snapshot: Snapshot, sides: Sequence[Side]
-) -> list[type_of_sums]:
-    """For each side, the row count and the sum of hashes by partition, in as few jobs as possible."""
+) -> list[PartitionSums]:
+    """For each side, row counts and sums of hashes by partition, in as few jobs as possible."""
     everywhere = not READ_THROUGH_LOG.isdisjoint(snapshot.features)
     plain = {
         _path(snapshot, file.path)
@@ -70,7 +70,7 @@ def spark_sums(
     shared = (
         _by_file(snapshot, _read_files(spark, snapshot, plain, version=newest)) if plain else {}
     )
-    columns, sums = by_name(snapshot.columns), list[type_of_sums]()
+    columns, sums = by_name(snapshot.columns), list[PartitionSums]()
     for side in sides:
         through_log = [
             file for file in side.files if everywhere or file.deletion_vector is not None
@@ -81,7 +81,7 @@ def spark_sums(
             else {}
         )
         asked = {file.path for file in through_log}
-        found: dict[type_of_typed_partition, type_of_sum] = {}
+        found: dict[type_of_typed_partition, RowSum] = {}
         for file in side.files:
             count, total = _sum_of(lake, snapshot, file, own if file.path in asked else shared)
             if count:
@@ -92,12 +92,10 @@ def spark_sums(
     return sums
 
 
-def _sum_of(
-    lake: Lake, snapshot: Snapshot, file: DataFile, answer: Mapping[str, type_of_sum]
-) -> type_of_sum:
+def _sum_of(lake: Lake, snapshot: Snapshot, file: DataFile, answer: Mapping[str, RowSum]) -> RowSum:
     """The sum of a file in Spark's answer.
 
-    Spark names no file without rows. So a file that is not named must have no rows by its own footer.
+    Spark names no file without rows. A file that is not named must have no rows by its footer.
     """
     place = _place(snapshot, file.path)
     if place in answer:
@@ -124,7 +122,7 @@ def _row_count_of(store: Store, snapshot: Snapshot, file: DataFile) -> int | Non
         return None
 
 
-def _by_file(snapshot: Snapshot, frame: "DataFrame") -> Mapping[str, type_of_sum]:
+def _by_file(snapshot: Snapshot, frame: "DataFrame") -> Mapping[str, RowSum]:
     """The row count and the sum of hashes of each file with rows, by its path."""
     fields = [
         field for field in frame.schema.fields if field.name not in snapshot.partition_columns

@@ -1,4 +1,7 @@
-"""The note of a compaction to verify: `_lakehouse/unverified/<layer>/<name>.json`, of one that may have committed; gone once compared."""
+"""The note that a compaction must be verified: `_lakehouse/unverified/<layer>/<name>.json`.
+
+It is written before the compaction may commit, and removed once the rows were compared.
+"""
 
 import contextlib
 import json
@@ -11,7 +14,10 @@ from lakehouse.engine.lake import Lake
 
 
 class Expected(NamedTuple):
-    """A compaction to be verified: the `mark` in its commits, and the `version` that it found (`None`: the note does not say)."""
+    """A compaction to verify: the `mark` in its commits, and the `version` it started from.
+
+    `version` is `None` if the note does not have it.
+    """
 
     mark: str
     version: int | None = None
@@ -20,17 +26,23 @@ class Expected(NamedTuple):
 def expect_verification(
     lake: Lake, table_key: str, mark: str, *, version: int | None = None
 ) -> None:
-    """Note that a compaction of the table at `version` is about to commit, with `mark` in its commits."""
+    """Notes that a compaction of the table at `version` is about to commit with this `mark`."""
     lake.store.put(_name(table_key), json.dumps({"mark": mark, "version": version}).encode())
 
 
 def expected(lake: Lake, table_key: str) -> Expected | None:
-    """The compaction that was not verified yet, and may have made no commit; `None`: there is none; `Broken`: its note is damaged."""
+    """The compaction that must be verified, which may have made no commit; `None` if there is none.
+
+    Raises:
+        Broken: the note is damaged.
+    """
     name = _name(table_key)
     try:
-        told = json.loads(lake.store.read(name))
-        version = told.get("version")
-        return Expected(mark=str(told["mark"]), version=None if version is None else int(version))
+        document = json.loads(lake.store.read(name))
+        version = document.get("version")
+        return Expected(
+            mark=str(document["mark"]), version=None if version is None else int(version)
+        )
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, LookupError, AttributeError) as error:
@@ -39,10 +51,10 @@ def expected(lake: Lake, table_key: str) -> Expected | None:
 
 @contextlib.contextmanager
 def settled(lake: Lake, table_key: str, mark: str) -> Iterator[None]:
-    """The compaction with this mark is expected no more once the block is through, or found what is `Broken`; else it still is.
+    """Removes the note of this compaction after the block, or if the block raises `Broken`.
 
-    Storage that does not answer then leaves the note where it is, and the rows are compared twice. The note of another compaction, which
-    took the table meanwhile, stays.
+    After any other error the note stays, and the next compaction verifies the rows. If the note
+    itself cannot be removed, the rows are compared twice. The note of another compaction stays.
     """
     try:
         yield
@@ -53,9 +65,8 @@ def settled(lake: Lake, table_key: str, mark: str) -> Iterator[None]:
 
 
 def _forget(lake: Lake, table_key: str, mark: str) -> None:
-    with contextlib.suppress(
-        LakehouseError
-    ):  # it must neither hide what was found nor fail a compaction that stands
+    # An error here must neither hide what was found nor fail a good compaction.
+    with contextlib.suppress(LakehouseError):
         note = expected(lake, table_key)
         if note is not None and note.mark == mark:
             lake.store.delete([_name(table_key)])

@@ -16,7 +16,7 @@
 - Only the log shows whether a RESTORE was done; if it does not, the message says so.
 - Derived tables that follow changes get no row twice: the restoring commit is marked, and
   increments skip it.
-- What is compared is pinned by version, file and deletion vector, so other writers cannot change it.
+- Rows are compared by version, file and deletion vector, so other writers cannot change them.
 - Missing or different statistics are never taken for equal: then every row is compared.
 - The note of what is to be compared is removed only after the comparison, or when nothing can be
   compared any more, which is reported.
@@ -35,10 +35,10 @@ from lakehouse.core.errors import Broken, Refused
 from lakehouse.engine.compaction.log_comparison import equal_by_log
 from lakehouse.engine.compaction.spark_content import (
     READ_CONFS,
+    PartitionSums,
     Side,
     is_unreadable,
     spark_sums,
-    type_of_sums,
 )
 from lakehouse.engine.compaction.unverified_commits import Expected, expected, settled
 from lakehouse.engine.delta_log import TableFacts, history_since
@@ -244,8 +244,8 @@ def _undone(history: Commits, version: int) -> str | None:
         else "a later RESTORE brought them back, with what was undone"
     )
     return (
-        f"{undone}; in between, another writer committed version(s) {_numbers(between)}, and {fate}. "
-        f"Check versions {version} to {restores[-1]}"
+        f"{undone}; in between, another writer committed version(s) {_numbers(between)}, "
+        f"and {fate}. Check versions {version} to {restores[-1]}"
     )
 
 
@@ -283,10 +283,12 @@ def _side(
     return Side(version=version, files=files)
 
 
-def _difference(removed: type_of_sums, added: type_of_sums) -> str:
+def _difference(removed: PartitionSums, added: PartitionSums) -> str:
     differing = [key for key in removed.keys() | added.keys() if removed.get(key) != added.get(key)]
-    before, after = (
-        f"{sum(count for count, _ in sums.values())} rows (checksum {sum(total for _, total in sums.values())})"
-        for sums in (removed, added)
-    )
-    return f"{before} became {after}, differing in {len(differing)} partition(s)"
+    return f"{_totals(removed)} became {_totals(added)}, differing in {len(differing)} partition(s)"
+
+
+def _totals(sums: PartitionSums) -> str:
+    row_count = sum(count for count, _ in sums.values())
+    checksum = sum(total for _, total in sums.values())
+    return f"{row_count} rows (checksum {checksum})"

@@ -172,7 +172,7 @@ def test_the_plot_is_a_picture_of_the_kind_that_its_name_says(
     assert png.startswith(b"\x89PNG\r\n\x1a\n") and struct.unpack(">II", png[16:24]) == (1920, 840)
     assert ElementTree.parse(tmp_path / "plot.svg").getroot().tag.endswith("svg")
     for name, said in (
-        ("plot.pdf", "accepted: .png, .svg"),
+        ("plot.pdf", "Use a name that ends in .png or .svg"),
         ("nowhere/plot.png", "there is no folder"),
     ):
         assert said in full.refused("backtest", "bronze/orders", "--plot", str(tmp_path / name))
@@ -231,7 +231,7 @@ def test_any_delta_table_serves_also_one_that_another_program_wrote(
 REFUSED = {
     "orderz": "did you mean",
     "/nowhere/at/all": "there is no Delta table at /nowhere/at/all",
-    "s3://bucket": "accepted: s3://bucket/path/of/table",
+    "s3://bucket": "Use s3://bucket/path/of/table",
     "hdfs://there/table": "Use a folder, file:///folder or s3://bucket/folder",
     "https://user:secret@host/table": "the address of a table begins with https:. Use",
     "s3://user:secret@bucket/table": "the address of a table holds a user, a password",

@@ -8,7 +8,7 @@ from lakehouse.cli.commands.compact import _print
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import plan_table
 from lakehouse.core.reasons import Reason
-from lakehouse.defs.metadata.table import compaction_metadata
+from lakehouse.defs.metadata.runs import compaction_metadata
 from lakehouse_tests.cli.example import orders
 from lakehouse_tests.log_builder import LogBuilder
 

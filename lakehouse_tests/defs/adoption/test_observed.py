@@ -17,7 +17,7 @@ from lakehouse.core.errors import Transient
 from lakehouse.definitions import define
 from lakehouse.defs.adoption import observed
 from lakehouse.defs.adoption.observed import observation_sensor, observed_asset
-from lakehouse.defs.compaction import compaction_sensor
+from lakehouse.defs.compaction_sensor import compaction_sensor
 from lakehouse.defs.dagster_records import newest_facts
 from lakehouse.defs.keys import compaction_key, table_key, vacuum_key
 from lakehouse.engine.clock import now_ms

@@ -13,7 +13,7 @@ from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Reason
 from lakehouse.core.text import printable
 from lakehouse.defs.metadata.markdown import markdown_table, markdown_text, stacked_picture
-from lakehouse.defs.metadata.table import write_metadata
+from lakehouse.defs.metadata.runs import write_metadata
 
 NAMES = [
     "`](http://127.0.0.1/) ![x](y)",

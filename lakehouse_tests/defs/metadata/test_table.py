@@ -18,13 +18,8 @@ from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.table_state import TableState, state_of
 from lakehouse.defs.dagster_records import NewestFacts
 from lakehouse.defs.metadata.markdown import histogram_picture
-from lakehouse.defs.metadata.table import (
-    compaction_metadata,
-    declared_metadata,
-    sensed_state,
-    table_metadata,
-    write_metadata,
-)
+from lakehouse.defs.metadata.runs import compaction_metadata, write_metadata
+from lakehouse.defs.metadata.table import declared_metadata, sensed_state, table_metadata
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.table_health import assess, health_of
 from lakehouse_tests.core.example_histories import compaction

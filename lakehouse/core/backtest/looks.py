@@ -1,0 +1,116 @@
+"""When a policy looks at a table, and what it then decides."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import assert_never
+
+from lakehouse.core.compaction.plan import CompactionPlan
+from lakehouse.core.declaration.compaction_policy import Compaction
+from lakehouse.core.declaration.cron import cron_times
+from lakehouse.core.declaration.strategies import (
+    AfterWrite,
+    AutoCompaction,
+    BySensor,
+    Chosen,
+    OptimizedWrite,
+    Scheduled,
+)
+from lakehouse.core.errors import Refused
+from lakehouse.core.reasons import Explained
+from lakehouse.core.scheduling.ranking import (
+    Bounds,
+    CompactionCandidate,
+    RunState,
+    choose_compactions,
+)
+from lakehouse.core.scheduling.read_rates import Readers, with_readers
+from lakehouse.core.scheduling.table_state import TableState
+from lakehouse.core.units import DAY_MS, HOUR_MS
+
+# Between two commits only time passes, and a table waits at most a day for the age of its files, or
+# a week for a window. A table that waits longer is looked at again at the next commit.
+_HOURS_LOOKED_AT = 8 * 24
+# No table waits so long for its readers; of fewer reads, the time is beyond what a number holds.
+_DAYS_AHEAD = 365_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look(Explained):
+    """One decision about a table, and why.
+
+    At `again_ms`, readers will have lost the price of a compaction if nobody writes.
+    """
+
+    runs: bool
+    again_ms: int | None = None
+
+
+def look_times(policy: Compaction, committed_ms: int, until_ms: int | None) -> Iterator[int]:
+    """When the table is looked at between a commit and the next one (`None`: there is none).
+
+    Raises:
+        Refused: the strategy changes what writers write, or is not chosen yet.
+    """
+    match policy.strategy:
+        case BySensor():
+            yield committed_ms
+            waits_for_time = (
+                policy.windows
+                or policy.max_small_file_age_hours
+                or policy.cooldown_minutes
+                or policy.cold_hours
+            )
+            if until_ms is not None and waits_for_time:
+                hours = range(committed_ms + HOUR_MS, until_ms, HOUR_MS)
+                yield from hours[:_HOURS_LOOKED_AT]
+        case Scheduled(cron=cron):
+            yield from cron_times(cron, committed_ms, until_ms) if until_ms is not None else ()
+        case AfterWrite():
+            yield committed_ms
+        case OptimizedWrite():
+            raise Refused(
+                "strategy optimized_write changes what writers write, so it cannot be simulated "
+                "from a log of other writes. Use another strategy"
+            )
+        case AutoCompaction():
+            raise Refused(
+                "strategy auto_compaction depends on counts in Delta's process that are not in the "
+                "log, so it cannot be simulated. Use another strategy"
+            )
+        case Chosen():
+            raise Refused(
+                "strategy chosen becomes another strategy once it is chosen. Use that one"
+            )
+        case _:
+            assert_never(policy.strategy)
+
+
+def look(state: TableState, plan: CompactionPlan, *, now_ms: int) -> Look:
+    """The decision at `now_ms`: the sensor's, or for other strategies the plan's."""
+    if not isinstance(plan.policy.strategy, BySensor):
+        return Look(runs=bool(plan.bins), explanation=plan.explanation)
+    state = with_readers(state, Readers(reads_per_day=0), plan.policy, now_ms=now_ms)
+    [decision] = choose_compactions(
+        [CompactionCandidate(state=state, policy=plan.policy)],
+        RunState(),
+        bounds=Bounds(slots=1),
+        now_ms=now_ms,
+    )
+    return Look(
+        runs=decision.request and bool(plan.bins),
+        explanation=decision.explanation,
+        again_ms=_enough_lost_ms(state, now_ms=now_ms),
+    )
+
+
+def _enough_lost_ms(state: TableState, *, now_ms: int) -> int | None:
+    balance = state.balance
+    a_day = replace(
+        state, lost_openings=(state.reads_per_day or 0) * (state.openings_saved or 0)
+    ).balance
+    if balance is None or a_day is None or balance.is_due or not a_day.lost_and_cost[0]:
+        return None
+    lost, cost = balance.lost_and_cost
+    days = (cost - lost) / a_day.lost_and_cost[0]
+    return now_ms + ceil(days * DAY_MS) + 1 if days < _DAYS_AHEAD else None

@@ -1,0 +1,139 @@
+"""The outcome of a write, a compaction or a vacuum as Dagster metadata."""
+
+from collections.abc import Iterable
+from itertools import groupby, islice
+from operator import itemgetter
+
+import dagster as dg
+
+from lakehouse.core.compaction.outcome import CompactionOutcome
+from lakehouse.core.costs.figures import FIGURE_HEADS, Figure
+from lakehouse.core.declaration.prices import Prices
+from lakehouse.core.ingest.outcome import WriteOutcome
+from lakehouse.core.vacuum.outcome import VacuumOutcome
+from lakehouse.defs.dagster_records import COMMITTED
+from lakehouse.defs.metadata.markdown import (
+    markdown_table,
+    markdown_value,
+)
+from lakehouse.defs.metadata.table import type_of_metadata
+
+_COMPACTION_NUMBERS = (
+    *(
+        "version_after",
+        "optimize_seconds",
+        "verify_seconds",
+        "conflicts",
+        "wasted_bytes",
+        "wasted_seconds",
+    ),
+    *("rows_verified", "verified_by"),
+)
+_VACUUM_NUMBERS = (
+    "mode",
+    "files",
+    "actual_files",
+    "bytes",
+    "actual_bytes",
+    "actual_usd",
+    "list_requests_saved",
+    "list_seconds_saved",
+)
+# A page of them says enough; the terminal's dry run has all.
+_PATHS = 1_000
+
+
+def vacuum_metadata(outcome: VacuumOutcome, prices: Prices) -> type_of_metadata:
+    """The plan and the outcome of a vacuum; at most a thousand files of each kind are named."""
+    plan, record, document = outcome.plan, outcome.record, outcome.as_json()
+    named = {"paths": document["paths"][:_PATHS]}
+    named |= {kind: dict(islice(document[kind].items(), _PATHS)) for kind in ("spared", "failed")}
+    return {
+        "lakehouse/outcome": plan.sentence,
+        **{f"lakehouse/{name}": document[name] for name in _VACUUM_NUMBERS},
+        "lakehouse/predicted_seconds": document["seconds"],
+        "lakehouse/seconds": document["actual_seconds"],
+        "lakehouse/predicted_usd": document["usd"],
+        "lakehouse/requests": sum(record.requests.values()),
+        "lakehouse/list_usd_saved": round(record.lists_saved * prices.usd_per_1000_puts / 1_000, 9),
+        "lakehouse/prices": f"list prices of {prices.region}, {prices.as_of}",
+        "lakehouse/account": _figures_table(outcome.figures),
+        "lakehouse/spared": record.spared,
+        "lakehouse/failed": len(outcome.failed),
+        "lakehouse/vacuum": dg.MetadataValue.json(document | named),
+        **({"lakehouse/notes": "\n".join(plan.notes)} if plan.notes else {}),
+    }
+
+
+def write_metadata(outcome: WriteOutcome) -> type_of_metadata:
+    """The outcome of one run of a table's write."""
+    # A landing area may be full of foreign files. The journal names all, the page the first.
+    named = markdown_table(
+        ["file", "bytes", "why"],
+        [[each.name, str(each.size_bytes), each.why] for each in outcome.set_aside[:20]],
+    )
+    rare = {
+        "lakehouse/rows_superseded": outcome.rows_superseded,
+        "lakehouse/rows_rescued": outcome.rows_rescued,
+        "lakehouse/columns_added": ", ".join(outcome.columns_added),
+        "lakehouse/strategy": outcome.strategy and outcome.strategy.sentence,
+        "lakehouse/set_aside": outcome.set_aside and markdown_value(named),
+    }
+    return {
+        "lakehouse/outcome": outcome.sentence,
+        "lakehouse/rows_written": outcome.rows_written,
+        "lakehouse/rows_quarantined": outcome.rows_quarantined,
+        **{name: value for name, value in rare.items() if value},
+        "lakehouse/files_read": outcome.files_read,
+        "lakehouse/seconds": round(outcome.seconds, 3),
+        "lakehouse/files_set_aside": len(outcome.set_aside),
+    }
+
+
+def compaction_metadata(outcome: CompactionOutcome) -> type_of_metadata:
+    """Predicted and actual figures, and the durations; at most a thousand files are named."""
+    plan, entry, document = outcome.plan, outcome.entry, outcome.as_json()
+    named = islice(
+        ((place, path) for place, paths in enumerate(document["bins"]) for path in paths), _PATHS
+    )
+    document["bins"] = [
+        [path for _, path in paths] for _, paths in groupby(named, key=itemgetter(0))
+    ]
+    found = {
+        "lakehouse/plan": plan.sentence,
+        "lakehouse/outcome": None if outcome.version_after else " ".join(outcome.sentences) or None,
+        "lakehouse/reason": plan.reason.name,
+        "lakehouse/version_before": plan.version,
+        COMMITTED: entry and dg.MetadataValue.timestamp(entry.compaction.committed_ms / 1000),
+        **{f"lakehouse/predicted_{each.name}": each.predicted for each in outcome.figures},
+        **{f"lakehouse/actual_{each.name}": each.actual for each in outcome.figures},
+        "lakehouse/predicted_by": plan.estimate.basis,
+        "lakehouse/bytes_added": outcome.bytes_added,
+        **{f"lakehouse/{name}": document[name] for name in _COMPACTION_NUMBERS},
+        "lakehouse/account": _figures_table(outcome.figures),
+        "lakehouse/compaction": dg.MetadataValue.json(document),
+    }
+    if outcome.account is not None:
+        told = outcome.account.as_json()
+        found |= {
+            f"lakehouse/mean_error_{name}": share for name, share in told["mean_errors"].items()
+        }
+        found |= {
+            f"lakehouse/total_{name}": told[name]
+            for name in ("wasted_runs", "wasted_seconds", "wasted_bytes")
+        }
+        found["lakehouse/write_amplification"] = told["write_amplification"]
+    if outcome.probe is not None:
+        told = outcome.probe.as_json()
+        names = ("before_seconds", "after_seconds", "gained_share", "spent_seconds")
+        found |= {
+            "lakehouse/probe": outcome.probe.sentence,
+            **{f"lakehouse/probe_{name}": told[name] for name in names},
+        }
+    return {
+        name: value for name, value in found.items() if value is not None
+    }  # a plot of zeros would lie
+
+
+def _figures_table(figures: Iterable[Figure]) -> dg.MarkdownMetadataValue:
+    return markdown_value(markdown_table(FIGURE_HEADS, [each.cells for each in figures]))
