@@ -18,7 +18,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from lakehouse.core.backtest.looks import Look, look, look_times
+from lakehouse.core.backtest.decisions import Look, look, look_times
 from lakehouse.core.backtest.result import Backtest, SimulatedCompaction, SimulatedStep, Uncertainty
 from lakehouse.core.backtest.row_lineage import CommitEffect, Lineage, live_rows
 from lakehouse.core.backtest.simulated_table import SimulatedTable, sum_known
