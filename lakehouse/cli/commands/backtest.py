@@ -115,7 +115,7 @@ def backtest_command(
         marks = [step.version for step in first.steps if step.runs]
         draw_files(
             plot,
-            f"{first.history.table}: files after each version; ticks where {series[0].name} compacts",
+            f"{first.history.table}: files by version; ticks where {series[0].name} compacts",
             series,
             marks,
         )

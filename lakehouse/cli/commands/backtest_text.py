@@ -106,9 +106,8 @@ def series_of(found: Mapping[str, Backtest]) -> list[Series]:
 def check_plot(plot: Path) -> None:
     """Refuses a file that no picture can be written to, before any work is done for it."""
     if plot.suffix not in (".png", ".svg"):
-        raise Refused(
-            f"--plot {plot} ends in {plot.suffix or 'nothing'}. Use a name that ends in .png or .svg"
-        )
+        ending = plot.suffix or "nothing"
+        raise Refused(f"--plot {plot} ends in {ending}. Use a name that ends in .png or .svg")
     if not plot.parent.is_dir():
         raise Refused(
             f"--plot {plot}: there is no folder {plot.parent}. Use a file in an existing folder"

@@ -68,12 +68,7 @@ class MergeWork:
     @property
     def features(self) -> Sequence[float]:
         """The factors of the four rates, in the order of `_rates_of`."""
-        return (
-            1.0,
-            float(self.files_added),
-            float(self.files_removed),
-            float(self.bytes_removed),
-        )
+        return (1.0, *map(float, (self.files_added, self.files_removed, self.bytes_removed)))
 
     def merged_bytes(self, bytes_per_file: float) -> float:
         """The bytes out if merging saved only `bytes_per_file` per file.
@@ -138,8 +133,7 @@ def fit_rates(history: Commits, snapshot: Snapshot, *, prices: Prices = DEFAULT_
     if not timed:
         return defaults
     seconds = [run.seconds or 0.0 for run in timed]
-    work = [_work_of(run) for run in timed]
-    weights = _weights(len(timed))
+    work, weights = [_work_of(run) for run in timed], _weights(len(timed))
     ratios = [
         log(actual / defaults.warm_seconds(each))
         for each, actual in zip(work, seconds, strict=True)
