@@ -1,6 +1,4 @@
-"""The inventory of the lake's bucket as an asset, its four checks, and the sensor that notices a
-report of somebody else.
-"""
+"""The inventory of the lake's bucket: an asset, its checks, and a sensor for reports."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,5 +1,4 @@
-"""One vacuum asset per table, downstream of the inventory: what nothing needs any more is deleted,
-and told.
+"""One vacuum asset per table, downstream of the inventory.
 
 A new inventory asks for the vacuums of all tables in one run; so does a compaction, where the
 table's policy says so. A vacuum depends on these alone, and not on its table, for the same reason
@@ -53,8 +52,7 @@ def vacuum_asset(
     cron: str = "",
     resource: str = "spark",
 ) -> dg.AssetsDefinition:
-    """The vacuum of a table: a fresh plan under the table's guard, the deletion, and the account of
-    both.
+    """The asset that vacuums a table.
 
     It follows the inventory; with `cron`, where there is none, it runs at these times (UTC).
     `resource` gives its session. A run asks for `everything`: all tables that may borrow files of
@@ -100,8 +98,12 @@ def vacuum_asset(
                 yield _deleted(table, next(reversed(vacuum_records(lake.store, table.key)), None))
                 return
             outcome = vacuum_table(
-                facts, session, table, mode=mode, owner=f"run {context.run.run_id}"
-            )  # type: ignore[arg-type]
+                facts,
+                session,
+                table,
+                mode=mode,  # type: ignore[arg-type]  # the vacuum refuses other texts
+                owner=f"run {context.run.run_id}",
+            )
         context.log.info(f"{table.key}: {outcome.plan.sentence}")
         yield dg.MaterializeResult(metadata=vacuum_metadata(outcome, table.prices))
         yield _deleted(table, outcome.record)
@@ -114,9 +116,7 @@ def _facts_of_run(
     lake: Lake,
     everything: Callable[[], tuple[Lake, Sequence[Table]]],
 ) -> "LakeFacts":
-    """The facts read once for all tables of a run, whose steps share this process; those of a run
-    before are let go.
-    """
+    """The facts of this run, which its steps share, read once; those of an earlier run are dropped."""
     from lakehouse.engine.vacuum.lake_facts import LakeFacts
 
     key = (context.run.run_id, lake.settings.root)
@@ -169,9 +169,7 @@ def _when(triggers: Sequence[dg.AssetKey], cron: str) -> dg.AutomationCondition[
 
 
 def _deleted(table: Table, record: VacuumRecord | None) -> dg.AssetCheckResult:
-    """Whether the last vacuum could delete all that it was to; where there was none, nothing
-    failed.
-    """
+    """Whether the last vacuum deleted all that it planned."""
     failed = [] if record is None else [f"{name}: {why}" for name, why in record.failed.items()]
     more = " or more" if len(failed) == FAILED_NAMED else ""
     return dg.AssetCheckResult(

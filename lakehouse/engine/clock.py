@@ -10,7 +10,5 @@ def now_ms() -> int:
 
 
 def pause_about(seconds: float) -> None:
-    """Waits between half and one and a half of `seconds` before a request is made again: who lost
-    together does not come back together.
-    """
+    """Waits for 0.5 to 1.5 times `seconds`, at random, before a request is repeated."""
     time.sleep(random.uniform(0.5, 1.5) * seconds)

@@ -39,9 +39,7 @@ class Lake:
     elsewhere: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def within(self, budget: TimeBudget) -> "Lake":
-        """The same lake as a sensor's ticks see it, which wait for no storage longer than the
-        budget says.
-        """
+        """The same lake for a sensor's ticks, limited to their time budget."""
         return replace(self, store=bounded(self.store, budget))
 
     def table_uri(self, key: str) -> str:
@@ -64,9 +62,7 @@ class Lake:
         )
 
     def holds_files(self, key: str) -> bool:
-        """Whether files lie in the lake at the place of a key, even if the table of that key lies
-        elsewhere.
-        """
+        """Whether the lake has files at a key, even if the key's table lies elsewhere."""
         own = self.store.base if isinstance(self.store, MountedStore) else self.store
         return any(True for _ in own.walk(key))
 
@@ -98,17 +94,13 @@ class Lake:
             ) from error
 
     def has_moved_on(self, key: str, newest: LogFile | None) -> bool:
-        """Whether a log ends otherwise than it did (`None`: there was none): a version follows, or
-        it was made anew, or put back.
-        """
+        """Whether a log has another end than before: a new version, or another commit."""
         if newest is not None and self.changed(key, newest):
             return True
         return self.has_version(key, 0 if newest is None else newest.version + 1)
 
     def changed(self, key: str, known: LogFile) -> str:
-        """The change of a log's file since it was listed: `is gone` or `has … bytes`; empty where
-        it is as it was.
-        """
+        """How a log's file changed since it was listed; empty if it did not."""
         now = self.store.stat(known.name)
         if now is None:
             return "is gone"

@@ -42,7 +42,7 @@ from lakehouse.engine.lake import open_lake
 from lakehouse.engine.store import real_address
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 
-type_of_found = Found[TableFinding]
+FoundTable = Found[TableFinding]
 
 
 @click.command(
@@ -140,7 +140,7 @@ def _below(prefix: str) -> Sequence[str]:
 
 def _look_at(
     opened: LakeContext, addresses: Sequence[str], *, key: str | None, writers: str
-) -> list[type_of_found]:
+) -> list[FoundTable]:
     """The finding at each address, in order; tables that are known already under their own keys."""
     settings, tables = opened.lake.settings, dict(opened.tables)
     known = {real_address(address_of(table, settings)): key for key, table in tables.items()}
@@ -187,7 +187,7 @@ def _look_at(
     return look_at_each(chosen, look)
 
 
-def _document(found: type_of_found) -> dict[str, Any]:
+def _document(found: FoundTable) -> dict[str, Any]:
     if found.value:
         return found.value.as_json()
     return {
@@ -199,7 +199,7 @@ def _document(found: type_of_found) -> dict[str, Any]:
     }
 
 
-def _print_fleet(found: Sequence[type_of_found]) -> None:
+def _print_fleet(found: Sequence[FoundTable]) -> None:
     ordered = sorted(found, key=lambda each: each.value.health.score if each.value else 101)
     heads = ("score", "table", "files", "small", "into", "bytes", "past retention", "USD", "")
     print_grid(heads, [_row(each) for each in ordered], numbers=("score", *heads[2:8]))
@@ -211,7 +211,7 @@ def _print_fleet(found: Sequence[type_of_found]) -> None:
             )
 
 
-def _row(found: type_of_found) -> tuple[str, ...]:
+def _row(found: FoundTable) -> tuple[str, ...]:
     if found.value is None:
         return (
             "-",

@@ -1,3 +1,1 @@
-"""Tables that somebody else writes: their addresses, the upkeep that they allow, and the facts
-about them before they are adopted.
-"""
+"""Tables that other programs write: their file, and what is known before adoption."""

@@ -21,9 +21,7 @@ _WORDS = ("uri", "writers", "orphans", "cluster_by")
 
 
 def parse_adopted(text: str, *, name: str) -> dict[str, Table]:
-    """The tables that the file `name` adopts, by key; a wrong one is refused by file, entry and
-    word.
-    """
+    """The tables in the file `name`, by key; a wrong entry is refused by its name."""
     try:
         entries = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -1,6 +1,4 @@
-"""The facts about a table that others write, before it is adopted: from its log and its storage
-alone.
-"""
+"""What is known about a table before it is adopted, from its log and storage alone."""
 
 from collections import Counter
 from dataclasses import dataclass

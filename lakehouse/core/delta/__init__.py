@@ -1,3 +1,1 @@
-"""A Delta table as its log tells it: snapshot, commits, partition values, deletion vectors, paths,
-retention.
-"""
+"""A Delta table by its log: snapshot, commits, partition values, paths, protocol."""

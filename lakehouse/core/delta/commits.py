@@ -20,8 +20,9 @@ INPUTS = "inputs"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """One commit, as its `commitInfo` and actions tell it; `changed_data`: it added or removed
-    rows, not only files.
+    """One commit by its `commitInfo` and actions.
+
+    `changed_data`: it added or removed rows, not only files.
     """
 
     version: int
@@ -45,9 +46,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """The plan that our compaction wrote into its commit before it ran; an older program did not
-    tell all, and compared all content.
-    """
+    """The plan that our compaction wrote into its commit before it ran."""
 
     mark: str
     reason: str
@@ -64,9 +63,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedCompaction:
-    """One compaction, of one commit or several, as the log tells it; `predicted` is `None` where
-    somebody else ran it.
-    """
+    """One compaction, of one or several commits; `predicted` is `None` if it is not ours."""
 
     first_version: int
     version: int
@@ -89,9 +86,7 @@ class Commits:
     commits: tuple[Commit, ...]
 
     def between(self, version: int, upto: int) -> tuple[Commit, ...] | None:
-        """The commits after `version` up to and with `upto`; `None` (unknown) if they are not all
-        here, or `upto` is before `version`.
-        """
+        """The commits after `version` up to `upto`; `None` if they are not all here."""
         commits = tuple(commit for commit in self.commits if version < commit.version <= upto)
         return commits if len(commits) == upto - version else None
 
@@ -141,9 +136,7 @@ class Commits:
         return tuple(number for number in written if number not in now)
 
     def data_changed_after(self, version: int) -> bool | None:
-        """Whether rows changed after `version`; `None` (unknown) if the commits after it are not
-        all here.
-        """
+        """Whether rows changed after `version`; `None` if the commits are not all here."""
         later = self.between(version, self.commits[-1].version) if self.commits else None
         return None if later is None else any(commit.changed_data for commit in later)
 
@@ -180,8 +173,7 @@ def is_compaction(commit: Commit) -> bool:
 
 
 def brought_back_by(commit: Commit) -> int | None:
-    """The version that a RESTORE of ours brought back; `None` for every other commit, also
-    another's RESTORE.
+    """The version that our RESTORE brought back; `None` for any other commit.
 
     Ours undoes commits without data change alone, or itself, so the rows that its files hold were
     all told by commits before it.
@@ -223,9 +215,7 @@ def written_in(commit: Commit) -> dict[str, Any]:
 
 
 def prediction_in(commit: Commit) -> Prediction | None:
-    """The figures of the plan that our compaction wrote into its commit; `None` for commits of
-    others.
-    """
+    """The plan's figures in a commit of our compaction; `None` for other commits."""
     written = written_in(commit)
     try:
         plan: dict[str, Any] = written["plan"]

@@ -1,6 +1,4 @@
-"""The history of a table: what each commit of its log added and removed, from the oldest version
-that can still be told.
-"""
+"""A table's history: the files that each commit added and removed."""
 
 from dataclasses import dataclass
 
@@ -24,16 +22,15 @@ class FileCommit:
 
     @property
     def is_compaction(self) -> bool:
-        """Whether it put files in the place of others and changed no row: OPTIMIZE, REORG, or
-        another's rewrite.
-        """
+        """Whether it replaced files and changed no row: OPTIMIZE, REORG, or another rewrite."""
         return not self.changed_data and bool(self.removed_paths)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileHistory:
-    """The commits after `start`, oldest first, without gaps; `start` is `None` where the log still
-    has its first commit.
+    """The commits after `start`, oldest first, without gaps.
+
+    `start` is `None` if the log still has its first commit.
     """
 
     table: str

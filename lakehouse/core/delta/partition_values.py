@@ -1,5 +1,4 @@
-"""Partition values as Delta reads them: which spellings are one value, and which values OPTIMIZE
-cannot write back.
+"""Partition values as Delta reads them: which are equal, and which cannot be rewritten.
 
 A log spells every partition value as text. A reader, and a condition, casts that text to the
 column's type; text that cannot be cast is null to them. OPTIMIZE casts in the same way and puts

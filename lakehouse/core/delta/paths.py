@@ -27,9 +27,7 @@ def is_absolute(path: str) -> bool:
 
 
 def bare_uri(uri: str) -> str:
-    """A URI without what differs between spellings of one place: `file:` and its slashes, `s3` or
-    `s3a`, and parts that name nothing.
-    """
+    """A URI in one spelling: without `file:` slashes, with `s3` for `s3a`, without empty parts."""
     bare = re.sub(r"^s3[an]?://", "s3://", re.sub(r"^file:/+", "/", uri))
     head = _SCHEME.match(bare)
     start = head.end() if head else 0
@@ -37,8 +35,9 @@ def bare_uri(uri: str) -> str:
 
 
 def plain_path(path: str) -> str:
-    """A relative path without empty parts, `.` and `..`; of those that lead out of its start the
-    `..` stay.
+    """A relative path without empty parts, `.` and `..`.
+
+    Leading `..` stay in a path that leads out of its start.
 
     Source: java.net.URI.normalize, which Hadoop's Path calls for every path of a log.
     """
@@ -49,9 +48,7 @@ def plain_path(path: str) -> str:
 
 
 def name_in_table(path: str) -> str | None:
-    """The name that a path of a log has below its table's folder, decoded; `None` for a path that
-    leads elsewhere, or may.
-    """
+    """The decoded name of a path below its table's folder; `None` if it leads elsewhere."""
     if is_absolute(path):
         return None
     name = plain_path(unquote(path))
@@ -59,9 +56,7 @@ def name_in_table(path: str) -> str | None:
 
 
 def name_below(uri: str, root: str) -> str | None:
-    """The name that `uri`, decoded, has below `root`, by their spelling alone; `None` for one that
-    is elsewhere by that.
-    """
+    """The name of a decoded `uri` below `root`, by spelling; `None` if it is elsewhere."""
     bare, base = bare_uri(uri), f"{bare_uri(root)}/"
     return bare.removeprefix(base) if bare.startswith(base) else None
 
@@ -73,9 +68,7 @@ def split_bucket(address: str) -> tuple[str, str]:
 
 
 def is_vector(vector: str) -> bool:
-    """Whether the id, without an offset, is one that the protocol allows; where the vector lies may
-    be unknown here all the same.
-    """
+    """Whether the protocol allows this id of a deletion vector, without its offset."""
     return not vector.startswith("u") or _IN_TABLE.fullmatch(vector) is not None
 
 

@@ -53,15 +53,14 @@ def notable_features(features: Iterable[str]) -> list[str]:
 
 
 def retention_ms_of(properties: Mapping[str, str]) -> int | None:
-    """The time (ms) for which removed files are kept, by the table's property; `None` where it is
-    spelled in a way unknown here.
-    """
+    """How long removed files are kept; `None` if the property cannot be understood."""
     return span_ms_of(properties.get(RETENTION, _DEFAULT_RETENTION))
 
 
 def span_ms_of(interval: str) -> int | None:
-    """The length of `interval 30 days`, a begun millisecond as a whole one; `None` for a spelling
-    unknown here.
+    """The length of an interval like `interval 30 days`; `None` if it is not understood.
+
+    A fraction of a millisecond counts as a whole one.
     """
     text = interval.strip().lower()
     if not _INTERVAL.fullmatch(text):

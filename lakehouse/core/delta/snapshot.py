@@ -34,9 +34,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tombstone:
-    """A file removed from the table that may still lie in storage; sizes and times may be unknown
-    (`None`).
-    """
+    """A removed file that may still be stored; `None` where size or time is unknown."""
 
     path: str
     deleted_ms: int | None = None
@@ -45,8 +43,7 @@ class Tombstone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogTail:
-    """The commits that a reader must fold on top of the newest checkpoint; `checkpoint_version` is
-    `None` where there is none.
+    """The commits after the newest checkpoint, whose version is `None` if there is none.
 
     `unreadable` are the files of newer checkpoints that cannot be read, each with the reason; the
     commits tell the table without them.
@@ -147,8 +144,9 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFacts:
-    """The state of a table by its log; `newest` is the commit that makes this version, or its
-    checkpoint where the log begins there.
+    """A table's state by its log.
+
+    `newest` is the commit of this version, or its checkpoint where the log begins there.
     """
 
     snapshot: Snapshot

@@ -1,3 +1,1 @@
-"""The content of storage, by an inventory of it, held against what the tables' logs say: to the
-byte.
-"""
+"""Compares the content of storage, by an inventory, with the tables' logs."""

@@ -1,6 +1,4 @@
-"""Whether an inventory can be relied on: four questions, each with its answer in a sentence and
-numbers; and the reports already loaded.
-"""
+"""The four checks of an inventory, and the reports that were loaded before."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -27,9 +25,7 @@ _NAMED = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """A report that is in the inventory table: its name, when its listing began, and what it
-    listed.
-    """
+    """A report in the inventory table: its name, its time, and what it listed."""
 
     report: str
     created_ms: int
@@ -42,9 +38,7 @@ class Load:
 
 
 def loads_of(history: Commits) -> Iterator[Load]:
-    """The loads that the log still tells of, newest first; commits of somebody else are passed
-    over.
-    """
+    """The loads that the log still records, newest first; foreign commits are skipped."""
     for commit in reversed(history.commits):
         try:
             told = json.loads(commit.user_metadata or "{}")["inventory"]
@@ -57,8 +51,9 @@ def loads_of(history: Commits) -> Iterator[Load]:
 
 
 def assess_complete(load: Load, row_count: int | None) -> CheckResult:
-    """Whether the table has as many rows of a report as were read; `row_count` is what the table's
-    log says, `None` if it does not.
+    """Whether the table has as many rows of a report as were read.
+
+    `row_count` is the log's figure, `None` if it has none.
     """
     sentence = f"report {load.report} was read to its end: {load.object_count:,} rows"
     if row_count != load.object_count:
@@ -98,9 +93,7 @@ def assess_fresh(load: Load, *, allowed: float, now_ms: int) -> CheckResult:
 
 
 def assess_plausible(load: Load, before: Load | None) -> CheckResult:
-    """Whether a bucket still has at least half of the objects and of the bytes that the report
-    loaded before listed.
-    """
+    """Whether a bucket has kept at least half of its objects and bytes since the last load."""
     if before is None:
         return CheckResult(
             name="plausible",
@@ -127,8 +120,9 @@ def assess_plausible(load: Load, before: Load | None) -> CheckResult:
 
 
 def assess_missing(found: Reconciliation) -> CheckResult:
-    """Whether storage has every live file, by the report; tables whose log cannot be read have
-    their own checks.
+    """Whether storage has every live file, by the report.
+
+    Tables whose log cannot be read have checks of their own.
     """
     missing = [f"{table.table}/{name}" for table in found.tables for name in table.missing]
     sentence = f"{len(found.tables)} table(s): every live file is in storage"

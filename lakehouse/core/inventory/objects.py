@@ -110,15 +110,17 @@ KINDS = {
 
 
 def is_folder_marker(key: str, size_bytes: int) -> bool:
-    """Whether an object only marks a folder: `a/` as consoles write it, `a_$folder$` as EMR and
-    older Hadoop do (delta-io/delta#466).
+    """Whether an object only marks a folder.
+
+    Consoles write `a/`; EMR and older Hadoop write `a_$folder$` (delta-io/delta#466).
     """
     return not size_bytes and key.endswith(("/", FOLDER_SUFFIX))
 
 
 def plausible_ms(modified_ms: int | None, *, now_ms: int) -> int | None:
-    """`modified_ms`, or `None` where it is before S3 was, or more than a day ahead: seconds,
-    microseconds or a wrong clock.
+    """`modified_ms`, or `None` if it cannot be a time in milliseconds.
+
+    It cannot if it lies before S3 existed, or more than a day ahead.
     """
     return (
         modified_ms

@@ -1,5 +1,4 @@
-"""Inventory x logs: every object of the inventory in exactly one part of one table, or in no
-table's folder.
+"""Assigns every object of an inventory to one part of one table, or to no table.
 
 One pass over the objects; what is held is the tables' books and one count per part, whatever the
 number of objects.
@@ -21,7 +20,7 @@ _OUTSIDE = "(outside the lake)"
 _NEEDED_NOW = (Part.LIVE, Part.VECTORS_LIVE)
 
 # Files, bytes and small files, by folder, part and storage class.
-type_of_cells = defaultdict[tuple[str, Part | None, str | None], list[int]]
+UsageCounts = defaultdict[tuple[str, Part | None, str | None], list[int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +89,9 @@ class Reconciliation:
 
     @property
     def list_request_count(self) -> int:
-        """The number of LIST requests of one full listing of all tables' folders, at 1,000 keys
-        each. Source: AWS, ListObjectsV2.
+        """LIST requests of a full listing of all tables' folders.
+
+        Source: AWS, ListObjectsV2: 1,000 keys per page.
         """
         return sum(-(-table.file_count // PAGE_KEYS) for table in self.tables)
 
@@ -127,7 +127,7 @@ def reconcile(tables: KnownTables, listing: Listing, *, now_ms: int) -> Reconcil
         for each in tables.files
     }
     owners, seen = Owners(known), set[str]()
-    cells: type_of_cells = defaultdict(lambda: [0, 0, 0])
+    cells: UsageCounts = defaultdict(lambda: [0, 0, 0])
     for each in listing.objects:
         name = each.key.removeprefix(lake_prefix) if each.key.startswith(lake_prefix) else None
         owner = None if name is None else owners.table_of(name)
@@ -185,8 +185,9 @@ class _Table:
     def shares(
         self, shares: Iterable[UsageShare], seen: Set[str], *, settled_ms: int
     ) -> TableShares:
-        """The table once all objects were taken; `seen` are the files outside its folder that the
-        inventory has.
+        """The table's shares, once all objects were taken.
+
+        `seen` are the files outside its folder that the inventory has.
         """
         table_files = self._table_files
         unseen = {
@@ -211,7 +212,7 @@ class _Table:
         )
 
 
-def _shares(cells: type_of_cells) -> Iterable[UsageShare]:
+def _shares(cells: UsageCounts) -> Iterable[UsageShare]:
     order = {part: place for place, part in enumerate([None, *Part])}
     for folder, part, kind in sorted(
         cells, key=lambda cell: (cell[0], order[cell[1]], cell[2] or "")
@@ -233,8 +234,9 @@ def _is_small_data(each: StoredObject) -> bool:
 
 
 def _top_folder(name: str) -> str:
-    """`landing/weather/` for what lies below it: at most two folders, none for an object at the
-    root of the lake.
+    """The top two folders of a name, like `landing/weather/`.
+
+    Empty folders are omitted; an object at the lake's root stands for itself.
     """
     *folders, last = name.split("/")
     return "".join(f"{folder}/" for folder in folders[:2]) or last

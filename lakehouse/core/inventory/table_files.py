@@ -1,6 +1,4 @@
-"""The files that should be in storage as a table's log tells them, by name; and the table that a
-name belongs to.
-"""
+"""The files that a table's log names, and the table that a name belongs to."""
 
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
@@ -21,8 +19,9 @@ ResolvePath = Callable[[str], str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """A file that a version refers to: its size, `None` where the log does not tell it, and when it
-    was written.
+    """A file that a version refers to.
+
+    `size_bytes` is `None` if the log does not record it.
 
     `written_ms` is `None` for a file in a folder that is a link: no listing of the table shows it.
     """
@@ -62,14 +61,13 @@ class TableFiles:
     unplaced: frozenset[str] = frozenset()
 
     def place_of(self, name: str) -> str:
-        """A file of the table's folder by its name relative to the lake, and to the folder itself
-        where `table` is a link to it.
-        """
+        """A file of the table by its name in the lake, with the folder's link resolved."""
         return f"{self.place or self.table}/{name}"
 
     def borrowed(self, tables: Iterable[str]) -> Set[str]:
-        """The files of other tables that any of its versions may read; some of the `tables` may lie
-        in its own folder.
+        """The files of other tables that any version of this one may read.
+
+        Some of the `tables` may lie in its own folder.
         """
         inner = tuple(f"{table}/" for table in tables if table.startswith(f"{self.table}/"))
         names = (
@@ -195,8 +193,9 @@ class _Names:
 
 
 class Owners:
-    """Table folders, relative to the lake; `a/b` never claims `a/bc`, and a table inside another
-    keeps what is its own.
+    """Finds the table that an object belongs to.
+
+    `a/b` never claims `a/bc`, and a nested table keeps its own objects.
     """
 
     def __init__(self, tables: Iterable[str]) -> None:

@@ -1,6 +1,4 @@
-"""A table written into the file of adopted ones; nothing else is written, and nothing in the
-table's folder.
-"""
+"""Adds a table to the file of adopted tables; nothing is written into the table."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -26,8 +24,7 @@ _HEAD = (
 
 
 def choose_key(address: str, tables: Mapping[str, Table], lake: Lake, *, wanted: str | None) -> str:
-    """The key under which a table at `address` is adopted: the one that is wanted, or one that says
-    where it lies.
+    """The key of a table to adopt: the wanted one, or one derived from its address.
 
     Raises:
         Refused: the key is taken, files lie at its place in the lake, or the table lies in this
@@ -58,9 +55,7 @@ def choose_key(address: str, tables: Mapping[str, Table], lake: Lake, *, wanted:
 
 
 def refuse_adoption(lake: Lake, address: str, tables: Iterable[Table]) -> None:
-    """Refuses a table that is another lake's, lies inside another table's folder, or has another
-    one that is known inside its own.
-    """
+    """Refuses a table of another lake, and one inside or around another table's folder."""
     refuse_table_of_another_lake(lake, address, asked=f"adopt {address}")
     for table in tables:
         place = address_of(table, lake.settings)
@@ -81,8 +76,7 @@ def refuse_adoption(lake: Lake, address: str, tables: Iterable[Table]) -> None:
 def write_adopted(
     settings: Settings, tables: Iterable[Table], *, beside: Mapping[str, Table]
 ) -> None:
-    """Adds the tables to the file; what stands in it stays as it is, comments and all. `beside` are
-    all tables that are known.
+    """Adds tables to the file and keeps its other contents; `beside` are all known tables.
 
     The whole is put in place at once, under a lock: of two people who adopt at once, neither loses
     an entry.

@@ -61,9 +61,7 @@ def find_tables(
 
 
 def is_table(store: Store, folder: str) -> bool:
-    """Whether a folder has the log of a table, by its first commit or its newest checkpoint; two
-    requests at most.
-    """
+    """Whether a folder has a table's log, by its first commit or newest checkpoint."""
     begin = f"{folder}/" if folder else ""
     return any(
         store.stat(f"{begin}{_LOG}/{name}") for name in (f"{0:020}.json", "_last_checkpoint")

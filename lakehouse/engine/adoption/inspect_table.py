@@ -1,6 +1,4 @@
-"""A table that others write, looked at: its log, its health, what a compaction and a vacuum would
-do. Nothing is written.
-"""
+"""Inspects a table that others write: log, health, and what upkeep would do; read-only."""
 
 from dataclasses import replace
 from threading import Lock
@@ -24,9 +22,7 @@ _ONE_AT_A_TIME = Lock()
 def inspect_table(
     run: LakeFacts, table: Table, facts: TableFacts, *, known_as: str = ""
 ) -> TableFinding:
-    """The finding of one of the run's tables, clustered as its log says; a table with a feature
-    that is not known here is refused.
-    """
+    """What is known about one of the run's tables; unknown table features are refused."""
     if unknown := unknown_features(facts.snapshot.features):
         raise Refused(
             f"table {address_of(table, run.lake.settings)} has the feature {', '.join(unknown)}: "

@@ -50,8 +50,9 @@ _TRIES = 5
 def read_facts(
     store: Store, key: str, *, uri: str, newest_commits: int = 500, version: int | None = None
 ) -> TableFacts | None:
-    """The facts of the table in folder `key`, `None` where there is no table; `uri` is how Spark
-    spells that folder.
+    """The facts of the table in folder `key`; `None` if there is no table.
+
+    `uri` is Spark's spelling of the folder.
 
     With `version`, the facts as they were then; a log whose cleanup went past it, or that is not
     there yet, is refused.
@@ -131,9 +132,7 @@ def _failure(
 
 @contextmanager
 def garbage_uncollected() -> Iterator[None]:
-    """Python's collector rests meanwhile: it would look again and again through a million values
-    that are all still needed.
-    """
+    """Pauses Python's garbage collector, which would visit a million live values again."""
     working = gc.isenabled()
     gc.disable()
     try:

@@ -11,6 +11,7 @@ from lakehouse.core.delta.paths import is_vector
 from lakehouse.core.errors import Broken
 from lakehouse.engine.delta_log.fields import (
     MALFORMED,
+    TextPairs,
     any_text,
     flag,
     number,
@@ -18,7 +19,6 @@ from lakehouse.engine.delta_log.fields import (
     pairs,
     part,
     text,
-    type_of_pairs,
 )
 
 # Spark writes numRecords first, which saves parsing the rest; a column of that name can only come
@@ -35,7 +35,7 @@ class AddedFile(NamedTuple):
     vector: str | None
     size_bytes: int
     modified_ms: int
-    pairs: type_of_pairs
+    pairs: TextPairs
     row_count: int | None
     deleted_row_count: int
     data_change: bool
@@ -66,7 +66,7 @@ class AddedColumns(NamedTuple):
     row_count: Sequence[int | None]
     deleted_row_count: Sequence[int]
     places: Sequence[int]
-    pairs: Sequence[type_of_pairs]
+    pairs: Sequence[TextPairs]
 
     def where(self, kept: Sequence[bool]) -> "AddedColumns":
         """Actions for which `kept` is true."""

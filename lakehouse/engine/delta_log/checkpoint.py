@@ -26,7 +26,7 @@ from lakehouse.engine.delta_log.actions import (
     row_count_of,
     vector_id,
 )
-from lakehouse.engine.delta_log.fields import MALFORMED, number, type_of_pairs
+from lakehouse.engine.delta_log.fields import MALFORMED, TextPairs, number
 from lakehouse.engine.delta_log.log_segment import Segment
 from lakehouse.engine.store import Store
 
@@ -285,7 +285,7 @@ def _vector_ids(vectors: Iterable[Mapping[str, Any] | None]) -> list[str | None]
     return [None if vector is None else vector_id(vector) for vector in vectors]
 
 
-def _partitions(column: pa.MapArray) -> tuple[Sequence[int], list[type_of_pairs]]:
+def _partitions(column: pa.MapArray) -> tuple[Sequence[int], list[TextPairs]]:
     """For each row a place in the second list, which holds every partition, and perhaps more."""
     _required(column, "partitionValues", _is_map_of_texts, "a map of texts")
     names, values = column.keys.dictionary_encode(), column.items.dictionary_encode()

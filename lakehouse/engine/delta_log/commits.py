@@ -1,5 +1,4 @@
-"""The commits of a log, read and parsed. What was parsed once is kept with the store, up to a
-bound: a commit is never changed.
+"""Reads and parses commits, and keeps parsed ones with the store, up to a bound.
 
 Facts hold the newest commits only, so that reading a table stays cheap however long its log is.
 That bound must decide nothing: whoever asks what happened since a version, or whether something

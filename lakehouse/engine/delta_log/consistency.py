@@ -1,5 +1,4 @@
-"""Figures that a log records of its own state, compared with what was read: a checkpoint may be
-valid Parquet and still lack files.
+"""Compares the log's own figures with what was read, since checkpoints may lack files.
 
 Only figures that are equal by definition are compared:
 

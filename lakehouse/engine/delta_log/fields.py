@@ -12,7 +12,7 @@ from typing import Any
 # one.
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
-type_of_pairs = tuple[tuple[str, str | None], ...]
+TextPairs = tuple[tuple[str, str | None], ...]
 
 
 def text(action: Mapping[str, Any], name: str) -> str:
@@ -57,7 +57,7 @@ def texts(action: Mapping[str, Any], name: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def pairs(action: Mapping[str, Any], name: str) -> type_of_pairs:
+def pairs(action: Mapping[str, Any], name: str) -> TextPairs:
     """A map of texts, as pairs; values may be null."""
     value = action.get(name)
     if not isinstance(value, Mapping) or not all(

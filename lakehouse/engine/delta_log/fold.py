@@ -24,7 +24,7 @@ from lakehouse.engine.delta_log.actions import (
     removed_columns,
 )
 from lakehouse.engine.delta_log.checkpoint import Checkpoint
-from lakehouse.engine.delta_log.fields import type_of_pairs
+from lakehouse.engine.delta_log.fields import TextPairs
 from lakehouse.engine.delta_log.log_segment import Segment
 from lakehouse.engine.delta_log.schema import shape_of
 
@@ -152,7 +152,7 @@ def compacted_paths(commits: Iterable[ReadCommit]) -> set[str]:
 
 def data_files(
     adds: AddedColumns,
-    partition_of: Callable[[type_of_pairs], type_of_partition],
+    partition_of: Callable[[TextPairs], type_of_partition],
     compacted: Set[str],
 ) -> list[DataFile]:
     """The files of these actions; `compacted` are the paths that compactions wrote."""

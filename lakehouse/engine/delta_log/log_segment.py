@@ -1,6 +1,4 @@
-"""The files of a `_delta_log` folder that make the newest version: one checkpoint and the commits
-after it.
-"""
+"""The files of a log that make its newest version: a checkpoint and later commits."""
 
 import re
 from collections import defaultdict
@@ -20,9 +18,7 @@ _DIGITS_OF_A_PART = 10
 
 
 class LogChanged(Exception):
-    """The listing does not hang together, which a commit or a cleanup during the listing also
-    causes: list again.
-    """
+    """The listing is inconsistent, perhaps by a concurrent commit or cleanup: list again."""
 
 
 class LogContradiction(Exception):
@@ -99,8 +95,7 @@ def find_segment(
     version: int | None = None,
     without: Container[str] = (),
 ) -> Segment | None:
-    """The segment of the newest version in a listing of a table's log; `None` where it holds no
-    commit and no checkpoint.
+    """The segment of the newest version in a listing; `None` without commit or checkpoint.
 
     With a `version`, it is that of the listing as it was when this was the newest one. Checkpoints
     of which a file is named in `without` do not count, but the log still reaches their versions.

@@ -16,8 +16,7 @@ _ARCHIVES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadableFiles:
-    """Live data files and deletion vectors that cannot be read: names relative to the table, not
-    encoded, sorted.
+    """Live files that cannot be read: decoded names relative to the table, sorted.
 
     `archived` are those that lie in an archive by the listing, which is the same after they were
     restored.

@@ -1,5 +1,4 @@
-"""The files that a log names as far as it can be read: what a table borrows is known although the
-table itself is not.
+"""The files that the readable part of a damaged log names.
 
 Every commit, version checksum and checkpoint is searched on its own, damaged ones as far as they
 go.
@@ -29,8 +28,7 @@ _PATH = re.compile(r'"(path|pathOrInlineDv)"\s*:\s*("(?:[^"\\]|\\.)*")')
 def readable_paths(
     store: Store, key: str, *, trusts_checkpoints: bool = True
 ) -> frozenset[str] | None:
-    """The paths of files that the readable part of a log names, as the log spells them; `None` if
-    that part proves nothing.
+    """The paths in the readable part of a log; `None` if that part proves nothing.
 
     It does if it names any file, and the first commit or a whole checkpoint is readable: a shallow
     clone names the files of others in its first commit, and every checkpoint repeats them. A log

@@ -15,12 +15,12 @@ from lakehouse.core.errors import Broken, Refused
 from lakehouse.engine.delta_log.actions import Actions
 from lakehouse.engine.delta_log.fields import (
     MALFORMED,
+    TextPairs,
     number,
     pairs,
     part,
     text,
     texts,
-    type_of_pairs,
 )
 
 # Source: PROTOCOL.md, "Clustered Table"
@@ -46,7 +46,7 @@ class Shape(NamedTuple):
     """
 
     snapshot: Snapshot
-    partition_of: Callable[[type_of_pairs], type_of_partition]
+    partition_of: Callable[[TextPairs], type_of_partition]
 
 
 def shape_of(newest: Actions, *, table: str, uri: str, version: int) -> Shape:
@@ -157,7 +157,7 @@ def _clustering(domain: str | None, physical: Mapping[str, str]) -> tuple[str, .
 
 def _partitioner(
     shape: Snapshot, physical: Mapping[str, str]
-) -> Callable[[type_of_pairs], type_of_partition]:
+) -> Callable[[TextPairs], type_of_partition]:
     """A function from a file's partition values, as its action has them, to those of a `DataFile`.
 
     Under column mapping, actions name columns by their `physical` names. A missing value is null.
@@ -165,9 +165,9 @@ def _partitioner(
     up in a map, and finds none.
     """
     wanted = tuple((name, physical.get(name, name)) for name in shape.partition_columns)
-    known: dict[type_of_pairs, type_of_partition] = {}
+    known: dict[TextPairs, type_of_partition] = {}
 
-    def partition_of(pairs: type_of_pairs) -> type_of_partition:
+    def partition_of(pairs: TextPairs) -> type_of_partition:
         if pairs not in known:
             values = dict(pairs)
             if values.keys() - {physical_name for _, physical_name in wanted}:

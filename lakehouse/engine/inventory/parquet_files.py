@@ -17,9 +17,7 @@ FILE_ROWS = 500_000
 
 
 class RowFiles:
-    """Parquet files in the folder `folder`: at most one is held in memory, and none takes the place
-    of another.
-    """
+    """Writes Parquet files into a folder; at most one is in memory, and none is replaced."""
 
     def __init__(self, store: Store, folder: str, schema: pa.Schema) -> None:
         self._store, self._folder, self._schema = store, folder, schema

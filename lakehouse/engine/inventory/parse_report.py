@@ -33,9 +33,7 @@ _FLAGS = ("is_latest", "is_delete_marker", "is_multipart_uploaded")
 
 
 def stored_objects(report: Report, data: bytes, *, where: str) -> Iterator[StoredObject]:
-    """Every row of the file `data`, refused by the name `where`: unreadable, or with rows of
-    another bucket, or of no time that can be.
-    """
+    """Every row of a data file; unreadable or foreign rows are refused by the name `where`."""
     plausible = rows = 0
     for columns in column_batches(
         report, data, where=where, only=(*NEEDED_COLUMNS, *_OPTIONAL.values())

@@ -31,16 +31,14 @@ from lakehouse.engine.store import Store
 # A run that repeats another, or follows a scan from the terminal, needs no second listing.
 _SCAN_AGAIN_HOURS = 1.0
 
-type_of_owner = Callable[[StoredObject], str | None]
-type_of_through = Callable[[Iterator[StoredObject], type_of_owner], Iterable[StoredObject]]
+FindOwner = Callable[[StoredObject], str | None]
+PassThrough = Callable[[Iterator[StoredObject], FindOwner], Iterable[StoredObject]]
 
 
 def known_report(
     lake: Lake, *, now_ms: int, configuration: str | None = None, max_age_hours: float | None = None
 ) -> Report:
-    """The newest complete report, of one `configuration` or of all; refused if there is none that
-    can be trusted, or it is too old.
-    """
+    """The newest complete report; refused if there is none, or if it is too old."""
     report = newest_report(
         lake.store, now_ms=now_ms, configuration=configuration, max_age_hours=max_age_hours
     )
@@ -54,9 +52,7 @@ def known_report(
 
 
 def fresh_report(lake: Lake, *, now_ms: int, configuration: str | None = None) -> Report:
-    """The `known_report`; of a lake that makes its own, or if those are asked for, a new one where
-    the last is an hour old.
-    """
+    """The newest complete report; a lake that makes its own gets a new one after an hour."""
     if configuration == SCAN or (configuration is None and _makes_its_own(lake.store)):
         young = None
         with suppress(Refused):
@@ -74,10 +70,9 @@ def reconcile_report(
     report: Report,
     *,
     now_ms: int,
-    through: type_of_through | None = None,
+    through: PassThrough | None = None,
 ) -> Reconciliation:
-    """One report held against the logs, unless it is refused; `declared` are tables to look for in
-    any case.
+    """Compares one report with the logs of its tables and of those in `declared`.
 
     `through` gets every row and the way to its table, and gives the rows on.
     """
@@ -112,9 +107,7 @@ def reconcile_report(
 
 
 def _makes_its_own(store: Store) -> bool:
-    """Whether nobody else lists this lake: it lies on a disk, or in a bucket for which no report
-    but our own was delivered so far.
-    """
+    """Whether nobody else lists this lake: it has no report of another configuration."""
     return all(checksum_of(store, *each) is None for each in stamps_of(store) if each[0] != SCAN)
 
 

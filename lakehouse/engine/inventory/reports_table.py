@@ -1,5 +1,4 @@
-"""A report loaded into the Delta table `inventory/<bucket>`: one partition per bucket and day of a
-report.
+"""Loads reports into the table `inventory/<bucket>`, one partition per bucket and day.
 
 1. The guard is taken. What an earlier load that died left in the staging folder is removed.
 2. The report is read once, verified as it is read: its rows go into Parquet files of our own, with
@@ -41,7 +40,7 @@ from lakehouse.core.inventory.reconcile import Reconciliation
 from lakehouse.core.inventory.report_manifest import DataPart, Report
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.inventory.parquet_files import BATCH_ROWS, RowFiles
-from lakehouse.engine.inventory.reconcile_lake import reconcile_report, type_of_owner
+from lakehouse.engine.inventory.reconcile_lake import FindOwner, reconcile_report
 from lakehouse.engine.inventory.stored_reports import REPORTS, SCAN, stamps_of
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.delta_writes import FrameWrite, write_frame
@@ -112,8 +111,7 @@ def load_report(
     now_ms: int,
     owner: str,
 ) -> InventoryOutcome:
-    """The report reconciled, and in the inventory table; of one that is there already, nothing is
-    written and no session is opened.
+    """Reconciles a report, and loads it unless it is loaded already.
 
     Raises:
         Refused: the report cannot be trusted; the table is as it was.
@@ -195,7 +193,7 @@ def _staging(lake: Lake) -> str:
 
 
 def _through(
-    files: RowFiles, report: Report, objects: Iterator[StoredObject], owner: type_of_owner
+    files: RowFiles, report: Report, objects: Iterator[StoredObject], owner: FindOwner
 ) -> Iterator[StoredObject]:
     """The same objects, each written down on its way."""
     while batch := list(islice(objects, BATCH_ROWS)):
@@ -203,7 +201,7 @@ def _through(
         yield from batch
 
 
-def _rows(batch: Sequence[StoredObject], owner: type_of_owner, report: Report) -> pa.RecordBatch:
+def _rows(batch: Sequence[StoredObject], owner: FindOwner, report: Report) -> pa.RecordBatch:
     columns: dict[str, list[Any]] = {
         name: [getattr(each, name) for each in batch] for name in _COLUMNS
     }

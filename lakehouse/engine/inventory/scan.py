@@ -109,9 +109,7 @@ def _rows(batch: Sequence[StoredObject]) -> pa.RecordBatch:
 
 
 def _publish(store: Store, folder: str, files: Sequence[DataPart], *, began_ms: int) -> str:
-    """Manifest, symlink and checksum, in this order, under the first stamp that is free; the
-    manifest's name.
-    """
+    """Writes manifest, symlink and checksum, in this order; returns the manifest's name."""
     document = {
         "sourceBucket": store.bucket,
         "destinationBucket": f"arn:aws:s3:::{store.bucket}",

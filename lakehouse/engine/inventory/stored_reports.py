@@ -1,5 +1,4 @@
-"""Complete inventory reports in a store, found, verified and read row by row; ours and those of AWS
-alike.
+"""Finds, verifies and reads complete inventory reports, ours and those of AWS.
 
 **Safety properties** (tests in `engine/inventory/test_reports.py`)
 - A report without its `manifest.checksum` is not complete and is passed over. One with a wrong
@@ -48,9 +47,7 @@ def stamps_of(store: Store, *, after: Mapping[str, str] | None = None) -> list[t
 
 
 def checksum_of(store: Store, configuration: str, stamp: str) -> str | None:
-    """The checksum of a report's manifest; `None` where there is none, since the report is not
-    complete yet.
-    """
+    """The checksum of a report's manifest; `None` while the report is incomplete."""
     try:
         return store.read(
             f"{REPORTS}/{store.bucket}/{configuration}/{stamp}/manifest.checksum"
@@ -66,8 +63,9 @@ def newest_report(
     configuration: str | None = None,
     max_age_hours: float | None = None,
 ) -> Report | None:
-    """The newest complete report of the store (of one `configuration`, if given), refused as by
-    `parse_manifest`; `None`: there is none.
+    """The newest complete report, of one configuration or of all; `None` if there is none.
+
+    Raises as `parse_manifest`.
     """
     for found, stamp in stamps_of(store):
         if (
@@ -118,8 +116,7 @@ def read_keys(store: Store, report: Report) -> Iterator[str]:
 
 
 class ReportRows:
-    """One report's rows below the lake, kept in a temporary file of this machine, so that they are
-    read once for all tables.
+    """One report's rows below the lake, in a temporary file, read once for all tables.
 
     `tables` are the folders in it that hold a Delta log. The constructor raises as `read_report`.
     """

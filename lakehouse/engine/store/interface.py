@@ -53,16 +53,12 @@ class Store(Protocol):
 
     @abstractmethod
     def list(self, prefix: str) -> list[StoredFile]:
-        """Every file in the folder `prefix` and below, sorted by name; `""` is the root, a folder
-        that is not there is empty.
-        """
+        """All files in the folder `prefix` and below, sorted by name; `""` is the root."""
         ...
 
     @abstractmethod
     def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
-        """The names of the folders right in the folder `prefix`, sorted, of those after the name
-        `after`; what lies deeper is not read.
-        """
+        """The names of the folders directly in `prefix`, sorted, after the name `after`."""
         ...
 
     @abstractmethod
@@ -88,16 +84,12 @@ class Store(Protocol):
 
     @abstractmethod
     def put(self, name: str, data: bytes) -> None:
-        """Write one file, replacing one that is there; a reader sees the old content or the new,
-        never a part.
-        """
+        """Writes one file or replaces it; a reader sees the old content or the new."""
         ...
 
     @abstractmethod
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        """Write one file unless the name is taken, and whether this call wrote it; of several at
-        once, one does.
-        """
+        """Writes one file unless the name is taken; returns whether this call wrote it."""
         ...
 
     @abstractmethod
@@ -106,8 +98,7 @@ class Store(Protocol):
         ...
 
     def archived_in(self, name: str) -> str | None:
-        """The storage class in which a file is archived, so that it must be restored to be read;
-        `None` if it can be read.
+        """The storage class of an archived file; `None` if the file can be read.
 
         FileNotFoundError if there is no such file.
         """

@@ -1,5 +1,4 @@
-"""A lake's store in which the folders of some tables lie elsewhere: in other folders of this
-machine, or in other buckets.
+"""A lake's store with the folders of some tables in other places.
 
 A table is asked for by its key, as ever; its place is known here alone.
 

@@ -23,7 +23,7 @@ from lakehouse.core.inventory.objects import is_folder_marker
 THREADS = 16
 _PAGE_KEYS = 1_000
 
-type_of_entry = Mapping[str, Any]
+ListedObject = Mapping[str, Any]
 
 
 class _Span(NamedTuple):
@@ -42,7 +42,7 @@ class _Span(NamedTuple):
 
 def walk_keys(
     client: Any, bucket: str, prefix: str, *, threads: int = THREADS, page_keys: int = _PAGE_KEYS
-) -> Iterator[type_of_entry]:
+) -> Iterator[ListedObject]:
     """Every key below a prefix once, as S3 describes it, in no order; at most one page for each
     thread is held.
 
@@ -54,7 +54,7 @@ def walk_keys(
     ask = partial(_ask, client, Bucket=bucket, MaxKeys=page_keys)
     spans, running = (
         deque([_Span()]),
-        set[Future[tuple[Sequence[type_of_entry], Sequence[_Span]]]](),
+        set[Future[tuple[Sequence[ListedObject], Sequence[_Span]]]](),
     )
     with ThreadPoolExecutor(max_workers=threads) as pool:
         while spans or running:
@@ -74,7 +74,7 @@ def walk_keys(
 
 def _list(
     ask: Any, prefix: str, span: _Span, *, pieces: int
-) -> tuple[Sequence[type_of_entry], Sequence[_Span]]:
+) -> tuple[Sequence[ListedObject], Sequence[_Span]]:
     """The keys that one request lists of a span, and the spans that are left."""
     answer = ask(span.after, Prefix=prefix)
     listed = answer.get("Contents", ())
@@ -121,13 +121,13 @@ def _ask(client: Any, after: str, **request: Any) -> Mapping[str, Any]:
     return answer
 
 
-def find_keys(client: Any, bucket: str, prefix: str, keys: Iterable[str]) -> list[type_of_entry]:
+def find_keys(client: Any, bucket: str, prefix: str, keys: Iterable[str]) -> list[ListedObject]:
     """The objects of `keys` below `prefix` that are there, as a listing describes them.
 
     It asks no more often than there are keys, nor than there are pages between the first and the
     last of them.
     """
-    wanted, found, after = sorted(set(keys)), list[type_of_entry](), ""
+    wanted, found, after = sorted(set(keys)), list[ListedObject](), ""
     while wanted:
         after = max(after, _just_before(wanted[0]))
         answer = client.list_objects_v2(Bucket=bucket, Prefix=prefix, StartAfter=after)
@@ -146,7 +146,7 @@ def _just_before(key: str) -> str:
     return key[:-1] + (chr(before) if before >= ord(" ") and not 0xD800 <= before < 0xE000 else "")
 
 
-def marks_a_folder(entry: type_of_entry) -> bool:
+def marks_a_folder(entry: ListedObject) -> bool:
     """Whether no file of ours can have the key of this object, since it ends in `/`, or it is
     another marker of a folder.
     """
