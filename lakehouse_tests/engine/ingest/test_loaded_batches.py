@@ -61,7 +61,7 @@ def test_a_table_whose_log_does_not_tell_its_batches_or_forgets_them_is_not_load
     log.append([("p", 9, 1)], transaction=(ingest_app_id(KEY), 2))
     with pytest.raises(
         Broken,
-        match=r"batch 2 is in the table, but the newest manifest .* is 1.*Restore the manifests",
+        match=r"batch 2 is in the table, but the newest manifest .* is 1.*restore the manifests",
     ):
         unfinished()
     log.set_properties(**{TRANSACTION_RETENTION: "interval 1 days"})

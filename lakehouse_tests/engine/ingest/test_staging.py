@@ -99,7 +99,7 @@ def test_a_file_of_a_planned_batch_that_another_declaration_cannot_read_stops_th
     for _ in range(2):
         with pytest.raises(
             Broken,
-            match=r"its file 'a.csv' was read then and cannot be now: its header is 'code,n' and not code,n,more",
+            match=r"its file 'a.csv' was read then and cannot be read now: its header is 'code,n' and not code,n,more",
         ):
             staged_again(store, KEY, batch, wider)
     again = staged_again(store, KEY, batch, landing)
