@@ -151,7 +151,7 @@ def begins_with(chunks: Iterable[bytes], mark: TextMark) -> bool:
 
 
 def _check_packed(data: bytes, limit: int, compression: Compression) -> None:
-    """Raises `Unreadable` unless a file can be unpacked to its end, and to at most `limit` bytes."""
+    """Raises `Unreadable` unless a file unpacks to its end, and to at most `limit` bytes."""
     if not data:
         raise Unreadable(
             f"it is empty, and a {compression.name} file has at least a header; land it again"

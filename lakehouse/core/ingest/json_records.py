@@ -1,4 +1,4 @@
-"""Lines of JSON as records. Each is parsed here once, strictly: one object, and nothing after it."""
+"""Lines of JSON as records, each parsed once and strictly: one object, and nothing after it."""
 
 import json
 import re

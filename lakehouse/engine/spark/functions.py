@@ -1,4 +1,4 @@
-"""PySpark's column functions, imported on first use: a process that only reads logs loads no PySpark."""
+"""PySpark's column functions, imported on first use: reading logs needs no PySpark."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
