@@ -92,14 +92,14 @@ def test_conditional_writers_are_believed_where_spark_commits_so_too(
     table = adopted_table("silver/orders", "/data/orders", writers="conditional")
     with pytest.raises(
         Refused,
-        match=r"its default log store.*spark\.delta\.logStore\.file\.impl set to a log store with conditional writes",
+        match=r"its default log store.*spark\.delta\.logStore\.file\.impl to a log store with conditional writes",
     ):
         refuse_unsafe_commits(lake, spark, table, asked="test")
     own = {"spark.delta.logStore.file.impl": "org.apache.spark.sql.delta.storage.HDFSLogStore"}
     with (
         session_confs(spark, own),
         pytest.raises(
-            Refused, match=r"Spark commits by org\..*HDFSLogStore, which looks for a version"
+            Refused, match=r"Spark commits through org\..*HDFSLogStore, which checks for a version"
         ),
     ):
         refuse_unsafe_commits(lake, spark, table, asked="test")
