@@ -167,7 +167,7 @@ def doc_words() -> tuple[int, int]:
     return user_words, user_words + sum(len(page.read_text().split()) for page in internal_pages)
 
 
-def _knob_count() -> int:
+def knob_count() -> int:
     """Knobs of upkeep, landing and change data. The shape of a source is no knob."""
     limits = [limit for limit in fields(Landing) if "line" in limit.metadata]
     merges = [knob for knob in fields(Merge) if "line" in knob.metadata]
@@ -197,7 +197,7 @@ def measure() -> dict[str, tuple[int, int | None]]:
         "files over 300 lines": (len(long_files()), 0),
         "lines of benchmarks": (_line_count("benchmarks"), 6_000),
         "reasons": (len(Reason), 60),
-        "knobs": (_knob_count(), 30),
+        "knobs": (knob_count(), 30),
         "words of user docs": (user_words, 15_000),
         "words of all docs": (all_words, 30_000),
     }

@@ -51,7 +51,8 @@ def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
         group_name="inventory",
         kinds={"deltalake", "s3" if lake.settings.on_s3 else "file"},
         pool="_".join(key.path),
-        description=f"What lies in bucket {lake.store.bucket}, held against the tables' logs, to the byte. Nothing is deleted by it.",
+        description=f"Compares what lies in bucket {lake.store.bucket} with the tables' logs, to "
+        "the byte. Deletes nothing.",
         freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=FRESH_HOURS)),
         automation_condition=daily_and_once_soon(tables),
         metadata={

@@ -76,7 +76,8 @@ def vacuum_asset(
         output_required=False,
         required_resource_keys={resource},
         automation_condition=_when(triggers, cron) if table.vacuum.mode == "automatic" else None,
-        description=f"Deletes the files that no version of {table.key} within its retention needs. Changes no row.",
+        description=f"Deletes the files that no version of {table.key} within its retention needs. "
+        "Changes no row.",
         check_specs=[
             dg.AssetCheckSpec(
                 DELETED,
@@ -116,7 +117,7 @@ def _facts_of_run(
     lake: Lake,
     everything: Callable[[], tuple[Lake, Sequence[Table]]],
 ) -> "LakeFacts":
-    """The facts of this run, which its steps share, read once; those of an earlier run are dropped."""
+    """The facts of this run, shared by its steps; those of an earlier run are dropped."""
     from lakehouse.engine.vacuum.lake_facts import LakeFacts
 
     key = (context.run.run_id, lake.settings.root)

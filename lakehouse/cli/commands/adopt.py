@@ -47,12 +47,14 @@ FoundTable = Found[TableFinding]
 
 @click.command(
     "adopt",
-    epilog="Examples: lakehouse adopt s3://warehouse/sales/orders; lakehouse adopt --prefix s3://warehouse --dry-run",
+    epilog="Examples: lakehouse adopt s3://warehouse/sales/orders; "
+    "lakehouse adopt --prefix s3://warehouse --dry-run",
 )
 @click.argument("address", required=False)
 @click.option(
     "--key",
-    help="Its key, layer/name; the layer says how often it is compacted. Default: one that says where it lies.",
+    help="Its key, layer/name; the layer says how often it is compacted. "
+    "Default: made from its address.",
 )
 @click.option(
     "--prefix", help="Every Delta table below this folder or s3://bucket/prefix, worst first."

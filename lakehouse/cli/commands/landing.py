@@ -26,7 +26,8 @@ from lakehouse.engine.table_session import TableSession
 
 @click.command(
     "landing",
-    epilog="Examples: lakehouse landing bronze/orders; lakehouse landing bronze/orders --arrived 17",
+    epilog="Examples: lakehouse landing bronze/orders; "
+    "lakehouse landing bronze/orders --arrived 17",
 )
 @click.argument("table", shell_complete=complete_table)
 @click.option(

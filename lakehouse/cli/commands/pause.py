@@ -84,15 +84,15 @@ def _document(pause: Pause, *, paused: bool) -> dict[str, Any]:
 
 def _until_ms(text: str, now: int) -> int:
     """The time that a person means: a span from now, or a moment (UTC where it names no zone)."""
-    accepted = "accepted: a time to come like 2026-12-01T06:00Z, or a span like 90m, 6h, 3d"
+    hint = "Use a future time like 2026-12-01T06:00Z, or a span like 90m, 6h, 3d"
     if span := _SPAN.fullmatch(text.strip()):
         until = now + int(span[1]) * _UNIT_MS[span[2]]
     else:
         try:
             instant = datetime.fromisoformat(text.strip())
         except ValueError as error:
-            raise Refused(f"--until is {text!r}; {accepted}") from error
+            raise Refused(f"--until is {text!r}. {hint}") from error
         until = int((instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp() * 1000)
     if until <= now:
-        raise Refused(f"--until is {text!r}, which is not after {utc_text(now)}; {accepted}")
+        raise Refused(f"--until is {text!r}, which is not after {utc_text(now)}. {hint}")
     return until

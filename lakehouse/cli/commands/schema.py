@@ -1,4 +1,4 @@
-"""`lakehouse schema`: the columns of a table that is loaded from landed files, and where each comes from."""
+"""`lakehouse schema`: the columns of a table of landed files, and where each comes from."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,8 +20,8 @@ from lakehouse.engine.journal.planned_batches import PlannedBatches
 def schema_command(table: str, as_json: bool) -> None:
     """Show the columns of TABLE, and where each comes from.
 
-    Landed files give it the declared ones, and the ones added for fields that no declaration names, each with its time, file and
-    policy. Without a declared schema, the columns are the inferred ones, as they were pinned. No JVM is started.
+    These are the declared columns and those added for undeclared fields, with time, file and policy
+    of each. Without a declared schema they are the inferred columns, as they were pinned. No JVM.
     """
     opened, wanted = open_landed(table, asked="schema")
     landing = wanted.landing
@@ -42,7 +42,8 @@ def schema_command(table: str, as_json: bool) -> None:
         return
     if schema is None:
         show(
-            f"{wanted.key}: no schema is declared, and none was inferred yet; the first batch of landed files decides"
+            f"{wanted.key}: no schema is declared, and none was inferred yet. The first batch of "
+            "landed files decides"
         )
     times = ["" if each["at_ms"] is None else time_text(each["at_ms"]) for each in columns]
     rows = [
@@ -53,7 +54,7 @@ def schema_command(table: str, as_json: bool) -> None:
 
 
 def _declared(landing: Landing, came: Sequence[AddedColumn]) -> list[dict[str, Any]]:
-    """The columns of the declaration; one that came before it was declared tells when and with which file."""
+    """The declared columns. One that was added before it was declared has its time and file."""
     declared, before = (
         {**dict(field_types(landing.schema)), **landing.derived},
         {column.name: column for column in came},

@@ -73,9 +73,8 @@ class LoggedCompaction:
     bytes_removed: int
     bytes_added: int
     predicted: Prediction | None = None
-    seconds: float | None = (
-        None  # from just before OPTIMIZE was sent to the time stamp of the last commit, `None` if unknown
-    )
+    # From just before OPTIMIZE was sent to the time stamp of the last commit; `None` if unknown.
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

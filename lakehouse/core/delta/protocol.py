@@ -13,14 +13,15 @@ from lakehouse.core.units import DAY_MS, HOUR_MS, MINUTE_MS
 CATALOG_FEATURES = ("catalogManaged", "catalogOwned-preview", "coordinatedCommits-preview")
 # Reader features of Delta 4.4.0 that leave the counting of files as it is. Source: delta-io/delta
 # v4.4.0, TableFeature.scala.
-_COUNTABLE = """columnMapping deletionVectors geospatial timestampNtz typeWidening typeWidening-preview v2Checkpoint vacuumProtocolCheck
-    variantShredding variantShredding-preview variantType variantType-preview"""
+_COUNTABLE = """columnMapping deletionVectors geospatial timestampNtz typeWidening
+    typeWidening-preview v2Checkpoint vacuumProtocolCheck variantShredding
+    variantShredding-preview variantType variantType-preview"""
 # Features that Delta 4.4.0 writes, but none that leaves commits or files to others (catalogs,
 # coordinators, redirects) or is unfinished.
 # Source: delta-io/delta v4.4.0, TableFeature.scala, allSupportedFeaturesMap
-_WRITABLE = """allowColumnDefaults appendOnly changeDataFeed checkConstraints checkpointProtection clustering domainMetadata
-    generatedColumns icebergCompatV1 icebergCompatV2 icebergCompatV3 identityColumns inCommitTimestamp invariants
-    materializePartitionColumns rowTracking"""
+_WRITABLE = """allowColumnDefaults appendOnly changeDataFeed checkConstraints checkpointProtection
+    clustering domainMetadata generatedColumns icebergCompatV1 icebergCompatV2 icebergCompatV3
+    identityColumns inCommitTimestamp invariants materializePartitionColumns rowTracking"""
 COUNTABLE = frozenset(_COUNTABLE.split())
 # Any table has them, by its protocol version alone.
 _USUAL = frozenset(

@@ -1,1 +1,1 @@
-"""The landed files that make a batch, the rows of an input that make an increment, and what came of it."""
+"""Decides which landed files make a batch, and which rows of an input make an increment."""

@@ -1,7 +1,7 @@
 """CSV as records and fields. Records may span several lines.
 
 A CSV file begins with a header that names the fields of the schema in order, unless the landing
-declares `Csv(header=False)`. The header may have other names between them, or lack some that are not
+declares `Csv(header=False)`. The header may have other names between, or lack some that are not
 required, but not both. A file of AWS DMS may have no header, and may lack the first column, the
 operation, which is empty then.
 

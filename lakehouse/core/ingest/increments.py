@@ -4,7 +4,7 @@ A table's own commits record what it consumed and how its rows were written. The
 a transaction id in the commit that writes the rows (`docs/internals/decisions/0005-increments.md`),
 so it is never ahead of them. `upto` is the version to record with the next commit.
 
-A compaction whose rows differed is undone by our RESTORE, which Delta marks as a change of data. Its
+A compaction whose rows differed is undone by our RESTORE, which Delta marks as a data change. Its
 change feed has every restored row as an insert. A table that follows changes has these rows, and
 passes the RESTORE over. A table that read the input whole in between has rows of the faulty
 compaction, and reads the input whole again.

@@ -19,7 +19,8 @@ from lakehouse.core.units import DAY_MS
 # A fortnight of days to look back at; the inventory table keeps what the reports said.
 KEPT_DAYS = 14
 _STAMP = re.compile(
-    r"(\d{4}-\d\d-\d\dT\d\d-\d\dZ)/manifest\.(?:json|checksum)|hive/dt=(\d{4}-\d\d-\d\d)-(\d\d-\d\d)/symlink\.txt"
+    r"(\d{4}-\d\d-\d\dT\d\d-\d\dZ)/manifest\.(?:json|checksum)"
+    r"|hive/dt=(\d{4}-\d\d-\d\d)-(\d\d-\d\d)/symlink\.txt"
 )
 _DATA = re.compile(r"data/[0-9a-f-]{36}\.parquet")
 

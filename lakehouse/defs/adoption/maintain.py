@@ -177,10 +177,10 @@ def _refuse_without_pool(addresses: Mapping[dg.AssetKey, str]) -> None:
         return
     by_name = {key.to_user_string(): uri for key, uri in addresses.items()}
     raise Refused(
-        f'maintain: writers is "none", but {count_of(len(by_name), "asset")} without a pool may commit while a compaction '
-        f"runs: {', '.join(by_name)}. Either give each asset a pool of its own, like "
-        f"pool={next(iter(by_name))!r}; "
-        "or define all of them with @asset after one line, which makes them take turns: "
+        f'maintain: writers is "none", but {count_of(len(by_name), "asset")} without a pool may '
+        f"commit while a compaction runs: {', '.join(by_name)}. Either give each asset its own "
+        f"pool, like pool={next(iter(by_name))!r}; or define all of them with @asset after one "
+        "line, which makes them take turns: "
         f"`{POOL_LINE}`; or, if you make sure that none of them runs during a compaction, pass "
         "their addresses: "
         f'maintain({by_name}, writers="none")'

@@ -181,7 +181,8 @@ def made_of_columns(
     It is what `[kind(a=a, b=b) for a, b in zip(...)]` gives, in a third of its time: a frozen
     dataclass sets every field by a call.
     """
-    assert columns.keys() == set(kind.__slots__) and not hasattr(kind, "__post_init__")  # type: ignore[attr-defined]
+    assert columns.keys() == set(kind.__slots__)  # type: ignore[attr-defined]
+    assert not hasattr(kind, "__post_init__")
     made = list(map(object.__new__, repeat(kind, count)))
     for name, column in columns.items():
         deque(map(getattr(kind, name).__set__, made, column), maxlen=0)

@@ -12,7 +12,8 @@ _COMMIT = re.compile(r"\d{20}\.json")
 _CHECKSUM = re.compile(r"\d{20}\.crc")
 # Source: PROTOCOL.md, "Checkpoints": classic, multi-part, and UUID-named (V2).
 _CHECKPOINT = re.compile(
-    r"(?P<version>\d{20})\.checkpoint(?:\.(?P<part>\d{10})\.(?P<parts>\d{10})|\.(?P<uuid>[0-9a-fA-F-]{36}))?\.(?:parquet|json)"
+    r"(?P<version>\d{20})\.checkpoint"
+    r"(?:\.(?P<part>\d{10})\.(?P<parts>\d{10})|\.(?P<uuid>[0-9a-fA-F-]{36}))?\.(?:parquet|json)"
 )
 _DIGITS_OF_A_PART = 10
 

@@ -41,7 +41,8 @@ _FORMS = {
     # A day or a month comes first. A zone may follow the time, also as a name.
     "timestamp": r"^\s*[-+]?[0-9]{4,7}-[0-9]{1,2}(?:-[0-9]{1,2}(?:[T ].*)?)?\s*$",
     # The cast would drop a zone.
-    "timestamp_ntz": rf"^\s*[-+]?[0-9]{{4,7}}-[0-9]{{1,2}}(?:-[0-9]{{1,2}}(?:[T ]\s*{_CLOCK})?)?\s*$",
+    "timestamp_ntz": r"^\s*[-+]?[0-9]{4,7}-[0-9]{1,2}"
+    rf"(?:-[0-9]{{1,2}}(?:[T ]\s*{_CLOCK})?)?\s*$",
 }
 
 
@@ -65,7 +66,8 @@ def csv_texts(record: "Column", landing: Landing, names: "list[str]", corrupt: s
 def csv_types(lines: "DataFrame", landing: Landing) -> "list[StructField]":
     """The declared fields with their types and comments."""
     empty = F.from_csv(F.lit(""), landing.schema or "").alias("row")
-    return lines.select(empty).schema[0].dataType.fields  # pyright: ignore[reportAttributeAccessIssue]
+    row_type = lines.select(empty).schema[0].dataType
+    return row_type.fields  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def csv_value(text: "Column", field: "StructField", landing: Landing) -> "tuple[Column, Column]":

@@ -203,7 +203,7 @@ class LandingLoad:
         rows = RowsOfBatch(batch=batch, of=partial(rows_of_part, session, parsed))
         names = without_poison_files(session, self._batches, rows, error).isolated[-1]
         self._tell(
-            f"{session.key}: batch {batch.number}: the rows of {len(names)} files cannot be written; "
+            f"{session.key}: batch {batch.number}: rows of {len(names)} files cannot be written; "
             "they are set aside"
         )
 

@@ -153,7 +153,7 @@ def is_of_the_declaration(reason: "Column") -> "Column":
 
 
 def parsed_json(text: "Column", ddl: str) -> "Column":
-    """JSON as a struct; its field `CORRUPT`, if the DDL has it, is set where a value does not fit."""
+    """JSON as a struct; its field `CORRUPT`, if the DDL has it, is set if a value does not fit."""
     options = {
         "mode": "PERMISSIVE",
         "columnNameOfCorruptRecord": CORRUPT,

@@ -42,7 +42,7 @@ def trial_folder(table_key: str) -> str:
 
 
 def clear_staged(store: Store, table_key: str) -> None:
-    """Removes all staged parts of a table. The caller holds its lock, and no batch is unfinished."""
+    """Removes all staged parts of a table. The caller holds its lock; no batch is unfinished."""
     store.delete([file.name for file in store.list(f"{_FOLDER}/{table_key}")])
 
 

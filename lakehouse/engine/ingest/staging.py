@@ -223,7 +223,7 @@ class _FileReader:
         return self._stage(file, data, found)
 
     def stage_planned(self, file: LandedFile, data: bytes) -> FileRead:
-        """A file of a batch with a manifest. If its content is another, only size and digest count."""
+        """A file of a batch with a manifest. If its content changed, only size and digest count."""
         found, until_byte = _find_planned(file, data)
         found = replace(found, loaded_records=file.loaded_records)
         return self._stage(file, data, found, until_byte)

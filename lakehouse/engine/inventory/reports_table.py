@@ -189,7 +189,8 @@ def _clear(lake: Lake) -> None:
 
 
 def _staging(lake: Lake) -> str:
-    return f"{REPORTS}/_loading/{lake.store.bucket}"  # no bucket's name begins with an underscore, so that no report lies here
+    # No bucket's name begins with an underscore, so no report lies here.
+    return f"{REPORTS}/_loading/{lake.store.bucket}"
 
 
 def _through(

@@ -130,8 +130,8 @@ class PlannedBatches:
             raise Broken(
                 f"load of {self._table}: batch {number} is not in the table, and loaded files of "
                 f"the batches up to {segment.forgotten_batch} are gone from {self._prefix} and "
-                f"forgotten. Either restore the table from a copy, or delete {self._folder}, and "
-                "the next load creates a new table from what the landing area holds now"
+                "forgotten. Either restore the table from a copy, or declare it under a new key, "
+                "which loads what the landing area holds now"
             )
         return next(
             (batch for batch in segment.batches if batch.number == number),

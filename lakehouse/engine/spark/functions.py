@@ -1,10 +1,12 @@
 """PySpark's column functions, imported on first use: reading logs needs no PySpark."""
 
+# pyright: reportWildcardImportFromLibrary=false
+
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark.sql.functions import *  # noqa: F403  # pyright: ignore[reportWildcardImportFromLibrary]
+    from pyspark.sql.functions import *  # noqa: F403
 else:
 
     def __getattr__(name: str) -> Any:

@@ -47,7 +47,8 @@ READ_WHOLE = {
 }
 # A content hash compares a map as it is stored, entry by entry. A rewrite does not change that.
 HASH_MAPS = "spark.sql.legacy.allowHashOnMapType"
-# On: a version older than the retention of deleted files cannot be read, even if its files are all there.
+# On: a version older than the retention of deleted files cannot be read, even if all of its files
+# exist.
 # Source: Delta Lake 4.4.0, DeltaSQLConf
 OLD_VERSIONS_REFUSED = (
     "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"

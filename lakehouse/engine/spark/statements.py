@@ -17,7 +17,8 @@ from lakehouse.core.errors import Refused
 # An end of a range; a time knows its zone.
 RangeEnd = int | str | date | datetime
 _TYPE = re.compile(r"[a-z_]+(\(\d+(,\s*\d+)?\))?")
-# A dollar, because Spark replaces ${name} by a setting's value before it parses. Source: Spark 4.2.0, VariableSubstitution.scala
+# A dollar, because Spark replaces ${name} by a setting's value before it parses.
+# Source: Spark 4.2.0, VariableSubstitution.scala
 _UNSAFE = re.compile(r"[\\'$\x00-\x1f\x7f]")
 
 
@@ -25,17 +26,20 @@ def quote(name: str) -> str:
     """A name between backticks.
 
     Raises:
-        Refused: it is empty or holds a NUL or a line break, which no table or column can have, or `${`, which Spark replaces.
+        Refused: it is empty, or holds a NUL, a line break, or `${`, which Spark replaces.
     """
     if not name or set(name) & set("\0\n\r") or "${" in name:
         raise Refused(
-            f"the name {name!r} cannot be used in SQL; accepted: names without NUL, line breaks and ${{"
+            f"the name {name!r} cannot be used in SQL. Use a name without NUL, line breaks and ${{"
         )
     return f"`{name.replace('`', '``')}`"
 
 
 def literal(text: str) -> str:
-    r"""A string literal that means exactly `text`. Source: Spark's SQL reference, "Literals": `\` escapes, `\uXXXX` is a character."""
+    r"""A string literal that means exactly `text`.
+
+    Source: Spark's SQL reference, "Literals": `\` escapes, `\uXXXX` is a character.
+    """
     return f"'{_UNSAFE.sub(_escaped, text)}'"
 
 
@@ -45,28 +49,32 @@ def path_table(uri: str) -> str:
 
 
 def partition_predicate(columns: Sequence[Column], partitions: Sequence[type_of_partition]) -> str:
-    """A condition that holds in exactly these partitions; `columns` are at least the partition columns.
+    """A condition that holds in exactly these partitions.
 
-    It is nested by column, so that it stays short: 20,000 partitions of two columns were seen to be planned in 3 s. A value that cannot be
-    cast is null to Spark, but only without ANSI; with it, any condition on that column is an error.
+    `columns` include the partition columns. The condition is nested by column and so stays short:
+    Spark plans 20,000 partitions of two columns in 3 s. A value that cannot be cast is null to
+    Spark without ANSI; with ANSI, any condition on that column is an error.
     """
     types = {column.name: column.type for column in columns}
     return _any_of([tuple(partition) for partition in partitions], types)
 
 
 def optimize(uri: str, predicate: str | None, *, zorder_by: Sequence[str] = ()) -> str:
-    """Compaction of a table, or of those partitions that the predicate names; with columns, every row of them is laid out anew."""
+    """Compacts a table, or the partitions in which the predicate holds.
+
+    With `zorder_by`, all of their rows are sorted along these columns.
+    """
     ordered = f" ZORDER BY ({', '.join(map(quote, zorder_by))})" if zorder_by else ""
     return f"OPTIMIZE {path_table(uri)}{_where(predicate)}{ordered}"
 
 
 def purge(uri: str, predicate: str | None) -> str:
-    """Every file with deleted rows rewritten without them, in the whole table or those partitions that the predicate names."""
+    """Rewrites every file with deleted rows, in the table or where the predicate holds."""
     return f"REORG TABLE {path_table(uri)}{_where(predicate)} APPLY (PURGE)"
 
 
 def between(column: str, least: RangeEnd, greatest: RangeEnd) -> str:
-    """The condition that a column is in a range, both ends included; Delta leaves out files by it."""
+    """The condition that a column is in a range, both ends included; Delta skips files by it."""
     return f"{quote(column)} BETWEEN {_constant(least)} AND {_constant(greatest)}"
 
 
@@ -106,7 +114,7 @@ def merge_changes(target: MergeTarget, source: str, *, newer: str, deleted: str)
 def merge_marked(
     target: MergeTarget, source: str, *, newer: str, marks_only: str, mark: Sequence[str]
 ) -> str:
-    """As `merge_changes`, without removals; a change with `marks_only` sets the columns `mark` alone."""
+    """As `merge_changes`, without removals; a change with `marks_only` sets only columns `mark`."""
     marked = ", ".join(f"{quote(name)} = source.{quote(name)}" for name in mark)
     return (
         f"{_merge_into(target, source)} "  # noqa: S608  # names are quoted
@@ -125,17 +133,17 @@ def merge_versions(target: MergeTarget, source: str, *, position: str) -> str:
 
 
 def not_older(keys: Sequence[str], order_by: Sequence[str]) -> str:
-    """The condition, over aliases `source` and `target`, under which a source row would change nothing in the target."""
+    """The condition, over aliases `source` and `target`, that a source row changes nothing."""
     return f"{same_keys(keys)} AND NOT ({_newer(order_by)})"
 
 
 def same_keys(keys: Sequence[str]) -> str:
-    """The condition, over aliases `source` and `target`, under which two rows have the same keys."""
+    """The condition, over aliases `source` and `target`, that two rows have the same keys."""
     return " AND ".join(f"target.{quote(key)} <=> source.{quote(key)}" for key in keys)
 
 
 def set_properties(uri: str, properties: Mapping[str, str]) -> str:
-    """Properties of a table, set."""
+    """Sets properties of a table."""
     pairs = ", ".join(
         f"{literal(name)} = {literal(value)}" for name, value in sorted(properties.items())
     )
@@ -143,12 +151,13 @@ def set_properties(uri: str, properties: Mapping[str, str]) -> str:
 
 
 def unset_properties(uri: str, names: Sequence[str]) -> str:
-    """Properties of a table, taken away."""
-    return f"ALTER TABLE {path_table(uri)} UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(literal, names))})"
+    """Removes properties of a table."""
+    listed = ", ".join(map(literal, names))
+    return f"ALTER TABLE {path_table(uri)} UNSET TBLPROPERTIES IF EXISTS ({listed})"
 
 
 def add_columns(uri: str, columns: Sequence[NewColumn], types: Mapping[str, str]) -> str:
-    """Adds columns to a table at their places, with their comments; `types` has the type of each as DDL."""
+    """Adds columns at their places, with their comments; `types` has the type of each as DDL."""
     listed = ", ".join(_definition(each, types[each.column.name]) for each in columns)
     return f"ALTER TABLE {path_table(uri)} ADD COLUMNS ({listed})"
 
@@ -166,31 +175,38 @@ def cluster_by(uri: str, columns: Sequence[str]) -> str:
 
 
 def vacuum_dry_run(uri: str, inventory: str) -> str:
-    """Names those files of the view `inventory` (path, length, isDir, modificationTime) that the table needs no more.
+    """Names the files of the view `inventory` that the table no longer needs.
 
-    FULL is written out: without it an inventory's vacuum may be taken for LITE, and moves the mark from which LITE goes on.
+    The view has the columns path, length, isDir and modificationTime. FULL is written out: without
+    it Delta may take the statement for LITE, and would move the mark from which LITE goes on.
     """
-    listed = f"SELECT path, length, isDir, modificationTime FROM {quote(inventory)}"  # noqa: S608  # it is quoted
+    columns = "path, length, isDir, modificationTime"
+    listed = f"SELECT {columns} FROM {quote(inventory)}"  # noqa: S608  # it is quoted
     return f"VACUUM {path_table(uri)} FULL USING INVENTORY ({listed}) DRY RUN"
 
 
 def describe_detail(uri: str) -> str:
-    """One row about a table: its `location` as Delta itself spells it, among others."""
+    """One row about a table, with its `location` as Delta spells it."""
     return f"DESCRIBE DETAIL {path_table(uri)}"
 
 
 def delete_lines(
     uri: str, *, upto_batch: int, source_files: Sequence[str] = (), whole_files: bool = False
 ) -> str:
-    """Takes out of a quarantine table what batches up to this one put there: of these files or of all; `whole_files` without the lines."""
+    """Removes entries of batches up to this one from a quarantine table.
+
+    Only entries of `source_files`, or of all files if it is empty; with `whole_files` no lines.
+    """
     condition = f"batch <= {int(upto_batch)}"
     if source_files:
         condition += f" AND source_file IN ({', '.join(map(literal, source_files))})"
-    return f"DELETE FROM {path_table(uri)} WHERE {condition}{' AND line IS NULL' if whole_files else ''}"  # noqa: S608  # all are quoted
+    if whole_files:
+        condition += " AND line IS NULL"
+    return f"DELETE FROM {path_table(uri)} WHERE {condition}"  # noqa: S608  # all are quoted
 
 
 def delete_landed_again(uri: str, lines: str) -> str:
-    """Takes the lines of the view `lines` (source_file, line, digest) out of a quarantine table."""
+    """Removes the lines of the view `lines` (source_file, line, digest) from a quarantine table."""
     names = ("source_file", "line", "digest")
     same = " AND ".join(f"target.{name} = source.{name}" for name in names)
     return (
@@ -200,9 +216,10 @@ def delete_landed_again(uri: str, lines: str) -> str:
 
 
 def replace_lines(uri: str, files: str, *, batch: int, source_files: Sequence[str]) -> str:
-    """Whole files of the view `files` (source_file, reason) into a quarantine table, in the place of the lines that a batch put there.
+    """Puts whole files into a quarantine table, in place of their lines that a batch put there.
 
-    `source_files` are those of the view; a file that the batch has put there already stays as it is.
+    The view `files` has the columns source_file and reason, and `source_files` are its files. A
+    file that the batch has already put there stays as it is.
     """
     of_batch, listed = f"target.batch = {int(batch)}", ", ".join(map(literal, source_files))
     values = f"VALUES (source.source_file, source.reason, {int(batch)}, current_timestamp())"
@@ -216,12 +233,12 @@ def replace_lines(uri: str, files: str, *, batch: int, source_files: Sequence[st
 
 
 def clone(uri: str, source: str) -> str:
-    """A new table at `uri` that shares the files of another one, with its columns, properties and constraints."""
+    """Creates a table that shares the files, columns, properties and constraints of another one."""
     return f"CREATE TABLE {path_table(uri)} SHALLOW CLONE {path_table(source)}"
 
 
 def restore(uri: str, version: int) -> str:
-    """A new version of a table that equals an older one."""
+    """Writes a new version of a table that equals an older one."""
     return f"RESTORE TABLE {path_table(uri)} TO VERSION AS OF {int(version)}"
 
 
@@ -234,7 +251,7 @@ def _merge_into(target: MergeTarget, source: str) -> str:
 
 
 def _newer(order_by: Sequence[str]) -> str:
-    """The condition, over aliases `source` and `target`, under which a source row is newer."""
+    """The condition, over aliases `source` and `target`, that a source row is newer."""
     return f"{_ordering('source', order_by)} > {_ordering('target', order_by)}"
 
 
@@ -243,7 +260,8 @@ def _where(predicate: str | None) -> str:
 
 
 def _ordering(alias: str, columns: Sequence[str]) -> str:
-    # A struct is compared field by field, with null below every value; two columns compared by themselves would give null.
+    # A struct is compared field by field, with null below every value. Comparing two columns
+    # directly would give null.
     return f"struct({', '.join(f'{alias}.{quote(column)}' for column in columns)})"
 
 
@@ -294,6 +312,6 @@ def _one_of(column: str, values: Sequence[str | None], types: Mapping[str, str])
 def _typed(value: str, type_name: str) -> str:
     if not _TYPE.fullmatch(type_name):
         raise Refused(
-            f"a partition column of type {type_name!r} cannot be selected by; accepted: plain types"
+            f"a partition column of type {type_name!r} cannot be selected by. Use a plain type"
         )
     return literal(value) if type_name == "string" else f"CAST({literal(value)} AS {type_name})"

@@ -1,4 +1,4 @@
-"""Finds the tables of a lake: by its folders, by a listing, and inside tables that lie elsewhere."""
+"""Finds the tables of a lake: by its folders, by a listing, and inside tables elsewhere."""
 
 from collections.abc import Iterable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
@@ -35,8 +35,7 @@ def upper_folders(lake: Lake, landed: Iterable[str]) -> set[str]:
     if "_delta_log" in names:
         raise Refused(
             f"vacuum: the lake's root {root} is a Delta table itself, and may read files of any "
-            "table "
-            "in it. Move that table into a folder of its own, or remove its _delta_log"
+            "table in it. Move that table into a folder of its own"
         )
     skipped = _NO_TABLES | {prefix.rstrip("/") for prefix in landed}
     tops = [name for name in names if name not in skipped]

@@ -80,8 +80,8 @@ def remembered_deletions(session: TableSession, batch: Batch) -> "DataFrame | No
         raise Broken(
             f"load of {session.key}: the keys that its change data deleted are gone from"
             f" {_FOLDER}/{session.key}, and late changes would bring their rows back. Either"
-            " restore that folder from a copy of the lake, or, if no change older than a deletion"
-            f" can still arrive, delete {_mark(session.key)}"
+            " restore that folder from a copy of the lake, or declare the table under a new key"
+            " and land a new snapshot of its source"
         )
     previous = batch.number - 1
     earlier = [number for number in numbers if number < batch.number]
