@@ -19,7 +19,7 @@ from benchmarks.own_lake import own_lake
 from benchmarks.random_recipes import Recipe, draw
 from lakehouse.core.compaction.bins import left_alone
 from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
-from lakehouse.core.costs.rates import DEFAULT_RATES
+from lakehouse.core.costs.compaction_speed import DEFAULT_RATES
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.partition_values import by_name, typed_partition
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
@@ -28,8 +28,8 @@ from lakehouse.engine.compaction.run import run_statement
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.errors import first_line
-from lakehouse.engine.spark.session_settings import session_confs
-from lakehouse.runtime.spark_settings import cores_of
+from lakehouse.engine.spark.session_confs import session_confs
+from lakehouse.runtime.spark_server_conf import cores_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,12 +21,12 @@ import dagster as dg
 
 from benchmarks.figures import Figure, alone
 from lakehouse.core.units import DAY_MS, MINUTE_MS
-from lakehouse.defs.records import prune
+from lakehouse.defs.dagster_retention import prune
 from lakehouse_tests.journeys.world import World
 
 _TICK_MS = 30 * MINUTE_MS
 _DAY_GB, _MONTH_GB = 0.3, 1.0
-_DAYS_OF_ROWS, _ROWS = 15, 60_000  # core/records/retention.py
+_DAYS_OF_ROWS, _ROWS = 15, 60_000  # core/dagster_retention.py
 _COPIES = {  # file below Dagster's folder -> its tables of rows that belong to a run
     "history/runs.db": ("runs", "run_tags"),
     "history/runs/index.db": ("event_logs", "asset_check_executions"),

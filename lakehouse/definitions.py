@@ -14,12 +14,12 @@ from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.defs.adoption.observed import observation_sensor, observed_asset
 from lakehouse.defs.compaction import compaction_asset
 from lakehouse.defs.compaction_sensor import compaction_schedules, compaction_sensor
+from lakehouse.defs.dagster_retention import records_asset, records_schedule
 from lakehouse.defs.fleet_from_events import maintenance_plan
 from lakehouse.defs.health import health_check
 from lakehouse.defs.inventory import inventory_asset, inventory_sensor
 from lakehouse.defs.keys import inventory_key, table_key, vacuum_key
 from lakehouse.defs.landing import landing_assets, landing_sensor
-from lakehouse.defs.records import records_asset, records_schedule
 from lakehouse.defs.resources import lake_of, lake_resources, tables_of
 from lakehouse.defs.table_assets import automation_sensor, table_asset
 from lakehouse.defs.vacuum import vacuum_asset

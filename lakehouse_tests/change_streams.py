@@ -15,8 +15,7 @@ from deltalake import DeltaTable
 
 from lakehouse import Debezium, Dms, History, Landing, Merge, Table
 from lakehouse.core.declaration.change_sources import Operation
-from lakehouse.engine.ingest import load
-from lakehouse.engine.ingest.changes import apply
+from lakehouse.engine.ingest.changes import apply, deleted_keys
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.changes import Change, newest_state, type_of_state, versions, written
@@ -89,7 +88,7 @@ def load_with_kills(lake: Lake, spark: "SparkSession", stream: Stream, random: R
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(apply, "remember", mortal(apply.remember))
         patch.setattr(apply, "_commit", mortal(apply._commit))  # pyright: ignore[reportPrivateUsage]  # the step after it
-        patch.setattr(load, "forget_replaced", mortal(load.forget_replaced))
+        patch.setattr(deleted_keys, "forget_replaced", mortal(deleted_keys.forget_replaced))
         while True:
             try:
                 write_table(lake, spark, stream.table)

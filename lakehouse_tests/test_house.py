@@ -65,9 +65,7 @@ DOORS: dict[str, tuple[str, ...] | None] = {
     "__init__": (".core", ".defs.adoption"),
     "__main__": (".cli",),
 }
-# 300 is the goal. Line length went from 140 to 100, and 26 files that were packed into 300 long lines
-# are longer now; each goes below 300 when its prose is rewritten.
-FILE_LINES = 390
+FILE_LINES = 300
 BANNED = frozenset(
     {
         "utils",

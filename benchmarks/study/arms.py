@@ -33,7 +33,7 @@ from lakehouse.engine.ingest.work_size import are_few, merged_into
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.delta_writes import Transaction, merge_confs
 from lakehouse.engine.spark.key_range import with_key_range
-from lakehouse.engine.spark.session_settings import SHUFFLE_PARTITIONS, confs_for, session_confs
+from lakehouse.engine.spark.session_confs import SHUFFLE_PARTITIONS, confs_for, session_confs
 from lakehouse.engine.spark.statements import optimize
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ import click
 
 from lakehouse.cli.output import show, tell
 from lakehouse.core.adoption.adopted_file import adopted_table
-from lakehouse.core.declaration.address import is_address, key_of, parse_address
-from lakehouse.core.declaration.adopted import Adopted
+from lakehouse.core.declaration.adopted import Adopted, is_address, key_of, parse_address
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.core.settings import Settings, parse_settings

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from dagster._core.storage.dagster_run import FINISHED_STATUSES  # not public
 
-from lakehouse.core.records.retention import RecordedRun
+from lakehouse.core.dagster_retention import RecordedRun
 
 _BUSY_SECONDS = 30  # as long as Dagster itself waits for a writer
 # The planner reads the newest 20 observations of a table that others write (`dagster_records.py`).

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from types import ModuleType
 
 from lakehouse.core.adoption.adopted_file import parse_adopted
-from lakehouse.core.declaration.address import folders_above, is_inside
-from lakehouse.core.declaration.adopted import Adopted
+from lakehouse.core.declaration.adopted import Adopted, folders_above, is_inside
 from lakehouse.core.declaration.module_tables import module_tables
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused

@@ -1,10 +1,10 @@
-"""One lake: its settings and its store, and what lies where in it."""
+"""One lake: its settings, its store, where things are in it; and one table of it with a session."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
@@ -152,3 +152,21 @@ def _mount(uri: str, bucket_of: Callable[[str], Store]) -> Mount:
         return Mount(store=DiskStore(Path(uri)))
     bucket, folder = split_bucket(uri)
     return Mount(store=bucket_of(bucket), folder=folder)
+
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSession:
+    """A table, the lake that holds it, and the Spark session that reads and writes it."""
+
+    lake: Lake
+    spark: "SparkSession"
+    table: Table
+
+    @property
+    def key(self) -> str:
+        """The table's key, like `bronze/flight_events`."""
+        return self.table.key

@@ -39,7 +39,7 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import DiskStore, real_address, store_at
 from lakehouse.runtime.server_state import status
-from lakehouse.runtime.spark_settings import CONNECT_PORT
+from lakehouse.runtime.spark_server_conf import CONNECT_PORT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import plan_or_refusal
-from lakehouse.core.costs.ledger import Account, account_for
+from lakehouse.core.costs.compaction_history import Account, account_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.snapshot import TableFacts

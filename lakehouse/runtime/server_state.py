@@ -8,7 +8,7 @@ from typing import Literal
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings
 from lakehouse.runtime.processes import Process, port_answers
-from lakehouse.runtime.spark_settings import storage_of, write_private
+from lakehouse.runtime.spark_server_conf import storage_of, write_private
 
 Condition = Literal["running", "starting", "died", "stopped"]
 

@@ -177,7 +177,7 @@ def test_a_table_made_elsewhere_whose_batches_nothing_tells_is_told_of_in_the_wo
     land(lake, "orders/1.json")
     text = skip_text(tick())
     assert (
-        "its log has no transaction id of a landed batch" in text
+        "log has no transaction id of a landed batch" in text
         and "lakehouse landing bronze/orders --arrived N" in text
     )
 

@@ -77,6 +77,9 @@ def world(
     world.ask("server", "start")
     for command, prefix in killed_commands:
         world.kill(*command, when=lambda prefix=prefix: keys(client, prefix))
+    # Two batches, so that there is something to compact.
+    world.ask("replay", "--hours", "12")
+    world.ask("materialize", "key:bronze/flight_events")
     world.ask(*REPLAY)
     world.ask(*MATERIALIZE)
     yield world

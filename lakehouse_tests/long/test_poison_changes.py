@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 from lakehouse import Debezium, Landing, Merge
 from lakehouse.engine.ingest.quarantine.retry import retry
 from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake
-from lakehouse.engine.table_session import TableSession
+from lakehouse.engine.lake import Lake, TableSession
 from lakehouse_tests.engine.example import rows_of
 from lakehouse_tests.engine.ingest.quarantine.test_poison_files import PARTS, SOURCE, put
 

@@ -1,4 +1,4 @@
-"""Two assets that deltalake writes, and their upkeep in the last lines. There is no Spark code here."""
+"""Two assets that deltalake writes, and their upkeep in the last lines, without Spark code."""
 
 from pathlib import Path
 
@@ -11,7 +11,8 @@ from lakehouse import Compaction, maintain
 WAREHOUSE = Path.cwd() / "warehouse"
 
 
-# One pool for whoever writes the table, the compaction too: with its limit of 1 (dagster.yaml) no two commit at once.
+# All writers of the table and its compaction share one pool. With its limit of 1 (dagster.yaml),
+# only one of them commits at a time.
 @dg.asset(
     key=["sales", "orders"], metadata={"dagster/uri": str(WAREHOUSE / "orders")}, pool="orders"
 )

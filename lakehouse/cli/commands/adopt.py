@@ -27,9 +27,8 @@ from lakehouse.cli.output import (
     write_json,
 )
 from lakehouse.core.adoption.adopted_file import adopted_lines, adopted_table
-from lakehouse.core.adoption.finding import TableFinding
-from lakehouse.core.declaration.address import quoted_address
-from lakehouse.core.declaration.adopted import type_of_writers
+from lakehouse.core.adoption.inspection_report import TableFinding
+from lakehouse.core.declaration.adopted import quoted_address, type_of_writers
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.text import count_of

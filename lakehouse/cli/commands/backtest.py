@@ -18,8 +18,8 @@ from lakehouse.cli.context import LakeContext, complete_table, open_declared, re
 from lakehouse.cli.output import json_option, tell, write_json
 from lakehouse.core.backtest.result import Backtest
 from lakehouse.core.backtest.simulate import real_result, simulate_history
-from lakehouse.core.costs.rates import fit_rates
-from lakehouse.core.declaration.address import is_address
+from lakehouse.core.costs.compaction_speed import fit_rates
+from lakehouse.core.declaration.adopted import is_address
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.policy_text import parse_policy
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices

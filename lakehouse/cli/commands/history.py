@@ -19,7 +19,7 @@ from lakehouse.cli.output import (
     time_text,
     write_json,
 )
-from lakehouse.core.costs.ledger import Entry, errors_as_json
+from lakehouse.core.costs.compaction_history import Entry, errors_as_json
 from lakehouse.core.delta.commits import Commit, is_compaction
 from lakehouse.core.errors import Refused
 from lakehouse.engine.compaction.read_probe import newest_probe

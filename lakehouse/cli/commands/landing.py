@@ -19,9 +19,8 @@ from lakehouse.engine.ingest.loaded_batches import last_loaded, record_loaded, u
 from lakehouse.engine.ingest.quarantine.entries import quarantined_count
 from lakehouse.engine.ingest.retire import plan_landed
 from lakehouse.engine.journal.planned_batches import PlannedBatches, landed_files
-from lakehouse.engine.lake import Lake
+from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark.open_session import connect
-from lakehouse.engine.table_session import TableSession
 
 
 @click.command(

@@ -23,9 +23,8 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.ingest.outcome import QuarantineReview
 from lakehouse.engine.ingest.quarantine import review
 from lakehouse.engine.ingest.quarantine.retry import retry
-from lakehouse.engine.lake import Lake
+from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark.open_session import connect
-from lakehouse.engine.table_session import TableSession
 
 _files_option = click.option(
     "--file",

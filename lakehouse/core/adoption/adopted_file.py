@@ -10,8 +10,7 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any, cast
 
-from lakehouse.core.declaration.address import parse_address
-from lakehouse.core.declaration.adopted import Adopted
+from lakehouse.core.declaration.adopted import Adopted, parse_address
 from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, LiquidClustering
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused

@@ -7,7 +7,7 @@ from typing import assert_never
 
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.cron import cron_times
+from lakehouse.core.declaration.schedules import cron_times
 from lakehouse.core.declaration.strategies import (
     AfterWrite,
     AutoCompaction,

@@ -25,8 +25,8 @@ from lakehouse.core.backtest.simulated_table import SimulatedTable, sum_known
 from lakehouse.core.compaction.bins import Clustering, ZOrdering, files_added
 from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
 from lakehouse.core.compaction.target_size import WriteHistory, target_in_force
-from lakehouse.core.costs.estimate import Estimate, estimate
-from lakehouse.core.costs.rates import DEFAULT_RATES, MergeWork, Rates
+from lakehouse.core.costs.compaction_estimate import Estimate, estimate
+from lakehouse.core.costs.compaction_speed import DEFAULT_RATES, MergeWork, Rates
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.strategies import (
     BySensor,

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from lakehouse.core.compaction.plan import CompactionPlan
-from lakehouse.core.costs.estimate import estimate
-from lakehouse.core.costs.rates import MergeWork, Rates
+from lakehouse.core.costs.compaction_estimate import estimate
+from lakehouse.core.costs.compaction_speed import MergeWork, Rates
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.partition_values import by_name, type_of_typed_partition, typed_partition
 from lakehouse.core.delta.snapshot import Snapshot

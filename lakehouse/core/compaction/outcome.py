@@ -6,8 +6,8 @@ from statistics import median
 from typing import Any, Literal
 
 from lakehouse.core.compaction.plan import CompactionPlan
+from lakehouse.core.costs.compaction_history import NO_ERRORS, Account, Entry, errors_as_json
 from lakehouse.core.costs.figures import Figure, figures_as_json
-from lakehouse.core.costs.ledger import NO_ERRORS, Account, Entry, errors_as_json
 from lakehouse.core.delta.snapshot import TableFacts
 
 

@@ -19,8 +19,8 @@ from lakehouse.core.compaction.run_bounds import last_write_ms
 from lakehouse.core.compaction.small_files import plain_statement, plan_packing
 from lakehouse.core.compaction.target_size import target_in_force, write_history_of
 from lakehouse.core.compaction.zorder_and_clustering import plan_clustering, plan_zordering
-from lakehouse.core.costs.estimate import Estimate, estimate
-from lakehouse.core.costs.rates import (
+from lakehouse.core.costs.compaction_estimate import Estimate, estimate
+from lakehouse.core.costs.compaction_speed import (
     COLD_START_SECONDS,
     DEFAULT_RATES,
     MergeWork,

@@ -1,12 +1,127 @@
-"""The declaration of a table that others write."""
+"""The declaration of a table that others write, and addresses of tables as people type them."""
 
+import posixpath
+import re
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from lakehouse.core.declaration.address import parse_address
+from lakehouse.core.delta.paths import name_below
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explanation, Reason
+from lakehouse.core.s3_address import is_bucket
 from lakehouse.core.text import either
+
+_SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>.*)", re.DOTALL)
+_S3_SCHEMES = ("s3", "s3a", "s3n")
+# Characters of Hadoop's globs, and those that cannot be printed.
+_UNSAFE = re.compile(r"[*?\[\]{}\\\x00-\x1f\x7f\ud800-\udfff]")
+_REFUSED_SIGN = re.compile(_UNSAFE.pattern + r"|(?<=/)\.(?=\.?(?:/|$))")
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9_]+")
+_LAYERS = ("bronze", "silver", "gold")
+
+
+def is_address(word: str) -> bool:
+    """Whether `word` is an address, and not a table's key like `silver/orders`."""
+    return word.startswith(("/", ".", "~")) or ":" in word
+
+
+def parse_address(text: str, *, base: str) -> str:
+    """The normalised address: `s3://bucket/folder`, or an absolute folder.
+
+    Relative folders start at `base`.
+
+    Raises:
+        Refused: it is neither, or holds credentials or characters that Hadoop would interpret.
+    """
+    scheme = _SCHEME.fullmatch(text)
+    name, rest = (scheme["scheme"].lower(), scheme["rest"]) if scheme else ("file", text)
+    if name not in ("file", *_S3_SCHEMES):
+        # The rest is not repeated, since it may hold a key.
+        raise Refused(
+            f"the address of a table begins with {name}:. Use a folder, file:///folder or"
+            " s3://bucket/folder."
+        )
+    bucket, _, key = rest.lstrip("/").rstrip("/").partition("/")
+    if name != "file" and (
+        "=" in rest.partition("?")[2] or ("@" in rest and not is_bucket(bucket))
+    ):
+        raise Refused(
+            "the address of a table holds a user, a password or a signed query. Use an address"
+            " without; boto3 finds keys by itself."
+        )
+    found = _UNSAFE.search(text)
+    if not text or found:
+        near = f" Did you mean {_UNSAFE.sub('', text)!r}?" if text else ""
+        problem = f"holds {found.group()!r}" if found else "is empty"
+        raise Refused(
+            f"the address of a table {problem}: {text!r}. Use a folder, file:///folder or"
+            f" s3://bucket/folder.{near}"
+        )
+    if name == "file":
+        return _folder(f"/{rest.lstrip('/')}" if scheme else text, base=base)
+    if not is_bucket(bucket) or (key and not {"", ".", ".."}.isdisjoint(key.split("/"))):
+        near = "/".join([part for part in rest.split("/") if part not in ("", ".", "..")])
+        raise Refused(
+            f"the address of a table is {text!r}, which is not a folder of a bucket. Did you mean"
+            f" s3://{near.lower()}?"
+        )
+    return f"s3://{bucket}/{key}".rstrip("/")
+
+
+def quoted_address(address: str) -> str:
+    """The address with the characters that it must not hold percent-encoded."""
+    return _REFUSED_SIGN.sub(
+        lambda sign: f"%{ord(sign[0]):02X}", address.encode("utf-8", "backslashreplace").decode()
+    )
+
+
+def key_of(address: str, taken: Collection[str]) -> str:
+    """A key `layer/name` that shows where the table is, and is not `taken`.
+
+    The layer is silver unless a folder above the table is called bronze or gold.
+    """
+    parts = [part for part in address.removeprefix("s3://").split("/") if part]
+    layer = next((part for part in reversed(parts[:-1]) if part in _LAYERS), "silver")
+    names = [_name(part) for part in reversed(parts)]
+    for count in range(1, min(len(names), 3) + 1):
+        key = f"{layer}/{_name('_'.join(reversed(names[:count]))[-98:])}"
+        if key not in taken:
+            return key
+    first, number = f"{layer}/{names[0][:90]}" if names else f"{layer}/table", 2
+    while f"{first}_{number}" in taken:
+        number += 1
+    return f"{first}_{number}"
+
+
+def is_inside(address: str, other: str) -> bool:
+    """Whether the address is below the other one."""
+    return name_below(address, other) is not None
+
+
+def folders_above(address: str) -> Iterator[str]:
+    """The parent folders of an address, innermost first, up to the bucket or a folder of `/`."""
+    while (address := address.rpartition("/")[0]) not in ("", "s3:/"):
+        yield address
+
+
+def _folder(text: str, *, base: str) -> str:
+    if text.startswith("~"):
+        raise Refused(
+            f"the address of a table is {text!r}. Write the folder out, like $HOME{text[1:]}."
+        )
+    path = posixpath.normpath(text if text.startswith("/") else f"{base}/{text}")
+    if path.lstrip("/") == "":
+        raise Refused(
+            "the address of a table is '/'. Use the folder of one table, like /data/orders."
+        )
+    return f"/{path.lstrip('/')}"
+
+
+def _name(part: str) -> str:
+    name = _NOT_IN_NAMES.sub("_", part.lower()).strip("_") or "table"
+    return name if name[0].isalpha() else f"t_{name}"
+
 
 # They check for a version and then write it, which is not atomic.
 # Source: delta-io/delta v4.4.0, DelegatingLogStore and the stores themselves

@@ -11,6 +11,7 @@ from lakehouse.core.declaration.compaction_policy import (
     LiquidClustering,
     ZOrder,
 )
+from lakehouse.core.declaration.schedules import Window
 from lakehouse.core.declaration.strategies import (
     AfterWrite,
     AutoCompaction,
@@ -19,7 +20,6 @@ from lakehouse.core.declaration.strategies import (
     OptimizedWrite,
     Scheduled,
 )
-from lakehouse.core.declaration.windows import Window
 from lakehouse.core.errors import Refused
 from lakehouse.core.text import either, nearest_words
 

@@ -6,7 +6,7 @@ repeated with the very same records, and one that arrived is never repeated. If 
 deleted, none has arrived: all are repeated in order.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -115,6 +115,19 @@ class KnownFile:
     def as_loaded(self) -> "KnownFile":
         """The file of this name whose rows were loaded."""
         return self.loaded or self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownFiles:
+    """What is known of a table when a new batch is staged.
+
+    `loaded` are the loaded files by name. Of a file that begins with its loaded content only the
+    records after it are staged, or all with `reads_whole`. `columns` were added to the table.
+    """
+
+    loaded: Mapping[str, KnownFile]
+    columns: Sequence[AddedColumn] = ()
+    reads_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

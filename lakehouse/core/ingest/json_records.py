@@ -9,8 +9,8 @@ from lakehouse.core.declaration.change_sources import Debezium
 from lakehouse.core.declaration.column_names import field_types
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest import records
+from lakehouse.core.ingest.json_values import has_misread_value
 from lakehouse.core.ingest.records import NOT_JSON, NOT_UTF_8, SHOWN_BYTES, TOO_DEEP, UNFIT, Record
-from lakehouse.core.ingest.strict_values import has_misread_value
 from lakehouse.core.ingest.undeclared import others_in_object, with_texts
 
 _ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")

@@ -12,8 +12,8 @@ from math import ceil, sqrt
 from statistics import median
 
 from lakehouse.core.compaction.target_size import target_in_force, write_history_of
-from lakehouse.core.costs.estimate import estimate
-from lakehouse.core.costs.rates import (
+from lakehouse.core.costs.compaction_estimate import estimate
+from lakehouse.core.costs.compaction_speed import (
     DEFAULT_RATES,
     SECONDS_PER_OPENING,
     MergeWork,

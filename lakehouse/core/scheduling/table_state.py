@@ -5,8 +5,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from lakehouse.core.compaction.plan import CompactionPlan
-from lakehouse.core.costs.estimate import price, usd_per_opening
-from lakehouse.core.costs.rates import SECONDS_PER_OPENING
+from lakehouse.core.costs.compaction_estimate import price, usd_per_opening
+from lakehouse.core.costs.compaction_speed import SECONDS_PER_OPENING
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.snapshot import DataFile, Snapshot

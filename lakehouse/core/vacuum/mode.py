@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any
 
-from lakehouse.core.costs.estimate import price
+from lakehouse.core.costs.compaction_estimate import price
 from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.declaration.vacuum_policy import VACUUM_MODES, type_of_mode
 from lakehouse.core.errors import Refused

@@ -13,8 +13,13 @@ from typing import Any
 
 import dagster as dg
 
-from lakehouse.core.declaration.address import key_of, parse_address
-from lakehouse.core.declaration.adopted import Adopted, type_of_orphans, type_of_writers
+from lakehouse.core.declaration.adopted import (
+    Adopted,
+    key_of,
+    parse_address,
+    type_of_orphans,
+    type_of_writers,
+)
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import Vacuum

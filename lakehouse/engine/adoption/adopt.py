@@ -5,7 +5,7 @@ from contextlib import suppress
 from itertools import takewhile
 
 from lakehouse.core.adoption.adopted_file import adopted_lines, parse_adopted
-from lakehouse.core.declaration.address import folders_above, is_inside, key_of
+from lakehouse.core.declaration.adopted import folders_above, is_inside, key_of
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.core.settings import Settings

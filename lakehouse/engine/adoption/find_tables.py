@@ -6,8 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from lakehouse.core.declaration.address import folders_above
-from lakehouse.core.declaration.adopted import Adopted
+from lakehouse.core.declaration.adopted import Adopted, folders_above
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.text import nearest_words

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from threading import Lock
 
-from lakehouse.core.adoption.finding import TableFinding
+from lakehouse.core.adoption.inspection_report import TableFinding
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.compaction_policy import Compaction, LiquidClustering
 from lakehouse.core.declaration.table import Table

@@ -30,7 +30,7 @@ from lakehouse.core.compaction.bins import Clustering, Packing, Purge, ZOrdering
 from lakehouse.core.compaction.conflicts import Loss, partitions_removed_from, without_partitions
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import CompactionPlan, plan_table
-from lakehouse.core.costs.rates import fit_rates
+from lakehouse.core.costs.compaction_speed import fit_rates
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.partition_values import type_of_typed_partition
@@ -41,14 +41,13 @@ from lakehouse.engine.compaction.attempts import Attempt, failure_recorded, reco
 from lakehouse.engine.compaction.unverified_commits import expect_verification, settled
 from lakehouse.engine.compaction.verify import verify, verify_left
 from lakehouse.engine.delta_log import TableFacts, history_since
-from lakehouse.engine.lake import Lake
+from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.lake_owner import refuse_unsafe_commits
-from lakehouse.engine.spark import session_settings, statements
+from lakehouse.engine.spark import session_confs, statements
 from lakehouse.engine.spark.errors import first_line, is_conflict, translated
 from lakehouse.engine.table_lock import hold, retry_conflicts
-from lakehouse.engine.table_session import TableSession
 from lakehouse.runtime.server_state import is_cold, note_compaction
-from lakehouse.runtime.spark_settings import cores_of
+from lakehouse.runtime.spark_server_conf import cores_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -160,27 +159,27 @@ def run_statement(
         else statements.partition_predicate(snapshot.columns, planned.partitions)
     )
     confs = {
-        session_settings.UP_TO: str(planned.statement.up_to_bytes),
-        session_settings.RECORDS_PER_FILE: "0",  # no limit, so that a bin becomes one file
-        session_settings.USER_METADATA: _metadata(planned, mark),
+        session_confs.UP_TO: str(planned.statement.up_to_bytes),
+        session_confs.RECORDS_PER_FILE: "0",  # no limit, so that a bin becomes one file
+        session_confs.USER_METADATA: _metadata(planned, mark),
         # A partition value that cannot be cast to its column's type is null, and no error.
-        session_settings.ANSI: "false",
-        **session_settings.READ_WHOLE,
+        session_confs.ANSI: "false",
+        **session_confs.READ_WHOLE,
     }
     match planned.statement:
         case Packing(smaller_than_bytes=smaller_than_bytes, max_deleted_rows_ratio=ratio):
             confs |= {
-                session_settings.SMALLER_THAN: str(smaller_than_bytes),
-                session_settings.DELETED_ROWS: str(ratio),
+                session_confs.SMALLER_THAN: str(smaller_than_bytes),
+                session_confs.DELETED_ROWS: str(ratio),
             }
             if (
                 len(planned.bins) < cores
-                and planned.bytes_removed < session_settings.OPEN_BYTES * planned.files_removed
+                and planned.bytes_removed < session_confs.OPEN_BYTES * planned.files_removed
             ):
                 # A core is idle, and opening files takes longer than reading and shuffling them.
                 confs |= {
-                    session_settings.READ_BIN_IN_PARALLEL: "true",
-                    session_settings.OPEN_COST: str(session_settings.OPEN_BYTES),
+                    session_confs.READ_BIN_IN_PARALLEL: "true",
+                    session_confs.OPEN_COST: str(session_confs.OPEN_BYTES),
                 }
             statement = statements.optimize(snapshot.uri, predicate)
         case ZOrdering(columns=columns):
@@ -191,7 +190,7 @@ def run_statement(
             statement = statements.purge(snapshot.uri, predicate)
         case _:
             assert_never(planned.statement)
-    with session_settings.session_confs(spark, confs):
+    with session_confs.session_confs(spark, confs):
         spark.sql(statement)
 
 

@@ -18,7 +18,7 @@ from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.errors import is_conflict, is_lost
 from lakehouse.engine.spark.frames import content_hash, literal_path, table_at
-from lakehouse.engine.spark.session_settings import (
+from lakehouse.engine.spark.session_confs import (
     ANSI,
     HASH_MAPS,
     OLD_VERSIONS_REFUSED,

@@ -45,7 +45,7 @@ from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.errors import first_line, is_lost, is_missing
-from lakehouse.engine.spark.session_settings import USER_METADATA, session_confs
+from lakehouse.engine.spark.session_confs import USER_METADATA, session_confs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,7 +23,7 @@ from functools import partial
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.snapshot import LogFile, TableFacts
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
-from lakehouse.engine.delta_log.checkpoint import UnreadableCheckpoint, read_checkpoint
+from lakehouse.engine.delta_log.checkpoint import read_checkpoint
 from lakehouse.engine.delta_log.commits import history_since, newest_first, read_commits
 from lakehouse.engine.delta_log.consistency import refuse_contradictions
 from lakehouse.engine.delta_log.fold import fold_layout
@@ -31,6 +31,7 @@ from lakehouse.engine.delta_log.log_segment import (
     LogChanged,
     LogContradiction,
     Segment,
+    UnreadableCheckpoint,
     find_segment,
     log_folder,
 )

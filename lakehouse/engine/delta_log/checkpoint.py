@@ -1,8 +1,7 @@
 """A checkpoint's content: classic in one file or several, or V2 with its sidecars.
 
-Only the leaves that a `Snapshot` needs are read, column by column and some ten thousand rows at a
-time, since a checkpoint may hold hundreds of thousands of files. Source: PROTOCOL.md, "Checkpoints"
-and "V2 Spec".
+Only the leaves that a `Snapshot` needs are read, some ten thousand rows at a time, since a
+checkpoint may hold many files. Source: PROTOCOL.md, "Checkpoints" and "V2 Spec".
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ from lakehouse.engine.delta_log.actions import (
     vector_id,
 )
 from lakehouse.engine.delta_log.fields import MALFORMED, TextPairs, number
-from lakehouse.engine.delta_log.log_segment import Segment
+from lakehouse.engine.delta_log.log_segment import Segment, UnreadableCheckpoint
 from lakehouse.engine.store import Store
 
 _VECTOR = ("storageType", "pathOrInlineDv", "offset", "cardinality")
@@ -40,22 +39,9 @@ _ADD = (
     *(f"deletionVector.{leaf}" for leaf in _VECTOR),
 )
 _REMOVE = ("path", "deletionTimestamp", "size", *(f"deletionVector.{leaf}" for leaf in _VECTOR[:3]))
-# The errors of reading a damaged file.
 _UNREADABLE = (pa.ArrowException, OSError, Broken, *MALFORMED)
 _BATCH_ROWS = 65_536  # fewer take longer, more take memory
 _SMALL = ("metaData", "protocol", "txn", "domainMetadata", "sidecar")
-
-
-class UnreadableCheckpoint(Broken):
-    """A checkpoint of which a file cannot be read.
-
-    `name` is that of the checkpoint's own file, also where a sidecar is at fault.
-    """
-
-    def __init__(self, name: str, message: str, *, lacks_sidecar: bool = False) -> None:
-        super().__init__(message)
-        self.name = name
-        self.lacks_sidecar = lacks_sidecar
 
 
 @dataclass(slots=True)

@@ -10,10 +10,16 @@ from dataclasses import replace
 from lakehouse.core.delta.file_history import FileCommit, FileHistory
 from lakehouse.core.errors import Broken, Transient
 from lakehouse.engine.delta_log.actions import Actions, added_columns
-from lakehouse.engine.delta_log.checkpoint import UnreadableCheckpoint, read_checkpoint
+from lakehouse.engine.delta_log.checkpoint import read_checkpoint
 from lakehouse.engine.delta_log.commits import read_commits
 from lakehouse.engine.delta_log.fold import ReadCommit, compacted_paths, data_files, fold_layout
-from lakehouse.engine.delta_log.log_segment import LogChanged, Segment, find_segment, log_folder
+from lakehouse.engine.delta_log.log_segment import (
+    LogChanged,
+    Segment,
+    UnreadableCheckpoint,
+    find_segment,
+    log_folder,
+)
 from lakehouse.engine.delta_log.schema import CLUSTERING_DOMAIN, shape_of
 from lakehouse.engine.store import Store, StoredFile
 

@@ -6,6 +6,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 
+from lakehouse.core.errors import Broken
 from lakehouse.engine.store import StoredFile
 
 _COMMIT = re.compile(r"\d{20}\.json")
@@ -31,6 +32,18 @@ class LogContradiction(Exception):
     def __init__(self, message: str, *, evidence: str) -> None:
         super().__init__(message)
         self.evidence = evidence
+
+
+class UnreadableCheckpoint(Broken):
+    """A checkpoint of which a file cannot be read.
+
+    `name` is that of the checkpoint's own file, also where a sidecar is at fault.
+    """
+
+    def __init__(self, name: str, message: str, *, lacks_sidecar: bool = False) -> None:
+        super().__init__(message)
+        self.name = name
+        self.lacks_sidecar = lacks_sidecar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,12 +12,13 @@ from contextlib import suppress
 
 from lakehouse.core.delta.paths import is_absolute
 from lakehouse.core.errors import Refused
-from lakehouse.engine.delta_log.checkpoint import (
+from lakehouse.engine.delta_log.checkpoint import file_paths_in, read_checkpoint
+from lakehouse.engine.delta_log.log_segment import (
+    LogChanged,
     UnreadableCheckpoint,
-    file_paths_in,
-    read_checkpoint,
+    find_segment,
+    log_folder,
 )
-from lakehouse.engine.delta_log.log_segment import LogChanged, find_segment, log_folder
 from lakehouse.engine.store import Store, StoredFile
 
 _FIRST_COMMIT = f"{0:020}.json"

@@ -27,10 +27,10 @@ from lakehouse.engine.ingest.quarantine.entries import (
 )
 from lakehouse.engine.ingest.undeclared_columns import without_rescued
 from lakehouse.engine.ingest.work_size import confs_to_load
+from lakehouse.engine.lake import TableSession
 from lakehouse.engine.spark.delta_writes import Transaction
-from lakehouse.engine.spark.session_settings import session_confs
+from lakehouse.engine.spark.session_confs import session_confs
 from lakehouse.engine.spark.statements import quote
-from lakehouse.engine.table_session import TableSession
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

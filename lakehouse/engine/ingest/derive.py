@@ -40,10 +40,10 @@ from lakehouse.engine.ingest.input_changes import (
     merges_few,
     next_increment,
 )
+from lakehouse.engine.lake import TableSession
 from lakehouse.engine.spark.delta_writes import Transaction
 from lakehouse.engine.spark.frames import table_at
-from lakehouse.engine.spark.session_settings import USER_METADATA, session_confs
-from lakehouse.engine.table_session import TableSession
+from lakehouse.engine.spark.session_confs import USER_METADATA, session_confs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -23,8 +23,8 @@ from uuid import UUID
 from lakehouse.core.declaration.column_names import field_types
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.file_text import detect_format
+from lakehouse.core.ingest.json_values import has_misread_value
 from lakehouse.core.ingest.records import MAX_RECORD_BYTES, TOO_DEEP, UNFIT, Record, Unreadable
-from lakehouse.core.ingest.strict_values import has_misread_value
 from lakehouse.core.ingest.undeclared import others_in_row
 from lakehouse.engine.ingest.avro_rows import avro_dates, avro_rows, avro_types
 from lakehouse.engine.ingest.calendars import BeyondPython, DateTexts

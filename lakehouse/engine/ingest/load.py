@@ -34,7 +34,7 @@ from functools import partial
 
 from lakehouse.core.declaration.write_modes import Overwrite
 from lakehouse.core.errors import Refused, Transient
-from lakehouse.core.ingest.batches import Batch, LandedFile, Ledger
+from lakehouse.core.ingest.batches import Batch, KnownFiles, LandedFile, Ledger
 from lakehouse.core.ingest.inferred import pinned_table
 from lakehouse.core.ingest.next_batch import BatchPlan, choose_batch, repeat_batch
 from lakehouse.core.ingest.outcome import WriteOutcome, quarantine_sentence
@@ -48,11 +48,11 @@ from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.batch_rows import ParsedBatch, parse_batch, rows_of_part, write_batch
 from lakehouse.engine.ingest.loaded_batches import last_in_log, last_loaded, unfinished_batch
 from lakehouse.engine.ingest.staged_parts import clear_staged
-from lakehouse.engine.ingest.staging import KnownFiles, stage, staged_again
+from lakehouse.engine.ingest.staging import stage, staged_again
 from lakehouse.engine.ingest.work_size import confs_to_load
 from lakehouse.engine.journal.planned_batches import PlannedBatches, landed_files
-from lakehouse.engine.spark.session_settings import ANSI, session_confs
-from lakehouse.engine.table_session import TableSession
+from lakehouse.engine.lake import TableSession
+from lakehouse.engine.spark.session_confs import ANSI, session_confs
 
 
 class LandingLoad:

@@ -17,13 +17,12 @@ from lakehouse.core.ingest.ledger_segments import find_unfinished
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.ingest.quarantine.entries import quarantine_arrived
 from lakehouse.engine.journal.planned_batches import PlannedBatches
-from lakehouse.engine.lake import Lake
+from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark import delta_writes
 from lakehouse.engine.spark.delta_writes import FrameWrite, Transaction
 from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.spark.frames import table_at
 from lakehouse.engine.table_lock import hold
-from lakehouse.engine.table_session import TableSession
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

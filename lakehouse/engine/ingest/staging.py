@@ -1,8 +1,8 @@
 """Reads landed files once, and stages their records as Parquet until their batch is loaded.
 
-A batch consists of its staged records, however often it is repeated and whatever happens to the
-landed files meanwhile. They are in `_lakehouse/staged/<layer>/<name>/<number>-<shape>/`, where the
-shape is a digest of the declaration. They are removed when the table has the batch.
+A batch consists of its staged records, whatever happens to the landed files meanwhile. They are in
+`_lakehouse/staged/<layer>/<name>/<number>-<shape>/` until the table has the batch. The shape is a
+digest of the declaration.
 """
 
 import zlib
@@ -14,13 +14,8 @@ from itertools import chain, islice
 from lakehouse.core.declaration.column_names import field_types
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.errors import Broken
-from lakehouse.core.ingest.batches import Batch, KnownFile, LandedFile
-from lakehouse.core.ingest.file_text import (
-    begins_with,
-    content_digest,
-    mark_text,
-    text_chunks,
-)
+from lakehouse.core.ingest.batches import Batch, KnownFile, KnownFiles, LandedFile
+from lakehouse.core.ingest.file_text import begins_with, content_digest, mark_text, text_chunks
 from lakehouse.core.ingest.inferred import (
     GIVES_NO_SCHEMA,
     FirstFile,
@@ -43,20 +38,6 @@ from lakehouse.engine.ingest.landed_contents import (
 )
 from lakehouse.engine.ingest.staged_parts import StagedParts, batch_folder, part_names
 from lakehouse.engine.store import Store
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownFiles:
-    """What is known of a table when a new batch is staged.
-
-    `loaded` are files that older batches loaded, by name. Of a file that begins with its loaded
-    content only the following records are staged, or all of them with `reads_whole`. `columns` are
-    those that were added to the table before.
-    """
-
-    loaded: Mapping[str, KnownFile]
-    columns: Sequence[AddedColumn] = ()
-    reads_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

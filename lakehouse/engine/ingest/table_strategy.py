@@ -31,15 +31,14 @@ from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.scheduling.strategy_selection import StrategyChoice, strategy_of
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest.commit_rows import CHANGE_KEYS, declared_properties
-from lakehouse.engine.lake import Lake
+from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.errors import first_line
-from lakehouse.engine.spark.session_settings import (
+from lakehouse.engine.spark.session_confs import (
     AUTO_COMPACT_MIN_FILES,
     AUTO_COMPACT_SMALLER_THAN,
     AUTO_COMPACT_UP_TO,
 )
-from lakehouse.engine.table_session import TableSession
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,16 +15,15 @@ from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.engine.ingest.derive import derive
 from lakehouse.engine.ingest.load import LandingLoad
 from lakehouse.engine.ingest.table_strategy import apply_strategy, strategy_confs, with_strategy
-from lakehouse.engine.lake import Lake
+from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark.errors import translated
-from lakehouse.engine.spark.session_settings import (
+from lakehouse.engine.spark.session_confs import (
     HASH_MAPS,
     OLD_VERSIONS_REFUSED,
     READ_WHOLE,
     session_confs,
 )
 from lakehouse.engine.table_lock import hold, retry_conflicts
-from lakehouse.engine.table_session import TableSession
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -34,7 +34,7 @@ from lakehouse.core.inventory.checks import (
     assess_plausible,
     loads_of,
 )
-from lakehouse.core.inventory.expiry import stamp_ms
+from lakehouse.core.inventory.expired_scans import stamp_ms
 from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.inventory.reconcile import Reconciliation
 from lakehouse.core.inventory.report_manifest import DataPart, Report
@@ -45,7 +45,7 @@ from lakehouse.engine.inventory.stored_reports import REPORTS, SCAN, stamps_of
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.delta_writes import FrameWrite, write_frame
 from lakehouse.engine.spark.errors import translated
-from lakehouse.engine.spark.session_settings import PARTITIONS_OVERWRITTEN, session_confs
+from lakehouse.engine.spark.session_confs import PARTITIONS_OVERWRITTEN, session_confs
 from lakehouse.engine.table_lock import hold, retry_conflicts
 
 if TYPE_CHECKING:

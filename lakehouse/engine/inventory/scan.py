@@ -10,8 +10,8 @@
   (`engine/inventory/test_reports.py`).
 - A scan that is killed leaves no `manifest.checksum`, so no reader takes its files for a report
   (`engine/inventory/test_reports.py`).
-- `core.inventory.expiry` chooses the files to delete: of our own configuration only, and never of
-  the newest report (`core/inventory/test_checks.py`).
+- `core.inventory.expired_scans` chooses the files to delete: of our own configuration only, and
+  never of the newest report (`core/inventory/test_checks.py`).
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from itertools import islice
 import pyarrow as pa
 
 from lakehouse.core.errors import LakehouseError, Transient
-from lakehouse.core.inventory.expiry import expired
+from lakehouse.core.inventory.expired_scans import expired
 from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.inventory.report_manifest import DataPart
 from lakehouse.core.units import MINUTE_MS

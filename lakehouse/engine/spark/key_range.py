@@ -14,15 +14,17 @@ as a condition, files without a key in it are not opened.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from lakehouse.engine.spark import functions as F  # noqa: N812
-from lakehouse.engine.spark.statements import RangeEnd, between, quote
+from lakehouse.engine.spark.statements import literal, quote
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+# An end of a range; a time knows its zone.
+RangeEnd = int | str | date | datetime
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # A condition with a longer text costs more than it saves.
 _LONGEST_TEXT = 200
@@ -86,3 +88,20 @@ def _end(value: Any, type_: str) -> RangeEnd | None:
         return None if value is None else _ENDS[type_][1](value)
     except (OverflowError, UnicodeDecodeError):
         return None
+
+
+def between(column: str, least: RangeEnd, greatest: RangeEnd) -> str:
+    """The condition that a column is in a range, both ends included; Delta skips files by it."""
+    return f"{quote(column)} BETWEEN {_constant(least)} AND {_constant(greatest)}"
+
+
+def _constant(value: RangeEnd) -> str:
+    match value:
+        case str():
+            return literal(value)
+        case datetime():
+            return f"TIMESTAMP'{value.astimezone(UTC).isoformat()}'"
+        case date():
+            return f"DATE'{value.isoformat()}'"
+        case _:
+            return str(int(value))

@@ -10,14 +10,14 @@ from urllib.parse import urlsplit
 from lakehouse.core.errors import Transient
 from lakehouse.core.settings import Settings
 from lakehouse.engine.spark.errors import is_lost, translated
-from lakehouse.engine.spark.session_settings import discarded
+from lakehouse.engine.spark.session_confs import discarded
 from lakehouse.engine.spark.sessions import adopt, connection_url, over_connect
 from lakehouse.runtime import jars, server
 from lakehouse.runtime.interrupts import late_interrupts
 from lakehouse.runtime.java import find_java
 from lakehouse.runtime.processes import Process, port_answers
 from lakehouse.runtime.server_state import check_serves
-from lakehouse.runtime.spark_settings import (
+from lakehouse.runtime.spark_server_conf import (
     CONNECT_PORT,
     TOKEN_VARIABLE,
     scratch_folder,

@@ -7,15 +7,12 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
 
 from lakehouse.core.declaration.schema_changes import NewColumn
 from lakehouse.core.delta.partition_values import is_read_as_null
 from lakehouse.core.delta.snapshot import Column, type_of_partition
 from lakehouse.core.errors import Refused
 
-# An end of a range; a time knows its zone.
-RangeEnd = int | str | date | datetime
 _TYPE = re.compile(r"[a-z_]+(\(\d+(,\s*\d+)?\))?")
 # A dollar, because Spark replaces ${name} by a setting's value before it parses.
 # Source: Spark 4.2.0, VariableSubstitution.scala
@@ -36,10 +33,7 @@ def quote(name: str) -> str:
 
 
 def literal(text: str) -> str:
-    r"""A string literal that means exactly `text`.
-
-    Source: Spark's SQL reference, "Literals": `\` escapes, `\uXXXX` is a character.
-    """
+    r"""A string literal that means exactly `text`. Source: Spark's SQL reference, "Literals"."""
     return f"'{_UNSAFE.sub(_escaped, text)}'"
 
 
@@ -49,21 +43,16 @@ def path_table(uri: str) -> str:
 
 
 def partition_predicate(columns: Sequence[Column], partitions: Sequence[type_of_partition]) -> str:
-    """A condition that holds in exactly these partitions.
+    """A condition that holds in exactly these partitions; `columns` include the partition columns.
 
-    `columns` include the partition columns. The condition is nested by column and so stays short:
-    Spark plans 20,000 partitions of two columns in 3 s. A value that cannot be cast is null to
-    Spark without ANSI; with ANSI, any condition on that column is an error.
+    It is nested by column and so stays short: Spark plans 20,000 partitions of two columns in 3 s.
     """
     types = {column.name: column.type for column in columns}
     return _any_of([tuple(partition) for partition in partitions], types)
 
 
 def optimize(uri: str, predicate: str | None, *, zorder_by: Sequence[str] = ()) -> str:
-    """Compacts a table, or the partitions in which the predicate holds.
-
-    With `zorder_by`, all of their rows are sorted along these columns.
-    """
+    """Compacts a table, or where the predicate holds; with `zorder_by`, sorts all of its rows."""
     ordered = f" ZORDER BY ({', '.join(map(quote, zorder_by))})" if zorder_by else ""
     return f"OPTIMIZE {path_table(uri)}{_where(predicate)}{ordered}"
 
@@ -71,11 +60,6 @@ def optimize(uri: str, predicate: str | None, *, zorder_by: Sequence[str] = ()) 
 def purge(uri: str, predicate: str | None) -> str:
     """Rewrites every file with deleted rows, in the table or where the predicate holds."""
     return f"REORG TABLE {path_table(uri)}{_where(predicate)} APPLY (PURGE)"
-
-
-def between(column: str, least: RangeEnd, greatest: RangeEnd) -> str:
-    """The condition that a column is in a range, both ends included; Delta skips files by it."""
-    return f"{quote(column)} BETWEEN {_constant(least)} AND {_constant(greatest)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,8 +161,7 @@ def cluster_by(uri: str, columns: Sequence[str]) -> str:
 def vacuum_dry_run(uri: str, inventory: str) -> str:
     """Names the files of the view `inventory` that the table no longer needs.
 
-    The view has the columns path, length, isDir and modificationTime. FULL is written out: without
-    it Delta may take the statement for LITE, and would move the mark from which LITE goes on.
+    Without FULL, Delta may run it as LITE, and would move the mark from which LITE goes on.
     """
     columns = "path, length, isDir, modificationTime"
     listed = f"SELECT {columns} FROM {quote(inventory)}"  # noqa: S608  # it is quoted
@@ -216,10 +199,9 @@ def delete_landed_again(uri: str, lines: str) -> str:
 
 
 def replace_lines(uri: str, files: str, *, batch: int, source_files: Sequence[str]) -> str:
-    """Puts whole files into a quarantine table, in place of their lines that a batch put there.
+    """Puts the files of the view `files` (source_file, reason) into a quarantine table.
 
-    The view `files` has the columns source_file and reason, and `source_files` are its files. A
-    file that the batch has already put there stays as it is.
+    They replace their lines of this batch. A file that is already there stays as it is.
     """
     of_batch, listed = f"target.batch = {int(batch)}", ", ".join(map(literal, source_files))
     values = f"VALUES (source.source_file, source.reason, {int(batch)}, current_timestamp())"
@@ -260,21 +242,8 @@ def _where(predicate: str | None) -> str:
 
 
 def _ordering(alias: str, columns: Sequence[str]) -> str:
-    # A struct is compared field by field, with null below every value. Comparing two columns
-    # directly would give null.
+    # In a struct, null is below every value. Comparing the columns directly would give null.
     return f"struct({', '.join(f'{alias}.{quote(column)}' for column in columns)})"
-
-
-def _constant(value: RangeEnd) -> str:
-    match value:
-        case str():
-            return literal(value)
-        case datetime():
-            return f"TIMESTAMP'{value.astimezone(UTC).isoformat()}'"
-        case date():
-            return f"DATE'{value.isoformat()}'"
-        case _:
-            return str(int(value))
 
 
 def _escaped(match: re.Match[str]) -> str:

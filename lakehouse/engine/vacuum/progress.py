@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from itertools import islice
 from uuid import uuid4
 
-from lakehouse.core.costs.estimate import price
+from lakehouse.core.costs.compaction_estimate import price
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.vacuum.candidates import Candidate
 from lakehouse.core.vacuum.facts import FAILED_NAMED, VacuumFacts, VacuumRecord, written_once

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lakehouse.core.costs.estimate import usd_per_opening
+from lakehouse.core.costs.compaction_estimate import usd_per_opening
 from lakehouse.engine.clock import now_ms
 from lakehouse_tests.cli.conftest import PREDICTION, Terminal, type_of_story
 from lakehouse_tests.cli.example import latest_orders

@@ -4,9 +4,9 @@ from typing import Literal
 
 import pytest
 
-from lakehouse.core.costs.estimate import estimate
-from lakehouse.core.costs.ledger import account_for
-from lakehouse.core.costs.rates import DEFAULT_RATES, MergeWork
+from lakehouse.core.costs.compaction_estimate import estimate
+from lakehouse.core.costs.compaction_history import account_for
+from lakehouse.core.costs.compaction_speed import DEFAULT_RATES, MergeWork
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse_tests.core.example_histories import compaction, past
 from lakehouse_tests.core.example_snapshots import plan_of, snapshot

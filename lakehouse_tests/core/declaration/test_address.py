@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakehouse.core.declaration.address import is_address, key_of, parse_address, quoted_address
+from lakehouse.core.declaration.adopted import is_address, key_of, parse_address, quoted_address
 from lakehouse.core.errors import Refused
 
 SPELLED = {

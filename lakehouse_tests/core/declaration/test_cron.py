@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from lakehouse.core.declaration.cron import cron_times
+from lakehouse.core.declaration.schedules import cron_times
 from lakehouse.core.declaration.strategies import Scheduled
 from lakehouse.core.errors import Refused
 

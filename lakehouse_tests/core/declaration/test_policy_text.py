@@ -9,6 +9,7 @@ from lakehouse.core.declaration.compaction_policy import (
     ZOrder,
 )
 from lakehouse.core.declaration.policy_text import parse_policy
+from lakehouse.core.declaration.schedules import Window
 from lakehouse.core.declaration.strategies import (
     AfterWrite,
     BySensor,
@@ -16,7 +17,6 @@ from lakehouse.core.declaration.strategies import (
     OptimizedWrite,
     Scheduled,
 )
-from lakehouse.core.declaration.windows import Window
 from lakehouse.core.errors import Refused
 
 NIGHT = Window(start="22:00", end="04:00")

@@ -15,7 +15,7 @@ from lakehouse.core.inventory.checks import (
     assess_plausible,
     loads_of,
 )
-from lakehouse.core.inventory.expiry import expired
+from lakehouse.core.inventory.expired_scans import expired
 from lakehouse.core.inventory.reconcile import Reconciliation, TableShares
 
 NOW, HOUR, DAY = 1_795_000_000_000, 3_600_000, 86_400_000

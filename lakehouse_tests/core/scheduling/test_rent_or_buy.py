@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from lakehouse.core.costs.estimate import price
+from lakehouse.core.costs.compaction_estimate import price
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.prices import DEFAULT_PRICES
 from lakehouse.core.scheduling.read_losses import lost_openings

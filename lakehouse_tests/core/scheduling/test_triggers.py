@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.compaction.plan import plan_once_cold, plan_table
-from lakehouse.core.costs.estimate import usd_per_opening
+from lakehouse.core.costs.compaction_estimate import usd_per_opening
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.declaration.table import Landing, Table

@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from lakehouse.core.compaction.outcome import CompactionOutcome, Comparison
-from lakehouse.core.costs.ledger import account_for
+from lakehouse.core.costs.compaction_history import account_for
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.ingest.batches import SetAside
 from lakehouse.core.ingest.outcome import WriteOutcome

@@ -26,7 +26,7 @@ from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import content_hash
-from lakehouse.engine.spark.session_settings import HASH_MAPS, session_confs
+from lakehouse.engine.spark.session_confs import HASH_MAPS, session_confs
 from lakehouse_tests.engine.example import events, facts_of, version_of
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.memory_store import MemoryStore

@@ -19,6 +19,7 @@ from lakehouse.core.declaration.compaction_policy import (
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.file_history import FileHistory
 from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.scheduling.table_state import state_of
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.delta_log.file_history import read_file_history
 from lakehouse.engine.lake import Lake
@@ -71,9 +72,8 @@ def _upkeep(lake: Lake, spark: "SparkSession", table: Table, policy: Compaction)
     assert facts is not None
     now_ms = facts.snapshot.committed_ms
     plan = plan_table(table, facts.snapshot, facts.history, now_ms=now_ms)
-    if look(
-        facts.snapshot, plan, now_ms=now_ms, last_run_ms=None, prices=table.prices, openings=None
-    ).runs:
+    state = replace(state_of(facts.snapshot, plan), prices=table.prices)
+    if look(state, plan, now_ms=now_ms).runs:
         compact(lake, spark, table)
 
 

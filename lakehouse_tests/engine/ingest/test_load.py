@@ -20,22 +20,21 @@ from lakehouse.core.declaration.write_modes import Append, Overwrite
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.batches import ingest_app_id
 from lakehouse.core.reasons import Reason
-from lakehouse.engine.ingest import load, staged_parts
+from lakehouse.engine.ingest import batch_rows, staged_parts
 from lakehouse.engine.ingest.loaded_batches import record_loaded
 from lakehouse.engine.ingest.parse_lines import parse_records
 from lakehouse.engine.ingest.quarantine.retry import retry
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.journal import planned_batches
 from lakehouse.engine.journal.planned_batches import PlannedBatches
-from lakehouse.engine.lake import Lake
+from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark import delta_writes
-from lakehouse.engine.spark.session_settings import (
+from lakehouse.engine.spark.session_confs import (
     TRANSACTION_APP,
     TRANSACTION_VERSION,
     session_confs,
 )
 from lakehouse.engine.store import DiskStore, Mount, MountedStore, S3Store
-from lakehouse.engine.table_session import TableSession
 from lakehouse_tests.engine.example import event, events, land, rows_in, version_of
 from lakehouse_tests.kills import killed_at
 
@@ -603,16 +602,16 @@ def test_a_write_of_other_rows_than_were_staged_is_not_repeated(
     def without_a_line(*arguments: Any) -> "DataFrame":
         return parse_records(*arguments).where("id = 1")
 
-    monkeypatch.setattr(load, "parse_records", without_a_line)
+    monkeypatch.setattr(batch_rows, "parse_records", without_a_line)
     with pytest.raises(
         Broken, match=r"of the 2 staged record\(s\) of batch 1 Spark found 1 row\(s\) and 0 others"
     ):
         write_table(lake, spark, events)
     assert (version_of(lake, events.key), lake.store.list("_lakehouse/ingest")) == (None, [])
-    monkeypatch.setattr(load, "parse_records", parse_records)
+    monkeypatch.setattr(batch_rows, "parse_records", parse_records)
     monkeypatch.setattr(delta_writes, "write_frame", without_a_row)
     with pytest.raises(
-        Broken, match=r"batch 1 has 2 row\(s\), but version 0 of the table says that 1 were written"
+        Broken, match=r"batch 1 has 2 row\(s\), but version 0 of the table records 1 written ones"
     ):
         write_table(lake, spark, events)
     assert version_of(lake, events.key) == 0
@@ -691,7 +690,7 @@ def test_a_declaration_that_differs_from_the_table_is_refused_before_anything_is
     with killed_at(delta_writes, "write_frame", "before"):
         write_table(lake, spark, events)
     fewer = declared(schema="id BIGINT, at TIMESTAMP")
-    with pytest.raises(Refused, match="state is not declared, and string in the table"):
+    with pytest.raises(Refused, match="state is not declared and string in the table"):
         write_table(lake, spark, fewer)
     assert (version_of(lake, events.key), version_of(lake, QUARANTINE)) == (0, None)
     write_table(lake, spark, events)

@@ -11,12 +11,12 @@ import pytest
 from lakehouse import Debezium
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.errors import Broken
-from lakehouse.core.ingest.batches import Batch, KnownFile, LandedFile
+from lakehouse.core.ingest.batches import Batch, KnownFile, KnownFiles, LandedFile
 from lakehouse.core.ingest.file_text import content_digest
 from lakehouse.core.ingest.read_files import FileRead
 from lakehouse.engine.ingest import staged_parts
 from lakehouse.engine.ingest.staged_parts import part_names
-from lakehouse.engine.ingest.staging import KnownFiles, stage, staged_again
+from lakehouse.engine.ingest.staging import stage, staged_again
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.kills import Killed
 

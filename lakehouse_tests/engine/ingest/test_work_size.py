@@ -8,7 +8,7 @@ from lakehouse.core.ingest.increments import ReadChanges
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.ingest.input_changes import confs_to_derive
 from lakehouse.engine.ingest.work_size import are_few
-from lakehouse.engine.spark.session_settings import INTERPRETED
+from lakehouse.engine.spark.session_confs import INTERPRETED
 from lakehouse_tests.core.example_snapshots import data_file, history, snapshot
 from lakehouse_tests.memory_store import MemoryStore
 

@@ -277,7 +277,7 @@ def test_somebodys_restore_of_an_input_gives_no_row_twice(
     DeltaTable(uri).delete("id < 3")
     _run(lake, spark, (states, copies))
     DeltaTable(uri).restore(0)
-    message = "version 3 of bronze/events is a RESTORE of somebody else, .* would double rows. .* declare the table under a new key"
+    message = "version 3 of bronze/events is a RESTORE by another program, .* would double rows. .* declare the table under a new key"
     with pytest.raises(Broken, match=message):
         write_table(lake, spark, copies)
     assert rows_in(lake, copies.key, "id", "state") == [
@@ -314,7 +314,7 @@ def test_an_input_that_was_made_anew_at_a_higher_version_is_read_whole(
     ]
     with pytest.raises(
         Broken,
-        match=r"bronze/events was made anew .*appending it again would double rows. .* declare the table under a new key",
+        match=r"bronze/events was created again .*appending it again would double rows. .* declare the table under a new key",
     ):
         write_table(lake, spark, copies)
     assert write_table(lake, spark, plain).reason is Reason.INPUT_MADE_ANEW

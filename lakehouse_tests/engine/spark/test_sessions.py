@@ -16,7 +16,7 @@ from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.settings import Settings
 from lakehouse.engine.spark import errors, open_session, sessions
 from lakehouse.runtime import server
-from lakehouse.runtime.spark_settings import (
+from lakehouse.runtime.spark_server_conf import (
     TOKEN_VARIABLE,
     s3a_conf,
     scratch_folder,
@@ -166,7 +166,7 @@ def test_a_supervised_server_is_stopped_and_supervised_by_nobody_else(
 ) -> None:
     with pytest.raises(Refused, match="belongs to a running"):
         server.stop(shared_settings)
-    with pytest.raises(Transient, match="already up"), server.supervised(shared_settings):
+    with pytest.raises(Transient, match="up already"), server.supervised(shared_settings):
         pass
     assert server.status(shared_settings).is_running
 

@@ -8,6 +8,7 @@ import pytest
 from lakehouse.core.delta.snapshot import Column
 from lakehouse.core.errors import Refused
 from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.key_range import between
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,16 +102,14 @@ def test_a_change_deletes_or_replaces_an_older_row_only() -> None:
         "WHEN MATCHED AND source.`p` > target.`p` THEN UPDATE SET * "
         "WHEN NOT MATCHED AND NOT source.`_deleted` THEN INSERT *"
     )
-    within = statements.between("a", 1, 7)
-    assert statements.between("a", "x'", "y") == "`a` BETWEEN 'x\\'' AND 'y'"
+    within = between("a", 1, 7)
+    assert between("a", "x'", "y") == "`a` BETWEEN 'x\\'' AND 'y'"
     assert (
-        statements.between("a", date(13, 1, 2), date(9999, 12, 31))
+        between("a", date(13, 1, 2), date(9999, 12, 31))
         == "`a` BETWEEN DATE'0013-01-02' AND DATE'9999-12-31'"
     )
     summer = datetime(2013, 7, 1, 2, microsecond=5, tzinfo=timezone(timedelta(hours=2)))
-    assert statements.between("a", summer, summer).endswith(
-        "AND TIMESTAMP'2013-07-01T00:00:00.000005+00:00'"
-    )
+    assert between("a", summer, summer).endswith("AND TIMESTAMP'2013-07-01T00:00:00.000005+00:00'")
     target = statements.MergeTarget(uri="/lake/t", keys=("a",), within=(within,))
     assert statements.merge_versions(target, "news", position="p") == (
         "MERGE INTO delta.`/lake/t` AS target USING `news` AS source ON target.`a` <=> source.`a` AND target.`p` <=> source.`p` "

@@ -35,10 +35,10 @@ from lakehouse.engine.ingest.changes.columns import OPERATION, POSITION
 from lakehouse.engine.ingest.changes.dms import FULL_LOAD
 from lakehouse.engine.ingest.changes.rows import ChangeBatch
 from lakehouse.engine.ingest.parse_lines import OWN, REASON
+from lakehouse.engine.lake import TableSession
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.statements import quote
 from lakehouse.engine.store import Store
-from lakehouse.engine.table_session import TableSession
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

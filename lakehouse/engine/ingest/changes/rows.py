@@ -18,11 +18,11 @@ from lakehouse.engine.ingest.changes.columns import (
 )
 from lakehouse.engine.ingest.changes.read import ChangeCounts, change_keys
 from lakehouse.engine.ingest.parse_lines import DIGEST, OWN, RAW, REASON, UNDECLARED
+from lakehouse.engine.lake import TableSession
 from lakehouse.engine.spark import functions as F  # noqa: N812
-from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import table_at
+from lakehouse.engine.spark.key_range import between
 from lakehouse.engine.spark.statements import quote
-from lakehouse.engine.table_session import TableSession
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -49,7 +49,7 @@ class ChangeBatch:
 
 def key_range(keys: tuple[str, ...], counts: ChangeCounts) -> tuple[str, ...]:
     """A condition on the first key that holds for every change of the batch, or nothing."""
-    return () if counts.first_key is None else (statements.between(keys[0], *counts.first_key),)
+    return () if counts.first_key is None else (between(keys[0], *counts.first_key),)
 
 
 def own_rows(lines: "DataFrame") -> "DataFrame":

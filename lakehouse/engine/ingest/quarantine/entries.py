@@ -28,13 +28,12 @@ from lakehouse.core.ingest.retirement import may_take_rows
 from lakehouse.core.ingest.retried_lines import RetriedLine, csv_fields_text, decode_lines
 from lakehouse.engine.delta_log import TableFacts, newest_first
 from lakehouse.engine.ingest.parse_lines import quarantined_lines
-from lakehouse.engine.lake import Lake
+from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark import delta_writes, statements
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.frames import table_at, temporary_view
-from lakehouse.engine.spark.session_settings import USER_METADATA, session_confs
+from lakehouse.engine.spark.session_confs import USER_METADATA, session_confs
 from lakehouse.engine.store import Store
-from lakehouse.engine.table_session import TableSession
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

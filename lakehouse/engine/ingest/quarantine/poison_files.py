@@ -45,10 +45,10 @@ from lakehouse.engine.ingest.loaded_batches import last_in_log
 from lakehouse.engine.ingest.parse_lines import OWN, staged_lines
 from lakehouse.engine.ingest.staged_parts import trial_folder
 from lakehouse.engine.journal.planned_batches import PlannedBatches
+from lakehouse.engine.lake import TableSession
 from lakehouse.engine.spark import delta_writes, statements
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.errors import causes_of
-from lakehouse.engine.table_session import TableSession
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -19,14 +19,13 @@ from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.ingest.loaded_batches import last_loaded, unfinished_batch
 from lakehouse.engine.ingest.quarantine.entries import quarantine_key
 from lakehouse.engine.journal.planned_batches import PlannedBatches
-from lakehouse.engine.lake import Lake
+from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.spark.frames import table_at
-from lakehouse.engine.spark.session_settings import READ_WHOLE, USER_METADATA, session_confs
+from lakehouse.engine.spark.session_confs import READ_WHOLE, USER_METADATA, session_confs
 from lakehouse.engine.table_lock import hold
-from lakehouse.engine.table_session import TableSession
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -17,14 +17,13 @@ from lakehouse import Append, Landing, Overwrite, Table
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id
 from lakehouse.core.reasons import Reason
-from lakehouse.engine.ingest import load
+from lakehouse.engine.ingest import batch_rows
 from lakehouse.engine.ingest.quarantine import poison_files
 from lakehouse.engine.ingest.quarantine.retry import retry
 from lakehouse.engine.ingest.retire import plan_landed
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.journal.planned_batches import PlannedBatches
-from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.table_session import TableSession
+from lakehouse.engine.lake import Lake, TableSession, open_lake
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.example import land, rows_in, version_of
 from lakehouse_tests.kills import killed_at
@@ -68,7 +67,7 @@ def test_a_file_with_a_row_that_cannot_be_written_stands_alone_through_kills_and
     put(lake, "a.json", part(1, 2), "nope")
     put(lake, "b.json", part(2, 2), "nope", part(3, 3))
     put(lake, "c.json", part(4, 4))
-    with killed_at(load, "quarantine_poison_files", "after"):
+    with killed_at(batch_rows, "quarantine_poison_files", "after"):
         write_table(lake, spark, halved)
     assert (
         plan_landed(
@@ -135,7 +134,7 @@ def test_a_quarantine_that_is_older_than_the_ledger_gets_the_files_of_each_batch
         [("b.json", None), ("c.json", None), ("x.json.gz", None)],
     )
     lake.store.put(f"{SOURCE.prefix}y.json.gz", b"no gzip")
-    with killed_at(load, "quarantine", "before"):
+    with killed_at(batch_rows, "quarantine", "before"):
         write_table(lake, spark, halved)
     write_table(lake, spark, halved)
     assert quarantined(lake)[-1] == ("y.json.gz", None)

@@ -16,13 +16,12 @@ import pytest
 from lakehouse import Append, Csv, Debezium, Landing, Merge, Table
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings
-from lakehouse.engine.ingest import commit_rows, load
+from lakehouse.engine.ingest import batch_rows, commit_rows
 from lakehouse.engine.ingest.quarantine import retry as retry_module
 from lakehouse.engine.ingest.quarantine import review
 from lakehouse.engine.ingest.quarantine.retry import retry
 from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.table_session import TableSession
+from lakehouse.engine.lake import Lake, TableSession, open_lake
 from lakehouse_tests.engine.example import event, events, land, rows_in
 from lakehouse_tests.kills import Killed, killed_at
 
@@ -377,7 +376,9 @@ def test_nothing_is_retried_while_a_batch_is_unfinished(lake: Lake, spark: "Spar
     assert (rows_in(lake, events.key, "id"), places(lake)) == ([(1,)], [(A, 2)])
 
     lake.store.put(GONE, b"no gzip")
-    killed(load, "quarantine", events)  # its file is in a manifest, and not yet in the quarantine
+    killed(
+        batch_rows, "quarantine", events
+    )  # its file is in a manifest, and not yet in the quarantine
     with pytest.raises(Refused, match="batch 2 is unfinished"):
         retry(of(lake, spark), [], dry_run=False)
     write_table(lake, spark, events)

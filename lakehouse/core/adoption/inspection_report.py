@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakehouse.core.adoption.adopted_file import adopted_lines
-from lakehouse.core.costs.estimate import usd_per_opening
-from lakehouse.core.costs.rates import DEFAULT_RATES
+from lakehouse.core.costs.compaction_estimate import usd_per_opening
+from lakehouse.core.costs.compaction_speed import DEFAULT_RATES
 from lakehouse.core.declaration.adopted import Adopted, commits_at_risk
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.protocol import notable_features

@@ -6,7 +6,7 @@ import pytest
 
 from lakehouse.core.declaration.change_sources import Debezium
 from lakehouse.core.declaration.landing import Landing
-from lakehouse.core.ingest.strict_values import has_misread_value
+from lakehouse.core.ingest.json_values import has_misread_value
 
 SCHEMA = (
     "day DATE, price DECIMAL(10, 2), small TINYINT, at TIMESTAMP, ratio DOUBLE, share FLOAT, "

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakehouse.core.costs.ledger import account_for
+from lakehouse.core.costs.compaction_history import account_for
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.journal_records import CompactionTry
 from lakehouse_tests.core.example_histories import compaction, past, write

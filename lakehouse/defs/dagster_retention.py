@@ -1,7 +1,7 @@
 """Retention of Dagster's own records: `maintenance/records`, every half hour.
 
 1. The runs are listed, with their end and whether they hold the newest events of an asset.
-2. `core/records/retention.py` plans whose events go, and which runs go. A dry run stops here.
+2. `core/dagster_retention.py` plans whose events go, and which runs go. A dry run stops here.
 3. For each run the events, the checks, the file of events and the printed output are deleted.
 4. Old evaluations of conditions, events without a run, and output of sensors are deleted. Dagster
    itself deletes old ticks (`dagster.yaml`).
@@ -9,13 +9,15 @@
 
 **Safety properties**
 - The newest materialization, observation, check, and event of every other kind of each asset stays,
-  with its whole run (`defs/test_records.py`).
-- A run that has not ended, or ended within the hour, stays whole (`test_retention.py`).
+  with its whole run (`defs/test_dagster_retention.py`).
+- A run that has not ended, or ended within the hour, stays whole
+  (`core/test_dagster_retention.py`).
 - Runs stay for as long as the planner looks at them or counts them. Of events it reads only the
-  newest (`test_retention.py`).
+  newest (`core/test_dagster_retention.py`).
 - No table, journal or landed file is touched: only Dagster's folder in the lake's home
-  (`defs/test_records.py`).
-- A run that is killed has deleted a part; the next one finds the rest (`defs/test_records.py`).
+  (`defs/test_dagster_retention.py`).
+- A run that is killed has deleted a part; the next one finds the rest
+  (`defs/test_dagster_retention.py`).
 """
 
 from datetime import timedelta
@@ -25,8 +27,8 @@ from typing import Any
 import dagster as dg
 from dagster._core.storage.event_log import SqliteEventLogStorage  # not public
 
+from lakehouse.core.dagster_retention import RetentionPlan, plan_retention
 from lakehouse.core.errors import Refused
-from lakehouse.core.records.retention import RetentionPlan, plan_retention
 from lakehouse.core.settings import Settings
 from lakehouse.core.text import size_text
 from lakehouse.defs.failures import dagster_words

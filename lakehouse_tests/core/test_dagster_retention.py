@@ -3,7 +3,7 @@ from functools import cache
 
 import pytest
 
-from lakehouse.core.records.retention import EVENTS_OF_RUNS, RecordedRun, plan_retention
+from lakehouse.core.dagster_retention import EVENTS_OF_RUNS, RecordedRun, plan_retention
 from lakehouse.core.units import DAY_MS, MINUTE_MS
 
 NOW = 1_800_000_000_000

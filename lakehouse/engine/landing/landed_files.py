@@ -10,7 +10,7 @@ Without a queue the prefix is listed in each tick of the sensor. With one:
 
 Each run lists the prefix itself.
 
-**Safety properties** (tests in `test_discovery.py`)
+**Safety properties** (tests in `test_landed_files.py`)
 - Only files that the store has are loaded. A message that is false, late, repeated or out of order
   adds nothing.
 - A message is deleted when each of its files is gone from the store, or is named by the ledger

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from lakehouse.core.costs.estimate import price, requests
+from lakehouse.core.costs.compaction_estimate import price, requests
 from lakehouse.core.costs.figures import Figure, share_off
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.delta.commits import Commits, LoggedCompaction

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any, Literal
 
-from lakehouse.core.costs.rates import SECONDS_PER_OPENING, MergeWork, Rates
+from lakehouse.core.costs.compaction_speed import SECONDS_PER_OPENING, MergeWork, Rates
 from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.text import count_of
 

@@ -10,8 +10,13 @@ from typing import Any
 import pytest
 
 from lakehouse.core.compaction.plan import plan_table
-from lakehouse.core.costs.estimate import estimate, price
-from lakehouse.core.costs.rates import COLD_START_SECONDS, DEFAULT_RATES, MergeWork, fit_rates
+from lakehouse.core.costs.compaction_estimate import estimate, price
+from lakehouse.core.costs.compaction_speed import (
+    COLD_START_SECONDS,
+    DEFAULT_RATES,
+    MergeWork,
+    fit_rates,
+)
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.declaration.table import Landing, Table
 from lakehouse.core.declaration.write_modes import Append

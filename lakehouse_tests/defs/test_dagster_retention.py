@@ -15,7 +15,7 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.units import DAY_MS
 from lakehouse.defs import sqlite_records
 from lakehouse.defs.dagster_records import recent_runs
-from lakehouse.defs.records import RECORDS_KEY, prune, records_schedule
+from lakehouse.defs.dagster_retention import RECORDS_KEY, prune, records_schedule
 from lakehouse.runtime.dagster_home import dagster_home
 from lakehouse_tests.defs.example import example_settings
 

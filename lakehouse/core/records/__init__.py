@@ -1,1 +1,0 @@
-"""Dagster's own records: which of them may go."""
