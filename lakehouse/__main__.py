@@ -1,4 +1,4 @@
-"""`python -m lakehouse`: the terminal, where the `lakehouse` command is not on the path."""
+"""Runs the command line as `python -m lakehouse`, for when `lakehouse` is not on the PATH."""
 
 from lakehouse.cli import main
 

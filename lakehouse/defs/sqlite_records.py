@@ -1,4 +1,4 @@
-"""Dagster's SQLite files: their runs, and deletions for which Dagster has no function.
+"""Reads runs from Dagster's SQLite files, and deletes records that Dagster's API cannot delete.
 
 Source: dagster 1.13, dagster/_core/storage/event_log/sqlite/sqlite_event_log.py: each run has a
 file of events; `index.db` also has the events of assets, checks and run states. Events without a
@@ -20,13 +20,13 @@ from lakehouse.core.dagster_retention import RecordedRun
 _BUSY_SECONDS = 30  # as long as Dagster itself waits for a writer
 # The planner reads the newest 20 observations of a table that others write (`dagster_records.py`).
 _OBSERVATIONS = 20
-# Events without a run: hours of the ranking, which is reported at most once a minute.
+# Kept events without a run: about 3 hours of the ranking, reported at most once a minute.
 _EVENTS_WITHOUT_RUN = 200
 _VACUUM_BYTES = 32 * 2**20
 _CHUNK = 500
 
-# The runs with the newest event of each kind and the newest check of an asset or partition, and
-# with the newest observations.
+# The runs that hold the newest event of a kind, the newest check, or one of the newest
+# observations of an asset or partition.
 _HOLDERS = """
     SELECT run_id FROM event_logs WHERE id IN (
         SELECT max(id) FROM event_logs WHERE asset_key IS NOT NULL
@@ -77,8 +77,8 @@ class SqliteRecords:
         ]
 
     def evaluations_before(self, kept: int) -> float | None:
-        """The time in seconds before which evaluations go to keep `kept`; `None` if there are
-        fewer.
+        """Deleting evaluations before this time (epoch seconds) keeps the newest `kept`; `None` if
+        there are no more than that.
         """
         query = (
             "SELECT create_timestamp FROM asset_daemon_asset_evaluations "
@@ -89,12 +89,12 @@ class SqliteRecords:
         return None if row is None else _seconds(row[0])
 
     def events_without_run(self) -> int:
-        """How many events without a run in `index.db` exceed those that are kept."""
+        """Counts the events without a run in `index.db` that are too old to keep."""
         with self._open(self._runs) as index:
             return len(index.execute(_OLD_WITHOUT_RUN, [_EVENTS_WITHOUT_RUN]).fetchall())
 
     def delete_events_without_run(self) -> None:
-        """Deletes the exceeding events there and in their own file."""
+        """Deletes old events without a run, in `index.db` and in their own file."""
         for path in (self._runs, self._runs.with_name(".db")):
             if path.exists():
                 with self._open(path) as events:
@@ -103,12 +103,12 @@ class SqliteRecords:
                     _delete(events, "DELETE FROM event_logs WHERE id", ids)
 
     def delete_checks(self, run_ids: Sequence[str]) -> None:
-        """Deletes the results of the runs' checks."""
+        """Deletes the check results of these runs."""
         with self._open(self._runs) as index:
             _delete(index, "DELETE FROM asset_check_executions WHERE run_id", run_ids)
 
     def delete_run_file(self, run_id: str) -> None:
-        """Deletes the file of a run's events."""
+        """Deletes a run's event file."""
         for suffix in (".db", ".db-wal", ".db-shm"):
             self._runs.with_name(run_id + suffix).unlink(missing_ok=True)
 
@@ -136,7 +136,7 @@ class SqliteRecords:
 
     @contextmanager
     def _open(self, path: Path) -> Iterator[sqlite3.Connection]:
-        """Opens the database so that each statement is a transaction of its own."""
+        """Opens the database in autocommit mode."""
         address = f"{path.absolute().as_uri()}?mode=rw"
         with closing(
             sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
@@ -152,10 +152,10 @@ def _delete(database: sqlite3.Connection, statement: str, ids: Sequence[int | st
 
 
 def _ended_ms(end_time: float | None, updated: str) -> int:
-    """A run that never began has no end of its own."""
+    """When a run ended; its last update if it never started and so has no end time."""
     return round((_seconds(updated) if end_time is None else end_time) * 1000)
 
 
 def _seconds(timestamp: str) -> float:
-    """Seconds since the epoch of one of Dagster's timestamps, which are UTC without a zone."""
+    """Converts a Dagster timestamp (UTC, without a zone) to seconds since the epoch."""
     return datetime.fromisoformat(timestamp).replace(tzinfo=UTC).timestamp()

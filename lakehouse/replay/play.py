@@ -1,18 +1,18 @@
-"""Lands the year hour by hour, and continues where it stopped.
+"""Lands the files of 2013 hour by hour, and continues where the last call stopped.
 
-1. Take the lock in the state folder, so that one replay at a time works for a lake. The kernel
+1. Take the lock in the state folder, so that only one replay at a time runs for a lake. The kernel
    releases it when the process dies.
 2. Read the state, `_lakehouse/replay.json` in the store: where this lake's replay started, and the
    next hour.
-3. Write the files of the next hour, each in one request and only if it does not exist; with the
-   first hour also the reference files.
+3. Write the files of the next hour, each in one request and only if it does not exist. The first
+   hour also writes the reference files.
 4. When all of them exist, advance the state by an hour.
 
 **Safety properties** (tests in `test_play.py`)
-- Past hours are never written again, so a file that a person removed stays away.
-- A kill between 3 and 4 lands one hour again, with the same names and bytes; files that still exist
-  are not written.
-- What lands depends only on the start and the hour. Events delivered before the start never land;
+- Past hours are never written again, so a removed file does not come back.
+- After a kill between steps 3 and 4, the same hour lands again with the same names and bytes;
+  existing files are not overwritten.
+- The start and the hour determine which files land. Events delivered before the start never land;
   events of earlier flights delivered after it do. The replay ends an hour after the last delivery,
   early on 1 January 2014.
 """
@@ -39,9 +39,9 @@ _FILES_WRITTEN_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """What one call landed: hours from `since` to before `until` (UTC, no zone), files and events.
+    """The hours (`since` to `until`, exclusive; UTC, no zone), files and events of one call.
 
-    `share` is the part of the time from the replay's start to its end that has passed.
+    `share` is the fraction of the replay that has landed, from 0 to 1.
     """
 
     since: datetime
@@ -57,7 +57,7 @@ class Played:
 
     @property
     def sentence(self) -> str:
-        """What was landed, in words."""
+        """The landed hours and counts as a sentence, or why nothing landed."""
         if self.since == self.until:
             why = "the year is over" if self.finished else f"{hour_text(self.until)} is next"
             return f"landed nothing: {why}"
@@ -139,7 +139,7 @@ def _share(position: ReplayPosition, hour: datetime, world: World) -> float:
 def _hours(
     world: World, position: ReplayPosition, end: datetime, changes: str
 ) -> Iterator[tuple[datetime, list[LandingFile]]]:
-    """All hours to land, also those without files."""
+    """Yields all hours to land, including hours without files."""
     hour = position.next
     while hour < end:
         chunk_end = min(end, hour + _HOURS_READ_AT_ONCE * HOUR)

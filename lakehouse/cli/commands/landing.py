@@ -1,4 +1,4 @@
-"""`lakehouse landing`: what has landed for a table, and what of it the table has loaded."""
+"""`lakehouse landing`: shows which files have landed for a table, and which it has loaded."""
 
 from typing import Any
 
@@ -33,15 +33,15 @@ from lakehouse.engine.spark.open_session import connect
     "--arrived",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Record in the table's log that it holds batches 1 to N.",
+    help="Record batches 1 to N as loaded in the table's log.",
 )
 @json_option
 def landing_command(table: str, arrived: int | None, as_json: bool) -> None:
-    """Show what has landed for TABLE, and what of it TABLE has loaded.
+    """Show which files have landed for TABLE, and which of them it has loaded.
 
-    The log of a table that was created again from a copy of its rows does not record its batches,
-    and the table is not loaded any more. Use --arrived to state that the rows of batches 1 to N are
-    in the table, and those of later batches are not. It adds a commit without rows.
+    If a table was re-created from a copy of its rows, its log does not record the loaded batches,
+    and loading stops. Use --arrived to state that the table holds the rows of batches 1 to N, and
+    none of later batches. This adds a commit without rows.
     """
     opened, wanted = open_landed(table, asked="landing")
     if arrived is not None:
@@ -97,7 +97,7 @@ def _document(opened: LakeContext, table: Table) -> dict[str, Any]:
             plan = repeat_batch(unfinished)
         following = plan.sentence
     except (Broken, Refused) as error:
-        following = str(error)  # what the next load stops with
+        following = str(error)  # the error that will stop the next load
     known = sum(each.is_taken for each in ledger.seen.values())
     taken = known + len(ledger.forgotten)
     file_count = count_of(taken, "file")

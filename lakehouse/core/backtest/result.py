@@ -1,4 +1,4 @@
-"""A table's past, real or simulated: its versions, the compactions between them, and their sums."""
+"""A table's real or simulated history: its versions, the compactions between them, and totals."""
 
 from dataclasses import dataclass
 from statistics import fmean, pstdev
@@ -9,7 +9,7 @@ from lakehouse.core.reasons import Explanation, Reason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedCompaction:
-    """One compaction, simulated or real; the rates give its seconds and its money in both cases."""
+    """A real or simulated compaction. Its duration and cost are always estimated from the rates."""
 
     at_ms: int
     sentence: str
@@ -22,13 +22,13 @@ class SimulatedCompaction:
 
     @property
     def ended_ms(self) -> int:
-        """The time of its end, by its predicted seconds."""
+        """When the compaction ends, according to its estimated duration."""
         return self.at_ms + round(self.seconds * 1000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedStep:
-    """A version that a writer made, and the upkeep before the next one.
+    """A version that a writer committed, and the upkeep before the next one.
 
     Counts are taken after the upkeep; `row_count` is `None` if unknown. `explanation` is of the
     look that led to a run, or of the last one; `None` for the real past.
@@ -47,12 +47,12 @@ class SimulatedStep:
 
     @property
     def reason(self) -> Reason | None:
-        """Out of the closed list."""
+        """The reason in the closed list, or `None` for the real history."""
         return self.explanation.reason if self.explanation else None
 
     @property
     def sentence(self) -> str:
-        """Why a compaction ran or did not; in the real past, which one ran."""
+        """Why a compaction ran or did not; for the real history, which one ran."""
         return (
             self.explanation.sentence
             if self.explanation
@@ -64,10 +64,10 @@ class SimulatedStep:
 class Uncertainty:
     """Counts of everything that a simulation estimates; all 0 if it is exact.
 
-    - `moved_removals`: files that a writer removed whose rows are in other files of the simulation.
+    - `moved_removals`: files that a writer removed after the simulation had moved their rows.
     - `moved_vectors`: deletion vectors on such files.
-    - `carried_bytes`: bytes that writers had to write again because of that.
-    - `modelled_files`: outputs whose size is modelled by `shrink_ratio`.
+    - `carried_bytes`: bytes that writers had to rewrite because removed files held other rows.
+    - `modelled_files`: output files whose size is estimated with `shrink_ratio`.
     - `unclear_compactions`: real ones for which the log does not show which rows went into which
       file.
     """
@@ -105,25 +105,25 @@ class Backtest:
 
     @property
     def write_amplification(self) -> float | None:
-        """Bytes rewritten per byte ingested; `None` where nothing was."""
+        """Bytes rewritten per byte ingested; `None` if nothing was ingested."""
         return self.bytes_rewritten / self.bytes_ingested if self.bytes_ingested else None
 
     @property
     def mean_file_count(self) -> float:
-        """The mean number of files after each version of a writer and its upkeep."""
+        """Mean file count after each step."""
         return fmean(step.file_count for step in self.steps) if self.steps else 0.0
 
     @property
     def deviation_file_count(self) -> float:
-        """Standard deviation of that count."""
+        """Standard deviation of the file count after each step."""
         return pstdev(step.file_count for step in self.steps) if self.steps else 0.0
 
     @property
     def seconds(self) -> float:
-        """Seconds of all compactions."""
+        """Total seconds of all compactions."""
         return sum(run.seconds for run in self.runs)
 
     @property
     def usd(self) -> float:
-        """Money of all compactions."""
+        """Total cost of all compactions."""
         return sum(run.usd for run in self.runs)

@@ -1,7 +1,7 @@
-"""A compaction next to other writers, and what is planned after a lost race.
+"""Plans a compaction again after it lost the commit race to another writer.
 
-OPTIMIZE loses to a writer that removed one of its input files first. It is then planned again
-without the partitions in which that happened; an unpartitioned table is planned again as a whole.
+OPTIMIZE fails if another writer first removes one of its input files. It is then planned again
+without the partitions of those files; an unpartitioned table is planned again as a whole.
 Source: delta-io/delta v4.4.0, `ConflictChecker.scala`.
 """
 
@@ -19,7 +19,7 @@ from lakehouse.core.journal_records import CompactionTry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """A try that lost the race for its commit, and the partitions in which others removed files."""
+    """A compaction that lost its commit race, and the partitions in which others removed files."""
 
     partitions: frozenset[type_of_typed_partition]
     ended: CompactionTry
@@ -43,7 +43,7 @@ def without_partitions(
     *,
     rates: Rates,
 ) -> CompactionPlan:
-    """The plan without these partitions; without bins if nothing else is left to do."""
+    """The plan without these partitions. It has no bins if nothing else is left to do."""
     columns = by_name(snapshot.columns)
     kept = tuple(
         bin_

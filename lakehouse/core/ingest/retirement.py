@@ -1,16 +1,16 @@
 """Which loaded files leave the landing area, and why the others stay.
 
 **Safety properties** (tests in `test_retire.py`)
-- A file goes only if a batch that the table's log knows has loaded it, and the commit of that batch
+- A file goes only if the table's log records the batch that loaded it, and that batch's commit
   is older than the landing's `keep_days`.
-- A file goes only if it is the one that was loaded: size, time and etag are those of the manifest,
-  which also has its digest. A file that landed after the commit that is said to have loaded it
-  stays: the log is of another life of the table.
+- A file goes only if it is the one that was loaded: size, time and etag match the manifest, and the
+  manifest has its digest. A file that landed after the commit of its batch stays, because the
+  log then belongs to another incarnation of the table.
 - A file stays while it, or a line of it, is in quarantine.
 - A file stays if a RESTORE or overwrite by others may have removed its rows, or if the quarantine
   may not have a line of it that was refused.
 - A file stays if the log does not show everything that happened to the table since its batch.
-- Unknown stays: a batch without a commit time, a file without a digest.
+- A file stays if its digest, or the commit time of its batch, is unknown.
 """
 
 from bisect import bisect_left
@@ -27,13 +27,13 @@ from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id, may_
 from lakehouse.core.text import size_text
 from lakehouse.core.units import DAY_MS
 
-# The clocks of the machines that land a file and that commit its rows differ by at most this much.
+# Largest expected difference between the clocks of the landing and the committing machine.
 _CLOCKS_APART_MS = DAY_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetirementPlan:
-    """The batches with those of their files that go, and how many files stay, by reason."""
+    """The files to remove, grouped by batch, and the number of files that stay, by reason."""
 
     action: str
     batches: tuple[Batch, ...] = ()
@@ -54,8 +54,8 @@ class RetirementPlan:
 
 
 class JudgedBatch(NamedTuple):
-    """A batch, and why each of its present files stays regardless of the table's log; an empty text
-    if nothing speaks against it.
+    """A batch and, for each file that is still present, why it stays regardless of the table's log.
+    An empty reason means that the file may go.
     """
 
     batch: Batch
@@ -64,8 +64,8 @@ class JudgedBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A commit that brought a batch into a table; `row_count` is `None` unless it is an append that
-    records it.
+    """A commit that loaded a batch. `row_count` is `None` unless the commit is an append that
+    records its row count.
     """
 
     number: int
@@ -76,11 +76,11 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrivals:
-    """The commits that brought a table its batches, oldest first, as far back as its log was read.
+    """The commits that loaded a table's batches, oldest first, as far back as the log was read.
 
-    `newest` is the last batch in the table, `first_version` that of the oldest commit that was
-    read, `replaced_version` that of the newest foreign commit that may have removed rows of
-    batches. With `is_partial`, older commits exist and were not read.
+    `newest` is the last loaded batch. `first_version` is the version of the oldest commit that was
+    read. `replaced_version` is the version of the newest foreign commit that may have removed
+    loaded rows. With `is_partial`, older commits exist and were not read.
     """
 
     newest: int
@@ -90,17 +90,17 @@ class Arrivals:
     is_partial: bool = False
 
     def reaches(self, number: int) -> bool:
-        """Whether every commit since that of a batch was read."""
+        """Whether all commits since the one that loaded batch `number` were read."""
         return self.first_version == 0 or bool(self.found and self.found[0].number <= number)
 
     def settles(self, number: int) -> bool:
-        """Whether older commits would change nothing for a batch and those after it."""
+        """Whether older commits cannot change the decision for batch `number` or later ones."""
         return self.replaced_version is not None or self.reaches(number)
 
 
 def read_arrivals(facts: TableFacts, commits: Iterable[Commit], *, oldest: int) -> Arrivals:
-    """The arrivals in commits that are given newest first; reads no more than needed for the
-    batches from `oldest` on.
+    """Finds the arrivals in `commits` (newest first). Reads no more commits than needed for
+    batch `oldest` and later ones.
     """
     app_id = ingest_app_id(facts.snapshot.table)
     found = list[Arrival]()
@@ -122,7 +122,7 @@ def read_arrivals(facts: TableFacts, commits: Iterable[Commit], *, oldest: int) 
             )
         if may_take_rows(commit):
             replaced_version = commit.version
-            break  # the files of every batch before it stay
+            break  # the files of all earlier batches stay
         if number is not None and number <= oldest:
             break
     return Arrivals(
@@ -140,8 +140,8 @@ def judge_files(
     *,
     held: Collection[str],
 ) -> list[JudgedBatch]:
-    """The batches of which a file is still `present` in the landing area, by name; `held` are the
-    paths in quarantine.
+    """The batches that still have a file in the landing area. `present` is keyed by file name;
+    `held` lists the paths in quarantine.
     """
     ours = [batch for batch in batches if batch.prefix == landing.prefix]
     last_batch = {file.name: batch.number for batch in ours for file in batch.files}
@@ -166,8 +166,8 @@ def plan_retirement(
     quarantined: Container[int],
     now_ms: int,
 ) -> RetirementPlan:
-    """The loaded files that go. `arrivals` is `None` without a table, `quarantined` holds the
-    batches in the quarantine's log.
+    """Plans which loaded files go. `arrivals` is `None` without a table; `quarantined` holds the
+    batches that the quarantine's log records.
     """
     if landing.after_load == "keep":
         return RetirementPlan(action="keep", kept={})
@@ -202,8 +202,8 @@ def _why_all_kept(
     arrival: Arrival | None,
     now_ms: int,
 ) -> str:
-    """Why every file of a batch stays; `arrival` is the first known one of it or a later batch,
-    which was committed no earlier.
+    """Why all files of a batch stay, or an empty text. `arrival` is that of the batch or, if it is
+    unknown, of the first later batch, which was committed no earlier.
     """
     is_known = arrivals.reaches(batch.number)
     since = arrival.version if arrival is not None and is_known else 0
@@ -237,9 +237,9 @@ def _why_kept(file: LandedFile, now: LandedFile, batch: Batch, held: Collection[
 
 
 def _why_refused(batch: Batch, landing: Landing, arrival: Arrival) -> str:
-    """Why the files of a batch stay whose refused records no quarantine has; empty if none was.
+    """Why the files stay if records were refused but not quarantined; empty if none were refused.
 
-    The commit of the batch has fewer rows than records, or else its manifest counts them.
+    Refused records show as fewer committed rows than records, or as a count in the manifest.
     """
     row_count = arrival.row_count if arrival.number == batch.number else None
     if (
@@ -255,7 +255,7 @@ def _why_refused(batch: Batch, landing: Landing, arrival: Arrival) -> str:
 
 
 def may_take_rows(commit: Commit) -> bool:
-    """Whether a foreign commit may have removed rows of batches; a DELETE does so on purpose."""
+    """Whether a foreign RESTORE or overwrite may have removed loaded rows; false for a DELETE."""
     return may_repeat_rows(
         commit if commit.added_paths else replace(commit, added_paths=commit.removed_paths)
     )

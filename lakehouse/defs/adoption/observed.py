@@ -1,10 +1,10 @@
-"""Tables that others write, as observable assets, and the one sensor that reads their logs when
+"""Observable assets for tables that others write, and the sensor that reads their logs when
 they have changed.
 
-The sensor asks of each table whether its newest commit is still the newest, and still the same: two
-small requests. Only if not is the log read; what it says becomes an observation of the table,
-without a run. No Spark. It is made again where others have told so much of the table since that it
-is no longer among the newest, where the compaction sensor looks for it.
+For each table, the sensor asks whether the newest commit is unchanged and still the newest: two
+small requests. If not, it reads the log and reports an observation of the table, without a run
+or Spark. It also repeats an observation that newer events have pushed out of the range that the
+compaction sensor reads.
 """
 
 import json
@@ -33,14 +33,14 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import TimeBudget
 from lakehouse.engine.table_health import Assessment, assess
 
-# A look costs two HEADs for each table on S3, and nothing on a disk.
+# A tick costs two HEAD requests per table on S3, and nothing on a disk.
 _SECONDS_ON_DISK, _SECONDS_ON_S3 = 10, 60
 _ASKED_AT_ONCE = 16
-# The part of a tick in which tables are asked whether they have changed; the rest is for reading
+# The share of a tick's time for asking which tables have changed; the rest is for reading
 # them.
 _ASKED_SHARE = 0.25
-# Whether all files are there takes a listing of them; a log that could not be read is read again
-# after this time, too.
+# Checking that all files exist takes a listing, so it runs at most this often. An unreadable log
+# is also read again after this time.
 _CHECK_AGAIN_MS = 3_600_000
 # Source: dagster 1.13, dagster/_core/definitions/data_version.py
 _DATA_VERSION = "dagster/data_version"
@@ -48,8 +48,8 @@ _DATA_VERSION = "dagster/data_version"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
-    """A table as it was observed last: the newest file of its log, `None` where it could not be
-    read or is not made yet; and its checks.
+    """A table's last observation. `newest` is the newest file of its log, or `None` if the table
+    could not be read or does not exist yet. `checked_ms` is when its checks last ran.
     """
 
     newest: LogFile | None = None
@@ -64,15 +64,15 @@ class _Seen:
 
     @property
     def has_fresh_checks(self) -> bool:
-        """Whether its checks were made within the hour; any that lie ahead are of a clock that was
-        set back since.
+        """Whether its checks ran within the last hour. A future time does not count: the clock
+        was set back since.
         """
         return 0 <= now_ms() - self.checked_ms < _CHECK_AGAIN_MS
 
 
 def observed_asset(table: Table, lake: Lake) -> Any:
-    """The asset of a table that others write: a run of it reads the log, and tells the table's
-    counts and its data version.
+    """The observable asset of a table that others write. A run reads the log, and reports the
+    table's counts and data version.
     """
 
     def observe(context: dg.OpExecutionContext) -> dg.ObserveResult:
@@ -80,7 +80,7 @@ def observed_asset(table: Table, lake: Lake) -> Any:
             assessed = _assessed(table, lake)
         assert (
             assessed is not None
-        )  # it has no asset but this one, so that it is refused where it is not there
+        )  # no other asset creates this table, so a missing table is refused
         return dg.ObserveResult(
             metadata=table_metadata(table, assessed),
             data_version=dg.DataVersion(data_version(assessed.facts)),
@@ -89,7 +89,7 @@ def observed_asset(table: Table, lake: Lake) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", dg.BetaWarning
-        )  # of 1.13: its name may change, and Dagster is pinned
+        )  # beta in 1.13: the name may change, but Dagster is pinned
         return dg.observable_source_asset(
             key=table_key(table),
             group_name=table.layer,
@@ -107,11 +107,11 @@ def observation_sensor(
     assets_are_known: bool = True,
     budget: TimeBudget | None = None,
 ) -> dg.SensorDefinition:
-    """Observes those tables whose logs have changed, and checks them at most once an hour.
+    """Observes the tables whose logs have changed, and checks each at most once an hour.
 
-    The page shows it with their assets where `assets_are_known`; Dagster refuses a target that no
-    asset of the project has. Tables that a tick leaves follow in the next one, the one whose last
-    look is the longest ago first. So a table whose storage does not answer comes last.
+    With `assets_are_known`, the sensor targets the tables' assets, and Dagster shows it on their
+    pages. Dagster refuses a target without an asset. The next tick continues with the remaining
+    tables, longest unread first. So a table whose storage does not answer comes last.
     """
     budget = budget or TimeBudget()
     bounded = lake.within(budget)
@@ -125,7 +125,7 @@ def observation_sensor(
         minimum_interval_seconds=_SECONDS_ON_S3
         if any(lake.on_s3(table.key) for table in tables)
         else _SECONDS_ON_DISK,
-        description="Reads the logs of the tables that others write, where they have changed.",
+        description="Reads the changed logs of tables that others write.",
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         budget.begin()
@@ -140,7 +140,7 @@ def observation_sensor(
             if number and budget.is_late():
                 told.append(f"{len(changed) - number} more left for the next tick")
                 break
-            before = seen.pop(table.key, None)  # it is put back behind all others
+            before = seen.pop(table.key, None)  # reinserted last: the order is by last read
             try:
                 seen[table.key], found = _observe(table, bounded, before)
             except Transient as error:
@@ -166,7 +166,7 @@ def observation_sensor(
 
 
 def _assessed(table: Table, lake: Lake) -> Assessment | None:
-    """The table now; `None` if the project's asset has not written it yet."""
+    """Assesses the table; `None` if the project's asset has not written it yet."""
     is_awaited = isinstance(table.write, Adopted) and bool(table.write.asset_key)
     facts = lake.facts(table.key) if is_awaited else facts_of(lake, table)
     return facts and assess(lake, table, facts)
@@ -180,11 +180,11 @@ def _changed(
     *,
     hidden: Set[str],
 ) -> tuple[list[Table], dict[str, Transient]]:
-    """The tables to read now, those longest unseen first; and those whose storage does not answer,
-    with the error.
+    """The tables to read now, longest unread first, and the errors of tables whose storage does
+    not answer, by key.
 
-    Read is what was never seen, is hidden, has a newer commit, or another one as its newest. `seen`
-    is in the order in which the tables were read last.
+    A table is read if it is new, if its newest commit has changed, or if it is `hidden`: its last
+    observation is out of the compaction sensor's range. `seen` is ordered by the last read.
     """
     silent: dict[str, Transient] = {}
 
@@ -206,7 +206,7 @@ def _changed(
             silent[table.key] = error
             return False
         except LakehouseError:
-            return True  # reading it says what is wrong
+            return True  # the read reports this error
 
     turns = {key: number for number, key in enumerate(seen)}
     in_turn = sorted(tables, key=lambda table: turns.get(table.key, -1))
@@ -219,7 +219,7 @@ def _changed(
 def _observe(
     table: Table, lake: Lake, before: _Seen | None
 ) -> tuple[_Seen, list[dg.AssetObservation | dg.AssetCheckEvaluation]]:
-    """A tick's sight of one table, and the events that tell it.
+    """Observes one table; returns its new cursor entry and the events to report.
 
     Raises:
         Transient: storage does not answer.
@@ -253,7 +253,7 @@ def _observe(
 
 
 def _read_cursor(cursor: str | None) -> dict[str, _Seen]:
-    """The tables as seen before; a cursor that cannot be read costs one reading of every log."""
+    """The tables as last seen. If the cursor is unreadable, the next tick reads every log."""
     try:
         told = json.loads(cursor or "{}")
         return {

@@ -21,7 +21,7 @@ _TABLES_DRAWN = 12
 
 
 def inventory_metadata(outcome: "InventoryOutcome", *, now_ms: int) -> type_of_metadata:
-    """The sums of an inventory, by part and by storage class, with a picture."""
+    """The totals of an inventory, by part and by storage class, with a picture."""
     found, load = outcome.reconciliation, outcome.load
     shares = [*(share for table in found.tables for share in table.shares), *found.unclaimed]
     parts, classes = Counter[str](), Counter[str]()
@@ -51,7 +51,7 @@ def inventory_metadata(outcome: "InventoryOutcome", *, now_ms: int) -> type_of_m
 
 
 def _where_the_bytes_lie(found: Reconciliation) -> tuple[Markdown, Markdown]:
-    """The largest tables as bars of their parts, the rest as one bar, and the same as a table."""
+    """Stacked bars of the largest tables and of the rest, and the same as a Markdown table."""
     kind_of = {part: kind for kind, parts in KINDS.items() for part in parts}
     by_table = {table.table: Counter[str]() for table in found.tables}
     for table in found.tables:

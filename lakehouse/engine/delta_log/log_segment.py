@@ -1,4 +1,4 @@
-"""The files of a log that make its newest version: a checkpoint and later commits."""
+"""Selects the log files that define a table version: a checkpoint and the commits after it."""
 
 import re
 from collections import defaultdict
@@ -20,13 +20,13 @@ _DIGITS_OF_A_PART = 10
 
 
 class LogChanged(Exception):
-    """The listing is inconsistent, perhaps by a concurrent commit or cleanup: list again."""
+    """The listing is inconsistent, perhaps due to a concurrent commit or cleanup. List again."""
 
 
 class LogContradiction(Exception):
-    """Two figures of a log that must be equal differ.
+    """Two figures in a log differ although they must be equal.
 
-    `evidence` names the file that contradicts the checkpoint, empty for commits.
+    `evidence` names the file that contradicts the checkpoint. It is empty if commits do.
     """
 
     def __init__(self, message: str, *, evidence: str) -> None:
@@ -48,12 +48,12 @@ class UnreadableCheckpoint(Broken):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """The files to read. `tail`: the commits after the checkpoint; `older`: contiguous ones before
-    the tail, newest kept.
+    """The files to read for one version. `tail` holds the commits after the checkpoint, and `older`
+    the contiguous commits directly before the tail.
 
-    `pointer` is `_last_checkpoint`. `checksum` is the version checksum of `checksum_version`: the
-    segment's version, or else its checkpoint's. `has_twin`: the log has another whole checkpoint of
-    the same version. `is_older`: newer versions were left out.
+    `pointer` is `_last_checkpoint`. `checksum` is the version checksum of the segment's version or,
+    if it has none, of its checkpoint's. `has_twin`: the log has another whole checkpoint of
+    the same version. `is_older`: a version was requested, and newer ones are ignored.
     """
 
     table: str
@@ -69,7 +69,7 @@ class Segment:
 
     @property
     def is_v2(self) -> bool:
-        """Whether the checkpoint's name shows that it is a V2 one."""
+        """Whether the checkpoint is a V2 checkpoint with a UUID in its name."""
         return any(
             (match := _CHECKPOINT.fullmatch(file.name.rpartition("/")[2])) and match["uuid"]
             for file in self.checkpoint
@@ -77,7 +77,7 @@ class Segment:
 
     @property
     def checksum_version(self) -> int:
-        """The version that `checksum` describes; -1 without one."""
+        """The version that `checksum` describes, or -1 without a checksum."""
         return -1 if self.checksum is None else int(self.checksum.name.rpartition("/")[2][:20])
 
     @property
@@ -87,17 +87,17 @@ class Segment:
 
     @property
     def newest(self) -> StoredFile:
-        """The file that makes the version: its commit, or else its checkpoint."""
+        """The file that defines the version: its commit or, without one, its checkpoint."""
         return (*self.checkpoint[:1], *self.commits)[-1]
 
 
 def log_folder(table: str) -> str:
-    """The folder of a table's log, as names of its files begin."""
+    """The prefix of the names of a table's log files."""
     return f"{table}/_delta_log/"
 
 
 def is_commit(name: str) -> bool:
-    """Whether a log's file, by its whole name, is a commit."""
+    """Whether a log file is a commit. `name` may include its folder."""
     return _COMMIT.fullmatch(name.rpartition("/")[2]) is not None
 
 
@@ -109,14 +109,14 @@ def find_segment(
     version: int | None = None,
     without: Container[str] = (),
 ) -> Segment | None:
-    """The segment of the newest version in a listing; `None` without commit or checkpoint.
+    """The segment of the newest version in a listing, or `None` if there is no log.
 
-    With a `version`, it is that of the listing as it was when this was the newest one. Checkpoints
-    of which a file is named in `without` do not count, but the log still reaches their versions.
+    With `version`, newer versions are ignored. A checkpoint does not count if one of its files is
+    named in `without`, but the log must still reach its version.
 
     Raises:
-        LogChanged: a version after the checkpoint is missing, or all of them, or the first ones
-            without a checkpoint.
+        LogChanged: a commit after the checkpoint (or from version 0 on) is missing, or only traces
+            of a checkpoint are left.
     """
     commits: dict[int, StoredFile] = {}
     checksums: dict[int, StoredFile] = {}
@@ -186,7 +186,7 @@ def _after(
     there = [number for number in sorted(commits) if number in wanted]
     if (
         missing := version - checkpoint_version - len(there)
-    ):  # a name may claim any version, so the numbers are not gone through
+    ):  # a file name may claim a huge version, so do not iterate over all numbers
         first = next(
             number
             for place, number in enumerate(wanted)
