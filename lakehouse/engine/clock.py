@@ -1,4 +1,4 @@
-"""The one clock: core is told the time, and looks at none."""
+"""The only clock. Core reads no clock; it gets the time as an argument."""
 
 import random
 import time
@@ -10,5 +10,5 @@ def now_ms() -> int:
 
 
 def pause_about(seconds: float) -> None:
-    """Waits for 0.5 to 1.5 times `seconds`, at random, before a request is repeated."""
+    """Waits for a random 0.5 to 1.5 times `seconds` before a request is repeated."""
     time.sleep(random.uniform(0.5, 1.5) * seconds)

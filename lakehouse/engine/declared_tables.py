@@ -1,4 +1,4 @@
-"""The tables of a lake: those that its package declares, and adopted ones."""
+"""The tables of a lake: declared in its package, or adopted."""
 
 import importlib
 import pkgutil
@@ -15,7 +15,7 @@ from lakehouse.engine.store import real_address
 
 
 def declared_tables(settings: Settings) -> dict[str, Table]:
-    """All declared tables by key, inputs before their readers; then those of the adopted file.
+    """All declared tables by key, inputs before their readers; then the adopted file's tables.
 
     Raises:
         Refused: a module or the file cannot be read or is not valid, or both have the same key.
@@ -43,8 +43,8 @@ def checked(tables: dict[str, Table], settings: Settings) -> dict[str, Table]:
     """The same tables, after a check that no two of them share files.
 
     Raises:
-        Refused: a table is in the folder of another one, or an adopted table is in the lake under a
-            key that is not its place. A vacuum of one would delete files of the other.
+        Refused: a table is in the folder of another one, so that a vacuum of one would delete files
+            of the other; or an adopted table is in the lake under a key that is not its place.
     """
     places = {
         key: real_address(table.write.uri)
@@ -79,7 +79,7 @@ def checked(tables: dict[str, Table], settings: Settings) -> dict[str, Table]:
 
 
 def adopted_tables(settings: Settings) -> dict[str, Table]:
-    """The tables of the adopted file, by key; none without a file."""
+    """The tables of the adopted file, by key; empty if there is no file."""
     try:
         text = settings.adopted.read_text(encoding="utf-8")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""One lake: its settings, its store, where things are in it; and one table of it with a session."""
+"""A lake (its settings, its store, the addresses of its tables), and a table with a session."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -30,8 +30,8 @@ from lakehouse.engine.store import (
 class Lake:
     """Settings and the store at their root; names in the store are relative to that root.
 
-    `elsewhere` are the tables that lie outside it, by key, with their addresses as Spark spells
-    them; the store finds them by their keys.
+    `elsewhere` maps the key of each table outside that root to its address in Spark's spelling. The
+    store finds these tables by their keys, too.
     """
 
     settings: Settings
@@ -51,8 +51,9 @@ class Lake:
         return self.table_uri(key).startswith("s3")
 
     def clock_ms(self, key: str) -> int | None:
-        """The time by the storage of a table that lies in a bucket elsewhere; `None` for all
-        others, whose storage is asked by a file.
+        """The storage's time for a table in a bucket outside the lake; `None` for other tables.
+
+        For other tables, the modification time of a new file shows it (`check_clock`).
         """
         mount = self.store.mounts.get(key) if isinstance(self.store, MountedStore) else None
         return (
@@ -67,10 +68,10 @@ class Lake:
         return any(True for _ in own.walk(key))
 
     def storage_is_there(self, key: str) -> bool:
-        """Whether anything lies in the folder of a table that lies elsewhere, or beside it where
-        there is no such folder.
+        """Whether the storage of a table outside the lake holds anything.
 
-        An empty folder may be the place of a disk that is away.
+        That is its folder or, if there is none, the parent folder. An empty folder may be the mount
+        point of a disk that is not mounted.
         """
         assert isinstance(self.store, MountedStore)
         mount = self.store.mounts[key]
@@ -94,7 +95,7 @@ class Lake:
             ) from error
 
     def has_moved_on(self, key: str, newest: LogFile | None) -> bool:
-        """Whether a log has another end than before: a new version, or another commit."""
+        """Whether a log's end changed: it has a new version, or its newest file was replaced."""
         if newest is not None and self.changed(key, newest):
             return True
         return self.has_version(key, 0 if newest is None else newest.version + 1)
@@ -111,12 +112,13 @@ class Lake:
         return ""
 
     def has_version(self, key: str, version: int) -> bool:
-        """Whether the commit of a table's version is there."""
+        """Whether the log has the commit of a version."""
         return self.store.stat(f"{key}/_delta_log/{version:020}.json") is not None
 
     def times_apart_ms(self, key: str) -> int:
-        """The milliseconds by which a listing and a HEAD may tell one time: on S3 a second, in
-        which some servers count in one of them.
+        """By how much a file's time may differ between a listing and a HEAD.
+
+        On S3 this is one second, because some servers round one of the two to whole seconds.
         """
         return 1_000 if self.on_s3(key) else 0
 
@@ -127,10 +129,9 @@ def open_lake(
     *,
     tables: Iterable[Table] = (),
 ) -> Lake:
-    """The lake that the settings name; nothing is created and, on S3, nothing is asked yet.
-    `make_client` is as for `store_at`.
+    """The lake that the settings name. Creates nothing and sends no request to S3 yet.
 
-    Those of the `tables` that others write are found where they lie.
+    `make_client` is as for `store_at`. Adopted tables among `tables` are found at their addresses.
     """
     store = store_at(settings.root, make_client)
     adopted = {table.key: table.write.uri for table in tables if isinstance(table.write, Adopted)}

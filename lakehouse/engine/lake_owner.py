@@ -1,12 +1,12 @@
-"""Refuses writes that could lose a commit: by a second Spark driver, or next to other writers.
+"""Refuses writes that could lose a commit: from a second Spark driver, or next to other writers.
 
 1. The first driver that writes to a lake records itself: its home, or the address of the Spark
    Connect server that its settings name.
 2. Each writing process compares itself with that record once, before its first statement. Reading
    needs no record.
 3. If the owner has moved or is gone for good, `lakehouse server take-over` replaces the record.
-4. A table that other programs write is checked before each operation: it must not belong to another
-   lake, and a commit must not be able to overwrite one of theirs.
+4. A table that other programs write to is checked before each operation: it must not belong to
+   another lake, and our commit must not be able to overwrite one of theirs.
 
 **Safety properties** (tests in `test_lake_owner.py`, `test_foreign_tables.py`)
 - If several drivers claim a new lake at once, one gets it: the record is written only if absent.
@@ -178,7 +178,7 @@ def refuse_unsafe_commits(lake: Lake, spark: "SparkSession", table: Table, *, as
 
 
 def _this(settings: Settings) -> Owner:
-    """The driver that these settings name, as a record of now."""
+    """The driver that these settings name, as a new record."""
     home = os.path.realpath(settings.home)
     machine_id = _MACHINE_ID.read_bytes().strip() if _MACHINE_ID.is_file() else b""
     machine = (

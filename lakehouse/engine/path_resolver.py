@@ -9,7 +9,7 @@ from lakehouse.engine.lake import Lake
 
 
 class PathResolver:
-    """Maps a decoded URI to the name, relative to the lake, of the object that it leads to.
+    """Maps a decoded URI to the name of its object, relative to the lake.
 
     Each folder is resolved once. Paths that only another machine or the kernel (a bind mount) can
     resolve count as outside the lake; `TableFiles.unplaced` covers these.
@@ -24,7 +24,7 @@ class PathResolver:
         self._real_folders: dict[str, str] = {}
 
     def __call__(self, uri: str) -> str | None:
-        """The name of the object in the lake; `None` outside of it, as far as this machine knows.
+        """The object's name in the lake; `None` if, to this machine's knowledge, it is outside.
 
         A table outside the lake's root has its key as its name, as in the lake's store.
         """
@@ -38,7 +38,7 @@ class PathResolver:
         return self._name_of(os.path.realpath(path) if os.path.islink(path) else path)
 
     def _name_of(self, address: str) -> str | None:
-        """The name by the deepest known root, since a table may lie inside another known folder."""
+        """The name relative to the deepest known root: a table may lie inside another root."""
         bare = root = bare_uri(address)
         while root not in self._names:
             root, slash, _ = root.rpartition("/")
@@ -49,7 +49,7 @@ class PathResolver:
 
 
 def landing_prefixes(lake: Lake, declared: Iterable[Table]) -> tuple[str, ...]:
-    """The prefixes that declared tables load from, both as declared and with links resolved."""
+    """The prefixes that declared tables load from, as declared and with links resolved."""
     resolve = PathResolver(lake)
     prefixes = {table.source.prefix for table in declared if table.source is not None}
     resolved = {

@@ -21,7 +21,7 @@ from lakehouse.engine.lake import Lake
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assessment:
-    """A table at one version, planned and judged once for its metadata and its checks.
+    """A table at one version, assessed once for both its metadata and its checks.
 
     `failures` is `None` if the journal cannot be read.
     """
@@ -33,14 +33,14 @@ class Assessment:
 
 
 def health_of(table: Table, facts: TableFacts) -> Health:
-    """The table's health under the policy in force, by what a compaction would do now."""
+    """The table's health under its current policy, from what a compaction would do now."""
     return assess_health(
         facts.snapshot, plan_or_refusal(table, facts.snapshot, facts.history, now_ms=now_ms())
     )
 
 
 def last_compaction_ms(history: Commits, failures: Iterable[CompactionTry] | None) -> int | None:
-    """The commit time of our newest compaction that was not undone, if any and if known."""
+    """The time of our newest compaction that was not undone; `None` if none is known."""
     tries = () if failures is None else tries_of(history, failures)
     return max((each.ended_ms for each in tries if each.result == "succeeded"), default=None)
 
@@ -60,7 +60,7 @@ def assess(lake: Lake, table: Table, facts: TableFacts) -> Assessment:
 
 
 def account_of(lake: Lake, table: Table, facts: TableFacts) -> Account:
-    """The account of a table up to the version of these facts, with the recorded failures."""
+    """The table's account up to the version of these facts, including recorded failures."""
     failed = [
         each
         for each in Journal(lake.store).tries(table.key, newest=FAILURES_KEPT)
@@ -70,7 +70,7 @@ def account_of(lake: Lake, table: Table, facts: TableFacts) -> Account:
 
 
 def with_account(lake: Lake, table: Table, outcome: CompactionOutcome) -> CompactionOutcome:
-    """The outcome with its table's account up to it; unchanged if nothing was committed."""
+    """The outcome with the table's account up to its commit; unchanged if it made no commit."""
     newest, facts = outcome.version_after, outcome.facts
     if newest is None or facts is None:
         return outcome

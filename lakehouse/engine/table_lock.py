@@ -1,18 +1,19 @@
 """One maintainer per table.
 
-0. The lake is this driver's own (`lake_owner.py`), which a process asks once.
-1. A lock on this machine is taken; the kernel frees it when a process dies, however that happens.
-2. Whoever held it before and died may have left a statement running on the server: its session is
-   interrupted, and waited for. Who is interrupted first is noted, so that the next one waits for
-   it, too. A driver in this process cannot do that; it is refused for as long as the server runs.
-3. Our own session is recorded, for our successor.
-4. The work is done; a lost race for a commit is tried again.
-5. The record goes. After a failure our own session is interrupted first; where that is not
-   possible, the record stays.
+0. The lake must belong to this driver (`lake_owner.py`). Each process checks this once.
+1. A lock on this machine is taken. The kernel frees it when the process dies, for any reason.
+2. An earlier holder that died may have left a statement running on the server. Its session is
+   interrupted, and we wait for its end. The interrupted operations are recorded first, so that a
+   successor waits for them, too. A driver in this process cannot interrupt a server's session, so
+   it is refused while the server runs.
+3. Our own session is recorded for our successor.
+4. The work is done. It is repeated after a lost race for a commit.
+5. The record is removed. After a failure our own session is interrupted first; if that fails, the
+   record is kept.
 
 **Safety properties** (tests in `test_races.py`, `test_kills.py`)
-- Between steps 2 and 5, of all processes that ever took this lock, dead or alive, only ours has
-  statements that write to the table.
+- Between steps 2 and 5, only our process has statements that write to the table. Every other
+  process that ever took this lock, dead or alive, has none.
 """
 
 import contextlib
@@ -56,12 +57,13 @@ def hold(
     owner: str,
     wait_seconds: float = WAIT_SECONDS,
 ) -> Iterator[None]:
-    """The table is ours inside the `with`; `owner` says for what.
+    """Holds the table inside the `with`. `owner` names the operation.
 
     Raises:
-        Refused: the lake belongs to another driver, or a statement of a dead process may go on
-        where this driver cannot end it. Transient: another process holds it longer than
-        `wait_seconds`, or the session of a dead one cannot be ended now.
+        Refused: the lake belongs to another driver, or a dead process may have left a statement
+            running that this driver cannot end.
+        Transient: another process holds the table longer than `wait_seconds`, or the session of a
+            dead process cannot be ended now.
     """
     claim(lake, asked=owner)
     path = lake.settings.home / "locks" / f"{table_key.replace('/', '.')}.lock"
@@ -95,9 +97,9 @@ def hold(
 
 
 def retry_conflicts(work: Callable[[], T], *, tries: int = 4) -> T:
-    """The result of `work`, which starts again from its facts after a lost race for a commit.
+    """The result of `work`, which is repeated from its facts after a lost race for a commit.
 
-    The last conflict is raised as it is, for `spark.translated` to name.
+    The last conflict is raised unchanged; `spark.translated` gives it a message.
     """
     for seconds in _BACKOFF_SECONDS[: tries - 1]:
         try:
@@ -111,10 +113,10 @@ def retry_conflicts(work: Callable[[], T], *, tries: int = 4) -> T:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRecord:
-    """The Spark session that writes a table, or that did when its process died.
+    """The Spark session that writes to a table, or that did when its process died.
 
-    `owner` is its operation. `operations` are Spark operations that a successor has interrupted and
-    whose end was not observed.
+    `owner` names its operation. `operations` are Spark operations that a successor interrupted
+    without observing their end.
     """
 
     session_id: str
@@ -126,7 +128,7 @@ class SessionRecord:
 def record_session(
     store: Store, table_key: str, session_id: str, owner: str, operations: Sequence[str] = ()
 ) -> None:
-    """Records the session that is about to write a table, in place of an earlier record."""
+    """Records the session that is about to write to a table; replaces an earlier record."""
     record = SessionRecord(
         session_id=session_id, owner=owner, started_ms=now_ms(), operations=tuple(operations)
     )
@@ -134,7 +136,7 @@ def record_session(
 
 
 def session_of(store: Store, table_key: str) -> SessionRecord | None:
-    """The recorded session of a table; `None` if the last one ended in good order.
+    """The recorded session of a table; `None` if the last session ended normally.
 
     Raises:
         Broken: the record is damaged.
@@ -159,7 +161,7 @@ def session_of(store: Store, table_key: str) -> SessionRecord | None:
 
 
 def forget_session(store: Store, table_key: str, session_id: str) -> None:
-    """Removes the record of a session that has ended; another session's record stays."""
+    """Removes the record of a session that has ended; keeps another session's record."""
     record = session_of(store, table_key)
     if record is not None and record.session_id == session_id:
         store.delete([_record_name(table_key)])
@@ -170,9 +172,9 @@ def _record_name(table_key: str) -> str:
 
 
 def _is_on_a_server(session_id: str) -> bool:
-    """Whether a Connect server may have this session: it knows its own by UUIDs.
+    """Whether a Connect server may have this session, since the session's id is a UUID.
 
-    Any other is of a driver that died with its process.
+    A session with another id belonged to a driver that died with its process.
     """
     try:
         UUID(session_id)
@@ -182,8 +184,9 @@ def _is_on_a_server(session_id: str) -> bool:
 
 
 def _check_it_can_be_ended(settings: Settings, *, asked: str) -> None:
-    """Refuses a driver in this process while the home's server, which it cannot interrupt, may go
-    on for a client that died.
+    """Refuses a driver in this process while the home's server may work for a dead client.
+
+    Such a driver cannot interrupt the server's sessions.
     """
     pid = None if over_connect(settings) else status(settings).pid
     if pid is not None:
@@ -197,7 +200,7 @@ def _check_it_can_be_ended(settings: Settings, *, asked: str) -> None:
 
 
 def _interrupted(spark: "SparkSession") -> bool:
-    """Whether nothing of our own session runs any more, for sure."""
+    """Whether certainly no statement of our own session is running any more."""
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
     if not isinstance(spark, ConnectSession):

@@ -18,7 +18,7 @@ from lakehouse.runtime.server_state import status
 
 @dataclass(slots=True, kw_only=True)
 class Attempt:
-    """The progress of one compaction. `run` names the run that makes it."""
+    """The progress of one compaction. `run` names the run that it belongs to."""
 
     run: str
     by_person: bool = False
@@ -53,7 +53,7 @@ class Attempt:
     def lost_race(
         self, planned: CompactionPlan, commits: Sequence[Commit], *, seconds: float, why: str
     ) -> CompactionTry:
-        """The record of a conflict: the planned work that was not committed, and its time."""
+        """The record of a conflict: the planned work that was not committed, and its duration."""
         committed_bytes = sum(commit.removed_bytes for commit in commits)
         committed_files = sum(len(commit.removed_paths) for commit in commits)
         wasted_bytes = max(0, planned.bytes_removed - committed_bytes)
@@ -73,9 +73,9 @@ class Attempt:
 def failure_recorded(lake: Lake, table_key: str, attempt: Attempt) -> Iterator[None]:
     """Records an error in the block as a failure of the table.
 
-    Not recorded: errors of the caller or the server, and conflicts, which the loser records with
-    their cost. A server that was lost while the statement ran counts against the table, which may
-    be what kills it, unless somebody stopped the server.
+    Errors of the caller or the server are not recorded. Neither are conflicts, which `lost_race`
+    records with their cost. A server lost while the statement ran counts as a failure of the table,
+    which may have crashed it, unless the server was stopped on purpose.
     """
     try:
         yield
@@ -87,9 +87,9 @@ def failure_recorded(lake: Lake, table_key: str, attempt: Attempt) -> Iterator[N
 
 
 def record_try(lake: Lake, table_key: str, ended: CompactionTry) -> None:
-    """Records an attempt that came to nothing.
+    """Records an attempt that failed.
 
-    An error of the storage is dropped: it must not hide the attempt's own error.
+    A storage error is ignored, so that it does not hide the attempt's own error.
     """
     with contextlib.suppress(LakehouseError):
         Journal(lake.store).record_try(table_key, ended)

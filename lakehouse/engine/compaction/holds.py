@@ -46,7 +46,7 @@ def hold_now(
     *,
     failures: Sequence[CompactionTry] | None = None,
 ) -> Explanation | None:
-    """Why only a person may compact the table now; `None`: nothing holds it."""
+    """Why only a person may compact the table now; `None` if nothing holds it."""
     pause = Journal(lake.store).pause_of(table.key)
     breaker = breaker_of(lake, table, history, failures=failures)
     return find_hold(table, pause=pause, breaker=breaker, now_ms=now_ms())
@@ -68,7 +68,7 @@ def refuse_held(lake: Lake, table: Table) -> None:
 
 
 def refuse_vacuum(lake: Lake, table: Table) -> None:
-    """Refuses a vacuum of a table that a person paused, or whose declaration turns it off."""
+    """Refuses a vacuum of a table that a person paused, or whose declaration opts out."""
     pause = Journal(lake.store).pause_of(table.key)
     held = pause.explanation.sentence if pause is not None and pause.holds(now_ms()) else ""
     why = (

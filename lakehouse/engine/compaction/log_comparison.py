@@ -1,9 +1,9 @@
-"""Compares the rows that a compaction removed and added by the log alone, without data files.
+"""Compares the rows before and after a compaction by the log alone, without reading data files.
 
 Row counts, bounds and null counts are compared by partition. If they are equal, no row was lost or
-doubled, provided that the writers counted correctly; a value that changed within the bounds of its
-column goes unseen. If they differ, nothing is proven, since two writers may spell a bound in two
-ways: then every row is compared (`verify`).
+duplicated, provided that the writers counted correctly. A value that changed within the bounds of
+its column is not detected. A difference proves nothing, because two writers may spell a bound
+differently; then every row is compared (`verify`).
 """
 
 import json
@@ -31,7 +31,7 @@ def equal_by_log(
     try:
         statistics = _statistics(store, snapshot.table, [*removed, *added])
         before, after = (_by_partition(snapshot, sides, statistics) for sides in (removed, added))
-    except Exception:  # then every row is compared, which meets an error of the storage, too
+    except Exception:  # then every row is compared, which raises a storage error again
         return None
     if before is None or after is None or before.keys() != after.keys():
         return None
@@ -66,7 +66,7 @@ def _by_partition(
                 return None
             row_count += file.row_count - file.deleted_row_count
         if row_count:
-            # A deleted row may have had the minimum of its file.
+            # A deleted row may have held the minimum of its file.
             exact = all(
                 file.deletion_vector is None and told.get("tightBounds", True) for file, told in own
             )
@@ -75,7 +75,7 @@ def _by_partition(
 
 
 def _of_columns(statistics: Sequence[Mapping[str, Any]]) -> Mapping[tuple[str, str], Any]:
-    """Minimum, maximum and null count of each column that all files have statistics for."""
+    """Minimum, maximum and null count of each column for which all files have statistics."""
     facts: dict[tuple[str, str], Any] = {}
     for kind, fold in _FOLDS.items():
         told = [dict(_leaves(each.get(kind, {}))) for each in statistics]

@@ -1,13 +1,14 @@
 """Measures what a compaction gained for readers: `lakehouse compact TABLE --probe`.
 
-1. Both versions become views, so that the log is read once, and each is scanned once unmeasured.
-2. They are scanned in turn, all columns, into nothing, until the budget is spent.
-3. The pairs go to the journal: `_lakehouse/probes/<layer>/<name>/<time>-<version>.json`.
+1. Both versions become views, so that the log is read once. Each is scanned once, unmeasured.
+2. They are scanned in turn, with all columns and without output, until the budget is spent.
+3. The pairs of durations go to the journal:
+   `_lakehouse/probes/<layer>/<name>/<time>-<version>.json`.
 
 **Safety properties**
-- Nothing of the table is written and no lock is held. Both versions are pinned, and their files
+- Nothing is written to the table and no lock is held. Both versions are pinned, and their files
   stay in storage for the retention (`long/test_probe.py`).
-- A failed measurement fails no compaction, which is committed and verified before it.
+- A failed measurement does not fail the compaction, which is already committed and verified.
 """
 
 import contextlib
@@ -93,7 +94,7 @@ def take_pairs(
     before: list[float] = []
     after: list[float] = []
     while len(before) < _MOST_PAIRS and clock() + last_pair_seconds <= deadline:
-        if len(before) % 2 == 0:  # the first of a pair has the colder caches, so they take turns
+        if len(before) % 2 == 0:  # the first scan of a pair has colder caches, so take turns
             before.append(scan_before())
             after.append(scan_after())
         else:

@@ -1,12 +1,12 @@
 """One compaction: plan, OPTIMIZE, verify, and compare predicted with actual figures.
 
-1. The table's lock is taken. What an earlier run committed but did not verify is verified now.
+1. The table's lock is taken. A commit that an earlier run did not verify is verified now.
 2. The plan is made from the log. A plan that does nothing ends here.
 3. The journal notes that a commit has to be verified. OPTIMIZE runs, limited to the plan's
    partitions and with its sizes; the plan's figures go into its commits.
 4. If another writer removed a file of the plan first, steps 2 and 3 are repeated without the
    contested partitions, at most three times in all. Wasted work is counted.
-5. The log is read again: what was really removed and added.
+5. The log is read again, to see which files were actually removed and added.
 6. The rows of the removed files and of the added files are compared (`verify`).
 
 **Safety properties**
@@ -14,8 +14,9 @@
   from storage (`test_run.py`).
 - A compaction whose rows differ is taken back, unless another writer committed after it; either
   way it ends in `Broken` (`test_verify.py`).
-- This holds if the run is killed between its commit and step 6: the journal's note is removed only
-  after the comparison, and the next compaction begins with it (`test_unverified_commits.py`).
+- This also holds if the run is killed between its commit and step 6: the journal's note is removed
+  only after the comparison, and the next compaction starts from it
+  (`test_unverified_commits.py`).
 """
 
 import json
@@ -79,9 +80,9 @@ def compact(
     Raises:
         Refused: there is no table yet, OPTIMIZE cannot be planned for one of its features, or a
             commit of another writer could be lost.
-        Transient: another process holds the table, all tries lost to other writers, or the server
-            is gone.
-        Broken: the rows after the compaction are not those before it.
+        Transient: another process holds the table, all attempts lost to other writers, or the
+            server is gone.
+        Broken: the rows after the compaction differ from the rows before it.
     """
     refuse_unsafe_commits(lake, spark, table, asked=f"compaction of {table.key}")
     session = TableSession(lake=lake, spark=spark, table=table)
@@ -162,7 +163,7 @@ def run_statement(
         session_confs.UP_TO: str(planned.statement.up_to_bytes),
         session_confs.RECORDS_PER_FILE: "0",  # no limit, so that a bin becomes one file
         session_confs.USER_METADATA: _metadata(planned, mark),
-        # A partition value that cannot be cast to its column's type is null, and no error.
+        # A partition value that cannot be cast to its column's type becomes null, not an error.
         session_confs.ANSI: "false",
         **session_confs.READ_WHOLE,
     }

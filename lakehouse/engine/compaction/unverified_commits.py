@@ -1,6 +1,6 @@
 """The note that a compaction must be verified: `_lakehouse/unverified/<layer>/<name>.json`.
 
-It is written before the compaction may commit, and removed once the rows were compared.
+The note is written before the compaction can commit, and removed once the rows were compared.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ def expect_verification(
 
 
 def expected(lake: Lake, table_key: str) -> Expected | None:
-    """The compaction that must be verified, which may have made no commit; `None` if there is none.
+    """The compaction to verify, which may not have committed; `None` if there is none.
 
     Raises:
         Broken: the note is damaged.

@@ -1,24 +1,24 @@
-"""Verifies that the rows that a compaction wrote are those that it read.
+"""Verifies that a compaction wrote exactly the rows that it read.
 
 1. With `verify="rows"` (the default), row counts and column statistics of the removed and added
    files are compared, as the log has them (`log_comparison`). If they are equal, the compaction
    stands, and no data is read.
-2. Otherwise Spark counts the rows and sums a hash of their content by partition, for each commit,
-   just before it and as it made them (`spark_content`).
+2. Otherwise Spark counts the rows and sums a hash of their content by partition, before and after
+   each commit (`spark_content`).
 3. If these differ, or the added files cannot be read, the version before is restored, and the
    error says what was found.
 
 **Safety properties** (tests in `test_verify.py`, `test_undo.py`)
 - Nothing is restored over a version that another writer committed after the compaction: that would
   lose its rows.
-- RESTORE takes the newest version by itself. A commit between our look and that one is named, with
-  the version that has it.
+- RESTORE itself starts from the newest version. If another commit came between our check and the
+  RESTORE, the message names it, with the version that has it.
 - Only the log shows whether a RESTORE was done; if it does not, the message says so.
 - Derived tables that follow changes get no row twice: the restoring commit is marked, and
   increments skip it.
 - Rows are compared by version, file and deletion vector, so other writers cannot change them.
-- Missing or different statistics are never taken for equal: then every row is compared.
-- The note of what is to be compared is removed only after the comparison, or when nothing can be
+- Missing or different statistics never count as equal: then every row is compared.
+- The note of a pending comparison is removed only after the comparison, or when nothing can be
   compared any more, which is reported.
 """
 
@@ -110,7 +110,7 @@ def verify(
 def verify_left(lake: Lake, spark: "SparkSession", table_key: str) -> None:
     """Verifies the commit of a run that ended before it did so itself. The caller holds the lock.
 
-    A table that is missing may be on a disk that is away, so its note is kept.
+    A missing table may be on a disk that is not mounted, so its note is kept.
 
     Raises:
         Broken: as `verify`; or the rows can never be compared any more, which is reported once.
@@ -132,7 +132,8 @@ def verify_left(lake: Lake, spark: "SparkSession", table_key: str) -> None:
             verify(lake, spark, before.snapshot, after, commits)
         except Exception as error:
             is_final = isinstance(error, Refused) or is_missing(error)
-            # Storage that is away, or that also refuses the log, says nothing about the rows.
+            # If storage is unavailable, or the log cannot be read either, nothing is known about
+            # the rows.
             if not is_final or lake.facts(table_key) is None:
                 raise
             raise Broken(
@@ -198,7 +199,7 @@ def undo(
 
 
 def _send(spark: "SparkSession", before: Snapshot, version: int, mark: str) -> None:
-    """Sends the RESTORE, marked in its commit, so that tables downstream do not read it as news."""
+    """Sends the RESTORE. Its commit is marked, so that derived tables do not read it as news."""
     with session_confs(spark, {USER_METADATA: json.dumps({"restored": version, "mark": mark})}):
         spark.sql(statements.restore(before.uri, version))
 
@@ -225,7 +226,7 @@ def _facts_since(lake: Lake, facts: TableFacts, note: Expected) -> TableFacts | 
 
 
 def _undone(history: Commits, version: int) -> str | None:
-    """A sentence if our RESTORE undid `version`, with its effect on foreign versions, or `None`."""
+    """A sentence if our RESTORE undid `version`, with its effect on foreign commits, or `None`."""
     if version not in history.undone():
         return None
     undone = f"version {version} was undone by a run that ended before it reported why"
@@ -258,7 +259,7 @@ def _side(
 ) -> Side:
     """The files of a version at these paths.
 
-    They are taken from a known snapshot if no commit in between names one of them, else from the
+    They come from a known snapshot if no commit in between names one of them, otherwise from the
     log.
     """
     wanted, snapshot = set(paths), None

@@ -1,8 +1,8 @@
-"""A table's log, read without Spark: what the table is made of, and what happened to it.
+"""Reads a table's log without Spark: its current state and its history.
 
-The log is replayed here, through the lake's own store, because deltalake's reader knows no
-tombstones, no transaction ids and not how many rows a deletion vector deletes, without which
-neither plan nor health can be exact. What cannot be counted rightly is refused by name.
+The log is replayed here, through the lake's own store. Exact plans and health need tombstones,
+transaction ids and the number of rows that a deletion vector deletes; deltalake's reader provides
+none of these. Table features under which the log cannot be counted are refused by name.
 
 **Safety properties**
 - Nothing is written.
@@ -53,21 +53,19 @@ def read_facts(
 ) -> TableFacts | None:
     """The facts of the table in folder `key`; `None` if there is no table.
 
-    `uri` is Spark's spelling of the folder.
+    `uri` is Spark's spelling of the folder. `version` requests the facts at an older version.
 
-    With `version`, the facts as they were then; a log whose cleanup went past it, or that is not
-    there yet, is refused.
-
-    The history, and with it `DataFile.compacted`, goes back as far as the log still has commits in
-    JSON, at most `newest_commits`. What decides over rows asks `history_since` or `newest_first`,
-    which have no such bound.
+    The history, and so `DataFile.compacted`, covers the commits that the log still has as JSON, at
+    most `newest_commits`. Code that decides about rows uses `history_since` or `newest_first`,
+    which have no such limit.
 
     Raises:
-        Broken: a commit is missing or damaged, and no checkpoint makes up for it, or the reverse.
-            It is raised from `LogContradiction` where the checkpoint does not hold what other files
-            of the log record.
-        Refused: a table feature under which the log cannot be counted; a `version` that it does not
-        reach. Transient: the log changed under every try to read it.
+        Broken: a commit or a checkpoint is missing or damaged, and the rest of the log does not
+            replace it. Raised from `LogContradiction` if the checkpoint does not hold what other
+            files of the log record.
+        Refused: the table has a feature under which the log cannot be counted, or the log does not
+            reach `version`.
+        Transient: the log changed during every attempt to read it.
     """
     problem: Exception | None = None
     unreadable: dict[str, UnreadableCheckpoint] = {}
@@ -87,8 +85,8 @@ def read_facts(
                 facts = _read(store, segment, uri=uri, newest_commits=newest_commits)
                 return facts if not unreadable else _with_note(facts, unreadable)
         except UnreadableCheckpoint as error:
-            # A cleanup may take a sidecar between the listing and the reading; that of a checkpoint
-            # that stays is gone for good.
+            # A cleanup may delete a sidecar between the listing and the reading, so try once more.
+            # If the checkpoint is still there then, its sidecar is lost.
             if error.lacks_sidecar and not isinstance(problem, UnreadableCheckpoint):
                 tries_left -= 1
             else:
@@ -112,7 +110,7 @@ def _failure(
     *,
     version: int | None,
 ) -> LakehouseError:
-    """The error of a log that no try could read."""
+    """The error for a log that no attempt could read."""
     if unreadable:
         [*_, newest] = unreadable.values()
         return Broken(
@@ -133,7 +131,7 @@ def _failure(
 
 @contextmanager
 def garbage_uncollected() -> Iterator[None]:
-    """Pauses Python's garbage collector, which would visit a million live values again."""
+    """Pauses Python's garbage collector, which would repeatedly visit a million live values."""
     working = gc.isenabled()
     gc.disable()
     try:
@@ -146,8 +144,9 @@ def garbage_uncollected() -> Iterator[None]:
 def _remedy(
     find: Callable[..., Segment | None], unreadable: Iterable[str], error: LogContradiction
 ) -> str:
-    """What to do about a contradiction: a checkpoint can go only if the rest of the log tells the
-    whole table.
+    """What to do about a contradiction.
+
+    The checkpoint may be removed only if the rest of the log describes the whole table.
     """
     segment = find(without={*unreadable})
     names = {file.name for file in segment.checkpoint} if segment else set[str]()

@@ -1,4 +1,4 @@
-"""The lines of a commit, or of a V2 checkpoint in JSON, as values."""
+"""Parses the actions of a commit, or of a V2 checkpoint in JSON."""
 
 import json
 import re
@@ -21,14 +21,15 @@ from lakehouse.engine.delta_log.fields import (
     text,
 )
 
-# Spark writes numRecords first, which saves parsing the rest; a column of that name can only come
-# later.
+# Spark writes numRecords first, which saves parsing the rest. A column with the same name can only
+# come later.
 _ROWS_FIRST = re.compile(r'\{"numRecords":(\d+)[,}]')
 
 
 class AddedFile(NamedTuple):
-    """An `add` action; `vector` is its deletion vector's unique id, `pairs` its partition by
-    physical column names.
+    """An `add` action.
+
+    `vector` is its deletion vector's unique id. `pairs` is its partition, by physical column names.
     """
 
     path: str
@@ -52,11 +53,10 @@ class RemovedFile(NamedTuple):
 
 
 class AddedColumns(NamedTuple):
-    """`add` actions, a column per field; the partition of the n-th, by physical column names, is
-    `pairs[places[n]]`.
+    """`add` actions, stored as one column per field.
 
-    An object for each action, and Python code for each, would take most of the time that reading a
-    large log takes.
+    The partition of the n-th action, by physical column names, is `pairs[places[n]]`. One object
+    per action would take most of the time of reading a large log.
     """
 
     path: Sequence[str]
@@ -82,8 +82,9 @@ class AddedColumns(NamedTuple):
 
 
 class RemovedColumns(NamedTuple):
-    """`remove` actions, a column per field; a tuple for each would take a tenth of the time that
-    reading a large log takes.
+    """`remove` actions, stored as one column per field.
+
+    One tuple per action would take a tenth of the time of reading a large log.
     """
 
     path: Sequence[str]
@@ -113,9 +114,9 @@ def added_columns(adds: Sequence[AddedFile]) -> AddedColumns:
 class Actions:
     """All actions of one file, by kind.
 
-    `changes` are the paths of its change data, `info` is the commitInfo. Sidecars have their sizes,
-    `None` if unknown. A domain whose metadata was removed maps to `None`. Info, metadata and
-    protocol are unparsed: only the newest need to be readable.
+    `changes` are the paths of its change data files, and `info` is its commitInfo. `sidecars` are
+    pairs of path and size (`None` if unknown). A domain whose metadata was removed maps to `None`.
+    Info, metadata and protocol are unparsed, because only the newest have to be readable.
     """
 
     adds: list[AddedFile] = field(default_factory=list)
@@ -129,7 +130,7 @@ class Actions:
     sidecars: list[tuple[str, int | None]] = field(default_factory=list[tuple[str, int | None]])
 
     def learn(self, newer: "Actions") -> None:
-        """Keep all that newer actions say of the table itself, and not of its files."""
+        """Adds what newer actions say about the table itself; ignores their data files."""
         self.metadata, self.protocol = (
             newer.metadata or self.metadata,
             newer.protocol or self.protocol,
@@ -139,8 +140,7 @@ class Actions:
         self.sidecars += newer.sidecars
 
     def take(self, kind: str, action: Mapping[str, Any]) -> None:
-        """Keep one action; kinds that say nothing about the files (checkpointMetadata, …) are
-        passed over.
+        """Adds one action. Ignores kinds that this reader does not need (checkpointMetadata, …).
 
         Raises:
             ValueError: a field that the protocol requires is missing, null or of another type.
@@ -169,8 +169,10 @@ class Actions:
 
 
 def parse_actions(data: bytes, name: str) -> Actions:
-    """The actions of the file `name`; `Broken` where it is empty, or a line, which is told, is no
-    action.
+    """The actions of the file `name`.
+
+    Raises:
+        Broken: the file is empty, or one of its lines, which the message names, is no action.
     """
     actions = Actions()
     lines = data.splitlines()
@@ -194,9 +196,9 @@ def parse_actions(data: bytes, name: str) -> Actions:
 
 
 def vector_id(vector: Mapping[str, Any]) -> str:
-    """A deletion vector's unique id, with its `@` also where there is no offset: the name before it
-    may end like one.
+    """A deletion vector's unique id.
 
+    It contains `@` even if there is no offset, because the name before it may end like an offset.
     Source: PROTOCOL.md, "Deletion Vectors", derived field uniqueId.
     """
     identity, offset = (
@@ -209,7 +211,7 @@ def vector_id(vector: Mapping[str, Any]) -> str:
 
 
 def row_count_of(stats: str | None) -> int | None:
-    """`numRecords` of a file's statistics; `None` where they are absent or do not have it."""
+    """`numRecords` of a file's statistics; `None` if the statistics or the field are missing."""
     if not stats:
         return None
     if match := _ROWS_FIRST.match(stats):

@@ -1,7 +1,7 @@
-"""A checkpoint's content: classic in one file or several, or V2 with its sidecars.
+"""Reads checkpoints: classic in one or several files, or V2 with sidecars.
 
-Only the leaves that a `Snapshot` needs are read, some ten thousand rows at a time, since a
-checkpoint may hold many files. Source: PROTOCOL.md, "Checkpoints" and "V2 Spec".
+A checkpoint may hold many files. So only the columns that a `Snapshot` needs are read, in batches
+of some ten thousand rows. Source: PROTOCOL.md, "Checkpoints" and "V2 Spec".
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -46,9 +46,9 @@ _SMALL = ("metaData", "protocol", "txn", "domainMetadata", "sidecar")
 
 @dataclass(slots=True)
 class Checkpoint:
-    """A checkpoint's content, the files in batches.
+    """A checkpoint's content, with its files in batches.
 
-    `row_count` are the rows of its own files, without sidecars.
+    `row_count` is the number of rows in its own files, without sidecars.
     """
 
     adds: list[AddedColumns] = field(default_factory=list[AddedColumns])
@@ -63,11 +63,11 @@ class Checkpoint:
 
 
 def read_checkpoint(store: Store, segment: Segment) -> Checkpoint:
-    """The content of a segment's checkpoint, empty where it has none.
+    """The content of a segment's checkpoint; empty if the segment has none.
 
     Raises:
-        UnreadableCheckpoint: a file of it is damaged, or a sidecar is missing or has another size
-            than the checkpoint records.
+        UnreadableCheckpoint: one of its files is damaged, or a sidecar is missing or differs in
+            size from what the checkpoint records.
     """
     checkpoint = Checkpoint()
     for file in segment.checkpoint:
@@ -110,9 +110,7 @@ def read_checkpoint(store: Store, segment: Segment) -> Checkpoint:
 
 
 def file_paths_in(data: bytes) -> set[str]:
-    """The paths that one Parquet file of a checkpoint names, whatever else is wrong with it; empty
-    where none can be read.
-    """
+    """All readable paths in one Parquet file of a checkpoint, which may be damaged."""
     paths = set[str]()
     with suppress(*_UNREADABLE), pq.ParquetFile(pa.BufferReader(data)) as file:
         for kind in ("add", "remove"):
@@ -126,8 +124,9 @@ def file_paths_in(data: bytes) -> set[str]:
 
 
 def statistics_in(data: bytes) -> Iterator[tuple[str, str | None]]:
-    """Path and statistics of each file that a checkpoint in Parquet adds; nothing where it has no
-    statistics in JSON.
+    """Path and statistics of each file that a Parquet checkpoint adds.
+
+    Yields nothing if the checkpoint has no statistics in JSON.
     """
     with pq.ParquetFile(pa.BufferReader(data)) as file:
         for rows in _batches(file, "add", ("path", "stats")):
@@ -136,7 +135,7 @@ def statistics_in(data: bytes) -> Iterator[tuple[str, str | None]]:
 
 
 def _read_into(checkpoint: Checkpoint, data: bytes, name: str) -> int:
-    """Adds the actions of one file, and returns their number."""
+    """Adds the actions of one file to the checkpoint, and returns their number."""
     if name.endswith(".json"):
         actions = parse_actions(data, name)
         checkpoint.adds.append(added_columns(actions.adds))
@@ -162,8 +161,9 @@ def _read_parquet_into(checkpoint: Checkpoint, file: pq.ParquetFile) -> None:
 
 
 def _batches(file: pq.ParquetFile, kind: str, leaves: Iterable[str]) -> Iterator[pa.StructArray]:
-    """The rows of one action kind, only their `leaves` (all without any); rows of other kinds are
-    null there and left out.
+    """The rows of one action kind, with only their `leaves`, or all leaves if none are given.
+
+    Rows of other kinds are null in these columns, and are omitted.
     """
     if kind in file.schema_arrow.names:
         wanted = [f"{kind}.{leaf}" for leaf in leaves] or [kind]
@@ -202,7 +202,7 @@ def _removes(rows: pa.StructArray) -> RemovedColumns:
 
 
 def _counted(file: pq.ParquetFile, adds: Sequence[AddedColumns]) -> Iterator[AddedColumns]:
-    """The same; where the parsed statistics lack numRecords, it is taken from their JSON text."""
+    """The same actions. A missing `numRecords` is taken from the statistics in JSON."""
     if not any(None in batch.row_count for batch in adds):
         yield from adds
         return
@@ -256,11 +256,11 @@ def _is_map_of_texts(kind: pa.DataType) -> bool:
 
 
 def _vectors(rows: pa.StructArray) -> list[dict[str, Any] | None]:
-    """Each row's deletion vector, `None` where it has none."""
+    """Each row's deletion vector; `None` if it has none."""
     if not _has(rows, "deletionVector") or rows.field("deletionVector").null_count == len(rows):
         return [None] * len(rows)
     vectors: list[dict[str, Any] | None] = rows.field("deletionVector").to_pylist()
-    # Some writers give a structure of nulls where there is none.
+    # Some writers store a structure of nulls for a missing vector.
     return [
         vector if vector and any(value is not None for value in vector.values()) else None
         for vector in vectors
@@ -272,12 +272,12 @@ def _vector_ids(vectors: Iterable[Mapping[str, Any] | None]) -> list[str | None]
 
 
 def _partitions(column: pa.MapArray) -> tuple[Sequence[int], list[TextPairs]]:
-    """For each row a place in the second list, which holds every partition, and perhaps more."""
+    """For each row an index into the second list, which holds at least all partitions in use."""
     _required(column, "partitionValues", _is_map_of_texts, "a map of texts")
     names, values = column.keys.dictionary_encode(), column.items.dictionary_encode()
     known_names, known_values = names.dictionary.to_pylist(), [*values.dictionary.to_pylist(), None]
     valued = values.indices.to_pylist()
-    if values.null_count:  # not by fill_null: it imports pandas, which takes a quarter of a second
+    if values.null_count:  # fill_null would import pandas, which takes a quarter of a second
         valued = [len(known_values) - 1 if place is None else place for place in valued]
     offsets = column.offsets.to_pylist()
     if len(known_names) == 1 and offsets == list(range(len(valued) + 1)):
@@ -293,7 +293,7 @@ def _partitions(column: pa.MapArray) -> tuple[Sequence[int], list[TextPairs]]:
 def _rows_of(
     entries: Sequence[tuple[int, int]], offsets: Sequence[int]
 ) -> Iterable[tuple[tuple[int, int], ...]]:
-    """The entries of each map; nearly always all maps have the same number of them."""
+    """The entries of each map. Nearly always, all maps have the same number of entries."""
     width = len(entries) // max(len(offsets) - 1, 1)
     if width and offsets == list(range(0, len(entries) + 1, width)):
         return zip(*[iter(entries)] * width, strict=True)

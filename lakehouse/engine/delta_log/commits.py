@@ -1,15 +1,14 @@
-"""Reads and parses commits, and keeps parsed ones with the store, up to a bound.
+"""Reads and parses commits, and caches parsed commits per store, up to a limit.
 
-Facts hold the newest commits only, so that reading a table stays cheap however long its log is.
-That bound must decide nothing: whoever asks what happened since a version, or whether something
-ever happened, asks `newest_first` or `history_since`.
+Facts hold only the newest commits, so that reading a table with a long log stays cheap. This limit
+must not affect any decision: code that asks what happened since a version, or whether something
+ever happened, uses `newest_first` or `history_since`.
 
 **Safety properties** (tests in `test_kept_commits.py`)
-- A kept commit stands for a file of the same name, size and time, and of the same etag if the
-  storage has etags.
+- A cached commit is used only for a file with the same name, size and time, and the same etag if
+  the storage has etags.
 - Without etags, a file that is younger than the resolution of the storage's clock is read each
-  time: the next file under its name, of a table that was created again, could have its time and
-  size.
+  time. If the table is created again, the new file of that name could have the same time and size.
 """
 
 from collections import OrderedDict
@@ -28,14 +27,15 @@ from lakehouse.engine.delta_log.log_segment import is_commit, log_folder
 from lakehouse.engine.store import Store, StoredFile
 
 _KEPT_BYTES = 64 * 1024 * 1024
-# The times of some file systems are whole seconds, of FAT even ones.
+# Some file systems store times in whole seconds, FAT in steps of two seconds.
 _SETTLED_MS = 3_000
 _PORTION = 100
 
 
 def read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadCommit]:
-    """Each commit of these files, in their order; its time is the log's own where the log tells
-    one.
+    """The commits in these files, in the same order.
+
+    A commit's time is the time in the log, if the log has one.
     """
     kept = _of_stores.setdefault(store, _KeptCommits())
     known = {file: commit for file in files if (commit := kept.get(file)) is not None}
@@ -49,7 +49,7 @@ def read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadComm
             commit = ReadCommit(
                 fold_commit(actions, version=version, modified_ms=file.modified_ms), actions
             )
-            actions.info = {}  # it is told by the commit, and would be kept beside it
+            actions.info = {}  # the commit already has it; caching it twice wastes memory
             is_settled = file.etag or (
                 file.modified_ms < asked_ms - _SETTLED_MS and store.stat(file.name) == file
             )
@@ -59,10 +59,10 @@ def read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadComm
 
 
 def newest_first(store: Store, history: Commits, *, over_gaps: bool = False) -> Iterator[Commit]:
-    """The table's commits, newest first: those of `history`, then older ones, back to the first gap
-    in the log or `over_gaps`, too.
+    """The table's commits, newest first: the commits of `history`, then older ones.
 
-    The older ones are read a portion at a time, so whoever stops early pays for no more.
+    Ends at the first gap in the log, unless `over_gaps` is set. Older commits are read in portions,
+    so a caller that stops early reads little.
 
     Raises:
         Broken: a commit is damaged.
@@ -91,16 +91,18 @@ def newest_first(store: Store, history: Commits, *, over_gaps: bool = False) -> 
 
 
 def history_since(store: Store, history: Commits, version: int) -> Commits:
-    """The commits after `version`, however many there are; fewer where the log no longer holds them
-    all. It raises as `newest_first`.
+    """All commits after `version`, or fewer if the log no longer holds them all.
+
+    Raises as `newest_first`.
     """
     commits = [*takewhile(lambda commit: commit.version > version, newest_first(store, history))]
     return replace(history, commits=tuple(reversed(commits)))
 
 
 class _KeptCommits:
-    """Commits by their files, up to so many bytes of memory, about; who was asked for longest ago
-    goes first.
+    """A cache of commits by file, limited to about `_KEPT_BYTES` of memory.
+
+    The least recently used commit is evicted first.
     """
 
     def __init__(self) -> None:
@@ -123,9 +125,7 @@ class _KeptCommits:
 
 
 def _kept_bytes(file: StoredFile) -> int:
-    """The bytes of memory that a parsed commit takes, by trial: as many as its file has, and 2 KiB
-    beside.
-    """
+    """The memory that a parsed commit takes: by measurement, its file's size plus 2 KiB."""
     return file.size_bytes + 2_048
 
 

@@ -7,14 +7,14 @@ Only figures that are equal by definition are compared:
 - `size` with the checkpoint's actions. Delta Kernel (Java) writes the number of `add` actions
   there, and delta-rs of 2022 the bytes; these are accepted, too. V2 checkpoints are not compared:
   writers disagree on whether their metadata counts.
-- `parts` and `sizeInBytes` with the checkpoint's files, except for V2 and where two checkpoints of
-  one version exist.
+- `parts` and `sizeInBytes` with the checkpoint's files, except for V2 or if the version has two
+  checkpoints.
 - `numFiles` and `tableSizeBytes` of a version checksum with the files of exactly that version.
-- Files that commits before the checkpoint added, and none removed, with the checkpoint; and those
-  that they removed.
+- The commits before the checkpoint with the checkpoint: it must hold files that they added last,
+  and must not hold files that they removed last.
 
-A pointer to another checkpoint, a field that is absent or negative, and a file that is no JSON are
-ignored, as Delta ignores them.
+A pointer to another checkpoint, an absent or negative field, and a file that is not JSON are
+ignored, as in Delta.
 Source: PROTOCOL.md, "Last Checkpoint File Schema", "Version Checksum File Schema"; delta-io/delta,
 Checkpoints.scala and Checkpointer.java; delta-rs, checkpoints.rs; delta-kernel-rs,
 checkpoint/mod.rs.
@@ -43,8 +43,9 @@ def refuse_contradictions(
     commits: Sequence[ReadCommit],
     snapshot: Snapshot,
 ) -> None:
-    """Compares the log's own figures with what was read of it; `commits` are the segment's, and
-    `snapshot` was folded from all.
+    """Compares the log's own figures with what was read.
+
+    `commits` are the segment's commits. `snapshot` was folded from the checkpoint and all commits.
 
     Raises:
         LogContradiction: two figures that must be equal differ.
@@ -96,7 +97,7 @@ def _contradiction(segment: Segment, found: str, recorded: str) -> LogContradict
 def _check_checksum(
     segment: Segment, checkpoint: Checkpoint, snapshot: Snapshot, checksum: Mapping[str, Any]
 ) -> None:
-    """The checksum is of the version that was read or, where that has none, of the checkpoint's."""
+    """Compares the version checksum with the snapshot, or with the checkpoint if it is older."""
     assert segment.checksum is not None
     if segment.checksum_version == segment.version:
         figures = {"numFiles": snapshot.file_count, "tableSizeBytes": snapshot.size_bytes}
@@ -119,8 +120,9 @@ def _check_checksum(
 def _check_older_commits(
     segment: Segment, checkpoint: Checkpoint, older: Sequence[ReadCommit]
 ) -> None:
-    """The last action of the commits on a file decides whether the checkpoint must have it,
-    whatever happened before them.
+    """Compares older commits with the checkpoint.
+
+    The last action on a file decides whether the checkpoint must hold it.
     """
     last = last_actions(older)
     if not last:
@@ -133,7 +135,7 @@ def _check_older_commits(
             held.update(key for key in keys if key[0] in paths)
     added = {key for key, action in last.items() if isinstance(action, AddedFile)}
     lacking = added - held
-    if lacking:  # rarely: writers may spell a path in another way than the commit does
+    if lacking:  # rare: a checkpoint may spell a path differently than the commit does
         spelled = {*_spelled(checkpoint)}
         lacking = {key for key in lacking if (_plain(key[0]), key[1]) not in spelled}
     first, final = older[0].commit.version, older[-1].commit.version
@@ -181,6 +183,6 @@ def _json_in(store: Store, file: StoredFile) -> Mapping[str, Any]:
 
 
 def _count(figures: Mapping[str, Any], name: str) -> int | None:
-    """A whole number that is not negative; Delta writes -1 for an unknown `size`."""
+    """A non-negative whole number, or `None`; Delta writes -1 for an unknown `size`."""
     value = figures.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

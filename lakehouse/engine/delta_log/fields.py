@@ -1,22 +1,22 @@
-"""Fields of actions that somebody else wrote, each of the type that the protocol gives it.
+"""Reads the fields of actions from other writers, and checks their types.
 
-Every function raises `ValueError`, with the field's name and what was found, where a field is
-missing, null or of another type. Whoever reads a file turns that into `Broken` with the file's
-name, which names table and version. Source: PROTOCOL.md, "Actions".
+Every function raises `ValueError` if a field is missing, null or of another type. The message has
+the field's name and the value. Callers turn it into `Broken` with the file's name, which shows the
+table and the version. Source: PROTOCOL.md, "Actions".
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-# The errors of code that takes a damaged or foreign file for an action; nesting without end raises
-# one.
+# The errors that parsing a damaged or foreign file may raise. Deeply nested JSON raises
+# RecursionError.
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 TextPairs = tuple[tuple[str, str | None], ...]
 
 
 def text(action: Mapping[str, Any], name: str) -> str:
-    """A text that is not empty."""
+    """A text, which must not be empty."""
     value = action.get(name)
     if not isinstance(value, str) or not value:
         raise ValueError(f"{name} is {_shown(action, name)}, and must be a text")
@@ -29,7 +29,7 @@ def any_text(action: Mapping[str, Any], name: str) -> str:
 
 
 def number(action: Mapping[str, Any], name: str) -> int:
-    """A whole number; none of those that are asked for here is ever negative."""
+    """A whole number, which must not be negative; no field that is read here ever is."""
     value = action.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"{name} is {_shown(action, name)}, and must be a whole number")
@@ -37,7 +37,7 @@ def number(action: Mapping[str, Any], name: str) -> int:
 
 
 def number_or_none(action: Mapping[str, Any], name: str) -> int | None:
-    """A whole number that may be left out."""
+    """An optional whole number; `None` if it is missing."""
     return None if action.get(name) is None else number(action, name)
 
 

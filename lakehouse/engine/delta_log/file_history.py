@@ -1,7 +1,7 @@
-"""The whole log of a table, commit by commit, from the oldest version that can still be told.
+"""A table's history, commit by commit, from the oldest version that the log still describes.
 
-That is the first commit where it is still there, otherwise the oldest checkpoint after which no
-commit is missing. Nothing is written.
+That is the first commit if it still exists, otherwise the oldest checkpoint after which no commit
+is missing. Nothing is written.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,13 +23,14 @@ from lakehouse.engine.delta_log.log_segment import (
 from lakehouse.engine.delta_log.schema import CLUSTERING_DOMAIN, shape_of
 from lakehouse.engine.store import Store, StoredFile
 
-# As far back as `read_facts` looks for who wrote a file.
+# As many commits as `read_facts` searches for the writer of a file.
 _OLDER_COMMITS = 500
 
 
 def read_file_history(store: Store, key: str, *, uri: str) -> FileHistory | None:
-    """The story of the table in folder `key`, `None` where there is no table; `uri` is how Spark
-    spells that folder.
+    """The history of the table in folder `key`; `None` if there is no table.
+
+    `uri` is Spark's spelling of the folder.
 
     Raises:
         Broken: a commit is damaged or missing, and no checkpoint makes up for it.
@@ -64,7 +65,7 @@ def read_file_history(store: Store, key: str, *, uri: str) -> FileHistory | None
 
 
 def _first_segment(listing: Sequence[StoredFile], table: str, *, first: int) -> Segment:
-    """The oldest whole checkpoint that the commits from `first` on go on from."""
+    """The segment of the oldest complete checkpoint that the commits from `first` on continue."""
     names = [file.name.removeprefix(log_folder(table)) for file in listing]
     versions = sorted(
         {
@@ -89,8 +90,10 @@ def _first_segment(listing: Sequence[StoredFile], table: str, *, first: int) -> 
 def _told(
     commits: Iterable[ReadCommit], known: Actions, compacted: set[str], *, table: str, uri: str
 ) -> Iterator[FileCommit]:
-    """Each commit, given all that was `known` of the table before them, and which of its files were
-    `compacted`.
+    """Each commit, with the files that it added and removed.
+
+    `known` and `compacted` describe the table before the first commit: its actions, and the paths
+    that compactions wrote. Both are updated in place.
     """
     shape = None
     for read in commits:

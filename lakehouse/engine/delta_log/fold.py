@@ -1,7 +1,8 @@
-"""Checkpoint and commits, folded: newer actions win by file, application and domain.
+"""Folds a checkpoint and commits into a snapshot.
 
-Source: PROTOCOL.md, "Action Reconciliation". A file is told apart by its path and deletion vector
-together: a DELETE with vectors removes and adds the same path.
+The newest action for each file, application and domain wins. A file is identified by its path and
+its deletion vector, because a DELETE with vectors removes and adds the same path.
+Source: PROTOCOL.md, "Action Reconciliation".
 """
 
 import json
@@ -33,7 +34,7 @@ type_of_later = Mapping[tuple[str, str | None], AddedFile | RemovedFile]
 
 
 class ReadCommit(NamedTuple):
-    """One commit as it tells of itself, and the actions of its file."""
+    """A commit, and the actions of its file."""
 
     commit: Commit
     actions: Actions
@@ -42,10 +43,13 @@ class ReadCommit(NamedTuple):
 def fold_layout(
     segment: Segment, checkpoint: Checkpoint, commits: Sequence[ReadCommit], *, uri: str
 ) -> Snapshot:
-    """The table at the segment's version; `commits` are all that were read, oldest first, those
-    before the checkpoint included.
+    """The table at the segment's version.
 
-    It raises as `shape_of`, and `Refused` where a file is partitioned otherwise than the table.
+    `commits` are all commits that were read, oldest first, including those before the checkpoint.
+
+    Raises:
+        Refused: a file is partitioned differently from the table.
+        Broken, Refused: as `shape_of`.
     """
     tail = commits[len(commits) - len(segment.tail) :]
     later, newest = last_actions(tail), Actions()
@@ -79,11 +83,10 @@ def fold_layout(
 
 
 def fold_commit(actions: Actions, *, version: int, modified_ms: int) -> Commit:
-    """The commit of a file that was last modified then. Its time is the in-commit timestamp, else
-    commitInfo's, else the file's.
+    """A commit from the actions of its file.
 
-    Writers may put into commitInfo whatever they like: a value of another type than here counts as
-    not said.
+    Its time is the in-commit timestamp, else the timestamp of commitInfo, else `modified_ms`.
+    Writers may put anything into commitInfo, so a value of an unexpected type counts as missing.
     """
     info = actions.info
     times = (info.get("inCommitTimestamp"), info.get("timestamp"))
@@ -127,8 +130,9 @@ def _as_texts(values: Any) -> dict[str, str]:
 
 
 def last_actions(commits: Sequence[ReadCommit]) -> type_of_later:
-    """The last action of the commits on each file they touch; in one commit no file is both added
-    and removed.
+    """The last action on each file that the commits touch.
+
+    No commit both adds and removes the same file.
     """
     later: dict[tuple[str, str | None], AddedFile | RemovedFile] = {}
     for commit in commits:
@@ -140,8 +144,9 @@ def last_actions(commits: Sequence[ReadCommit]) -> type_of_later:
 
 
 def compacted_paths(commits: Iterable[ReadCommit]) -> set[str]:
-    """Files that commits without data change wrote in place of others; commits that only add anew
-    what is there do not count.
+    """Paths of files that replaced others in commits without data change.
+
+    Commits that only add existing files again do not count.
     """
     written: set[str] = set()
     for commit in commits:
@@ -156,7 +161,7 @@ def data_files(
     compacted: Set[str],
 ) -> list[DataFile]:
     """The files of these actions; `compacted` are the paths that compactions wrote."""
-    # No partition but theirs: others that the columns hold may be of a partitioning that is gone.
+    # Only partitions in use: other entries may belong to a former partitioning.
     partitions = {place: partition_of(adds.pairs[place]) for place in set(adds.places)}
     return made_of_columns(
         DataFile,
@@ -175,11 +180,11 @@ def data_files(
 def made_of_columns(
     kind: type[type_of_made], count: int, **columns: Iterable[object]
 ) -> list[type_of_made]:
-    """`count` values of a dataclass with slots and without `__post_init__`, each field from its
-    column, all of them given.
+    """`count` values of a dataclass, with each field taken from its column.
 
-    It is what `[kind(a=a, b=b) for a, b in zip(...)]` gives, in a third of its time: a frozen
-    dataclass sets every field by a call.
+    The class must have slots and no `__post_init__`, and every field must be given. This equals
+    `[kind(a=a, b=b) for a, b in zip(...)]` and takes a third of its time, because a frozen
+    dataclass sets each field by a call.
     """
     assert columns.keys() == set(kind.__slots__)  # type: ignore[attr-defined]
     assert not hasattr(kind, "__post_init__")
@@ -190,7 +195,7 @@ def made_of_columns(
 
 
 def _untouched(checkpoint: Checkpoint, later: type_of_later) -> Iterator[AddedColumns]:
-    """The checkpoint's files of which the commits after it say nothing."""
+    """The checkpoint's files that no later commit touched."""
     touched = {path for path, _ in later}
     for adds in checkpoint.adds:
         if touched.isdisjoint(adds.path):
@@ -205,8 +210,9 @@ def _untouched(checkpoint: Checkpoint, later: type_of_later) -> Iterator[AddedCo
 def _tombstones(
     checkpoint: Checkpoint, later: type_of_later, files: Sequence[DataFile]
 ) -> Sequence[Tombstone]:
-    """One per path that no live file has, with its last deletion: a path is removed once for each
-    vector it ever had.
+    """One tombstone per removed path that no live file has, with its last deletion time.
+
+    A path is removed once for each deletion vector it ever had.
     """
     removes = [
         *checkpoint.removes,
@@ -231,11 +237,11 @@ def _tombstones(
 def _removed_vectors(
     checkpoint: Checkpoint, commits: Sequence[ReadCommit], files: Sequence[DataFile]
 ) -> Mapping[str, int | None]:
-    """The vectors that removed files had, with their last deletion; a file that got a new vector
-    was removed with its old one.
+    """The deletion vectors of removed files, with their last deletion time.
 
-    Of the commits before the checkpoint, too: it drops tombstones by the retention of its time,
-    which may have been a shorter one.
+    A file that got a new vector was removed with its old one. Commits before the checkpoint count,
+    too: the checkpoint dropped tombstones by the retention of its time, which may have been shorter
+    than the current one.
     """
     removes = [
         *checkpoint.removes,

@@ -35,9 +35,9 @@ class LogContradiction(Exception):
 
 
 class UnreadableCheckpoint(Broken):
-    """A checkpoint of which a file cannot be read.
+    """A file of a checkpoint cannot be read.
 
-    `name` is that of the checkpoint's own file, also where a sidecar is at fault.
+    `name` is the checkpoint's own file, even if a sidecar is damaged.
     """
 
     def __init__(self, name: str, message: str, *, lacks_sidecar: bool = False) -> None:
@@ -48,12 +48,13 @@ class UnreadableCheckpoint(Broken):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """The files to read for one version. `tail` holds the commits after the checkpoint, and `older`
-    the contiguous commits directly before the tail.
+    """The files to read for one version.
 
-    `pointer` is `_last_checkpoint`. `checksum` is the version checksum of the segment's version or,
-    if it has none, of its checkpoint's. `has_twin`: the log has another whole checkpoint of
-    the same version. `is_older`: a version was requested, and newer ones are ignored.
+    `tail` holds the commits after the checkpoint, and `older` the contiguous commits directly
+    before the tail. `pointer` is `_last_checkpoint`. `checksum` is the version checksum of the
+    segment's version or, if it has none, of its checkpoint's. `has_twin`: the log has another
+    complete checkpoint of the same version. `is_older`: a version was requested, and newer ones are
+    ignored.
     """
 
     table: str
@@ -77,7 +78,7 @@ class Segment:
 
     @property
     def checksum_version(self) -> int:
-        """The version that `checksum` describes, or -1 without a checksum."""
+        """The version that `checksum` describes, or -1 if there is no checksum."""
         return -1 if self.checksum is None else int(self.checksum.name.rpartition("/")[2][:20])
 
     @property
@@ -87,7 +88,7 @@ class Segment:
 
     @property
     def newest(self) -> StoredFile:
-        """The file that defines the version: its commit or, without one, its checkpoint."""
+        """The file that defines the version: its commit, or its checkpoint if it has no commit."""
         return (*self.checkpoint[:1], *self.commits)[-1]
 
 

@@ -1,4 +1,4 @@
-"""The files that a table's newest version names, held against storage."""
+"""Compares the files of a table's newest version with storage."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.engine.store import Store
 
-# What lies in these must be restored before it can be read. Source: Amazon S3 API reference,
-# GetObject, InvalidObjectState.
+# Objects in these storage classes must be restored before they can be read.
+# Source: Amazon S3 API reference, GetObject, InvalidObjectState.
 _ARCHIVES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 
 
@@ -18,8 +18,8 @@ _ARCHIVES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 class UnreadableFiles:
     """Live files that cannot be read: decoded names relative to the table, sorted.
 
-    `archived` are those that lie in an archive by the listing, which is the same after they were
-    restored.
+    `archived` are files in an archive, according to the listing. The listing does not show whether
+    they were restored.
     """
 
     missing: tuple[str, ...] = ()
@@ -27,13 +27,13 @@ class UnreadableFiles:
 
 
 def unreadable_files(store: Store, snapshot: Snapshot) -> UnreadableFiles:
-    """Live files that storage does not have, and those that it has in an archive.
+    """Live files that storage does not have, or has in an archive.
 
-    The table's folder is listed once, after the layout was read: a file that a commit since then
-    removed is still there until a vacuum takes it.
+    The table's folder is listed once, after the log was read. A file that a commit removed since
+    then is still stored until a vacuum deletes it.
 
     Raises:
-        Refused: a file lies outside the lake (a shallow clone), where this store cannot look.
+        Refused: a file lies outside the lake (a shallow clone), where this store cannot read.
     """
     stored = {file.name: file.storage_class for file in store.list(snapshot.table)}
     names = sorted(set(_names(snapshot)))

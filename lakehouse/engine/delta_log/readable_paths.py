@@ -1,7 +1,7 @@
 """The files that the readable part of a damaged log names.
 
-Every commit, version checksum and checkpoint is searched on its own, damaged ones as far as they
-go.
+Every commit, version checksum and checkpoint is searched independently. In a damaged file, the
+readable part is searched.
 """
 
 import json
@@ -22,7 +22,7 @@ from lakehouse.engine.delta_log.log_segment import (
 from lakehouse.engine.store import Store, StoredFile
 
 _FIRST_COMMIT = f"{0:020}.json"
-# A cut text has no closing quote, and is left out.
+# A truncated text has no closing quote, and is omitted.
 _PATH = re.compile(r'"(path|pathOrInlineDv)"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
@@ -31,9 +31,9 @@ def readable_paths(
 ) -> frozenset[str] | None:
     """The paths in the readable part of a log; `None` if that part proves nothing.
 
-    It does if it names any file, and the first commit or a whole checkpoint is readable: a shallow
-    clone names the files of others in its first commit, and every checkpoint repeats them. A log
-    that contradicts itself has checkpoints that prove nothing.
+    The readable part is sufficient if it names any file and includes the first commit or a whole
+    checkpoint: a shallow clone names the files of other tables in its first commit, and every
+    checkpoint repeats them. If a log contradicts itself, its checkpoints prove nothing.
     """
     listing = store.list(log_folder(key))
     found = set[str]()

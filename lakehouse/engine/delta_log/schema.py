@@ -1,4 +1,4 @@
-"""A table's metaData and protocol as the words of a `Snapshot`."""
+"""Translates a table's metaData and protocol into the fields of a `Snapshot`."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -26,8 +26,8 @@ from lakehouse.engine.delta_log.fields import (
 # Source: PROTOCOL.md, "Clustered Table"
 CLUSTERING_DOMAIN = "delta.clustering"
 _CATALOG = frozenset(CATALOG_FEATURES)
-# Source: PROTOCOL.md, "Valid Feature Names in Table Features": the versions that implied a feature
-# before there were names.
+# The protocol versions that implied a feature before features had names.
+# Source: PROTOCOL.md, "Valid Feature Names in Table Features".
 _IMPLIED_BY_WRITER = {
     2: ("appendOnly", "invariants"),
     3: ("checkConstraints",),
@@ -41,8 +41,9 @@ _SPARK_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte":
 
 
 class Shape(NamedTuple):
-    """A table without its files and the times of its commits; and the partition of a file by the
-    values that its action has.
+    """A table's snapshot without files and commit times, and a function for files' partitions.
+
+    The function maps the partition values of an action to the partition of a `DataFile`.
     """
 
     snapshot: Snapshot
@@ -50,12 +51,11 @@ class Shape(NamedTuple):
 
 
 def shape_of(newest: Actions, *, table: str, uri: str, version: int) -> Shape:
-    """The shape of a table at a version, by its newest metadata, protocol and clustering.
+    """The shape of a table at a version, from its newest metadata, protocol and clustering.
 
     Raises:
-        Broken: one of them is not there, or a field of it that the protocol requires is missing or
-        of another type. Refused: a reader feature, or reader version, under which the log cannot be
-        counted.
+        Broken: metadata or protocol is missing, or a required field is missing or of another type.
+        Refused: the log cannot be counted under a reader feature or the reader version.
     """
     metadata, protocol = newest.metadata, newest.protocol
     if metadata is None or protocol is None:
@@ -115,7 +115,7 @@ def shape_of(newest: Actions, *, table: str, uri: str, version: int) -> Shape:
 
 
 def _features(protocol: Mapping[str, Any], *, table: str) -> frozenset[str]:
-    """All table features, those that an old protocol version only implies included."""
+    """All table features, including those that an old protocol version implies."""
     reader, writer = number(protocol, "minReaderVersion"), number(protocol, "minWriterVersion")
     read = _named(protocol, "readerFeatures", is_required=reader == _READER_WITH_FEATURES)
     written = _named(protocol, "writerFeatures", is_required=writer == _WRITER_WITH_FEATURES)
@@ -145,9 +145,7 @@ def _named(protocol: Mapping[str, Any], name: str, *, is_required: bool) -> froz
 
 
 def _clustering(domain: str | None, physical: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns of liquid clustering by their logical names, of a field within one the whole
-    path.
-    """
+    """The columns of liquid clustering, by logical name; for a nested field, its full path."""
     paths: list[list[str]] = [] if domain is None else json.loads(domain)["clusteringColumns"]
     if not isinstance(paths, list) or not all(isinstance(path, list) and path for path in paths):
         raise ValueError(f"clusteringColumns is {paths!r}, and must be a list of paths")
@@ -158,11 +156,11 @@ def _clustering(domain: str | None, physical: Mapping[str, str]) -> tuple[str, .
 def _partitioner(
     shape: Snapshot, physical: Mapping[str, str]
 ) -> Callable[[TextPairs], type_of_partition]:
-    """A function from a file's partition values, as its action has them, to those of a `DataFile`.
+    """A function that maps the partition values of an action to the partition of a `DataFile`.
 
-    Under column mapping, actions name columns by their `physical` names. A missing value is null.
-    Source: PROTOCOL.md, "Column Mapping" and "Partition Value Serialization"; Delta looks a value
-    up in a map, and finds none.
+    Under column mapping, actions name columns by their `physical` names. A missing value is null,
+    as in Delta, which looks values up in a map.
+    Source: PROTOCOL.md, "Column Mapping" and "Partition Value Serialization".
     """
     wanted = tuple((name, physical.get(name, name)) for name in shape.partition_columns)
     known: dict[TextPairs, type_of_partition] = {}

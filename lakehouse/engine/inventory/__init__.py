@@ -1,7 +1,7 @@
-"""Inventories of a lake's storage: our own scan, and the reports that it or AWS wrote, read back.
+"""Inventories of a lake's storage: makes our own by a scan, and reads ours and those of AWS.
 
-Layout, as AWS S3 Inventory has it: `<folder>/<source bucket>/<configuration>/<stamp>/manifest.json`
-and `manifest.checksum`, `<folder>/<source bucket>/<configuration>/data/<uuid>.parquet`,
-`…/hive/dt=<stamp>/symlink.txt`.
+The layout is that of AWS S3 Inventory. Below `<folder>/<source bucket>/<configuration>/` there are
+`<stamp>/manifest.json` and `manifest.checksum`, `data/<uuid>.parquet`, and
+`hive/dt=<stamp>/symlink.txt`.
 Source: Amazon S3 user guide, "Locating your inventory list".
 """

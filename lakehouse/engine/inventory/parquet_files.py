@@ -1,4 +1,4 @@
-"""Rows written as Parquet files into a store, a file at a time."""
+"""Writes rows to a store as Parquet files, one file at a time."""
 
 import hashlib
 from array import array
@@ -17,7 +17,7 @@ FILE_ROWS = 500_000
 
 
 class RowFiles:
-    """Writes Parquet files into a folder; at most one is in memory, and none is replaced."""
+    """Writes Parquet files into a folder. At most one is in memory; no file is replaced."""
 
     def __init__(self, store: Store, folder: str, schema: pa.Schema) -> None:
         self._store, self._folder, self._schema = store, folder, schema
@@ -25,7 +25,7 @@ class RowFiles:
         self._begin()
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Append rows; a file that is full is put into the store."""
+        """Appends rows; a full file is put into the store."""
         self._writer.write_batch(batch)
         self._rows += batch.num_rows
         if self._rows >= FILE_ROWS:
@@ -33,7 +33,7 @@ class RowFiles:
             self._begin()
 
     def finish(self) -> tuple[DataPart, ...]:
-        """All of them, the last one put into the store, too; there is always one."""
+        """Puts the last file into the store, and returns all files: at least one."""
         if self._rows or not self._done:
             self._end()
         return tuple(self._done)
@@ -61,6 +61,6 @@ def text_column(values: Iterable[str | None]) -> pa.Array:
 
 
 def number_column(type_: pa.DataType, values: Iterable[int]) -> pa.Array:
-    """A column of whole numbers without a null, of any type of 64 bits."""
+    """A column of whole numbers without nulls; `type_` is any 64-bit type."""
     numbers = array("q", values)
     return pa.Array.from_buffers(type_, len(numbers), [None, pa.py_buffer(numbers)])

@@ -1,4 +1,4 @@
-"""The rows of one data file of a report, whatever its format: CSV (gzip, no header), ORC, Parquet.
+"""Parses the data files of reports: CSV (gzip, no header), ORC or Parquet.
 
 Source: Amazon S3 user guide, "Amazon S3 Inventory list" (columns, URL-encoded keys in CSV, times in
 UTC).
@@ -17,7 +17,7 @@ from lakehouse.core.inventory.objects import StoredObject, is_folder_marker, pla
 from lakehouse.core.inventory.report_manifest import NEEDED_COLUMNS, Report
 
 _BATCH_ROWS = 65_536
-# StoredObject's field -> the report's column, where a report may lack it.
+# StoredObject's field -> the report's column, for columns that a report may lack.
 _OPTIONAL = {
     "storage_class": "storage_class",
     "archive_tier": "intelligent_tiering_access_tier",
@@ -33,7 +33,10 @@ _FLAGS = ("is_latest", "is_delete_marker", "is_multipart_uploaded")
 
 
 def stored_objects(report: Report, data: bytes, *, where: str) -> Iterator[StoredObject]:
-    """Every row of a data file; unreadable or foreign rows are refused by the name `where`."""
+    """Every row of a data file.
+
+    Unreadable rows and rows of another bucket are refused; `where` names the file in the message.
+    """
     plausible = rows = 0
     for columns in column_batches(
         report, data, where=where, only=(*NEEDED_COLUMNS, *_OPTIONAL.values())
@@ -56,8 +59,9 @@ def stored_objects(report: Report, data: bytes, *, where: str) -> Iterator[Store
 def column_batches(
     report: Report, data: bytes, *, where: str, only: Sequence[str]
 ) -> Iterator[Mapping[str, Sequence[Any]]]:
-    """The columns of `only` that the report has, as Python values, some ten thousand rows at a
-    time; keys are decoded.
+    """The columns of `only` that the report has, in batches of some ten thousand rows.
+
+    Values are Python values, and keys are decoded.
     """
     read = {"CSV": _csv, "ORC": _orc, "Parquet": _parquet}[report.file_format]
     wanted = [name for name in report.columns if name in only]
@@ -74,7 +78,7 @@ def column_batches(
                 )
             if (
                 report.file_format == "CSV"
-            ):  # decoded exactly once: what is still escaped afterwards is the object's own name
+            ):  # decode exactly once: any escapes that remain belong to the object's name
                 columns["key"] = [
                     key and unquote_plus(key, errors="strict") for key in columns["key"]
                 ]
@@ -128,8 +132,9 @@ def _csv(report: Report, data: bytes, wanted: Sequence[str]) -> Iterator[pa.Reco
 
 
 def _values(name: str, column: pa.Array) -> list[Any]:
-    """Python values; an empty text is null, times are milliseconds, flags are booleans, in whatever
-    type the format has them.
+    """Python values, in the same types for all formats.
+
+    An empty text becomes null, times are milliseconds, and flags are booleans.
     """
     if name == "last_modified_date":
         return _milliseconds(column).to_pylist()
@@ -141,8 +146,9 @@ def _values(name: str, column: pa.Array) -> list[Any]:
 
 
 def _milliseconds(column: pa.Array) -> pa.Array:
-    """Milliseconds since 1970 UTC; a time without a zone is UTC, a bare number is taken for
-    milliseconds.
+    """Milliseconds since 1970 UTC.
+
+    A time without a zone is UTC. A bare number is already in milliseconds.
     """
     if pa.types.is_integer(column.type):
         return column.cast(pa.int64())

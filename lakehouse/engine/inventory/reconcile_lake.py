@@ -1,7 +1,7 @@
-"""A lake's report, reconciled with the log of every table that the report shows, declared or not.
+"""Reconciles a lake's report with the log of every table that it shows, declared or not.
 
-The logs are read after the report was made, as `reconcile` needs it. Nothing is written, but for a
-scan where there is no other report.
+The logs are read after the report was made, as `reconcile` requires. Nothing is written, except a
+scan if the lake has no other report.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +28,7 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.path_resolver import PathResolver, landing_prefixes
 from lakehouse.engine.store import Store
 
-# A run that repeats another, or follows a scan from the terminal, needs no second listing.
+# A repeated run, or a run soon after a scan from the terminal, needs no second listing.
 _SCAN_AGAIN_HOURS = 1.0
 
 FindOwner = Callable[[StoredObject], str | None]
@@ -52,7 +52,10 @@ def known_report(
 
 
 def fresh_report(lake: Lake, *, now_ms: int, configuration: str | None = None) -> Report:
-    """The newest complete report; a lake that makes its own gets a new one after an hour."""
+    """The newest complete report; scans first if our own report is more than an hour old.
+
+    A lake with reports of another configuration is scanned only if `configuration` is our own.
+    """
     if configuration == SCAN or (configuration is None and _makes_its_own(lake.store)):
         young = None
         with suppress(Refused):
@@ -74,7 +77,7 @@ def reconcile_report(
 ) -> Reconciliation:
     """Compares one report with the logs of its tables and of those in `declared`.
 
-    `through` gets every row and the way to its table, and gives the rows on.
+    `through` gets all rows and a function that finds a row's table; it must pass the rows on.
     """
     store, tables = lake.store, [table for table in declared if table.key not in lake.elsewhere]
     names = (
@@ -107,19 +110,19 @@ def reconcile_report(
 
 
 def _makes_its_own(store: Store) -> bool:
-    """Whether nobody else lists this lake: it has no report of another configuration."""
+    """Whether the lake has only its own scans: no complete report of another configuration."""
     return all(checksum_of(store, *each) is None for each in stamps_of(store) if each[0] != SCAN)
 
 
 def _read_table_files(
     lake: Lake, tables: Iterable[str], *, now_ms: int
 ) -> tuple[list[TableFiles], dict[str, str]]:
-    """The books of those tables that are there, and why those of the others cannot be read."""
+    """The files of each existing table, and for each unreadable log the reason."""
     table_files: list[TableFiles] = []
     unread: dict[str, str] = {}
     places = PathResolver(
         replace(lake, elsewhere={})
-    )  # the report shows nothing of tables that lie outside the lake
+    )  # the report does not cover tables outside the lake
     for table in tables:
         try:
             facts = lake.facts(table)

@@ -1,16 +1,16 @@
 """Loads reports into the table `inventory/<bucket>`, one partition per bucket and day.
 
-1. The guard is taken. What an earlier load that died left in the staging folder is removed.
-2. The report is read once, verified as it is read: its rows go into Parquet files of our own, with
-   the table that each belongs to, and through the reconciliation.
-3. Spark reads those files and overwrites the partition of that bucket and day, and no other, in one
-   commit that names the report.
+1. The table's lock is taken. Leftovers of an earlier load in the staging folder are removed.
+2. The report is read once and verified on the way. Its rows are reconciled and written to Parquet
+   files in the staging folder, each with the table that it belongs to.
+3. Spark reads these files and overwrites only the partition of that bucket and day, in one commit
+   that names the report.
 4. The staging folder is emptied.
 
 **Safety properties** (tests in `test_reports_table.py`)
 - A report that is refused at any row changes nothing in the table.
-- A day that is loaded twice, or by two reports, is there once.
-- Nothing is deleted but the files of the staging folder, which only the holder of the lock writes.
+- A day that is loaded twice, or from two reports, is in the table once.
+- Only files of the staging folder are deleted, and only the holder of the lock writes there.
 """
 
 import time
@@ -80,11 +80,11 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryOutcome:
-    """A report and what it says together with the logs. `before` is the report that was loaded
-    before it, if the log still tells.
+    """A report and its reconciliation with the logs.
 
-    `row_count` is how many rows of its day the table has by its log, `None` if that cannot be told;
-    `newly_loaded` of them by this run.
+    `before` is the report that was loaded before it, if the log still records it. `row_count` is
+    the number of rows that the table has for the report's day, by its log (`None` if unknown).
+    `newly_loaded` is the number of rows that this run loaded.
     """
 
     report: Report
@@ -114,8 +114,8 @@ def load_report(
     """Reconciles a report, and loads it unless it is loaded already.
 
     Raises:
-        Refused: the report cannot be trusted; the table is as it was.
-        Transient: somebody else loads, or the server is gone.
+        Refused: the report cannot be trusted; the table is unchanged.
+        Transient: another process holds the table, or the server is gone.
     """
     began = time.monotonic()
     key = inventory_table(lake.store.bucket)
@@ -160,7 +160,7 @@ def report_day(report: Report) -> date:
 
 
 def judge(lake: Lake, outcome: InventoryOutcome, *, now_ms: int) -> tuple[CheckResult, ...]:
-    """One result per name of `core.inventory.checks.CHECKS`."""
+    """One result for each name in `core.inventory.checks.CHECKS`."""
     report = outcome.report
     earlier = (
         stamp
@@ -179,7 +179,7 @@ def judge(lake: Lake, outcome: InventoryOutcome, *, now_ms: int) -> tuple[CheckR
 
 
 def _clear(lake: Lake) -> None:
-    """Removes all that is in the staging folder, what killed writes left there, too."""
+    """Removes everything in the staging folder, including leftovers of killed writes."""
     names = (
         each.key.removeprefix(lake.store.prefix)
         for each in lake.store.walk(_staging(lake))
@@ -189,14 +189,14 @@ def _clear(lake: Lake) -> None:
 
 
 def _staging(lake: Lake) -> str:
-    # No bucket's name begins with an underscore, so no report lies here.
+    # No bucket name begins with an underscore, so no report is stored here.
     return f"{REPORTS}/_loading/{lake.store.bucket}"
 
 
 def _through(
     files: RowFiles, report: Report, objects: Iterator[StoredObject], owner: FindOwner
 ) -> Iterator[StoredObject]:
-    """The same objects, each written down on its way."""
+    """The same objects; each one is also written to `files` as it passes."""
     while batch := list(islice(objects, BATCH_ROWS)):
         files.add(_rows(batch, owner, report))
         yield from batch

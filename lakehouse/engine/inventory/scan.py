@@ -1,14 +1,14 @@
-"""Our own inventory: the storage is listed once, and written down as AWS S3 Inventory would.
+"""Makes our own inventory: lists the storage once, and writes a report like AWS S3 Inventory.
 
-1. The store is walked; rows go in batches into Parquet files below `data/`, each held in memory
-   only until it is full.
-2. `manifest.json` is written, then the symlink file, then, last of all, `manifest.checksum`.
-3. Reports of our own that have become old go, and what killed scans left with them.
+1. The store is walked. Rows are written in batches to Parquet files below `data/`; only the current
+   file is in memory.
+2. `manifest.json` is written, then the symlink file, and last `manifest.checksum`.
+3. Old reports of our own are deleted, together with leftovers of killed scans.
 
 **Safety properties**
 - Nothing is replaced: data files have new names, and a manifest is written only if its name is free
   (`engine/inventory/test_reports.py`).
-- A scan that is killed leaves no `manifest.checksum`, so no reader takes its files for a report
+- A killed scan leaves no `manifest.checksum`, so no reader mistakes its files for a report
   (`engine/inventory/test_reports.py`).
 - `core.inventory.expired_scans` chooses the files to delete: of our own configuration only, and
   never of the newest report (`core/inventory/test_checks.py`).
@@ -49,7 +49,7 @@ _SCHEMA = pa.schema(
         pa.field("checksum_algorithm", pa.string()),
     ]
 )
-# As the manifests of AWS spell it; it must say what `_SCHEMA` says.
+# `_SCHEMA` in the spelling of AWS manifests; the two must agree.
 _FILE_SCHEMA = (
     "message s3.inventory {  required binary bucket (UTF8);  required binary key (UTF8);  optional "
     "int64 size;"
@@ -60,7 +60,7 @@ _FILE_SCHEMA = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scanned:
-    """A report that was written: its manifest's name in the store, and what it holds."""
+    """A written report: the name of its manifest in the store, and its contents."""
 
     manifest_name: str
     files: tuple[DataPart, ...]
@@ -69,11 +69,10 @@ class Scanned:
 
 
 def scan(store: Store, *, now_ms: int, progress: Callable[[int], None] | None = None) -> Scanned:
-    """A complete report of everything below the store's root, reports included; `progress` hears
-    how many objects were seen.
+    """Writes a complete report of everything below the store's root, including reports.
 
-    `now_ms` is when the listing begins. Stamps have minutes: a second scan of one minute takes the
-    next stamp that is free.
+    `progress` gets the number of objects seen so far. `now_ms` is when the listing begins. Stamps
+    are in minutes: a second scan in the same minute takes the next free stamp.
     """
     folder = f"{REPORTS}/{store.bucket}/{SCAN}"
     files = RowFiles(store, f"{folder}/data", _SCHEMA)
@@ -89,7 +88,7 @@ def scan(store: Store, *, now_ms: int, progress: Callable[[int], None] | None = 
     name = _publish(store, folder, parts, began_ms=now_ms)
     with suppress(
         LakehouseError
-    ):  # the report is there; what may not be deleted now is old tomorrow, too
+    ):  # the report is complete; the next scan deletes what could not be deleted now
         _remove_expired(store, folder, now_ms=now_ms)
     return Scanned(
         manifest_name=name, files=parts, object_count=object_count, size_bytes=size_bytes
@@ -140,13 +139,13 @@ def _publish(store: Store, folder: str, files: Sequence[DataPart], *, began_ms: 
 
 
 def _remove_expired(store: Store, folder: str, *, now_ms: int) -> None:
-    """Old reports of our own go: first the files that make them reports."""
+    """Deletes our old reports, beginning with the files that make them complete."""
     complete = (
         stamp
         for name, stamp in stamps_of(store)
         if name == SCAN and checksum_of(store, name, stamp)
     )
-    # Unlike a list of files, a walk has what killed writes left.
+    # Unlike a list of files, a walk includes leftovers of killed writes.
     files = [
         (each.key.removeprefix(f"{store.prefix}{folder}/"), each.modified_ms or now_ms)
         for each in store.walk(folder)

@@ -1,8 +1,8 @@
-"""Finds, verifies and reads complete inventory reports, ours and those of AWS.
+"""Finds, verifies and reads complete inventory reports, our own and those from AWS.
 
 **Safety properties** (tests in `engine/inventory/test_reports.py`)
-- A report without its `manifest.checksum` is not complete and is passed over. One with a wrong
-  checksum, size or MD5 is refused, and never silently replaced by an older one.
+- A report without `manifest.checksum` is incomplete and is skipped. A report with a wrong checksum,
+  size or MD5 is refused; an older report never silently replaces it.
 - Nothing is written.
 """
 
@@ -22,18 +22,17 @@ from lakehouse.engine.store import Store
 REPORTS = "_lakehouse/inventory"
 # The configuration of our own reports.
 SCAN = "lakehouse-scan"
-# Clocks may differ by a minute, and a store rounds times down; the listings of AWS are eventually
-# consistent.
+# Clocks may differ by a minute, and a store rounds times down. The inventory listings of AWS are
+# eventually consistent.
 SETTLED_MS, _SETTLED_ELSEWHERE_MS = 60_000, 3_600_000
 _STAMP = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}Z")
 
 
 def stamps_of(store: Store, *, after: Mapping[str, str] | None = None) -> list[tuple[str, str]]:
-    """Configuration and stamp of the store's reports, complete or not, newest first; by
-    configuration those after a stamp alone.
+    """Configuration and stamp of all reports, complete or not, newest first.
 
-    It asks for the names of folders: one listing per configuration and one for all, whatever number
-    of data files there is.
+    `after` maps a configuration to a stamp; only later stamps of it are returned. Only folders are
+    listed: one request for the configurations and one for each, however many data files there are.
     """
     base, known = f"{REPORTS}/{store.bucket}", after or {}
     names = store.folders(base)
@@ -63,7 +62,7 @@ def newest_report(
     configuration: str | None = None,
     max_age_hours: float | None = None,
 ) -> Report | None:
-    """The newest complete report, of one configuration or of all; `None` if there is none.
+    """The newest complete report, of one configuration or of any; `None` if there is none.
 
     Raises as `parse_manifest`.
     """
@@ -94,38 +93,38 @@ def newest_report(
 
 
 def settled_ms(report: Report) -> int:
-    """The time before which every file that was written, and is still stored, is in the report."""
+    """Files written before this time are in the report, if they are still stored."""
     margin_ms = SETTLED_MS if report.configuration == SCAN else _SETTLED_ELSEWHERE_MS
     return report.created_ms - margin_ms
 
 
 def read_report(store: Store, report: Report) -> Iterator[StoredObject]:
-    """Every row of a report, in its order; one data file is held at a time.
+    """Every row of a report, in order. One data file is in memory at a time.
 
-    A file that is not the manifest's is refused.
+    A file that does not match the manifest is refused.
     """
     for where, data in _verified(store, report):
         yield from stored_objects(report, data, where=where)
 
 
 def read_keys(store: Store, report: Report) -> Iterator[str]:
-    """The decoded keys alone, which is much faster; errors as `read_report`."""
+    """Only the decoded keys, which is much faster. Raises as `read_report`."""
     for where, data in _verified(store, report):
         for columns in column_batches(report, data, where=where, only=("key",)):
             yield from columns["key"]
 
 
 class ReportRows:
-    """One report's rows below the lake, in a temporary file, read once for all tables.
+    """A report's rows below the lake's root, kept in a temporary file for all tables.
 
-    `tables` are the folders in it that hold a Delta log. The constructor raises as `read_report`.
+    `tables` are the folders that contain a Delta log. The constructor raises as `read_report`.
     """
 
     def __init__(self, store: Store, report: Report) -> None:
         self.report, self.tables = report, set[str]()
         self._rows = sqlite3.connect(
             "", check_same_thread=False
-        )  # "" is a file that goes with its connection
+        )  # "" is a temporary file that SQLite deletes with its connection
         self._rows.execute(
             "CREATE TABLE object (key TEXT, size_bytes, modified_ms, is_dir, is_latest, "
             "is_delete_marker)"
@@ -153,7 +152,7 @@ class ReportRows:
     def _read(self, store: Store) -> Iterator[tuple[object, ...]]:
         for each in read_report(store, self.report):
             if each.key.startswith(store.prefix):
-                if is_current(each):  # a log of which only versions are left makes no table
+                if is_current(each):  # a log with only noncurrent versions left is no table
                     self.tables |= table_roots([each.key.removeprefix(store.prefix)])
                 yield (
                     each.key,
@@ -166,7 +165,7 @@ class ReportRows:
 
 
 def _verified(store: Store, report: Report) -> Iterator[tuple[str, bytes]]:
-    """The data files, each with the words by which a refusal names it."""
+    """The verified data files, each with its name for error messages."""
     for part in report.files:
         where = f"inventory report {report.name}: {part.key}"
         data = _read(

@@ -1,4 +1,4 @@
-"""Errors of Spark: which kind one is, the cause behind it, and what to do.
+"""Classifies Spark errors, finds their cause, and says what to do.
 
 Spark wraps an error once for each thread and task that it passes. Over Connect only the outermost
 message reaches Python by itself, often "Exception thrown in awaitResult:". The chain below it comes
@@ -33,7 +33,7 @@ _CAUSED_BY = re.compile(
 )
 # gRPC's own text begins with the name of a Python class.
 _GRPC_DETAILS = re.compile(r'details = "(.+?)"\n')
-# How Scala's message about a thread that it waited for ends, whatever went wrong there.
+# The end of Scala's message about a failed thread, for any failure.
 _WAITED = "awaitResult:"
 # Conditions that only say where an error occurred. Source: Spark 4.2.0, error-conditions.json
 _WRAPPERS = ("TASK_WRITE_FAILED", "INTERNAL_ERROR")
@@ -45,7 +45,7 @@ _REQUIRED_COLUMN = re.compile(
     r"|NOT NULL constraint violated for column: (.+?)\.\s"
 )
 _ARCHIVED = re.compile(r"InvalidObjectState|not valid for the object's storage class")
-# What PySpark puts around a message: the class of an error that it does not know, and the trace.
+# What PySpark adds to a message: the class of an error that it does not know, and the trace.
 _CLASS = re.compile(r"^\([\w.$]+\) ")
 _TRACE = "\n\nJVM stacktrace:"
 _LONGEST = 300
@@ -60,12 +60,12 @@ class Cause:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the message only says that a thread was waited for."""
+        """Whether the message only says that waiting for a thread failed."""
         return not self.message.strip() or self.message.rstrip().endswith(_WAITED)
 
     @property
     def line(self) -> str:
-        """The message on one line, without what only programs read."""
+        """The message on one line, without the parts that are meant for programs."""
         text = _CLASS.sub("", self.message).removeprefix(f"[{self.condition}]")
         return " ".join(_SQLSTATE.sub("", text).split())[:_LONGEST]
 
@@ -108,7 +108,7 @@ def translated(table_key: str | None = None, *, operation: str = "") -> Iterator
 
 @contextlib.contextmanager
 def causes_named(asked: str) -> Iterator[None]:
-    """Raises `Broken` with the innermost cause for an error of Spark that says nothing itself."""
+    """Raises `Broken` with the innermost cause if Spark's outermost error has no useful message."""
     try:
         yield
     except Exception as error:
@@ -158,7 +158,7 @@ def first_line(error: BaseException) -> str:
 
 def causes_of(error: BaseException) -> tuple[Cause, ...]:
     """An error and its causes on the server, outermost first."""
-    # Over Connect, and of a driver in this process.
+    # The first attribute exists over Connect, the second with a driver in this process.
     trace = getattr(error, "_stacktrace", None) or getattr(error, "_stackTrace", None) or ""
     return causes_in(str(error), _condition(error), trace)
 

@@ -1,14 +1,14 @@
-"""The key range of the rows of a MERGE, which lets Delta skip files of the target.
+"""Computes the key range of a MERGE's rows, which lets Delta skip files of the target.
 
 A MERGE reads the keys of the whole table, and so does the search for rows that change nothing.
-Delta's statistics hold the least and the greatest value of a file's first columns. With the range
-as a condition, files without a key in it are not opened.
+Delta's statistics hold the minimum and maximum of a file's first columns. With the key range as a
+condition, files without a key in the range are not opened.
 
 **Safety properties** (tests in `test_key_range.py`)
-- The merged rows are exactly those from which the range was computed: they are kept, and not
-  computed a second time.
-- A key that is null somewhere, or of a type whose order may differ from that of Delta's statistics,
-  gives no bound.
+- The range is computed from exactly the rows that are merged: they are stored, and not computed a
+  second time.
+- A key column gives no bound if it has a null, or if its type may be ordered differently in Delta's
+  statistics.
 - A text with a non-ASCII character at an end of the range gives no bound either: statistics replace
   bytes that are not UTF-8 by another character.
 """
@@ -23,14 +23,14 @@ from lakehouse.engine.spark.statements import literal, quote
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# An end of a range; a time knows its zone.
+# An end of a range; a datetime has a time zone.
 RangeEnd = int | str | date | datetime
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # A condition with a longer text costs more than it saves.
 _LONGEST_TEXT = 200
-# For each key type: an end of the range as a value that reaches the client unchanged, whatever the
-# time zones and the bytes of a text; and the end that this value stands for, `None` where no
-# literal can express it.
+# Two functions for each key type. The first encodes an end of the range as a value that reaches the
+# client unchanged, for all time zones and all bytes of a text. The second decodes it, to `None` if
+# no literal can express it.
 _ENDS: Mapping[str, tuple[Callable[["Column"], "Column"], Callable[[Any], RangeEnd | None]]] = {
     **dict.fromkeys(
         ("tinyint", "smallint", "int", "bigint"), (lambda end: end, lambda value: value)
@@ -48,7 +48,7 @@ _ENDS: Mapping[str, tuple[Callable[["Column"], "Column"], Callable[[Any], RangeE
 
 
 def with_key_range(rows: "DataFrame", keys: Sequence[str]) -> tuple["DataFrame", tuple[str, ...]]:
-    """The rows, kept by the server, and conditions on the keys that hold for all of them."""
+    """The rows, stored by the server, and conditions on the keys that hold for all rows."""
     kept = checkpointed(rows)
     types = {field.name: field.dataType.simpleString() for field in kept.schema.fields}
     bounded = [key for key in keys if types[key] in _ENDS]

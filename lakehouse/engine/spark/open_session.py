@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Sessions by server, each with the server's process. PySpark itself keeps one session and returns
-# it whatever server is asked for, even when that server is gone.
+# it for any requested server, even if the session's own server is gone.
 _opened: dict[tuple[str, int], tuple[Process | None, "SparkSession"]] = {}
 _OPENING = threading.Lock()
 
@@ -82,7 +82,7 @@ def session_config(settings: Settings) -> dict[str, str]:
 
 
 def connect(settings: Settings) -> "SparkSession":
-    """A session that answers: the one that this process has for these settings, or a new one.
+    """A session that answers: this process's session for these settings, or a new one.
 
     Raises:
         Transient, Refused: as `prepare`.

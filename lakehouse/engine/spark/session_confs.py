@@ -10,7 +10,7 @@ from lakehouse.engine.spark.errors import is_lost
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Sessions whose settings may not be their own any more; no operation gets one of them again.
+# Sessions whose settings may not have been restored. No operation uses one of them again.
 discarded = weakref.WeakSet["SparkSession"]()
 
 TRANSACTION_APP = "spark.databricks.delta.write.txnAppId"
@@ -27,11 +27,11 @@ AUTO_COMPACT_MIN_FILES = "spark.databricks.delta.autoCompact.minNumFiles"
 # precedence over the table's property.
 # Source: Delta Lake 4.4.0, TransactionalWrite.scala, shouldOptimizeWrite
 SHUFFLED_BEFORE_WRITE = "spark.databricks.delta.optimizeWrite.enabled"
-# On: OPTIMIZE reads the files of a bin with all cores, and shuffles their rows to the one that
+# On: OPTIMIZE reads the files of a bin with all cores, and shuffles their rows to the core that
 # writes. Off: one core does both.
 READ_BIN_IN_PARALLEL = "spark.databricks.delta.optimize.repartition.enabled"
 # The cost of opening a file, added to its bytes when files are packed into tasks. The default of
-# 4 MB makes a task of each 32 small files.
+# 4 MB makes one task of every 32 small files.
 OPEN_COST = "spark.sql.files.openCostInBytes"
 # `dynamic`: an overwrite replaces only the partitions for which it has rows.
 PARTITIONS_OVERWRITTEN = "spark.sql.sources.partitionOverwriteMode"
@@ -72,14 +72,14 @@ INTERPRETED = {
 # Source: docs/internals/benchmarks/interpreted.json
 INTERPRETED_ROWS = 100_000
 INTERPRETED_BYTES = 16 * 1024 * 1024
-# A landed record costs as much as so many rows of a table.
+# A landed record costs as much as this many rows of a table.
 _ROWS_PER_RECORD = 10
 
 
 def confs_for(*, rows: float | None, size_bytes: int, records: int = 0) -> Mapping[str, str]:
     """Settings for statements that read these amounts: interpreted if they are small.
 
-    `rows` (`None`: unknown) and `size_bytes` are those of tables, `records` are landed.
+    `rows` (`None` if unknown) and `size_bytes` count data of tables; `records` are landed records.
     """
     if rows is None or size_bytes > INTERPRETED_BYTES:
         return {}
@@ -88,10 +88,10 @@ def confs_for(*, rows: float | None, size_bytes: int, records: int = 0) -> Mappi
 
 @contextlib.contextmanager
 def session_confs(spark: "SparkSession", values: Mapping[str, str]) -> Iterator[None]:
-    """Gives the session these settings inside the `with`, and then restores those before.
+    """Gives the session these settings inside the `with`, and then restores the previous ones.
 
-    Unsetting one would give it Spark's own default, not that of the server, such as 200 shuffle
-    partitions. A session whose settings cannot be restored is discarded: its next user would write
+    Unsetting a setting would give it Spark's default, such as 200 shuffle partitions, and not the
+    server's. A session whose settings cannot be restored is discarded: its next user would write
     under the transaction id of its predecessor.
     """
     before = dict[str, str | None]()

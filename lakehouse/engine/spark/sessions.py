@@ -1,4 +1,4 @@
-"""Spark sessions that are open: how each is used, and how an abandoned one is interrupted."""
+"""Prepares open Spark sessions for use, and interrupts abandoned ones."""
 
 import atexit
 import time
@@ -47,7 +47,7 @@ def adopt(spark: "SparkSession") -> "SparkSession":
         import delta.connect
 
         _fail_soon(spark.client)
-        # A server elsewhere may have another zone, and would read times without a zone in it.
+        # A remote server may have another time zone, and would apply it to times without a zone.
         for name, value in {"spark.sql.session.timeZone": "UTC", **STORED_TIMES}.items():
             spark.conf.set(name, value)
     else:
@@ -73,9 +73,9 @@ def interrupt_session(
 ) -> tuple[str, ...]:
     """Interrupts the operations of a session and waits for their end; returns their ids.
 
-    It also waits for the operations `known` from an earlier interrupt: no later interrupt names an
-    operation that was interrupted and has not ended. `note` gets all ids before the wait. A session
-    that the server does not know, or of a driver that died, has no operations.
+    It also waits for the operations `known` from an earlier interrupt, because a later interrupt
+    does not return an interrupted operation that has not ended. `note` gets all ids before the
+    wait. A session that the server does not know, or whose driver died, has no operations.
     Source: Spark 4.2.0, ExecuteThreadRunner.scala, interrupt
 
     Raises:

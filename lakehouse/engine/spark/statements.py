@@ -1,6 +1,6 @@
-"""Every SQL statement that is sent, and the functions through which names and values reach one.
+"""Every SQL statement that is sent, and the functions that quote names and values in it.
 
-Tables are always addressed by path, in the one spelling that `Settings.table_uri` gives.
+Tables are always addressed by path, in the spelling of `Settings.table_uri`.
 """
 
 import re
@@ -52,13 +52,13 @@ def partition_predicate(columns: Sequence[Column], partitions: Sequence[type_of_
 
 
 def optimize(uri: str, predicate: str | None, *, zorder_by: Sequence[str] = ()) -> str:
-    """Compacts a table, or where the predicate holds; with `zorder_by`, sorts all of its rows."""
+    """Compacts a table, or the part where the predicate holds; with `zorder_by`, sorts all rows."""
     ordered = f" ZORDER BY ({', '.join(map(quote, zorder_by))})" if zorder_by else ""
     return f"OPTIMIZE {path_table(uri)}{_where(predicate)}{ordered}"
 
 
 def purge(uri: str, predicate: str | None) -> str:
-    """Rewrites every file with deleted rows, in the table or where the predicate holds."""
+    """Rewrites every file with deleted rows, in the table or the part where the predicate holds."""
     return f"REORG TABLE {path_table(uri)}{_where(predicate)} APPLY (PURGE)"
 
 
@@ -66,7 +66,7 @@ def purge(uri: str, predicate: str | None) -> str:
 class MergeTarget:
     """The table that a MERGE writes to, by its URI, and the columns by which rows match.
 
-    `within` are conditions on the keys that hold for every row of the source, and so for its match.
+    `within` are conditions on the keys that hold for every source row, and so for its match.
     """
 
     uri: str
@@ -153,15 +153,16 @@ def _definition(new: NewColumn, type_: str) -> str:
 
 
 def cluster_by(uri: str, columns: Sequence[str]) -> str:
-    """Liquid clustering of a table by these columns, or its end."""
+    """Sets a table's liquid clustering to these columns; ends it if there are none."""
     listed = ", ".join(map(quote, columns))
     return f"ALTER TABLE {path_table(uri)} CLUSTER BY {f'({listed})' if columns else 'NONE'}"
 
 
 def vacuum_dry_run(uri: str, inventory: str) -> str:
-    """Names the files of the view `inventory` that the table no longer needs.
+    """Returns the files of the view `inventory` that the table no longer needs.
 
-    Without FULL, Delta may run it as LITE, and would move the mark from which LITE goes on.
+    Without FULL, Delta may run it as LITE, which would move the version from which the next LITE
+    vacuum continues.
     """
     columns = "path, length, isDir, modificationTime"
     listed = f"SELECT {columns} FROM {quote(inventory)}"  # noqa: S608  # it is quoted
@@ -178,7 +179,8 @@ def delete_lines(
 ) -> str:
     """Removes entries of batches up to this one from a quarantine table.
 
-    Only entries of `source_files`, or of all files if it is empty; with `whole_files` no lines.
+    Limited to entries of `source_files`, unless it is empty, and with `whole_files` to entries for
+    whole files, not lines.
     """
     condition = f"batch <= {int(upto_batch)}"
     if source_files:
@@ -201,7 +203,7 @@ def delete_landed_again(uri: str, lines: str) -> str:
 def replace_lines(uri: str, files: str, *, batch: int, source_files: Sequence[str]) -> str:
     """Puts the files of the view `files` (source_file, reason) into a quarantine table.
 
-    They replace their lines of this batch. A file that is already there stays as it is.
+    They replace the lines of these files in this batch. Files that are already there are kept.
     """
     of_batch, listed = f"target.batch = {int(batch)}", ", ".join(map(literal, source_files))
     values = f"VALUES (source.source_file, source.reason, {int(batch)}, current_timestamp())"

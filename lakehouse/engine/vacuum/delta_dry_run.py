@@ -1,4 +1,4 @@
-"""Asks Delta by a dry run which of the planned files it would delete, too."""
+"""Asks Delta, by a dry run, which of the planned files it would also delete."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ _QUICKLY_PLANNED = {ADAPTIVE: "false", WHOLE_STAGE: "false"}
 def confirmed_by_delta(
     spark: "SparkSession", uri: str, table: str, candidates: Sequence[Candidate]
 ) -> list[Candidate]:
-    """The candidates that Delta would delete, too, each Hadoop checksum with its file.
+    """The candidates that Delta would also delete. A Hadoop checksum follows its file.
 
     `uri` is the table's address in statements.
 
@@ -78,10 +78,11 @@ def confirmed_names(
 
 
 def _false_folders(location: str, name: str) -> set[str]:
-    """Paths that Delta mistakes for folders of a candidate, and names in a dry run.
+    """Paths that a dry run returns because Delta mistakes them for folders of a candidate.
 
-    It cuts as many parts as the table's path has off a name that does not begin with that path: the
-    file `d=1/a/b/c/e/x` of the table `s3a://b/t` has the false folder `e`.
+    Delta drops as many leading parts of a name as the table's path has, even if the name does not
+    begin with that path: the file `d=1/a/b/c/e/x` of the table `s3a://b/t` has the false folder
+    `e`.
     Source: delta-io/delta v4.4.0, DeltaFileOperations.getAllSubDirectories, and
     VacuumCommand.includeRespectiveDirectoriesWithFilesAndSafetyCheck and getFilesFromInventory.
     """

@@ -1,9 +1,9 @@
-"""The facts of a lake for a run of vacuums: read once, then updated by asking for changes.
+"""The facts of a lake for a run of vacuums: read once, then updated by checking for changes.
 
 1. The newest report of each configuration is read in one pass: the tables that it shows, and the
-   rows of each. If recent reports show all declared tables, only the upper folders beside them are
-   listed for a log; otherwise the whole lake is listed.
-2. Each table's log is read once. The table is vacuumed by it in its turn, and the others know by it
+   rows of each. If recent reports show all declared tables, only the other upper folders are
+   searched for a log; otherwise the whole lake is listed.
+2. Each table's log is read once. It serves the vacuum of that table, and shows the other vacuums
    which files the table borrows.
 3. From then on, two HEADs per table find newer commits, and a log that was created again or put
    back; a listing of the upper folders finds new tables. Only their logs are read.
@@ -11,17 +11,17 @@
 **Safety properties**
 - A table at most two folders deep is known even if it is not declared, no report shows it, and its
   first commits are gone (`test_faults.py`, `test_adopted.py`).
-- A file that another table borrowed counts as borrowed to the end of the run.
-- Nothing is deleted where the lake holds files at the place of a table that lies elsewhere: a clone
-  there would borrow files unseen (`test_adopted.py`).
-- A table whose log cannot be read holds back the vacuum of each table into whose folder a readable
-  path of that log leads. If neither a checkpoint nor the first commit shows which files it reads,
-  it holds back all others (`test_unread.py`).
-- A table that lies elsewhere and is missing holds back all others, too, if a vacuum once found it,
-  or if its storage holds nothing else: its disk may be away (`test_adopted.py`).
-- The tables are asked before the first deletion of a run, and before each batch once the last
-  answer is ten seconds old, or a tenth of a second for each table. So asking takes at most twenty
-  requests per second, however many tables there are (`test_lake.py`, `test_meanwhile.py`).
+- A file that another table borrowed counts as borrowed until the end of the run.
+- Nothing is deleted if the lake holds files at the key of a table outside the lake: a clone there
+  would borrow files unseen (`test_adopted.py`).
+- A table with an unreadable log blocks the vacuum of each table whose folder a readable path of
+  that log leads into. If neither a checkpoint nor the first commit shows which files it reads, it
+  blocks all other vacuums (`test_unread.py`).
+- A missing table outside the lake also blocks all other vacuums, if a vacuum once found it, or if
+  its storage holds nothing else: its disk may not be mounted (`test_adopted.py`).
+- The tables are checked for changes before the first deletion of a run, and before a batch if the
+  last check is older than ten seconds and a tenth of a second per table. So the checks take at most
+  twenty requests per second for any number of tables (`test_lake.py`, `test_meanwhile.py`).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
@@ -50,7 +50,7 @@ from lakehouse.engine.vacuum.lake_tables import (
 from lakehouse.engine.vacuum.log_state import KnownLog, UnreadLog, read_log, salvage_log
 
 _ASK_AGAIN_MS, _ASK_AGAIN_MS_PER_TABLE = 10_000, 100
-# Each takes about 1.2 KB of memory. The log of a table beyond them is read again in its turn.
+# Each takes about 1.2 KB of memory. Beyond this number, a table's log is read again for its vacuum.
 _KEPT_FILES = 200_000
 # A table with its files in so many folders is not searched for other tables two folders deep.
 _SPREAD_FOLDERS = 1_000
@@ -59,10 +59,10 @@ _SPREAD_FOLDERS = 1_000
 class LakeFacts:
     """The facts of one run over tables of `lake`.
 
-    `declared` are the lake's tables, `wanted` the keys of those in the run (`None`: all). `tables`
-    are the folders that look like a table, `there` those that are one. `lent` are files of any
-    table, relative to the lake, that another one reads; `unplaced` are last parts of paths that may
-    or may not lead into the lake.
+    `declared` are the lake's tables, and `wanted` the keys of tables in the run (`None`: all).
+    `tables` are the folders that look like tables, and `there` the folders that are tables. `lent`
+    are files of any table, relative to the lake, that another table reads. `unplaced` are last
+    parts of paths that may or may not lead into the lake.
     """
 
     def __init__(
@@ -107,11 +107,11 @@ class LakeFacts:
         return known
 
     def take(self, table: str) -> KnownLog | None:
-        """The known log, which the caller owns from then on; what the table borrows stays known."""
+        """Hands over the known log, which is no longer kept here; borrowed files stay known."""
         return self._kept.pop(table, None) or self.log(table)
 
     def report_of(self, table: Table) -> tuple[ReportRows | None, str]:
-        """The newest report that shows a table, and why there is none or another is unusable."""
+        """The newest report that shows a table; why there is none, or why another is unusable."""
         if table.key in self.lake.elsewhere:
             return None, "the table lies outside of the lake, whose reports show nothing of it"
         reports, problem = self._reports
@@ -125,7 +125,7 @@ class LakeFacts:
         return shown, problem
 
     def read(self, table: Table) -> None:
-        """Reads which files every table of the lake borrows, for the plan of one.
+        """Reads which files the lake's tables borrow, to plan the vacuum of `table`.
 
         Raises:
             Refused: the log of another table that may borrow files cannot be read, or files lie at
@@ -138,7 +138,7 @@ class LakeFacts:
             self._read_tables({each.key for each in self.declared}.union(*shown))
         elif self._is_old():
             self._ask_again()
-        # Tables that no report shows are looked for in storage.
+        # Tables that no report shows are searched for in storage.
         self._read_tables(self._unshown if self._is_shown_whole(table) else self._listed)
         self._read_tables(self._inside)
         self._refuse_unread(table.key)

@@ -1,4 +1,4 @@
-"""Finds the tables of a lake: by its folders, by a listing, and inside tables elsewhere."""
+"""Finds the tables of a lake: by its folders, by a listing, and inside tables outside the lake."""
 
 from collections.abc import Iterable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
@@ -11,8 +11,7 @@ from lakehouse.core.vacuum.facts import ASKED_AT_ONCE
 from lakehouse.engine.lake import Lake
 
 _OWN_FOLDER = "_lakehouse"
-# The addresses at which a vacuum once found a table outside the lake, `<key>/<digest of the
-# address>`.
+# Records of where a vacuum once found a table outside the lake: `<key>/<digest of the address>`.
 FOUND = f"{_OWN_FOLDER}/adopted"
 _NO_TABLES = frozenset({"", ".", "..", _OWN_FOLDER, "_delta_log"})
 
@@ -24,8 +23,7 @@ def listed_tables(lake: Lake) -> set[str]:
 
 
 def upper_folders(lake: Lake, landed: Iterable[str]) -> set[str]:
-    """The lake's folders, two levels deep, as `silver/orders`; new tables that lie deeper are
-    missed.
+    """The lake's folders, two levels deep, like `silver/orders`. Deeper new tables are missed.
 
     Raises:
         Refused: the lake's root is a table, or files lie at the key of a table outside the lake.
@@ -83,7 +81,7 @@ def tables_inside(lake: Lake, spread_folders: Set[str]) -> set[str]:
 def with_log(lake: Lake, folders: Sequence[str]) -> set[str]:
     """The folders that contain a log.
 
-    Only a listing finds an old one, which may lack its first commit and `_last_checkpoint`.
+    Only a listing finds an old log, which may lack its first commit and `_last_checkpoint`.
     """
     with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
         logs = pool.map(lake.store.list, [f"{folder}/_delta_log" for folder in folders])
@@ -91,7 +89,7 @@ def with_log(lake: Lake, folders: Sequence[str]) -> set[str]:
 
 
 def remember_found(lake: Lake, tables: Sequence[str]) -> None:
-    """Records where these tables outside the lake were found, so that later runs miss them."""
+    """Records where these tables outside the lake are, so that later runs notice if one is gone."""
 
     def record(table: str) -> None:
         address = lake.elsewhere[table].encode()
@@ -104,5 +102,5 @@ def remember_found(lake: Lake, tables: Sequence[str]) -> None:
 
 
 def may_never_have_existed(lake: Lake, table: str) -> bool:
-    """Whether a missing table outside the lake was never found, and its storage is there."""
+    """Whether a missing table outside the lake was never found, although storage is available."""
     return not lake.store.list(f"{FOUND}/{table}") and lake.storage_is_there(table)

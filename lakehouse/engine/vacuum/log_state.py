@@ -22,7 +22,7 @@ _NO_VERSION = -1  # in the place of a version: no commit yet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownLog:
-    """The facts of a table by its log, and the table's files."""
+    """The facts of a table from its log, and the table's files."""
 
     facts: TableFacts
     table_files: TableFiles
@@ -98,7 +98,7 @@ def has_newer_version(lake: Lake, facts: TableFacts) -> bool:
     """Whether a version follows the known one.
 
     Raises:
-        Broken: the known commit is gone or was replaced: the log was put back to an older state, so
+        Broken: the known commit is gone or was replaced. The log was reset to an older state, so
             the files that it needs now are unknown.
     """
     table, known = facts.snapshot.table, facts.newest
@@ -121,7 +121,7 @@ class OlderCommits:
         self._rest: Iterator[Commit] = iter(())
 
     def below(self, history: Commits) -> Iterator[Commit]:
-        """The commits, newest first, from those of `history` on; raises as `newest_first`."""
+        """All commits, newest first, beginning with `history`. Raises as `newest_first`."""
         newest = self._read[0].version if self._read else _NO_VERSION
         newer = [commit for commit in reversed(history.commits) if commit.version > newest]
         is_unread = not newer and not self._read

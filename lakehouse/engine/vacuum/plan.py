@@ -29,13 +29,13 @@ from lakehouse.engine.path_resolver import PathResolver
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.log_state import KnownLog, OlderCommits, has_newer_version
 
-# A transaction writes files and removes them before it commits, by as long as it ran.
+# A transaction writes and removes files before its commit, by up to its own duration.
 _BEFORE_COMMIT_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumInputs:
-    """The facts of one table, and the rows of the report that they name."""
+    """The facts of one table, and the rows of the report that the facts name."""
 
     facts: VacuumFacts
     rows: ReportRows | None
@@ -54,8 +54,7 @@ def plan(
 
     Raises:
         Refused: the table may not be vacuumed now, or not by this mode; or another table of the
-            lake
-            cannot be read.
+            lake cannot be read.
         Broken: a file that the newest version reads is not in storage.
     """
     inputs = inputs or gather(run, table)
@@ -88,7 +87,7 @@ def gather(run: LakeFacts, table: Table) -> VacuumInputs | None:
     if records:
         _refuse_older_copy(run.lake, log, records[-1])
     rows, problem = run.report_of(table)
-    # A vacuum sets the declared retention before it begins; a mere plan uses it, too.
+    # A vacuum sets the declared retention before it begins, so the plan uses it, too.
     properties = log.facts.snapshot.properties
     properties = {**properties, **table.vacuum.properties_beside(properties)}
     held_ms, held = _held(run, table, log)
@@ -117,7 +116,7 @@ def gather(run: LakeFacts, table: Table) -> VacuumInputs | None:
 
 
 def _refuse_older_copy(lake: Lake, log: KnownLog, last: VacuumRecord) -> None:
-    """Raises `Broken` if the last vacuum saw another state of this table than its log shows.
+    """Raises `Broken` if the log is an older copy than the log that the last vacuum saw.
 
     The files that the newer state needs would look like orphans.
     """
@@ -136,7 +135,7 @@ def _refuse_older_copy(lake: Lake, log: KnownLog, last: VacuumRecord) -> None:
 
 
 def _ends_before(lake: Lake, log: KnownLog, version: int) -> bool:
-    """Whether the log, also as it is now, ends before a version that was observed in it."""
+    """Whether the known log and the log now both end before a version that was once in it."""
     return version > log.facts.snapshot.version and not has_newer_version(lake, log.facts)
 
 
@@ -165,9 +164,9 @@ def _objects(lake: Lake, inputs: VacuumInputs, mode: type_of_mode) -> Iterable[S
 
 
 def own_folders(lake: Lake, table: str) -> Callable[[str], bool]:
-    """A test whether a file, by its name in the table, is in the table's own folder.
+    """A test whether a file, given its name in the table, is in the table's own folder.
 
-    It is not if it lies behind a link that leads elsewhere.
+    A file behind a link that leads out of the folder is not.
     """
     resolve, uri = PathResolver(lake), lake.table_uri(table)
 
@@ -184,7 +183,7 @@ def _on_disk(
     """The objects that exist on the disk, with their sizes and times, and their Hadoop checksums.
 
     Objects behind a link are omitted, as in a listing. If the log alone decides, objects written
-    after their removal are omitted, too: the log never mentioned these.
+    after their removal are omitted, too, because the log never mentioned them.
     """
     is_own = own_folders(lake, facts.table)
     lake_prefix = lake.store.prefix
@@ -208,18 +207,18 @@ def _on_disk(
 
 
 def _held(run: LakeFacts, table: Table, log: KnownLog) -> tuple[int | None, str]:
-    """Since when removed files are still needed, and a sentence on why; `None` if they are not.
+    """Since when removed files are still needed (`None` if they are not), and why.
 
-    Tables that read this one's changes need them until they have read the commits, unless the log
-    no longer holds these commits, so that they have to read the whole table anyway. A compaction
+    A table that reads this one's changes needs them until it has read the commits. If the log no
+    longer holds these commits, it has to read the whole table anyway and needs none. A compaction
     needs the files that it removed until it is verified.
 
     Raises:
-        Broken: such a table has read a version that the log does not have any more.
+        Broken: a reading table has read a version that the log no longer has.
     """
 
     def since(version: int | None) -> Commits:
-        """All commits after a version; the known ones where the version is unknown."""
+        """All commits after a version; the known commits if the version is unknown."""
         if version is None:
             return log.facts.history
         return history_since(run.lake.store, log.facts.history, version)

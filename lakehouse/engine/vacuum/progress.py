@@ -1,4 +1,4 @@
-"""What a running vacuum has deleted, spared and failed to delete, and the record of it."""
+"""Tracks what a running vacuum deleted, spared and failed to delete, and records it."""
 
 import time
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from lakehouse.engine.lake import Lake
 
 
 class VacuumProgress:
-    """The work of one vacuum so far; `spared` and `failed` are name -> reason."""
+    """The work of one vacuum so far; `spared` and `failed` map names to reasons."""
 
     def __init__(self, lake: Lake, table: Table, owner: str | None = None) -> None:
         self._lake = lake
@@ -48,8 +48,8 @@ class VacuumProgress:
         requests = self._lake.store.requests - self._requests_before
         kept = sorted({*self.spared, *planned.lent}) if planned.log_only else []
         all_are_named = max(len(self.failed), len(kept)) <= FAILED_NAMED
-        # A listing of a moment ago shows what is stored; the log and a report do not, and S3 also
-        # answers that it deleted a key that was missing.
+        # A recent listing shows what is stored; the log and a report do not. S3 reports success
+        # even for a deleted key that was missing.
         may_be_missing = self._lake.on_s3(self._table.key) and planned.mode != "FULL"
         record = VacuumRecord(
             started_ms=self._began_ms,

@@ -1,14 +1,14 @@
-"""Checks again right before each batch of deletions what others did since the plan was made.
+"""Re-checks the planned files right before each batch of deletions.
 
 **Safety properties**
-- A file stays if its folder has become a table, or a link out of the table's folder
+- A file is kept if its folder has become a table, or a link out of the table's folder
   (`test_meanwhile.py`).
-- A file that was written again since it was listed stays. On S3, only names that a writer uses once
-  are not checked (`test_meanwhile.py`).
+- A file that was written again since it was listed is kept. On S3, only names that a writer uses
+  once are not checked (`test_meanwhile.py`).
 - The table's own log is read after storage, so a file that was written again and committed
   meanwhile is found. The other tables' logs, which may take minutes, are read before both
   (`test_meanwhile.py`).
-- A log that is gone or was put back ends the vacuum, and so does an unreadable log of another table
+- A log that is gone or was reset ends the vacuum, and so does an unreadable log of another table
   (`test_meanwhile.py`, `test_unread.py`).
 """
 
@@ -28,7 +28,7 @@ from lakehouse.engine.vacuum.plan import VacuumInputs, own_folders
 
 
 class Recheck:
-    """The last check of one plan's files; files that it keeps go into `spared` with the reason."""
+    """The last check of one plan's files. `spared` gets the files that it keeps, with reasons."""
 
     def __init__(
         self, run: LakeFacts, inputs: VacuumInputs, planned: VacuumPlan, spared: dict[str, str]
@@ -40,13 +40,13 @@ class Recheck:
         self._check: LastCheck | None = None
 
     def still_going(self, batch: Sequence[Candidate]) -> list[Candidate]:
-        """The files of the batch that may go now, without those that are gone already.
+        """The files of the batch that may be deleted now, without files that are already gone.
 
-        The table's log is read last, so that a file that is written again and committed after
-        storage was asked about it is found there.
+        The table's log is read last. So it also shows a file that was written again and committed
+        after storage was checked.
 
         Raises:
-            Broken: the log is gone, or was put back to an older state.
+            Broken: the log is gone, or was reset to an older state.
             Refused: the log of another table cannot be read.
         """
         table = self._planned.table
@@ -57,8 +57,8 @@ class Recheck:
             is_own = own_folders(self._run.lake, table)
             linked = {each.name for each in going if not is_own(each.name)}
             going = self._without(going, linked, "its folder is a link out of the table's folder")
-        # On S3 a HEAD per file would cost as many requests as Delta's own vacuum, and no writer
-        # uses a name again that was made for one attempt.
+        # On S3 a HEAD per file would cost as many requests as Delta's own vacuum. Writers never
+        # reuse a name that was generated for one attempt.
         asked = [each for each in going if not self._facts.on_s3 or not written_once(each.name)]
         names = [f"{table}/{each.name}" for each in asked]
         with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
@@ -75,10 +75,10 @@ class Recheck:
         return self._allowed(going)
 
     def _in_new_tables(self, candidates: Sequence[Candidate]) -> set[str]:
-        """The files below a folder that has become a table, as by CONVERT: one request per folder.
+        """The files below a folder that has become a table, for example by CONVERT.
 
-        The plan has no file of a table that was known, and a file that this table removed may
-        belong to the new one.
+        Takes one request per folder. The plan has no file of a known table, but a file that this
+        table removed may belong to a new one.
         """
         store = self._run.lake.store
         names = (each.name for each in candidates)
@@ -99,8 +99,8 @@ class Recheck:
         """Whether the stored file is not the planned one: another size, or modified too late.
 
         A writer that uses the same name in each attempt may be about to commit it. LITE knows a
-        size only if the log does. Where the log alone decides, a file that was modified after its
-        removal is one that the log never mentioned.
+        size only if the log does. If the log alone decides, a file that was modified after its
+        removal is a new file that the log never mentioned.
         """
         if each.goes_with:
             return False
@@ -114,7 +114,7 @@ class Recheck:
     def _without(
         self, candidates: Sequence[Candidate], names: set[str], why: str
     ) -> list[Candidate]:
-        """The files without these and their Hadoop checksums."""
+        """The candidates without the files in `names` and their Hadoop checksums."""
         self._spared |= {each.name: why for each in candidates if each.name in names}
         return [each for each in candidates if (each.goes_with or each.name) not in names]
 
@@ -142,7 +142,7 @@ class Recheck:
             self._check = None
 
     def _ask_the_log(self) -> None:
-        """Reads the table's own log again if it has a newer version, with the retention of then."""
+        """Reads the table's own log again if it has a newer version, including its retention."""
         if not has_newer_version(self._run.lake, self._facts.log):
             return
         log = self._run.log(self._planned.table)

@@ -1,26 +1,26 @@
 """Vacuums a table: deletes the planned files once Delta agrees.
 
-1. This machine's clock is compared with the storage's: the horizon is a time of this machine, and
-   the files' times are the storage's.
-2. The plan is made, from the log and from the report, a listing, or the log alone. If nothing is to
-   be deleted, nothing else is asked.
+1. This machine's clock is compared with the storage's, because the horizon is a time of this
+   machine and the files' times come from the storage.
+2. The plan is made from the log, with a report, a listing, or nothing else. If there is nothing to
+   delete and no retention to set, only step 6 follows.
 3. The table's lock is taken and held to the end. The declared retention is set, if the table has
    another one. If the table has a newer version by then, the plan is made again.
 4. Delta is asked which of the planned files it would delete (VACUUM … USING INVENTORY … DRY RUN
-   over exactly these). Files that it spares stay.
+   over exactly these). Files that Delta would keep are spared.
 5. Before each batch, `recheck.py` reads what changed meanwhile: other tables that borrow files,
    tables created in the folders of these files, files written again, and last the table's own log,
-   whose newest version and retention decide about the batch. What may still go is deleted.
+   whose newest version and retention decide about the batch. The remaining files are deleted.
 6. The journal records the plan, what was deleted, and what was not and why, also after an error.
 
 **Safety properties**
-- A file goes only if our reading of the log and Delta's own agree. If Delta names a file that it
-  was not asked about, or spares all of them, nothing is deleted and the vacuum ends as `Broken`
+- A file is deleted only if our reading of the log and Delta's agree. If Delta names a file that it
+  was not asked about, or keeps all of them, nothing is deleted and the vacuum ends as `Broken`
   (`test_meanwhile.py`).
-- Nothing is deleted that is not in the plan, so a dry run shows everything that can go
+- Only files in the plan are deleted, so a dry run shows everything that can be deleted
   (`test_run.py`, `test_faults.py`).
-- A log that is gone or was put back to an older state stops the deletion, and so does the log of
-  another table that became unreadable (`test_meanwhile.py`, `test_unread.py`).
+- A log that is gone or was reset to an older state stops the deletion, and so does an unreadable
+  log of another table (`test_meanwhile.py`, `test_unread.py`).
 - Deleting a file twice has no further effect: after a crash at any point the next vacuum continues
   (`long/test_vacuum_kills.py`, `test_meanwhile.py`).
 """
@@ -114,10 +114,10 @@ def rehearse(
     *,
     mode: type_of_mode | None = None,
 ) -> VacuumPlan | None:
-    """The plan with exactly the files that would go now, confirmed by Delta; nothing is changed.
+    """The plan with the files that would be deleted now, confirmed by Delta; changes nothing.
 
-    `None` if there is no table. If the vacuum would set another retention first, Delta cannot be
-    asked about it, which a note says. Raises as `vacuum`.
+    `None` if there is no table. If the vacuum would first set another retention, Delta cannot
+    confirm the files, and a note says so. Raises as `vacuum`.
     """
     if run.log(table.key) is None:
         return None
@@ -138,8 +138,8 @@ def rehearse(
 def check_clock(lake: Lake, table_key: str) -> None:
     """Refuses if this machine's clock and the storage's differ by more than five minutes.
 
-    A file may be past the retention by one of them and not by the other. A bucket outside the lake
-    is asked by the date of an answer.
+    A file may be past the retention by one clock and not by the other. For a bucket outside the
+    lake, the date of a response is its time.
     """
     lake.store.put(_CLOCK, b"")
     stored = lake.store.stat(_CLOCK)
@@ -168,7 +168,7 @@ def _planned(
 def _confirmed(
     spark: "SparkSession", lake: Lake, planned: VacuumPlan, spared: dict[str, str]
 ) -> list[Candidate]:
-    """The planned files that Delta would delete, too."""
+    """The planned files that Delta would also delete."""
     uri = lake.table_uri(planned.table)
     going = confirmed_by_delta(spark, uri, planned.table, planned.candidates)
     kept = {each.name for each in planned.candidates} - {each.name for each in going}
@@ -193,9 +193,9 @@ def _carry_out(
 
 
 def _batches(candidates: Sequence[Candidate], *, per_second: int) -> Iterator[Sequence[Candidate]]:
-    """At most a thousand at a time, and at most `per_second`, since S3 throttles; 0 is no limit.
+    """Batches of at most a thousand files, and at most `per_second` files; 0 means no limit.
 
-    A slow batch is not made up for by quicker ones.
+    The limit avoids throttling by S3. Faster batches do not make up for a slow one.
     """
     size = min(DELETE_KEYS, per_second or DELETE_KEYS)
     due = time.monotonic()
@@ -208,9 +208,9 @@ def _batches(candidates: Sequence[Candidate], *, per_second: int) -> Iterator[Se
 def _delete(
     lake: Lake, table: str, batch: Sequence[Candidate], recheck: Recheck, progress: VacuumProgress
 ) -> None:
-    """Deletes the files of a batch that may go.
+    """Deletes the files of a batch that may still be deleted.
 
-    Each attempt checks again, since minutes may have passed before the storage gave no answer.
+    Each attempt checks again, because minutes may pass until a request to the storage times out.
     """
     going = [*batch]
     is_first = True
@@ -218,8 +218,8 @@ def _delete(
         try:
             rest = recheck.still_going(going)
             if not is_first:
-                # A file that is gone, and was not spared, was deleted by an attempt whose answer
-                # was lost.
+                # A missing file that was not spared was deleted by an attempt whose response was
+                # lost.
                 left = {*progress.spared, *(each.name for each in rest)}
                 progress.count(
                     each for each in going if left.isdisjoint((each.name, each.goes_with))
@@ -231,14 +231,14 @@ def _delete(
             if pause is None:
                 progress.failed |= {each.name: str(error) for each in going}
                 raise
-            pause_about(pause)  # the storage asks for less
+            pause_about(pause)  # the storage may be throttling
     reasons = {each.name: failed.get(f"{table}/{each.name}") for each in going}
     progress.failed |= {name: reason for name, reason in reasons.items() if reason is not None}
     progress.count(each for each in going if each.name not in progress.failed)
 
 
 def _retention_to_set(inputs: VacuumInputs, table: Table) -> dict[str, str]:
-    """The declared properties that the table lacks; an ALTER without need would abort writers."""
+    """The declared properties that the table lacks; a needless ALTER would abort writers."""
     current = inputs.facts.log.snapshot.properties
     declared = table.vacuum.properties_beside(current)
     return {name: value for name, value in declared.items() if current.get(name) != value}
