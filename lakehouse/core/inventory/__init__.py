@@ -1,1 +1,1 @@
-"""Compares the content of storage, by an inventory, with the tables' logs."""
+"""Compares an inventory of storage with the tables' logs."""

@@ -1,4 +1,4 @@
-"""The four checks of an inventory, and the reports that were loaded before."""
+"""The four checks of an inventory, and the log's record of loaded reports."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -15,9 +15,9 @@ CHECKS = {
     "plausible": "The bucket has not lost half of its objects or bytes since the report before.",
     "missing": "Every file that a table's newest version reads is in storage.",
 }
-# A day, and two hours for a listing, a queue and a load.
+# A day, plus two hours for the listing, the queue and the load.
 FRESH_HOURS = 26.0
-# Below it half of the objects may well go at once: a test table, a landing area that was cleared.
+# In a smaller bucket, half of the objects may well be deleted at once: a test table, for example.
 FEW_OBJECTS = 100
 _DAY_HOURS, _WEEK_HOURS = 24.0, 168.0
 _NAMED = 5
@@ -51,9 +51,9 @@ def loads_of(history: Commits) -> Iterator[Load]:
 
 
 def assess_complete(load: Load, row_count: int | None) -> CheckResult:
-    """Whether the table has as many rows of a report as were read.
+    """Whether the inventory table holds all rows of a report that were read.
 
-    `row_count` is the log's figure, `None` if it has none.
+    `row_count` is the number of rows by the table's log, or `None` if unknown.
     """
     sentence = f"report {load.report} was read to its end: {load.object_count:,} rows"
     if row_count != load.object_count:
@@ -72,8 +72,10 @@ def assess_complete(load: Load, row_count: int | None) -> CheckResult:
 
 
 def allowed_hours(created_ms: int, before_ms: int | None, *, own: bool) -> float:
-    """The allowed age of a report: one of our own (`own`) a day; others as long as from the report
-    before, and a day for the delivery.
+    """The allowed age of a report in hours: `FRESH_HOURS` for one of our own (`own`).
+
+    A report of AWS may be as old as the time between it and the report before (at least a day, at
+    most a week), plus `FRESH_HOURS` for the delivery.
 
     Source: Amazon S3 user guide, "Amazon S3 Inventory": daily or weekly. A daily report was seen to
     be complete 23 hours after it began.
@@ -120,9 +122,9 @@ def assess_plausible(load: Load, before: Load | None) -> CheckResult:
 
 
 def assess_missing(found: Reconciliation) -> CheckResult:
-    """Whether storage has every live file, by the report.
+    """Whether every live file is in the report.
 
-    Tables whose log cannot be read have checks of their own.
+    A table whose log cannot be read also fails this check.
     """
     missing = [f"{table.table}/{name}" for table in found.tables for name in table.missing]
     sentence = f"{len(found.tables)} table(s): every live file is in storage"

@@ -1,4 +1,4 @@
-"""What an object in a table's folder is to the table; counting and deletion share this answer."""
+"""Classifies the objects in a table's folder. Counting and deletion share this classifier."""
 
 import re
 from collections.abc import Set
@@ -21,10 +21,10 @@ _LOG_PARTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherUses:
-    """What else may need files in a table's folder.
+    """Other uses of files in a table's folder.
 
-    Other tables read the files in `lent`, by names relative to the lake, and perhaps every file
-    whose last part is in `unplaced`. Declared tables load from the prefixes in `landed`.
+    Other tables read the files in `lent` (names relative to the lake), and perhaps every file whose
+    last part is in `unplaced`. Declared tables load from the prefixes in `landed`.
     """
 
     lent: Set[str] = frozenset()
@@ -33,16 +33,16 @@ class OtherUses:
 
 
 def is_current(each: StoredObject) -> bool:
-    """Whether a reader of the key gets this object. A report without versions has only such."""
+    """Whether a read of the key returns this object; always true in a report without versions."""
     return each.is_latest is not False and not each.is_delete_marker
 
 
 class ObjectClassifier:
     """Assigns each object in a table's folder to a `Part`.
 
-    What was removed or modified before `horizon_ms` is past the retention. The horizon is the
-    retention before `now_ms`, or earlier if the argument says so; it is 0, so that nothing is past
-    it, where the retention is unknown.
+    Files that were removed or modified before `horizon_ms` are past the retention. The horizon is
+    `now_ms` minus the retention, or the argument `horizon_ms` if that is earlier. If the retention
+    is unknown, the horizon is 0, and no file is past it.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ObjectClassifier:
         self._hidden = re.compile(rf"metadata/|(?:^|.*/)(?!{listed})[._]", re.DOTALL)
 
     def part_of(self, name: str, each: StoredObject) -> Part:
-        """The part of the object `name`, which is relative to the table."""
+        """The part of an object; `name` is relative to the table."""
         if each.is_delete_marker:
             return Part.DELETE_MARKERS
         if not is_current(each):
@@ -105,5 +105,5 @@ class ObjectClassifier:
         return Part.VECTORS_DEAD if _VECTOR.fullmatch(name) else Part.ORPHANED_OLD
 
     def _is_kept(self, ms: int | None) -> bool:
-        """Whether a time is within the retention, as an unknown one is."""
+        """Whether a time is within the retention. An unknown time is."""
         return ms is None or ms >= self.horizon_ms

@@ -1,12 +1,12 @@
-"""The files of our own old scans that may go.
+"""Selects the files of our own old scans that may be deleted.
 
 **Safety properties** (tests in `core/inventory/test_checks.py`)
-- Only names of the layout that our scan writes are chosen, in the folder of our own configuration:
-  never a report of AWS.
-- A report goes when it is older than `KEPT_DAYS` by its own stamp. The newest complete one never
-  does.
-- A data file, or the rest of a killed write, goes a day later than reports of its age: by then,
-  every scan that ran when it was written has ended.
+- Only files named as our scan names them are selected, in the folder of our own configuration. A
+  report of AWS is never selected.
+- A report is deleted when its own stamp is older than `KEPT_DAYS`. The newest complete report is
+  never deleted.
+- A data file, or the rest of a killed write, is deleted a day later than reports of its age. By
+  then, every scan that ran when it was written has ended.
 """
 
 import re
@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from lakehouse.core.inventory.objects import UNFINISHED
 from lakehouse.core.units import DAY_MS
 
-# A fortnight of days to look back at; the inventory table keeps what the reports said.
+# Two weeks of reports to look back at. The inventory table keeps the content of older ones.
 KEPT_DAYS = 14
 _STAMP = re.compile(
     r"(\d{4}-\d\d-\d\dT\d\d-\d\dZ)/manifest\.(?:json|checksum)"
@@ -28,10 +28,10 @@ _DATA = re.compile(r"data/[0-9a-f-]{36}\.parquet")
 def expired(
     files: Iterable[tuple[str, int]], *, newest: str | None, now_ms: int
 ) -> tuple[str, ...]:
-    """Of names relative to the configuration's folder, each with its time of modification, those
-    that may go, checksums first.
+    """The names of the files that may be deleted, checksums first.
 
-    `newest` is the stamp of the newest complete report; without a young one nothing goes.
+    `files` are names relative to the configuration's folder, with modification times. `newest` is
+    the stamp of the newest complete report. If it is missing or expired, nothing is deleted.
     """
     reports_ms, data_ms = now_ms - KEPT_DAYS * DAY_MS, now_ms - (KEPT_DAYS + 1) * DAY_MS
     kept_ms = stamp_ms(newest or "")
@@ -47,13 +47,13 @@ def expired(
             _DATA.fullmatch(name) or UNFINISHED.fullmatch(name.rpartition("/")[2])
         ) and modified_ms < data_ms:
             found.append(name)
-    # Without its checksum a report is none: what is read while the rest goes is refused or passed
-    # over, never half.
+    # A report without its checksum does not count as one, so a reader never uses a report that is
+    # half deleted.
     return tuple(sorted(found, key=lambda name: (not name.endswith("manifest.checksum"), name)))
 
 
 def stamp_ms(stamp: str) -> int | None:
-    """The time at which the report of this stamp began; `None` for what is no stamp."""
+    """The time at which the report with this stamp began; `None` if it is not a stamp."""
     try:
         return int(
             datetime.strptime(stamp, "%Y-%m-%dT%H-%MZ").replace(tzinfo=UTC).timestamp() * 1_000

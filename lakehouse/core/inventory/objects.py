@@ -1,4 +1,4 @@
-"""The words of an inventory: an object in storage, and what it is to its table."""
+"""The types of an inventory: objects in storage, and their relation to a table."""
 
 import re
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from enum import Enum
 
 from lakehouse.core.units import DAY_MS
 
-# Amazon S3 opened in March 2006: what is older was written in another unit.
+# Amazon S3 opened in March 2006. An older time was written in another unit.
 _FIRST_MS = 1_141_171_200_000
 
 # Source: AWS, ListObjectsV2: the keys in one page of a listing.
@@ -19,12 +19,12 @@ UNFINISHED = re.compile(r"\.[0-9a-f]{32}\.lakehouse-put")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredObject:
-    """One row of an inventory: an object, or a version of one. What the report does not tell is
-    `None`.
+    """One row of an inventory: an object, or a version of one.
 
-    `key` is as the storage has it, decoded. `modified_ms` is `None` where it is no time that can
-    be. A report of current versions alone has `is_latest` and `is_delete_marker` `None`.
-    `multipart`: it was uploaded in parts; unfinished uploads are in no inventory.
+    Fields that the report does not contain are `None`. `key` is decoded. `modified_ms` is `None` if
+    the recorded time is implausible. `is_latest` and `is_delete_marker` are `None` in a report of
+    current versions only. `multipart`: the object was uploaded in parts. Unfinished uploads are in
+    no inventory.
     """
 
     bucket: str
@@ -45,9 +45,9 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """Objects in storage, by a report, a listing or a table's log.
+    """Objects in storage, from a report, a listing or a table's log.
 
-    Live files written before `settled_ms` must be among them, unless a log made the listing.
+    A report or a listing must contain all live files that were written before `settled_ms`.
     """
 
     objects: Iterable[StoredObject]
@@ -55,7 +55,7 @@ class Listing:
 
 
 class Part(Enum):
-    """The relation of an object to its table; the value is the sentence that a person gets."""
+    """The relation of an object to its table. The value is the text shown to people."""
 
     LIVE = "data files of the newest version"
     LENT = "data files of another table (a shallow clone, or a table of a folder above)"
@@ -81,12 +81,12 @@ class Part(Enum):
     UNREAD = "of a table whose log cannot be read"
 
 
-# The parts that a vacuum may take.
+# The parts that a vacuum may delete.
 RECLAIMABLE = frozenset(
     {Part.TOMBSTONED_PAST, Part.ORPHANED_OLD, Part.VECTORS_DEAD, Part.CHANGE_DATA_PAST}
 )
-# The kinds that the parts come to for a person who asks where the bytes lie; what belongs to no
-# table is in none.
+# Groups the parts for people who ask where the bytes are. Objects outside all tables are in no
+# group.
 KINDS = {
     "live": (Part.LIVE, Part.LENT, Part.VECTORS_LIVE),
     "kept": (Part.TOMBSTONED_KEPT, Part.VECTORS_KEPT, Part.ORPHANED_YOUNG, Part.CHANGE_DATA),
@@ -118,9 +118,9 @@ def is_folder_marker(key: str, size_bytes: int) -> bool:
 
 
 def plausible_ms(modified_ms: int | None, *, now_ms: int) -> int | None:
-    """`modified_ms`, or `None` if it cannot be a time in milliseconds.
+    """`modified_ms`, or `None` if it is not a plausible time in milliseconds.
 
-    It cannot if it lies before S3 existed, or more than a day ahead.
+    A time before S3 existed, or more than a day in the future, is not plausible.
     """
     return (
         modified_ms

@@ -1,7 +1,7 @@
 """Assigns every object of an inventory to one part of one table, or to no table.
 
-One pass over the objects; what is held is the tables' books and one count per part, whatever the
-number of objects.
+It takes one pass over the objects. Memory holds the tables' files by their logs and one count per
+part, whatever the number of objects.
 """
 
 from collections import defaultdict
@@ -12,10 +12,10 @@ from lakehouse.core.inventory.classify import ObjectClassifier, OtherUses, is_cu
 from lakehouse.core.inventory.objects import PAGE_KEYS, Listing, Part, StoredObject
 from lakehouse.core.inventory.table_files import Owners, Reference, TableFiles
 
-# Without a log nobody knows what a table's files should be like; three quarters of 16 MB is small
-# for every target of the policies.
+# The limit for a small file if no log is read: three quarters of 16 MiB, which is small for the
+# target size of every policy.
 _SMALL_BYTES = 12 * 1024 * 1024
-# Objects of the inventory that are not in the lake's folder at all.
+# The name for objects outside the lake's folder.
 _OUTSIDE = "(outside the lake)"
 _NEEDED_NOW = (Part.LIVE, Part.VECTORS_LIVE)
 
@@ -25,10 +25,10 @@ UsageCounts = defaultdict[tuple[str, Part | None, str | None], list[int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageShare:
-    """Objects of one part and one storage class; for what belongs to no table, `part` is `None`.
+    """Objects of one part and one storage class. `part` is `None` if they belong to no table.
 
-    `folder` is the table, or the top of the path. `small_count`: where no log is read, how many of
-    them are small files of data.
+    `folder` is the table, or the top of the path. `small_count` is the number of small data files,
+    which is counted only if no log is read.
     """
 
     part: Part | None
@@ -41,12 +41,13 @@ class UsageShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableShares:
-    """One table's folder, to the byte. `version` is `None` where the log cannot be read; `problem`
-    then says why.
+    """All objects in one table's folder, by part.
 
-    `missing`: the newest version reads them, and storage does not have them. `resized`: they are
-    there with another size than the log has. `unsettled_count`: not in the report, but too new for
-    it. `outside_count`: outside the lake, where the report does not look.
+    - `version` is `None` if the log cannot be read; `problem` then says why.
+    - `missing`: files that the newest version reads and storage does not have.
+    - `resized`: files whose size differs from the log.
+    - `unsettled_count`: files that are not in the report, but may be too new for it.
+    - `outside_count`: files outside the lake, which the report does not cover.
     """
 
     table: str
@@ -61,7 +62,7 @@ class TableShares:
 
     @property
     def file_count(self) -> int:
-        """All objects in the table's folder, those of tables inside it left out."""
+        """The number of objects in the table's folder, without those of nested tables."""
         return sum(share.file_count for share in self.shares)
 
     @property
@@ -72,14 +73,14 @@ class TableShares:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciliation:
-    """The tables, sorted by name, and what belongs to none; all of it together is the inventory."""
+    """The whole inventory: the tables, sorted by name, and the objects outside all tables."""
 
     tables: tuple[TableShares, ...]
     unclaimed: tuple[UsageShare, ...]
 
     @property
     def file_count(self) -> int:
-        """All objects of the inventory."""
+        """The number of objects in the inventory."""
         return sum(each.file_count for each in (*self.tables, *self.unclaimed))
 
     @property
@@ -98,11 +99,10 @@ class Reconciliation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownTables:
-    """The tables of a lake, whose objects have keys that begin with `lake_prefix` (empty, or ending
-    in `/`).
+    """The tables of a lake.
 
-    `unread` are tables whose log cannot be read, with the reason. Declared tables load from the
-    prefixes in `landed`.
+    The lake's keys begin with `lake_prefix`, which is empty or ends in `/`. `unread` maps tables
+    whose log cannot be read to the reason. Declared tables load from the prefixes in `landed`.
     """
 
     files: Sequence[TableFiles]
@@ -114,8 +114,8 @@ class KnownTables:
 def reconcile(tables: KnownTables, listing: Listing, *, now_ms: int) -> Reconciliation:
     """Assigns each object of an inventory to one part of one table, or to none.
 
-    The tables must be read after the inventory was made: then a file that a commit removed
-    meanwhile has a tombstone, and one that it added is no orphan.
+    The tables must be read after the inventory was created. Then a file that a commit removed in
+    the meantime has a tombstone, and a file that it added is not an orphan.
     """
     lake_prefix, settled_ms = tables.lake_prefix, listing.settled_ms
     known = [*(each.table for each in tables.files), *tables.unread]
@@ -160,7 +160,7 @@ def reconcile(tables: KnownTables, listing: Listing, *, now_ms: int) -> Reconcil
 
 
 class _Table:
-    """A table's books, and what of its newest version was not seen yet, or has another size."""
+    """Tracks which files of a table's newest version are missing, or have another size."""
 
     def __init__(self, table_files: TableFiles, classifier: ObjectClassifier) -> None:
         self._table_files, self._classifier = table_files, classifier
@@ -168,7 +168,7 @@ class _Table:
         self._resized: list[str] = []
 
     def take(self, name: str, each: StoredObject) -> Part:
-        """The part that an object of the table is of; `name` is relative to the lake."""
+        """The part of an object of the table; `name` is relative to the lake. Notes it as seen."""
         own = name.removeprefix(self._table_files.table).removeprefix("/")
         part = self._classifier.part_of(own, each)
         if part in _NEEDED_NOW:
@@ -185,9 +185,9 @@ class _Table:
     def shares(
         self, shares: Iterable[UsageShare], seen: Set[str], *, settled_ms: int
     ) -> TableShares:
-        """The table's shares, once all objects were taken.
+        """The table's shares, after all objects were taken.
 
-        `seen` are the files outside its folder that the inventory has.
+        `seen` are the lent files of all tables that the inventory contains.
         """
         table_files = self._table_files
         unseen = {
@@ -236,7 +236,7 @@ def _is_small_data(each: StoredObject) -> bool:
 def _top_folder(name: str) -> str:
     """The top two folders of a name, like `landing/weather/`.
 
-    Empty folders are omitted; an object at the lake's root stands for itself.
+    An object at the lake's root gives its own name.
     """
     *folders, last = name.split("/")
     return "".join(f"{folder}/" for folder in folders[:2]) or last

@@ -1,4 +1,4 @@
-"""An inventory report by its manifest, which is read only if it can be trusted.
+"""Reads an inventory report's manifest, and refuses one that cannot be trusted.
 
 Source: Amazon S3 user guide, "Locating your inventory list" (manifest.json, manifest.checksum).
 """
@@ -16,8 +16,8 @@ from lakehouse.core.units import HOUR_MS
 
 _FORMATS = ("CSV", "ORC", "Parquet")
 NEEDED_COLUMNS = ("bucket", "key", "size", "last_modified_date")
-# Two clocks that a time server sets are seconds apart. A report of tomorrow would count as fresh
-# for a day too long.
+# Clocks that a time server sets are seconds apart. A report dated tomorrow would count as fresh for
+# a day too long.
 _AHEAD_MS = 300_000
 _MD5 = re.compile(r"[0-9a-f]{32}")
 _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -27,7 +27,7 @@ _PARQUET = re.compile(r"(?:required|optional)\s+\S+\s+(\w+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataPart:
-    """One data file of a report: its key in the destination bucket, its bytes and their MD5."""
+    """One data file of a report: its key in the destination bucket, its size and its MD5."""
 
     key: str
     size_bytes: int
@@ -36,10 +36,10 @@ class DataPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A complete report. `columns` are in its own order, spelled as ORC and Parquet spell them
-    (`last_modified_date`).
+    """A complete report.
 
-    `created_ms` is when the listing began: what was written since may be missing.
+    `columns` are in the report's order, spelled as in ORC and Parquet (`last_modified_date`).
+    `created_ms` is when the listing began. Objects written since then may be missing.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Report:
 
     @property
     def configuration(self) -> str:
-        """The inventory configuration that it is of; the rest of its name is its stamp."""
+        """The inventory configuration of the report; the rest of its name is its stamp."""
         return self.name.partition("/")[0]
 
     def age_hours(self, now_ms: int) -> float:
@@ -79,9 +79,9 @@ def parse_manifest(
     """The report that `manifest` describes.
 
     Raises:
-        Refused: its checksum is wrong, it is damaged, another bucket's or folder's, lacks a needed
-            column, has no data files, is older than `max_age_hours`, or its time is in the future
-            or implausible (seconds instead of milliseconds).
+        Refused: its checksum is wrong, it is damaged, it belongs to another bucket or folder, lacks
+            a needed column, has no data files, is older than `max_age_hours`, or its time is in the
+            future or implausible (seconds instead of milliseconds).
     """
     name, bucket, folder = source.name, source.bucket, source.folder
     where = f"inventory report {name}"

@@ -1,4 +1,4 @@
-"""The files that a table's log names, and the table that a name belongs to."""
+"""The files that a table's log names, and the table that a file belongs to."""
 
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
@@ -12,8 +12,8 @@ from lakehouse.core.delta.snapshot import Snapshot, last_removals
 from lakehouse.core.inventory.objects import FOLDER_SUFFIX
 
 _LOG = "/_delta_log/"
-# The name, relative to the lake, of the place that a decoded URI leads to; `None` for a place
-# outside the lake, as far as can be told.
+# Maps a decoded URI to its name relative to the lake, or to `None` if it is outside the lake as far
+# as is known.
 ResolvePath = Callable[[str], str | None]
 
 
@@ -21,9 +21,8 @@ ResolvePath = Callable[[str], str | None]
 class Reference:
     """A file that a version refers to.
 
-    `size_bytes` is `None` if the log does not record it.
-
-    `written_ms` is `None` for a file in a folder that is a link: no listing of the table shows it.
+    `size_bytes` is `None` if the log does not record it. `written_ms` is `None` for a file in a
+    folder that is a link, because no listing of the table shows such a file.
     """
 
     size_bytes: int | None
@@ -32,17 +31,18 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFiles:
-    """A table's files by their names relative to its folder, decoded. `retention_ms` is `None`
-    where it cannot be told: all is kept.
+    """A table's files, by decoded names relative to its folder.
 
-    `place` is the name of the folder itself, which `table` may be a link to; empty if unknown.
-    `stones` and `removed_vectors` have the time of removal. `elsewhere` are files in other folders
-    of the lake (names relative to the lake) that the newest version reads, `kept_elsewhere` those
-    that it does not read any more, while its log tells of their removal: an older version does.
-    `dropped_stones` are own files of which only a commit within the retention tells that it removed
-    them. `outside` are those outside the lake, where no inventory of it looks. `unplaced` are the
-    last parts of the paths of all files outside, removed ones too: a mount, an alias of the bucket
-    or another machine may lead from there into the lake.
+    - `retention_ms`: `None` if unknown; then all files are kept.
+    - `stones`, `removed_vectors`: removed files and deletion vectors, with the time of removal.
+    - `dropped_stones`: own files whose removal only a commit within the retention records.
+    - `place`: the real folder, if `table` is a link to it; empty if unknown.
+    - `elsewhere`: files in other folders of the lake that the newest version reads (names relative
+      to the lake). `kept_elsewhere`: such files that only older versions read. The log still
+      records their removal.
+    - `outside`: files that the newest version reads outside the lake, where no inventory looks.
+    - `unplaced`: last parts of the paths of all files outside, including removed ones. A mount, a
+      bucket alias or another machine may lead from there into the lake.
     """
 
     table: str
@@ -61,13 +61,13 @@ class TableFiles:
     unplaced: frozenset[str] = frozenset()
 
     def place_of(self, name: str) -> str:
-        """A file of the table by its name in the lake, with the folder's link resolved."""
+        """The name of a table's file relative to the lake, with the folder's link resolved."""
         return f"{self.place or self.table}/{name}"
 
     def borrowed(self, tables: Iterable[str]) -> Set[str]:
-        """The files of other tables that any version of this one may read.
+        """The files of other tables that any version of this table may read.
 
-        Some of the `tables` may lie in its own folder.
+        Some of the `tables` may be nested in its folder.
         """
         inner = tuple(f"{table}/" for table in tables if table.startswith(f"{self.table}/"))
         names = (
@@ -82,11 +82,11 @@ class TableFiles:
 def fold_table_files(
     snapshot: Snapshot, *, place: ResolvePath, commits: Iterable[Commit] = (), now_ms: int = 0
 ) -> TableFiles:
-    """The books of a table at one version; `place` tells where URIs lie in the lake.
+    """The files of a table at one version; `place` resolves URIs to names in the lake.
 
-    Of the `commits` that its log still has, those within the retention count: an older version
-    reads what they removed, though a checkpoint dropped the tombstones by a retention that was
-    shorter then.
+    Files that `commits` within the retention removed are kept even if they have no tombstone,
+    because an older version reads them. A checkpoint drops tombstones by the retention of its time,
+    which may have been shorter.
     """
     names, retention_ms = _Names(snapshot, place), retention_ms_of(snapshot.properties)
     since_ms = 0 if retention_ms is None else now_ms - retention_ms
@@ -95,7 +95,7 @@ def fold_table_files(
         reference = Reference(size_bytes=file.size_bytes, written_ms=file.modified_ms)
         if name := names.own(file.path, reference):
             live[name] = replace(reference, written_ms=None) if name in names.linked else reference
-    # No action tells the time at which a vector was written: no later than the newest commit.
+    # No action records when a vector was written. The newest commit is an upper bound.
     fresh = Reference(size_bytes=None, written_ms=snapshot.committed_ms)
     vectors = {
         name: fresh
@@ -134,8 +134,9 @@ def fold_table_files(
 
 
 class _Names:
-    """Tells the files inside a table's folder from those elsewhere, and remembers the latter (a
-    shallow clone's).
+    """Separates the files inside a table's folder from files elsewhere, and collects the latter.
+
+    A shallow clone reads files elsewhere.
     """
 
     def __init__(self, snapshot: Snapshot, place: ResolvePath) -> None:
@@ -149,8 +150,9 @@ class _Names:
         self.linked: set[str] = set()
 
     def own(self, path: str, reference: Reference | None = None) -> str | None:
-        """`path` relative to the table; `None` for a file that is not in its folder, remembered
-        with its `reference` if it is read now.
+        """The name of `path` relative to the table, or `None` for a file elsewhere.
+
+        A file elsewhere is recorded, with its `reference` if the newest version reads it.
         """
         name = name_in_table(path)
         if name is not None:
@@ -163,13 +165,14 @@ class _Names:
         return None
 
     def own_vector(self, vector: str, reference: Reference | None = None) -> str | None:
-        """The same for the file of a deletion vector; `None` also for one inside the log."""
+        """`own` for the file of a deletion vector; `None` also for a vector stored in the log."""
         path = vector_path(vector)
         return None if path is None else self.own(path, reference)
 
     def _follow_links(self, name: str, reference: Reference | None) -> None:
-        """A folder of the table may be a link, also to another table's: what is read through it is
-        that table's file, too.
+        """Records a file that is read through a linked folder under its real name, too.
+
+        A folder of the table may be a link, even to another table's folder.
         """
         folder, _, last = name.rpartition("/")
         if not folder or self._table is None:
@@ -203,9 +206,9 @@ class Owners:
         self._depths = sorted({table.count("/") + 1 for table in self._tables}, reverse=True)
 
     def table_of(self, name: str) -> str | None:
-        """The table that the object `name` (relative to the lake) belongs to; `None` for none.
+        """The table that the object `name` (relative to the lake) belongs to, or `None`.
 
-        The folder's own marker is its, too.
+        The marker of a table's folder belongs to that table.
         """
         parts = name.split("/")
         for depth in self._depths:
@@ -215,9 +218,9 @@ class Owners:
 
 
 def table_roots(names: Iterable[str]) -> set[str]:
-    """The folders that hold a Delta log, by the names of all objects: every table, declared or not.
+    """The folders that hold a Delta log: every table, declared or not.
 
-    Markers of folders do not count.
+    `names` are the names of all objects. Folder markers do not count.
     """
     return {
         name.partition(_LOG)[0]

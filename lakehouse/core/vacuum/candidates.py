@@ -19,7 +19,7 @@ from lakehouse.core.vacuum.logged_files import AddedByLog, RemovedSince
 MOST_FILES = 1_000_000
 # Time zones are at least half an hour apart.
 _ZONE_MS = 1_800_000
-# Names that either Delta or S3 cannot be asked about, and that would stop the whole vacuum.
+# Names that Delta or S3 does not accept in a request. One of them would stop the whole vacuum.
 # Source: Hadoop, Path(String): a colon before the first slash ends a scheme; W3C, XML 1.0, Char,
 # since DeleteObjects is XML.
 _UNSUPPORTED_NAME = re.compile(
@@ -31,8 +31,8 @@ _UNSUPPORTED_NAME = re.compile(
 class Candidate:
     """A file to delete, by its name relative to the table.
 
-    `size_bytes` is 0 if only the log is known and does not record the size. `goes_with` is the file
-    whose Hadoop checksum this is; it is empty for files that go for a reason of their own.
+    `size_bytes` is 0 if only the log is known and does not record the size. For a Hadoop checksum,
+    `goes_with` names the file that it belongs to; it is empty for all other files.
     """
 
     name: str
@@ -43,11 +43,11 @@ class Candidate:
 
 
 class Selection:
-    """Collects the objects of one table that may be deleted; nested tables keep their own objects.
+    """Collects the objects of one table that may be deleted. Nested tables keep their own objects.
 
-    At most `MOST_FILES` are kept, so that memory is bounded; `left_count` counts the others. Which
-    ones is drawn at random, by a seed that changes with each vacuum: otherwise a vacuum could
-    always begin with the same files that Delta does not give up, and never get past them.
+    At most `MOST_FILES` are collected, which bounds memory; `left_count` counts the others. The
+    collected ones are a random sample, and the seed changes with each vacuum. Otherwise every
+    vacuum could begin with the same files that Delta does not release, and never get past them.
     """
 
     def __init__(self, facts: VacuumFacts, classifier: ObjectClassifier) -> None:
@@ -57,7 +57,7 @@ class Selection:
         self._late = RemovedSince(facts, classifier.horizon_ms)
         self._added = AddedByLog(facts)
         self._going: dict[str, Candidate] = {}
-        self._drawn: list[str] = []  # the names in `_going`, in the places that were drawn
+        self._drawn: list[str] = []  # the names in `_going`, by place in the sample
         self._random = Random(facts.last.ended_ms if facts.last else 0)
         self._unsupported: set[str] = set()
         self._checksums: dict[str, StoredObject] = {}
@@ -70,10 +70,10 @@ class Selection:
         self.unseen: set[str] = {*facts.table_files.live, *facts.table_files.vectors}
 
     def take(self, objects: Iterable[StoredObject]) -> None:
-        """Sorts these objects.
+        """Takes listed objects, and collects those that may be deleted.
 
-        Live files count as seen in whatever folder they are. Anything else in another table's
-        folder stays.
+        Live files count as seen, whatever folder they are in. Other files in another table's folder
+        are kept.
         """
         lake_prefix, strays = self._facts.lake_prefix, self._facts.strays
         folder = f"{lake_prefix}{self._facts.table}/"
@@ -113,7 +113,7 @@ class Selection:
             )
 
     def _draw(self, candidate: Candidate) -> None:
-        """Keeps a candidate, in place of another if there are too many: a reservoir sample."""
+        """Adds a candidate. If there are too many, it may replace another (reservoir sampling)."""
         is_new = candidate.name not in self._going
         if is_new and len(self._going) >= MOST_FILES:
             self.left_count += 1
@@ -129,8 +129,8 @@ class Selection:
     def candidates(self) -> tuple[Candidate, ...]:
         """The candidates by name, each followed by its Hadoop checksum.
 
-        Nothing of a nested table is among them, also if it was created since the tables were
-        counted.
+        Files of nested tables are excluded, even if the table was created after the lake's tables
+        were listed.
         """
         candidates: list[Candidate] = []
         for name in self._without_nested(self._going):
@@ -150,7 +150,7 @@ class Selection:
         return tuple(candidates)
 
     def unsupported_names(self) -> tuple[str, ...]:
-        """Files that could be deleted if Delta and S3 supported their names."""
+        """The files that are kept only because Delta or S3 does not support their names."""
         return tuple(self._without_nested(self._unsupported))
 
     def _without_nested(self, names: Iterable[str]) -> Iterable[str]:
@@ -166,7 +166,7 @@ class Selection:
     def refuse_local_times(self, report: str) -> None:
         """Refuses a report that makes every live file older than the log does.
 
-        Such times make files look past their retention.
+        With such times, files look older than their retention.
         """
         if self._lead_ms is not None and self._lead_ms <= -_ZONE_MS:
             raise Refused(
@@ -179,8 +179,8 @@ class Selection:
     def _may_go(self, name: str, each: StoredObject, part: Part) -> bool:
         """Whether the object is reclaimable, older than the horizon, and validly named.
 
-        It stays if its age is unknown, if a version within the retention reads it, or if a commit
-        still in the log added it and none removed it.
+        An object is kept if its age is unknown, if a version within the retention reads it, or if a
+        commit that is still in the log added it and none removed it.
 
         Raises:
             Broken: the log contradicts itself about the file.
@@ -196,7 +196,7 @@ class Selection:
 
 
 class LastCheck:
-    """Decides by newer facts which candidates of a plan may still be deleted.
+    """Re-checks the candidates of a plan against fresh facts, right before deletion.
 
     `horizon_ms` is the plan's; `now_ms` is the time of this check.
     """
@@ -208,7 +208,7 @@ class LastCheck:
         self._allows_any = facts.table_files.retention_ms is not None and is_known
 
     def allow(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """The files that may still go, each Hadoop checksum with its file."""
+        """The files that may still be deleted; a Hadoop checksum is allowed only with its file."""
         return [each for each in candidates if self._allows_any and self._allows(each)]
 
     def _allows(self, each: Candidate) -> bool:

@@ -1,4 +1,4 @@
-"""The facts that a vacuum is decided by: a table's files, its log, the report, earlier vacuums."""
+"""The facts for planning a vacuum: a table's files, its log, the report, earlier vacuums."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,13 +11,13 @@ from lakehouse.core.inventory.classify import OtherUses
 from lakehouse.core.inventory.report_manifest import Report
 from lakehouse.core.inventory.table_files import TableFiles
 
-# Assumed: a page of a listing on S3.
+# Assumed duration of one page of a listing on S3.
 SECONDS_PER_PAGE = 0.15
 # Small requests that are sent at the same time.
 ASKED_AT_ONCE = 16
-# Bounds a record that each later vacuum reads, in case that all deletions of a table were denied.
+# Bounds the size of a record if all deletions are denied. Each later vacuum reads the record.
 FAILED_NAMED = 1_000
-# Names that contain a UUID of one attempt, so that no writer uses them twice.
+# Names with a UUID of one write attempt, which no writer uses twice.
 # Source: delta-io/delta v4.4.0, DelayedCommitProtocol.getFileName, DeletionVectorStore;
 # delta-rs, PartitionWriter.
 _WRITTEN_ONCE = re.compile(
@@ -31,13 +31,13 @@ _WRITTEN_ONCE = re.compile(
 class VacuumRecord:
     """One vacuum of a table, as the journal stores it.
 
-    - `horizon_ms`: files removed before this time were to be deleted.
+    - `horizon_ms`: the vacuum was to delete files that were removed before this time.
     - `predicted_…`: the plan's figures. `spared`: files that Delta or the last check kept.
     - `failed`: file name -> reason, for at most `FAILED_NAMED` files.
     - `is_complete`: every file past the retention was considered. It is false after an error, if
-      more files failed than are named, if there was too little to delete, or more than one vacuum
-      takes.
-    - `kept`: where the log alone decides, names that another table reads or that Delta would not
+      more files failed than `failed` names, if there was too little to delete, or if there were
+      more files than one vacuum deletes.
+    - `kept`: if the log alone decides, files that another table reads or that Delta would not
       delete. No listing finds them, so the next vacuum considers them again.
     - `is_at_most`: some of the deleted files may not have existed, which S3 does not report.
     - `table_id`: the table's identity; `committed_ms`: when its `version` was committed.
@@ -72,7 +72,7 @@ class VacuumRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumFacts:
-    """Everything that is known before storage is listed.
+    """The facts that are known before storage is listed.
 
     - `lent`: files of any table, relative to the lake, that another table reads. `unplaced`: last
       parts of paths that may or may not lead into the lake. `landed`: prefixes that declared tables
@@ -81,11 +81,11 @@ class VacuumFacts:
       that look like tables because of a key (the value) below `_delta_log`.
     - `records`: past vacuums, oldest first. `report_problem`: why there is no usable `report`.
     - `held_ms`: files removed since then are still needed, as the sentence `held` explains.
-    - `older_commits`: continues the history in `log` with older commits, newest first; `None` where
+    - `older_commits`: continues the history in `log` with older commits, newest first; `None` if
       there are none.
     - `versioned`: the bucket keeps versions; `None` if unknown.
     - `adopted`: other programs write the table, perhaps outside of the lake. `log_only`: files that
-      the log never mentioned may belong to somebody else, and stay.
+      the log never mentioned may belong to other programs, and are kept.
     """
 
     table_files: TableFiles
@@ -146,12 +146,12 @@ def folders_above(name: str) -> list[str]:
 
 
 def folders_to_ask(facts: VacuumFacts, mode: type_of_mode, names: Iterable[str]) -> dict[str, bool]:
-    """The folders above these files, and whether a HEAD of the first commit finds a new table
-    there.
+    """The folders above these files, and whether a HEAD request suffices to find a table there.
 
-    Other folders are listed for a log. Partitions are many, and a HEAD costs a twelfth of a LIST.
-    But neither LITE nor a listing of the lake looks inside a table outside of it: a folder there
-    may hold an old table, whose first commits are gone.
+    A HEAD of the first commit finds a new table. It suffices for partitions, which are many, and
+    costs a twelfth of a LIST. Other folders are listed for a log. In LITE mode, partitions of an
+    adopted table are listed, too: no listing of the lake covers it, so a folder may hold an old
+    table whose first commits are gone.
     """
     is_unseen = mode == "LITE" and facts.adopted
     columns = () if is_unseen else facts.table_files.partition_columns

@@ -1,9 +1,9 @@
-"""What the log says about files that are not live: which were removed when, and which never were.
+"""The log's record of files that are not live: when they were removed, or if they never were.
 
 **Safety properties** (tests in `core/vacuum/test_plan.py`)
-- A file that a commit within the retention removed stays, whether or not its tombstone is left.
-- A file that a commit still in the log added, and no later commit removed, stays, whatever a
-  checkpoint says.
+- A file that a commit within the retention removed is kept, even if its tombstone is gone.
+- A file is kept if a commit that is still in the log added it and no later commit removed it,
+  whatever a checkpoint says.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,9 +33,10 @@ def log_covers(facts: VacuumFacts) -> bool:
 def removed_by_log(facts: VacuumFacts) -> dict[str, int]:
     """The files removed since the last complete vacuum: name relative to the table -> time.
 
-    Files that the last vacuum kept or failed to delete are included. An orphan that failed is left
-    to the next sweep: its name may have been written again, which no log shows. Where the log alone
-    decides, all of the log that is left is read, since no sweep finds what a short history omits.
+    Files that the last vacuum kept or failed to delete are included. An orphan that could not be
+    deleted is left to the next sweep: its name may have been written again, which no log shows. If
+    the log alone decides, the whole remaining log is read, since no sweep finds files that a short
+    history omits.
     """
     last = facts.last_complete
     since_ms = 0 if last is None else last.horizon_ms
@@ -76,7 +77,7 @@ def _left_by(last: VacuumRecord, table_files: TableFiles) -> dict[str, int]:
 def objects_by_log(facts: VacuumFacts, *, bucket: str) -> Iterable[StoredObject]:
     """The removed files that should still be stored, by the log; a size of 0 is unknown.
 
-    A file is never younger than its removal, whose time stands for its own.
+    `modified_ms` is the time of removal. The file cannot be younger.
     """
     sizes = {name_in_table(stone.path): stone.size_bytes for stone in facts.log.snapshot.tombstones}
     for name, removed_ms in removed_by_log(facts).items():
@@ -91,10 +92,10 @@ def objects_by_log(facts: VacuumFacts, *, bucket: str) -> Iterable[StoredObject]
 class RemovedSince:
     """The files that versions within the retention read: removed at the horizon or later.
 
-    Their deletion vectors and the change data of these commits belong to them. Tombstones may be
+    Removed deletion vectors and the change data of these commits are included. Tombstones may be
     gone: a checkpoint drops them by the retention of its time, which may have been shorter. Commits
-    below the known history are read only for a file without a tombstone. A path that is absolute,
-    or begins with `..`, may lead into the table, so every file with its last part is held.
+    before the known history are read only for a file without a tombstone. An absolute path, or one
+    that begins with `..`, may lead into the table, so every file with the same last part is held.
     """
 
     def __init__(self, facts: VacuumFacts, horizon_ms: int) -> None:
@@ -114,7 +115,7 @@ class RemovedSince:
     @cached_property
     def _older(self) -> frozenset[str]:
         history, older_commits = self._facts.log.history, self._facts.older_commits
-        # Commit times may go back a little from one to the next: other machines' clocks.
+        # Commit times may go back a little, since the clocks of machines differ.
         since_ms = self._horizon_ms - DAY_MS
         if older_commits is None:
             return frozenset()
@@ -125,7 +126,7 @@ class RemovedSince:
         )
 
     def _names(self, commits: Iterable[Commit]) -> frozenset[str]:
-        """Names, or a slash and the last part for paths that name no file below the table."""
+        """Names of files in the table; for other paths, a slash and the path's last part."""
         late = [commit for commit in commits if commit.committed_ms >= self._horizon_ms]
         paths = (path for commit in late for path in (*commit.removed_paths, *commit.change_paths))
         vectors = (
@@ -143,7 +144,7 @@ class RemovedSince:
 class AddedByLog:
     """The files that commits still in the log added and that no later commit removed.
 
-    They are live, whatever a checkpoint says. Commits below the known history are read only for a
+    They are live, whatever a checkpoint says. Commits before the known history are read only for a
     file without a tombstone.
     """
 
@@ -196,7 +197,7 @@ class AddedByLog:
 
 
 def _last_additions(newest_first: Iterable[Commit]) -> dict[str, int]:
-    """The files whose last action in these commits added them, with the version that did."""
+    """The files that these commits added and did not remove later, with the adding version."""
     last: dict[str, int | None] = {}
     for commit in newest_first:
         added = {name for path in commit.added_paths if (name := name_in_table(path))}

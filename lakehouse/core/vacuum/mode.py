@@ -1,4 +1,4 @@
-"""The mode of a vacuum: the cheapest one that is valid now, with the price of each or a reason."""
+"""Chooses the cheapest valid mode of a vacuum, by a quote for each mode."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -29,7 +29,7 @@ MAX_REPORT_HOURS = 26
 # Assumed: the seconds of Delta's answer, and of each file that is asked about, listed and deleted.
 _SECONDS_FIXED, _SECONDS_PER_FILE = 3.0, 40e-6
 _SECONDS_PER_DELETE = 0.15
-# A daily vacuum may begin a little earlier than the one before, and is a sweep all the same.
+# A daily vacuum is a sweep even if it begins a little earlier than the one before.
 _EARLY = 0.9
 
 
@@ -46,7 +46,7 @@ class Quote:
     usd: float
 
     def as_json(self) -> dict[str, Any]:
-        """Its documented shape."""
+        """The quote's documented shape."""
         return {**asdict(self), "seconds": round(self.seconds, 3), "usd": round(self.usd, 9)}
 
 
@@ -65,10 +65,10 @@ class ModeChoice:
 def choose_mode(
     facts: VacuumFacts, *, prices: Prices, now_ms: int, wanted: type_of_mode | None = None
 ) -> ModeChoice:
-    """The cheapest valid mode, the quicker one of equals, or the mode that is `wanted`.
+    """The mode that is `wanted`, or else the cheapest valid one; the fastest of equally cheap ones.
 
     Raises:
-        Refused: no mode is valid, or not the wanted one.
+        Refused: no mode is valid, or the wanted mode is not.
     """
     quotes = tuple(_quote(mode, facts, prices, now_ms) for mode in VACUUM_MODES)
     where = f"vacuum of {facts.table}"
@@ -90,7 +90,7 @@ def choose_mode(
 
 
 def _may_be_wanted(quote: Quote, facts: VacuumFacts) -> bool:
-    """Whether a person may choose the mode: LITE also where a sweep is due."""
+    """Whether a person may choose the mode. LITE may be chosen even if a sweep is due."""
     if quote.mode == "LITE":
         return not _why_not_lite(facts, len(removed_by_log(facts)))
     return not quote.why_not
@@ -151,7 +151,7 @@ def _why_not(mode: type_of_mode, facts: VacuumFacts, now_ms: int, going_count: i
 
 
 def _why_sweep(facts: VacuumFacts, now_ms: int) -> str:
-    """Why storage must be looked through, which LITE does not; empty if it need not."""
+    """Why storage must be listed now, which LITE does not do; empty if it need not."""
     sweep = facts.last_sweep
     hours = None if sweep is None else (now_ms - sweep.started_ms) / HOUR_MS
     if hours is not None and hours < SWEEP_HOURS * _EARLY:
@@ -187,8 +187,8 @@ def cost_of(
         for start in range(0, len(candidates), DELETE_KEYS):
             names = [each.name for each in candidates[start : start + DELETE_KEYS]]
             by_head = [*folders_to_ask(facts, choice.mode, names).values()]
-            # Before each batch: a log in each folder, the newest commit and the one after it, and
-            # each name that a writer may use again.
+            # Checked before each batch: a log in each folder, the newest commit and the next one,
+            # and each name that a writer may use again.
             lists += by_head.count(False)
             heads += by_head.count(True) + 2 + sum(not written_once(name) for name in names)
             deletes += 1

@@ -1,4 +1,4 @@
-"""The real effect of a vacuum, beside its plan."""
+"""The outcome of a vacuum, next to its plan."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,8 +11,9 @@ from lakehouse.core.vacuum.plan import VacuumPlan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumOutcome:
-    """The effect of a vacuum, as the journal has it, beside its plan; `spared` and `failed` are
-    files of the plan that stayed, and why.
+    """A vacuum's record in the journal, next to its plan.
+
+    `spared` and `failed` map planned files that were not deleted to the reason.
     """
 
     plan: VacuumPlan
@@ -22,7 +23,7 @@ class VacuumOutcome:
 
     @property
     def figures(self) -> tuple[Figure, ...]:
-        """Predicted beside actual."""
+        """The predicted and actual figures."""
         plan, record = self.plan, self.record
         return (
             Figure("files", plan.file_count, record.deleted_files),

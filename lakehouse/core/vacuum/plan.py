@@ -1,17 +1,18 @@
 """Plans a vacuum: every file that it will delete, before anything is touched.
 
 **Safety properties** (tests in `core/vacuum/test_plan.py`)
-- Only files that the shared classifier (`core/inventory/classify.py`) calls reclaimable go, and
-  only if they were last modified before the horizon.
-- An unknown time, an unknown retention, or a listing that lacks live files deletes nothing.
+- A file is planned only if the shared classifier (`core/inventory/classify.py`) calls it
+  reclaimable, and if it was last modified before the horizon.
+- A file of unknown time is kept. Nothing is deleted if the retention is unknown, or if the listing
+  lacks live files.
 - No plan contains a file of the log's folder, a hidden file, or a file that another table of the
-  lake reads. The one exception: Hadoop's checksums, each of which goes with its file.
-- A file that a commit still in the log added, and no commit removed, is never in a plan, whatever a
-  checkpoint says.
-- Nothing below a prefix that a declared table loads from, and nothing in a folder that looks like
-  another table's, is ever in a plan.
-- A file that a newer version, a longer retention or another table needs at the last check stays:
-  the horizon only moves back.
+  lake reads. The one exception is a Hadoop checksum, which is deleted with its file.
+- A file is never in a plan if a commit that is still in the log added it and no commit removed it,
+  whatever a checkpoint says.
+- A plan never contains a file below a prefix that a declared table loads from, or in a folder that
+  looks like another table's.
+- The last check keeps a file that a newer version, a longer retention or another table needs. The
+  horizon only moves back.
 """
 
 from collections import Counter
@@ -40,17 +41,16 @@ from lakehouse.core.vacuum.mode import ModeChoice, Quote, cost_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumPlan(Explained):
-    """The files that a vacuum of `table` at `version` deletes; if there are none, `reason` says
-    why.
+    """The files that a vacuum of `table` at `version` deletes. Without files, `reason` says why.
 
-    - `horizon_ms`: what was removed before this time is past the retention.
+    - `horizon_ms`: files removed before this time are past the retention.
     - `requests`, `seconds`, `usd`: predictions for this mode. `quotes`: the predictions for all
       modes, made before storage was read. `lists_saved`: the requests of a listing that was
       avoided.
     - `notes`: sentences to read before confirming.
-    - `left_count`: more files could go, but one vacuum does not take as many.
-    - `log_only`: the log alone decides what goes; `lent` are those of its files that another table
-      reads.
+    - `left_count`: files that could also be deleted, but exceed the limit of one vacuum.
+    - `log_only`: the log alone decides what is deleted; `lent` are the table's files that another
+      table reads.
     """
 
     table: str
@@ -72,12 +72,12 @@ class VacuumPlan(Explained):
 
     @property
     def file_count(self) -> int:
-        """Files that go."""
+        """Number of files to delete."""
         return len(self.candidates)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that go."""
+        """Total size of the files to delete."""
         return sum(each.size_bytes for each in self.candidates)
 
     @property
@@ -159,7 +159,7 @@ def plan_rest(
     candidates: Sequence[Candidate],
     spared: Mapping[str, str],
 ) -> VacuumPlan:
-    """The same plan with only these candidates; a note per reason in `spared` names the others."""
+    """The plan reduced to these candidates, with a note for each reason in `spared`."""
     reasons = dict.fromkeys(spared.values())
     notes = list(planned.notes)
     for why in reasons:
@@ -178,7 +178,7 @@ def plan_rest(
 
 
 def _refuse_unsafe(facts: VacuumFacts, policy: Vacuum) -> None:
-    """Refuses a table that may not be vacuumed, whatever is stored."""
+    """Refuses a table that may not be vacuumed, whatever its folder contains."""
     where = f"vacuum of {facts.table}"
     retention_ms = facts.table_files.retention_ms
     if unknown := unknown_features(facts.log.snapshot.features):
@@ -203,7 +203,7 @@ def _refuse_unsafe(facts: VacuumFacts, policy: Vacuum) -> None:
 
 
 def _refuse_gaps(facts: VacuumFacts, unseen: Set[str], mode: type_of_mode, settled_ms: int) -> None:
-    """Refuses a listing without files that the newest version reads."""
+    """Refuses a listing that lacks files of the newest version."""
     needed: Mapping[str, Reference] = {**facts.table_files.live, **facts.table_files.vectors}
     settled = [
         name
@@ -247,7 +247,7 @@ def _explanation(
 def _notes(
     facts: VacuumFacts, selection: Selection, candidates: Sequence[Candidate], mode: type_of_mode
 ) -> Iterable[str]:
-    """Sentences on unneeded files that stay, on what deleting costs, and on a damaged log."""
+    """Notes on unneeded files that are kept, on the cost of deleting, and on a damaged log."""
     if facts.log.snapshot.log.note:
         yield facts.log.snapshot.log.note
     for root, count in sorted(selection.stray_counts.items()):

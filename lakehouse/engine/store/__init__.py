@@ -1,4 +1,4 @@
-"""Files, wherever the lake lies: list, read, put, put if absent, delete; on disk, on S3."""
+"""Stores of files, on disk or S3: list, read, put, put if absent, delete."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,9 +30,9 @@ __all__ = [
 
 
 def bounded(store: Store, budget: TimeBudget) -> Store:
-    """The same store, whose requests to S3 have the time of a sensor's tick.
+    """The same store, with its S3 requests limited to the time of a sensor's tick.
 
-    A disk is asked as ever.
+    A disk has no limit.
     """
     if isinstance(store, S3Store):
         return store.within(budget)
@@ -44,10 +44,9 @@ def bounded(store: Store, budget: TimeBudget) -> Store:
 
 
 def store_at(address: str, make_client: Callable[..., Any] | None = None) -> Store:
-    """The store whose root is `address`, an absolute folder or `s3://bucket/folder`; nothing is
-    created and nothing is asked yet.
+    """The store whose root is `address`, an absolute folder or `s3://bucket/folder`.
 
-    `make_client` gives the client of one on S3.
+    Nothing is created or requested yet. `make_client` creates the client of an S3 store.
     """
     return (
         S3Store(*split_bucket(address), make_client)

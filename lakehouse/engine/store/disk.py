@@ -23,15 +23,14 @@ from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.inventory.objects import UNFINISHED, StoredObject, is_folder_marker
 from lakehouse.engine.store.interface import LOCAL, Store, StoredFile, checked_name, folder_prefix
 
-# A disk takes several at once; threads of one process share its directory locks, so that more gain
-# nothing.
+# Several threads delete faster than one. More gain nothing, since they share directory locks.
 _UNLINKERS, _FEW = 8, 64
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 _NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 class DiskStore(Store):
-    """A `Store` below `root`, which is made by the first write."""
+    """A `Store` below `root`. The first write creates that folder."""
 
     bucket = LOCAL
     prefix = ""
@@ -73,8 +72,8 @@ class DiskStore(Store):
     def walk(self, prefix: str) -> Iterator[StoredObject]:
         """See `Store.walk`.
 
-        Bytes of a name that are no UTF-8 are escaped, as no reader of the lake could name
-        them.
+        Bytes of a name that are not UTF-8 are escaped, since no reader of the lake can name such
+        files.
         """
         for file in self._files(prefix):
             key = file.name.encode("utf-8", "backslashreplace").decode()
@@ -160,7 +159,7 @@ class DiskStore(Store):
             )
 
     def _files(self, prefix: str) -> Iterator[StoredFile]:
-        """Files in a folder and below it, as found; those that vanish meanwhile are left out."""
+        """Files in a folder and below it, unsorted. Files that vanish meanwhile are omitted."""
         pending = [folder_prefix(prefix)]
         path = self.root / pending[0]
         self._check_inside(path)
@@ -182,7 +181,7 @@ class DiskStore(Store):
 
 
 def _unlink(path: Path) -> OSError | None:
-    """Why the file is still there; one that was not is fine."""
+    """Deletes a file, if it exists. Returns the error if that failed."""
     try:
         with suppress(FileNotFoundError, NotADirectoryError):
             path.unlink()
@@ -199,8 +198,9 @@ def _stored(name: str, status: os.stat_result) -> StoredFile:
 
 @contextmanager
 def _unfinished(path: Path, data: bytes) -> Iterator[Path]:
-    """A private file beside `path` that holds `data` on the disk; it is gone afterwards, unless
-    renamed.
+    """A private file next to `path` with `data`, flushed to the disk.
+
+    On exit, the file is deleted unless it was renamed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     private = path.with_name(f".{uuid4().hex}.lakehouse-put")
@@ -224,7 +224,7 @@ def _flush_folder(folder: Path) -> None:
 
 @contextmanager
 def _translated(path: Path | str, action: str) -> Iterator[None]:
-    """The operating system's errors as ours; FileNotFoundError passes, it is an answer."""
+    """Raises the operating system's errors as ours, except for FileNotFoundError."""
     try:
         yield
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The promises of every store, and the names that it takes."""
+"""The interface of every store, and the rules for file names."""
 
 from abc import abstractmethod
 from collections import Counter
@@ -9,17 +9,16 @@ from typing import Protocol
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.objects import StoredObject
 
-# The bucket of what lies in no bucket.
+# The `bucket` of a store that is a folder of this machine.
 LOCAL = "local"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredFile:
-    """A file in a store: its name relative to the root (raw, never URL-encoded), its size, when it
-    was last modified.
+    """A file in a store.
 
-    `etag` changes with the content where the store has one; it is empty else. `storage_class` is
-    S3's, where a listing has it.
+    `name` is relative to the root and never URL-encoded. `etag` changes with the content; it is
+    empty if the store has none. `storage_class` is S3's, if the response contains it.
     """
 
     name: str
@@ -30,16 +29,16 @@ class StoredFile:
 
 
 class Store(Protocol):
-    """Whole files under one root, by names with `/` between the parts; a name's key in `bucket` is
-    `prefix` and the name.
+    """Whole files under one root, by names with `/` between the parts.
 
-    The `bucket` of a folder of this machine is `LOCAL`; the `prefix` is empty, or ends in `/`. The
-    `requests` that this object has made are counted by S3's names for them, its retries left out;
-    none where nothing is asked for.
+    The key of a file in `bucket` is `prefix` followed by its name. `bucket` is `LOCAL` for a folder
+    of this machine. `prefix` is empty or ends in `/`. `requests` counts the S3 requests of this
+    object by operation, without retries. It stays empty for a disk.
 
     Raises:
-        Refused: from any method: a name that is empty, absolute or has `..` in it, or a right that
-        is missing. Transient: from any method: the storage throttles, times out or is full for now.
+        Refused: from any method: a name is empty, absolute or contains `..`, or a permission is
+            missing.
+        Transient: from any method: the storage throttles, times out, or is full for now.
     """
 
     bucket: str
@@ -48,7 +47,7 @@ class Store(Protocol):
 
     @abstractmethod
     def keeps_versions(self) -> bool | None:
-        """Whether what is deleted stays as an older version; `None` where that may not be known."""
+        """Whether the bucket keeps versions of deleted files; `None` if unknown."""
         ...
 
     @abstractmethod
@@ -63,28 +62,28 @@ class Store(Protocol):
 
     @abstractmethod
     def walk(self, prefix: str) -> Iterator[StoredObject]:
-        """Everything in the folder `prefix` and below as an inventory has it, in no order and never
-        held all at once.
+        """Yields every object in the folder `prefix` and below, as an inventory lists it, unsorted.
 
-        Unlike `list` it gives what is no file to us, too: markers of folders, unfinished writes.
-        Keys are the bucket's own.
+        Unlike `list`, it includes folder markers and unfinished writes, and gives the bucket's own
+        keys. The objects are never all in memory at once.
         """
         ...
 
     @abstractmethod
     def read(self, name: str) -> bytes:
-        """The whole content of one file; FileNotFoundError if there is none."""
+        """The whole content of one file; raises FileNotFoundError if it does not exist."""
         ...
 
     def read_many(self, names: Sequence[str]) -> Iterator[bytes]:
-        """The contents of many files in the order of their names, several at a time where that is
-        faster; errors as `read`.
+        """The contents of many files, in the order of `names`; raises as `read`.
+
+        Several files are read at a time if that is faster.
         """
         return map(self.read, names)
 
     @abstractmethod
     def put(self, name: str, data: bytes) -> None:
-        """Writes one file or replaces it; a reader sees the old content or the new."""
+        """Writes or replaces one file. A reader sees either the old content or the new."""
         ...
 
     @abstractmethod
@@ -94,27 +93,25 @@ class Store(Protocol):
 
     @abstractmethod
     def stat(self, name: str) -> StoredFile | None:
-        """One file without its content, `None` if there is none."""
+        """The metadata of one file, or `None` if it does not exist."""
         ...
 
     def archived_in(self, name: str) -> str | None:
         """The storage class of an archived file; `None` if the file can be read.
 
-        FileNotFoundError if there is no such file.
+        Raises FileNotFoundError if it does not exist.
         """
         del name
         return None
 
     @abstractmethod
     def delete(self, names: Iterable[str]) -> None:
-        """Remove files; those that are not there are fine, and the others go even if one fails."""
+        """Deletes files. Missing files are ignored, and one failure does not stop the others."""
         ...
 
     @abstractmethod
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
-        """The same, and why those that are left could not be removed, by name, in place of an
-        error; of one request's names, on S3.
-        """
+        """Deletes files like `delete`, but returns the failed ones with the reason, by name."""
         ...
 
 
@@ -133,7 +130,8 @@ def checked_name(name: str) -> str:
 
 
 def folder_prefix(prefix: str) -> str:
-    """`prefix` as a folder, ending in `/` (`""` for the root), so that `a/b` never takes in `a/bc`;
-    raises as `checked_name`.
+    """`prefix` with a final `/`, so that `a/b` never matches `a/bc`; `""` is the root.
+
+    Raises as `checked_name`.
     """
     return f"{checked_name(prefix.removesuffix('/'))}/" if prefix else ""

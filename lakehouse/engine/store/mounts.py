@@ -1,11 +1,12 @@
-"""A lake's store with the folders of some tables in other places.
+"""A lake's store in which the folders of some tables are in other places.
 
-A table is asked for by its key, as ever; its place is known here alone.
+Callers name a table's files by its key, as for any table. Only this module knows the real place.
 
 **Safety properties** (tests in `test_mounts.py`)
-- Nothing is written into a folder that lies elsewhere, since it belongs to others. Files there can
-  be deleted only if they are named one by one.
-- The lake's own listing holds nothing of these folders, and a listing of one of them nothing else.
+- Nothing is written into a mounted folder, since it belongs to others. Its files can be deleted
+  only by `delete_each`, which names them one by one.
+- A listing of the lake contains no file of a mounted folder. A listing of a mounted folder contains
+  only its own files.
 """
 
 import os
@@ -19,7 +20,7 @@ from lakehouse.engine.store.interface import Store, StoredFile, folder_prefix
 
 
 def real_address(address: str) -> str:
-    """The address of a folder of this machine without links; that of one in a bucket as it is."""
+    """`address` with symbolic links resolved; an address in a bucket is unchanged."""
     return os.path.realpath(address) if address.startswith("/") else address
 
 
@@ -32,7 +33,7 @@ class Mount:
 
 
 class MountedStore(Store):
-    """A `Store` that is `base`, but for the folders in `mounts`."""
+    """The store `base`, with the folders in `mounts` (by table key) in other stores."""
 
     def __init__(self, base: Store, mounts: Mapping[str, Mount]) -> None:
         self.base, self.mounts = base, dict(mounts)
@@ -48,7 +49,7 @@ class MountedStore(Store):
         return sum((store.requests for store in stores.values()), Counter[str]())
 
     def keeps_versions(self) -> bool | None:
-        """See `Store.keeps_versions`; of the lake's own place."""
+        """See `Store.keeps_versions`. The answer is for the lake's own store."""
         return self.base.keeps_versions()
 
     def list(self, prefix: str) -> list[StoredFile]:
@@ -67,9 +68,7 @@ class MountedStore(Store):
         return store.folders(there, after=after)
 
     def walk(self, prefix: str) -> Iterator[StoredObject]:
-        """See `Store.walk`; the keys of what lies elsewhere are those that it would have in the
-        lake.
-        """
+        """See `Store.walk`. Keys of a mounted folder are given as if it were in the lake."""
         mount, store, there = self._find(prefix)
         if mount is None:
             yield from store.walk(prefix)
@@ -102,19 +101,19 @@ class MountedStore(Store):
         return store.archived_in(there)
 
     def put(self, name: str, data: bytes) -> None:
-        """See `Store.put`; refused for what lies elsewhere."""
+        """See `Store.put`; refused in a mounted folder."""
         self.base.put(self._own(name), data)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        """See `Store.put_if_absent`; refused for what lies elsewhere."""
+        """See `Store.put_if_absent`; refused in a mounted folder."""
         return self.base.put_if_absent(self._own(name), data)
 
     def delete(self, names: Iterable[str]) -> None:
-        """See `Store.delete`; refused for what lies elsewhere."""
+        """See `Store.delete`; refused in a mounted folder."""
         self.base.delete([self._own(name) for name in names])
 
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
-        """See `Store.delete_each`. The names of one call lie in one place."""
+        """See `Store.delete_each`. All names of one call must be in one place."""
         found = [self._find(name) for name in names]
         if any(mount is not found[0][0] for mount, _, _ in found):
             raise Refused(

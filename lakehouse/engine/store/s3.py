@@ -39,7 +39,7 @@ from lakehouse.engine.store.time_budget import TimeBudget
 # Source: AWS, DeleteObjects: "The request can contain a list of up to 1,000 keys".
 _DELETE_BATCH = 1_000
 _PAUSES_SECONDS = (0.0, 0.1, 0.3, 0.9, 2.7)  # the first try is at once
-_ARCHIVES = ("GLACIER", "DEEP_ARCHIVE")  # of GLACIER_IR, objects can be read at once
+_ARCHIVES = ("GLACIER", "DEEP_ARCHIVE")  # GLACIER_IR objects can be read at once
 # An empty key below the lake's prefix, which a server that honours `If-None-Match` never lets a
 # writer overwrite.
 _TAKEN = "_lakehouse/taken"
@@ -106,7 +106,7 @@ class S3Store(Store):
         return sorted(files, key=attrgetter("name"))
 
     def find(self, names: Iterable[str]) -> Sequence[StoredFile]:
-        """The existing ones of these files, in at most a request per name and per listed page."""
+        """Those of the named files that exist. See `find_keys` for the number of requests."""
         keys = [self.prefix + name for name in names]
         with self._translated("list", self.prefix):
             found = find_keys(self.client, self.bucket, self.prefix, keys)
@@ -251,7 +251,7 @@ class S3Store(Store):
             return head["Metadata"].get("writer") == writer
 
     def _check_conditions(self) -> None:
-        """Writes an existing key, once per store object, to see whether the server refuses that."""
+        """Checks, once per store object, that the server refuses to write an existing key."""
         with self._asking:
             if self._is_honoured:
                 return

@@ -14,7 +14,7 @@ from lakehouse.core.s3_address import s3_endpoint, s3_region
 
 READERS = 16
 _ATTEMPTS = 3  # botocore's default in its standard mode
-# Errors that a later request may not meet.
+# Error codes that a retry may not meet.
 PASSING = frozenset(
     {
         "SlowDown",
@@ -25,7 +25,7 @@ PASSING = frozenset(
         "OperationAborted",
     }
 )
-# A server that lacks an operation will lack it the next time, too.
+# A server error that a retry cannot fix: the server lacks the operation.
 _NOT_IMPLEMENTED = 501
 PERMISSIONS = {
     "list": "s3:ListBucket",
@@ -85,7 +85,7 @@ def answer_parts(error: Any) -> tuple[str, int, Mapping[str, Any]]:
 
 
 def error_of_answer(error: Any, where: str, action: str) -> Exception:
-    """Our error for an answer that refused this action; FileNotFoundError for a missing key."""
+    """The error to raise for a failed action; FileNotFoundError for a missing key."""
     code, status, _ = answer_parts(error)
     if code in ("NoSuchKey", "404"):
         return FileNotFoundError(where)

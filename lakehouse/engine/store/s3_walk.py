@@ -1,9 +1,9 @@
 """Every key below a prefix of a bucket, listed by several threads at once.
 
-S3 gives keys in order, 1,000 to a page, and each page is asked for by the last key of the one
-before: one listing is a row of requests that wait for each other. Here the order is cut at folders
-into spans as soon as a listing turns out to be long and a thread has nothing to do. A small lake
-costs one request, and a large one hardly more than a page per 1,000 keys, however many folders it
+S3 lists keys in order, 1,000 to a page, and each page is requested by the last key of the one
+before. So the requests of one listing wait for each other. This module cuts the order into spans at
+folders, as soon as a listing turns out to be long and a thread is idle. A small lake costs one
+request. A large lake costs little more than one request per 1,000 keys, however many folders it
 has.
 
 Source: AWS, ListObjectsV2: keys come in the order of their UTF-8 bytes, `StartAfter` is exclusive,
@@ -27,9 +27,9 @@ ListedObject = Mapping[str, Any]
 
 
 class _Span(NamedTuple):
-    """The keys after `after` up to `upto`, which is among them; `None` is no bound.
+    """The keys after `after`, up to and including `upto` (`None`: no bound).
 
-    One that is `flat` has no folder to be cut at.
+    A `flat` span has no folder at which it can be cut.
     """
 
     after: str = ""
@@ -43,10 +43,10 @@ class _Span(NamedTuple):
 def walk_keys(
     client: Any, bucket: str, prefix: str, *, threads: int = THREADS, page_keys: int = _PAGE_KEYS
 ) -> Iterator[ListedObject]:
-    """Every key below a prefix once, as S3 describes it, in no order; at most one page for each
-    thread is held.
+    """Yields every key below a prefix once, unsorted, as S3 describes it.
 
-    A key that is written or deleted meanwhile may be there or not.
+    Memory holds at most one page per thread. Keys that are written or deleted meanwhile may or may
+    not be included.
 
     Raises:
         Refused: the server does not list in order, so that a listing could not end.
@@ -75,7 +75,7 @@ def walk_keys(
 def _list(
     ask: Any, prefix: str, span: _Span, *, pieces: int
 ) -> tuple[Sequence[ListedObject], Sequence[_Span]]:
-    """The keys that one request lists of a span, and the spans that are left."""
+    """Lists one page of a span; returns its keys and the remaining spans."""
     answer = ask(span.after, Prefix=prefix)
     listed = answer.get("Contents", ())
     entries = [entry for entry in listed if span.holds(entry["Key"])]
@@ -86,10 +86,11 @@ def _list(
 
 
 def _cut(ask: Any, prefix: str, span: _Span, pieces: int) -> Sequence[_Span]:
-    """The same keys in at most `pieces` spans, cut between the folders of the uppermost level that
-    has several left.
+    """Cuts a span into at most `pieces` spans, between folders.
+
+    It cuts at the uppermost level that has several folders left.
     """
-    # Above the folder in which both bounds are there is nothing to cut at.
+    # No cut is possible above the folder that contains both bounds.
     folders = accumulate(f"{name}/" for name in span.after.split("/")[:-1])
     level = max(
         [prefix, *(folder for folder in folders if (span.upto or "").startswith(folder))], key=len
@@ -122,10 +123,10 @@ def _ask(client: Any, after: str, **request: Any) -> Mapping[str, Any]:
 
 
 def find_keys(client: Any, bucket: str, prefix: str, keys: Iterable[str]) -> list[ListedObject]:
-    """The objects of `keys` below `prefix` that are there, as a listing describes them.
+    """The existing objects of `keys` below `prefix`, as a listing describes them.
 
-    It asks no more often than there are keys, nor than there are pages between the first and the
-    last of them.
+    It takes at most one request per key, and at most one per page between the first and the last
+    key.
     """
     wanted, found, after = sorted(set(keys)), list[ListedObject](), ""
     while wanted:
@@ -141,13 +142,11 @@ def find_keys(client: Any, bucket: str, prefix: str, keys: Iterable[str]) -> lis
 
 
 def _just_before(key: str) -> str:
-    """A text before the key, with next to no key between them; S3 lists what comes after it."""
+    """A text just before the key, to list from that key on; hardly any key is in between."""
     before = ord(key[-1]) - 1
     return key[:-1] + (chr(before) if before >= ord(" ") and not 0xD800 <= before < 0xE000 else "")
 
 
 def marks_a_folder(entry: ListedObject) -> bool:
-    """Whether no file of ours can have the key of this object, since it ends in `/`, or it is
-    another marker of a folder.
-    """
+    """Whether the object is not a file: its key ends in `/`, or it is another folder marker."""
     return entry["Key"].endswith("/") or is_folder_marker(entry["Key"], entry["Size"])

@@ -1,13 +1,13 @@
 """How long the storage requests of one sensor tick may take, and whose turn it is.
 
-Dagster ends a tick after 60 s, and what the tick has found is lost. With boto3's defaults, a server
-that accepts connections and never answers takes 181 s, so that every tick ended at the same table
-(dagster-io/dagster#14830).
+Dagster ends a tick after 60 s, and the tick's results are lost. With boto3's defaults, a request to
+a server that accepts connections and never answers takes 181 s. Every tick would end at the same
+table (dagster-io/dagster#14830).
 
 1. The clients of a tick wait a few seconds for an answer, and try twice.
-2. When a tick is late, it begins with no further table. The next tick begins with the tables that
-   were left, and ends with those that were slow.
-3. When the time is used up, no request is sent any more. The last one ends `read_seconds` later.
+2. A late tick starts no further table. The next tick starts with the tables that were left over,
+   and ends with the slow ones.
+3. When the time is used up, no more requests are sent. The last one ends `read_seconds` later.
 """
 
 import time
@@ -17,9 +17,9 @@ from typing import Any
 
 from lakehouse.core.errors import Transient
 
-# 13 s for a request that is never answered. A listing of a busy server takes up to three.
+# A request that is never answered takes 13 s. A listing by a busy server takes up to 3 s.
 CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 3.0, 6.0, 2
-# So a tick ends within 38 s: 32 s, and the last request.
+# A tick ends within 38 s: 32 s, plus the last request.
 LATE_SECONDS, MOST_SECONDS = 18.0, 32.0
 
 
@@ -27,7 +27,7 @@ LATE_SECONDS, MOST_SECONDS = 18.0, 32.0
 class TimeBudget:
     """The time of one sensor's ticks.
 
-    Of two ticks at the same time, both have the time of the later one.
+    Two ticks at the same time share the budget of the later one.
     """
 
     late_seconds: float = field(default_factory=lambda: LATE_SECONDS)
@@ -38,7 +38,7 @@ class TimeBudget:
     _began: float = field(default=float("inf"), init=False)
 
     def begin(self) -> None:
-        """A tick begins."""
+        """Starts the time of a tick."""
         self._began = self.clock()
 
     @property
@@ -56,7 +56,7 @@ class TimeBudget:
         return self.clock() - self._began
 
     def is_late(self, share: float = 1.0) -> bool:
-        """Whether nothing further should be begun in the tick, or in the first `share` of it."""
+        """Whether the tick, or the first `share` of it, should start nothing further."""
         return self.spent_seconds >= share * self.late_seconds
 
     def check(self, **_: Any) -> None:
@@ -75,17 +75,17 @@ class TimeBudget:
 class FairOrder:
     """The order in which the ticks of one process serve some keys: left over first, slow last.
 
-    What was left is first even if it was slow before, so that a slow table is not kept waiting for
-    ever.
+    A key that was left over comes first even if it was slow before. So a slow table is served
+    eventually.
     """
 
     def __init__(self, keys: Iterable[str]) -> None:
         self._keys = [*keys]
 
     def within(self, budget: TimeBudget, *, share: float = 1.0) -> Iterator[str]:
-        """The keys whose turn it is: all, until the tick is late.
+        """Yields keys in order until the tick is late.
 
-        At least one, so that no tick is in vain.
+        It yields at least one key, so that every tick makes progress.
         """
         order, slow = [*self._keys], list[str]()
         served = 0
