@@ -1,1 +1,1 @@
-"""The tables that are compacted now, in their order, and why each of the others is not."""
+"""Decides which tables are compacted now, in which order, and why the others are not."""

@@ -1,11 +1,11 @@
-"""The circuit breaker of a table: whether earlier compactions failed too often to try another.
+"""The circuit breaker of a table: it stops compactions after too many failures in a row.
 
-A breaker opens after three troubles in a row, stays open for six hours, then allows one
-attempt (half open). A success closes it; further trouble opens it again for twice the time. Two
-things are trouble:
+A breaker opens after three failures in a row, stays open for six hours, then allows one attempt
+(half open). A success closes it; a further failure opens it again for twice the time. Two things
+count as a failure:
 
-- a compaction that no person asked for failed, or lost a race for its commit
-- the same bytes were rewritten for nothing, as `find_rewrites` defines it
+- A compaction that no person requested failed, or lost a race for its commit.
+- The same bytes were rewritten pointlessly, as `find_rewrites` defines it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,18 +19,18 @@ from lakehouse.core.journal_records import CompactionTry
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.units import HOUR_MS
 
-# Tries of one version of a table, and troubles in a row, before it is left alone.
+# Tries of one version of a table, and failures in a row, before the table is skipped.
 TRIES_ALLOWED = 3
-# The next batch of the day finds the breaker half open.
+# By the next batch of the day, the breaker is half open.
 _HOURS = 6
-# A table that failed for weeks is still tried now and then: 6 hours become 4 days at most.
+# A table that failed for weeks is still tried sometimes: 6 hours become 4 days at most.
 _MOST_DOUBLINGS = 4
 _WHY_LETTERS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrites:
-    """How often in a row the same bytes were rewritten for nothing, and the last such commit."""
+    """A run of pointless rewrites of the same bytes: its length, and its last commit."""
 
     times: int = 0
     bytes_rewritten: int = 0
@@ -53,9 +53,9 @@ class BreakerState(Explained):
 
 
 def assess_breaker(tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: int) -> BreakerState:
-    """The breaker of a table at `now_ms`. Tries come in any order; of one run, the last counts.
+    """The breaker of a table at `now_ms`. Tries may be in any order; the last of each run counts.
 
-    Times after `now_ms` come from a clock that was set back; they are ignored.
+    Times after `now_ms` come from a clock that was set back, and are ignored.
     """
     ended = _one_per_run(
         each
@@ -90,15 +90,15 @@ def assess_breaker(tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: i
 
 
 def pause_hours(count: int) -> int:
-    """How long a table is left alone after `count` troubles in a row, `TRIES_ALLOWED` or more."""
+    """How long a table is skipped after `count` failures in a row (at least `TRIES_ALLOWED`)."""
     return _HOURS * 2 ** min(count - TRIES_ALLOWED, _MOST_DOUBLINGS)
 
 
 def tries_of(history: Commits, failures: Iterable[CompactionTry]) -> tuple[CompactionTry, ...]:
-    """All attempts of a table: our compactions in the log, and failures that only the journal has.
+    """All compaction attempts of a table: our commits in the log, and the journal's failures.
 
-    A compaction that was undone, by itself or by the next run, counts as a failure only. A commit
-    of one that lost a race later counts as a success, and the loss as a conflict.
+    A compaction that was undone, by itself or by the next run, counts only as a failure. If a
+    compaction lost a race after some commits, they count as successes, and the loss as a conflict.
     """
     kept, undone = tuple(failures), history.undone()
     spans = [
@@ -126,11 +126,11 @@ def tries_of(history: Commits, failures: Iterable[CompactionTry]) -> tuple[Compa
 def find_rewrites(history: Commits) -> Rewrites:
     """Length of the current run of pointless rewrites, or zero.
 
-    Files are followed through the commits without data change, folder by folder (a partition is
-    one). Such a commit is pointless if it rewrites outputs of an earlier one, with fewer than two
-    new files of writers, and does not halve the number of files: our plans need two new files, and
-    a second tier halves. REORG has another purpose, so it neither counts nor ends a run. A merge
-    with a purpose, a rewrite of rows or a delete ends it. A merge of ours with a purpose ends all
+    Files are followed through commits without data change, folder by folder (a partition is a
+    folder). Such a commit is pointless if it rewrites outputs of an earlier one, takes fewer than
+    two new files of writers, and does not halve the number of files. (Our plans need two new files,
+    and a second tier halves the number.) REORG has another purpose, so it neither counts nor ends a
+    run. A useful merge, a rewrite of rows or a delete ends the run. A useful merge of ours ends all
     runs of the table.
     """
     written: dict[str, Rewrites] = {}
@@ -157,7 +157,7 @@ def find_rewrites(history: Commits) -> Rewrites:
 
 
 def _opened(reason: Reason, count: int, last_ms: int, **numbers: object) -> tuple[int, Explanation]:
-    """The time of the next attempt after `count` troubles in a row, and the reason to wait."""
+    """The time of the next attempt after `count` failures in a row, and the reason to wait."""
     hours = pause_hours(count)
     retry_at_ms = last_ms + hours * HOUR_MS
     return retry_at_ms, reason.explain(
@@ -208,5 +208,5 @@ def _worse(rewrites: Rewrites) -> tuple[int, int]:
 
 
 def _is_ours(commit: Commit) -> bool:
-    """Whether this program made the compaction: then its metadata names it."""
+    """Whether the commit is a compaction of this program, by the commit's metadata."""
     return not commit.changed_data and "compaction" in written_in(commit)

@@ -1,7 +1,7 @@
-"""The decisions about a fleet: facts about each table in, a ranking with reasons out.
+"""Decides for a fleet of tables: takes facts about each table, returns a ranking with reasons.
 
 The sensor reads the facts from Dagster's events, the terminal from the Delta logs. Both call
-`decide_fleet`, so they agree wherever they know the same.
+`decide_fleet`, so the same facts give the same decisions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ from lakehouse.core.scheduling.table_state import TableState
 class FleetTable:
     """What is known about one table.
 
-    `tries` are its earlier compactions; `hold` is a hold that only the caller can know.
+    `tries` are earlier compactions. `hold` is a hold that only the caller knows about.
     """
 
     table: Table

@@ -1,11 +1,12 @@
 """The health of a table: its counts, its file sizes, and a score of four named parts.
 
-Each part follows one rule: `value = limit / (limit + found)`. It is 1 if nothing is found, one half
-at the limit, and falls towards 0 beyond it, without a jump. The average size is a share already.
+Each part follows one rule: `value = limit / (limit + found)`. The value is 1 if nothing is found,
+one half at the limit, and falls smoothly towards 0 beyond it. The exception is the average size,
+which is a share already.
 
-Source: others weigh the same parts: Apache Amoro's health score (small files, deletes, average
-size), AutoComp's reduction of the file count, and Delta's checkpoint interval for the log. The
-weights are ours: what costs readers most weighs most.
+Source: other projects weigh the same parts: Apache Amoro's health score (small files, deletes,
+average size), AutoComp's reduction of the file count, and Delta's checkpoint interval for the log.
+The weights are ours: the part that costs readers most has the largest weight.
 """
 
 from bisect import bisect_right
@@ -23,7 +24,7 @@ from lakehouse.core.text import size_text
 
 # The default of `delta.checkpointInterval` (DeltaConfigs.scala); PROTOCOL.md sets none.
 _CHECKPOINT_INTERVAL = 10
-# Ten missing checkpoints: not a late one, but one that fails.
+# Ten missing checkpoints mean that checkpoints fail, not that one is late.
 _LATE_CHECKPOINTS = 10
 _LATE_COMPACTIONS = 2
 _SIZE = attrgetter("size_bytes")
@@ -55,8 +56,8 @@ class HealthPart:
 class Health:
     """The health of a table at one version.
 
-    `small_file_count` counts files below the plan's candidate size, `mergeable_file_count` those of
-    them that can be merged. Tombstones are all that the log still lists, also of files that were
+    `small_file_count` counts files below the plan's candidate size, `mergeable_file_count` the ones
+    that can be merged. Tombstones count while the log lists them, even if their files were
     vacuumed. `histogram` counts files by size, with one bin per bound in `HISTOGRAM_BYTES` and one
     for larger files.
     """
@@ -76,7 +77,7 @@ class Health:
 
     @property
     def mergeable_file_count(self) -> int:
-        """As the plan has it."""
+        """The plan's number of files that can be merged."""
         return self.plan.mergeable_file_count
 
     @property
@@ -86,7 +87,7 @@ class Health:
 
     @property
     def score(self) -> float:
-        """0 (bad) to 100: the parts' values by their weights, to one decimal."""
+        """The weighted mean of the parts, from 0 (bad) to 100, to one decimal."""
         return round(
             100
             * sum(part.weight * part.value for part in self.parts)
@@ -96,7 +97,7 @@ class Health:
 
     @property
     def sentence(self) -> str:
-        """The score, and the part that costs it most."""
+        """The score, and the part that lowers it most."""
         worst = max(self.parts, key=lambda part: part.weight * (1 - part.value))
         if worst.value == 1:
             return (
@@ -148,8 +149,8 @@ def assess_health(snapshot: Snapshot, plan: CompactionPlan) -> Health:
 def small_files_ok(health: Health) -> tuple[bool, str]:
     """Whether compaction keeps up, and a sentence that starts with the plan's own.
 
-    It does while fewer than twice as many files could be merged as make a compaction due: that
-    number is regularly reached once. A refused plan never keeps up.
+    It keeps up while the number of mergeable files is below twice the number that makes a
+    compaction due. The single number is reached regularly. A refused plan never keeps up.
     """
     if health.plan.reason is Reason.PLAN_REFUSED:
         return False, health.plan.sentence
@@ -165,7 +166,7 @@ def small_files_ok(health: Health) -> tuple[bool, str]:
 
 
 def log_debt_ok(health: Health) -> tuple[bool, str]:
-    """Whether the log was checkpointed lately, so that readers need not read all of it."""
+    """Whether the log has a recent checkpoint, so that readers need not read all of it."""
     found, limit, checkpoint = (
         health.log.commit_count,
         health.log_commit_limit,

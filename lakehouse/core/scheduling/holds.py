@@ -1,4 +1,4 @@
-"""Holds: reasons to leave a table alone, however much a compaction would gain."""
+"""Holds: reasons to skip a table, however much a compaction would gain."""
 
 from lakehouse.core.declaration.adopted import commits_at_risk
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
@@ -12,7 +12,7 @@ from lakehouse.core.scheduling.circuit_breaker import BreakerState
 def find_hold(
     table: Table, *, pause: Pause | None, breaker: BreakerState | None, now_ms: int
 ) -> Explanation | None:
-    """Why the sensor leaves `table` alone at `now_ms`, or `None`.
+    """Why the sensor skips `table` at `now_ms`, or `None`.
 
     A half-open or unknown (`None`) breaker allows one attempt.
     """

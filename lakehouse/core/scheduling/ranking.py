@@ -7,8 +7,8 @@ says nothing about the table and is repeated as soon as the table may run. Dagst
 keys for ever, also of failed runs, so the key holds the number of the attempt.
 
 The table with the most benefit for its cost goes first (`NetBenefit`), then the one with the worse
-health score. A table that has been due for longer than the patience goes before all that have
-waited less. So:
+health score. A table that has been due for longer than the patience comes before all others.
+So:
 
 - With n tables due and s slots, a table that stays due is served within patience + ceil(n / s)
   cycles.
@@ -31,7 +31,7 @@ from lakehouse.core.scheduling.triggers import find_trigger, is_due
 from lakehouse.core.units import HOUR_MS, MINUTE_MS
 
 CYCLE_MS = 3_600_000
-# How many lines a page shows; the rest is counted.
+# Lines shown on a page; further tables are only counted.
 _MOST_LINES = 60
 
 
@@ -111,7 +111,7 @@ class Decision(Explained):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionCandidate:
-    """A table that may be compacted. A table with a `hold` is left alone, for that reason."""
+    """A table that may be compacted. A table with a `hold` is skipped for that reason."""
 
     state: TableState
     policy: Compaction
@@ -161,7 +161,7 @@ def choose_compactions(
 
 
 def run_key(state: TableState, number: int) -> str:
-    """The run key of a table's try of that number at its present version, counted from 1."""
+    """The run key of try `number` (from 1) of a table's present version."""
     committed = "" if state.committed_ms is None else f"/committed_ms={state.committed_ms}"
     return f"compaction/{state.table}/version={state.version}{committed}/try={number}"
 
@@ -216,7 +216,7 @@ def _weigh(
 
 
 def _other_strategy(state: TableState, policy: Compaction) -> Explanation | None:
-    """Why the sensor never compacts the table: its strategy does; `None` for the sensor's own."""
+    """The explanation that another strategy compacts the table; `None` if the sensor does."""
     strategy = policy.strategy
     if isinstance(strategy, BySensor) or (isinstance(strategy, Chosen) and state.sensor_driven):
         return None

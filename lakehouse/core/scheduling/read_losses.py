@@ -1,8 +1,8 @@
-"""What readers have lost to small files since the last compaction: rent or buy.
+"""The losses of readers to small files since the last compaction: rent or buy.
 
-Reading a whole table opens more files than after a compaction; the loss is that many openings. It
-follows from the commits since the last compaction, without a forecast and without memory. The bound
-that follows is proven in docs/internals/rent-or-buy.md.
+A full read of a table opens more files than it would after a compaction. The loss is the number of
+extra openings. It follows from the commits since the last compaction, without a forecast and
+without stored state. docs/internals/rent-or-buy.md proves the resulting bound.
 """
 
 from bisect import bisect_right
@@ -18,7 +18,7 @@ from lakehouse.core.units import DAY_MS
 
 # One new file next to a compacted one is left alone (docs/internals/decisions/0003).
 _LEAST_NEW_FILES = 2
-# The newest event of a table holds the steps, in about 1 KiB.
+# A table's newest event holds the steps, in about 1 KiB.
 _MOST_STEPS = 48
 
 # Steps of (time in ms, file openings that a compaction would save each full read from then on).
@@ -29,7 +29,7 @@ SpreadReads = tuple[int, int, float]
 
 @dataclass(slots=True)
 class _Partition:
-    """The small files of one partition: new ones, and the rest that the last compaction left."""
+    """The small files of one partition: new ones, and the one that a compaction left."""
 
     new_files: int = 0
     new_bytes: int = 0
@@ -39,8 +39,8 @@ class _Partition:
 class _SmallFiles:
     """Small files per partition, followed commit by commit, and what a compaction would save.
 
-    This models the plan for past times, of which no log keeps a plan: bins by size only, without
-    deleted rows and without a bound on one run.
+    This models past plans, which no log records: bins by size only, without deleted rows and
+    without a bound on one run.
     """
 
     def __init__(self, *, target_bytes: int, candidate_bytes: int) -> None:
@@ -52,7 +52,7 @@ class _SmallFiles:
         self._new_files: dict[str, tuple[str, int]] = {}  # path -> (partition, bytes)
 
     def add(self, path: str, partition: str, size_bytes: int, *, compacted: bool) -> None:
-        """Adds a file. One that a compaction wrote joins a merge but does not ask for one."""
+        """Adds a file. A compacted file joins a merge, but does not cause one."""
         if size_bytes >= self._candidate_bytes:
             return
         files = self._partitions.setdefault(partition, _Partition())
@@ -66,7 +66,7 @@ class _SmallFiles:
         self.openings_saved += self._savings(files)
 
     def remove(self, path: str) -> None:
-        """Removes a new file. A compacted file stays: its writer replaces it by one like it."""
+        """Removes a new file. A compacted file is kept, since its writer replaces it by a like one."""
         if path not in self._new_files:
             return
         partition, size_bytes = self._new_files.pop(path)
@@ -99,7 +99,7 @@ class ReadBalance:
 
     @property
     def lost_and_cost(self) -> tuple[float, float]:
-        """Both in money, or in seconds on a machine whose time costs none."""
+        """Loss and cost in USD, or in seconds if both are free."""
         return (
             (self.lost_usd, self.cost_usd)
             if self.lost_usd or self.cost_usd
@@ -130,8 +130,8 @@ def opening_steps(
 ) -> OpeningSteps | None:
     """The openings that a compaction would have saved, after each commit since the last compaction.
 
-    The newest step is the plan's own number; earlier ones are modelled. If the log holds no
-    compaction, the steps begin at its oldest commit. `None` if the log holds no commit.
+    The newest step is the plan's own number; earlier steps are modelled. If the log has no
+    compaction, the steps begin at its oldest commit. `None` if the log has no commit.
     """
     since = _since_last_compaction(history, snapshot.file_count)
     if not since:
@@ -168,7 +168,7 @@ def lost_openings(
 
     Reads before the first step lost nothing.
     """
-    # Clocks may differ: no step begins after now, or before an earlier step.
+    # Clocks may differ, so no step may begin after now, or before an earlier step.
     times = [*accumulate((min(since_ms, now_ms) for since_ms, _ in steps), max)]
     by_runs = sum(
         steps[place - 1][1] for at_ms in reads_ms if (place := bisect_right(times, at_ms))
@@ -195,7 +195,7 @@ def lost_openings(
 
 
 def is_rewrite(commit: Commit) -> bool:
-    """Whether the commit put files in the place of others and changed no row."""
+    """Whether the commit replaced files without changing a row."""
     return not commit.changed_data and bool(commit.removed_paths)
 
 
@@ -231,7 +231,7 @@ def _apply(
 
 
 def _written_paths(commits: Iterable[Commit]) -> set[str]:
-    """The files that these commits wrote. A file that only got a deletion vector is not one."""
+    """The files that these commits wrote, without files that only got a deletion vector."""
     written: set[str] = set()
     for commit in commits:
         if commit.changed_data or commit.removed_paths:
@@ -258,7 +258,7 @@ def _since_last_compaction(history: Commits, file_count: int) -> Sequence[Commit
 
 
 def _few(steps: Sequence[tuple[int, int]]) -> OpeningSteps:
-    """The steps without repetitions. If there are very many, each pair keeps its smaller number."""
+    """The steps without repetitions. Too many steps are merged in pairs, to the smaller number."""
     kept = [step for place, step in enumerate(steps) if not place or step[1] != steps[place - 1][1]]
     while len(kept) > _MOST_STEPS:
         pairs = zip_longest(kept[:-1:2], kept[1:-1:2])

@@ -17,7 +17,7 @@ from lakehouse.core.scheduling.read_losses import lost_openings
 from lakehouse.core.scheduling.table_state import TableState
 from lakehouse.core.units import DAY_MS, MINUTE_MS
 
-# So many runs make a mean that one slow run does not turn round.
+# With this many runs, one slow run does not dominate the mean.
 _ROLLING_RUNS = 5
 
 
@@ -96,7 +96,7 @@ def with_readers(
 ) -> TableState:
     """The state with its observed and declared readers.
 
-    Reads before the newest day are taken to have been as frequent as in it.
+    Reads before the newest day are assumed to be as frequent as on that day.
     """
     declared = policy.reads_per_day
     lost = None

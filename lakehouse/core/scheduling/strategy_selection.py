@@ -2,9 +2,12 @@
 
 Merging before the write costs a shuffle of each batch, but nothing is written twice. Merging after
 each write delays the next batch. The sensor merges many batches at once, so it rewrites least, but
-small files wait for it. So the choice is: before the write if batches are large enough; else by the
-sensor if its threshold is reached soon enough; else after each write if there is time for it; else
-by the sensor.
+small files wait for it. The first that applies is chosen:
+
+1. before the write, if batches are large enough
+2. by the sensor, if its threshold is reached soon enough
+3. after each write, if there is time for it
+4. by the sensor
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -34,10 +37,10 @@ from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.reasons import Explained, Reason
 from lakehouse.core.units import DAY_MS
 
-# The newest commits show how a table is written now, and a few outweigh one odd batch.
+# The newest commits show how a table is written now. Several of them outweigh one odd batch.
 _COMMITS_SEEN = 50
 _COMMITS_WANTED = 5
-# Three quarters of the time between two batches belong to the writer.
+# Three quarters of the time between two batches are left to the writer.
 _MERGE_SHARE = 0.25
 # Each change of the properties is a commit that aborts other writers, so it needs a clear reason.
 _HYSTERESIS = 1.25
@@ -47,8 +50,8 @@ _HYSTERESIS = 1.25
 class WriteFacts:
     """The recent writes of a table: medians over its newest commits with new rows.
 
-    Sizes are of files as written. `is_shuffled`: the table has optimized write, so `batch_files`
-    does not show how many files it would write without it.
+    Sizes are the sizes of files as written. `is_shuffled`: the table has optimized write, so
+    `batch_files` does not show how many files a batch would have otherwise.
     """
 
     batch_bytes: int
@@ -69,7 +72,7 @@ class StrategyChoice(Explained):
 def strategy_of(
     policy: Compaction, snapshot: Snapshot | None, history: Commits | None
 ) -> StrategyChoice:
-    """The strategy in force for a table with this log; without a log, there is no table yet."""
+    """The strategy in force for a table with this log. `None` means that there is no table yet."""
     if snapshot is None or history is None or not isinstance(policy.strategy, Chosen):
         return choose_strategy(policy, None)
     target_bytes = target_in_force(snapshot.size_bytes, policy, write_history_of(history))
@@ -107,7 +110,7 @@ def choose_strategy(
 ) -> StrategyChoice:
     """The declared strategy, or for `Chosen` the one that fits `facts`.
 
-    `known` is the number of commits in which facts were looked for.
+    `known` is the number of commits that were searched for facts.
     """
     if not isinstance(policy.strategy, Chosen):
         return _choice(

@@ -1,4 +1,4 @@
-"""The known facts of one table, by which the triggers and the ranking decide."""
+"""The known facts of one table, which the triggers and the ranking use."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -15,7 +15,7 @@ from lakehouse.core.scheduling.read_losses import OpeningSteps, ReadBalance, ope
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnceCold:
-    """The figures of a table from `at_ms` on, if nobody writes until then and all of it is cold.
+    """The figures of a table from `at_ms` on, when all of it is cold, if nothing is written before.
 
     Fields are named as in `TableState`.
     """
@@ -35,7 +35,8 @@ class OnceCold:
 class NetBenefit:
     """The benefit of a compaction per day, and its cost, both in USD.
 
-    The benefit is reads, times the openings that each is spared, times the price of an opening.
+    The benefit is the number of reads, times the file openings saved per read, times the price of
+    an opening.
     """
 
     benefit_usd_per_day: float
@@ -57,16 +58,16 @@ class NetBenefit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
-    """The known facts of one table. `None` is unknown, and never leads to a run.
+    """The known facts of one table. `None` means unknown, and never leads to a run.
 
     - `committed_ms`: distinguishes the version from one of the same number after a restore.
     - `files_after`: live files after a compaction.
-    - `oldest_small_ms`: when the oldest file was written that a compaction would merge and that
-      no compaction wrote.
+    - `oldest_small_ms`: the write time of the oldest file that a compaction would merge and no
+      compaction wrote.
     - `purged_row_count`: deleted rows that a compaction would remove from storage.
     - `comparison_seconds`: the verification after a compaction's commit.
-    - `openings`: steps since the last compaction: from a time (ms) on, the file openings that a
-      compaction would save each full read. Readers have lost at least `lost_openings` of them.
+    - `openings`: steps since the last compaction. From the time of a step (ms) on, a compaction
+      would save each full read this many file openings. Readers lost at least `lost_openings`.
     - `readers`: `declared` if all are known, `seen` if some were observed for a full day.
     - `slowdown`: the share by which the readers' runs take longer than before.
     - `due_since_ms`: since when the table has been waiting for its turn.
@@ -104,13 +105,13 @@ class TableState:
 
     @property
     def openings_saved(self) -> int | None:
-        """File openings that every full read would be spared."""
+        """File openings that a compaction would save each full read."""
         if self.file_count is None or self.files_after is None:
             return None
         return max(0, self.file_count - self.files_after)
 
     def at(self, now_ms: int) -> "TableState":
-        """The state at `now_ms`, if nobody has written since."""
+        """The state at `now_ms`, if nothing was written since."""
         cold = self.once_cold
         if cold is None or now_ms < cold.at_ms:
             return self
@@ -161,7 +162,7 @@ def state_of(
 ) -> TableState:
     """The state of a table by its log alone, without health, readers, runs and waiting time.
 
-    `once_cold` is the time when all of the table will be cold, and the plan of that time. Without
+    `once_cold` is the time from which all of the table is cold, and the plan for then. Without
     `history`, openings are unknown.
     """
     return TableState(

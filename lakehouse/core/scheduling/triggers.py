@@ -1,8 +1,8 @@
 """The triggers of a table's policy; any one of them makes a compaction due.
 
-Readers come first: a compaction is due when they have lost its price (`read_losses`). In addition,
-a number of mergeable files makes it due in any case. That number is small while readers may be
-unknown, and larger once they are known.
+Readers come first: a compaction is due when their losses reach its cost (`read_losses`). In
+addition, a number of mergeable files makes it due in any case. That number is small while readers
+may be unknown, and larger once they are known.
 """
 
 from lakehouse.core.declaration.compaction_policy import Compaction
@@ -13,15 +13,15 @@ from lakehouse.core.units import HOUR_MS
 
 # Runs of one kind on a shared machine differ by less than a quarter.
 _SLOWDOWN_SHARE = 0.25
-# The threshold falls to a quarter of the declared number at most.
+# The threshold never falls below a quarter of the declared number.
 _MOST_HALVINGS = 2
-# Readers that were only observed may not be all: wait for this multiple of the bounds.
+# Observed readers may not be all readers, so wait for this multiple of the bounds.
 _SEEN_READERS = 2
 _FEWEST_FILES = 2
 
 
 def find_trigger(state: TableState, policy: Compaction, *, now_ms: int) -> Explanation:
-    """The first trigger that is reached, or why none is."""
+    """The first trigger that is reached, or why no trigger is."""
     threshold, cadence = _threshold(state, policy)
     mergeable, balance = state.mergeable_file_count, state.balance
     if state.version is None or mergeable is None:
@@ -58,12 +58,12 @@ def is_due(finding: Explanation) -> bool:
 
 
 def _trusts_readers(state: TableState) -> bool:
-    """Whether the losses of readers decide: the readers and their openings are known."""
+    """Whether readers' losses decide, because the readers and their openings are known."""
     return state.readers != "unknown" and state.openings is not None
 
 
 def _bound_times(state: TableState, policy: Compaction) -> int:
-    """How many times the knobs' bounds a table may wait for its readers' losses."""
+    """The multiple of the declared bounds that a table may wait for its readers' losses."""
     if not _trusts_readers(state):
         return 1
     return policy.bound_times if state.readers == "declared" else _SEEN_READERS
