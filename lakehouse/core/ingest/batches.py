@@ -1,9 +1,9 @@
-"""Landed files, batches of them, and the ledger of all batches of a table, as values.
+"""Values for landed files, batches of them, and the ledger of all batches of a table.
 
-The ledger of a table is a sequence of batch manifests, numbered from 1, each written before its
-rows are. The table's own log records which of them arrived. So a batch that did not arrive is
-repeated with the very same records, and one that arrived is never repeated. If a table's folder was
-deleted, none has arrived: all are repeated in order.
+The ledger of a table is a sequence of batch manifests, numbered from 1. Each is written before the
+batch's rows. The table's own log records which batches arrived. So a batch that did not arrive is
+repeated with exactly the same records, and a batch that arrived is never repeated. If a table's
+folder was deleted, no batch has arrived, and all are repeated in order.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,19 +13,19 @@ from hashlib import sha256
 from lakehouse.core.ingest.records import TextMark
 from lakehouse.core.ingest.undeclared import AddedColumn
 
-# The chance that a new name shares its fingerprint with any of ten million is one in 10^12.
+# The chance that a new name shares its fingerprint with one of ten million is one in 10^12.
 FINGERPRINT_BYTES = 8
-# The first words of the reason of a file of another format, in every manifest.
+# The reason recorded in a manifest for a file of another format begins with these words.
 FOREIGN = "its name ends in none of "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandedFile:
-    """A file below the landing prefix, by its name there.
+    """A file below the landing prefix; `name` is relative to the prefix.
 
     `digest` is empty until the file is read, `etag` if the store has none. `text_bytes` and
-    `text_digest` are those of a compressed file's text. The first `loaded_records` records belong
-    to older batches.
+    `text_digest` are the size and digest of a compressed file's text. The first `loaded_records`
+    records belong to older batches.
     """
 
     name: str
@@ -47,7 +47,7 @@ class LandedFile:
 class SetAside:
     """A landed file that is not loaded, and why.
 
-    With `is_quarantined`, a person should look at it, since its rows are missing in the table.
+    With `is_quarantined`, a person should look at it, since its rows are missing from the table.
     """
 
     name: str
@@ -63,9 +63,9 @@ class SetAside:
 class Batch:
     """The files below `prefix` that one write takes, under one number.
 
-    `record_count` records, of which `refused_count` are not rows, are staged in `part_count` files,
-    by the declaration with the digest `shape`. `columns` are added to the table. `isolated` are the
-    names of poison files that were taken out, a tuple for each time.
+    `record_count` records are staged in `part_count` files, by the declaration with the digest
+    `shape`; `refused_count` of them are not rows. `columns` are added to the table. `isolated` are
+    the names of removed poison files, in one tuple per removal.
     """
 
     number: int
@@ -87,12 +87,12 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownFile:
-    """A file as the newest manifest that names it describes it.
+    """A file as described by the newest manifest that names it.
 
-    With `is_taken`, its rows were loaded, or are about to be, by this batch or an older one. With
-    `is_foreign`, it was set aside for its name's ending. `loaded` is the file of this name that was
-    loaded, if another one was written over it since. The file begins with the contents with the
-    digests `earlier`, whose records older batches loaded.
+    With `is_taken`, its rows were loaded, or will be, by that batch or an older one. With
+    `is_foreign`, it was set aside because of its name's ending. `loaded` is the loaded file of this
+    name, if it was overwritten since. `earlier` are the digests of contents with which the file
+    begins, and whose records older batches loaded.
     """
 
     size_bytes: int
@@ -119,9 +119,9 @@ class KnownFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownFiles:
-    """What is known of a table when a new batch is staged.
+    """The known files and columns of a table when a new batch is staged.
 
-    `loaded` are the loaded files by name. Of a file that begins with its loaded content only the
+    `loaded` are the loaded files by name. If a file begins with its loaded content, only the
     records after it are staged, or all with `reads_whole`. `columns` were added to the table.
     """
 
@@ -132,12 +132,10 @@ class KnownFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """What is known of earlier batches of `table`: the newest one, and every named file by its
-    path.
+    """The earlier batches of `table`: the newest batch, and every named file by its path.
 
-    `last_taken` is the greatest path of a file that was taken, or empty. `forgotten` are the
-    fingerprints of loaded files of which nothing else is known. `columns` were added to the table,
-    in this order.
+    `last_taken` is the greatest path of a taken file, or empty. `forgotten` are the fingerprints of
+    loaded files that are otherwise forgotten. `columns` were added to the table, in this order.
     """
 
     newest: Batch | None
@@ -155,12 +153,12 @@ def _text_mark(file: LandedFile | KnownFile) -> TextMark:
 
 
 def fingerprint(path: str) -> bytes:
-    """The hash that stays of a forgotten path. If two paths share one, the second is refused."""
+    """The hash that is kept of a forgotten path. If two paths share one, the second is refused."""
     return sha256(path.encode("utf-8", "surrogatepass")).digest()[:FINGERPRINT_BYTES]
 
 
 def may_be_same(etag: str, other: str) -> bool:
-    """Whether two etags can belong to the same content; an unknown one can."""
+    """Whether two etags can belong to the same content. An unknown etag can."""
     return etag == other or not etag or not other
 
 
@@ -170,7 +168,7 @@ def ingest_app_id(table_key: str) -> str:
 
 
 def set_aside(file: LandedFile, why: str, is_quarantined: bool) -> SetAside:
-    """The file as one that is not loaded, and why."""
+    """The file as set aside for a reason."""
     return SetAside(
         name=file.name,
         size_bytes=file.size_bytes,

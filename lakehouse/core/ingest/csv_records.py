@@ -1,9 +1,9 @@
 """CSV as records and fields. Records may span several lines.
 
 A CSV file begins with a header that names the fields of the schema in order, unless the landing
-declares `Csv(header=False)`. The header may have other names between, or lack some that are not
-required, but not both. A file of AWS DMS may have no header, and may lack the first column, the
-operation, which is empty then.
+declares `Csv(header=False)`. The header may either contain other names, or lack some that are not
+required, but not both. A file of AWS DMS may have no header. It may also lack the first column, the
+operation, which is then empty.
 
 **Safety properties** (tests in `core/ingest/test_file_text.py`)
 - A quoted field is never split at the line breaks inside it.
@@ -49,7 +49,7 @@ def csv_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
 
 
 def records_with_header(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
-    """All records of a CSV text as they stand, the header among them.
+    """All records of a CSV text unchanged, including the header.
 
     Raises:
         Unreadable: at a record whose end is unknown.
@@ -63,7 +63,7 @@ def records_with_header(chunks: Iterator[bytes], landing: Landing) -> Iterator[R
         rest += chunk or b""
         start = 0
         while start < len(rest) and (match := pattern.match(rest, start)):
-            # A record that reaches to the end of a chunk may go on in the next one.
+            # A record that reaches the end of a chunk may continue in the next one.
             may_go_on = match.end() == len(rest) and chunk is not None
             if may_go_on or len(match[1]) > limit:
                 break
@@ -91,9 +91,9 @@ def csv_names(header: bytes, landing: Landing) -> list[str]:
 def others_in_header(
     names: Sequence[str], fields: Sequence[str], *, are_refused: bool = False
 ) -> dict[int, str] | None:
-    """The undeclared names of a header, by their places.
+    """The undeclared names of a header, by position.
 
-    `None` where they are refused, a name stands twice, or the declared ones are not in order.
+    `None` if they are refused, a name is repeated, or the declared names are not in order.
     """
     others = {place: name for place, name in enumerate(names) if name not in fields}
     declared = [name for name in names if name in fields]
@@ -116,7 +116,7 @@ def _dms_records(found: Iterator[Record], landing: Landing) -> Iterator[Record]:
     operation, *row = declared
     if _is_header(names, declared):
         columns = declared if operation in names else row
-        # Without a before-image a changed key would go unnoticed, and its old row would stay.
+        # Without a before-image, a changed key would go unnoticed, and its old row would be kept.
         images = {*row} - {*landing.changes.row_fields(declared)}
         _check_header(first, names, columns, landing, needed={*landing.required, *images})
         lacks_operation = operation not in names
@@ -224,7 +224,7 @@ def _declared_alone(
 
 
 def _value(field: bytes, landing: Landing) -> str | None:
-    """The text of a field, `None` where it is a missing value."""
+    """The text of a field, or `None` if it is a missing value."""
     text = field.decode("utf-8", "backslashreplace")
     quote = landing.csv.quote
     if text.startswith(quote):  # a quote after a blank is a character like any other
@@ -235,7 +235,7 @@ def _value(field: bytes, landing: Landing) -> str | None:
 
 
 def _why_endless(content: bytes, line: int, landing: Landing) -> str:
-    """Why the end of the record is unknown with which `content`, from this line on, begins."""
+    """Why the end of the record at the start of `content`, which begins on `line`, is unknown."""
     limit = records.MAX_RECORD_BYTES
     quote = landing.csv.quote.encode()
     start = 0
@@ -262,7 +262,7 @@ def _why_endless(content: bytes, line: int, landing: Landing) -> str:
 
 
 def _fields(record: bytes, landing: Landing) -> list[bytes]:
-    """The fields of a whole record, each as it stands there."""
+    """The raw fields of a whole record."""
     pattern = _field(landing.csv.delimiter, landing.csv.quote)
     return [match[1] for match in pattern.finditer(record + landing.csv.delimiter.encode())]
 

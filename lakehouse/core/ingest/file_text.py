@@ -1,14 +1,14 @@
 """The text of a landed file: unpacked, decoded, split into records, and compared with older text.
 
-Kafka Connect's S3 sink writes an object again under the same name with more records
+Kafka Connect's S3 sink may rewrite an object under the same name with more records
 (kafka-connect-storage-cloud#341). So a longer file may begin with the text that was loaded.
 
 **Safety properties** (tests in `core/ingest/test_file_text.py`)
 - Every byte of a readable file belongs to a record, a line break, a blank line, or a CSV header.
-- A file that cannot be read fails before its first record: all of its records are known, or none.
+- An unreadable file fails before its first record: either all of its records are known, or none.
 - Memory holds one chunk and one record, whatever the size of the unpacked file.
-- A file is taken for a continuation only if its first bytes have the digest of the loaded text. A
-  packed file is compared by what it unpacks to: its own bytes change when it is packed again.
+- A file counts as a continuation only if its first bytes have the digest of the loaded text. A
+  packed file is compared by its unpacked text, since its bytes change when it is packed again.
 """
 
 import codecs
@@ -80,10 +80,10 @@ def read_records(
     max_content_bytes: int,
     until_byte: int | None = None,
 ) -> Iterator[Record]:
-    """The records of a text file's bytes, in order; blank lines are left out.
+    """The records of a text file's bytes, in order, without blank lines.
 
-    At most `max_content_bytes` are unpacked. With `until_byte` the records are those that the file
-    would have if its text ended there.
+    At most `max_content_bytes` are unpacked. With `until_byte`, the file is read as if its text
+    ended there.
 
     Raises:
         Unreadable: before the first record.
@@ -114,14 +114,14 @@ def detect_format(content: bytes) -> str | None:
 
 
 def text_chunks(data: bytes, compression: Compression | None) -> Iterator[bytes]:
-    """The text of a file as it is encoded, unpacked, in chunks."""
+    """The unpacked text of a file in chunks, in its own encoding."""
     if compression is not None:
         return compression.unpack(data)
     return (data[start : start + _CHUNK_BYTES] for start in range(0, len(data), _CHUNK_BYTES))
 
 
 def content_digest(data: bytes) -> str:
-    """The digest by which the ledger knows a content."""
+    """The digest that identifies a content in the ledger."""
     return blake2b(data, digest_size=16).hexdigest()
 
 
@@ -182,7 +182,7 @@ def _decoded_text(
 def _text_only(
     chunks: Iterator[bytes], landing: Landing, compression: Compression | None
 ) -> Iterator[bytes]:
-    """The same content. A binary format is an error: its lines would be senseless records."""
+    """The content unchanged. A binary format is an error: its lines would be senseless records."""
     first = _first_bytes(chunks, _SIGNATURE_BYTES)
     found = detect_format(first)
     if found is not None:
@@ -196,7 +196,7 @@ def _text_only(
 
 
 def _first_bytes(chunks: Iterator[bytes], count: int) -> bytes:
-    """The first chunks, with `count` bytes or more if there are so many."""
+    """The first chunks, with at least `count` bytes if the content is that long."""
     first = b""
     while len(first) < count and (chunk := next(chunks, b"")):
         first += chunk

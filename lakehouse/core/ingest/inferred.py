@@ -1,13 +1,14 @@
 """Infers the schema of landed files without a declared one, once, from the first batch.
 
-The schema is pinned: it is recorded in the batch's manifest column by column, as added columns are,
-and from then on used like a declared schema.
+The schema is pinned: the batch's manifest records it column by column, like added columns. From
+then on it is used like a declared schema.
 
 **Safety properties** (tests in `core/ingest/test_inferred.py`)
 - A pinned schema is used as it was recorded. It is never inferred a second time.
-- A declaration that gives a pinned column another type loads nothing, and neither does one that no
-  longer names the schema of loaded files.
-- Text in a file is text in the table, and so is all of CSV: undeclared values are not parsed.
+- Nothing is loaded if the declaration gives a pinned column another type, or if it no longer
+  declares the schema with which files were loaded.
+- Text in a file is text in the table, and all CSV fields are text: undeclared values are not
+  parsed.
 """
 
 import re
@@ -36,7 +37,7 @@ _TYPE = re.compile(r"\w+(?:\s*\([\d\s,]*\))?")
 def landing_to_infer(landing: Landing) -> Landing:
     """The landing that reads files for `infer_columns`.
 
-    All fields are undeclared; of CSV the first record is the header.
+    All fields are undeclared. In CSV, the header is read as the first record.
     """
     if not landing.records_are_csv:
         return landing
@@ -48,7 +49,7 @@ def landing_to_infer(landing: Landing) -> Landing:
 class FirstFile:
     """A file of the first batch, read with `landing_to_infer`.
 
-    `types` are those of its columns if its format records them.
+    `types` are the types of its columns, if its format records them.
     """
 
     path: str
@@ -61,9 +62,9 @@ def infer_columns(
 ) -> tuple[AddedColumn, ...]:
     """The columns of these files, by the rules of added columns; empty if no record has a field.
 
-    In CSV the first header counts that has a record below it, names each column once, and at least
-    one with a valid name. A file that records types must have a record. A field whose name cannot
-    be a column's is left to `new_columns`.
+    In CSV, the first usable header counts: it has a record below it, names each column once, and
+    has at least one valid name. A file that records types must have a record. `new_columns` decides
+    about a field whose name is not valid for a column.
     """
     new = NewColumns(landing=replace(landing, new_columns="add"), known=())
     for file in files:
@@ -80,7 +81,7 @@ def infer_columns(
                     if record.undeclared is not None and record.problem is None:
                         new.see(record.undeclared, file.path)
         except Unreadable:
-            continue  # it is set aside with its reason when it is staged
+            continue  # the file is set aside with its reason when it is staged
     return tuple(
         replace(column, policy=INFERRED) for column in new.columns(at_ms) if column.name != RESCUED
     )
@@ -145,7 +146,7 @@ def _header(records: Iterator[Record], landing: Landing) -> list[str]:
 
 
 def _plain_type(text: str) -> str:
-    """A declared type without blanks and without what follows it, like a comment."""
+    """A declared type without blanks, and without any text after it, like a comment."""
     found = _TYPE.match(text)
     plain = "" if found is None else "".join(found[0].split()).upper()
     return _SAME_TYPES.get(plain, plain)

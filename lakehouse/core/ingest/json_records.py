@@ -25,14 +25,14 @@ _decoded = json.JSONDecoder(parse_constant=_no_constant).decode
 
 
 def json_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
-    """The records of a text of JSON lines; blank lines are left out."""
+    """The records of a text of JSON lines, without blank lines."""
     fields = dict(field_types(landing.schema))
     number = 1
     rest = b""
     is_skipping = False
     for chunk in chunks:
         lines = (rest + chunk).splitlines(keepends=True)
-        # The last line may go on in the next chunk; so may its line break, after a carriage return.
+        # The last line may continue in the next chunk, and so may a CRLF after its carriage return.
         rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
         for line in lines:
             if not is_skipping and line.strip():
@@ -67,7 +67,7 @@ def json_record(number: int, line: bytes, landing: Landing, fields: Mapping[str,
 def _parsed(number: int, line: bytes, landing: Landing, fields: Mapping[str, str]) -> Record:
     text = line.decode()
     found: object = _decoded(text)
-    # Half of a surrogate pair is in no encoding, and Spark would replace it by a question mark.
+    # Half of a surrogate pair cannot be encoded. Spark would replace it by a question mark.
     has_escapes = _ESCAPED_SURROGATE.search(line) is not None
     if has_escapes and _SURROGATE.search(json.dumps(found, ensure_ascii=False)):
         return Record(number, line, "a \\u escape is one half of a character")

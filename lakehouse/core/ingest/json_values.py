@@ -1,13 +1,13 @@
-"""Values of JSON that Spark would load as other values than were sent.
+"""Finds JSON values that Spark would load as a different value.
 
-Spark parses the records into columns. It refuses most values of a wrong type, but reads some of
-them as others without an error. A record with such a value is refused before Spark sees it:
+Spark parses the records into columns. It refuses most values of a wrong type, but silently loads
+some of them as other values. A record with such a value is refused before Spark sees it:
 
-- `DECIMAL`: a comma is dropped, since English groups digits by it. A number with a huge exponent
-  takes hours.
+- `DECIMAL`: a comma is dropped, since English groups digits with commas. A number with a huge
+  exponent takes hours.
 - `TIMESTAMP`: a time of day becomes a time of today, and digits alone a year. A number of
   milliseconds becomes a year far away.
-- `DATE`: what follows the day is dropped, and so is what precedes it.
+- `DATE`: any text before or after the day is dropped.
 - `TINYINT`: 128 to 255 become negative.
 - `DOUBLE` and `FLOAT`: a number that is too large becomes infinite.
 
@@ -52,7 +52,7 @@ _ChecksByName = Mapping[str, Callable[[Any], bool]]
 
 
 class _Digits(str):
-    """A fraction as it is spelled in JSON."""
+    """A fraction as spelled in the JSON text."""
 
     __slots__ = ()
 
@@ -62,9 +62,9 @@ _exact = json.JSONDecoder(parse_float=_Digits).decode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Checks:
-    """For each column whose values are checked, whether a value is loaded as it was sent.
+    """For each checked column, a function that returns whether a value is loaded unchanged.
 
-    `decimals` holds those of columns with a DECIMAL in their type.
+    `decimals` holds the checks of columns with a DECIMAL in their type.
     """
 
     others: _ChecksByName
@@ -72,7 +72,7 @@ class _Checks:
 
 
 def has_misread_value(found: Mapping[str, Any], text: str, landing: Landing) -> bool:
-    """Whether Spark would load a value of a JSON object as another one.
+    """Whether Spark would load a value of a JSON object as a different value.
 
     `found` is the decoded `text`. For Debezium it is an event, whose rows are checked.
     """
@@ -81,7 +81,7 @@ def has_misread_value(found: Mapping[str, Any], text: str, landing: Landing) -> 
         return True
     if not checks.decimals:
         return False
-    # Python reads a fraction as a float, in which a huge exponent does not show.
+    # Python reads a fraction as a float, which hides a huge exponent.
     spelled = _exact(text) if _MAY_BE_HUGE.search(text) else found
     return _is_misread(checks.decimals, spelled, landing)
 

@@ -1,17 +1,17 @@
-"""Folding manifests of landed batches into a segment, and forgetting old files.
+"""Folds manifests of landed batches into a segment, and forgets old files.
 
-A segment holds the batches 1 to its number as their manifests had them; newer manifests follow it.
-A file is forgotten when it is gone from the landing area and older than `FORGET_AFTER_MS`. Of a
-loaded file, a fingerprint of its path stays.
+A segment holds the batches from 1 to its number as in their manifests; newer manifests follow it. A
+file is forgotten when it is gone from the landing area and older than `FORGET_AFTER_MS`. For a
+loaded file, a fingerprint of its path is kept.
 
 **Safety properties**
-- A file that lies in the landing area is never forgotten. While nothing lies there, no file is,
-  since the area may be out of reach (`test_ledger_segments.py`).
+- A file in the landing area is never forgotten. While the area is empty, no file is forgotten,
+  since the area may be unreachable (`test_ledger_segments.py`).
 - A batch that did not arrive in the table, the newest batch, and the newest batch with files are
   kept whole (`test_ledger_segments.py`).
 - A name that was loaded and forgotten is not loaded when it comes back: its fingerprint is known,
   and the file is set aside for a person (`test_ledger_segments.py`).
-- A batch with forgotten files is never done again as if it were whole (`test_folding.py`).
+- A batch with forgotten files is never repeated as if it were complete (`test_folding.py`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -22,17 +22,17 @@ from lakehouse.core.ingest.batches import FOREIGN, Batch, KnownFile, Ledger, Set
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.core.units import DAY_MS
 
-# Long enough to recognise what a producer repeats by its content. It could be any time, since
-# fingerprints stay.
+# Long enough to recognise files that a producer repeats by their content. Any time would be safe,
+# since fingerprints are kept.
 FORGET_AFTER_MS = 30 * DAY_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerSegment:
-    """The batches 1 to `number` of which any file is known.
+    """The batches up to `number` that still have a known file.
 
-    `forgotten` are the fingerprints of forgotten files, `forgotten_batch` is the last batch that
-    had one of them.
+    `forgotten` are the fingerprints of forgotten files. `forgotten_batch` is the last batch that
+    had such a file.
     """
 
     number: int = 0
@@ -95,10 +95,11 @@ def extend_ledger(before: Ledger, batches: Iterable[Batch]) -> Ledger:
 def find_unfinished(
     ledger: Ledger, write: type_of_write, *, arrived: int, read: Callable[[int], Batch]
 ) -> Batch | None:
-    """The batch to repeat: the oldest with files after `arrived`, the last one in the table's log.
+    """The batch to repeat: the oldest one with files after `arrived`.
 
-    For an `Overwrite` it is the newest, which replaces all before it. `read` gives batches before
-    the newest by number.
+    `arrived` is the last batch in the table's log. For an `Overwrite`, the newest batch is
+    repeated, which replaces all batches before it. `read` returns a batch before the newest, by
+    number.
     """
     newest = ledger.newest
     if newest is None:
@@ -118,10 +119,10 @@ def fold_batches(
     arrived: int,
     now_ms: int,
 ) -> LedgerSegment:
-    """The segment with the batches that follow it, without the files that may be forgotten.
+    """The segment extended by newer batches, without the files that may be forgotten.
 
-    `lying` are the paths of all files below `prefix`, which are kept. `arrived` is the last batch
-    in the table.
+    `lying` are the paths of all files now below `prefix`; they are kept. `arrived` is the last
+    batch in the table.
     """
     batches, ledger = (*before.batches, *newer), extend_ledger(before.ledger, newer)
     whole = {batches[-1].number, max((batch.number for batch in batches if batch.files), default=0)}
@@ -157,9 +158,9 @@ def fold_batches(
 
 
 def lost_files(older: Iterable[Batch], kept: LedgerSegment, *, lying: Collection[str]) -> list[str]:
-    """The files of `older` batches that `kept`, which replaces them, does not know.
+    """The files of `older` batches that the segment `kept`, which replaces them, does not know.
 
-    Files that were set aside and are gone do not count.
+    Files that were set aside and no longer exist do not count.
     """
     seen = kept.ledger.seen
     return sorted(
@@ -173,7 +174,7 @@ def lost_files(older: Iterable[Batch], kept: LedgerSegment, *, lying: Collection
 
 
 def _aside(aside: SetAside, before: KnownFile | None, *, was_loaded: bool) -> KnownFile:
-    """The ledger's entry of a file that is set aside, after the entry `before`.
+    """The ledger's entry for a file that is set aside, after the entry `before`.
 
     Without an entry, `was_loaded` says whether a file of this name was loaded and forgotten.
     """

@@ -7,8 +7,8 @@ says nothing about the table and is repeated as soon as the table may run. Dagst
 keys for ever, also of failed runs, so the key holds the number of the attempt.
 
 The table with the most benefit for its cost goes first (`NetBenefit`), then the one with the worse
-health score. A table that has been due for longer than the patience comes before all others.
-So:
+health score. A table that has been due for longer than the patience comes before all tables
+that have waited less. So:
 
 - With n tables due and s slots, a table that stays due is served within patience + ceil(n / s)
   cycles.

@@ -66,7 +66,7 @@ class _SmallFiles:
         self.openings_saved += self._savings(files)
 
     def remove(self, path: str) -> None:
-        """Removes a new file. A compacted file is kept, since its writer replaces it by a like one."""
+        """Removes a new file. A compacted file is kept: its writer replaces it by a similar one."""
         if path not in self._new_files:
             return
         partition, size_bytes = self._new_files.pop(path)
