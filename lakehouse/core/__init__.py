@@ -1,1 +1,1 @@
-"""Decides. Standard library only: no clock, no file, no environment, no logging."""
+"""All decisions. Uses the standard library only: no clock, file, environment or logging."""

@@ -1,6 +1,6 @@
-"""Which of Dagster's own records may go: the events of a run first, the run itself much later.
+"""Selects Dagster's own records to delete: the events of a run first, the run itself much later.
 
-The events of a run, with its output, take 300 KiB; the run itself takes 8 KiB. The planner reads
+The events of a run and its output take 300 KiB, and the run itself takes 8 KiB. The planner reads
 only the newest events of each asset, but it counts runs (`defs/dagster_records.py`, `recent_runs`).
 """
 
@@ -10,22 +10,22 @@ from dataclasses import dataclass
 from lakehouse.core.text import count_of
 from lakehouse.core.units import DAY_MS, MINUTE_MS
 
-# Two and a half days of a lake with 100 runs a day, or about 75 MiB.
+# A lake with 100 runs a day has this many in two and a half days. Their events take about 75 MiB.
 EVENTS_OF_RUNS = 250
-# Dagster may still act on a run that has just ended: it retries it, and evaluates conditions.
+# Dagster may still retry a run that has just ended, or evaluate conditions on it.
 _SETTLED_MS = 60 * MINUTE_MS
-# Newer runs stay for people to look at.
+# Newer runs are kept for people to inspect.
 _COUNTED_MS = 15 * DAY_MS
 _COUNTED_RUNS = 60_000
-# A lake that ran for months without retention has tens of thousands; the next plans take the rest.
+# A lake that ran for months without retention has tens of thousands. Later plans delete the rest.
 _MOST_AT_ONCE = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedRun:
-    """A run as Dagster records it. `ended_ms` is `None` if it has not ended.
+    """A run in Dagster's records. `ended_ms` is `None` if it has not ended.
 
-    With `holds_newest`, some asset has its newest event of a kind in this run.
+    `holds_newest`: the run has the newest event of some kind of some asset.
     """
 
     run_id: str
@@ -36,7 +36,7 @@ class RecordedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionPlan:
-    """The runs whose events go, and the runs that go altogether, by their ids."""
+    """The ids of the runs whose events are deleted, and of the runs that are deleted entirely."""
 
     events: tuple[str, ...]
     runs: tuple[str, ...]
@@ -51,12 +51,13 @@ class RetentionPlan:
 
 
 def plan_retention(runs: Sequence[RecordedRun], *, days: int, now_ms: int) -> RetentionPlan:
-    """What goes of these runs: all that Dagster has.
+    """What to delete. `runs` must be all runs that Dagster has.
 
-    The events of a run go when it ended more than `days` ago, or when 250 runs ended after it. The
-    run itself goes when its events went before, 60,000 runs ended after it, and it ended more than
-    15 days (and more than `days`) ago. A run that has not ended, ended within the hour, or holds
-    the newest event of an asset, stays whole. The oldest go first, 2,000 at most.
+    The events of a run are deleted if it ended more than `days` ago, or if 250 runs ended after it.
+    The run itself is deleted if its events were deleted before, 60,000 runs ended after it, and it
+    ended more than 15 days (and more than `days`) ago. A run is kept whole if it has not ended,
+    ended within the hour, or holds the newest event of an asset. The oldest are deleted first, and
+    2,000 at most.
     """
     ended = [(run.ended_ms, run) for run in runs if run.ended_ms is not None]
     ended.sort(key=lambda pair: pair[0], reverse=True)

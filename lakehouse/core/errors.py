@@ -1,4 +1,4 @@
-"""The three kinds of failure, by what has to happen next."""
+"""The three kinds of failure. Each kind defines what has to happen next."""
 
 
 class LakehouseError(Exception):

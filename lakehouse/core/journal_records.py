@@ -14,9 +14,9 @@ FAILURES_KEPT = 100
 class CompactionTry:
     """A compaction that ended.
 
-    `run` names the Dagster run that made it, if any. `why` is the error of a failed one. A
-    compaction that a person requested (`by_person`) can close the circuit breaker but never
-    opens it.
+    `run` is the Dagster run that compacted, if any. `why` is the error of a failed compaction. A
+    compaction that a person requested (`by_person`) can close the circuit breaker, but never opens
+    it.
     """
 
     ended_ms: int

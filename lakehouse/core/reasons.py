@@ -1,7 +1,7 @@
 """The closed list of reasons for doing something or nothing, one sentence each.
 
-A decision carries an `Explanation`: a reason, and the numbers in its sentence. The terminal, the
-sensor, checks and commit metadata all print the sentence that is made here.
+A decision has an `Explanation`: a reason, and the numbers in its sentence. The terminal, the
+sensor, checks and commit metadata all show the sentence from here.
 """
 
 from collections.abc import Mapping

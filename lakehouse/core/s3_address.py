@@ -1,4 +1,4 @@
-"""S3: names of buckets, the server and region in force, and credentials in addresses."""
+"""S3: bucket names, the server and region in force, and credentials in addresses."""
 
 import re
 from collections.abc import Mapping
@@ -31,5 +31,5 @@ def s3_region(environ: Mapping[str, str]) -> str | None:
 
 
 def is_bucket(name: str) -> bool:
-    """Whether a bucket can have that name."""
+    """Whether the name is valid for a bucket."""
     return bool(_BUCKET.fullmatch(name)) and not _IP_ADDRESS.fullmatch(name)

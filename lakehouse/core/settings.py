@@ -24,8 +24,8 @@ _UNSAFE_IN_FOLDER = re.compile(r"[*?\[\]{}\\\x00-\x1f]")
 _SPARK = re.compile(r"server|local\[([1-9][0-9]*|\*)\]|spark://[^\s/;]+:[0-9]+|sc://[^\s/;]\S*")
 _NOT_IN_SPARK = re.compile(r"(token|session_id)\s*=", re.IGNORECASE)
 _S3_KEYS = "Put keys into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or into an AWS_PROFILE."
-# Addresses are shown and written into files, so they must not hold credentials -> where to put
-# those.
+# Addresses are shown and written into files, so they must not hold credentials.
+# Name of the setting -> where to put credentials instead.
 _ADDRESSES = {
     "LAKEHOUSE_ROOT": _S3_KEYS,
     "LAKEHOUSE_HOME": _S3_KEYS,
@@ -80,7 +80,7 @@ def _spark(value: str, _base: Path) -> str:
 
 
 def _folder(value: str, base: Path) -> str:
-    """The absolute, normalised folder, so that Spark, Python and the log name it alike."""
+    """The absolute, normalised folder, so that Spark, Python and the log use the same name."""
     if scheme := _SCHEME.fullmatch(value):
         is_file = scheme["scheme"].lower() == "file"
         raise _NotAccepted(f"/{scheme['rest'].lstrip('/')}" if is_file else "")
@@ -247,7 +247,7 @@ def _refused(name: str, value: str, *, near: str = "") -> Refused:
 
 
 def _written(value: object) -> str:
-    """The environment value that is parsed to this value."""
+    """The text in the environment that is parsed to this value."""
     match value:
         case bool():
             return "on" if value else "off"

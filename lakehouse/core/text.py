@@ -1,6 +1,6 @@
 """Text for people: sizes, counts, times, lists of names, and the nearest known word to a typo.
 
-Names and errors from outside are escaped, so that they cannot act on what shows them.
+Names and errors from outside are escaped, so that they cannot control a terminal or a page.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ def count_of(count: int, noun: str) -> str:
 
 
 def first_names(names: Sequence[str], *, most: int = 3) -> str:
-    """`a.txt, b.txt, c.txt and 80 more`, each name as it can be printed."""
+    """`a.txt, b.txt, c.txt and 80 more`, with unprintable characters escaped."""
     named = ", ".join(printable(name) for name in names[:most])
     return f"{named} and {len(names) - most} more" if len(names) > most else named
 
@@ -47,8 +47,7 @@ def utc_text(ms: int) -> str:
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    r"""The text with unprintable characters, except those in `keep`, escaped, like
-    `\x1b`.
+    r"""The text with unprintable characters escaped, like `\x1b`. Those in `keep` are not.
 
     Control characters act on a terminal, direction marks reorder what a page shows, and lone
     surrogates cannot be written at all. Source: Python's `str.isprintable`, the rule of `repr`.

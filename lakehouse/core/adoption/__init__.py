@@ -1,1 +1,1 @@
-"""Tables that other programs write: their file, and what is known before adoption."""
+"""Tables that other programs write: the file that lists them, and the report before adoption."""

@@ -1,4 +1,4 @@
-"""`adopted.toml`: the tables that others write, a key and a few lines each.
+"""`adopted.toml`: the tables that other programs write, with one short entry each.
 
 ["silver/orders"]
 uri = "s3://warehouse/sales/orders"
@@ -20,7 +20,11 @@ _WORDS = ("uri", "writers", "orphans", "cluster_by")
 
 
 def parse_adopted(text: str, *, name: str) -> dict[str, Table]:
-    """The tables in the file `name`, by key; a wrong entry is refused by its name."""
+    """The tables in the file `name`, by key.
+
+    Raises:
+        Refused: an entry is not valid; the message names it.
+    """
     try:
         entries = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -39,7 +43,7 @@ def parse_adopted(text: str, *, name: str) -> dict[str, Table]:
 
 
 def adopted_lines(table: Table) -> str:
-    """The lines that adopt a table."""
+    """The entry of an adopted table, as TOML."""
     assert isinstance(table.write, Adopted)
     layout = table.compaction.data_layout
     clustered = (
@@ -62,7 +66,7 @@ def adopted_table(
     orphans: Any = "keep",
     cluster_by: tuple[str, ...] = (),
 ) -> Table:
-    """A table that others write, with the upkeep of its layer."""
+    """The declaration of a table that others write. It gets the default upkeep of its layer."""
     layout = LiquidClustering(columns=cluster_by) if cluster_by else BinPacking()
     adopted = Adopted(uri=uri, writers=writers, orphans=orphans)
     return Table(

@@ -18,9 +18,10 @@ from lakehouse.core.vacuum.plan import VacuumPlan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFinding:
-    """One table as it was found.
+    """One inspected table.
 
-    `vacuum` is the plan of its vacuum, or why none may run; `known_as` its key, if it is known.
+    `vacuum` is the vacuum's plan, or the reason why no vacuum may run. `known_as` is the key of a
+    table that is already declared, or empty.
     """
 
     table: Table
@@ -31,7 +32,7 @@ class TableFinding:
 
     @property
     def address(self) -> str:
-        """The URI where it lies."""
+        """The URI of the table."""
         return (
             self.table.write.uri
             if isinstance(self.table.write, Adopted)
@@ -40,7 +41,7 @@ class TableFinding:
 
     @property
     def writers(self) -> dict[str, int]:
-        """The programs that made its newest commits, and how many each, most first."""
+        """The programs that wrote the newest commits, with their commit counts, largest first."""
         return dict(
             Counter(
                 commit.engine or "unknown" for commit in self.facts.history.commits
@@ -49,18 +50,18 @@ class TableFinding:
 
     @property
     def openings_saved(self) -> int:
-        """Files fewer that each full read opens after a compaction."""
+        """How many files fewer each full read opens after a compaction."""
         return self.health.plan.files_removed - self.health.plan.files_added
 
     @property
     def usd_per_read(self) -> float:
-        """The money that each full read saves after a compaction."""
+        """The USD that a compaction saves on each full read."""
         return self.openings_saved * usd_per_opening(
             self.table.prices, on_s3=self.facts.snapshot.on_s3
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Its documented shape."""
+        """The documented JSON shape."""
         snapshot, plan, vacuum, risk = (
             self.facts.snapshot,
             self.health.plan,
@@ -96,7 +97,7 @@ class TableFinding:
         }
 
     def rows(self) -> list[tuple[str, str]]:
-        """The lines for a person: each a subject, and the finding."""
+        """The rows of the report: subject and finding."""
         snapshot, health, plan, risk = (
             self.facts.snapshot,
             self.health,

@@ -1,4 +1,4 @@
-"""When a policy looks at a table, and what it then decides."""
+"""When a policy evaluates a table, and what it decides."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -28,10 +28,10 @@ from lakehouse.core.scheduling.read_rates import Readers, with_readers
 from lakehouse.core.scheduling.table_state import TableState
 from lakehouse.core.units import DAY_MS, HOUR_MS
 
-# Between two commits only time passes, and a table waits at most a day for the age of its files, or
-# a week for a window. A table that waits longer is looked at again at the next commit.
+# Between two commits, only the time changes. A table waits at most a day until its files are old
+# enough, or a week for a window. After that, it is evaluated again at the next commit.
 _HOURS_LOOKED_AT = 8 * 24
-# No table waits so long for its readers; of fewer reads, the time is beyond what a number holds.
+# No evaluation is scheduled further ahead. With very few reads, the time would overflow.
 _DAYS_AHEAD = 365_000
 
 
@@ -39,7 +39,7 @@ _DAYS_AHEAD = 365_000
 class Look(Explained):
     """One decision about a table, and why.
 
-    At `again_ms`, readers will have lost the price of a compaction if nobody writes.
+    Without further writes, readers will have lost the price of a compaction at `again_ms`.
     """
 
     runs: bool
@@ -47,7 +47,7 @@ class Look(Explained):
 
 
 def look_times(policy: Compaction, committed_ms: int, until_ms: int | None) -> Iterator[int]:
-    """When the table is looked at between a commit and the next one (`None`: there is none).
+    """When the table is evaluated between a commit and the next one (`None`: there is none).
 
     Raises:
         Refused: the strategy changes what writers write, or is not chosen yet.
@@ -87,7 +87,7 @@ def look_times(policy: Compaction, committed_ms: int, until_ms: int | None) -> I
 
 
 def look(state: TableState, plan: CompactionPlan, *, now_ms: int) -> Look:
-    """The decision at `now_ms`: the sensor's, or for other strategies the plan's."""
+    """The decision at `now_ms`: by the sensor's rules, or by the plan for other strategies."""
     if not isinstance(plan.policy.strategy, BySensor):
         return Look(runs=bool(plan.bins), explanation=plan.explanation)
     state = with_readers(state, Readers(reads_per_day=0), plan.policy, now_ms=now_ms)

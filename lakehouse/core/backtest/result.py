@@ -30,8 +30,8 @@ class SimulatedCompaction:
 class SimulatedStep:
     """A version that a writer committed, and the upkeep before the next one.
 
-    Counts are taken after the upkeep; `row_count` is `None` if unknown. `explanation` is of the
-    look that led to a run, or of the last one; `None` for the real past.
+    Counts are taken after the upkeep. `row_count` is `None` if unknown. `explanation` belongs to
+    the decision that led to a run, or else to the last decision. It is `None` for the real history.
     """
 
     version: int

@@ -1,12 +1,13 @@
-"""Which rows are in which file: a table's log without the files of its compactions.
+"""Which rows are in which file: a table's history without its compactions.
 
-A grain is the rows that one commit of a writer wrote as one file. Compactions put grains together
-and change none. A later commit that changes a file changes grains. Grains exist under every policy.
+A grain is the rows that one commit of a writer wrote as one file. Compactions combine grains but do
+not change them. A later commit that changes a file changes its grains. The grains are the same
+under every policy.
 
-Two things are in no log; they are estimated and counted:
+The log does not show two things, so they are estimated and counted:
 
-- A deletion vector on a compacted file: its rows are taken from the file's grains in proportion to
-  their row counts.
+- A deletion vector on a compacted file: the deleted rows are spread over the file's grains, in
+  proportion to their row counts.
 - A compaction of one partition into several files: grains are assigned by row counts (Delta packs
   by size). If these do not decide (Z-order, missing statistics), files are filled by size.
 """
@@ -19,13 +20,13 @@ from lakehouse.core.delta.file_history import FileCommit, FileHistory
 from lakehouse.core.delta.partition_values import by_name, type_of_typed_partition, typed_partition
 from lakehouse.core.delta.snapshot import DataFile, live_bytes
 
-# Grains in one file, each with the rows deleted from it until then: equal for equal content.
+# The grains in a file, each with the number of its deleted rows. Equal content has an equal value.
 type_of_content = frozenset[tuple[int, int]]
 
 
 @dataclass(slots=True)
 class SimulatedFile:
-    """A file that lies in the table, and the grains in it."""
+    """A live file, and the grains in it."""
 
     file: DataFile
     grains: frozenset[int]
@@ -33,7 +34,7 @@ class SimulatedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorChange:
-    """A file that got another deletion vector: more rows deleted per grain (negative: restored)."""
+    """A file with a new deletion vector. `deleted`: rows deleted by grain (negative: restored)."""
 
     file: DataFile
     grains: frozenset[int]
@@ -42,7 +43,7 @@ class VectorChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitEffect:
-    """The effect of a writer's commit; `gone` has the removed files by path, with their grains."""
+    """The effect of a writer's commit. `gone` has the removed paths with their grains."""
 
     commit: FileCommit
     gone: tuple[tuple[str, frozenset[int]], ...]
@@ -53,13 +54,15 @@ class CommitEffect:
 class Lineage:
     """A table's history in grains.
 
-    `start` are the grains at the beginning of the history, `deeds` the effects of its writers'
-    commits. `grains` has each grain as it was written. `made` are the files of real compactions by
-    content; `guesses` counts those that the log does not decide.
+    - `start`: the grains at the beginning of the history.
+    - `deeds`: the effects of the writers' commits.
+    - `grains`: each grain as it was written.
+    - `made`: the outputs of real compactions, by content.
+    - `guesses`: the number of compactions whose outputs cannot be matched to grains by the log.
     """
 
     def __init__(self, file_history: FileHistory) -> None:
-        """The history, commit by commit; `_live` is the real table as it was at each."""
+        """Reads the history commit by commit. `_live` has the real table's files at each commit."""
         self.deeds: list[CommitEffect] = []
         self.grains: dict[int, DataFile] = {}
         self.made: dict[type_of_content, DataFile] = {}
@@ -78,7 +81,7 @@ class Lineage:
 
     @property
     def shrink_ratio(self) -> float | None:
-        """Bytes out of real compactions per byte of live rows in; `None` if there was none."""
+        """Bytes that real compactions wrote per live byte read; `None` if there were none."""
         return self._bytes_out / self._bytes_in if self._bytes_in else None
 
     def _add(self, file: DataFile) -> tuple[int, DataFile]:
@@ -149,7 +152,7 @@ def content(grains: Iterable[int], deleted: Mapping[int, int]) -> type_of_conten
 
 
 def _spread(rows: int, weights: Mapping[int, int]) -> dict[int, int]:
-    """`rows` over grains by their weights, in whole rows that sum up to `rows`."""
+    """Spreads `rows` over grains by their weights. The results are whole and add up to `rows`."""
     whole = sum(max(weight, 0) for weight in weights.values())
     spread: dict[int, int] = {}
     passed = given = 0
@@ -169,10 +172,10 @@ def _spread(rows: int, weights: Mapping[int, int]) -> dict[int, int]:
 def _deal(
     inputs: Sequence[SimulatedFile], outputs: Sequence[DataFile]
 ) -> dict[DataFile, frozenset[int]] | None:
-    """The grains of each output by row counts; `None` if these do not decide."""
+    """The grains of each output, matched by row counts; `None` if these are ambiguous."""
     if len(outputs) == 1:
         return {outputs[0]: frozenset().union(*(held.grains for held in inputs))}
-    # OPTIMIZE drops bins of one file, a purge does not.
+    # OPTIMIZE drops bins with a single file; a purge does not.
     return _deal_bins(inputs, outputs, least_files=2) or _deal_bins(inputs, outputs, least_files=1)
 
 
@@ -200,7 +203,7 @@ def _deal_bins(
 def _fill(
     inputs: Sequence[SimulatedFile], outputs: Sequence[DataFile]
 ) -> Iterator[tuple[DataFile, frozenset[int]]]:
-    """Assigns every grain to an output: outputs are filled in turn, inputs ordered by size."""
+    """Assigns every grain to an output. Fills the outputs in turn, with inputs ordered by size."""
     left = _by_size(inputs)
     whole_in, whole_out = (
         sum(held.file.size_bytes for held in left) or 1,

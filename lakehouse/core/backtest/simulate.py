@@ -2,13 +2,14 @@
 
 1. The log is translated into grains (`row_lineage`), without real compactions.
 2. Each commit of a writer is applied to the simulation's own files.
-3. The policy decides: for the sensor its own decision, for other strategies the plan.
+3. The policy decides whether to compact: by the sensor's rules, or by the plan if it has another
+   strategy.
 4. A compaction does what its plan says. If a real one merged the same rows, its output is used,
-   with name and size; otherwise a bin shrinks as the real compactions did on average.
+   with name and size. Otherwise, a bin shrinks by the average ratio of the real compactions.
 
 So simulating the policy that was really in force gives the real files. If a writer removed a file
-that the simulation does not have, all simulated files with its rows are removed, and their other
-rows go into the files of that commit, as with copy-on-write. Each such estimate is counted.
+that the simulation does not have, all simulated files with its rows are removed. Their other rows
+move into the files of that commit, as with copy-on-write. Each such estimate is counted.
 """
 
 import json
@@ -41,9 +42,9 @@ from lakehouse.core.scheduling.read_losses import OpeningSteps, is_made_anew
 from lakehouse.core.scheduling.table_state import state_of
 from lakehouse.core.units import MINUTE_MS
 
-# As many as a real plan is given (`read_facts`).
+# A real plan reads the same number of commits (`read_facts`).
 _COMMITS_REMEMBERED = 500
-# A policy that never comes to rest must not keep the terminal busy for ever.
+# Stops a policy that would compact endlessly.
 _RUNS_PER_COMMIT = 100
 
 
@@ -108,7 +109,7 @@ def real_result(
 
 
 class _Simulation:
-    """One policy at work on the table of a simulation."""
+    """Applies one policy to a simulated table."""
 
     def __init__(self, table: SimulatedTable, policy: Compaction, rates: Rates) -> None:
         self._table, self._policy, self._rates = table, policy, rates
@@ -135,7 +136,7 @@ class _Simulation:
             list[SimulatedCompaction](),
             None,
         )
-        # The next commit may have the same or an earlier time; the first look stays.
+        # The next commit may have the same or an earlier time. The first evaluation always happens.
         cooled = _in_order([self._cooled_ms], commit.committed_ms, until_ms)
         times = sorted({*look_times(self._policy, commit.committed_ms, until_ms), *cooled})
         while times and len(runs) < _RUNS_PER_COMMIT:
@@ -194,7 +195,7 @@ class _Simulation:
         """Remembers a simulated commit for later plans."""
         self._version += 1
         figures = plan.as_json() if plan else {}
-        # Later plans read the columns of ZORDER BY and of clustering alike.
+        # Later plans read the columns in the same way for ZORDER BY and for clustering.
         columns = (
             plan.statement.columns
             if plan and isinstance(plan.statement, ZOrdering | Clustering)

@@ -1,4 +1,4 @@
-"""The table of a simulation: the files that there would be, and whose rows lie in which of them."""
+"""The table of a simulation: the files that would exist, and the rows in each of them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,10 +17,10 @@ from lakehouse.core.delta.snapshot import DataFile, live_bytes, type_of_partitio
 
 
 class SimulatedTable:
-    """The files of a simulation, changed by writers and compactions; estimates are counted."""
+    """The files of a simulation. Writers and compactions change them; estimates are counted."""
 
     def __init__(self, lineage: Lineage) -> None:
-        """The table at the start of the history."""
+        """Starts with the files at the beginning of the history."""
         self.uncertainty = Uncertainty(
             unclear_compactions=lineage.guesses, shrink_ratio=lineage.shrink_ratio
         )
@@ -38,7 +38,7 @@ class SimulatedTable:
         return tuple(held.file for held in self._live.values())
 
     def apply(self, deed: CommitEffect) -> None:
-        """A writer's commit, applied to the files of the simulation."""
+        """Applies a writer's commit to the files of the simulation."""
         rests = self._remove(deed)
         for mark in deed.marks:
             self._mark(mark, deed.commit.version)
@@ -47,7 +47,7 @@ class SimulatedTable:
             self._carry(rest, paths)
 
     def merge(self, bin_: Bin, *, into: int = 1, now_ms: int) -> list[DataFile]:
-        """The files that a bin becomes: one, or about `into` for an ordered rewrite."""
+        """Merges a bin, and returns the new files: one, or about `into` for an ordered rewrite."""
         held = [self._live.pop(file.path) for file in bin_.files]
         grains = frozenset[int]().union(*(each.grains for each in held))
         made = self._lineage.made.get(content(grains, self._deleted))
@@ -62,7 +62,7 @@ class SimulatedTable:
             )
             for part in parts
         ]
-        # The log may have row counts for these files, but not for those of the writers.
+        # The log may have row counts for the merged files, but not for the writers' files.
         if len(files) == 1:
             files = [
                 replace(files[0], row_count=sum_known([live_rows(file) for file in bin_.files]))
@@ -73,7 +73,7 @@ class SimulatedTable:
         return files
 
     def _parted(self, grains: frozenset[int], into: int) -> list[frozenset[int]]:
-        """The grains in at most this many parts of about the same size."""
+        """Splits the grains into at most `into` parts of about the same size."""
         sizes = {grain: self._live_grain_bytes(grain) for grain in sorted(grains)}
         whole, passed = sum(sizes.values()) or 1, 0.0
         parts: dict[int, set[int]] = {}
@@ -92,7 +92,7 @@ class SimulatedTable:
         partition: type_of_partition,
         modified_ms: int,
     ) -> DataFile:
-        """A new file for a part of the grains, which have `size_bytes` together."""
+        """A new file for a part of the grains. All grains together have `size_bytes`."""
         return DataFile(
             path=self._name(what),
             size_bytes=max(1, round(size_bytes * self._share(part, grains))),
@@ -103,7 +103,10 @@ class SimulatedTable:
         )
 
     def _remove(self, deed: CommitEffect) -> list[SimulatedFile]:
-        """The other rows in files that a writer removed; they have to be written again."""
+        """Removes the files with rows that a writer removed. Returns the other rows in them.
+
+        These rows have to be written again.
+        """
         gone = frozenset[int]().union(*(grains for _, grains in deed.gone))
         for path, grains in deed.gone:
             self.uncertainty.moved_removals += (
@@ -157,7 +160,7 @@ class SimulatedTable:
                 self._delete_rows(self._live[self._place[grain]], rows, version)
 
     def _delete_rows(self, held: SimulatedFile, rows: int, version: int) -> None:
-        """Deletes rows of a file (negative: restores); a file without rows is removed."""
+        """Deletes rows of a file (negative: restores them). A file without rows is removed."""
         file = held.file
         deleted = max(0, file.deleted_row_count + rows)
         if file.row_count is not None and deleted >= file.row_count:
@@ -209,6 +212,6 @@ class SimulatedTable:
 
 
 def sum_known(counts: Sequence[int | None]) -> int | None:
-    """Their sum, unknown as soon as one is."""
+    """The sum of the counts; `None` if any of them is unknown."""
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None

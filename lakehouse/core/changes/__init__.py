@@ -1,1 +1,1 @@
-"""Change data: the sources it comes from, and what a change does."""
+"""Change data: decodes the events of Debezium."""

@@ -8,13 +8,13 @@ from lakehouse.core.changes.debezium_field import Field, Undecodable, bytes_of, 
 
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _VARIABLE_SCALE = "io.debezium.data.VariableScaleDecimal"
-# `bytes` may be a number, too: with the JSON converter's setting decimal.format=NUMERIC.
+# With the JSON converter's setting decimal.format=NUMERIC, `bytes` may be a number.
 _NUMERIC = ("bytes", "int8", "int16", "int32", "int64", "float32", "float64", "float", "double")
 _DECIMAL_TEXT = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?")
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 # The digits of a decimal that a float keeps. Source: C's DBL_DIG
 _EXACT_DIGITS = 15
-# More than any database has. Longer numbers would take long to convert.
+# More digits than any database has. Longer numbers would take long to convert.
 _MOST_DIGITS = 40_000
 
 
@@ -26,7 +26,7 @@ def is_decimal(value: Any, field: Field) -> bool:
 
 
 def decimal_of(value: Any, field: Field, scale: int, text: str | None) -> Decimal:
-    """The number of a value. `scale` is the declared one, `text` the number as the line spells it.
+    """A value as a number. `scale` is declared; `text` is the number as the line spells it.
 
     Raises:
         Undecodable: it is not a decimal, or its number is ambiguous.
@@ -69,7 +69,7 @@ def _spelled(value: float) -> str:
 
 
 def _of_mode(value: str, decimals: str | None, scale: int) -> Decimal:
-    """A decimal without schema: by the declared mode, or if the text cannot be Base64."""
+    """A decimal without a schema, read by the declared mode, or as text if it cannot be Base64."""
     if decimals == "precise":
         return _unscaled(value, scale)
     if decimals == "string" or not _BASE64.fullmatch(value):

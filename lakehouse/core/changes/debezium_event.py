@@ -21,12 +21,12 @@ from lakehouse.core.changes.debezium_values import decoded, fields_of
 from lakehouse.core.changes.json_members import members_of, object_of
 from lakehouse.core.declaration.change_sources import Debezium
 
-# The member of an event that names the fields whose values were not sent.
+# The member of an event that lists the fields whose values were not sent.
 UNSENT = "_lakehouse_unsent"
 TOMBSTONE = "null"
-# Postgres does not send a large value that did not change, and Debezium puts this in its place: as
-# text, also in hstore as JSON; as bytes in Base64 or hex; as an array of these bytes, or of one
-# UUID made of them. In an array of booleans it looks like values.
+# Postgres does not send a large value that did not change. Debezium sends this placeholder instead:
+# as text, also in hstore as JSON; as bytes in Base64 or hex; as an array of these bytes, or of one
+# UUID made of them. In an array of booleans, it cannot be distinguished from values.
 # Source: Debezium's reference, `unavailable.value.placeholder`; UnchangedToastedPlaceholder
 _PLACEHOLDER = "__debezium_unavailable_value"
 _BYTES = _PLACEHOLDER.encode()
@@ -38,7 +38,7 @@ _NOT_SENT = f"was not sent ({_PLACEHOLDER})"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """An event as JSON text and as a value, and the problem that it has, if any.
+    """An event as JSON text and as a value, and its problem, if any.
 
     A tombstone is the text `null`.
     """
@@ -51,7 +51,7 @@ class Event:
 def canonical_event(
     line: object, text: str, changes: Debezium, fields: Mapping[str, str]
 ) -> Event | None:
-    """The event of a line with these declared fields; `None` if the line is not an object."""
+    """The event in a line, with these declared fields; `None` if the line is not an object."""
     if line is None:
         return Event(text=TOMBSTONE, value={})
     if not isinstance(line, dict):
@@ -135,7 +135,7 @@ class _Decoding:
         *,
         is_state: bool = True,
     ) -> tuple[dict[str, Any], str]:
-        """The row as a value and as text. `is_state`: it is the row after the change."""
+        """The row as a value and as text. `is_state`: this is the row after the change."""
         replaced: dict[str, Any] = {}
         members: dict[str, str] = {}
 

@@ -16,7 +16,7 @@ class Undecodable(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """A field as declared, and as the schema of its line describes it (`None` without one)."""
+    """A field as declared, and its part of the line's schema (`None` if there is no schema)."""
 
     declared: str
     schema: Mapping[str, Any] | None
@@ -53,6 +53,6 @@ def bytes_of(value: str) -> bytes:
 
 
 def shown(value: Any) -> str:
-    """The value for a message, cut short."""
+    """The value for a message, truncated."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:60]}…"

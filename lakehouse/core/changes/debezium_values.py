@@ -1,7 +1,7 @@
 """Decodes values of Debezium's JSON to the declared column types.
 
-The schema part of a line names the type of each field. Without it, a value is decoded only if the
-declared type leaves one meaning: a date is a number of days in every mode of Debezium, but a
+The schema part of a line names the type of each field. If it is missing, a value is decoded only if
+the declared type makes it unambiguous. A date is a number of days in every mode of Debezium, but a
 timestamp may count milli-, micro- or nanoseconds.
 
 **Safety properties**
@@ -59,7 +59,7 @@ _WHOLE_BITS = {
     "LONG": 64,
 }
 _EXACT_DIGITS = 15
-# Without a zone, since Debezium's timestamps without zone count as if in UTC.
+# Naive, since Debezium counts timestamps without a zone as if they were in UTC.
 _EPOCH = datetime(1970, 1, 1)
 _FIRST_DAY, _LAST_DAY = ((day - _EPOCH.date()).days for day in (date.min, date.max))
 
@@ -87,7 +87,7 @@ def _shape_of(declared: str) -> _Shape:
 
 
 def decoded(value: Any, field: Field, spelled: Callable[[], str] | None = None) -> Any:
-    """The value as JSON that Spark reads as the declared type; the same object if that is equal.
+    """The value as JSON that Spark reads as the declared type; the same object if unchanged.
 
     `spelled` returns the number as the line spells it, so that a float loses no digit.
 
@@ -130,7 +130,7 @@ def _decoded_inside(value: Any, field: Field, shape: _Shape) -> Any:
         return items if is_same else after
     if shape.kind == "MAP" and isinstance(value, dict):
         row = cast("dict[str, Any]", value)
-        _, _, type_ = shape.inside.partition(",")  # keys of JSON objects are texts
+        _, _, type_ = shape.inside.partition(",")  # keys of JSON objects are always strings
         return _decoded_members(
             row, field, dict.fromkeys(row, type_), part_of(field.schema, "values")
         )
@@ -273,7 +273,7 @@ def _as_binary(value: Any, field: Field) -> Any:
 
 
 def _as_text(value: Any, field: Field) -> Any:
-    """Readable text of types that arrive as numbers or bytes; other values as sent."""
+    """Readable text for types that arrive as numbers or bytes; other values unchanged."""
     if field.schema is None or isinstance(value, bool):
         return value
     if is_decimal(value, field):

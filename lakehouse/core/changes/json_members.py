@@ -1,4 +1,4 @@
-"""Members of a JSON object as its text spells them, so that one can be rewritten alone."""
+"""Members of a JSON object as its text spells them, so that one can be rewritten by itself."""
 
 import json
 import re

@@ -1,1 +1,1 @@
-"""The plan of a compaction, exact: which files it merges into which, and why, or why nothing."""
+"""The exact plan of a compaction: which files it merges, and why. Or why there is nothing to do."""

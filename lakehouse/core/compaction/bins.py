@@ -1,4 +1,4 @@
-"""What a planner is given and what it answers: the statement, its bins, and the reason."""
+"""Input and output of a planner: the facts, the statement, its bins, and the reason."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -68,7 +68,7 @@ Statement = Packing | ZOrdering | Clustering | Purge
 class Bin:
     """Files of one partition that one job rewrites together.
 
-    `partition` is spelled as the smallest file spells it.
+    `partition` has the spelling of the smallest file.
     """
 
     partition: type_of_partition
@@ -82,7 +82,7 @@ class Bin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanningFacts:
-    """The facts that a plan is made from. The policy's target is the one in force, never 0."""
+    """The input of a planner. The policy's target is the one in force, never 0."""
 
     snapshot: Snapshot
     policy: Compaction
@@ -95,8 +95,8 @@ class PlanningFacts:
 class PartitionPlan:
     """The part of a statement in one partition, which holds `files`.
 
-    Only packing sets the fields after `bins`. `kept` are small files that are left for later: a
-    compaction wrote each, and each is larger than all merged files together.
+    Only packing sets the fields after `bins`. `kept` are small files that are left for later. A
+    compaction wrote each of them, and each is larger than all merged files together.
     """
 
     files: tuple[DataFile, ...]
@@ -107,7 +107,7 @@ class PartitionPlan:
 
     @property
     def file_count(self) -> int:
-        """Files that would be removed."""
+        """The number of files that would be removed."""
         return sum(len(bin_.files) for bin_ in self.bins)
 
     @property
@@ -118,9 +118,9 @@ class PartitionPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
-    """One planner's answer; no bins means nothing to do.
+    """The result of a planner; no bins means nothing to do.
 
-    `numbers` are those that only its own sentence needs.
+    `numbers` has additional numbers for the sentence of `reason`.
     """
 
     statement: Statement
@@ -151,9 +151,9 @@ def files_added(statement: Statement, bins: Iterable[Bin]) -> int:
 def files_by_partition(
     snapshot: Snapshot,
 ) -> Mapping[type_of_typed_partition, tuple[DataFile, ...]]:
-    """Live files by partition, ascending by size, in an order that no order of the log changes.
+    """Live files by partition, ascending by size. The order does not depend on the log's order.
 
-    Partitions whose values a rewrite would change are left out (`left_alone`).
+    Partitions whose values a rewrite would change are omitted (`left_alone`).
     """
     columns = by_name(snapshot.columns)
     spelled: defaultdict[type_of_partition, list[DataFile]] = defaultdict(list)
@@ -163,13 +163,13 @@ def files_by_partition(
     for partition in sorted(spelled, key=str):
         if not is_changed_by_rewrite(partition, columns):
             typed[typed_partition(partition, columns)].extend(spelled[partition])
-    for found in typed.values():  # by path only where sizes are equal: it takes three times as long
+    for found in typed.values():  # by path only if sizes are equal: three times as slow
         found.sort(key=_SIZE if len(set(map(_SIZE, found))) == len(found) else _SIZE_AND_PATH)
     return {key: tuple(found) for key, found in typed.items()}
 
 
 def left_alone(snapshot: Snapshot) -> tuple[DataFile, ...]:
-    """Files that no plan touches, since OPTIMIZE would turn a text of their partition into null."""
+    """Files that no plan touches: OPTIMIZE would change a text in their partition to null."""
     columns = by_name(snapshot.columns)
     changed = {
         partition
@@ -186,7 +186,7 @@ def pack(
     up_to_bytes: int,
     least_files: int = 2,
 ) -> tuple[Bin, ...]:
-    """The bins of one partition, made as Delta makes them: ascending files, one open bin at a time.
+    """The bins of one partition, packed as Delta does: ascending sizes, one open bin at a time.
 
     Bins with fewer than `least_files` files are dropped.
     """
@@ -201,7 +201,7 @@ def pack(
 def _packed_together(
     files: Iterable[DataFile], columns: Sequence[Column]
 ) -> Sequence[Sequence[DataFile]]:
-    """The files of one partition as OPTIMIZE puts them together: mostly all of them."""
+    """Groups the files of one partition as OPTIMIZE does. There is usually a single group."""
     candidates = [*files]
     spellings = {file.partition for file in candidates}
     if len(spellings) < 2:

@@ -1,7 +1,8 @@
 """Plans a compaction again after it lost the commit race to another writer.
 
-OPTIMIZE fails if another writer first removes one of its input files. It is then planned again
-without the partitions of those files; an unpartitioned table is planned again as a whole.
+OPTIMIZE fails if another writer removes one of its input files before it commits. The compaction is
+then planned again without the partitions of those files. An unpartitioned table is planned again as
+a whole.
 Source: delta-io/delta v4.4.0, `ConflictChecker.scala`.
 """
 

@@ -37,12 +37,12 @@ class Probe:
 
     @property
     def before_seconds(self) -> float | None:
-        """The median scan of the version before; `None` without a measurement."""
+        """Median duration of a scan before the compaction; `None` if it was not measured."""
         return median(self.before) if self.before else None
 
     @property
     def after_seconds(self) -> float | None:
-        """The median scan of the version after; `None` without a measurement."""
+        """Median duration of a scan after the compaction; `None` if it was not measured."""
         return median(self.after) if self.after else None
 
     @property
@@ -65,7 +65,7 @@ class Probe:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The journal's shape; `probe_from` reads it."""
+        """The JSON shape in the journal; `probe_from` reads it."""
         medians = {
             "before_seconds": self.before_seconds,
             "after_seconds": self.after_seconds,
@@ -79,10 +79,13 @@ class Probe:
 class CompactionOutcome:
     """The outcome of a compaction next to its plan.
 
-    If nothing was committed, `version_after` is `None` and the figures are zero. `seconds_optimize`
-    is the bare statement. `conflicts` counts attempts that lost to other writers, and the wasted
-    figures are their work. `account` goes up to and includes this compaction. `facts` is the table
-    after the commit.
+    If nothing was committed, `version_after` is `None` and the figures are zero.
+
+    - `seconds_optimize`: the duration of the statement alone.
+    - `conflicts`: attempts that lost to other writers; `wasted_bytes` and `wasted_seconds` are
+      their work.
+    - `account`: the account up to and including this compaction.
+    - `facts`: the table after the commit.
     """
 
     plan: CompactionPlan
@@ -174,7 +177,7 @@ class CompactionOutcome:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The plan's shape, plus the actual figures with the prefix `actual_`."""
+        """The JSON shape of the plan, plus the actual figures with the prefix `actual_`."""
         entry, account = self.entry, self.account
         means = errors_as_json(entry.mean_errors if entry else NO_ERRORS)
         return {

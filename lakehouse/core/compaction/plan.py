@@ -1,4 +1,4 @@
-"""The exact plan of a compaction: chooses the planner and prices its answer."""
+"""The exact plan of a compaction: chooses the planner and prices its result."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -49,11 +49,11 @@ _SIZE = attrgetter("size_bytes")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPlan(Explained):
-    """What `statement` will do to `table` at `version`; without bins, `reason` says why nothing.
+    """What `statement` will do to `table` at `version`; if nothing, `reason` says why.
 
-    The statement is limited to `partitions`; `None` is the whole table. `policy` is the one in
-    force, with a target above 0. `files_left` files exceed the bounds of one run and are left to
-    the next.
+    - `partitions`: the partitions that the statement is limited to; `None` is the whole table.
+    - `policy`: the policy in force, with a target above 0.
+    - `files_left`: the number of files that exceed the bounds of one run and wait for the next.
     """
 
     table: str
@@ -82,7 +82,7 @@ class CompactionPlan(Explained):
 
     @property
     def mergeable_file_count(self) -> int:
-        """Files that compactions would remove, in as many runs as needed."""
+        """The number of files that compactions would remove, in as many runs as needed."""
         return self.files_removed + self.files_left
 
     @property
@@ -132,9 +132,9 @@ class CompactionPlan(Explained):
 def plan_table(
     table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int, cold_start: bool = False
 ) -> CompactionPlan:
-    """The compaction of a declared table, priced by its own history; raises as `plan_compaction`.
+    """The compaction of a declared table, priced by its own history.
 
-    `cold_start`: it is the first compaction of its server, and takes longer.
+    `cold_start`: the first compaction of a server takes longer. Raises as `plan_compaction` does.
     """
     policy = policy_for(table.layer, table.compaction)
     rates = fit_rates(history, snapshot, prices=table.prices)
@@ -146,7 +146,7 @@ def plan_table(
 def plan_or_refusal(
     table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int
 ) -> CompactionPlan:
-    """As `plan_table`; if that is refused, a plan that does nothing and says why."""
+    """The result of `plan_table`, or if it is refused, a plan that does nothing and says why."""
     try:
         return plan_table(table, snapshot, history, now_ms=now_ms)
     except Refused as refusal:
@@ -168,9 +168,9 @@ def plan_or_refusal(
 def plan_once_cold(
     table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int
 ) -> tuple[int, CompactionPlan] | None:
-    """When all of the table will be cold if nobody writes, and the plan of that time.
+    """When the whole table will be cold if nobody writes, and the plan at that time.
 
-    `None` if all of it is cold now.
+    `None` if the whole table is cold now.
     """
     cold_hours = policy_for(table.layer, table.compaction).cold_hours
     if not cold_hours:
@@ -242,7 +242,7 @@ def _rewrite(now: PlanningFacts) -> Rewrite:
 
 
 def _priced(now: PlanningFacts, found: Rewrite) -> CompactionPlan:
-    """The answer of a planner with its sentence and its price."""
+    """The plan for a planner's result, with its sentence and its price."""
     sizes = {
         "files_removed": sum(len(bin_.files) for bin_ in found.bins),
         "bytes_removed": sum(bin_.size_bytes for bin_ in found.bins),
@@ -293,7 +293,7 @@ def _priced(now: PlanningFacts, found: Rewrite) -> CompactionPlan:
 
 
 def _live_share(bins: Iterable[Bin]) -> float:
-    """The share of the bytes whose rows are not deleted, as far as the log counts rows."""
+    """The share of the bytes whose rows are not deleted. Files without row counts count in full."""
     files = [file for bin_ in bins for file in bin_.files]
     size_bytes = sum(map(_SIZE, files))
     return sum(map(live_bytes, files)) / size_bytes if size_bytes else 1.0

@@ -1,12 +1,12 @@
-"""Removing deleted rows from files: which files REORG will rewrite, exactly, and when.
+"""Plans to remove deleted rows from files: which files exactly REORG will rewrite, and when.
 
 Source: delta-io/delta v4.4.0, `DeltaReorgTableCommand.scala` (DeltaPurgeOperation): every file with
 deleted rows, or with a deletion vector and no statistics, whatever its size;
-`OptimizeTableCommand.scala`, groupFilesIntoBins: bins of one file, too.
+`OptimizeTableCommand.scala`, groupFilesIntoBins: bins may have a single file.
 
-REORG also rewrites files with columns that the table no longer has, which no log shows: dropped
-columns, and what UPDATE or MERGE add to rows of tables with a change data feed. For such tables the
-figures are lower bounds.
+REORG also rewrites files with columns that the table no longer has: dropped columns, and columns
+that UPDATE or MERGE add in tables with a change data feed. The log does not show such files, so the
+figures of these tables are lower bounds.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ from lakehouse.core.reasons import Reason
 
 def plan_purge(now: PlanningFacts) -> Rewrite | None:
     """The rewrite of all files with deleted rows; `None` if it is not due, or all are warm."""
-    # Files whose rows the log does not count make nothing due.
+    # Files without row counts in the log do not make a purge due.
     known = [file for file in now.snapshot.files if file.row_count]
     deleted, rows = (
         sum(file.deleted_row_count for file in known),
@@ -65,9 +65,9 @@ def plan_purge(now: PlanningFacts) -> Rewrite | None:
 def may_hold_other_columns(snapshot: Snapshot) -> bool:
     """Whether files may hold columns that the table does not have.
 
-    That is: changes are fed, or more column ids were assigned than the table has columns. Sources:
-    PROTOCOL.md, "Column Mapping", maxColumnId; files of an UPDATE by Delta 4.4.0 hold
-    `_change_type` and `__is_cdc`.
+    This is the case if the table has a change data feed, or if more column ids were assigned than
+    it has columns. Sources: PROTOCOL.md, "Column Mapping", maxColumnId; files of an UPDATE by Delta
+    4.4.0 hold `_change_type` and `__is_cdc`.
     """
     if "changeDataFeed" in snapshot.features:
         return True

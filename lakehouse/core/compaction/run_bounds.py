@@ -1,4 +1,4 @@
-"""Which partitions one run takes: cold ones, in order, within the bounds of the policy."""
+"""Selects the partitions of one run: cold ones, in order, within the bounds of the policy."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
@@ -13,16 +13,16 @@ from lakehouse.core.units import HOUR_MS
 def last_write_ms(files: Sequence[DataFile], write_history: WriteHistory) -> int:
     """The time at which rows of these files were last added or deleted; 0 if unknown.
 
-    A compaction's outputs do not count. The time of a deletion vector is the time of its commit;
-    the file keeps the time at which it was written.
+    Outputs of compactions do not count. A deletion vector counts with the time of its commit, since
+    the file's own time does not change.
     """
-    told = (write_history.written_ms.get(file.path, 0) for file in files)
+    logged = (write_history.written_ms.get(file.path, 0) for file in files)
     own = (file.modified_ms for file in files if not file.compacted)
-    return max(chain(told, own), default=0)
+    return max(chain(logged, own), default=0)
 
 
 def is_warm(now: PlanningFacts, plan: PartitionPlan) -> bool:
-    """Whether rows of the partition changed so lately that only cold ones may be rewritten."""
+    """Whether the partition changed too recently to be rewritten under `cold_hours`."""
     return (
         now.policy.cold_hours > 0
         and last_write_ms(plan.files, now.write_history)
@@ -35,7 +35,7 @@ def partition_plans(
 ) -> tuple[list[PartitionPlan], int]:
     """The plans of cold partitions with bins, and the number of warm ones.
 
-    `bins_of` makes the bins of a partition's files.
+    `bins_of` packs the files of a partition into bins.
     """
     plans = [
         PartitionPlan(files=files, bins=bins)
@@ -47,14 +47,14 @@ def partition_plans(
 
 
 def fits(now: PlanningFacts, size_bytes: int) -> bool:
-    """Whether one run may rewrite so many bytes."""
+    """Whether one run may rewrite this many bytes."""
     return size_bytes <= (now.policy.max_bytes_per_run or inf)
 
 
 def within_bounds(now: PlanningFacts, plans: Sequence[PartitionPlan]) -> tuple[PartitionPlan, ...]:
-    """The plans that one run takes, in the order of `in_order`.
+    """The plans that fit into one run, in the order of `in_order`.
 
-    A plan that does not fit waits for the next run, but smaller ones after it are taken. The result
+    A plan that does not fit waits for the next run; smaller ones after it may still fit. The result
     is empty if the first plan alone is too large.
     """
     chosen, size_bytes = list[PartitionPlan](), 0
@@ -68,9 +68,9 @@ def within_bounds(now: PlanningFacts, plans: Sequence[PartitionPlan]) -> tuple[P
 
 
 def one_run(now: PlanningFacts, plans: Sequence[PartitionPlan]) -> tuple[tuple[Bin, ...], int]:
-    """The bins that one run takes, and the number of files left to the next run.
+    """The bins of one run, and the number of files left to the next run.
 
-    Partitions are taken as a whole; the first one is taken whatever its size.
+    A partition is never split. The first partition is always taken, whatever its size.
     """
     chosen = within_bounds(now, plans) or (in_order(now, plans)[0],)
     left = sum(plan.file_count for plan in plans) - sum(plan.file_count for plan in chosen)
@@ -78,9 +78,9 @@ def one_run(now: PlanningFacts, plans: Sequence[PartitionPlan]) -> tuple[tuple[B
 
 
 def in_order(now: PlanningFacts, plans: Iterable[PartitionPlan]) -> list[PartitionPlan]:
-    """The plans in the order in which runs take them: most files removed per byte first.
+    """The plans in the order of execution: most files removed per byte first.
 
-    If only cold partitions are taken, the oldest come first.
+    If the policy has `cold_hours`, the plans with the oldest writes come first.
     """
     if now.policy.cold_hours:
         return sorted(plans, key=lambda plan: last_write_ms(plan.files, now.write_history))

@@ -1,24 +1,26 @@
 """Plain compaction: which small files OPTIMIZE will merge, exactly, and which merges pay off.
 
-Selection and packing are Delta's own, so that plan and outcome can be compared file by file. Files
-of equal size may change places: Delta takes them in the order of its snapshot, the plan by path.
-The figures are the same. Source: delta-io/delta v4.4.0, `OptimizeTableCommand.scala`
-(filterCandidateFileList, groupFilesIntoBins), `OptimizeTableStrategy.scala`.
+Files are selected and packed exactly as Delta does it, so plan and outcome can be compared file by
+file. Files of equal size may swap places, since Delta orders them as in its snapshot and the plan
+orders them by path. The figures are the same. Source: delta-io/delta v4.4.0,
+`OptimizeTableCommand.scala` (filterCandidateFileList, groupFilesIntoBins),
+`OptimizeTableStrategy.scala`.
 
-Ours are the choice of partitions, the size below which a file is taken (the cut-off), and the size
-of a bin. They make a compacted table a fixed point; docs/internals/decisions/0003 has the proof.
+This module chooses the partitions, the size below which a file is selected (the cut-off), and the
+size of a bin. The choices make a compacted table a fixed point: docs/internals/decisions/0003 has
+the proof.
 
 - A partition is worth a rewrite if a bin holds at least two fresh files. A file is fresh if no
-  compaction wrote it, or if it has a deletion vector. OPTIMIZE then does every bin there.
-- A file that was large enough for an earlier, smaller target (three quarters of it) is shielded:
-  the cut-off of its partition is lowered to these three quarters. Only the second tier takes it:
-  once the target is eight times the earlier one, and such files fill one new file.
-- In a table without partitions, large compacted files are left for later: the cut-off is lowered to
-  a power of two that all smaller files together do not reach, if no fresh file is above it. The
+  compaction wrote it, or if it has a deletion vector. OPTIMIZE then rewrites every bin there.
+- A file that reached three quarters of an earlier, smaller target is shielded: the cut-off of its
+  partition is lowered to these three quarters. Only the second tier rewrites it: when the target is
+  eight times the earlier one, and such files fill one new file.
+- In a table without partitions, large compacted files are left for later. The cut-off is lowered to
+  a power of two that is larger than all smaller files together, if no fresh file is above it. The
   merged files share one bin, so none of them is fresh afterwards.
 - A bounded run takes fewer partitions, or the smallest files of one partition. In each bin that
-  makes it worthwhile, two files stop being fresh (or of the first tier), so runs end. `files_left`
-  counts the files that an unbounded plan would also remove.
+  makes it worthwhile, two files stop being fresh (or leave the first tier), so the runs come to an
+  end. `files_left` counts the files that an unbounded plan would also remove.
 """
 
 from bisect import bisect_left
@@ -44,9 +46,9 @@ from lakehouse.core.reasons import Reason
 # A file with a larger share of deleted rows is rewritten, whatever its size, if it shares a bin.
 # Source: Delta's default, DeltaSQLConf, optimize.maxDeletedRowsRatio.
 MAX_DELETED_ROWS_RATIO = 0.05
-# 128 MiB files into files of 1 GiB: a byte is rewritten once per tier, and eight files become one.
+# Merges eight files into one, like 128 MiB files into 1 GiB. Each tier rewrites a byte once.
 _TIER = 8
-# Rewriting this much takes about as long as starting a job, so less is not worth a file.
+# Rewriting this much takes about as long as starting a job. No smaller file is left for later.
 LEAST_KEPT_BYTES = 16 * 1024 * 1024
 # Spark counts opening a file as this many bytes (`spark.sql.files.openCostInBytes`).
 TRIVIAL_BYTES_PER_CORE = 4 * 1024 * 1024
@@ -71,7 +73,7 @@ def plan_packing(now: PlanningFacts) -> Rewrite:
 
 
 def plain_statement(now: PlanningFacts) -> Packing:
-    """The statement of a plan without bins, which is never sent."""
+    """The statement for a plan without bins. It is never sent."""
     return Packing(
         smaller_than_bytes=now.policy.candidate_bytes,
         up_to_bytes=now.policy.target_file_bytes,
@@ -103,8 +105,8 @@ def keeps_cores_busy(
 ) -> bool:
     """Whether the table keeps enough files for all cores; with fewer, a full scan is slower.
 
-    Single partitions do not count: a statement has one size of bin, so the smallest partition would
-    set it for all.
+    Partitions are not checked one by one: a statement has a single bin size, so the smallest
+    partition would determine it for all.
     """
     wanted = min(now.policy.scan_cores, now.snapshot.size_bytes // TRIVIAL_BYTES_PER_CORE)
     return (
@@ -133,7 +135,7 @@ def _find(now: PlanningFacts, target: int) -> PlansByCutoff:
 def _partition_plan(
     now: PlanningFacts, files: tuple[DataFile, ...], target: int
 ) -> tuple[PartitionPlan, Sequence[DataFile]]:
-    """The bins of one partition, and the candidates that they are made of."""
+    """The plan of one partition, and the candidates for its bins."""
     right = (
         [(file, under) for file in files if (under := _right_under(file, now, target))]
         if now.write_history.targets
@@ -157,11 +159,12 @@ def _partition_plan(
 def _tier_cutoff(now: PlanningFacts, candidates: Sequence[DataFile], cutoff: int) -> int:
     """The size below which files are merged: `cutoff`, or a lower power of two.
 
-    Rewriting a large file with every few new ones costs its bytes again and again, and saves
-    readers one opening. If it is left until the smaller files come near its size, a byte is
-    rewritten about once per doubling, as in a binary counter. A fresh file is never left out. The
-    power of two stays below half of `cutoff`, or the large file would fit into no bin any more.
-    Tables with partitions keep their cut-off: a statement has one for all of them.
+    Rewriting a large file together with a few new ones saves readers a single opening but costs all
+    its bytes each time. If the file waits until the smaller files together approach its size, a
+    byte is rewritten about once per doubling, as in a binary counter. A fresh file is never left
+    out. The power of two stays below half of `cutoff`, since otherwise the large file would no
+    longer fit into a bin. Tables with partitions keep their cut-off, since a statement has a single
+    one for all partitions.
     """
     if (
         now.snapshot.partition_columns
@@ -183,7 +186,7 @@ def _tier_cutoff(now: PlanningFacts, candidates: Sequence[DataFile], cutoff: int
 
 
 def _right_under(file: DataFile, now: PlanningFacts, target: int) -> int:
-    """The smaller target that the file was compacted under and reached; 0: none."""
+    """The smaller target under which the file was compacted, if it reached it; otherwise 0."""
     under = now.write_history.targets.get(file.path, 0)
     return (
         under
@@ -201,7 +204,7 @@ def _candidates(files: Iterable[DataFile], cutoff: int, max_ratio: float) -> lis
 
 
 def _gains(bin_: Bin, now: PlanningFacts, plan: PartitionPlan, target: int) -> list[DataFile]:
-    """The files that make the bin worth a rewrite, at least two: fresh ones or first-tier ones."""
+    """The fresh or first-tier files that make the bin worth a rewrite; empty if fewer than two."""
     fresh = [file for file in bin_.files if is_fresh(file)]
     first_tier = [
         file
@@ -213,7 +216,7 @@ def _gains(bin_: Bin, now: PlanningFacts, plan: PartitionPlan, target: int) -> l
 
 
 def _best_group(by_cutoff: Mapping[int, list[PartitionPlan]]) -> list[PartitionPlan]:
-    """The partitions with one cut-off that lose most files; a statement has one cut-off."""
+    """The partitions with the cut-off that removes most files; a statement has one cut-off."""
     groups = sorted(
         by_cutoff.values(),
         key=lambda plans: sum(plan.file_count - len(plan.bins) for plan in plans),
@@ -224,12 +227,12 @@ def _best_group(by_cutoff: Mapping[int, list[PartitionPlan]]) -> list[PartitionP
 def _bounded(
     now: PlanningFacts, group: Sequence[PartitionPlan], *, target: int, file_count: int
 ) -> Rewrite:
-    """The rewrite of one run. `file_count` files would be removed by the whole plan."""
+    """The rewrite of one run. The whole plan would remove `file_count` files."""
     chosen, ratio, least_left = within_bounds(now, group), MAX_DELETED_ROWS_RATIO, 0
     if not chosen:
         whole = in_order(now, group)[0]
         lowered, ratio = _lowered(now, whole, target)
-        # Without large files with deleted rows, other files may share a bin: not all work is done.
+        # Without the large files with deleted rows, the bins differ, so some work may be left.
         chosen, least_left = (lowered,), int(lowered.bins != whole.bins)
     return Rewrite(
         statement=Packing(
@@ -248,9 +251,10 @@ def _bounded(
 def _lowered(now: PlanningFacts, plan: PartitionPlan, target: int) -> tuple[PartitionPlan, float]:
     """The smallest files of one partition that fit into one run, with the ratio of deleted rows.
 
-    At least two files that are worth it are taken. The ratio is put out of reach, since files with
-    deleted rows may have any size; if only such files make a bin worthwhile, the whole partition is
-    taken. Files as large as the cut are all taken, since a statement selects by size only.
+    At least two files that make a bin worthwhile are taken. The ratio is 1.0, which no file
+    exceeds, since files with deleted rows may have any size. If only such files make a bin
+    worthwhile, the whole partition is taken. A statement selects by size only, so all files below
+    the cut-off are taken.
     """
     files = _candidates(plan.files, plan.cutoff_bytes, max_ratio=1.0)
     gains = next(

@@ -1,7 +1,7 @@
-"""The size of compacted files, and the earlier targets that the log remembers.
+"""The size of compacted files, and the earlier targets in the log.
 
-The target follows the table's size: about a hundred files or more, so that a scan can be shared out
-and a change rewrites little.
+The target grows with the table: about a hundred files or more, so that a scan runs in parallel and
+a change rewrites little.
 """
 
 import json
@@ -14,8 +14,8 @@ from lakehouse.core.declaration.compaction_policy import MIB, Compaction
 from lakehouse.core.delta.commits import Commit, Commits, written_in
 from lakehouse.core.delta.snapshot import DataFile
 
-# Spark counts opening a file as 4 MiB of reading (`spark.sql.files.openCostInBytes`): at 16 MiB
-# that is a fifth of a scan.
+# Spark counts opening a file as 4 MiB of reading (`spark.sql.files.openCostInBytes`). With files of
+# 16 MiB, this is a fifth of a scan.
 SMALLEST_TARGET = 16 * MIB
 # OPTIMIZE's own default (`DeltaSQLConf`, optimize.maxFileSize).
 LARGEST_TARGET = 1024 * MIB
@@ -29,13 +29,14 @@ _QUOTED = re.compile(r"`([^`]*\.[^`]*)`")
 class WriteHistory:
     """Earlier compactions and writes, as far as the log shows them.
 
-    - `last_target`: the newest compaction's target, or `None`; `unchanged`: no row changed since.
+    - `last_target`: the newest compaction's target, or `None`.
+    - `unchanged`: no row has changed since that compaction.
     - `targets`: path -> the target under which the file was compacted.
     - `written_ms`: path -> the time of the last commit that changed its rows.
     - `arranged`: path -> the columns and the version of the commit that ordered its rows.
     - `settled`: the columns by which all older files are in order.
 
-    Columns are spelled as by `comparable_names`.
+    Columns have the spelling of `comparable_names`.
     """
 
     last_target: int | None = None
@@ -85,7 +86,7 @@ def write_history_of(history: Commits | None) -> WriteHistory:
 def choose_target(size_bytes: int, *, last: int | None) -> int:
     """The target for a table of this size, a power of two.
 
-    The `last` target stays until the table is a third past a border.
+    The `last` target is kept until the table is a third beyond the size at which it would change.
 
     >>> [choose_target(gib * 1024**3, last=None) // 1024**2 for gib in (0, 3, 4, 16, 128, 4096)]
     [16, 16, 32, 128, 1024, 1024]
@@ -101,8 +102,8 @@ def choose_target(size_bytes: int, *, last: int | None) -> int:
 def target_in_force(size_bytes: int, policy: Compaction, write_history: WriteHistory) -> int:
     """The declared target, or the one for the table's size.
 
-    The last compaction's target stays until a writer commits: its outputs shrank by an unknown
-    factor, and a new target would find the same files mergeable again.
+    The last compaction's target is kept until a writer commits. Its outputs shrank by an unknown
+    factor, so a new target could make the same files mergeable again.
     """
     settled = write_history.last_target if write_history.unchanged else None
     if not policy.target_file_bytes:
@@ -130,7 +131,7 @@ def _plan_in(commit: Commit) -> Mapping[str, Any]:
 
 
 def _arranged_by(commit: Commit) -> tuple[str, ...]:
-    """The columns by which an OPTIMIZE laid out rows, in the spelling of `comparable_names`.
+    """The columns by which an OPTIMIZE ordered rows, in the spelling of `comparable_names`.
 
     Source: delta-io/delta v4.4.0, `DeltaOperations.scala`, Optimize.
     """
@@ -145,9 +146,9 @@ def _arranged_by(commit: Commit) -> tuple[str, ...]:
 
 
 def comparable_names(columns: Iterable[str]) -> tuple[str, ...]:
-    """Columns in one spelling, for declarations and commits.
+    """Column names in a spelling that is the same for declarations and commits.
 
-    Names are compared without case, and a commit puts backticks around a name with a dot.
+    Case is ignored, and the backticks that a commit puts around a name with a dot are removed.
     Source: apache/spark v4.2.0, `unresolved.scala`, UnresolvedAttribute.name.
 
     >>> comparable_names(["`order.id`", "Day"]) == comparable_names(["order.id", "day"])
@@ -161,7 +162,7 @@ def count_outputs(
 ) -> int:
     """The number of files for a batch, each near the target size.
 
-    The bytes per row are those of the table's file with the most rows.
+    The table's file with the most rows provides the bytes per row.
     """
     most_rows, size_bytes = max(
         ((file.row_count, file.size_bytes) for file in files if file.row_count), default=(0, 0)

@@ -1,12 +1,11 @@
-"""Rows ordered along a curve: which files are out of order, and when a rewrite pays off.
+"""Z-order and liquid clustering: which files are out of order, and when a rewrite pays off.
 
-ZORDER BY and liquid clustering both rewrite whole partitions. So a rewrite waits until a quarter of
-a partition's bytes are out of order (a byte is then rewritten four times while its partition
-doubles, and not with each batch), or as many files as a plain compaction waits for; at least two
-files.
+Both rewrite whole partitions. So a rewrite waits until enough is out of order: a quarter of a
+partition's bytes, or as many files as a plain compaction waits for, but at least two files. With a
+quarter, a byte is rewritten four times while its partition doubles, and not with each batch.
 
-The log remembers the order: a commit names the columns in its operationParameters. A file older
-than the log is in order if the newest commit that ordered rows by these columns left no files.
+The log shows the order: a commit names the columns in its operationParameters. A file older than
+the log is in order if the newest commit that ordered rows by these columns left no files.
 
 Source: delta-io/delta v4.4.0, `OptimizeTableStrategy.scala` (ZOrderStrategy, ClusteringStrategy),
 `OptimizeTableCommand.scala` (validateZorderByColumns), `ZCube.scala`.
@@ -43,7 +42,7 @@ _INDEXED_COLUMNS = 32
 
 
 def plan_zordering(now: PlanningFacts, wanted: ZOrder) -> Rewrite:
-    """The partitions that are ordered along the columns, or why none is.
+    """The partitions to order along the columns, or the reason for none.
 
     Raises:
         Refused: Delta cannot order by a column: it is not in the table, is a partition column, or
@@ -81,9 +80,9 @@ def plan_zordering(now: PlanningFacts, wanted: ZOrder) -> Rewrite:
 def plan_clustering(now: PlanningFacts, wanted: LiquidClustering) -> Rewrite:
     """The rewrite that a plain OPTIMIZE of a liquid table makes, or why none is sent.
 
-    The figures are exact, except for the files added, while all files outside of full cubes fit
-    into one bin (150 GiB) and the log shows for every file whether it was clustered. Otherwise they
-    are upper bounds, and the sentence says so.
+    The figures are exact, except for the files added, if two conditions hold: all files outside of
+    full cubes fit into one bin (150 GiB), and the log shows for every file whether it was
+    clustered. Otherwise they are upper bounds, and the sentence says so.
 
     Raises:
         Refused: the table has partitions, which cannot be clustered.
@@ -113,7 +112,7 @@ def plan_clustering(now: PlanningFacts, wanted: LiquidClustering) -> Rewrite:
 
 
 def _check_columns(snapshot: Snapshot, columns: Sequence[str]) -> None:
-    """Refuses columns by which Delta cannot order, and names those that it can."""
+    """Refuses columns by which Delta cannot order; the message names the possible ones."""
     names = {column.name.lower(): column for column in snapshot.columns}
     partitions = {name.lower() for name in snapshot.partition_columns}
     indexed = {name.lower() for name in _columns_with_statistics(snapshot)}
@@ -165,7 +164,7 @@ def _columns_with_statistics(snapshot: Snapshot) -> list[str]:
 
 
 def _pays_off(now: PlanningFacts, changed: Sequence[DataFile], among: Sequence[DataFile]) -> bool:
-    """Whether enough files or bytes are out of order, and at least two files."""
+    """Whether enough bytes or files are out of order: at least two files."""
     enough = len(changed) >= now.policy.min_small_files or 4 * _bytes(changed) >= _bytes(among)
     return enough and len(changed) >= 2
 
@@ -185,8 +184,8 @@ def _is_in_order(file: DataFile, now: PlanningFacts, columns: tuple[str, ...]) -
 def _by_cube(now: PlanningFacts) -> tuple[list[DataFile], list[DataFile], bool]:
     """Files in no cube, files in cubes that are not full, and whether the log lacks any file.
 
-    A file with a deletion vector stays in its cube. Cubes of other columns stay as they are, and so
-    does a single cube without loose files.
+    A file with a deletion vector remains in its cube. Cubes of other columns are not rewritten, and
+    neither is a single cube if there are no loose files.
     """
     columns = comparable_names(now.snapshot.clustering_columns)
     loose, cubed, unknown = list[DataFile](), list[tuple[int, DataFile]](), False

@@ -10,9 +10,9 @@ from lakehouse.core.text import count_of
 
 # A Parquet reader asks for the footer, then for the columns: at least two GETs per file.
 _REQUESTS_PER_OPENING = 2
-# Requests of one compaction on S3, assumed and not measured. For each file read: a HEAD, the
-# footer, and the columns in ranges of up to 8 MiB; once more to compare the rows. For each file
-# written: one PUT, or one per 64 MiB and two around them. For the commit: a few of both.
+# Requests of one compaction on S3: assumptions, not measurements. For each file read: a HEAD, the
+# footer, and the columns in ranges of up to 8 MiB; all of them again if the rows are compared. For
+# each file written: one PUT, or one per 64 MiB and two more. For the commit: a few of both.
 _GETS_PER_FILE = 3
 _BYTES_PER_GET = 8 * 1024 * 1024
 _BYTES_PER_PUT = 64 * 1024 * 1024
@@ -77,9 +77,9 @@ class Estimate:
 def estimate(
     rates: Rates, work: MergeWork, *, on_s3: bool = False, compared: bool = True
 ) -> Estimate:
-    """The cost of `work`; no files cost nothing.
+    """The cost of `work`, which is zero if no files are removed.
 
-    Requests are counted only `on_s3`, and those of comparing every row only if `compared`.
+    Requests are counted only if `on_s3`. Those for comparing every row count only if `compared`.
     """
     runs = work.files_removed > 0
     warm_seconds = rates.warm_seconds(work) if runs else 0.0
@@ -110,13 +110,13 @@ def estimate(
 
 
 def price(prices: Prices, *, seconds: float, get_requests: int = 0, put_requests: int = 0) -> float:
-    """The price of so many seconds of the driver and so many requests, in USD."""
+    """The price of this many seconds and requests, in USD."""
     requests = get_requests * prices.usd_per_1000_gets + put_requests * prices.usd_per_1000_puts
     return seconds * prices.vcpus / 3600 * prices.usd_per_vcpu_hour + requests / 1000
 
 
 def usd_per_opening(prices: Prices, *, on_s3: bool) -> float:
-    """The price of opening one file: its seconds, and on S3 its requests."""
+    """The USD for opening one file: for the time, and on S3 for the requests."""
     get_requests = _REQUESTS_PER_OPENING if on_s3 else 0
     return price(prices, seconds=SECONDS_PER_OPENING, get_requests=get_requests)
 
@@ -129,7 +129,7 @@ def requests(
     *,
     compared: bool = True,
 ) -> tuple[int, int]:
-    """The GET and PUT requests of a compaction, with those of comparing every row if `compared`."""
+    """The GET and PUT requests of a compaction, and of comparing every row if `compared`."""
     gets = _gets_of(files_removed, bytes_read)
     if compared:
         gets += _gets_of(files_removed, bytes_read) + _gets_of(files_added, bytes_written)

@@ -16,9 +16,9 @@ from lakehouse.core.text import count_of, size_text
 _MEAN_OF = 10
 
 
-# Prediction errors as shares of the actual figures; `None` if not predicted or not measured. Files
-# are those removed and added, bytes those added (removed bytes are known, not predicted), and
-# seconds end with the commit.
+# Prediction errors as shares of the actual figures; `None` if not predicted or not measured.
+# "files" counts removed and added files. "bytes" counts added bytes, since removed bytes are known
+# and not predicted. "seconds" ends with the commit.
 PredictionErrors = Mapping[str, float | None]
 NO_ERRORS: PredictionErrors = dict.fromkeys(("files", "bytes", "seconds"))
 
@@ -64,7 +64,7 @@ class Account:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The account in a few lines."""
+        """The account as a few sentences."""
         means, runs = self.mean_errors, min(len(self.entries), _MEAN_OF)
         off = (
             f"files {_share(means['files'])}, bytes added {_share(means['bytes'])}, "
@@ -110,7 +110,7 @@ def account_for(
 ) -> Account:
     """The account of a table, from its commits and the `wasted` runs in the journal.
 
-    Requests have a price only `on_s3`.
+    Requests cost money only if `on_s3`.
     """
     entries: list[Entry] = []
     for compaction in history.compactions():
@@ -125,7 +125,7 @@ def account_for(
         first_version=history.commits[0].version if history.commits else 0,
         entries=tuple(entries),
         bytes_ingested=sum(commit.added_bytes for commit in history.commits if commit.changed_data),
-        # A commit that only adds the same files again (a backfill of row ids) rewrites nothing.
+        # A commit that only adds existing files again (a backfill of row ids) rewrites nothing.
         bytes_rewritten=sum(
             commit.added_bytes
             for commit in history.commits

@@ -1,19 +1,20 @@
 """How fast compactions are: rates of seconds and bytes, fitted to the compactions in a table's log.
 
-The seconds of a compaction are `fixed + per file added + per file removed + per byte removed`: each
-added file is a Spark job of its own. Seconds per byte differ between tables, since values are
-decoded and encoded one by one, and a megabyte holds a few thousand or some millions of them.
+The seconds of a compaction are `fixed + per file added + per file removed + per byte removed`. Each
+added file is a Spark job of its own. Seconds per byte differ between tables: values are decoded and
+encoded one by one, and a megabyte may hold a few thousand or a few million of them.
 
-The fit has two steps, so that one run already helps and ten runs leave little of the defaults:
+The fit has two steps. One run already helps, and after ten runs the defaults hardly matter:
 
-1. How fast this machine is, compared with the defaults: one factor, the median over all runs. With
-   few runs, the factor goes only part of the way.
-2. From the third run on, each of the four rates by itself: least squares of the relative error, no
-   rate below zero, with a light pull to the defaults times that factor. Outliers (a cold start, a
-   busy machine) lose weight in each round; older runs weigh less.
+1. The speed of this machine relative to the defaults is one factor: the median over all runs. With
+   few runs, the factor is applied only in part.
+2. From the third run on, each of the four rates is fitted by least squares of the relative error.
+   No rate is below zero, and a small weight pulls each one towards its default times that factor.
+   Outliers (a cold start, a busy machine) lose weight in each round, and older runs weigh less.
 
-Bytes added are the bytes removed, less what each file takes whatever it holds (footer, pages,
-column statistics), times the share of those bytes that earlier compactions of this table wrote.
+For the bytes added, the fixed size of each file saved (footer, pages, column statistics) is
+subtracted from the bytes removed, and the rest multiplied by the share that earlier compactions of
+this table wrote.
 """
 
 from collections.abc import Sequence
@@ -28,25 +29,25 @@ from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.delta.commits import Commits, LoggedCompaction
 from lakehouse.core.delta.snapshot import Snapshot
 
-# Measured on two cores. A few runs of the lake replace them.
+# Measured on two cores. After a few runs, the fit replaces these defaults.
 SECONDS_PER_STORED_BYTE = 6e-9
 SECONDS_PER_VALUE = 70e-9
-# A Parquet file with few rows takes this much, plus this much per column. Measured on files of 1 to
-# 14 columns that Spark and deltalake wrote: each merged file saved 430 to 4,600 bytes.
+# The size of a Parquet file with few rows, and the size that each column adds. Measured on files of
+# 1 to 14 columns that Spark and deltalake wrote: each merged file saved 430 to 4,600 bytes.
 _BYTES_PER_FILE = 100
 _BYTES_PER_COLUMN = 325
 # The first statement of a server loads and compiles Delta's classes. Measured on two cores: 3 to
-# 8 s in place of 1.
+# 8 s instead of 1 s.
 COLD_START_SECONDS = 4.0
 # How many files are sampled to find out how many values a byte holds.
 _SAMPLED_FILES = 1_000
 
-# A run counts half after this many newer ones, and not at all after the second number. Step 2 needs
-# the third number of runs: the first is often a cold start.
+# The weight of a run halves with each `_HALF_LIFE_RUNS` newer runs. Runs before the newest
+# `_MOST_RUNS` are ignored. Step 2 needs `_LEAST_RUNS`, since the first run is often a cold start.
 _HALF_LIFE_RUNS = 4
 _MOST_RUNS = 40
 _LEAST_RUNS = 3
-# The defaults weigh this much of one run. An error counts in full up to this multiple of the usual.
+# The defaults weigh `_PULL` of one run. Errors up to `_FORGIVEN` times the usual one count in full.
 _PULL = 0.05
 _FORGIVEN = 1.5
 _ROUNDS = 6
@@ -55,7 +56,7 @@ _SWEEPS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeWork:
-    """What a compaction does: files and bytes in, files out.
+    """The work of a compaction: files and bytes removed, files added.
 
     `live_share` is the share of the bytes whose rows are not deleted.
     """
@@ -71,7 +72,7 @@ class MergeWork:
         return (1.0, *map(float, (self.files_added, self.files_removed, self.bytes_removed)))
 
     def merged_bytes(self, bytes_per_file: float) -> float:
-        """The bytes out if merging saved only `bytes_per_file` per file.
+        """The bytes added if merging saves only `bytes_per_file` for each file saved.
 
         An output is never smaller than the mean input.
         """
@@ -87,13 +88,13 @@ class Rates:
     """Seconds of a compaction by its files and bytes, and the bytes that it adds.
 
     - `seconds_per_file`: for each file removed.
-    - `bytes_per_file`: what a file takes whatever it holds; of all other bytes, `written_share` is
-      written again.
-    - `cold_start_seconds`: added if the server has compacted nothing yet.
+    - `bytes_per_file`: the fixed size of a file, whatever its content.
+    - `written_share`: the share of `merged_bytes` that is written.
+    - `cold_start_seconds`: added if this server has not compacted before.
     - `spread_share`: the expected median absolute error of the next prediction, as a share of the
       actual seconds; `None` if nothing has been measured yet.
 
-    The defaults fit a table whose log counts no rows: planning and commit, a job per file added, an
+    The defaults are for a table without row counts: planning and commit, a job per file added, an
     open and a footer per file removed, and reading, decoding, encoding and writing each byte.
     """
 
@@ -119,7 +120,7 @@ SECONDS_PER_OPENING = DEFAULT_RATES.seconds_per_file
 
 
 def fit_rates(history: Commits, snapshot: Snapshot, *, prices: Prices = DEFAULT_PRICES) -> Rates:
-    """The rates fitted to the compactions in `history`; without any, the table's defaults."""
+    """The rates fitted to the compactions in `history`, or else the table's defaults."""
     logged = history.compactions()
     bytes_per_file = _bytes_per_file(snapshot)
     defaults = replace(
@@ -156,7 +157,7 @@ def fit_rates(history: Commits, snapshot: Snapshot, *, prices: Prices = DEFAULT_
         abs(fitted.warm_seconds(each) / actual - 1)
         for each, actual in zip(work, seconds, strict=True)
     ]
-    # A fit knows its own runs better than the next one: with four rates and n runs, by about 4 / n.
+    # A fit is better for its own runs than for the next one: with four rates, by about 4 / runs.
     spread = _weighted_median(errors, weights) * (len(timed) + 4) / len(timed)
     return replace(fitted, run_count=len(timed), spread_share=spread, source="history")
 
@@ -170,7 +171,7 @@ def _work_of(run: LoggedCompaction) -> MergeWork:
 
 
 def _weights(count: int) -> list[float]:
-    """The weights of so many runs, oldest first."""
+    """The weights of `count` runs, oldest first."""
     return [0.5 ** (age / _HALF_LIFE_RUNS) for age in reversed(range(count))]
 
 
@@ -188,9 +189,9 @@ def _dot(rates: Sequence[float], row: Sequence[float]) -> float:
 
 
 def _seconds_per_byte(snapshot: Snapshot) -> float:
-    """The default for a table: by the values (rows times columns) in a byte of its median file.
+    """The table's default, from the values (rows times columns) per byte of its median file.
 
-    Files that no compaction wrote are preferred: they are what a compaction merges.
+    Files that no compaction wrote are preferred, since these are usually merged.
     """
     files = [file for file in snapshot.files if not file.compacted] or snapshot.files
     files = Random(0).sample(files, min(len(files), _SAMPLED_FILES))
@@ -206,7 +207,7 @@ def _seconds_per_byte(snapshot: Snapshot) -> float:
 
 
 def _values_per_row(snapshot: Snapshot) -> int:
-    """The values of one row in a file. Values of partition columns are in the log."""
+    """The values of one row in a file. Values of partition columns are only in the log."""
     return sum(
         _value_count(column.type)
         for column in snapshot.columns
@@ -215,18 +216,18 @@ def _values_per_row(snapshot: Snapshot) -> int:
 
 
 def _value_count(type_: str) -> int:
-    """The values of one row in a column: a struct has one per field, an array or a map has one."""
+    """The values of one row in a column: one per field of a struct, and one for any other type."""
     return sum(map(_value_count, struct_types(type_).values())) or 1
 
 
 def _bytes_per_file(snapshot: Snapshot) -> float:
-    """The bytes of a file that do not depend on its rows; 0 if the log has no columns."""
+    """The fixed size of a file, whatever its rows; 0 if the log has no columns."""
     values = _values_per_row(snapshot)
     return _BYTES_PER_FILE + _BYTES_PER_COLUMN * values if values else 0.0
 
 
 def _written_share(logged: Sequence[LoggedCompaction], bytes_per_file: float) -> float:
-    """The share of `merged_bytes` that compactions wrote, with one imagined run of share 1."""
+    """The share of `merged_bytes` that compactions wrote; a small weight pulls it towards 1."""
     shares = [
         run.bytes_added / _work_of(run).merged_bytes(bytes_per_file)
         for run in logged

@@ -11,7 +11,7 @@ FIGURE_HEADS = ("figure", "predicted", "actual", "error")
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure as it was predicted, and as it was measured; `None` is unknown."""
+    """A predicted figure and its measured value; `None` is unknown."""
 
     name: str
     predicted: float | None
@@ -57,7 +57,7 @@ def share_off(off: float, actual: float) -> float | None:
 
 
 def figures_as_json(figures: Iterable[Figure]) -> dict[str, dict[str, float | None]]:
-    """The documented shape: by name."""
+    """The documented JSON shape: the figures by name."""
     return {
         each.name: {
             "predicted": each.predicted,

@@ -1,1 +1,1 @@
-"""The words that a user writes: tables, landing, write modes, policies, strategies, windows."""
+"""What a user declares: tables, landings, write modes, policies, strategies, windows."""

@@ -14,7 +14,7 @@ from lakehouse.core.text import either
 
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>.*)", re.DOTALL)
 _S3_SCHEMES = ("s3", "s3a", "s3n")
-# Characters of Hadoop's globs, and those that cannot be printed.
+# Characters of Hadoop's globs, and unprintable characters.
 _UNSAFE = re.compile(r"[*?\[\]{}\\\x00-\x1f\x7f\ud800-\udfff]")
 _REFUSED_SIGN = re.compile(_UNSAFE.pattern + r"|(?<=/)\.(?=\.?(?:/|$))")
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9_]+")
@@ -32,12 +32,12 @@ def parse_address(text: str, *, base: str) -> str:
     Relative folders start at `base`.
 
     Raises:
-        Refused: it is neither, or holds credentials or characters that Hadoop would interpret.
+        Refused: the text is neither, or has credentials or characters that Hadoop interprets.
     """
     scheme = _SCHEME.fullmatch(text)
     name, rest = (scheme["scheme"].lower(), scheme["rest"]) if scheme else ("file", text)
     if name not in ("file", *_S3_SCHEMES):
-        # The rest is not repeated, since it may hold a key.
+        # The rest is not repeated, since it may hold a secret key.
         raise Refused(
             f"the address of a table begins with {name}:. Use a folder, file:///folder or"
             " s3://bucket/folder."
@@ -70,14 +70,14 @@ def parse_address(text: str, *, base: str) -> str:
 
 
 def quoted_address(address: str) -> str:
-    """The address with the characters that it must not hold percent-encoded."""
+    """The address with its forbidden characters percent-encoded."""
     return _REFUSED_SIGN.sub(
         lambda sign: f"%{ord(sign[0]):02X}", address.encode("utf-8", "backslashreplace").decode()
     )
 
 
 def key_of(address: str, taken: Collection[str]) -> str:
-    """A key `layer/name` that shows where the table is, and is not `taken`.
+    """A key `layer/name` that is derived from the address and is not `taken`.
 
     The layer is silver unless a folder above the table is called bronze or gold.
     """
@@ -123,7 +123,7 @@ def _name(part: str) -> str:
     return name if name[0].isalpha() else f"t_{name}"
 
 
-# They check for a version and then write it, which is not atomic.
+# These log stores check for a version and then write it, which is not atomic.
 # Source: delta-io/delta v4.4.0, DelegatingLogStore and the stores themselves
 _DELTAS_OWN_STORES = ("io.delta.storage.", "org.apache.spark.sql.delta.storage.")
 
@@ -133,14 +133,15 @@ type_of_orphans = Literal["keep", "delete"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopted:
-    """A table at `uri` (an absolute folder or `s3://bucket/folder`) that others write and we
-    maintain.
+    """A table that other programs write and this lake maintains.
 
-    `writers` says why a compaction cannot overwrite a commit of others: `none` of them commits
-    during a compaction; or all of them, and Spark, commit by `conditional` writes. With `unknown`
-    writers the table is not compacted. With `orphans="keep"`, files that the log never named stay,
-    since they may belong to others. `asset_key` and `pool` are those of the asset of the same
-    Dagster project that writes the table, if there is one.
+    - `uri`: an absolute folder, or `s3://bucket/folder`.
+    - `writers`: why a compaction cannot overwrite another program's commit. With `none`, no other
+      program commits during a compaction. With `conditional`, all programs, and Spark, commit by
+      conditional writes. With `unknown`, the table is not compacted.
+    - `orphans`: with `keep`, files that the log never named are kept, since they may belong to
+      other programs.
+    - `asset_key` and `pool`: the asset of the same Dagster project that writes the table, if any.
     """
 
     uri: str

@@ -1,4 +1,4 @@
-"""Sources of change data: who wrote the landed files, and what orders the changes."""
+"""Sources of change data: the program that wrote the landed files, and the order of changes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _LATENESS = (
     "how long a loaded deletion is remembered: an older change of its key that arrives within this"
     " time changes nothing"
 )
-# Ten years, since an interval of Spark has a bound.
+# Ten years, since Spark limits the length of an interval.
 _HOURS = Accepts(
     "a number from 0 to 87600 (ten years)", lambda value: is_number(value) and 0 <= value <= 87_600
 )
@@ -48,10 +48,10 @@ class Dms:
     """Files that AWS DMS wrote to S3: a full load (`LOAD….csv`), then ongoing changes.
 
     The landing's schema has all columns of the files. A row of a full load is older than every
-    change, and may lack the operation. Without `position`, files and lines are the order. Source:
-    AWS DMS user guide, "Using Amazon S3 as a target" (operation in the first column, names of
-    files, `TimestampColumnName`), and "Creating table mappings" (header columns like
-    `$AR_H_CHANGE_SEQ`, before-image columns).
+    change, and may lack the operation. If `position` is empty, the order of files and lines is the
+    order of changes. Source: AWS DMS user guide, "Using Amazon S3 as a target" (operation in the
+    first column, names of files, `TimestampColumnName`), and "Creating table mappings" (header
+    columns like `$AR_H_CHANGE_SEQ`, before-image columns).
     """
 
     operations: ClassVar[Mapping[str, Operation]] = {

@@ -1,4 +1,4 @@
-"""Names of columns: those that a Spark DDL string declares, and checks of lists of them."""
+"""Column names: the names in a Spark DDL string, and checks of lists of names."""
 
 import re
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.text import nearest_words
 
 _FIELD = re.compile(r"(?:`((?:[^`]|``)+)`|(\w+))(?:\s*:\s*|\s+)\S", re.DOTALL)
-# A character of the syntax, or a quoted part; a quote that is not closed goes on to the end.
+# A character of the syntax, or a quoted part. A quote that is not closed extends to the end.
 # Source: Spark's SqlBaseLexer.g4, STRING_LITERAL and BACKQUOTED_IDENTIFIER
 _SIGN = re.compile(r"""[<>(),]|'(?:[^'\\]|\\.)*+'?|"(?:[^"\\]|\\.)*+"?|`[^`]*+`?""", re.DOTALL)
 
@@ -20,7 +20,7 @@ def field_names(ddl: str | None) -> tuple[str, ...]:
 
 @cache
 def field_types(ddl: str | None) -> tuple[tuple[str, str], ...]:
-    """The same fields, each with its type and what follows it, like `NOT NULL`."""
+    """The top-level fields with their types, including a suffix like `NOT NULL`."""
     parts = list[str]()
     found = list[tuple[str, str]]()
     text = ddl or ""
@@ -41,7 +41,7 @@ def field_types(ddl: str | None) -> tuple[tuple[str, str], ...]:
 
 @cache
 def struct_types(type_: str) -> dict[str, str]:
-    """The members of a STRUCT with their types; empty for another type."""
+    """The fields of a STRUCT with their types; empty for any other type."""
     match = re.match(r"struct\s*<", type_.strip(), re.IGNORECASE)
     inside, depth = type_.strip()[match.end() :] if match else "", 1
     for sign in _SIGN.finditer(inside):
@@ -52,9 +52,9 @@ def struct_types(type_: str) -> dict[str, str]:
 
 
 def check_columns(what: str, names: Sequence[str], *, among: Sequence[str] | None = None) -> None:
-    """Refuses a lone string, an empty name, a column given twice, or one that is not `among` these.
+    """Refuses a lone string, an empty name, a duplicate, or a column that is not in `among`.
 
-    Names are compared without case, as Spark does.
+    Case is ignored, as in Spark.
     """
     if isinstance(names, str):
         raise Refused(

@@ -1,4 +1,4 @@
-"""The declaration of a table's compaction: all its knobs, and how rows are laid out in files."""
+"""The declaration of a table's compaction: its knobs, and the layout of rows in files."""
 
 from dataclasses import dataclass, fields, replace
 from typing import Literal
@@ -21,14 +21,14 @@ from lakehouse.core.errors import Refused
 
 LAYERS = ("bronze", "silver", "gold")
 MIB = 1024 * 1024
-# If all readers are declared, their losses decide, and the thresholds of file count and age are
-# only a bound, forty times as high: they keep the log short, which is read in 7 us per file.
+# If all readers are declared, their losses decide. The thresholds of file count and age are then
+# forty times as high, and only keep the log short, since reading it takes 7 us per file.
 _DECLARED_READERS_FACTOR = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinPacking:
-    """Merges small files, without an order of rows."""
+    """Merges small files. Does not order rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,20 +155,20 @@ class Compaction:
 
     @property
     def most_small_files(self) -> int:
-        """This many mergeable files make a compaction due, whatever readers have lost."""
+        """The number of mergeable files that makes a compaction due, whatever readers have lost."""
         return self.min_small_files * self.bound_times
 
     @property
     def candidate_bytes(self) -> int:
-        """Files below this size are candidates: three quarters of the target.
+        """Three quarters of the target. Files below this size are candidates.
 
-        So outputs of compactions are not candidates.
+        So the outputs of compactions are usually not candidates.
         """
         return self.target_file_bytes * 3 // 4
 
 
 def policy_for(layer: str, declared: Compaction) -> Compaction:
-    """The policy in force: the declared knobs, with the defaults of the layer for the others."""
+    """The policy in force: the declared knobs, and the layer's defaults for all others."""
     knobs = [each for each in fields(declared) if each.metadata["layers"]]
     defaults = {
         each.name: each.metadata["layers"][layer]

@@ -1,4 +1,4 @@
-"""Knobs: fields that declare a default, the values they take, and a line of documentation."""
+"""Knobs: fields with a default, the accepted values, and a line of documentation."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -11,14 +11,14 @@ from lakehouse.core.text import either
 
 @dataclass(frozen=True, slots=True)
 class Accepts:
-    """The values that a knob takes, in words and as a test."""
+    """The values that a knob accepts, in words and as a test."""
 
     words: str
     test: Callable[[Any], bool]
 
 
 def whole(least: int, *, or_zero: bool = False) -> Accepts:
-    """A whole number of at least `least`, or 0 where that means off."""
+    """A whole number of at least `least`. With `or_zero`, also 0, which means off."""
 
     def test(value: Any) -> bool:
         if not isinstance(value, int) or isinstance(value, bool):
@@ -72,13 +72,13 @@ SHARE_OR_OFF = Accepts(
 def knob(
     default: Any, accepts: Accepts, line: str, *, layers: Mapping[str, Any] | None = None
 ) -> Any:
-    """A field of a declaration. `layers` has the defaults by layer, where they differ."""
+    """A field of a declaration. `layers` has the layers' defaults that differ from `default`."""
     metadata = {"accepts": accepts, "line": line, "layers": layers or {}}
     return field(default=default, metadata=metadata)
 
 
 def check_knobs(declared: Any) -> None:
-    """Refuses a value that its knob does not take."""
+    """Refuses a value that its knob does not accept."""
     for each in fields(declared):
         value, accepts = getattr(declared, each.name), each.metadata.get("accepts")
         if accepts is not None and not accepts.test(value):

@@ -21,7 +21,7 @@ from lakehouse.core.s3_address import holds_credentials
 from lakehouse.core.text import either
 
 _PREFIX = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.=-]*/)+")
-# Folders that the lake writes itself; a vacuum deletes files in a table's folder that no log has.
+# Folders that the lake writes. A vacuum deletes files in a table's folder that are in no log.
 _OWN_FOLDERS = (*LAYERS, "quarantine", "inventory")
 _SUFFIXES = {
     "json": (".json", ".jsonl", ".json.gz", ".jsonl.gz", ".json.zst", ".jsonl.zst"),
@@ -51,7 +51,7 @@ _AFTER_LOAD = Accepts(
     '"keep" or "delete"; to archive loaded files, "keep" and a lifecycle rule of the bucket',
     one_of("keep", "delete").test,
 )
-# No backslash, which escapes, and no characters of numbers and names.
+# Not a backslash, which escapes, and not a character that numbers and names may have.
 _SEPARATOR = re.compile(r"[\x01\t!-*,/:-@\[\]^`{-~]")
 _ONE_SEPARATOR = Accepts(
     "one ASCII character that is in no name or number, and no backslash",
@@ -62,7 +62,7 @@ _ENCODING = Accepts("an encoding that Python knows, like utf-16 or cp1252", _is_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Csv:
-    """How CSV files are written. The defaults are those of RFC 4180, with a header."""
+    """The format of CSV files. The default is RFC 4180, with a header."""
 
     delimiter: str = knob(",", _ONE_SEPARATOR, "the character between two fields")
     quote: str = knob(
@@ -87,10 +87,10 @@ _PLAIN_CSV = Csv()
 class Landing:
     """Files that arrive from outside below `prefix`, relative to the lake's root.
 
-    `schema` is a Spark DDL string of the fields in the files; without it the first batch decides,
-    once. `derived` adds columns by SQL expressions over these fields. A record that does not parse,
-    or that lacks a `required` field, goes to quarantine. Names that start with `_` are the lake's
-    own. With `changes` the files hold change data.
+    `schema` is a Spark DDL string of the fields in the files. If it is not declared, it is inferred
+    once, from the first batch. `derived` adds columns by SQL expressions over these fields. Records
+    that do not parse, or that lack a `required` field, go to quarantine. Names that start with `_`
+    are reserved for the lake. With `changes`, the files hold change data.
     """
 
     prefix: str
@@ -244,32 +244,32 @@ class Landing:
 
     @property
     def suffixes(self) -> tuple[str, ...]:
-        """The endings of the names of its files, in lower case."""
+        """The accepted endings of file names, in lower case."""
         return _SUFFIXES[self.format]
 
     def takes(self, name: str) -> bool:
-        """Whether a file's name has one of the endings, in any case; other files are foreign."""
+        """Whether a file's name has one of the endings, ignoring case. Other files are foreign."""
         return name.lower().endswith(self.suffixes)
 
     @property
     def records_are_csv(self) -> bool:
-        """Whether staged records are CSV; else they are JSON objects, also of Parquet and Avro."""
+        """Whether staged records are CSV. Otherwise they are JSON, even for Parquet and Avro."""
         return self.format == "csv"
 
     @property
     def keeps_empty_texts(self) -> bool:
-        """Whether an empty field of a text column is an empty text: DMS writes nulls otherwise."""
+        """Whether an empty field is an empty text. DMS writes nulls as `null_value` instead."""
         return self.records_are_csv and isinstance(self.changes, Dms) and bool(self.null_value)
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """The columns without the lake's own: the schema's fields, then the derived ones."""
+        """The schema's fields, then the derived columns, but not the lake's own columns."""
         names = field_names(self.schema)
         return (*(names if self.changes is None else self.changes.row_fields(names)), *self.derived)
 
     @property
     def change_data(self) -> type_of_changes:
-        """The source of its changes; only for change data."""
+        """The source of the changes. Only valid for change data."""
         assert self.changes is not None, f"{self.prefix} has no change data"
         return self.changes
 
@@ -280,17 +280,17 @@ class Landing:
 
 
 def is_public(name: str) -> bool:
-    """Whether a file is read: no part of its name begins with `.` or `_`."""
+    """Whether a file is read. No part of its name may begin with `.` or `_`."""
     return not any(part.startswith((".", "_")) for part in name.split("/"))
 
 
 def retried_folder(table_key: str) -> str:
-    """The folder below the landing prefix in which a table's quarantined lines land again."""
+    """The folder below the landing prefix for a table's quarantined lines that are retried."""
     return f"{_RETRIED}{table_key}/"
 
 
 def is_retried(name: str) -> bool:
-    """Whether a landed file holds quarantined lines again; only their own table loads it."""
+    """Whether a landed file holds retried lines from quarantine. Only their own table loads it."""
     return name.startswith(_RETRIED)
 
 

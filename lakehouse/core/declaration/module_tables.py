@@ -1,4 +1,4 @@
-"""All tables that modules declare, in the order in which they are written."""
+"""All tables that modules declare, inputs before their readers."""
 
 from collections.abc import Iterable
 from itertools import permutations
@@ -12,8 +12,8 @@ def module_tables(modules: Iterable[ModuleType]) -> dict[str, Table]:
     """Every `Table` at the top level of the modules, by key, inputs before their readers.
 
     Raises:
-        Refused: two tables have one key, an input is in none of the modules, or files that one
-            table reads are deleted after the load of another one.
+        Refused: two tables have the same key, an input is in none of the modules, or the load of
+            one table deletes files that another one reads.
     """
     found: dict[str, Table] = {}
     for module in modules:
@@ -31,7 +31,7 @@ def module_tables(modules: Iterable[ModuleType]) -> dict[str, Table]:
 
 
 def _check_shared_landings(found: dict[str, Table]) -> None:
-    """Refuses that files leave after the load of one table if another table reads them, too."""
+    """Refuses `after_load` other than "keep" if another table also reads the files."""
     landed = [(key, each.source) for key, each in sorted(found.items()) if each.source is not None]
     for (key, source), (other, its) in permutations(landed, 2):
         overlaps = source.prefix.startswith(its.prefix) or its.prefix.startswith(source.prefix)

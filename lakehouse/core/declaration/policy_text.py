@@ -56,7 +56,7 @@ def parse_policy(words: Iterable[str], declared: Compaction) -> Compaction:
     """The declared policy with the knobs that `words` set.
 
     Raises:
-        Refused: an unknown knob, or a value that the knob does not take.
+        Refused: a knob is unknown, or does not accept its value.
     """
     knobs = {knob.name: knob for knob in fields(Compaction)}
     chosen: dict[str, Any] = {}

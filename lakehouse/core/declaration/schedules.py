@@ -13,7 +13,7 @@ _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """From `start` to `end` (`HH:MM`, UTC), on the days on which it starts.
+    """The time from `start` to `end` (`HH:MM`, UTC). `days` are the days on which it starts.
 
     If `end` is not after `start`, the window ends on the following day.
     """
@@ -31,12 +31,12 @@ class Window:
 
 
 def is_open(windows: Sequence[Window], now_ms: int) -> bool:
-    """Whether one of the windows is open at `now_ms`. Without windows, always."""
+    """Whether one of the windows is open at `now_ms`. Always true if there are no windows."""
     return not windows or any(start <= now_ms < end for start, end in _openings(windows, now_ms))
 
 
 def next_opening(windows: Sequence[Window], now_ms: int) -> int:
-    """When the next window starts after `now_ms`. There must be a window."""
+    """The start of the next window after `now_ms`. `windows` must not be empty."""
     return min(start for start, _ in _openings(windows, now_ms) if start > now_ms)
 
 
@@ -67,7 +67,7 @@ def _openings(windows: Sequence[Window], now_ms: int) -> Iterator[tuple[int, int
 
 # Minute, hour, day of the month, month, day of the week (0 and 7 are Sunday), as in Dagster.
 _RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
-# No step after a single number: only some parsers take it.
+# A step after a single number is not valid, since only some parsers accept it.
 _PART = re.compile(r"(\d{1,2})|(?:\*|(\d{1,2})-(\d{1,2}))(?:/(0[1-9]|[1-9]\d?))?", re.ASCII)
 
 
@@ -99,10 +99,10 @@ def cron_times(cron: str, after_ms: int, until_ms: int) -> Iterator[int]:
 
 
 def read_cron(cron: str, *, name: str = "cron") -> list[set[int]]:
-    """The numbers of each of the five fields; messages call the expression `name`.
+    """The numbers of each of the five fields. Messages call the expression `name`.
 
     Raises:
-        Refused: a field is not made of numbers, `*`, lists, ranges and steps.
+        Refused: a field has something other than numbers, `*`, lists, ranges and steps.
     """
     words = cron.split()
     fields = [_numbers(word, low, high) for word, (low, high) in zip(words, _RANGES, strict=False)]

@@ -1,7 +1,7 @@
-"""Differences between the declared columns and those of the existing table.
+"""Differences between the declared columns and the columns of the existing table.
 
 A column that the table lacks is added. An `Overwrite` replaces the schema together with the rows,
-so it takes any difference. Every other difference is refused, and the table stays as it is.
+so it allows any difference. Every other difference is refused, and the table is not changed.
 
 **Safety properties**
 - No column is removed, renamed or given another type, unless the same commit replaces all rows.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from lakehouse.core.delta.snapshot import Column, Snapshot
 from lakehouse.core.errors import Refused
 
-# Ends of messages about a table that cannot be written as it is declared.
+# Endings of messages about a table that cannot be written as declared.
 NEW_KEY = "declare the table under a new key, which leaves this one as it is"
 UNCHANGED = (
     "Nothing was written. Either restore the declaration, or declare the table under a new key"

@@ -1,4 +1,4 @@
-"""Compaction strategies: who keeps a table's files large, and when."""
+"""Compaction strategies: what keeps a table's files large, and when."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ class OptimizedWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AfterWrite:
-    """The run that writes compacts after its commit, if the plan finds something to do."""
+    """The writing run compacts after its commit, if the plan finds something to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class Scheduled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoCompaction:
-    """Delta compacts after a commit, by its own count of files.
+    """Delta compacts after a commit, based on its own count of files.
 
     Sets `delta.autoOptimize.autoCompact`.
     """
@@ -39,12 +39,12 @@ class AutoCompaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BySensor:
-    """The compaction sensor weighs all tables and requests the compactions that are due."""
+    """The compaction sensor ranks all tables and requests the compactions that are due."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """Chooses between optimized write and compaction after the write by the desired latency.
+    """Chooses optimized write, compaction after the write, or the sensor, by desired latency.
 
     `latency_seconds` is the time from a batch's arrival until its rows are in files that read fast.
     """

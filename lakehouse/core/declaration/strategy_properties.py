@@ -1,8 +1,8 @@
 """The properties and the clustering to set or remove for a table's strategy and data layout.
 
-The properties that we set are listed in one more property, the mark, in the same commit. Only
-marked properties are removed again, so a property that a person sets by hand stays, even if the
-strategy would set it otherwise.
+The commit that sets properties also lists them in another property, the mark. Only marked
+properties are removed again. So a property that a person sets by hand is kept, even if the strategy
+would set another value.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ MARKS = (STRATEGY_MARK, CLUSTERING_MARK)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PropertyChanges:
-    """Properties to set and to unset. `left` are those that a person has set to another value."""
+    """Properties to set and to unset. `left` are properties that a person set to another value."""
 
     set: Mapping[str, str] = field(default_factory=dict[str, str])
     unset: tuple[str, ...] = ()
@@ -38,11 +38,11 @@ def desired_properties(strategy: type_of_strategy) -> dict[str, str]:
 def property_changes(current: Mapping[str, str], desired: Mapping[str, str]) -> PropertyChanges:
     """The changes that give a table the desired properties and the mark.
 
-    Properties that a person has set stay.
+    Properties that a person has set are kept.
     """
     pairs = [pair.partition("=") for pair in current.get(STRATEGY_MARK, "").split()]
     marked = {name: value for name, _, value in pairs}
-    # Other properties in the mark were not written by us.
+    # We did not write any other property in the mark.
     ours = [
         name
         for name in (OPTIMIZE_WRITE, AUTO_COMPACT)
@@ -76,7 +76,7 @@ class ClusteringChange:
 def clustering_change(snapshot: Snapshot, data_layout: type_of_data_layout) -> ClusteringChange:
     """The change that gives the table the clustering of its policy, or removes an earlier one.
 
-    Clustering that a person has set stays.
+    Clustering that a person has set is kept.
     """
     mark = snapshot.properties.get(CLUSTERING_MARK)
     now = ",".join(snapshot.clustering_columns).casefold()

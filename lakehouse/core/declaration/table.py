@@ -1,4 +1,4 @@
-"""The declaration of a table. A value that is not valid is refused when it is created."""
+"""The declaration of a table. Creating one with an invalid value is refused."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -33,7 +33,7 @@ from lakehouse.core.errors import Refused
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 # Source: delta-io/delta v4.4.0, DeltaSQLConf, clusteredTable.numClusteringColumnsLimit.
 _CLUSTERING_COLUMNS = 4
-# With this property Delta forgets which batches were loaded, so that they would be loaded again.
+# With this property, Delta forgets which batches were loaded, so they would be loaded again.
 # Source: PROTOCOL.md, "Transaction Identifiers"
 TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
 
@@ -43,9 +43,8 @@ class Table:
     """One Delta table: where its rows come from, how they are written, and its upkeep.
 
     Its rows come either from a `source` (landed files), or from a `transform` of `inputs` (other
-    tables); those of an `Adopted` table from neither. A `Merge` or `Append` reads only the changes
-    of its first input, and other inputs whole. `transform` takes one DataFrame per input, by its
-    name.
+    tables). An `Adopted` table has neither. A `Merge` or `Append` reads only the changes of its
+    first input, and all rows of the others. `transform` takes one DataFrame per input, by its name.
     """
 
     key: str
@@ -246,13 +245,13 @@ class Table:
 
     @property
     def landing(self) -> Landing:
-        """The landing that its rows come from; only for landed tables."""
+        """The landing that the rows come from. Only valid for landed tables."""
         assert self.source is not None, f"{self.key} has no landing"
         return self.source
 
     @property
     def read_whole(self) -> tuple["Table", ...]:
-        """The inputs that each run reads whole, so that small files slow it down."""
+        """The inputs that each run reads completely. Their small files slow the run down."""
         return self.inputs if isinstance(self.write, Overwrite) else self.inputs[1:]
 
     @property

@@ -20,7 +20,7 @@ from lakehouse.core.units import HOUR_MS
 SAFE_RETENTION_HOURS = 168
 # The property is set in whole minutes.
 _LEAST_HOURS = 1 / 60
-# Whoever declares less has to write this sentence in the declaration.
+# A declaration with a shorter retention must include this sentence.
 SHORT_RETENTION_RISK = "readers and writers that take longer than the retention lose their files"
 _NO_RISK_OR_THIS = Accepts(
     repr(SHORT_RETENTION_RISK), lambda value: value in ("", SHORT_RETENTION_RISK)
@@ -76,7 +76,7 @@ class Vacuum:
     def properties_beside(self, properties: Mapping[str, str]) -> dict[str, str]:
         """The properties that the retention needs in a table with these `properties`.
 
-        The log's retention is among them if the table's is shorter or unknown.
+        They include the log's retention if the table's current one is shorter or unknown.
         """
         if not self.retention_hours:
             return {}

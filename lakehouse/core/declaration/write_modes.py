@@ -20,9 +20,9 @@ class Append:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge:
-    """One row per `keys`. A row is replaced only by one with greater `order_by` columns.
+    """Keeps one row per `keys`. Only a row with greater `order_by` columns replaces it.
 
-    Change data has its own order instead, and deletes rows as `deletes` says.
+    Change data has its own order instead, and deletes rows according to `deletes`.
     """
 
     keys: tuple[str, ...]
@@ -55,8 +55,8 @@ class Overwrite:
 class History:
     """Every version of each row, from landed change data (slowly changing dimension, type 2).
 
-    A version holds from `valid_from` until `valid_to`, which is null for the one that `is_current`.
-    A deletion is a version without duration.
+    A version is valid from `valid_from` until `valid_to`, which is null if `is_current`. A deletion
+    is a version of zero duration.
     """
 
     keys: tuple[str, ...]

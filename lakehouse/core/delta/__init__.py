@@ -1,1 +1,1 @@
-"""A Delta table by its log: snapshot, commits, partition values, paths, protocol."""
+"""A Delta table as its log describes it: snapshot, commits, partition values, paths, protocol."""

@@ -5,24 +5,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-# With these the change data feed tells a changed row by itself, whatever else its file holds. Other
-# operations that take files and add files replace the rows as a whole, and the feed tells each of
-# them as new. Source: delta-io/delta v4.4.0, CDCReader.scala
+# For these operations, the change data feed reports only the changed rows of a file. For other
+# operations that remove and add files, it reports every row of the added files as new.
+# Source: delta-io/delta v4.4.0, CDCReader.scala
 _TOLD_ROW_BY_ROW = ("DELETE", "MERGE", "UPDATE")
-# These add files that held the same rows before, also where they take none. Source: v4.4.0,
-# RestoreTableCommand.scala, CloneTableBase.scala
+# These may add files whose rows the table held before, even if they remove no files.
+# Source: delta-io/delta v4.4.0, RestoreTableCommand.scala, CloneTableBase.scala
 _BRING_FILES_BACK = ("RESTORE", "CLONE")
 _OWN_TRANSACTIONS = "lakehouse/"
-# The member of the userMetadata of our overwrites that tells of each input, by key: its identity,
-# its version, and mostly its time.
+# The member of our overwrites' userMetadata that records, by key, the identity and version of each
+# input, and usually its commit time.
 INPUTS = "inputs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """One commit by its `commitInfo` and actions.
+    """One commit, as its `commitInfo` and actions describe it.
 
-    `changed_data`: it added or removed rows, not only files.
+    `changed_data`: the commit added or removed rows, not only files.
     """
 
     version: int
@@ -32,7 +32,7 @@ class Commit:
     added_paths: tuple[str, ...] = ()
     removed_paths: tuple[str, ...] = ()
     removed_vectors: tuple[str, ...] = ()
-    change_paths: tuple[str, ...] = ()  # of its files of change data
+    change_paths: tuple[str, ...] = ()  # files of change data
     added_bytes: int = 0
     removed_bytes: int = 0
     user_metadata: str | None = None
@@ -40,7 +40,7 @@ class Commit:
     metrics: Mapping[str, str] = field(default_factory=dict[str, str])
     applications: Mapping[str, int] = field(
         default_factory=dict[str, int]
-    )  # the transaction ids that it carries
+    )  # transaction identifiers (`txn` actions): application id -> version
     engine: str = ""
 
 
@@ -73,7 +73,7 @@ class LoggedCompaction:
     bytes_removed: int
     bytes_added: int
     predicted: Prediction | None = None
-    # From just before OPTIMIZE was sent to the time stamp of the last commit; `None` if unknown.
+    # From just before OPTIMIZE was sent to the timestamp of the last commit; `None` if unknown.
     seconds: float | None = None
 
 
@@ -111,7 +111,7 @@ class Commits:
         )
 
     def undone(self) -> frozenset[int]:
-        """The versions that a RESTORE of ours went back behind, whoever wrote them."""
+        """The versions that our RESTOREs undid, including those of other writers."""
         restores = [
             (version, commit.version)
             for commit in self.commits
@@ -122,8 +122,9 @@ class Commits:
         )
 
     def missing_after(self, version: int) -> tuple[int, ...]:
-        """The versions after `version` whose rows RESTOREs of ours took; a RESTORE may have brought
-        back what an earlier one had taken.
+        """The versions after `version` whose rows are gone because of our RESTOREs.
+
+        A version that a later RESTORE brought back is not included.
         """
         held: dict[int, frozenset[int]] = {}
         now, written = frozenset[int](), list[int]()
@@ -140,18 +141,18 @@ class Commits:
         return None if later is None else any(commit.changed_data for commit in later)
 
     def file_counts(self, newest: int) -> tuple[int, ...]:
-        """The number of files after each commit, where there are `newest` after the last one."""
+        """The number of files after each commit, counted back from `newest` after the last one."""
         counts, count = list[int](), newest
         for commit in reversed(self.commits):
             counts.append(count)
-            # Files added anew without a change of data or a removal, as a backfill does it, were
-            # there before.
+            # A commit that only adds files, without a data change, adds existing files again. A
+            # backfill of row ids does this.
             if commit.changed_data or commit.removed_paths:
                 count -= len(commit.added_paths) - len(commit.removed_paths)
         return tuple(reversed(counts))
 
     def compactions(self) -> tuple[LoggedCompaction, ...]:
-        """The compactions, oldest first, ours and others'."""
+        """The compactions by us and by others, oldest first."""
         groups: dict[str, tuple[list[Commit], Prediction | None]] = {}
         for commit in filter(is_compaction, self.commits):
             predicted = prediction_in(commit)
@@ -167,31 +168,30 @@ class Commits:
 
 
 def is_compaction(commit: Commit) -> bool:
-    """Whether the commit is an OPTIMIZE or a REORG, ours or another's."""
+    """Whether the commit is an OPTIMIZE or a REORG, by us or by others."""
     return commit.operation in ("OPTIMIZE", "REORG")
 
 
 def brought_back_by(commit: Commit) -> int | None:
     """The version that our RESTORE brought back; `None` for any other commit.
 
-    Ours undoes commits without data change alone, or itself, so the rows that its files hold were
-    all told by commits before it.
+    Earlier commits have already reported all rows in the files of such a RESTORE.
     """
     version = written_in(commit).get("restored") if commit.operation == "RESTORE" else None
     return version if isinstance(version, int) and not isinstance(version, bool) else None
 
 
 def is_news(commit: Commit) -> bool:
-    """Whether the commit has rows, or takes some, that no commit before it told of."""
+    """Whether the commit adds or removes rows that no earlier commit has reported."""
     return commit.changed_data and brought_back_by(commit) is None
 
 
 def may_repeat_rows(commit: Commit) -> bool:
-    """Whether the change data feed may tell rows of the commit as new that the table had before.
+    """Whether the change data feed may report rows as new that the table already had.
 
-    Somebody's RESTORE brings back files that were read when they came first, and whoever overwrites
-    a table, or a part of it, may write the same rows again. Nobody can tell such rows from new
-    ones. What this lake itself overwrites is declared to be followed as it is.
+    A RESTORE by another program brings back files that were already read. An overwrite of a table,
+    or of a part of it, may write the same rows again. Such rows cannot be distinguished from new
+    ones. Overwrites by this lake do not count: readers are declared to follow them as they are.
     """
     replaces = bool(commit.removed_paths) and commit.operation not in _TOLD_ROW_BY_ROW
     if not (
@@ -243,7 +243,7 @@ def _number(value: Any, kind: Any) -> Any:
 def _logged_compaction(commits: Sequence[Commit], predicted: Prediction | None) -> LoggedCompaction:
     last = commits[-1]
     started_ms = None if predicted is None else predicted.started_ms
-    # Two machines' clocks may differ by more than the run took; such a figure is no figure.
+    # The clocks of two machines may differ by more than the run took. The seconds are then unknown.
     seconds = (
         None
         if started_ms is None or last.committed_ms <= started_ms

@@ -7,9 +7,9 @@ from lakehouse.core.delta.snapshot import DataFile, Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileCommit:
-    """One commit; `shape` is the table as it left it, without its files.
+    """One commit; `shape` is the snapshot after it, without the files.
 
-    A path that is added and removed is one file, changed.
+    A path that is both added and removed is one file that changed.
     """
 
     version: int
@@ -22,7 +22,7 @@ class FileCommit:
 
     @property
     def is_compaction(self) -> bool:
-        """Whether it replaced files and changed no row: OPTIMIZE, REORG, or another rewrite."""
+        """Whether the commit replaced files but changed no row: OPTIMIZE, REORG or similar."""
         return not self.changed_data and bool(self.removed_paths)
 
 
@@ -39,7 +39,7 @@ class FileHistory:
 
     @property
     def first_version(self) -> int:
-        """The oldest version that is told."""
+        """The oldest version in this history."""
         if self.start is not None:
             return self.start.version
         return self.commits[0].version if self.commits else 0

@@ -1,8 +1,8 @@
 """Partition values as Delta reads them: which are equal, and which cannot be rewritten.
 
-A log spells every partition value as text. A reader, and a condition, casts that text to the
-column's type; text that cannot be cast is null to them. OPTIMIZE casts in the same way and puts
-files together by the results, with two exceptions (`grouping_key`).
+A log stores every partition value as text. Readers and conditions cast the text to the column's
+type, and treat text that cannot be cast as null. OPTIMIZE casts in the same way and groups files by
+the results, with two exceptions (`grouping_key`).
 
 Sources: delta-io/delta v4.4.0, `PartitionUtils.scala` (parsePartitionValue) and `actions.scala`
 (normalizedPartitionValues); PROTOCOL.md, "Partition Value Serialization"; apache/spark v4.2.0,
@@ -23,8 +23,7 @@ type_of_typed_partition = tuple[object, ...]
 
 _TEXT_TYPES = frozenset({"string", "binary"})
 _FLOATING_TYPES = frozenset({"float", "double"})
-# Spark's writer names the folder of a null by the second of these, and takes an empty text for
-# null.
+# Spark's writer uses the second one as the folder name of null, and writes an empty text as null.
 # Source: apache/spark v4.2.0, `ExternalCatalogUtils.scala`, getPartitionPathString;
 # delta-io/delta#6150.
 _WRITTEN_AS_NULL = frozenset({"", "__HIVE_DEFAULT_PARTITION__"})
@@ -54,17 +53,18 @@ _INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 def typed_partition(
     partition: type_of_partition, columns: Mapping[str, Column]
 ) -> type_of_typed_partition:
-    """A value that is equal for exactly those partitions that a condition takes for one; `columns`
-    are the table's, by name.
+    """The partition as typed values; two are equal if a condition cannot distinguish them.
+
+    `columns` are the table's columns by name.
     """
     return tuple(_typed(value, _type_of(name, columns)) for name, value in partition)
 
 
 def grouping_key(partition: type_of_partition, columns: Mapping[str, Column]) -> object:
-    """OPTIMIZE puts files of one typed partition into one bin only where this key is equal, too.
+    """The key by which OPTIMIZE separates files of one typed partition into different bins.
 
-    It groups by hashes that tell 0.0 and -0.0 apart, and groups a file by its raw texts once one of
-    them cannot be cast.
+    OPTIMIZE groups by hashes, which differ for 0.0 and -0.0. If one of a file's values cannot be
+    cast, it groups the file by the raw texts.
     Source: apache/spark v4.2.0, `literals.scala`, Literal.hashCode.
     """
     typed = typed_partition(partition, columns)
@@ -76,7 +76,7 @@ def grouping_key(partition: type_of_partition, columns: Mapping[str, Column]) ->
 
 
 def is_changed_by_rewrite(partition: type_of_partition, columns: Mapping[str, Column]) -> bool:
-    """Whether OPTIMIZE would change the value of a text column, by writing null in its place."""
+    """Whether OPTIMIZE would replace the value of a text column by null."""
     return any(
         value in _WRITTEN_AS_NULL and _type_of(name, columns) in _TEXT_TYPES
         for name, value in partition
@@ -84,7 +84,7 @@ def is_changed_by_rewrite(partition: type_of_partition, columns: Mapping[str, Co
 
 
 def is_read_as_null(value: str | None, type_: str) -> bool:
-    """Whether a partition value of a column of this type is null to readers and conditions."""
+    """Whether readers and conditions treat the value as null, in a column of this type."""
     return _typed(value, type_) is None
 
 
@@ -98,7 +98,7 @@ def _type_of(name: str, columns: Mapping[str, Column]) -> str:
 
 
 def _typed(text: str | None, type_: str) -> object:
-    """The value that a text is cast to; `None` is null."""
+    """The text, cast to the type; `None` is null."""
     if text is None:
         return None
     cast = _CASTS.get(type_.partition("(")[0])
@@ -109,7 +109,7 @@ def _typed(text: str | None, type_: str) -> object:
     except ValueError:
         return None
     except (OverflowError, ArithmeticError):
-        return text  # a value that Spark knows and Python cannot hold
+        return text  # valid in Spark, but Python cannot represent it
 
 
 def _integer(text: str, type_: str) -> int:
@@ -134,7 +134,7 @@ def _decimal(text: str, type_: str) -> Decimal:
 
 
 def _floating(text: str, type_: str) -> float:
-    """NaN is one object, so that it is equal to itself, as it is for Spark."""
+    """The number. NaN is always the same object, so tuples with it are equal, as in Spark."""
     special = _SPECIAL_FLOATS.get(text.lower())
     if special is not None:
         return special
@@ -167,12 +167,12 @@ def _date(text: str, _: str) -> date:
 
 
 def _local_timestamp(text: str, _: str) -> datetime:
-    """The wall clock of the text; a zone behind it is passed over."""
+    """The date and time in the text; a time zone after it is ignored."""
     return _wall_clock(_matched_timestamp(text))
 
 
 def _timestamp(text: str, _: str) -> datetime:
-    """Without a zone it is one of the session's zone, and every session here has UTC."""
+    """The time in UTC. Text without a zone uses the session's zone, which is always UTC here."""
     match = _matched_timestamp(text)
     offset = timedelta(hours=int(match["zone_hours"] or 0), minutes=int(match["zone_minutes"] or 0))
     return _wall_clock(match) - (-offset if match["sign"] == "-" else offset)
@@ -189,7 +189,7 @@ def _wall_clock(match: re.Match[str]) -> datetime:
     year = int(match["year"])
     if year > 9999:
         raise OverflowError(match.string)
-    time = datetime(  # all that are compared have the same zone
+    time = datetime(  # naive: compared values always have the same zone
         year,
         int(match["month"] or 1),
         int(match["day"] or 1),

@@ -14,7 +14,7 @@ _NO_NAME = re.compile(r"(?:^|/)\.{0,2}(?:/|$)")
 # Source: https://rfc.zeromq.org/spec/32/
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _BASE85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
-# A sign that is in Base85 alone becomes a blank, which is in neither.
+# A character that is only in Base85 becomes a blank, which is in neither alphabet.
 _AS_BASE85 = {ord(sign): " " for sign in _BASE85} | str.maketrans(_Z85, _BASE85)
 _VECTOR = re.compile(r"(?P<storage>[uip])(?P<where>.*?)(?:@\d*)?", re.DOTALL)
 _UUID_LENGTH = 20
@@ -22,7 +22,7 @@ _IN_TABLE = re.compile(rf"u.*[{re.escape(_Z85)}]{{{_UUID_LENGTH}}}", re.DOTALL)
 
 
 def is_absolute(path: str) -> bool:
-    """Whether a path of a log names a place by itself, not below its table."""
+    """Whether a path in a log is absolute, and not relative to its table."""
     return _ABSOLUTE.match(path) is not None
 
 
@@ -37,7 +37,7 @@ def bare_uri(uri: str) -> str:
 def plain_path(path: str) -> str:
     """A relative path without empty parts, `.` and `..`.
 
-    Leading `..` stay in a path that leads out of its start.
+    Leading `..` are kept if the path leads out of its base folder.
 
     Source: java.net.URI.normalize, which Hadoop's Path calls for every path of a log.
     """
@@ -48,7 +48,7 @@ def plain_path(path: str) -> str:
 
 
 def name_in_table(path: str) -> str | None:
-    """The decoded name of a path below its table's folder; `None` if it leads elsewhere."""
+    """The decoded path below the table's folder; `None` if the path leads elsewhere."""
     if is_absolute(path):
         return None
     name = plain_path(unquote(path))
@@ -56,28 +56,30 @@ def name_in_table(path: str) -> str | None:
 
 
 def name_below(uri: str, root: str) -> str | None:
-    """The name of a decoded `uri` below `root`, by spelling; `None` if it is elsewhere."""
+    """The path of a decoded `uri` below `root`, compared as text; `None` if it is elsewhere."""
     bare, base = bare_uri(uri), f"{bare_uri(root)}/"
     return bare.removeprefix(base) if bare.startswith(base) else None
 
 
 def split_bucket(address: str) -> tuple[str, str]:
-    """Of `s3://bucket/folder` the bucket, and the folder, which may be empty."""
+    """The bucket and the folder of `s3://bucket/folder`. The folder may be empty."""
     bucket, _, folder = address.removeprefix("s3://").partition("/")
     return bucket, folder
 
 
 def is_vector(vector: str) -> bool:
-    """Whether the protocol allows this id of a deletion vector, without its offset."""
+    """Whether the protocol allows this deletion vector id, which is given without an offset."""
     return not vector.startswith("u") or _IN_TABLE.fullmatch(vector) is not None
 
 
 def vector_file(vector: str) -> str | None:
-    """The file of a deletion vector, by its unique id: relative to the table, or a URI; `None` for
-    one inside the log.
+    """The file of a deletion vector, relative to the table or a URI; `None` if stored in the log.
 
-    Refused: stored in a way unknown here; Broken: damaged. Source: PROTOCOL.md, "Deletion Vectors",
-    derived field absolutePath.
+    `vector` is its unique id. Source: PROTOCOL.md, "Deletion Vectors", field absolutePath.
+
+    Raises:
+        Refused: the storage type is unknown.
+        Broken: the id is damaged.
     """
     match = _VECTOR.fullmatch(vector)
     if match is None:
@@ -98,6 +100,6 @@ def vector_file(vector: str) -> str | None:
 
 
 def vector_path(vector: str) -> str | None:
-    """The same as a path of the log, with its characters encoded."""
+    """`vector_file` as the log spells paths, URL-encoded."""
     name = vector_file(vector)
     return name if name is None or vector.startswith("p") else quote(name)

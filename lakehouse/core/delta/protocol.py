@@ -1,4 +1,4 @@
-"""Delta's table features and the retention property, which bind readers and writers."""
+"""Delta's table features and the retention property."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -7,23 +7,23 @@ from math import ceil
 
 from lakehouse.core.units import DAY_MS, HOUR_MS, MINUTE_MS
 
-# With one of these the table's newest commits, and its files to rewrite and to delete, are a
-# catalog's or a coordinator's.
+# With one of these features, a catalog or a coordinator has the newest commits, and decides which
+# files are rewritten and deleted.
 # Source: delta-io/delta v4.4.0, TableFeature.scala
 CATALOG_FEATURES = ("catalogManaged", "catalogOwned-preview", "coordinatedCommits-preview")
-# Reader features of Delta 4.4.0 that leave the counting of files as it is. Source: delta-io/delta
-# v4.4.0, TableFeature.scala.
+# Reader features of Delta 4.4.0 that do not change how files are counted.
+# Source: delta-io/delta v4.4.0, TableFeature.scala
 _COUNTABLE = """columnMapping deletionVectors geospatial timestampNtz typeWidening
     typeWidening-preview v2Checkpoint vacuumProtocolCheck variantShredding
     variantShredding-preview variantType variantType-preview"""
-# Features that Delta 4.4.0 writes, but none that leaves commits or files to others (catalogs,
-# coordinators, redirects) or is unfinished.
+# Features that Delta 4.4.0 can write. Unfinished ones are omitted, and so are those that leave
+# commits or files to others (catalogs, coordinators, redirects).
 # Source: delta-io/delta v4.4.0, TableFeature.scala, allSupportedFeaturesMap
 _WRITABLE = """allowColumnDefaults appendOnly changeDataFeed checkConstraints checkpointProtection
     clustering domainMetadata generatedColumns icebergCompatV1 icebergCompatV2 icebergCompatV3
     identityColumns inCommitTimestamp invariants materializePartitionColumns rowTracking"""
 COUNTABLE = frozenset(_COUNTABLE.split())
-# Any table has them, by its protocol version alone.
+# A table may have these by its protocol version alone, so they are not worth a mention.
 _USUAL = frozenset(
     {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"}
 )
@@ -38,30 +38,30 @@ _UNITS_MS = {
 }
 _SPAN = re.compile(r"(\d+)\s+([a-z]+?)s?(?=\s|$)")
 _INTERVAL = re.compile(r"(?:interval\s+)?(?:\d+\s+[a-z]+(?:\s+|$))+")
-# The property of a table that says how long removed files are kept. Source: PROTOCOL.md, and
-# Delta's default.
+# The table property that sets how long removed files are kept. Source: PROTOCOL.md, and Delta's
+# default.
 RETENTION, _DEFAULT_RETENTION = "delta.deletedFileRetentionDuration", "interval 1 week"
 
 
 def unknown_features(features: Iterable[str]) -> list[str]:
-    """The features under which nobody here knows what a rewrite or a deletion would do."""
+    """The features for which the effect of a rewrite or a deletion is unknown here."""
     return sorted(set(features) - COUNTABLE - {*_WRITABLE.split()})
 
 
 def notable_features(features: Iterable[str]) -> list[str]:
-    """The features that a person wants to hear of."""
+    """The features that are worth reporting to a person."""
     return sorted(set(features) - _USUAL)
 
 
 def retention_ms_of(properties: Mapping[str, str]) -> int | None:
-    """How long removed files are kept; `None` if the property cannot be understood."""
+    """How long removed files are kept; `None` if the property cannot be parsed."""
     return span_ms_of(properties.get(RETENTION, _DEFAULT_RETENTION))
 
 
 def span_ms_of(interval: str) -> int | None:
-    """The length of an interval like `interval 30 days`; `None` if it is not understood.
+    """The length of an interval like `interval 30 days`; `None` if it cannot be parsed.
 
-    A fraction of a millisecond counts as a whole one.
+    A fraction of a millisecond is rounded up.
     """
     text = interval.strip().lower()
     if not _INTERVAL.fullmatch(text):

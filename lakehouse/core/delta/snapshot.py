@@ -14,12 +14,13 @@ type_of_partition = tuple[tuple[str, str | None], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
-    """One live file, as its `add` action has it. Source: PROTOCOL.md, "Add File and Remove File".
+    """One live file, from its `add` action. Source: PROTOCOL.md, "Add File and Remove File".
 
-    `path` is relative to the table and URL-encoded. `partition` pairs columns with values as the
-    log spells them, in the order of the table's partition columns. `row_count` is physical, `None`
-    where the log has no statistics. `compacted`: a commit without data change wrote it; false also
-    where no commit tells.
+    - `path`: relative to the table, URL-encoded.
+    - `partition`: pairs of column and value as the log spells them, in the order of the table's
+      partition columns.
+    - `row_count`: physical rows; `None` if the log has no statistics.
+    - `compacted`: a commit without data change wrote the file. False if that is unknown.
     """
 
     path: str
@@ -34,7 +35,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tombstone:
-    """A removed file that may still be stored; `None` where size or time is unknown."""
+    """A removed file that may still be stored. Size and time are `None` if unknown."""
 
     path: str
     deleted_ms: int | None = None
@@ -45,8 +46,8 @@ class Tombstone:
 class LogTail:
     """The commits after the newest checkpoint, whose version is `None` if there is none.
 
-    `unreadable` are the files of newer checkpoints that cannot be read, each with the reason; the
-    commits tell the table without them.
+    `unreadable` are the files of newer checkpoints that cannot be read, each with the reason. The
+    table was read from commits instead.
     """
 
     checkpoint_version: int | None
@@ -56,7 +57,7 @@ class LogTail:
 
     @property
     def note(self) -> str:
-        """The sentence on checkpoints that cannot be read, and what to do; empty without one."""
+        """Which checkpoints cannot be read, and what to do; empty if all can be read."""
         if not self.unreadable:
             return ""
         reasons = "; ".join(self.unreadable.values())
@@ -66,9 +67,7 @@ class LogTail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column of the table's schema; `type` in Spark's simple spelling (`bigint`,
-    `struct<a:int>`).
-    """
+    """A column of the schema; `type` is Spark's simple string (`bigint`, `struct<a:int>`)."""
 
     name: str
     type: str
@@ -78,11 +77,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A table at one version, folded from its log. `committed_ms` is the time of the newest commit.
+    """A table at one version, reconstructed from its log.
 
-    A table that is deleted and made anew has another `table_id`. `clustering_columns` are those of
-    liquid clustering; a table that lost them keeps the feature. `removed_vectors` are deletion
-    vectors that older versions had, by unique id, with the time of their removal (`None`: unknown).
+    - `committed_ms`: the time of the newest commit.
+    - `table_id`: changes if the table is deleted and created again.
+    - `clustering_columns`: the columns of liquid clustering. If they are removed, `features` still
+      has the feature.
+    - `removed_vectors`: deletion vectors of older versions, by unique id, with the time of their
+      removal (`None`: unknown).
     """
 
     table: str
@@ -103,12 +105,12 @@ class Snapshot:
 
     @property
     def on_s3(self) -> bool:
-        """Whether it lies where requests are paid for."""
+        """Whether the table is on S3, which charges for requests."""
         return self.uri.startswith("s3")
 
     @property
     def file_count(self) -> int:
-        """Live files."""
+        """The number of live files."""
         return len(self.files)
 
     @property
@@ -118,7 +120,7 @@ class Snapshot:
 
     @property
     def row_count(self) -> int | None:
-        """Live rows, deletion vectors taken off; `None` if any file lacks statistics."""
+        """Live rows, not counting deleted ones; `None` if any file lacks statistics."""
         counts = [file.row_count for file in self.files]
         return (
             None
@@ -128,7 +130,7 @@ class Snapshot:
 
     @property
     def tombstone_bytes(self) -> int:
-        """Bytes of tombstones whose size the log knows."""
+        """Bytes of the tombstones, as far as the log has their sizes."""
         return sum(stone.size_bytes or 0 for stone in self.tombstones)
 
 
@@ -144,9 +146,9 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFacts:
-    """A table's state by its log.
+    """A table's state, as its log describes it.
 
-    `newest` is the commit of this version, or its checkpoint where the log begins there.
+    `newest` is the commit file of this version, or its checkpoint if the log begins there.
     """
 
     snapshot: Snapshot
@@ -155,7 +157,7 @@ class TableFacts:
 
 
 def live_bytes(file: DataFile) -> float:
-    """Bytes of a file that its live rows take, as far as their number is known."""
+    """The bytes that a file's live rows take; the whole file if its row count is unknown."""
     return (
         file.size_bytes * (1 - file.deleted_row_count / file.row_count)
         if file.row_count
@@ -166,12 +168,13 @@ def live_bytes(file: DataFile) -> float:
 def last_removals(
     names: Sequence[str | None], times_ms: Iterable[int | None]
 ) -> dict[str, int | None]:
-    """The last removal of each path or vector, unknown (`None`) if any is: a file may be removed
-    several times. Empty names go.
+    """The time of the last removal of each path or vector. Empty names are dropped.
+
+    A file may be removed several times. If one of these times is unknown, the result is `None`.
     """
     times = [*times_ms]
     once = dict(zip(names, times, strict=True))
-    if len(once) == len(names) and all(names):  # nearly always, and of many
+    if len(once) == len(names) and all(names):  # the usual case, fast for many names
         return cast("dict[str, int | None]", once)
     last: dict[str, int | None] = {}
     for name, ms in zip(names, times, strict=True):
