@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 RECORD = "_lakehouse/owner.json"
 _IDENTITY = "identity"
-# Absent or empty in many containers; the home's identity distinguishes those.
+# Absent or empty in many containers, which the home's identity distinguishes.
 # Source: machine-id(5), which asks not to show the id itself.
 _MACHINE_ID = Path("/etc/machine-id")
 _LOOPBACK = ("localhost", "::1", "0.0.0.0")  # noqa: S104  # nothing is bound here

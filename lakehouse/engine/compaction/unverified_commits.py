@@ -53,8 +53,8 @@ def expected(lake: Lake, table_key: str) -> Expected | None:
 def settled(lake: Lake, table_key: str, mark: str) -> Iterator[None]:
     """Removes the note of this compaction after the block, or if the block raises `Broken`.
 
-    After any other error the note stays, and the next compaction verifies the rows. If the note
-    itself cannot be removed, the rows are compared twice. The note of another compaction stays.
+    After any other error the note is kept, and the next compaction verifies the rows. If the note
+    itself cannot be removed, the rows are compared twice. Another compaction's note is kept.
     """
     try:
         yield

@@ -199,7 +199,7 @@ def undo(
 
 
 def _send(spark: "SparkSession", before: Snapshot, version: int, mark: str) -> None:
-    """Sends the RESTORE. Its commit is marked, so that derived tables do not read it as news."""
+    """Sends the RESTORE, marked in its commit, so that derived tables skip the commit."""
     with session_confs(spark, {USER_METADATA: json.dumps({"restored": version, "mark": mark})}):
         spark.sql(statements.restore(before.uri, version))
 

@@ -79,9 +79,9 @@ def run_merge(
 def merge_confs(properties: Mapping[str, str], transaction: Transaction) -> dict[str, str]:
     """Session settings for one MERGE into a table with these properties.
 
-    Rows are shuffled before they are written, unless a table property says otherwise. Without it, a
-    MERGE into a table with deletion vectors writes one file per source task, 16 instead of 2, which
-    takes longer than the shuffle (docs/internals/study.md).
+    Rows are shuffled before they are written, unless a table property decides this. Without the
+    shuffle, a MERGE into a table with deletion vectors writes one file per source task, 16 instead
+    of 2, which takes longer than the shuffle (docs/internals/study.md).
     """
     confs = {TRANSACTION_APP: transaction.app_id, TRANSACTION_VERSION: str(transaction.version)}
     if OPTIMIZE_WRITE not in properties:
