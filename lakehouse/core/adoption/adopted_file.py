@@ -88,14 +88,14 @@ def toml_text(text: str) -> str:
 def _table(key: str, entry: Any, *, name: str) -> Table:
     if not isinstance(entry, dict):
         raise Refused(f"{name}: {key} is {entry!r}. Use an entry [{toml_text(key)}] with uri = …")
-    told = cast("Mapping[str, Any]", entry)
-    if unknown := [word for word in told if word not in _WORDS]:
+    fields = cast("Mapping[str, Any]", entry)
+    if unknown := [word for word in fields if word not in _WORDS]:
         near = nearest_words(unknown[0], _WORDS, most=1)
         raise Refused(
             f"{name}: {key} has {unknown[0]!r}. Use {', '.join(near or _WORDS)}; a layer and "
             "a name are one key, quoted"
         )
-    uri, columns = told.get("uri"), told.get("cluster_by", [])
+    uri, columns = fields.get("uri"), fields.get("cluster_by", [])
     if not isinstance(uri, str) or not (uri.startswith("/") or "://" in uri):
         raise Refused(
             f"{name}: {key} has uri = {uri!r}. Use an absolute folder, or s3://bucket/folder"
@@ -104,7 +104,7 @@ def _table(key: str, entry: Any, *, name: str) -> Table:
         isinstance(column, str) for column in cast("list[Any]", columns)
     ):
         raise Refused(f"{name}: {key} has cluster_by = {columns!r}. Use a list of columns")
-    rest = {word: told[word] for word in ("writers", "orphans") if word in told}
+    rest = {word: fields[word] for word in ("writers", "orphans") if word in fields}
     try:
         address = parse_address(uri, base="/")
         return adopted_table(key, address, cluster_by=tuple(cast("list[str]", columns)), **rest)

@@ -26,7 +26,7 @@ _SIZE, _SIZE_AND_PATH = attrgetter("size_bytes"), attrgetter("size_bytes", "path
 class Packing:
     """OPTIMIZE: packs small files into files of up to `up_to_bytes`.
 
-    It takes files below `smaller_than_bytes`, and files with too many deleted rows.
+    Selects files below `smaller_than_bytes`, and files with too many deleted rows.
     """
 
     kind: ClassVar[str] = "packing"

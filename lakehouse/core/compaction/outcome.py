@@ -162,7 +162,7 @@ class CompactionOutcome:
 
     @property
     def _why_nothing_was_merged(self) -> str:
-        """The reason why OPTIMIZE made no commit although files were planned."""
+        """Why OPTIMIZE did not commit although files were planned."""
         planned, newest = self.plan.version, self.facts.snapshot.version if self.facts else None
         merged = f"OPTIMIZE merged none of the {self.plan.files_removed} planned files"
         if newest is not None and newest > planned:

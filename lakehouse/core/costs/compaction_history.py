@@ -152,16 +152,16 @@ def _usd(run: LoggedCompaction, prices: Prices, *, on_s3: bool) -> float | None:
 
 
 def _errors(run: LoggedCompaction) -> PredictionErrors:
-    told = run.predicted
-    if told is None:
+    predicted = run.predicted
+    if predicted is None:
         return NO_ERRORS
-    files_off = abs(told.files_removed - run.files_removed) + abs(
-        told.files_added - run.files_added
+    files_off = abs(predicted.files_removed - run.files_removed) + abs(
+        predicted.files_added - run.files_added
     )
     return {
         "files": share_off(files_off, run.files_removed + run.files_added),
-        "bytes": Figure("bytes", told.bytes_added, run.bytes_added).error,
-        "seconds": Figure("seconds", told.seconds, run.seconds).error,
+        "bytes": Figure("bytes", predicted.bytes_added, run.bytes_added).error,
+        "seconds": Figure("seconds", predicted.seconds, run.seconds).error,
     }
 
 

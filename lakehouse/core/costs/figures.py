@@ -71,6 +71,6 @@ def figures_as_json(figures: Iterable[Figure]) -> dict[str, dict[str, float | No
 def figures_in(document: Mapping[str, Any]) -> list[Figure]:
     """The figures in an outcome's JSON document; empty if it has none."""
     return [
-        Figure(name, told["predicted"], told["actual"])
-        for name, told in document.get("figures", {}).items()
+        Figure(name, figure["predicted"], figure["actual"])
+        for name, figure in document.get("figures", {}).items()
     ]

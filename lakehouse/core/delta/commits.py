@@ -1,4 +1,4 @@
-"""The history of a table, folded from its commits."""
+"""The history of a table, read from its commits."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -63,7 +63,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedCompaction:
-    """One compaction, of one or several commits; `predicted` is `None` if it is not ours."""
+    """A compaction in one or several commits. `predicted` is `None` if others ran it."""
 
     first_version: int
     version: int

@@ -7,7 +7,7 @@ from lakehouse.core.delta.snapshot import DataFile, Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileCommit:
-    """One commit; `shape` is the snapshot after it, without the files.
+    """One commit. `shape` is the snapshot after the commit, without files.
 
     A path that is both added and removed is one file that changed.
     """
