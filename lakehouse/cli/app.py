@@ -1,8 +1,8 @@
 """The `lakehouse` command: its subcommands, and the conversion of errors to exit codes.
 
-0 done, 1 broken (also a defect of this program), 2 refused or misused, 75 try again, 130
-interrupted. With `--json`, standard output always holds exactly one document. A failure is
-`{"error": {...}}`, and its message is also on standard error.
+Exit codes: 0 done, 1 broken (also a bug in this program), 2 refused or misused, 75 try again, 130
+interrupted. With `--json`, standard output is always exactly one document. The document of a
+failure is `{"error": {...}}`, and its message is also on standard error.
 """
 
 import sys
@@ -24,7 +24,7 @@ _COMMANDS = (
     *("quarantine", "pause", "resume", "history", "backtest", "inventory", "vacuum", "replay"),
     *("server", "config"),
 )
-INTERRUPTED = 130  # 128 and the number of SIGINT, as shells have it
+INTERRUPTED = 130  # 128 plus the number of SIGINT, as in shells
 # By name, since few commands import Dagster.
 _INTERRUPTS = ("KeyboardInterrupt", "DagsterExecutionInterruptedError")
 
@@ -48,7 +48,7 @@ class Terminal(click.Group):
 
 
 def exit_code_of(run: Callable[[], int | None], *, as_json: bool) -> int:
-    """Calls `run`; returns its exit code, or prints its error and returns the error's."""
+    """Calls `run`; returns its exit code, or prints its error and returns the error's exit code."""
     try:
         return run() or 0
     except LakehouseError as error:
@@ -108,8 +108,8 @@ def main() -> NoReturn:
 def interrupt_again(ignored: "sys.UnraisableHookArgs") -> None:
     """Repeats an interrupt that Python dropped in a destructor or a weak reference's callback.
 
-    It is sent a moment later, because it would be dropped here, too. Within a run, Dagster raises
-    its own exception for an interrupt.
+    The interrupt is sent again a moment later, because here it would be dropped, too. Within a run,
+    Dagster raises its own exception for an interrupt.
     """
     if ignored.exc_type.__name__ in _INTERRUPTS:
         Timer(0.05, interrupt_main).start()

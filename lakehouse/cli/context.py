@@ -1,4 +1,4 @@
-"""What commands work on: settings, the lake, its tables; and one exit code for several tables."""
+"""The context of commands: settings, the lake and its tables; one exit code for several tables."""
 
 import os
 import sys
@@ -38,7 +38,7 @@ class LakeContext:
     tables: Mapping[str, Table]
 
     def choose(self, wanted: Sequence[str]) -> list[Table]:
-        """The tables of these keys, each once; without keys, all tables.
+        """The tables with these keys, without duplicates; all tables if no keys are given.
 
         Raises:
             Refused: a key is not declared; the message names similar keys.
@@ -51,7 +51,7 @@ class LakeContext:
         return [self.tables[key] for key in dict.fromkeys(wanted or self.tables)]
 
     def choose_landed(self, wanted: Sequence[str], *, asked: str) -> list[Table]:
-        """As `choose`, of tables that are loaded from landed files; others are refused."""
+        """Like `choose`, but refuses tables that are not loaded from landed files."""
         chosen = self.choose(wanted)
         if wanted and (made := [table.key for table in chosen if table.source is None]):
             raise Refused(
@@ -71,7 +71,7 @@ class Found(Generic[type_of_found]):
 
     @property
     def reason(self) -> str:
-        """Why there is no value, as a word of the JSON documents."""
+        """Why there is no value, as a word for JSON documents."""
         return type(self.error).__name__.upper() if self.error else "NO_TABLE"
 
     @property
@@ -81,7 +81,7 @@ class Found(Generic[type_of_found]):
 
     @property
     def cell(self) -> str:
-        """The sentence in a table's row; `tell_errors` prints the error."""
+        """The text in a table's row; `tell_errors` prints the error itself."""
         return error_cell(type(self.error).__name__) if self.error else self.sentence
 
 
@@ -92,7 +92,7 @@ def open_table(key: str) -> tuple[LakeContext, Table]:
 
 
 def open_landed(key: str, *, asked: str) -> tuple[LakeContext, Table]:
-    """As `open_table`, of a table that is loaded from landed files; others are refused."""
+    """Like `open_table`, but refuses a table that is not loaded from landed files."""
     opened = open_declared()
     return opened, opened.choose_landed([key], asked=asked)[0]
 
@@ -105,7 +105,7 @@ def settings_in_force() -> Settings:
 
 
 def _find_package_here(package: str) -> None:
-    """Adds the working folder to Python's path, if the package is there and nowhere else."""
+    """Adds the working folder to Python's path if only this folder contains the package."""
     folder = Path.cwd()
     is_here = (folder / package).is_dir() or (folder / f"{package}.py").is_file()
     if is_here and find_spec(package) is None:
@@ -159,7 +159,7 @@ def real_place(address: str) -> str:
 def look_at_each(
     tables: Sequence[Table], look: Callable[[Table], type_of_found | None]
 ) -> list[Found[type_of_found]]:
-    """Calls `look` for each table; returns the results or errors, in order."""
+    """Calls `look` for each table; returns the results or errors in order."""
 
     def one(table: Table) -> Found[type_of_found]:
         try:
@@ -182,7 +182,7 @@ def tell_errors(found: Sequence[Found[Any]]) -> int:
 
 
 def tell_once(sentences: Iterable[tuple[str, str]]) -> None:
-    """Prints each message; messages that differ only in the table's key become one."""
+    """Prints each message. Messages that differ only in the table's key are combined."""
     alike: dict[str, tuple[str, list[str]]] = {}
     for table, sentence in sentences:
         without_key = sentence.replace(table, "\0").replace(quote(table, safe=""), "\0")
@@ -196,7 +196,7 @@ def tell_once(sentences: Iterable[tuple[str, str]]) -> None:
 
 
 def worst_code(codes: Iterable[int]) -> int:
-    """The worst of these exit codes, or 0. `Transient` is the least bad one."""
+    """The worst of these exit codes, or 0. The code of `Transient` is the least severe."""
     found = {*codes}
     return next(
         (kind.exit_code for kind in (Broken, Refused, Transient) if kind.exit_code in found), 0
@@ -221,7 +221,7 @@ def show_addresses(tables: Iterable[Table]) -> None:
 
 
 def nearest(word: str, known: Mapping[str, Any]) -> str:
-    """The end of a refusal: names similar to `word`, or all of them."""
+    """The end of a refusal's message: the names similar to `word`, or all names."""
     names = {name.split("/")[-1]: name for name in known} | {name: name for name in known}
     near = list(dict.fromkeys(names[match] for match in nearest_words(word, names, most=5)))
     return (

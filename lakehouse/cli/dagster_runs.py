@@ -1,8 +1,8 @@
 """Materializes assets in this process through Dagster, recorded in the lake's own instance.
 
-1. Runs whose process died are closed first, because they would hold the pools of their tables.
-2. The run executes in this process, and its events are printed as they happen.
-3. Dagster's events (metadata, failures) are the result.
+1. Close runs whose process died, because they would hold the pools of their tables.
+2. Execute the run in this process, and print its events as they happen.
+3. Return the metadata and failures from Dagster's events.
 """
 
 import sys
@@ -33,13 +33,13 @@ from lakehouse.runtime.processes import hold_lock
 _KINDS: dict[str, type[LakehouseError]] = {
     kind.__name__: kind for kind in (Refused, Transient, Broken)
 }
-# Dagster's own log lines are on the page, not in the terminal.
+# Dagster's own log lines are shown in its UI, not in the terminal.
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 @dataclass(slots=True, kw_only=True)
 class AssetRun:
-    """The result of one run for one asset; `skipped` also if it recorded nothing."""
+    """The result of one run for one asset. `skipped` includes a run that recorded nothing."""
 
     key: str
     state: Literal["done", "failed", "skipped"] = "skipped"
@@ -48,7 +48,7 @@ class AssetRun:
     run_id: str = ""
 
     def outcome(self) -> Mapping[str, Any]:
-        """The metadata of an asset that always records some; raises the run's error."""
+        """The metadata of an asset that always records metadata; raises the run's error."""
         if self.error or self.state != "done":
             raise self.error or Broken(
                 f"run {self.run_id} of {self.key} ended without an outcome. Look at it on the "
@@ -65,7 +65,7 @@ class Recorder:
         self._defs = defs
 
     def select(self, text: str) -> set[str]:
-        """The keys (`layer/name`) of a Dagster asset selection; empty if it is not one."""
+        """The keys (`layer/name`) of a Dagster asset selection; empty if the text is not one."""
         try:
             with _no_warnings():
                 selected = dg.AssetSelection.from_string(text).resolve(
@@ -78,7 +78,7 @@ class Recorder:
     def materialize(
         self, keys: Sequence[str], *, config: Mapping[str, Any] | None = None
     ) -> list[AssetRun]:
-        """Runs these assets, inputs first; failures are in the result. All get the same `config`.
+        """Runs these assets, inputs first, with the same `config`; the result includes failures.
 
         Raises:
             KeyboardInterrupt: the run was interrupted; Dagster records it as canceled.
@@ -153,7 +153,7 @@ class _Watch:
                 event.step_failure_data.error_source is ErrorSource.INTERRUPT
             ):
                 self.interrupted = True
-                # Otherwise Dagster records an interrupted run as failed.
+                # Without this, Dagster records an interrupted run as failed.
                 if ended := self._instance.get_run_by_id(self._run_id):
                     self._instance.report_run_canceling(ended, "interrupted at the terminal")
             case DagsterEventType.STEP_FAILURE if run:
@@ -181,7 +181,7 @@ def _outcome_sentence(metadata: Mapping[str, Any]) -> str:
 
 
 def _failure(data: Any) -> LakehouseError:
-    """The raised error: its kind is in the failure's metadata; otherwise the root cause."""
+    """The error of the kind in the failure's metadata, or else an error with the root cause."""
     if failure := data.user_failure_data:
         kind = failure.metadata.get("lakehouse/error")
         if kind is not None and kind.value in _KINDS:

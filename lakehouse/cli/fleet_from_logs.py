@@ -1,8 +1,8 @@
 """The fleet as the terminal sees it: facts from the Delta logs and the journal.
 
-Loading Dagster would take longer than everything else, so reads are counted by the commits of
-downstream tables, and what only Dagster knows (running compactions, earlier tries of a version,
-waiting times, money spent) is left out.
+Loading Dagster would take longer than everything else. So reads are counted by the commits of
+downstream tables, and facts that only Dagster has are omitted: running compactions, earlier tries
+of a version, waiting times, money spent.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ from lakehouse.engine.table_health import last_compaction_ms
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reading:
-    """What the log and the journal say about one table."""
+    """The facts about one table from its log and the journal."""
 
     plan: CompactionPlan
     known: FleetTable
@@ -71,7 +71,7 @@ def read_fleet(
 
 
 def fleet_document(decision: Decision, *, rank: int) -> dict[str, Any]:
-    """The documented shape of a table's place in the fleet."""
+    """The JSON document of a table's rank in the fleet, in its documented shape."""
     digits = {"benefit_usd_per_day": 9, "cost_usd": 9, "ratio": 4}
     gain = decision.net_benefit
     money = {
@@ -93,7 +93,7 @@ def _readers(
     written_ms: Mapping[str, Sequence[int]],
     now: int,
 ) -> Mapping[str, Readers]:
-    """The reads of the tables, counted by the commits of the tables that are made from them."""
+    """The reads of the tables, counted by the commits of tables derived from them."""
     keys = {table.key for table in tables}
     unread = [
         table

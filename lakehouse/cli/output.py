@@ -1,6 +1,7 @@
 """Prints results to standard output, and everything else to standard error.
 
-All commands print with these functions, so that no outside text acts on the terminal (`printable`).
+All commands print with these functions, so that outside text cannot control the terminal
+(`printable`).
 """
 
 import json
@@ -20,7 +21,7 @@ from lakehouse.core.text import printable, size_text, utc_text
 
 # Width of tables in pipes: sentences stay on one line for grep.
 _PIPE_WIDTH = 220
-# Blanks between two columns, and the least width of a column of sentences.
+# Spaces between two columns, and the minimum width of a column of sentences.
 _GAP, _LEAST_ROOM = 2, 45
 
 # The option `--json`, as `as_json`.
@@ -33,7 +34,7 @@ json_option = click.option(
 
 
 def attributes(value: object, *names: str) -> dict[str, Any]:
-    """These attributes of a value, by name."""
+    """The attributes of a value with these names."""
     return {name: getattr(value, name) for name in names}
 
 
@@ -76,7 +77,8 @@ def print_grid(
 ) -> None:
     """Prints a table; columns in `numbers` are right-aligned, `style` colours a row.
 
-    If the terminal is too narrow, cells of the last column go below their rows. No cell is cut.
+    If the terminal is too narrow, cells of the last column are printed below their rows. No cell is
+    truncated.
     """
     kept = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[place]) for row in [heads, *kept]) for place in range(len(heads))]

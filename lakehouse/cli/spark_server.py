@@ -1,7 +1,7 @@
 """Provides a Spark driver for one command.
 
-Commands share a lock while they use the lake's server. A server that was started for a command ends
-after the last command that uses it.
+Commands share a lock while they use the lake's server. A server that was started for a command is
+stopped after the last command that uses it.
 """
 
 import contextlib

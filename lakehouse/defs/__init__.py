@@ -1,1 +1,1 @@
-"""Shows. Dagster only wires: one factory per noun."""
+"""Presents the lakehouse to Dagster: one factory per noun, and no decisions."""

@@ -1,9 +1,10 @@
 """One compaction asset per table.
 
-A compaction is an asset of its own. It changes no row, and a materialization of the table would
-claim that it did and trigger everything downstream. On the table's own key it leaves an observation
-with the new counts, and fresh checks. It depends on no asset, or Dagster would call it "Unsynced"
-after each write, although there may be nothing to merge. Its metadata names the table.
+A compaction changes no row. If it materialized the table, Dagster would take the rows for changed
+and update everything downstream. So it is an asset of its own, and reports an observation with the
+new counts, and fresh checks, for the table's key. It depends on no asset: otherwise Dagster would
+show "Unsynced" after each write, although there may be nothing to merge. Its metadata names the
+table.
 """
 
 from collections.abc import Iterator, Mapping
@@ -57,12 +58,12 @@ class CompactionConfig(dg.Config):
 
 
 def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.AssetsDefinition:
-    """The compaction of a table: plans, merges, records the account. `resource` is its session."""
+    """The asset that compacts a table. `resource` is the Dagster resource of its Spark session."""
 
     @dg.asset(
         key=compaction_key(table),
         metadata={"lakehouse/table": dg.MetadataValue.asset(table_key(table))},
-        op_tags={"dagster/priority": "-1"},  # in a run that writes tables, too, after them
+        op_tags={"dagster/priority": "-1"},  # after the writes of the same run
         output_required=False,
         group_name="compaction",
         kinds={"deltalake", "pyspark"},
@@ -113,7 +114,7 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
 
 
 def refuse_closed_window(table: Table, tags: Mapping[str, str], *, now_ms: int) -> None:
-    """Refuses a run whose window has closed while it was queued. Persons' runs may begin anytime.
+    """Refuses a run whose window has closed while it was queued. A person's run may always begin.
 
     Raises:
         Refused: no window is open.
@@ -135,20 +136,21 @@ def compact_after_write(
     spark: LazyPySparkResource,
     written: WriteOutcome,
 ) -> tuple[TableFacts | None, Exception | None]:
-    """Compacts a table after its write, if its strategy says so and the plan finds something.
+    """Compacts a table after its write, if its strategy says so and there is something to compact.
 
     Returns the table's facts, and an error to be raised after everything is reported.
 
-    1. The rows are committed before this begins, and stay whatever happens here.
+    1. The rows are committed before this begins, and are kept whatever happens here.
     2. The table's lock is taken again while the run still holds the table's pool, so no other run
-       comes in between.
-    3. The compaction is recorded under its own asset, as if it were a run of its own.
+       can write in between.
+    3. The compaction is recorded under its own asset, as if it were a separate run.
 
-    If it cannot be done now, a warning is logged: the next write finds its files.
+    If the table cannot be compacted now, a warning is logged. The compaction after the next write
+    includes the same files.
     """
     from lakehouse.engine.compaction.run import compact
 
-    # Also after a run without rows: the run before may have ended before its compaction.
+    # Also after a run without rows: the previous run may have ended before its compaction.
     if (
         written.strategy is None
         or not isinstance(written.strategy.strategy, AfterWrite)
@@ -182,8 +184,8 @@ def report_table(
 ) -> None:
     """Reports the table after a compaction: an observation and the checks. Never raises.
 
-    After a failure Dagster would try again, and a second compaction without work would replace this
-    one's account.
+    After a failure Dagster would retry the run, and a second compaction with nothing to do would
+    replace the account of this one.
     """
     try:
         assessed = assess(lake, table, facts)

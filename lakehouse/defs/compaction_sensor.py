@@ -43,10 +43,10 @@ def compaction_sensor(
 ) -> dg.SensorDefinition:
     """Requests the compactions that are due, best first, and gives a reason for every table.
 
-    It reads the newest event of each table, the runs, and what is new in the journal; no log, no
-    Spark. Its cursor holds what must outlast a tick: waiting times, and the ranking reported last.
-    It first closes compactions whose process died, and frees pool slots that ended runs still hold:
-    both would block their table for ever.
+    The sensor reads the newest event of each table, the runs, and new journal entries. It reads no
+    log and needs no Spark. Its cursor holds the waiting times and the ranking reported last. Each
+    tick first closes compactions whose process died, and frees pool slots that ended runs still
+    hold: both would block their table forever.
     """
     budget = budget or TimeBudget()
     bounded = lake.within(budget)
@@ -72,7 +72,7 @@ def compaction_sensor(
             journal = Journal(bounded.store, records)
             fleet = weigh_fleet(context.instance, tables, bounded, cursor, journal)
         except Transient as error:
-            # What holds a table back is unknown, and unknown starts nothing.
+            # Tables may be paused or held, which is unknown now, and unknown starts nothing.
             text = f"the journal cannot be read now, so no compaction is requested: {error}"
             return dg.SensorResult(skip_reason=text, cursor=context.cursor)
         text = describe(fleet.decisions)
@@ -143,7 +143,7 @@ def _schedule(table: Table, strategy: Scheduled, lake: Lake) -> dg.ScheduleDefin
             return dg.SkipReason(
                 f"{table.key}: {Reason.RUN_IN_FLIGHT.explain(runs='; '.join(under_way)).sentence}"
             )
-        # Named once more: a run without a selection is taken for one of every table.
+        # The asset is named again: a run without a selection counts as a run of every table.
         run_key = f"{table.key} {context.scheduled_execution_time:%Y-%m-%dT%H:%M}"
         return dg.RunRequest(run_key=run_key, asset_selection=[compaction_key(table)])
 

@@ -25,11 +25,11 @@ from lakehouse.defs.keys import compaction_key, pool_of, table_key
 from lakehouse.defs.pool_slots import read_pool_slots
 from lakehouse.defs.run_ownership import machine_tag
 
-# A day of a small lake, some hours of a busy one: enough for a rate. SQLite reads them in 0.035 s
-# out of 25,000 runs with eight tags each.
+# A day of a small lake, or some hours of a busy one: enough to estimate a rate. SQLite reads them
+# in 0.035 s out of 25,000 runs with eight tags each.
 _RUNS_LOOKED_AT = 500
-# The newest is nearly always ours. If a foreign writer reports its table, too, ours is among the
-# newest, or is made again (`observed.py`).
+# The newest is nearly always ours. If a foreign writer also reports its table, ours is among the
+# newest, or is reported again (`observed.py`).
 _OBSERVATIONS_LOOKED_AT = (1, 20)
 # Source: dagster 1.13, dagster/_core/definitions/assets/job/asset_job.py
 _EVERYTHING_JOB = "__ASSET_JOB"
@@ -102,7 +102,7 @@ def runs_in_flight(
 ) -> tuple[RunInFlight, ...]:
     """The queued and running runs that write a table, one entry per run and table.
 
-    They are found by their assets and not by tags: a run started on the page has no tag of ours.
+    They are found by their assets, not by tags: a run started in Dagster's UI has no tag of ours.
     """
     by_compaction = {compaction_key(table): table for table in tables}
     by_key = {**by_compaction, **{table_key(table): table for table in tables}}
@@ -126,7 +126,7 @@ def runs_in_flight(
 def _selected(
     instance: dg.DagsterInstance, run: dg.DagsterRun, everything: AbstractSet[dg.AssetKey]
 ) -> AbstractSet[dg.AssetKey]:
-    """The assets that a run makes, out of `everything`.
+    """The assets that a run materializes, out of `everything`.
 
     A run without a selection is looked up by its execution plan, or else by its planned events.
     Runs of one job share a plan, whose id identifies the content, so each plan is read once.
@@ -150,7 +150,7 @@ def _selected(
 
 
 def pools_at_risk(instance: dg.DagsterInstance, tables: Sequence[Table]) -> dict[str, Explanation]:
-    """Tables whose pool must keep writers and compactions apart and does not, with the reason."""
+    """Tables whose pool should keep writers and compactions apart but does not, with the reason."""
     pools = {
         each.key: each.write.pool
         for each in tables
@@ -173,7 +173,7 @@ def pools_at_risk(instance: dg.DagsterInstance, tables: Sequence[Table]) -> dict
 
 
 def keys_in_flight(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[str]:
-    """The shortened ids of the queued and running runs that make one asset."""
+    """The shortened ids of the queued and running runs that materialize one asset."""
     runs = instance.get_runs(RunsFilter(statuses=NOT_FINISHED_STATUSES))
     return [run.run_id[:8] for run in runs if key in _selected(instance, run, {key})]
 
@@ -237,7 +237,7 @@ def reader_runs(
 
 
 def tag_as_read_nothing(instance: dg.DagsterInstance, run_id: str, table: Table) -> None:
-    """Tags the run as one that read none of the table's inputs, since they had not changed."""
+    """Tags a run that did not read the table's inputs, because they had not changed."""
     with suppress(Exception):
         instance.add_run_tags(run_id, {machine_tag(f"{_READ_NOTHING}/{table.key}"): run_id})
 
@@ -254,7 +254,7 @@ def _last_materializations(
 
 
 def _observations(instance: dg.DagsterInstance, table: Table) -> Iterable[dg.EventLogRecord]:
-    """The newest observation of our own; those of a foreign writer do not describe its files."""
+    """The table's newest observations. Those of a foreign writer do not describe its files."""
     if not isinstance(table.write, Adopted):
         return instance.fetch_observations(table_key(table), limit=1).records
     for limit in _OBSERVATIONS_LOOKED_AT:

@@ -1,23 +1,23 @@
 """Retention of Dagster's own records: `maintenance/records`, every half hour.
 
-1. The runs are listed, with their end and whether they hold the newest events of an asset.
-2. `core/dagster_retention.py` plans whose events go, and which runs go. A dry run stops here.
-3. For each run the events, the checks, the file of events and the printed output are deleted.
-4. Old evaluations of conditions, events without a run, and output of sensors are deleted. Dagster
-   itself deletes old ticks (`dagster.yaml`).
-5. A database that is mostly free pages is rewritten.
+1. List the runs, with their end and whether they hold the newest events of an asset.
+2. Plan which runs to delete, and of which runs to delete only the events
+   (`core/dagster_retention.py`). A dry run stops here.
+3. For each of these runs, delete the events, the checks, the file of events and the printed output.
+4. Delete old evaluations of conditions, events without a run, and output of sensors. Dagster itself
+   deletes old ticks (`dagster.yaml`).
+5. Rewrite a database that is mostly free pages.
 
 **Safety properties**
-- The newest materialization, observation, check, and event of every other kind of each asset stays,
-  with its whole run (`defs/test_dagster_retention.py`).
-- A run that has not ended, or ended within the hour, stays whole
+- The newest materialization, observation, check, and event of every other kind of each asset is
+  kept, with its whole run (`defs/test_dagster_retention.py`).
+- A run that has not ended, or ended within the last hour, is kept whole
   (`core/test_dagster_retention.py`).
-- Runs stay for as long as the planner looks at them or counts them. Of events it reads only the
-  newest (`core/test_dagster_retention.py`).
-- No table, journal or landed file is touched: only Dagster's folder in the lake's home
+- Runs are kept for as long as the planner looks at them or counts them. The planner reads only the
+  newest events (`core/test_dagster_retention.py`).
+- Only Dagster's folder in the lake's home is changed: no table, journal or landed file
   (`defs/test_dagster_retention.py`).
-- A run that is killed has deleted a part; the next one finds the rest
-  (`defs/test_dagster_retention.py`).
+- If a run is killed, the next one deletes the rest (`defs/test_dagster_retention.py`).
 """
 
 from datetime import timedelta
@@ -38,19 +38,19 @@ from lakehouse.engine.clock import now_ms
 
 RECORDS_KEY = dg.AssetKey(["maintenance", "records"])
 _CRON = "*/30 * * * *"
-# An evaluation takes 37 KB: 11 MB.
+# An evaluation takes 37 KB, so these take 11 MB.
 _EVALUATIONS = 300
 _LISTED = 200
 
 
 class RecordsConfig(dg.Config):
-    """The option of one run: with `dry_run`, what would go is listed and nothing is deleted."""
+    """Options of one run. With `dry_run`, the plan is listed and nothing is deleted."""
 
     dry_run: bool = False
 
 
 def records_asset(settings: Settings) -> dg.AssetsDefinition:
-    """The retention as an asset; its metadata hold what was deleted and the size of the rest."""
+    """The retention as an asset. Its metadata shows what was deleted, and the remaining size."""
 
     @dg.asset(
         key=RECORDS_KEY,
@@ -86,7 +86,7 @@ def records_schedule() -> dg.ScheduleDefinition:
         description="Keeps Dagster's own records small.",
     )
     def ask() -> dg.RunRequest:
-        # Named again: a run without a selection counts as one of every table.
+        # The asset is named again: a run without a selection counts as a run of every table.
         return dg.RunRequest(asset_selection=[RECORDS_KEY])
 
     return ask
@@ -95,7 +95,7 @@ def records_schedule() -> dg.ScheduleDefinition:
 def prune(
     instance: dg.DagsterInstance, *, days: int, now_ms: int, dry_run: bool = False
 ) -> tuple[RetentionPlan, dict[str, Any]]:
-    """Deletes what may go. Returns the plan of the runs, and metadata about everything.
+    """Deletes expired records. Returns the plan for the runs, and metadata about everything.
 
     Raises:
         Refused: Dagster's records are not in SQLite files.
@@ -131,11 +131,11 @@ def prune(
 
 
 def _delete_runs(instance: dg.DagsterInstance, files: SqliteRecords, plan: RetentionPlan) -> None:
-    """Deletes the file of a run's events last: while it exists, the run is planned again."""
+    """Deletes runs; a run's event file last, because the run is planned again while it exists."""
     storage = instance.event_log_storage
     assert isinstance(storage, SqliteEventLogStorage)
     for run_id in plan.events:
-        with storage.index_connection() as index:  # `delete_events` would set up each file first
+        with storage.index_connection() as index:  # `delete_events` would first create each file
             storage.delete_events_for_run(index, run_id)
         instance.compute_log_manager.delete_logs(prefix=[run_id])
     files.delete_checks(plan.events)

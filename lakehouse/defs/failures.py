@@ -1,4 +1,4 @@
-"""Our errors as Dagster's: `Transient` is retried by Dagster, `Refused` and `Broken` are not."""
+"""Translates our errors for Dagster, which retries `Transient` but not `Refused` or `Broken`."""
 
 import random
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ from lakehouse.core.errors import LakehouseError, Transient
 from lakehouse.defs.run_ownership import machine_tag
 from lakehouse.engine.spark.errors import causes_named
 
-# A Connect server that died is back after 5 to 15 s; three retries after 5, 15 and 35 s, or up to
-# half as long again, outlast that. Runs that fail together must not come back together.
+# A Connect server that died is back after 5 to 15 s. Three retries after 5, 15 and 35 s, each plus
+# up to half of that, outlast it. Runs that fail together must not retry together.
 MAX_RETRIES = 3
 _FIRST_DELAY_SECONDS = 5
-# The tag of a run that is not retried: the terminal reports by its exit code that a retry may help.
+# The tag of a run that is not retried. The terminal's exit code shows that a retry may help.
 ONCE_TAG = machine_tag("once")
 
 
@@ -22,9 +22,9 @@ ONCE_TAG = machine_tag("once")
 def dagster_words(
     context: dg.OpExecutionContext | dg.AssetExecutionContext | dg.AssetCheckExecutionContext,
 ) -> Iterator[None]:
-    """Turns our errors into Dagster's; any other error is a bug, passes, and is not retried.
+    """Turns our errors into Dagster's. Any other error is a bug: it is raised and not retried.
 
-    An error of Spark without a message of its own is reported by its innermost cause.
+    If a Spark error has no message of its own, its innermost cause is reported.
     """
     try:
         with causes_named("a Spark statement of this run"):

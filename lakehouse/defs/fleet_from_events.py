@@ -1,8 +1,8 @@
 """The fleet as the compaction sensor sees it: facts from Dagster's records, and its ranking.
 
-The ranking is an asset that no run makes. A sensor cannot materialize without a run, and a run for
-a table of text would take a slot from a compaction. So the sensor reports a materialization without
-a run whenever the ranking changes.
+The ranking is an asset that no run materializes. A run just to record a table of text would take a
+slot from a compaction. So the sensor reports a materialization without a run whenever the ranking
+changes.
 """
 
 import json
@@ -40,8 +40,8 @@ from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 
 COST_TAG = "lakehouse/estimate_usd"
-# The tag of a run that was refused before it began. Its value is the run's id, since Dagster copies
-# tags to a run that repeats another.
+# The tag of a run that was refused before it began. Its value is the run's id, because Dagster
+# copies tags to re-executed runs.
 REFUSED = "refused"
 _RUN_KEY = "dagster/run_key"
 PLAN_KEY = dg.AssetKey(["maintenance", "plan"])
@@ -64,7 +64,7 @@ class SensorCursor:
 
 
 def read_cursor(cursor: str | None) -> SensorCursor:
-    """The cursor of an earlier tick. An unreadable one is dropped; only waiting times are lost."""
+    """The cursor of an earlier tick. An unreadable cursor is dropped, which loses waiting times."""
     try:
         told = SensorCursor(**json.loads(cursor)) if cursor else SensorCursor()
         due = {str(key): int(since_ms) for key, since_ms in told.due_since_ms.items()}
@@ -137,7 +137,7 @@ def report_ranking(
 
 
 def ranking_metadata(fleet: Fleet) -> dict[str, int | float | dg.MarkdownMetadataValue]:
-    """The ranking as a table, best first, and its sums; of very many tables the first."""
+    """The ranking as a table, best first and limited in length, and its sums."""
     ranked = [each for each in fleet.decisions if each.due_since_ms is not None]
     due = [fleet.states[each.table] for each in ranked]
     heads = ["", "table", "reason", "mergeable", "bytes", "USD a day", "USD", "ratio", "why"]
@@ -178,7 +178,7 @@ def _known_tables(
     cursor: SensorCursor,
     journal: Journal,
 ) -> list[FleetTable]:
-    """What the newest event of each table, Dagster's runs and the journal say about it."""
+    """The tables with their state from the newest events, Dagster's runs and the journal."""
     facts = newest_facts(instance, tables)
     compacted_ms = last_compactions_ms(instance, tables)
     risks = pools_at_risk(instance, tables)
@@ -187,7 +187,7 @@ def _known_tables(
     for table in tables:
         key = table.key
         state, rewrites = sensed_state(key, facts.get(key))
-        # The log may have forgotten what Dagster remembers, and the other way round.
+        # The log may lack what Dagster has recorded, and the other way round.
         times = [state.last_compaction_ms, compacted_ms.get(key)]
         state = replace(
             state,
@@ -235,11 +235,11 @@ def _predicted_usd(records: Iterable[RunRecord], *, since_ms: int) -> float:
 
 
 def _tries(instance: dg.DagsterInstance, states: Sequence[TableState]) -> tuple[Try, ...]:
-    """The ended runs that were requested for these very states.
+    """The ended runs that were requested for exactly these states.
 
-    Tables with nothing to gain are skipped. A run that a person executed again has the tags of the
-    sensor's run; only its success counts. Tries are numbered without gaps, so a state with fewer
-    tries than numbers looked for has no others.
+    Tables with nothing to gain are skipped. If a person re-executed a run of the sensor, the new
+    run has the same tags, and only its success counts. Tries are numbered without gaps, so no other
+    tries exist if a state has fewer tries than numbers looked for.
     """
     wanted = [
         state

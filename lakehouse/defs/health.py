@@ -1,6 +1,6 @@
 """The checks of a table, from its log and a listing of its folder.
 
-They are the same after a write, after a compaction, and on request.
+The same checks run after a write, after a compaction, and on request.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,12 +28,12 @@ _DESCRIPTIONS = {
     "breaker": "The table's circuit breaker is closed, so that another compaction may run.",
     "quarantine": "No landed line was refused.",
 }
-# By run and table: what a write has assessed and the checks of its run have not taken yet.
+# Assessments by run and table, from a write to the checks of the same run.
 _handed: dict[tuple[str, str], Assessment] = {}
 
 
 def health_check(table: Table, lake: Lake) -> dg.AssetChecksDefinition:
-    """All checks of a table, each of which can be run alone."""
+    """All checks of a table. Each can be run alone."""
     key = table_key(table)
 
     @dg.multi_asset_check(
@@ -55,14 +55,14 @@ def health_check(table: Table, lake: Lake) -> dg.AssetChecksDefinition:
 
 
 def check_names(table: Table) -> tuple[str, ...]:
-    """The checks that a table has: quarantine only where lines are read from files."""
+    """The names of a table's checks. Only tables that read lines from files check a quarantine."""
     return tuple(name for name in _DESCRIPTIONS if name != "quarantine" or table.source is not None)
 
 
 def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple[CheckResult, ...]:
-    """The results on a table, one per name of `check_names`: as it was `assessed`, or as it is now.
+    """The results for a table, one per name of `check_names`, as `assessed` or as it is now.
 
-    A log that cannot be read is the result of `readable` and fails the others with it.
+    If the log cannot be read, the check `readable` reports that, and all other checks fail, too.
 
     Raises:
         Transient: storage did not answer.
@@ -102,10 +102,7 @@ def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple
 
 
 def hand_on(run_id: str, table: Table, assessed: Assessment) -> None:
-    """Hands the table that a write has assessed to the checks of the same run.
-
-    Otherwise they read the log again.
-    """
+    """Hands a write's assessment to the checks of the same run, so they need not read the log."""
     for key in [key for key in _handed if key[0] != run_id]:
         del _handed[key]
     _handed[run_id, table.key] = assessed
@@ -122,9 +119,9 @@ def report_checks(
     """Writes the check results into the events of this run, as if the checks had run.
 
     A run that `fails` loses events that it has not yielded, so its results are reported to the
-    instance instead. If a run that writes the table is queued or under way, the results are left to
-    its own checks: Dagster takes the result that was planned last for the newest, and a run plans
-    its checks when it is created, so ours would hide them.
+    instance instead. If a run that writes the table is queued or running, nothing is reported, and
+    its own checks give the results. Dagster considers the result that was planned last the newest,
+    and a run plans its checks when it is created, so results from here would hide those checks.
     """
     results = judge(table, lake, assessed)
     writers = [
@@ -143,7 +140,7 @@ def report_checks(
 
 
 def check_fields(result: CheckResult) -> dict[str, Any]:
-    """The fields that Dagster's result of a check and its event have in common."""
+    """The fields that Dagster's check result and its check event share."""
     severity = dg.AssetCheckSeverity.ERROR if result.is_error else dg.AssetCheckSeverity.WARN
     told = {
         "check_name": result.name,

@@ -24,25 +24,26 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import TimeBudget
 
-# After the night's loads, and before the day's; reports of AWS are asked for by the sensor when
-# they come.
+# After the nightly loads and before the day's. The sensor requests loads of AWS reports on arrival.
 CRON = "0 5 * * *"
-# AWS delivers once a day; there a look costs two or three listings, on a disk nothing.
+# AWS delivers a report once a day. On S3, a tick costs two or three listings; on disk, nothing.
 _SECONDS_ON_DISK, _SECONDS_ON_S3 = 10, 300
 _REPORTS_LOOKED_AT = 10
 
 
 class InventoryConfig(dg.Config):
-    """A person's option for one run: only reports of this `configuration`, where a bucket has
-    several.
+    """Options of one run.
+
+    `configuration`: load only reports of this configuration, if a bucket has several.
     """
 
     configuration: str = ""
 
 
 def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
-    """The inventory: the newest complete report, or one made here, loaded into the table of the
-    same key and held against the logs.
+    """The inventory asset: loads a report into its table, and compares it with the tables' logs.
+
+    The report is the newest complete one from AWS, or else a scan of our own.
     """
     key = inventory_key(lake)
 
@@ -98,8 +99,9 @@ def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
 
 
 def daily_and_once_soon(tables: Sequence[Table]) -> dg.AutomationCondition[Any]:
-    """Once a day; and for the first time when a table exists that is made of others and read by
-    none: before, there is little to see.
+    """Once a day, and for the first time when a last table of the pipeline exists.
+
+    A last table has inputs, and no other table reads it. Earlier, there is little to see.
     """
     read = {source.key for table in tables for source in table.inputs}
     last = [table for table in tables if table.inputs and table.key not in read] or tables
@@ -123,12 +125,11 @@ def daily_and_once_soon(tables: Sequence[Table]) -> dg.AutomationCondition[Any]:
 
 
 def inventory_sensor(lake: Lake, *, budget: TimeBudget | None = None) -> dg.SensorDefinition:
-    """Asks for a load when a report of AWS is complete, and says what it waits for; our own scans
-    are the asset's own affair.
+    """Requests a load when an AWS report is complete, and otherwise says what it waits for.
 
-    A tick lists the names of folders (one listing, and one for each configuration, from the stamp
-    on that was seen last) and reads a few checksums; no report, no Spark. A load that fails is
-    tried again by the daily run.
+    The asset makes scans of our own by itself. A tick lists folder names (once, and once per
+    configuration, starting at the last stamp seen) and reads a few checksums. It reads no report
+    and needs no Spark. If a load fails, the daily run tries again.
     """
     key = inventory_key(lake)
     budget = budget or TimeBudget()
@@ -166,9 +167,7 @@ def inventory_sensor(lake: Lake, *, budget: TimeBudget | None = None) -> dg.Sens
 
 
 def _newest(lake: Lake, seen: Mapping[str, str]) -> tuple[tuple[str, str] | None, str]:
-    """The newest complete report after those seen, by configuration and stamp, and what there is to
-    say.
-    """
+    """The newest complete report after those seen (configuration and stamp), and a sentence."""
     from lakehouse.engine.inventory.stored_reports import SCAN, checksum_of, stamps_of
 
     found = [each for each in stamps_of(lake.store, after=seen) if each[0] != SCAN]
@@ -193,8 +192,9 @@ def _newest(lake: Lake, seen: Mapping[str, str]) -> tuple[tuple[str, str] | None
 
 
 def _seen(cursor: str | None) -> dict[str, str]:
-    """The newest stamp seen of each configuration; a cursor that cannot be read costs one more look
-    at all.
+    """The newest stamp seen of each configuration.
+
+    With an unreadable cursor, the sensor looks at all reports once more.
     """
     try:
         return {

@@ -38,7 +38,7 @@ def inventory_key(lake: Lake) -> dg.AssetKey:
 
 
 def pool_of(table: Table) -> str:
-    """The pool that all who write a table share: its own run and its compaction, one at a time."""
+    """The pool shared by all writers of a table: its runs, its compaction and its vacuum."""
     if isinstance(table.write, Adopted) and table.write.pool:
         return table.write.pool
     return f"table_{table.key.replace('/', '_')}"

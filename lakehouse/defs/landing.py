@@ -31,7 +31,7 @@ from lakehouse.runtime.dagster_dev import request_server, server_sentence
 # Listing a bucket costs money and a folder does not.
 _SECONDS_ON_DISK, _SECONDS_ON_S3 = 10, 30
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 30, 3600
-# The tries of one batch follow each other closely, so the newest runs hold all that matter.
+# The tries of one batch follow each other closely, so the newest runs include all of them.
 _TRIES_LOOKED_AT = 100
 
 
@@ -58,9 +58,9 @@ def landing_sensor(
     """Requests one run of all landed tables that have something to load, with a reason for each.
 
     The sensor decides by the same function as the run, from the listing and the table's ledger. It
-    reads the table's log only if Dagster has no event that records what arrived. A batch that
-    failed is requested again, with growing pauses. A table that needs a person, or whose storage is
-    slow (`TimeBudget`), is reported and does not delay the others. With `dagster dev` alone, the
+    reads the table's log only if no Dagster event records the last loaded batch. A failed batch is
+    requested again, with growing pauses. A table that requires manual action, or whose storage is
+    slow (`TimeBudget`), is reported and does not delay the others. Under a plain `dagster dev`, the
     sensor starts the Spark server.
     """
     landed = [table for table in tables if table.source is not None]
@@ -97,7 +97,7 @@ def landing_sensor(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Look:
-    """A table as one tick saw it; `batch` is the one to request a run for, if any.
+    """A table as one tick saw it. `batch` is the batch to request a run for, if any.
 
     `tries` are the ended runs that were requested for this batch, newest first.
     """
@@ -121,7 +121,7 @@ class _Watch:
         self._ledgers: dict[str, tuple[int, Ledger, Batch | None]] = {}
         self._one_tick = (
             threading.Lock()
-        )  # a person may evaluate a tick on the page while the daemon does
+        )  # a person may evaluate a tick in the UI while the daemon evaluates one
 
     def look(
         self, instance: dg.DagsterInstance, *, now: float
@@ -219,7 +219,7 @@ def _seconds_left(tries: Sequence[dg.RunRecord], *, now: float) -> float:
     if not tries:
         return 0.0
     pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (len(tries) - 1))
-    ended = min(tries[0].end_time or now, now)  # the clock of the machine that ran it may be ahead
+    ended = min(tries[0].end_time or now, now)  # that machine's clock may be ahead
     return ended + pause - now
 
 
@@ -232,7 +232,7 @@ def _request(due: Sequence[_Look]) -> dg.RunRequest:
 
 
 def _run_key(look: _Look) -> str:
-    """With the last try, since Dagster never forgets a key, even that of a failed run."""
+    """The run key. It includes the last try: Dagster skips a known key, even of a failed run."""
     last_try = look.tries[0].dagster_run.run_id if look.tries else "first"
     return f"{look.table.key}:{look.batch}:{last_try}"
 

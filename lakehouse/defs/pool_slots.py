@@ -1,17 +1,17 @@
-"""The slots of the tables' pools: who waits, who holds one, and freeing those of ended runs.
+"""The slots of the tables' pools: which runs wait or hold one, and freeing slots of ended runs.
 
-Dagster frees a slot when its step ends. Where the process dies first, or a person marks the run as
-canceled, the slot stays taken, and every run that shares the pool waits for it for ever
-(dagster-io/dagster#28456). By default no daemon of Dagster's frees it, and none frees the slot of a
-run whose record was deleted.
+Dagster frees a slot when its step ends. If the process dies first, or a person marks the run as
+canceled, the slot is never freed, and every run that shares the pool waits forever
+(dagster-io/dagster#28456). By default no Dagster daemon frees the slot, and none ever frees the
+slot of a run whose record was deleted.
 
 **Safety properties** (tests in `test_pool_slots.py`)
-- A slot is freed only if its run ended at least a minute ago, or has no record any more, or its
+- A slot is freed only if its run ended at least a minute ago or no longer has a record, or if its
   process is gone.
-- A slot is never freed while the process of its run is known to live.
-- If the pool alone keeps writers apart (`Adopted(writers="none")`), unknown is not enough: the
-  process must be known to be gone. A process that goes on after its run was marked as canceled
-  would commit during a compaction.
+- A slot is never freed while the process of its run is known to be alive.
+- If only the pool keeps writers apart (`Adopted(writers="none")`), the process must be known to be
+  gone. Otherwise a process that continues after its run was marked as canceled could commit during
+  a compaction.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.defs.keys import pool_of
 from lakehouse.defs.run_ownership import carrier, was_here
 
-# As `free_slots_after_run_end_seconds` in dagster.yaml: a process that was told to stop has ended
+# As `free_slots_after_run_end_seconds` in dagster.yaml: a process that was asked to stop has ended
 # by then.
 FREED_AFTER_MS = 60_000
 
@@ -40,7 +40,7 @@ class PoolSlots:
     records: Mapping[str, RunRecord]
 
     def wait_of(self, run_id: str, pool: str) -> str:
-        """What a run waits for; empty if it holds a slot of the pool, or could have one."""
+        """What a run waits for; empty if it holds a slot of the pool, or a slot is free."""
         info = self.pools.get(pool)
         if info is None or info.limit is None:
             return ""
@@ -61,7 +61,7 @@ class PoolSlots:
 
 
 def read_pool_slots(instance: dg.DagsterInstance, pools: Iterable[str]) -> PoolSlots:
-    """The slots of these pools now; none if the instance has no pools."""
+    """The slots of these pools now; empty if the instance has no pools."""
     storage = instance.event_log_storage
     names = sorted(set(pools))
     if not names or not storage.supports_global_concurrency_limits:
@@ -75,7 +75,7 @@ def read_pool_slots(instance: dg.DagsterInstance, pools: Iterable[str]) -> PoolS
 def free_ended_slots(
     instance: dg.DagsterInstance, tables: Sequence[Table], *, now_ms: int
 ) -> list[str]:
-    """Frees slots that ended runs left behind; a sentence for each one that was freed or stays."""
+    """Frees slots that ended runs still hold; returns a sentence for each slot, freed or kept."""
     guards = {pool_of(table) for table in tables if _is_only_guard(table)}
     slots = read_pool_slots(instance, map(pool_of, tables))
     sentences: list[str] = []

@@ -20,26 +20,26 @@ from lakehouse.runtime.spark_server_conf import TOKEN_VARIABLE
 
 
 def tables_of(settings: Settings) -> tuple[Table, ...]:
-    """Every declared table, inputs before what reads them.
+    """Every declared table, inputs before the tables that read them.
 
     Raises:
-        Refused: a module of the tables package cannot be imported, or declares what cannot be.
+        Refused: a module of the tables package cannot be imported, or has an invalid declaration.
     """
     return tuple(declared_tables(settings).values())
 
 
 def lake_of(settings: Settings, resources: Mapping[str, Any], tables: Sequence[Table] = ()) -> Lake:
-    """The lake for all factories. It touches nothing until used, and uses the resource `s3`."""
+    """The lake for all factories. It opens nothing until it is used, and uses the resource `s3`."""
     return open_lake(
         settings, resources["s3"].get_client if "s3" in resources else None, tables=tables
     )
 
 
 def lake_resources(settings: Settings) -> dict[str, Any]:
-    """`spark`, and on S3 also `s3`, with the AWS_ variables but without keys, which boto3 finds."""
+    """The resource `spark`, and on S3 also `s3`, configured by AWS_ variables; boto3 finds keys."""
     resources: dict[str, Any] = {"spark": spark_resource(settings)}
     if settings.on_s3:
-        from dagster_aws.s3 import S3Resource  # it loads boto3, which a lake on disk does without
+        from dagster_aws.s3 import S3Resource  # it loads boto3, which a lake on disk does not need
 
         class LakeS3(S3Resource):
             def get_client(self, **timeouts: Any) -> Any:
@@ -76,7 +76,7 @@ def spark_resource(settings: Settings) -> LazyPySparkResource:
 
 
 def open_session(context: dg.AssetExecutionContext, spark: LazyPySparkResource) -> Any:
-    """The Spark session of a run. The run's tags then name its process and its session."""
+    """Opens the Spark session of a run, and records its process and session in the run's tags."""
     session = spark.spark_session
     tags = {**process_tag(context.run.run_id), machine_tag("session"): session_id(session)}
     context.instance.add_run_tags(context.run.run_id, tags)

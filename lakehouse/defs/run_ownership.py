@@ -1,8 +1,8 @@
 """Which process executes a run, as a tag of the run; and closing runs whose process is gone.
 
-Dagster does not check whether a run's process lives. After a hard death its runs would hold pools
-and slots, and block the sensors, for hours. `python -m lakehouse.defs.run_ownership FOLDER` closes
-them in the instance of that folder, before Dagster starts there.
+Dagster does not check whether a run's process is alive. If the process is killed, the run would
+hold pools and slots, and block the sensors, for hours. `python -m lakehouse.defs.run_ownership
+FOLDER` closes such runs in the instance of that folder, before Dagster starts there.
 """
 
 import os
@@ -14,10 +14,10 @@ from dagster import DagsterRunStatus, RunsFilter
 
 from lakehouse.runtime.processes import Process, identify, process_space
 
-# The page hides tags with this prefix. Source: dagster 1.13, dagster/_core/storage/tags.py,
+# Dagster's UI hides tags with this prefix. Source: dagster 1.13, dagster/_core/storage/tags.py,
 # HIDDEN_TAG_PREFIX
 _HIDDEN = ".dagster/lakehouse_"
-# Without queued runs, which the next daemon starts.
+# Queued runs are not included: the next daemon starts them.
 _CARRIED = [
     DagsterRunStatus.NOT_STARTED,
     DagsterRunStatus.STARTING,
@@ -30,7 +30,7 @@ _SILENT_MS = 600_000
 
 
 def machine_tag(name: str) -> str:
-    """The name of a tag that is hidden on the page."""
+    """The name of a tag that Dagster's UI hides."""
     return _HIDDEN + name
 
 
@@ -42,7 +42,7 @@ def read_tag(tags: Mapping[str, str], name: str) -> str | None:
 def process_tag(run_id: str) -> dict[str, str]:
     """The tags that record this process as the one that executes the run.
 
-    They name the run, since Dagster copies tags to a run that repeats another.
+    They include the run's id, because Dagster copies tags to re-executed runs.
     """
     process, space = identify(os.getpid()), process_space()
     tags = (
@@ -85,10 +85,10 @@ def close_dead_runs(instance: dg.DagsterInstance, *, nothing_is_up: bool) -> lis
 def close_lost_runs(
     instance: dg.DagsterInstance, keys: Set[dg.AssetKey], *, now_ms: int
 ) -> list[str]:
-    """Ends the runs of exactly one of these assets whose process ran here and is gone.
+    """Ends the runs of exactly one of these assets whose process ran on this machine and is gone.
 
-    Returns their ids. A process elsewhere, or at an unknown place, is never taken for dead. A step
-    that is to be retried has no process until then, so the run must have been silent for a while.
+    Returns their ids. A process on another or unknown machine is never considered dead. A step that
+    waits for its retry has no process, so the run must also have been silent for a while.
     """
 
     def is_lost(run: dg.DagsterRun, process: Process | None) -> bool:

@@ -20,7 +20,8 @@ from lakehouse.core.dagster_retention import RecordedRun
 _BUSY_SECONDS = 30  # as long as Dagster itself waits for a writer
 # The planner reads the newest 20 observations of a table that others write (`dagster_records.py`).
 _OBSERVATIONS = 20
-# Kept events without a run: about 3 hours of the ranking, reported at most once a minute.
+# Events without a run to keep: about 3 hours of the ranking, which is reported at most once a
+# minute.
 _EVENTS_WITHOUT_RUN = 200
 _VACUUM_BYTES = 32 * 2**20
 _CHUNK = 500
@@ -77,8 +78,9 @@ class SqliteRecords:
         ]
 
     def evaluations_before(self, kept: int) -> float | None:
-        """Deleting evaluations before this time (epoch seconds) keeps the newest `kept`; `None` if
-        there are no more than that.
+        """The time (epoch seconds) before which evaluations can be deleted to keep `kept` of them.
+
+        `None` if there are no more than `kept`.
         """
         query = (
             "SELECT create_timestamp FROM asset_daemon_asset_evaluations "

@@ -1,4 +1,4 @@
-"""One asset per table: what it is made from, what it is called, and the write itself."""
+"""One asset per table: its dependencies, its metadata, and the write itself."""
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -32,8 +32,8 @@ def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
     """The asset of a table: a run loads what has landed, or what is new in its inputs.
 
     If its strategy says so, the run then compacts the table. A run that changes no row is recorded
-    under the data version before it, so nothing downstream follows. A run without a table (nothing
-    has landed yet) records nothing.
+    with the previous data version, so nothing downstream is updated. If there is no table yet
+    (nothing has landed), a run records nothing.
     """
     hours = table.fresh_within_hours
 
@@ -92,11 +92,11 @@ def automation_sensor(
 
 
 def follows_rows() -> dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey]:
-    """After each change of an input's rows, and twice an hour while the last run failed.
+    """After each change of an input's rows, and twice an hour while the last run is a failure.
 
-    Dagster's `eager` forgets a change that comes while the table is written, since it takes the end
-    of that run as the answer. Here only a request answers it. A change in the tick of the request
-    is seen one tick later. At worst a run finds nothing new. Source: dagster 1.13,
+    Dagster's `eager` misses a change that happens while the table is written, because the end of
+    that run counts as handling it. Here only a new request counts. A change in the tick of the
+    request is seen one tick later. At worst, a run finds nothing new. Source: dagster 1.13,
     automation_condition.py, `eager` and `since_last_handled`.
     """
     condition = dg.AutomationCondition
@@ -122,8 +122,8 @@ def follows_rows() -> dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey]:
 def data_version(facts: TableFacts) -> str:
     """The last commit that changed a row, like `7@1763722800000`; compactions do not change it.
 
-    The time distinguishes it from a table that was deleted and created again. If the log no longer
-    has such a commit, its oldest commit is used.
+    The time distinguishes a table that was deleted and created again. If the log no longer has such
+    a commit, its oldest commit is used.
     """
     commits = facts.history.commits
     changes = [commit for commit in commits if commit.changed_data] or commits[:1]
@@ -135,7 +135,7 @@ def data_version(facts: TableFacts) -> str:
 
 
 def set_aside_text(table: Table, files: Sequence[SetAside]) -> str:
-    """The landed files that were not read, by name and reason; of very many, the first."""
+    """The landed files that were not read, by name and reason; a long list is cut."""
     named = [
         printable(f"{aside.name} ({aside.size_bytes} bytes): {aside.why}")
         for aside in files[:_NAMED]

@@ -1,8 +1,8 @@
 """One vacuum asset per table, downstream of the inventory.
 
-A new inventory asks for the vacuums of all tables in one run; so does a compaction, where the
-table's policy says so. A vacuum depends on these alone, and not on its table, for the same reason
-as a compaction (`compaction.py`).
+A new inventory requests the vacuums of all tables in one run. A compaction also requests the vacuum
+of its table if the policy says so. A vacuum depends on these assets only, and not on its table, for
+the same reason as a compaction (`compaction.py`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,18 +26,17 @@ if TYPE_CHECKING:
     from lakehouse.engine.vacuum.lake_facts import LakeFacts
 
 DELETED = "deleted"
-# On runs that an automation condition asked for. Source: dagster 1.13,
+# The tag of runs that an automation condition requested. Source: dagster 1.13,
 # dagster/_core/storage/tags.py
 _BY_ITSELF = "dagster/from_automation_condition"
-_FACTS: dict[
-    tuple[str, str], "LakeFacts"
-] = {}  # by the run that is under way, and no other, and the root of its lake
+_FACTS: dict[tuple[str, str], "LakeFacts"] = {}  # by id of the current run, and root of its lake
 
 
 class VacuumConfig(dg.Config):
-    """A person's options for one run.
+    """Options of one run.
 
-    `anyway`: also if the table is paused or its declaration opts out; `mode`: not the cheapest.
+    `anyway`: vacuum even if the table is paused or opted out. `mode`: use this mode instead of the
+    cheapest one.
     """
 
     anyway: bool = False
@@ -54,9 +53,9 @@ def vacuum_asset(
 ) -> dg.AssetsDefinition:
     """The asset that vacuums a table.
 
-    It follows the inventory; with `cron`, where there is none, it runs at these times (UTC).
-    `resource` gives its session. A run asks for `everything`: all tables that may borrow files of
-    this one, and the lake that finds them.
+    It follows the inventory. If there is no inventory, `cron` gives the times (UTC) of its runs.
+    `resource` is its session. A run calls `everything` for all tables that may borrow files of this
+    one, and for the lake that contains them.
     """
     triggers = [
         *([] if cron else [inventory_key(lake)]),
@@ -67,9 +66,7 @@ def vacuum_asset(
         key=vacuum_key(table),
         deps=triggers,
         metadata={"lakehouse/table": dg.MetadataValue.asset(table_key(table))},
-        op_tags={
-            "dagster/priority": "-2"
-        },  # in a run that writes and compacts tables, too, after them
+        op_tags={"dagster/priority": "-2"},  # after the writes and compactions of the same run
         group_name="vacuum",
         kinds={"deltalake", "pyspark"},
         pool=pool_of(table),
@@ -117,7 +114,7 @@ def _facts_of_run(
     lake: Lake,
     everything: Callable[[], tuple[Lake, Sequence[Table]]],
 ) -> "LakeFacts":
-    """The facts of this run, shared by its steps; those of an earlier run are dropped."""
+    """The facts of this run, shared by its steps. Facts of earlier runs are dropped."""
     from lakehouse.engine.vacuum.lake_facts import LakeFacts
 
     key = (context.run.run_id, lake.settings.root)
@@ -138,8 +135,9 @@ def _facts_of_run(
 def _left_alone(
     context: dg.AssetExecutionContext, table: Table, facts: "LakeFacts", config: VacuumConfig
 ) -> str:
-    """Why nothing is done, empty if something is; a table that is paused is no failure of the run
-    of all, but of one that a person made.
+    """Why the table is not vacuumed, or an empty text if it is.
+
+    A paused table does not fail a run that Dagster requested; a person's run of it is refused.
     """
     if facts.log(table.key) is None:
         return f"{table.key}: there is no table yet"
@@ -154,11 +152,11 @@ def _left_alone(
 
 
 def _when(triggers: Sequence[dg.AssetKey], cron: str) -> dg.AutomationCondition[dg.AssetKey]:
-    """After any of these, and at the times of `cron`, where there is one.
+    """After an update of any trigger, and at the times of `cron`, if given.
 
-    Eager, but deaf to everything else: a write of the table makes nothing that is past its
-    retention. An asset that never was materialized, like the compaction of a table that needs none,
-    is not waited for.
+    This is Dagster's `eager`, limited to the triggers: a write of the table produces no file that
+    is past its retention. Triggers that were never materialized, like the compaction of a table
+    that needs none, do not delay a vacuum.
     """
     condition = dg.AutomationCondition
     eager = condition.eager().without(~condition.any_deps_missing())
@@ -170,7 +168,7 @@ def _when(triggers: Sequence[dg.AssetKey], cron: str) -> dg.AutomationCondition[
 
 
 def _deleted(table: Table, record: VacuumRecord | None) -> dg.AssetCheckResult:
-    """Whether the last vacuum deleted all that it planned."""
+    """Whether the last vacuum deleted all files of its plan."""
     failed = [] if record is None else [f"{name}: {why}" for name, why in record.failed.items()]
     more = " or more" if len(failed) == FAILED_NAMED else ""
     return dg.AssetCheckResult(

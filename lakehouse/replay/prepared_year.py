@@ -1,7 +1,7 @@
 """The prepared year: computed once, kept in the state folder, and read by the hour.
 
-It is written under a private name and then renamed, so that an incomplete one is never read. The
-release of the data and `_EDITION` are in its name, so that one of other rules is not read either.
+The year is written under a private name and then renamed, so an incomplete year is never read. Its
+name contains the release of the data and `_EDITION`, so a year by other rules is not read either.
 """
 
 import shutil
@@ -36,8 +36,7 @@ class World:
     ) -> Iterator[LandingFile]:
         """The files of the hours from `start` to before `end`, by hour and name.
 
-        `changes` is off, or the shape of the flights' change data; `first` is the hour of its full
-        load.
+        `changes` is `off`, or the shape of the flights' change data, whose full load is at `first`.
         """
         events, weather = (self._rows(name, start, end) for name in ("events", "weather"))
         flights = (
@@ -78,7 +77,7 @@ def prepare(home: Path) -> World:
 
 
 def _write_year(folder: Path) -> None:
-    """Writes the year in a process of its own, which returns its half gigabyte of memory."""
+    """Writes the year in a separate process, so that its half gigabyte of memory is freed."""
     done = subprocess.run(
         [sys.executable, "-m", "lakehouse.replay.year", str(folder)],
         capture_output=True,

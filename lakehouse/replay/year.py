@@ -1,4 +1,4 @@
-"""The year's deliveries in the order of landing. As a program, it writes them to a folder."""
+"""The year's deliveries in landing order. Run as a program, it writes them to a folder."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -24,7 +24,7 @@ _FLIGHT = (
 )
 _KNOWN_FROM_DEPARTURE = ("departed_at", "dep_delay")
 _KNOWN_FROM_ARRIVAL = ("arrived_at", "arr_delay", "air_time")
-# Local time, which repeats an hour when summer time ends; time_hour has it in UTC.
+# Local time, which repeats an hour when summer time ends; time_hour is the hour in UTC.
 _STATION_CLOCK = ["year", "month", "day", "hour"]
 _SLICE_ROWS = 1 << 16
 # A day or two of events: few enough that an hour is read in milliseconds.

@@ -1,1 +1,1 @@
-"""Draws: values in, pictures out."""
+"""Draws charts: values in, pictures out."""

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Distinguishable with colour blindness, too. Source: Okabe and Ito's palette.
+# Distinguishable also with colour blindness. Source: Okabe and Ito's palette.
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#000000")
 _INK, _GRID = "#404040", "#d8d8d8"
 # Readable on a light and on a dark page.
 _BAR, _SMALL_BAR, _PAGE_INK = "#4f7cd6", "#e0913a", "#808080"
-# A palette makes pictures a quarter as large; Dagster's database stores those of the page.
+# A palette makes pictures a quarter as large, which matters because Dagster's database stores them.
 _PNG_COLOURS = 32
 _SIGNS = "*o+x"  # of the lines of a text chart
 # Next to the jars, because the user's home may be read-only.
@@ -173,7 +173,7 @@ def _file_of(
         warnings.catch_warnings(),
         rc_context({"svg.fonttype": "none"}),
     ):
-        warnings.simplefilter("ignore")  # signs that the font lacks
+        warnings.simplefilter("ignore")  # characters that the font lacks
         figure.savefig(drawn, format=file_format, dpi=dots_per_inch)
         if file_format == "svg":
             return drawn.getvalue()
@@ -189,7 +189,7 @@ def text_chart(
     width: int = 72,
     height: int = 12,
 ) -> list[str]:
-    """The lines as text, one sign per series; a column shows the mean of its points.
+    """Draws the series as text, one sign per series. Each column shows the mean of its points.
 
     A `^` below the x axis shows each of `marks`; `marked` names them in the legend.
     """

@@ -1,11 +1,11 @@
 """Starts a command that ends with this process, even if this process is killed.
 
-1. `start_bound` starts a guard, `python -m lakehouse.runtime.bound_process`, in a session of its
-   own, so that Ctrl-C in the terminal does not reach it.
+1. `start_bound` starts a guard, `python -m lakehouse.runtime.bound_process`, in a separate session,
+   so that Ctrl-C in the terminal does not reach it.
 2. The guard starts the command and prints its process id. The command writes to standard error.
 3. The guard's standard input is a pipe from this process. When the pipe closes, the guard
    interrupts the command as Ctrl-C does, waits, and finally kills every process of its group.
-4. On Linux, the command also dies with a killed guard.
+4. On Linux, the command also dies if the guard is killed.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ class BoundProcess:
         return self._guard.poll() is None
 
     def end(self) -> None:
-        """Ends the command with all of its processes, and waits for their end."""
+        """Ends the command and all of its processes, and waits until they have ended."""
         with self._guard as guard:  # closes its pipes
             assert guard.stdin is not None
             guard.stdin.close()
@@ -97,7 +97,7 @@ def main(command: list[str]) -> int:
 
 
 def _log(sentence: str) -> None:
-    """Writes to the command's own log, where people look for its end."""
+    """Writes to the command's own log, where people look for the reason of its end."""
     print(f"guard: {sentence}", file=sys.stderr, flush=True)
 
 

@@ -6,5 +6,5 @@ import lakehouse
 
 _HOME = Path(lakehouse.__file__).resolve().parents[1]
 ROOT = _HOME if (_HOME / "pyproject.toml").is_file() else Path.cwd()
-# Shared by all lakes of this checkout: jars, and the Java of the wheel.
+# Shared by all lakes of this checkout: the jars, and Java from the wheel.
 STATE = ROOT / ".lakehouse"

@@ -1,19 +1,19 @@
 """Starts the Spark Connect server for a plain `dagster dev`, and ends it with `dagster dev`.
 
-1. A run finds the `dagster dev` process among its ancestors and notes it in
+1. A run finds the `dagster dev` process among its ancestors and records it in
    `<home>/server/dagster_dev/`.
 2. If no server runs, the run starts a companion (`python -m lakehouse.runtime.dagster_dev`) in a
-   session of its own, and waits.
-3. The companion holds a lock, so each home has at most one. It supervises the server while a noted
-   `dagster dev` is alive.
+   separate session, and waits.
+3. The companion holds a lock, so each home has at most one. It supervises the server while a
+   recorded `dagster dev` is alive.
 4. When `dagster dev` has ended, the companion ends its remaining processes, then the server.
 
 **Safety properties** (tests in `runtime/test_dagster_dev.py`)
 - A process is identified by its pid and start time: another process with the same pid neither keeps
   the server alive nor is ended.
-- Only descendants of a noted `dagster dev` are ended, and only after it has ended itself. They end
-  before the server, so the statements of their runs are interrupted and recorded.
-- A companion that is killed takes the server with it (`bound_process.py`).
+- Only descendants of a recorded `dagster dev` are ended, and only after it has ended itself. They
+  end before the server, so the statements of their runs are interrupted and recorded.
+- If the companion is killed, the server ends, too (`bound_process.py`).
 """
 
 import contextlib
@@ -126,7 +126,7 @@ def is_dagster_dev(command_line: list[str]) -> bool:
 
 
 def accompany(settings: Settings, say: Callable[[str], None]) -> None:
-    """Supervises the server while a noted `dagster dev` lives, unless another companion does.
+    """Supervises the server while a recorded `dagster dev` is alive, unless a companion does.
 
     Raises:
         Refused, Broken, Transient: the server cannot be started.
@@ -142,7 +142,7 @@ def accompany(settings: Settings, say: Callable[[str], None]) -> None:
 
 
 def _wait_for_the_end(settings: Settings, restarter: threading.Thread) -> None:
-    """Returns when no noted `dagster dev` and no process of one is left."""
+    """Returns when all recorded `dagster dev` processes and their descendants have ended."""
     descendants: dict[Process, set[Process]] = {}
     while restarter.is_alive():
         living = _noted(settings)
@@ -160,7 +160,7 @@ def _is_expected(settings: Settings) -> bool:
 
 
 def _noted(settings: Settings) -> list[Process]:
-    """The noted `dagster dev` processes that are alive; removes the notes of others."""
+    """The recorded `dagster dev` processes that are alive; deletes the records of others."""
     living: list[Process] = []
     for note in _notes(settings).iterdir():
         process = Process(pid=int(note.name), born=note.read_text())
@@ -172,7 +172,7 @@ def _noted(settings: Settings) -> list[Process]:
 
 
 def _descendants(process: Process) -> set[Process]:
-    """The page, the daemon, code servers and runs; not this process and its children."""
+    """The web server, daemon, code servers and runs, without this process and its children."""
     found: set[Process] = set()
     with contextlib.suppress(psutil.Error):
         mine = {os.getpid(), *(each.pid for each in psutil.Process().children(recursive=True))}
@@ -182,7 +182,7 @@ def _descendants(process: Process) -> set[Process]:
 
 
 def _end(processes: set[Process]) -> None:
-    """Terminates all of them, and kills those that do not end in time."""
+    """Terminates all processes, and kills any that do not end in time."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         for process in processes:
             if process.is_alive:

@@ -53,5 +53,5 @@ def dagster_home(settings: Settings) -> Path:
 
 
 def runs_at_once(settings: Settings) -> int:
-    """How many runs may execute at once: the compaction slots, and one for writers."""
+    """The number of concurrent runs: the compaction slots, and one for writers."""
     return settings.compaction_slots + 1

@@ -1,8 +1,8 @@
-"""Runs the Spark Connect server, Dagster's page and its daemon in the foreground, until Ctrl-C.
+"""Runs the Spark Connect server, Dagster's UI and its daemon in the foreground, until Ctrl-C.
 
 **Safety properties** (tests in `test_foreground.py`)
-- Every started process dies with this one, even if this one is killed: each child holds a pipe that
-  the kernel closes.
+- Every started process ends with this one, even if this one is killed: each child holds a pipe that
+  the kernel then closes.
 - Dagster ends first, so its runs are interrupted and recorded while the server still answers. The
   server ends last.
 """
@@ -34,7 +34,7 @@ _SHOWN_CHARACTERS = 220
 
 
 class _Stopped(BaseException):
-    """A signal requested the end."""
+    """A signal asked this process to stop."""
 
 
 def run_all(
@@ -44,10 +44,10 @@ def run_all(
     check: Callable[[], None] = lambda: None,
     prepare: Callable[[Path], None] = lambda _home: None,
 ) -> int:
-    """Runs everything until a signal (returns 0), or until a part of it ends by itself (1).
+    """Runs everything until a signal (returns 0), or until one of the processes ends (returns 1).
 
-    `say` gets events, and the error lines of Dagster's log. `check` is called first and may refuse.
-    `prepare` is called with Dagster's folder right before Dagster starts.
+    `say` is called with events and with the error lines of Dagster's log. `check` is called first
+    and may refuse. `prepare` is called with Dagster's folder right before Dagster starts.
 
     Raises:
         Refused: a port is taken, this lake is up already, or `check` refuses; nothing was started.

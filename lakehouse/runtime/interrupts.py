@@ -1,7 +1,8 @@
-"""Delays Ctrl-C while modules are imported that would swallow it.
+"""Delays Ctrl-C during code that would swallow it.
 
-Cython modules (pandas, pyarrow, numpy) drop exceptions that are raised while they are imported, and
-Python drops those in `__del__`. The command would then run on as if Ctrl-C had not been pressed.
+Cython modules (pandas, pyarrow, numpy) drop exceptions that are raised during their import, and
+Python drops exceptions in `__del__`. The command would then continue as if Ctrl-C had not been
+pressed.
 """
 
 import signal

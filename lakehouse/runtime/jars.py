@@ -1,13 +1,13 @@
-"""The pinned jars of Delta and S3A: fetched once per project, and checked before every use.
+"""Fetches the pinned jars of Delta and S3A once per project, and checks them before every use.
 
-1. `jars.sha256` lists names and SHA-256 sums; `ivy.xml` says where each jar comes from.
-2. A lock makes two set-ups at once fetch only once.
+1. `jars.sha256` lists names and SHA-256 sums; `ivy.xml` defines where each jar comes from.
+2. If two set-ups run at the same time, a lock makes only one of them fetch the jars.
 3. PySpark's Ivy fetches missing or wrong jars into a temporary folder. They are checked there, then
    moved into place one by one.
 
 **Safety properties** (tests in `test_jars.py`)
-- A jar that does not match its sum is never on a class path: the path consists of the listed names,
-  after the check.
+- A jar that does not match its sum is never on a class path: the path contains only listed names,
+  and only after the check.
 - A partly fetched jar is never visible: files are moved atomically, and a running server keeps the
   file that it has open.
 """
@@ -43,7 +43,7 @@ def wrong_jars(folder: Path = FOLDER) -> tuple[str, ...]:
 
 
 def spark_home() -> Path:
-    """PySpark's folder, found without the half second that importing it takes."""
+    """PySpark's folder, found without importing PySpark, which would take half a second."""
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None and spec.origin is not None
     return Path(spec.origin).parent

@@ -31,7 +31,7 @@ def find_java() -> Path:
     """The home folder of a Java 17 or 21.
 
     Raises:
-        Refused: there is none.
+        Refused: no suitable Java was found.
     """
     seen: list[str] = []
     home = os.environ.get("JAVA_HOME")

@@ -26,7 +26,7 @@ _MOST_LOG_BYTES = 10 * 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """A process, identified by pid and start time, because pids are reused."""
+    """A process, identified by its pid and start time, because pids are reused."""
 
     pid: int
     born: str
@@ -61,7 +61,7 @@ def identify(pid: int) -> Process | None:
 
 
 def process_space() -> str | None:
-    """Boot id, pid namespace and user, within which a pid is unique; `None` except on Linux."""
+    """Boot id, pid namespace and user, within which a pid is unique. `None` except on Linux."""
     try:
         boot, namespace = (
             Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
@@ -98,10 +98,10 @@ def _born(pid: int) -> str | None:
 
 
 def bound_log(path: Path) -> bool:
-    """Rotates a log of more than 10 MiB; returns whether it did.
+    """Rotates a log of more than 10 MiB; returns whether it was rotated.
 
-    The file is copied and emptied, because its writer keeps appending to it. Lines that are written
-    in between are lost.
+    The file is copied and truncated, because its writer keeps appending to it. Lines written in
+    between are lost.
     """
     if not path.exists() or path.stat().st_size <= _MOST_LOG_BYTES:
         return False
@@ -143,7 +143,7 @@ def hold_lock(
     """Holds a lock file, exclusively or shared; the kernel frees it when this process dies.
 
     Raises:
-        BlockingIOError: as for `take_lock`; or `refusal` instead, if it is given.
+        BlockingIOError: as in `take_lock`. If `refusal` is given, it is raised instead.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+", encoding="utf-8") as file:
@@ -157,7 +157,7 @@ def hold_lock(
 
 
 def take_lock(file: IO[str], *, shared: bool = False, seconds: float = math.inf) -> None:
-    """Locks an open file until it is closed; a shared lock that it holds is converted.
+    """Locks an open file until it is closed; converts a shared lock that the file already has.
 
     Raises:
         BlockingIOError: another process holds it for longer than `seconds`.

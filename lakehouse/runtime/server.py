@@ -1,15 +1,15 @@
 """Starts, stops and restarts the lake's Spark Connect server: one JVM on loopback.
 
-1. Starts and stops hold a lock, so two starts at once give one server.
-2. A start creates a token that only its owner can read. Server and clients get it by environment,
-   never on a command line.
-3. A start returns when the port answers. A JVM that never answers is ended, and the error contains
-   the end of its log.
-4. `supervised` restarts the server when it dies. `bound_process.py` ends the server with the
-   process that supervises it, even if that is killed.
+1. Starts and stops hold a lock, so two concurrent starts give one server.
+2. A start creates a token that only its owner can read. Server and clients receive it in the
+   environment, never on a command line.
+3. A start returns when the port answers. A JVM that does not answer in time is ended, and the error
+   contains the end of its log.
+4. `supervised` restarts the server when it dies. `bound_process.py` ends the server together with
+   its supervising process, even if that process is killed.
 
 **Safety properties** (tests in `runtime/test_server.py`)
-- Another process that got the server's pid is never mistaken for the server or signalled.
+- Another process that reuses the server's pid is never mistaken for the server or signalled.
 - A server that another process supervises is not stopped: its supervisor would start it again at
   once.
 """
@@ -51,12 +51,12 @@ _START_SECONDS = 120
 _END_SECONDS = 15
 _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 30.0
-_STEADY_SECONDS = 60.0  # after so long a life, pauses begin with the first one again
+_STEADY_SECONDS = 60.0  # after running this long, the next pause is the first one again
 _MAIN = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
 def start(settings: Settings) -> ServerState:
-    """Starts the server of this lake unless it runs; it stays until `stop`.
+    """Starts the server of this lake unless it is running. It runs until `stop` is called.
 
     Raises:
         Refused: the port is taken, the running server has another port or storage, or there is no
@@ -73,10 +73,10 @@ def start(settings: Settings) -> ServerState:
 
 
 def stop(settings: Settings) -> bool:
-    """Ends the server; returns whether there was one.
+    """Ends the server; returns whether one was running.
 
     Raises:
-        Refused: another process supervises it.
+        Refused: another process supervises the server.
     """
     with hold_lock(folder(settings) / "lock"):
         state = status(settings)
@@ -95,8 +95,8 @@ def supervised(
 ) -> Iterator[threading.Thread]:
     """Keeps a server running during the block, and restarts it with the same token when it dies.
 
-    Gives the thread that restarts it. A server that `start` started before is used and left
-    running. `tell` gets a sentence for each event, from that thread.
+    Yields the thread that restarts it. A server that `start` started earlier is used and left
+    running. That thread calls `tell` with a sentence for each event.
 
     Raises:
         Refused, Broken: as for `start`.
@@ -220,8 +220,8 @@ def launch(
 ) -> BoundProcess | None:
     """Starts the JVM, and writes its token to a file; then call `wait_until_running`.
 
-    A supervised server ends with this process, and is returned. Without `token`, a new one is
-    created, and the log of the previous server is renamed.
+    A supervised server ends with this process, and is returned. If `token` is missing, a new token
+    is created, and the log of the previous server is renamed.
     """
     check_port_is_free(settings)
     here = folder(settings)
@@ -245,7 +245,7 @@ def launch(
         "PYSPARK_PYTHON": sys.executable,
         TOKEN_VARIABLE: token,
     }
-    # spark-submit and spark-class end in `exec`: the pid stays that of the JVM.
+    # spark-submit and spark-class end in `exec`, so this pid becomes the JVM's pid.
     command = [spark_home / "bin" / "spark-submit", "--class", _MAIN, "spark-internal"]
     with log_path.open("ab") as log:
         if is_supervised:

@@ -17,8 +17,8 @@ Condition = Literal["running", "starting", "died", "stopped"]
 class ServerState:
     """The state of the lake's server. `died`: it ended unexpectedly; `stopped`: not needed now.
 
-    `storage` describes the storage that it was started for (see `storage_of`). `supervisor` is the
-    living process that restarts it when it dies, if there is one.
+    `storage` describes the storage that the server was started for (see `storage_of`). `supervisor`
+    is the running process that restarts the server when it dies, if there is one.
     """
 
     condition: Condition
@@ -30,12 +30,12 @@ class ServerState:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process lives and its port answers."""
+        """Whether the process is alive and its port answers."""
         return self.condition == "running"
 
     @property
     def pid(self) -> int | None:
-        """The JVM's process id, if it lives."""
+        """The JVM's process id, if it is alive."""
         return (
             self.process.pid if self.process and self.condition in ("running", "starting") else None
         )

@@ -13,9 +13,8 @@ TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 # The default port of an sc:// address. Source: Spark's client connection string, "port"
 CONNECT_PORT = 15002
 _DEFAULT_REGION = "us-east-1"
-# Set in every session, also on foreign servers. Spark's default INT96 is read as nanoseconds by
-# Arrow, deltalake and DuckDB: one date outside of 1677 to 2262 would make a table unreadable for
-# them.
+# Set in every session, also on foreign servers. Arrow, deltalake and DuckDB read Spark's default
+# INT96 as nanoseconds, so one date outside of 1677 to 2262 would make a table unreadable for them.
 # Source: Spark 4.2.0, SQLConf.scala, PARQUET_OUTPUT_TIMESTAMP_TYPE and PARQUET_REBASE_MODE_IN_WRITE
 STORED_TIMES = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -25,7 +24,7 @@ _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.
 
 
 def server_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
-    """Configuration of the Connect server, without secrets: on loopback, all files in the home."""
+    """The Connect server's configuration: loopback only, all files in the home, no secrets."""
     scratch = scratch_folder(settings)
     return {
         "spark.master": f"local[{_cores()}]",
@@ -81,7 +80,7 @@ def s3a_conf(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def storage_of(settings: Settings) -> str:
-    """The storage that a server is started for, in words; one for a disk has no S3 settings."""
+    """Describes the storage that a server is started for. A server for disk has no S3 settings."""
     if not settings.on_s3:
         return "a lake on disk"
     region = s3_region(os.environ) or _DEFAULT_REGION
@@ -89,7 +88,7 @@ def storage_of(settings: Settings) -> str:
 
 
 def write_conf(folder: Path, conf: Mapping[str, str]) -> None:
-    """Writes a SPARK_CONF_DIR, readable by its owner only, that logs warnings only."""
+    """Writes a SPARK_CONF_DIR that only its owner can read, with a log level of warnings."""
     folder.mkdir(exist_ok=True)
     write_private(
         folder / "spark-defaults.conf",
@@ -99,7 +98,7 @@ def write_conf(folder: Path, conf: Mapping[str, str]) -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Writes a file atomically that only its owner may read."""
+    """Atomically writes a file that only its owner can read."""
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
     fresh.unlink(missing_ok=True)
     with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -113,7 +112,7 @@ def scratch_folder(settings: Settings) -> Path:
 
 
 def cores_of(settings: Settings) -> int:
-    """Cores of the lake's own server; 0 (unknown) for another Spark."""
+    """The cores of the lake's own server; 0 (unknown) for any other Spark."""
     return _cores() if settings.spark == "server" else 0
 
 

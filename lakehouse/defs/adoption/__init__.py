@@ -1,1 +1,1 @@
-"""Tables that others write, in Dagster: observed, never made."""
+"""Tables that other code writes, as Dagster assets that are observed but never materialized."""

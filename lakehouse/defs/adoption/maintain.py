@@ -1,8 +1,7 @@
-"""Upkeep for the Delta tables of any Dagster project: compaction, vacuum, checks and the sensors
-for assets that its own code writes.
+"""Upkeep for the Delta tables of any Dagster project: compaction, vacuum, checks and sensors.
 
-Nothing of the project is changed, and its assets stay its own. What is needed beside lies in
-`.lakehouse/` of the folder in which Dagster runs, or where the LAKEHOUSE_ settings say.
+The project's own code still writes its assets, and nothing of it is changed. State is kept in the
+folder `.lakehouse/` where Dagster runs, or where the LAKEHOUSE_ settings say.
 """
 
 import os
@@ -38,22 +37,22 @@ from lakehouse.engine.declared_tables import address_of, adopted_tables, checked
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import real_address
 
-# Of a project that has no Spark server: each run opens a driver of its own, so that nothing has to
-# be started beside `dagster dev`.
+# For projects without a Spark server: each run opens its own driver, so nothing has to be started
+# in addition to `dagster dev`.
 _DEFAULTS = {"LAKEHOUSE_SPARK": "local[2]", "LAKEHOUSE_REPLAY": "off"}
 # A project may have a resource `spark` of its own.
 _SPARK = "lakehouse_spark"
 _spark = cache(
     spark_resource
-)  # that of all calls: the assets of one job may not have two resources of one name
-# The tables of all calls, by the root of their lake: a vacuum of one call's keeps the files that
-# another's borrow.
+)  # shared by all calls: the assets of one job may not have two resources with the same name
+# The tables of all calls, by the root of their lake. A vacuum keeps the files that any of them
+# borrows.
 _TABLES: dict[str, dict[str, Table]] = {}
 _URI_KEYS = ("dagster/uri", "uri")
 # The storages of Delta tables. Source: Delta Lake 4.4.0, docs, "Storage configuration"
 _STORAGES = ("s3", "file:", "gs:", "abfs", "wasb", "adl:", "hdfs:", "dbfs:", "oci:", "cos")
 VACUUM_CRON = "0 5 * * *"
-# Gives every asset that is defined after it, with `@asset` or `@asset(…)`, one pool.
+# Assigns one pool to every asset that is defined after this line with `@asset` or `@asset(…)`.
 POOL_LINE = 'asset = functools.partial(dg.asset, pool="delta_tables")'
 
 
@@ -69,18 +68,17 @@ def maintain(
     vacuum_cron: str = VACUUM_CRON,
     base: str | Path | None = None,
 ) -> dg.Definitions:
-    """Definitions to be merged into a project's own: the upkeep of those of its assets that are
-    Delta tables.
+    """The definitions for the upkeep of a project's Delta tables, to be merged into its own.
 
-    `tables` are assets, of which those count that have `dagster/uri` or `uri` in their metadata; or
-    asset keys (`sales/orders`) with the addresses of their tables. The layer's defaults hold for
-    whatever `compaction` leaves open. `writers` and `orphans` are explained in docs/adopt.md;
-    `name` begins the sensors' names, so that a project may call this several times. Relative
+    `tables` are either assets, of which those with `dagster/uri` or `uri` in their metadata are
+    used, or asset keys (`sales/orders`) with the addresses of their tables. The layer's defaults
+    apply to all fields that `compaction` does not set. docs/adopt.md explains `writers` and
+    `orphans`. Sensor names begin with `name`, so a project can call this several times. Relative
     addresses start at `base`.
 
     Raises:
-        Refused: no asset has an address, or one is none; two of them are one table; a setting is
-            not accepted.
+        Refused: no asset has an address, an address is invalid, two assets are the same table, or a
+            setting is not accepted.
     """
     start = str(Path(base or Path.cwd()).resolve())
     given = {name: value for name, value in os.environ.items() if value or name not in _DEFAULTS}
@@ -126,7 +124,7 @@ def maintain(
 
 
 class MaintainedTablesScaffolder(dg.Scaffolder[Any]):
-    """Writes a `defs.yaml` in which one line has to be changed."""
+    """Writes a `defs.yaml` in which the user changes one line."""
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         """Writes it."""
@@ -140,9 +138,9 @@ class MaintainedTablesScaffolder(dg.Scaffolder[Any]):
 class MaintainedTables(dg.Component, dg.Model, dg.Resolvable):
     """Compaction, vacuum, checks and sensors for Delta tables that other assets write.
 
-    `tables` are asset keys with the addresses of their tables; relative ones start at the project's
-    root. The other words are those of `lakehouse.maintain`; `min_small_files` and
-    `target_file_bytes` are the knobs that a person turns first, 0 leaves the layer's.
+    `tables` are asset keys with the addresses of their tables; relative addresses start at the
+    project's root. Other fields are as in `lakehouse.maintain`. `min_small_files` and
+    `target_file_bytes` are the settings to tune first; 0 keeps the layer's default.
     """
 
     tables: dict[str, str]
@@ -175,8 +173,9 @@ def _address_of(asset_key: dg.AssetKey, uri: str, *, base: str) -> str:
 
 
 def _refuse_without_pool(addresses: Mapping[dg.AssetKey, str]) -> None:
-    """Refuses assets whose runs nothing keeps from committing during a compaction, with the lines
-    that mend all of them.
+    """Refuses assets whose runs might commit during a compaction.
+
+    The message holds the lines that fix all of them.
     """
     if not addresses:
         return
@@ -230,12 +229,13 @@ def _definitions(
 
 
 def _adopted_beside(known: Iterable[Table], settings: Settings) -> Iterable[Table]:
-    """The tables of the file of adopted ones that are none of the `known`: files that they borrow
-    stay, too.
+    """The tables in the file of adopted tables that are not `known`.
+
+    A vacuum keeps the files that they borrow.
 
     Raises:
-        Refused: the file cannot be read, or a table in it has the key of another table, or lies in
-            its folder.
+        Refused: the file cannot be read, or one of its tables has the key of another table or lies
+            in its folder.
     """
     by_key = {table.key: table for table in known}
     places = {real_address(address_of(table, settings)) for table in by_key.values()}
@@ -259,8 +259,9 @@ def _adopted_beside(known: Iterable[Table], settings: Settings) -> Iterable[Tabl
 def _written(
     tables: Mapping[str, str] | Iterable[Any],
 ) -> Iterable[tuple[dg.AssetKey, str, str | None]]:
-    """Asset key, address and pool of each table; an empty pool where other code writes it, `None`
-    where its asset has none.
+    """The asset key, address and pool of each table.
+
+    The pool is empty if other code writes the table, and `None` if its asset has no pool.
     """
     if isinstance(tables, Mapping):
         yield from ((dg.AssetKey.from_user_string(key), uri, "") for key, uri in tables.items())
@@ -283,11 +284,10 @@ def _written(
 
 
 def _uri_in(metadata: Mapping[str, Any]) -> str | None:
-    """The address of a table in an asset's metadata; what lies in a warehouse or at a web address
-    is none.
+    """The address of a table in an asset's metadata. Warehouse and web addresses are ignored.
 
-    A table in a storage that is not served has an address, so that it is refused, and not left out
-    without a word.
+    An address in an unsupported storage is returned, so that it is refused and not silently left
+    out.
     """
     for name in _URI_KEYS:
         value = metadata.get(name)

@@ -1,5 +1,4 @@
-"""Observable assets for tables that others write, and the sensor that reads their logs when
-they have changed.
+"""Observable assets for tables that others write, and the sensor that reads their changed logs.
 
 For each table, the sensor asks whether the newest commit is unchanged and still the newest: two
 small requests. If not, it reads the log and reports an observation of the table, without a run
@@ -36,8 +35,7 @@ from lakehouse.engine.table_health import Assessment, assess
 # A tick costs two HEAD requests per table on S3, and nothing on a disk.
 _SECONDS_ON_DISK, _SECONDS_ON_S3 = 10, 60
 _ASKED_AT_ONCE = 16
-# The share of a tick's time for asking which tables have changed; the rest is for reading
-# them.
+# The share of a tick's time for asking which tables have changed; the rest is for reading them.
 _ASKED_SHARE = 0.25
 # Checking that all files exist takes a listing, so it runs at most this often. An unreadable log
 # is also read again after this time.
@@ -48,8 +46,10 @@ _DATA_VERSION = "dagster/data_version"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
-    """A table's last observation. `newest` is the newest file of its log, or `None` if the table
-    could not be read or does not exist yet. `checked_ms` is when its checks last ran.
+    """A table's last observation.
+
+    `newest` is the newest file of its log, or `None` if the table could not be read or does not
+    exist yet. `checked_ms` is when its checks last ran.
     """
 
     newest: LogFile | None = None
@@ -64,15 +64,17 @@ class _Seen:
 
     @property
     def has_fresh_checks(self) -> bool:
-        """Whether its checks ran within the last hour. A future time does not count: the clock
-        was set back since.
+        """Whether its checks ran within the last hour.
+
+        A future time does not count, since the clock must have been set back.
         """
         return 0 <= now_ms() - self.checked_ms < _CHECK_AGAIN_MS
 
 
 def observed_asset(table: Table, lake: Lake) -> Any:
-    """The observable asset of a table that others write. A run reads the log, and reports the
-    table's counts and data version.
+    """The observable asset of a table that others write.
+
+    A run reads the log, and reports the table's counts and data version.
     """
 
     def observe(context: dg.OpExecutionContext) -> dg.ObserveResult:
@@ -111,7 +113,7 @@ def observation_sensor(
 
     With `assets_are_known`, the sensor targets the tables' assets, and Dagster shows it on their
     pages. Dagster refuses a target without an asset. The next tick continues with the remaining
-    tables, longest unread first. So a table whose storage does not answer comes last.
+    tables, longest unread first, so a table whose storage does not answer comes last.
     """
     budget = budget or TimeBudget()
     bounded = lake.within(budget)
@@ -180,8 +182,7 @@ def _changed(
     *,
     hidden: Set[str],
 ) -> tuple[list[Table], dict[str, Transient]]:
-    """The tables to read now, longest unread first, and the errors of tables whose storage does
-    not answer, by key.
+    """The tables to read now, longest unread first, and errors of unreachable storage by table key.
 
     A table is read if it is new, if its newest commit has changed, or if it is `hidden`: its last
     observation is out of the compaction sensor's range. `seen` is ordered by the last read.

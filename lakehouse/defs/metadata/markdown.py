@@ -13,7 +13,7 @@ import dagster as dg
 from lakehouse.core.text import printable
 from lakehouse.report.chart import bar_chart, stacked_bar_chart
 
-# Text that is Markdown already; whatever is not is made so by `markdown_text`.
+# Text that is already Markdown; `markdown_text` converts any other text.
 Markdown = NewType("Markdown", str)
 
 # Characters that begin inline markup: code, emphasis, links, images, tags, entities, cells and
@@ -54,7 +54,7 @@ def stacked_picture(
 ) -> Markdown:
     """A picture with one stacked bar per row: name, numbers by kind, and a text at the end.
 
-    Each kind has a colour, named above.
+    Each kind has a colour, and a legend above the bars names it.
     """
     words = ", ".join(f"{name}: {text}" for name, _, text in rows)
     drawn = stacked_bar_chart(

@@ -39,7 +39,7 @@ _VACUUM_NUMBERS = (
     "list_requests_saved",
     "list_seconds_saved",
 )
-# A page of them says enough; the terminal's dry run has all.
+# One page of paths is enough here; the terminal's dry run lists all.
 _PATHS = 1_000
 
 
@@ -67,7 +67,7 @@ def vacuum_metadata(outcome: VacuumOutcome, prices: Prices) -> type_of_metadata:
 
 def write_metadata(outcome: WriteOutcome) -> type_of_metadata:
     """The outcome of one run of a table's write."""
-    # A landing area may be full of foreign files. The journal names all, the page the first.
+    # A landing area may be full of foreign files. The journal names all, Dagster's page the first.
     named = markdown_table(
         ["file", "bytes", "why"],
         [[each.name, str(each.size_bytes), each.why] for each in outcome.set_aside[:20]],
@@ -132,7 +132,7 @@ def compaction_metadata(outcome: CompactionOutcome) -> type_of_metadata:
         }
     return {
         name: value for name, value in found.items() if value is not None
-    }  # a plot of zeros would lie
+    }  # a plot of zeros would mislead
 
 
 def _figures_table(figures: Iterable[Figure]) -> dg.MarkdownMetadataValue:

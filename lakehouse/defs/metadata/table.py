@@ -1,7 +1,7 @@
 """A table's state, health and plan as Dagster metadata; the only place that knows the keys.
 
-Numbers have keys that never change, so that Dagster can plot them. Where Dagster has a key of its
-own, it is used. No value comes from the environment, since metadata is shown to everybody.
+Numbers have keys that never change, so that Dagster can plot them. Dagster's own keys are used if
+they exist. No value comes from the environment, because every user of Dagster sees the metadata.
 """
 
 from dataclasses import asdict, fields, replace
@@ -49,7 +49,7 @@ _STATE_NUMBERS = (
     "estimate_usd",
 )
 _STATE_TIMES = ("oldest_small", "last_compaction")
-# Fields that are not recorded, since the sensor knows them.
+# Fields that are not recorded, because the sensor knows them.
 _DECLARED = ("table", "prices", "readers", "lost_openings", "on_s3")
 
 
@@ -73,7 +73,7 @@ def declared_metadata(table: Table, lake: Lake) -> type_of_metadata:
 def table_metadata(table: Table, assessed: Assessment) -> type_of_metadata:
     """The metadata of a table at one version, for materializations and observations.
 
-    It includes the time of the last compaction, for a Dagster that has lost older records.
+    It includes the time of the last compaction, in case Dagster has lost older records.
     """
     facts, snapshot, health = assessed.facts, assessed.facts.snapshot, assessed.health
     strategy = strategy_in_force(table, facts).strategy
@@ -105,7 +105,7 @@ def table_metadata(table: Table, assessed: Assessment) -> type_of_metadata:
         "lakehouse/strategy_in_force": type(strategy).__name__,
         "lakehouse/state": state_metadata(state, assessed.rewrites),
         **({} if health.row_count is None else {"dagster/row_count": health.row_count}),
-        # The last batch that is in the table; the landing sensor holds the ledger against it.
+        # The last batch in the table; the landing sensor compares the ledger with it.
         **(
             {"lakehouse/landed_batch": snapshot.transactions.get(ingest_app_id(table.key), 0)}
             if table.source
@@ -181,7 +181,7 @@ def _picture(health: Health) -> tuple[Markdown, ...]:
 
 
 def _summary_table(health: Health, state: TableState) -> Markdown:
-    """What people want to know first: the health, the size, the last compaction, the plan."""
+    """The most important facts: the health, the size, the last compaction, the plan."""
     after = "" if state.files_after is None else f", {state.files_after} after a compaction"
     compacted = (
         "the log remembers none"

@@ -41,7 +41,7 @@ def avro_rows(data: bytes, limit: int) -> Iterator[Any]:
         )
     decoded_bytes = 0
     for block in blocks:
-        # A row without fields takes no bytes in the file, but memory once it is read.
+        # A row without fields takes no bytes in the file, but takes memory once it is read.
         decoded_bytes += max(block.num_records, block.bytes_.getbuffer().nbytes)
         if decoded_bytes > limit:
             raise too_large(limit)
@@ -49,7 +49,7 @@ def avro_rows(data: bytes, limit: int) -> Iterator[Any]:
 
 
 def avro_dates(data: bytes) -> DateTexts:
-    """What turns the dates and times in the rows of `avro_rows` into texts."""
+    """The converter of the dates and times in the rows of `avro_rows` to texts."""
     from fastavro import block_reader
 
     file: Any = block_reader(BytesIO(data))
@@ -71,7 +71,7 @@ def _prepare_fastavro() -> None:
     """Replaces two parts of fastavro, once per process.
 
     Deflated blocks are decompressed up to a limit. Dates and times that Python cannot represent are
-    read as `BeyondPython`, where fastavro would end the file with an error.
+    read as `BeyondPython`; fastavro would stop reading the file with an error.
     """
     from fastavro.read import BLOCK_READERS, LOGICAL_READERS
 
@@ -107,7 +107,10 @@ def _or_beyond(read: Callable[..., Any], unit: str, count: int, *schemas: Any) -
 
 
 def _sql_type(kind: Any) -> str:
-    """Source: Apache Avro 1.11, "Logical Types". A union with null has the other type."""
+    """The SQL type of an Avro type; a union with null has the type of its other member.
+
+    Source: Apache Avro 1.11, "Logical Types".
+    """
     if isinstance(kind, list):
         others = [each for each in cast("list[Any]", kind) if each != "null"]
         return _sql_type(others[0]) if len(others) == 1 else "STRING"

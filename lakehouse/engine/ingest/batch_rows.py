@@ -1,6 +1,6 @@
-"""The staged records of one batch become rows of the table and entries of its quarantine.
+"""Turns the staged records of a batch into rows of the table and entries of its quarantine.
 
-Modules of change data are imported where they are used: most loads have none.
+Modules for change data are imported where they are used, because most loads have no change data.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ class ParsedBatch:
     """The parsed records of a batch.
 
     `frame` is `None` for a batch without files. `added` are the columns of undeclared fields.
-    `changes` are counts of change data.
+    `changes` counts change data.
     """
 
     frame: "DataFrame | None"
@@ -60,8 +60,8 @@ def parse_batch(
     """Parses the staged records of a batch, and checks their count and columns.
 
     Raises:
-        Broken: the count differs from that of the staged records.
-        Refused: the rows have other columns than the table, existing as `facts`.
+        Broken: the count differs from the number of staged records.
+        Refused: the columns of the rows differ from the columns of the existing table (`facts`).
     """
     assert batch.part_count is not None and batch.record_count is not None
     if not batch.part_count:

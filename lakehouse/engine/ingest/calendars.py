@@ -1,8 +1,8 @@
-"""Dates and times of landed Parquet and Avro as texts.
+"""Converts dates and times of landed Parquet and Avro files to texts.
 
 Spark 2 and Hive count days in a hybrid calendar, which is Julian before 1582-10-15. Other writers
-use the proleptic Gregorian calendar. The same number then means days that are up to ten days apart.
-The metadata of a file may show which calendar it uses.
+use the proleptic Gregorian calendar, so the same number may mean another date. The metadata of a
+file may show which calendar it uses.
 
 **Safety properties** (tests in `test_calendars.py`)
 - A date before 1582-10-15, or a time before 1582-10-16, is loaded only if the file shows that it
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# Turns a value of one column into one without dates and times.
+# Replaces the dates and times in a value by texts.
 TextOf = Callable[[Any], Any]
 
 _EPOCH = datetime(1970, 1, 1)
@@ -63,8 +63,8 @@ class Calendars:
 class DateTexts:
     """Turns dates and times of one file into texts.
 
-    `problems` collects why values of the current row cannot be loaded. `of_columns` has a function
-    for each column whose dates and times are read as counts.
+    `problems` collects the reasons why values of the current row cannot be loaded. `of_columns` has
+    a function for each column whose dates and times are read as counts.
     """
 
     calendars: Calendars
@@ -97,7 +97,7 @@ class DateTexts:
         return f"{text}Z" if zoned else text
 
     def text(self, value: BeyondPython | date) -> str:
-        """A date or time as it was read from Avro."""
+        """The text of a date or time that was read from Avro."""
         match value:
             case BeyondPython(count=days, unit="D"):
                 return self.date_text(days)
@@ -121,9 +121,9 @@ class DateTexts:
 def file_calendars(metadata: Mapping[str, str], created_by: str | None) -> Calendars:
     """The calendars that a file's metadata shows.
 
-    `created_by` is the library that wrote a Parquet file, or `None` if unknown, as it always is for
-    Avro. parquet-mr shows nothing, since Spark 2, Hive and other programs use it. Other libraries
-    support the Gregorian calendar only.
+    `created_by` is the library that wrote a Parquet file, or `None` if unknown (always for Avro).
+    The library parquet-mr proves nothing, since Spark 2, Hive and other programs use it. Other
+    libraries support only the Gregorian calendar.
     """
     version = metadata.get(_SPARK_VERSION)
     if version is not None:
@@ -141,5 +141,5 @@ def file_calendars(metadata: Mapping[str, str], created_by: str | None) -> Calen
 
 
 def _text(count: int, unit: str) -> str:
-    """A date or time of any year."""
+    """The text of a date or time in any year."""
     return str(np.array(count).astype(f"datetime64[{unit}]"))

@@ -1,7 +1,7 @@
-"""Rows that are written to a declared table, with the columns and partitioning it declares.
+"""Writes rows to a declared table, with its declared columns and partitioning.
 
 **Safety properties**
-- Rows and their transaction id are one commit: rows whose id the table knows are not written again
+- Rows and their transaction id are one commit: rows whose id is in the table are not written again
   (`test_write.py`, `test_load.py`).
 - A table is created together with its first rows, properties and partitioning, or not at all
   (`test_load.py`).
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-# The log outlives landed files by so many days.
+# The log is kept this many days longer than landed files.
 _SPARE_DAYS = 7
-# A property with the keys by which change data was merged.
+# The property that holds the keys by which change data was merged.
 CHANGE_KEYS = "lakehouse.changeKeys"
 
 
@@ -47,8 +47,8 @@ def write_rows(
 ) -> None:
     """Writes rows in one commit, which creates the table as declared if it does not exist.
 
-    An `Overwrite` replaces all rows, and also the columns and partitioning of the table, existing
-    as `facts`, if they differ.
+    An `Overwrite` replaces all rows. It also replaces columns and partitioning if they differ from
+    the existing table (`facts`).
     """
     write = frame_write(rows, table, None if facts is None else facts.snapshot, transaction)
     delta_writes.write_frame(rows, lake.settings.table_uri(table.key), write)
@@ -60,7 +60,7 @@ def frame_write(
     target: Snapshot | None,
     transaction: Transaction | None = None,
 ) -> FrameWrite:
-    """How rows are written to a declared table, existing as `target`."""
+    """How rows are written to a declared table; `target` is the existing table, if any."""
     is_overwrite = isinstance(table.write, Overwrite)
     return FrameWrite(
         mode="overwrite" if is_overwrite else "append",
@@ -72,9 +72,9 @@ def frame_write(
 
 
 def declared_properties(table: Table) -> dict[str, str]:
-    """The properties that a table has by its declaration.
+    """The table properties that follow from a declaration.
 
-    Its changes can be read downstream, unless each run replaces all rows.
+    The change data feed is enabled for tables downstream, unless each run replaces all rows.
     """
     base = {} if isinstance(table.write, Overwrite) else {"delta.enableChangeDataFeed": "true"}
     if (
@@ -84,7 +84,7 @@ def declared_properties(table: Table) -> dict[str, str]:
     ):
         base[CHANGE_KEYS] = json.dumps(sorted(table.write.keys))
     if table.source is not None and table.source.after_load != "keep":
-        # A landed file is removed only while the log reaches back to its batch.
+        # A landed file is deleted only while the log still has the commit of its batch.
         base[LOG_RETENTION] = (
             f"interval {max(ceil(table.source.keep_days) + _SPARE_DAYS, DEFAULT_LOG_DAYS)} days"
         )
@@ -96,7 +96,7 @@ def declared_properties(table: Table) -> dict[str, str]:
 
 
 def differences_from(rows: "DataFrame", table: Table, target: Snapshot | None) -> tuple[str, ...]:
-    """Each difference between the declared rows and the existing table, in words."""
+    """Describes each difference between the declared rows and the existing table."""
     if target is None:
         return ()
     return differences(columns_of(rows), partition_columns(table), target)
@@ -110,7 +110,7 @@ def partition_columns(table: Table) -> tuple[str, ...]:
 def arranged(
     frame: "DataFrame", table: Table, landed_bytes: int, row_count: int, facts: TableFacts | None
 ) -> "DataFrame":
-    """The rows in as few tasks, and so files, as fit: one per partition, or by the target size."""
+    """The rows in as few tasks (and so files) as useful: one per partition, or by target size."""
     if facts is not None and facts.snapshot.properties.get(OPTIMIZE_WRITE) == "true":
         return frame  # Delta arranges each batch itself
     partition_by = partition_columns(table)
@@ -135,7 +135,7 @@ def add_columns(
 ) -> TableFacts | None:
     """Adds the columns that the table lacks, in one commit without rows; returns its facts.
 
-    An `Overwrite` is left unchanged: it replaces the columns together with the rows.
+    A table with `Overwrite` is left unchanged: each write replaces its columns with the rows.
 
     Raises:
         Refused: the rows differ from the table in more than new columns.
@@ -212,5 +212,5 @@ def _rows_written(metrics: Mapping[str, str]) -> int:
     if "numTargetRowsInserted" in metrics:
         names = ("numTargetRowsInserted", "numTargetRowsUpdated")
     counts = (metrics.get(name, "0") for name in names)
-    # Foreign commits among them may contain anything.
+    # The commits may include foreign ones, whose metrics may contain anything.
     return sum(int(count) for count in counts if count.isdigit())

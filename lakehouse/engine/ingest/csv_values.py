@@ -1,8 +1,8 @@
-"""The values of CSV fields: each text is cast strictly to its declared type.
+"""Casts the texts of CSV fields strictly to their declared types.
 
-Spark's own reader of CSV, and its casts, accept texts that stand for other values: a time of day
-for a time of today, digits alone for a year, `1,5` for 15, `1.5` for a whole 1. So a text is cast
-only if it has the form of its type.
+Spark's CSV reader and casts misread some texts: a time of day becomes a time of today, digits alone
+a year, `1,5` becomes 15, and `1.5` the integer 1. So a text is cast only if it has the form of its
+type.
 """
 
 from math import inf
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructField
 
-# Stands for a field that holds nothing; no text contains it.
+# Marks a field without content; no text contains it.
 _NOTHING = "\x01nothing\x01"
 _NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
 _WHOLE = r"^[-+]?[0-9]+$"
 _DOUBLE = rf"^\s*(?:{_NUMBER}(?:[eE][-+]?[0-9]+)?|[-+]?Inf(?:inity)?|NaN)\s*$"
 _DAY = r"[-+]?[0-9]{4,7}-[0-9]{1,2}-[0-9]{1,2}"
 _DECIMAL = rf"^{_NUMBER}(?:[eE][-+]?[0-9]{{1,3}})?$"
-# Digits in groups, as English has them. `1,234` without a point may be a fraction.
+# Digits grouped as in English. `1,234` without a point may be a fraction.
 _GROUPED = r"^[-+]?[0-9]{1,3}(?:,[0-9]{3})+\.[0-9]+$"
 _CLOCK = r"[0-9]{1,2}(?::[0-9]{1,2}(?::[0-9]{1,2}(?:\.[0-9]*)?)?)?"
-# The form of a text, by Spark's name of the type. A type that is not here is left to Spark's cast.
+# The form of a text, by Spark's name of the type. For other types, only Spark's cast decides.
 _FORMS = {
     "byte": _WHOLE,
     "short": _WHOLE,
@@ -36,9 +36,9 @@ _FORMS = {
     "double": _DOUBLE,
     "decimal": _DECIMAL,
     "boolean": "^(?i:true|false)$",
-    # A day, perhaps with its first moment in UTC.
+    # A day, optionally with midnight in UTC.
     "date": rf"^\s*{_DAY}(?:[T ]\s*00?:00(?::00(?:\.0+)?)?\s*(?:Z|UTC|[-+]00:?00)?)?\s*$",
-    # A day or a month comes first. A zone may follow the time, also as a name.
+    # A day or month, optionally followed by a time and a zone or its name.
     "timestamp": r"^\s*[-+]?[0-9]{4,7}-[0-9]{1,2}(?:-[0-9]{1,2}(?:[T ].*)?)?\s*$",
     # The cast would drop a zone.
     "timestamp_ntz": r"^\s*[-+]?[0-9]{4,7}-[0-9]{1,2}"
@@ -56,7 +56,7 @@ def csv_texts(record: "Column", landing: Landing, names: "list[str]", corrupt: s
         "quote": landing.csv.quote,
         # RFC 4180, section 2.7: a quote inside quotes is doubled.
         "escape": landing.csv.quote,
-        # Line breaks inside quotes stay as they are.
+        # Line breaks inside quotes are kept.
         "multiLine": "true",
         "nullValue": _NOTHING,
     }

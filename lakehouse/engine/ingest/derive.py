@@ -1,18 +1,19 @@
-"""Tables that are derived from others follow their inputs.
+"""Updates derived tables from their inputs.
 
-The first input of a `Merge` or `Append` is read by its changes since the version that was consumed
-last, every other input whole. Each input is pinned at the version that its log has at the start.
+For a `Merge` or `Append`, only the changes of the first input since the last consumed version are
+read, and every other input is read whole. Each input is pinned at its newest version at the start.
 The rows and the consumed version are written in one commit.
 
 **Safety properties**
 - A run that finds no new rows in its inputs makes no commit (`test_write.py`).
-- An `Overwrite` does nothing only if it read exactly the declared inputs before, no row of them has
-  changed since, and the declaration still gives the table's columns (`test_schema_changes.py`).
-- However often a run is killed and repeated, no row is lost or doubled (`test_write.py`).
-- An `Append` takes only rows that it cannot have had. If that is unknown, it stops with `Broken`
-  and writes nothing (`test_write.py`, `test_increments.py`).
-- An `Append` or `Merge` to a table whose rows were written in another way, or merged by other keys,
-  is refused (`test_write.py`).
+- An `Overwrite` does nothing only if the last one read exactly the declared inputs, none of their
+  rows has changed since, and the declaration still gives the table's columns
+  (`test_schema_changes.py`).
+- However often a run is killed and repeated, no row is lost or duplicated (`test_write.py`).
+- An `Append` adds only rows that it cannot have added before. If that is unknown, it stops with
+  `Broken` and writes nothing (`test_write.py`, `test_increments.py`).
+- An `Append` or `Merge` is refused if the table's rows were written in another way, or merged by
+  other keys (`test_write.py`).
 """
 
 import json
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 
 def derive(session: TableSession, target: TableFacts | None) -> WriteOutcome:
-    """One run of a derived table, which exists as `target`; the caller holds its lock."""
+    """Runs a derived table, which exists as `target`. The caller holds its lock."""
     lake, table = session.lake, session.table
     inputs = dict[str, TableFacts]()
     for source in table.inputs:
@@ -61,7 +62,7 @@ def derive(session: TableSession, target: TableFacts | None) -> WriteOutcome:
                 f"materialize {source.key}` first"
             )
         inputs[source.key] = facts
-    # `write_table` refuses adopted tables, the declaration a `History` without change data.
+    # `write_table` refuses adopted tables; the declaration refuses a `History` of no change data.
     assert not isinstance(table.write, Adopted | History)
     derivation = _Derivation(session=session, inputs=inputs, target=target)
     explanation = (
@@ -85,7 +86,7 @@ class _Derivation:
     target: TableFacts | None
 
     def follow(self, write: Append | Merge) -> Explanation:
-        """Writes what is new in the first input."""
+        """Writes the rows that are new in the first input."""
         driver = self.inputs[self.session.table.inputs[0].key]
         increment = next_increment(self.session.lake, self.session.table, driver, self.target)
         if isinstance(increment, NothingNew):
@@ -133,7 +134,7 @@ class _Derivation:
         return replace(news[0], more=more)
 
     def _news(self, rows: "DataFrame") -> list[Explanation]:
-        """Why an overwrite is needed; empty if it is not."""
+        """The reasons for an overwrite; empty if none is needed."""
         found, removed = increments_to_overwrite(self.session.lake, self.inputs, self.target)
         news = [
             increment.explanation for increment in found if not isinstance(increment, NothingNew)
@@ -181,7 +182,7 @@ class _Derivation:
                 commit_rows.write_rows(lake, table, rows, transaction)
 
     def _transformed(self, increment: ReadAll | ReadChanges | None) -> "DataFrame":
-        """The rows that the transform gives for all inputs; of the first one, the increment."""
+        """Transforms the increment of the first input together with all other inputs."""
         frames = {
             key: table_at(self.session.spark, facts.snapshot) for key, facts in self.inputs.items()
         }

@@ -1,4 +1,4 @@
-"""What a derived table reads of its inputs: the increment, its size, and its rows."""
+"""Decides and reads the increments of a derived table's inputs."""
 
 from collections.abc import Iterable, Mapping
 from functools import reduce
@@ -22,7 +22,7 @@ from lakehouse.engine.store import Store
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Changes that were not recorded, or under another schema, and files that are gone.
+# Conditions for changes that were not recorded, or have another schema, and for missing files.
 # Source: Delta Lake 4.4.0, delta-error-classes.json; Spark 4.2.0, error-conditions.json
 _NOT_RECORDED = (
     "DELTA_MISSING_CHANGE_DATA",
@@ -36,10 +36,10 @@ _CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 def next_increment(
     lake: Lake, table: Table, driver: TableFacts, target: TableFacts | None
 ) -> Increment:
-    """The part that an `Append` or `Merge`, existing as `target`, reads of its first input now.
+    """The increment of the first input that an `Append` or `Merge` into `target` reads now.
 
     Raises:
-        Broken: an older copy of the input took its place.
+        Broken: the input was replaced by an older copy of itself.
         Refused: the table's rows were written in another way.
     """
     increments.check_written_alike(table, _commits_of(lake, target))
@@ -58,7 +58,7 @@ def next_increment(
                 "copy took its place. Either put the newest log back, or, to go on from the rows "
                 f"that it has now, {NEW_KEY}"
             )
-    # An `Append` that never followed the input's changes has the rows that it was made with.
+    # An `Append` that has never read the input's changes has only the rows of its first write.
     has_followed = any(
         commit.version > 0 and app_id in commit.applications for commit in _commits_of(lake, target)
     )
@@ -74,7 +74,7 @@ def next_increment(
 def increments_to_overwrite(
     lake: Lake, inputs: Mapping[str, TableFacts], target: TableFacts | None
 ) -> tuple[list[Increment], list[str]]:
-    """What an overwrite would read of each input, and the keys that the last one read besides."""
+    """The increment of each input, and the keys that only the last overwrite read."""
     consumed = increments.consumed_by_overwrite(_commits_of(lake, target))
     found = [_increment_of(lake, consumed, facts) for facts in inputs.values()]
     return found, sorted({key for key, _ in consumed} - inputs.keys())
@@ -87,9 +87,9 @@ def confs_to_derive(
     target: TableFacts | None,
     increment: ReadAll | ReadChanges | None,
 ) -> Mapping[str, str]:
-    """Settings to transform and write what a table reads of its inputs.
+    """Session settings for a derived table's transformation and write.
 
-    The first input is read by `increment` (`None`: whole), the others whole.
+    Of the first input, `increment` is read (`None`: the whole input); other inputs are read whole.
     """
     first, *others = inputs.values()
     read = [whole_table(facts.snapshot) for facts in others]
@@ -126,14 +126,14 @@ def _changed(store: Store, facts: TableFacts, increment: ReadChanges) -> Size:
 
 
 def _commits_of(lake: Lake, target: TableFacts | None) -> Iterable[Commit]:
-    """The commits of the written table, newest first, as far back as its log goes."""
+    """The commits of the derived table, newest first, as far back as its log goes."""
     return () if target is None else newest_first(lake.store, target.history)
 
 
 def _increment_of(
     lake: Lake, consumed: Mapping[tuple[str, str], tuple[int, int | None]], facts: TableFacts
 ) -> Increment:
-    """What an overwrite would read of one input."""
+    """The increment of one input since the last overwrite."""
     snapshot = facts.snapshot
     history = facts.history
     version, read_ms = consumed.get((snapshot.table, snapshot.table_id), (None, None))
@@ -147,7 +147,7 @@ def _increment_of(
 
 
 def changed_rows(spark: "SparkSession", uri: str, increment: ReadChanges) -> "DataFrame":
-    """The rows that were inserted or updated in the versions of an increment."""
+    """The rows inserted or updated in the versions of an increment."""
 
     def feed(first: int, upto: int) -> "DataFrame":
         reader = (
@@ -164,9 +164,9 @@ def changed_rows(spark: "SparkSession", uri: str, increment: ReadChanges) -> "Da
 
 
 def changes_are_gone(error: Exception, snapshot: Snapshot) -> bool:
-    """Whether changes of a table were not recorded, or their files are gone.
+    """Whether an error means that a table's changes were not recorded, or their files are gone.
 
-    If a file of its newest version is gone, the table itself is damaged.
+    If a file of the newest version is gone, the answer is no: the table itself is damaged.
     """
     for cause in causes_of(error):
         if cause.condition in _NOT_RECORDED:

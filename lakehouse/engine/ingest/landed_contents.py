@@ -1,4 +1,4 @@
-"""Reads landed files, each once, several at a time, and finds the records in them."""
+"""Reads landed files, several at a time and each once, and splits them into records."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -19,13 +19,13 @@ from lakehouse.engine.store import Store
 _READ_AT_ONCE_BYTES = 32 * MIB
 _READ_AT_ONCE_FILES = 256
 _READ_ALONE_AT_ONCE = 16
-# A file may unpack to so many times the bytes that it may have when it lands.
+# A file may unpack to this multiple of the size limit of landed files.
 UNPACKED_TIMES = 4
 _CHUNK_BYTES = 4 * MIB
 
 
 def _unzstd(data: bytes) -> Iterator[bytes]:
-    """The content of zstd bytes, of one frame or several."""
+    """Decompresses zstd bytes of one or more frames."""
     try:
         with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
             while chunk := stream.read(_CHUNK_BYTES):
@@ -40,7 +40,7 @@ _BY_ENDING = {"gz": GZIP, "zst": ZSTD}
 
 
 class Content(NamedTuple):
-    """A landed file and its bytes: `None` if it is missing, or archived in a storage class."""
+    """A landed file and its bytes, which are `None` if it is missing or archived."""
 
     file: LandedFile
     data: bytes | None
@@ -50,10 +50,10 @@ class Content(NamedTuple):
 def read_contents(
     store: Store, batch: Batch, *, stops_at_archived: bool
 ) -> Iterator[list[Content]]:
-    """The contents of a batch's files in order, in lists of a bounded number of bytes.
+    """The contents of a batch's files in order, in lists of bounded size.
 
     Raises:
-        Refused: a file is archived, with `stops_at_archived`.
+        Refused: a file is archived, and `stops_at_archived` is set.
     """
     for group in _read_at_once(batch.files):
         try:
@@ -84,7 +84,7 @@ def restore_first(store: Store, path: str, storage_class: str) -> str:
 def landed_records(
     name: str, data: bytes, landing: Landing, until_byte: int | None = None
 ) -> Iterator[Record]:
-    """The records of a landed file; of a text file those up to a byte of its text."""
+    """The records of a landed file; `until_byte` ends a text file at a byte of its text."""
     if is_retried(name):
         return retried_records(data[:until_byte], landing)
     limit = UNPACKED_TIMES * landing.max_file_bytes
@@ -96,20 +96,20 @@ def landed_records(
             max_content_bytes=limit,
             until_byte=until_byte,
         )
-    # Only Parquet and Avro need it.
+    # Imported here, because only Parquet and Avro need it.
     from lakehouse.engine.ingest.landed_rows import read_rows
 
     return read_rows(data, landing, max_content_bytes=limit)
 
 
 def compression_of(name: str, data: bytes) -> Compression | None:
-    """How a file is packed, by its content, or else by its name."""
+    """The compression of a file, by its content or else by its name."""
     by_content = _BY_CONTENT.get(detect_format(data) or "")
     return by_content or _BY_ENDING.get(name.rpartition(".")[2].lower())
 
 
 def _read_at_once(files: Sequence[LandedFile]) -> Iterator[list[LandedFile]]:
-    """The files in groups of a bounded size, or of one larger file."""
+    """Groups the files up to a bounded size; a larger file is a group of its own."""
     group = list[LandedFile]()
     size_bytes = 0
     for file in files:

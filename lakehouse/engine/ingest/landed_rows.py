@@ -1,13 +1,13 @@
 """Rows of landed Parquet and Avro files as records, as if each were a line of a JSON file.
 
-So all formats are staged, parsed, counted and refused in one way. Numbers keep their digits:
-decimals become texts, which Spark reads as decimals. Binary values become Base64, and times ISO
-8601, in UTC where they have a zone.
+So all formats are staged, parsed, counted and refused in the same way. Numbers keep their digits:
+decimals become texts, which Spark reads as decimals. Binary values become Base64. Times become ISO
+8601, in UTC if they have a zone.
 
 **Safety properties** (tests in `test_landed_rows.py`)
-- A file is decoded to its end before its first record is given: all of its rows are known, or none.
-- A file that decodes to more bytes than the limit gives no record. Memory holds the file, and 100
-  Parquet rows or one Avro block of bounded size.
+- A file is decoded to its end before its first record is returned, so either all rows or none are.
+- A file that decodes to more bytes than the limit gives no record. Only the file, and 100 Parquet
+  rows or one Avro block of bounded size, are in memory.
 """
 
 import base64
@@ -37,8 +37,8 @@ def read_rows(data: bytes, landing: Landing, *, max_content_bytes: int) -> Itera
     """The rows of a Parquet or Avro file, in order, numbered from 1.
 
     Raises:
-        Unreadable: before the first row: the file is damaged or cut short, or its rows take more
-            than `max_content_bytes`.
+        Unreadable: the file is damaged or truncated, or its rows take more than
+            `max_content_bytes`. It is raised before the first row.
     """
     fields = dict(field_types(landing.schema))
     dates = _checked(data, landing.format, max_content_bytes)
@@ -54,16 +54,16 @@ def read_rows(data: bytes, landing: Landing, *, max_content_bytes: int) -> Itera
 def own_types(data: bytes, format: str) -> dict[str, str]:
     """The columns of a Parquet or Avro file with the SQL types that hold their values.
 
-    Empty for a damaged file, whose error `read_rows` reports.
+    Empty for a damaged file; `read_rows` reports its error.
     """
     try:
         return parquet_types(data) if format == "parquet" else avro_types(data)
-    except Exception:  # the readers raise whatever they stumble over in damaged bytes
+    except Exception:  # on damaged bytes the readers may raise anything
         return {}
 
 
 def _checked(data: bytes, format: str, limit: int) -> DateTexts:
-    """Decodes a file to its end; returns what turns its dates and times into texts."""
+    """Decodes a file to its end; returns the converter of its dates and times."""
     is_parquet = format == "parquet"
     try:
         for _ in (parquet_batches if is_parquet else avro_rows)(data, limit):
@@ -107,7 +107,7 @@ def _record(
 
 
 def _plain_row(row: Mapping[str, Any], dates: DateTexts) -> tuple[dict[str, Any], str | None]:
-    """The row as JSON values, and the first problem of its dates and times."""
+    """The row as JSON values, and the first problem with its dates and times."""
     plain = dict[str, Any]()
     problem = None
     for name, value in row.items():
@@ -120,7 +120,7 @@ def _plain_row(row: Mapping[str, Any], dates: DateTexts) -> tuple[dict[str, Any]
 
 
 def _plain(value: Any, dates: DateTexts) -> Any:
-    """The value as JSON has it; `dates` collects the problems of its dates and times."""
+    """The value as JSON; `dates` collects the problems with its dates and times."""
     match value:
         case None | bool() | int() | str():
             return value

@@ -1,29 +1,29 @@
 """Loads landed files into a table, exactly once.
 
-1. Files that were loaded long ago leave the landing area (`engine.ingest.retire`), as long as the
-   table's log still proves that they were loaded.
-2. The landing prefix is listed and compared with the ledger of earlier batches.
-3. The next batch gets a number. Each of its files is read once, and its records are staged.
-4. The staged records are parsed and counted: each is a row, or has a reason for rejection.
-5. The batch's manifest is written: the files as they were read, and those set aside with reasons.
-6. Rejected records and files go to the quarantine table, under the batch's number.
-7. The rows go to the table, under the batch's number. With this commit the batch is loaded, and its
-   staged records are removed.
-8. All this is repeated until no listed file is left. An unfinished batch is done first, from step 6
-   on. A batch whose write failed because of some rows is repeated without the files that hold them
+1. Delete files that were loaded long ago from the landing area (`engine.ingest.retire`), if the
+   declaration says so and the table's log still proves that they were loaded.
+2. List the landing prefix and compare it with the ledger of earlier batches.
+3. Give the next batch a number. Read each of its files once, and stage its records.
+4. Parse and count the staged records: each is a row, or has a reason for rejection.
+5. Write the batch's manifest: the files as they were read, and the files set aside with reasons.
+6. Write rejected records and files to the quarantine table, under the batch's number.
+7. Write the rows to the table, under the batch's number. With this commit the batch is loaded, and
+   its staged records are deleted.
+8. Repeat this until no listed file is left. An unfinished batch comes first and starts at step 6. A
+   batch whose write failed because of some rows is repeated without the files of these rows
    (`engine.ingest.quarantine.poison_files`).
-9. If there are many manifests, they are folded into a segment (`engine.journal.planned_batches`).
+9. If there are many manifests, fold them into a segment (`engine.journal.planned_batches`).
 
 **Safety properties**
-- Landed files are deleted in step 1 alone, and never changed (`test_retire.py`).
+- Landed files are deleted only in step 1, and never changed (`test_retire.py`).
 - Repeating a step adds nothing: manifest, quarantine and rows each carry the number
   (`test_load.py`).
 - Every record that is read is a row or a quarantined record, counted before anything is written.
   The row count of the commit is compared with them (`test_bad_input.py`, `test_loaded_batches.py`).
 - A table whose log does not show which batches it holds is not loaded (`test_loaded_batches.py`).
-- A batch that was written and is not in the table's log stops the load (`test_loaded_batches.py`,
+- A batch that was written but is not in the table's log stops the load (`test_loaded_batches.py`,
   `test_load.py`).
-- An `Overwrite` replaces the table only by at least one row (`test_next_batch.py`, `test_load.py`).
+- An `Overwrite` never replaces the table with zero rows (`test_next_batch.py`, `test_load.py`).
 """
 
 from collections import Counter
@@ -56,7 +56,7 @@ from lakehouse.engine.spark.session_confs import ANSI, session_confs
 
 
 class LandingLoad:
-    """One run's load of a table, whose lock the caller holds."""
+    """One run's load of a table. The caller holds the table's lock."""
 
     def __init__(self, session: TableSession, tell: Callable[[str], None]) -> None:
         self._session = session
@@ -70,15 +70,15 @@ class LandingLoad:
         self._before: TableFacts | None = None
 
     def run(self, facts: TableFacts | None) -> WriteOutcome:
-        """Loads all that has landed, in one or more batches, into the table existing as `facts`.
+        """Loads all landed files, in one or more batches, into the table (`facts` if it exists).
 
-        It may be called again after a lost race for a commit. The outcome includes what was loaded
-        before that.
+        It may be called again after a lost race for a commit. The outcome includes the batches
+        loaded before that.
         """
         lake, table = self._session.lake, self._session.table
         batches, landing = self._batches, table.landing
         ledger = batches.ledger()
-        # A log that is not this table's is reported before a file is deleted because of it.
+        # Reports a log of another table before any file is deleted because of it.
         last_loaded(table, facts, ledger)
         if landing.after_load != "keep":
             from lakehouse.engine.ingest.retire import retire_first
@@ -111,7 +111,7 @@ class LandingLoad:
                 from lakehouse.engine.ingest.changes.deleted_keys import forget_replaced
 
                 forget_replaced(lake.store, table.key, arrived=loaded)
-        # Without this the rows are in the table and the manifests are whole; the next load folds.
+        # If this fails, the rows are in the table and no manifest is lost; the next load folds.
         with suppress(Transient, Refused):
             batches.fold(lying=lying, arrived=loaded, now_ms=now_ms())
         return self._outcome(facts, plan.explanation)
@@ -193,8 +193,8 @@ class LandingLoad:
     def _isolate(
         self, session: TableSession, batch: Batch, parsed: ParsedBatch, error: Exception
     ) -> None:
-        """Takes the files out of a batch that made its write fail; or raises the error."""
-        # Only a write that failed needs it.
+        """Takes the files that made the write fail out of the batch, or raises the error."""
+        # Imported here, because only a failed write needs it.
         from lakehouse.engine.ingest.quarantine.poison_files import (
             RowsOfBatch,
             without_poison_files,
@@ -217,7 +217,7 @@ class LandingLoad:
     ) -> tuple[Batch, ParsedBatch]:
         """Reads and parses the planned batch, and writes its manifest.
 
-        Files that were read, or are gone, leave the listing.
+        Files that were read, or are gone, are removed from the listing.
         """
         table = session.table
         landing = table.landing

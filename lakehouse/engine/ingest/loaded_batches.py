@@ -1,7 +1,7 @@
-"""Which landed batches a table holds, by its own log.
+"""Finds out from a table's own log which landed batches it holds.
 
 **Safety properties** (tests in `test_loaded_batches.py`)
-- A table whose log does not show its batches is not loaded: whether its rows are there is never
+- A table whose log does not show its batches is not loaded: whether it has their rows is never
   guessed.
 - A commit without its batch's number, or with another row count than the batch, stops the load.
 """
@@ -78,7 +78,7 @@ def last_loaded(table: Table, facts: TableFacts | None, ledger: Ledger) -> int:
 def unfinished_batch(
     lake: Lake, table: Table, loaded: int, ledger: Ledger, batches: PlannedBatches
 ) -> Batch | None:
-    """The batch to repeat, given the last `loaded` one: its rows or its quarantine are missing."""
+    """The batch to repeat because its rows or quarantine are missing; `loaded` is the last one."""
     unfinished = find_unfinished(ledger, table.write, arrived=loaded, read=batches.batch)
     newest = ledger.newest
     if unfinished is None and newest is not None and not newest.files and newest.quarantined:
@@ -129,7 +129,7 @@ def check_loaded(
 def record_loaded(session: TableSession, number: int) -> None:
     """Records in the table's log that it holds the rows of all batches up to `number`.
 
-    The caller knows that. The commit has no rows.
+    The caller must be sure of that. The commit has no rows.
 
     Raises:
         Refused: there is no table, its log already shows a batch, or no batch has this number.

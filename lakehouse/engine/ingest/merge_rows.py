@@ -1,4 +1,4 @@
-"""Rows that are merged into a table by their keys."""
+"""Merges rows into a table by their keys."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +20,7 @@ _RANK = "_lakehouse_rank"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedMerge:
-    """A MERGE into a table, existing as `snapshot`, by the keys and order of `write`."""
+    """A MERGE into the table at `snapshot`, by the keys and order of `write`."""
 
     snapshot: Snapshot
     write: Merge
@@ -30,9 +30,10 @@ class KeyedMerge:
 def merge_rows(
     spark: "SparkSession", rows: "DataFrame", merge: KeyedMerge, *, are_few: bool = False
 ) -> None:
-    """Merges rows, one per key, in one commit. Rows that would change nothing touch no file.
+    """Merges rows, one per key, in one commit. Rows that would change nothing rewrite no file.
 
-    With `are_few` the rows are kept, and files without a key in their range are not read.
+    With `are_few`, the rows are checkpointed to compute their key range, and files outside of that
+    range are not read.
     """
     snapshot, write = merge.snapshot, merge.write
     rows, within = with_key_range(rows, write.keys) if are_few else (rows, ())
@@ -44,15 +45,15 @@ def merge_rows(
     try:
         delta_writes.run_merge(spark, fresh, snapshot, merge.transaction, statement)
     finally:
-        # Deleting kept rows sends a request, and Python ignores an interrupt in a destructor.
+        # Deleting checkpointed rows sends a request, and Python ignores interrupts in a destructor.
         with late_interrupts():
             del rows, fresh
 
 
 def newest_per_key(rows: "DataFrame", write: Merge) -> "DataFrame":
-    """Of the rows with the same keys, the one with the greatest `order_by`.
+    """Keeps the row with the greatest `order_by` of each key.
 
-    Among equal ones it is always the same row.
+    Ties are always resolved in the same way.
     """
     from pyspark.sql import Window
 

@@ -1,4 +1,4 @@
-"""The rows of a landed Parquet file, decoded some at a time, and the types of its columns."""
+"""The rows of a landed Parquet file, decoded in small batches, and the types of its columns."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -12,13 +12,13 @@ from lakehouse.core.ingest.records import Unreadable, too_large
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.ingest.calendars import DateTexts, TextOf, file_calendars
 
-# Few rows at once bound the memory that repeated dictionary values can take.
+# Small batches bound the memory that repeated dictionary values can take.
 _ROWS_AT_ONCE = 100
 _MOST_DIGITS = 38  # of a Spark decimal
 
 
 def parquet_batches(data: bytes, limit: int) -> Iterator[pa.RecordBatch]:
-    """The decoded rows of a Parquet file, some at a time, with dates and times as counts.
+    """The decoded rows of a Parquet file in small batches, with dates and times as counts.
 
     Raises:
         Unreadable: two columns have the same name, or the rows take more than `limit` bytes.
@@ -46,7 +46,7 @@ def parquet_batches(data: bytes, limit: int) -> Iterator[pa.RecordBatch]:
 
 
 def parquet_dates(data: bytes) -> DateTexts:
-    """What turns the counts in the rows of `parquet_batches` into texts of dates and times."""
+    """The converter of the counts in `parquet_batches` to texts of dates and times."""
     with _opened(data) as file:
         metadata = {
             key.decode(errors="replace"): value.decode(errors="replace")
@@ -71,7 +71,7 @@ def parquet_types(data: bytes) -> dict[str, str]:
 
 
 def decimal_type(precision: int, scale: int) -> str:
-    """The SQL type of a decimal; `STRING` where Spark has no such decimal."""
+    """The SQL type of a decimal, or `STRING` if Spark does not support it."""
     is_valid = 0 <= scale <= precision <= _MOST_DIGITS
     return f"DECIMAL({precision},{scale})" if is_valid else "STRING"
 
@@ -85,7 +85,7 @@ def _opened(data: bytes) -> pq.ParquetFile:
 
 
 def _check_footer(metadata: pq.FileMetaData, limit: int) -> None:
-    """Raises `Unreadable` if a file, by its footer, unpacks to more than `limit` bytes."""
+    """Raises `Unreadable` if a file unpacks to more than `limit` bytes according to its footer."""
     size = 0
     for group_index in range(metadata.num_row_groups):
         group = metadata.row_group(group_index)
@@ -98,9 +98,9 @@ def _check_footer(metadata: pq.FileMetaData, limit: int) -> None:
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type without dictionaries, and with counts in place of dates and times.
+    """The type without dictionaries, and with counts instead of dates and times.
 
-    Arrow has dates and times beyond the years of Python.
+    Arrow supports dates and times outside of Python's range of years.
     """
     is_a = pa.types
     if is_a.is_dictionary(kind):
@@ -131,7 +131,7 @@ def _cast(column: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def _text_of(kind: pa.DataType, dates: DateTexts, *, is_int96: bool) -> TextOf | None:
-    """What replaces all dates and times in a value of `_plain_type`; `None` if it has none."""
+    """The function that converts all dates and times in a value; `None` if the type has none."""
     is_a = pa.types
     inner = partial(_text_of, dates=dates, is_int96=is_int96)
     if is_a.is_date32(kind):
@@ -155,7 +155,7 @@ def _text_of(kind: pa.DataType, dates: DateTexts, *, is_int96: bool) -> TextOf |
 
 
 def _of_count(text: Callable[[int], str]) -> TextOf:
-    """The text of a count; null, and a date that Python has, stay as they are."""
+    """Converts counts to texts; null, and dates that Python supports, are not changed."""
     return lambda value: text(value) if isinstance(value, int) else value
 
 

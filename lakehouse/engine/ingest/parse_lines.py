@@ -1,8 +1,8 @@
-"""Staged records as rows of a table, each with a reason if it cannot be one.
+"""Parses staged records into rows of a table, or gives a reason why a record cannot be a row.
 
-A record was parsed when it was staged, and has its problem then. Here Spark turns the text of the
-others into typed columns, once. Fields that the schema does not name become columns of their own,
-or stand together in one column.
+Staging has already checked the syntax of each record and recorded its problem, if any. Here Spark
+parses the text of the other records into typed columns, once. Fields that the schema does not name
+become columns of their own, or are collected in one column.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 CORRUPT = "_lakehouse_corrupt"
 RAW = "_lakehouse_raw"
 EVENT = "_lakehouse_event"  # of Debezium, decoded
-DIGEST = "_lakehouse_digest"  # of the file that a record is from
+DIGEST = "_lakehouse_digest"  # of the record's file
 REASON = "_lakehouse_reason"
 OWN = ("_source_file", "_source_line", "_landed_at")
 _STAGED_NAMES = {
@@ -49,20 +49,18 @@ _PARSED = "_parsed"
 _MISSING = "required field "
 _EMPTY = "partition field "
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
-# What a DATE or TIMESTAMP may hold. Spark writes any year; Python and other readers have no others.
+# The range of a DATE or TIMESTAMP. Spark writes any year; Python and other readers support only
+# these.
 _FIRST_AND_LAST = {
     "DATE": ("0001-01-01", "9999-12-31"),
     "TIMESTAMP": ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"),
 }
-# As Spark writes the years before 1 and after 9999.
+# Spark's text of years before 1 and after 9999.
 _OTHER_YEARS = r"^[-+]|^0000-"
 
 
 class _Value(NamedTuple):
-    """The value of a record in one column.
-
-    `value` is what the record has, `column` what the table gets.
-    """
+    """The value of a record in one column: `value` as in the record, `column` as in the table."""
 
     value: "Column"
     column: "Column"
@@ -75,8 +73,8 @@ def parse_records(
 ) -> "DataFrame":
     """One row per record of `staged_lines`: its columns, its origin, its text, and a reason if bad.
 
-    An empty text in a column of `partition_by` is a reason, and so is Hive's word for null: Delta
-    keeps both as null. Source: Delta protocol, "Partition Value Serialization"; delta-io/delta
+    An empty text, or Hive's word for null, in a column of `partition_by` makes a record bad: Delta
+    stores both as null. Source: Delta protocol, "Partition Value Serialization"; delta-io/delta
     v4.4.0, PartitionUtils.scala, parsePartitionColumn.
     """
     text = F.when(F.col(REASON).isNull(), F.col(RAW))
@@ -100,7 +98,7 @@ def parse_records(
 
 
 def staged_lines(lake: Lake, spark: "SparkSession", table_key: str, batch: Batch) -> "DataFrame":
-    """The staged records of a batch, without those of files that were taken out of it."""
+    """The staged records of a batch, except from files that were taken out of it."""
     root = lake.settings.spark_root
     paths = [literal_path(f"{root}/{name}") for name in part_names(table_key, batch)]
     lines = spark.read.schema(STAGED_SCHEMA).parquet(*paths).withColumnsRenamed(_STAGED_NAMES)
@@ -140,9 +138,9 @@ def quarantined_lines(lines: "DataFrame") -> "DataFrame":
 
 
 def is_of_the_declaration(reason: "Column") -> "Column":
-    """Whether another declaration may turn a record with this reason into a row.
+    """Whether a record with this reason may become a row under another declaration.
 
-    The text of a record with any other reason may be cut short.
+    The text of a record with any other reason may be truncated.
     """
     return (
         reason.isin(NOT_JSON, UNFIT)
@@ -157,14 +155,14 @@ def parsed_json(text: "Column", ddl: str) -> "Column":
     options = {
         "mode": "PERMISSIVE",
         "columnNameOfCorruptRecord": CORRUPT,
-        # Otherwise a text of digits in a DATE is the number of a day. Source: JacksonParser
+        # Otherwise a text of digits in a DATE is read as a count of days. Source: JacksonParser
         "enableDateTimeParsingFallback": "false",
     }
     return F.from_json(text, ddl, options)
 
 
 def why_other_years(why: "Column", landing: Landing, value: "Callable[[str], Column]") -> "Column":
-    """Appends to `why` that a declared DATE or TIMESTAMP is not in the years 1 to 9999."""
+    """Appends to `why` the reason that a declared DATE or TIMESTAMP is outside years 1 to 9999."""
     for name, type_ in field_types(landing.schema):
         kind = type_.strip().upper()
         for word, (first, last) in _FIRST_AND_LAST.items():
@@ -175,7 +173,7 @@ def why_other_years(why: "Column", landing: Landing, value: "Callable[[str], Col
 
 
 def why_derived_unfit(why: "Column", landing: Landing) -> "Column":
-    """Appends to `why` that a derived date or time is not in the years 1 to 9999."""
+    """Appends to `why` the reason that a derived date or time is outside years 1 to 9999."""
     for name in landing.derived:
         value = F.col(quote(name))
         is_time = F.typeof(value).isin("date", "timestamp", "timestamp_ntz")
@@ -216,7 +214,7 @@ def _parsed_csv(
 
 
 def _with_derived(rows: "DataFrame", landing: Landing) -> "DataFrame":
-    """The rows with the derived columns behind the declared ones."""
+    """Appends the derived columns after the declared ones."""
     declared = field_names(landing.schema)
     others = [name for name in rows.columns if name not in declared]
     derived = [F.expr(expression).alias(name) for name, expression in landing.derived.items()]

@@ -1,18 +1,18 @@
 """Deletes loaded files from the landing area, for a landing with `after_load="delete"`.
 
-1. The plan is made from the ledger, a listing, the table's log and the quarantine.
-2. For each batch of the plan, right before its files are deleted: if a commit was made to the table
-   or its quarantine since, or a log was replaced, the plan is made again, and files that it no
-   longer names stay. Each file is looked up, and stays unless it is as it was loaded.
-3. The batch's files are deleted.
+1. Make the plan from the ledger, a listing, the table's log and the quarantine.
+2. For each batch of the plan, right before deleting its files: make the plan again if the table or
+   its quarantine has a new commit, or a log was replaced. Keep files that the new plan does not
+   name. Look up each file, and keep it unless it is still as it was loaded.
+3. Delete the batch's files.
 
-Commits that the table's facts no longer hold are read once a day.
+Commits older than the table's facts are read at most once a day.
 
 **Safety properties** (tests in `test_retire.py`)
 - Nothing is deleted that the plan of step 2 does not name.
-- A plan knows every commit since the batches that it names. If the log no longer holds them, the
-  files stay.
-- A run that dies after any step leaves the remaining files to the next run.
+- A plan knows every commit since the batches that it names. If the log no longer holds these
+  commits, the files are kept.
+- If a run dies after any step, the next run handles the remaining files.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -53,8 +53,10 @@ class _Landed(NamedTuple):
 
 
 class _Look(NamedTuple):
-    """A plan, the newest file of each log it was made from (`None`: no log), and whether older
-    commits were read.
+    """A plan and the state of the logs that it was made from.
+
+    `logs` has the newest file of each log, or `None` if there is no log. `read_older` is whether
+    older commits were read.
     """
 
     plan: RetirementPlan
@@ -65,15 +67,16 @@ class _Look(NamedTuple):
 def plan_landed(
     lake: Lake, table: Table, batches: PlannedBatches, facts: TableFacts | None
 ) -> RetirementPlan:
-    """The files that would leave the landing area of a table now."""
+    """The files that would be deleted from a table's landing area now."""
     return _look(lake, table, _landed(lake, table, batches), facts, reads_older=True).plan
 
 
 def retire(
     lake: Lake, table: Table, batches: PlannedBatches, facts: TableFacts | None
 ) -> tuple[RetirementPlan, int]:
-    """Deletes loaded files. Returns the plan, and how many of its files could not be deleted; the
-    caller holds the table's lock.
+    """Deletes loaded files. Returns the plan, and how many of its files could not be deleted.
+
+    The caller holds the table's lock.
 
     Raises:
         Refused: the landing area lies behind a link.
@@ -106,8 +109,9 @@ def retire_first(
     facts: TableFacts | None,
     report: Callable[[str], None],
 ) -> None:
-    """Retires files at the beginning of a load and reports it. Storage errors do not stop the load;
-    the next one tries again.
+    """Retires files at the beginning of a load, and reports the result.
+
+    Storage errors do not stop the load; the next load tries again.
     """
     try:
         plan, failed = retire(lake, table, batches, facts)
@@ -122,8 +126,9 @@ def retire_first(
 
 
 def _landed(lake: Lake, table: Table, batches: PlannedBatches) -> _Landed:
-    """The ledger's batches and the files of the landing area, by name. Behind a link another table
-    might still have to load them.
+    """The ledger's batches, and the files in the landing area by name.
+
+    A landing area behind a link is refused: another table might still have to load its files.
     """
     prefix = table.landing.prefix.rstrip("/")
     if PathResolver(lake)(f"{lake.settings.spark_root}/{prefix}") != prefix:
@@ -143,8 +148,9 @@ def _look(
     *,
     reads_older: bool,
 ) -> _Look:
-    """The plan by the table's `facts` and its quarantine; with `reads_older` by older commits, too,
-    where it needs them.
+    """Makes a plan from the table's `facts` and its quarantine.
+
+    With `reads_older`, commits older than the facts are also read if the plan needs them.
     """
     quarantine = lake.facts(quarantine_key(table.key))
     held = _quarantined_paths(lake, table.key, quarantine)
@@ -178,7 +184,7 @@ def _look(
 def _still_as_loaded(
     lake: Lake, table_key: str, prefix: str, files: Sequence[LandedFile]
 ) -> list[LandedFile]:
-    """The files below `prefix` that are as they were loaded, each looked up now."""
+    """Looks up each file below `prefix`; returns those that have not changed since their load."""
     with ThreadPoolExecutor(max_workers=_STATS_AT_ONCE) as pool:
         found = [*pool.map(lake.store.stat, [f"{prefix}{file.name}" for file in files])]
     return [
@@ -200,8 +206,9 @@ def _is_a_day_old(lake: Lake, marker: str) -> bool:
 
 
 def _quarantined_paths(lake: Lake, table_key: str, facts: TableFacts | None) -> frozenset[str]:
-    """The landed files that have entries in a table's quarantine, or had one in a data file that is
-    still part of it.
+    """The landed files named in the data files of a table's quarantine.
+
+    They include files whose entries were removed by deletion vectors.
     """
     paths = set[str]()
     for file in () if facts is None else facts.snapshot.files:

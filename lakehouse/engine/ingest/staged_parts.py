@@ -1,4 +1,4 @@
-"""The Parquet parts in which a batch's records are staged, and their place in storage."""
+"""The Parquet parts that hold a batch's staged records, and their location in storage."""
 
 from io import BytesIO
 from uuid import uuid4
@@ -37,12 +37,12 @@ def part_names(table_key: str, batch: Batch) -> list[str]:
 
 
 def trial_folder(table_key: str) -> str:
-    """A new folder for a copy of a table; it is removed with the staged parts at the latest."""
+    """A new folder for a copy of a table. It is deleted with the staged parts at the latest."""
     return f"{_FOLDER}/{table_key}/trial-{uuid4().hex}"
 
 
 def clear_staged(store: Store, table_key: str) -> None:
-    """Removes all staged parts of a table. The caller holds its lock; no batch is unfinished."""
+    """Deletes all staged parts of a table. The caller holds its lock; no batch is unfinished."""
     store.delete([file.name for file in store.list(f"{_FOLDER}/{table_key}")])
 
 

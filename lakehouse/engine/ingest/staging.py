@@ -1,8 +1,8 @@
 """Reads landed files once, and stages their records as Parquet until their batch is loaded.
 
-A batch consists of its staged records, whatever happens to the landed files meanwhile. They are in
-`_lakehouse/staged/<layer>/<name>/<number>-<shape>/` until the table has the batch. The shape is a
-digest of the declaration.
+A batch consists of its staged records, even if the landed files change in the meantime. The records
+are in `_lakehouse/staged/<layer>/<name>/<number>-<shape>/` until the table has the batch. The shape
+is a digest of the declaration.
 """
 
 import zlib
@@ -44,8 +44,8 @@ from lakehouse.engine.store import Store
 class Staged:
     """A staged batch.
 
-    `files` are those that were read, by name, and `gone` those that were missing. Any others are
-    left to the next batch. `columns` are those of an inferred schema and of undeclared fields.
+    `files` are the files that were read, by name, and `gone` the files that were missing. All
+    others are left to the next batch. `columns` come from an inferred schema and undeclared fields.
     """
 
     batch: Batch
@@ -59,9 +59,9 @@ def stage(
 ) -> Staged:
     """Reads the files of a batch, and stages their records.
 
-    Without `known` the batch is staged as it was planned. Without a schema, it is inferred from the
-    first files; if these give none, they are set aside, and the others are left to the next batch.
-    So are the last files of a batch that unpacks to too much.
+    Without `known`, the batch is staged as it was planned. If no schema is declared, it is inferred
+    from the first files. If that fails, they are set aside, and the others are left to the next
+    batch. If a batch unpacks to too many bytes, its last files are also left to the next batch.
     """
     groups = read_contents(store, batch, stops_at_archived=known is None)
     first = next(groups, []) if landing.schema is None else []
@@ -103,7 +103,7 @@ def stage(
 
 
 def staged_again(store: Store, table_key: str, batch: Batch, landing: Landing) -> Batch:
-    """A batch with a manifest; it is staged again if the staged records do not fit the declaration.
+    """A batch with a manifest. It is staged again if its staged records do not fit the declaration.
 
     Raises:
         Broken: the records are not staged, and a file is gone, has changed, or cannot be read with
@@ -122,14 +122,14 @@ def staged_again(store: Store, table_key: str, batch: Batch, landing: Landing) -
     try:
         _check_unchanged(table_key, batch, staged.files)
     except Broken:
-        # Otherwise the next try would take these parts for the batch.
+        # Otherwise the next try would mistake these parts for the batch.
         store.delete(part_names(table_key, staged.batch))
         raise
     return staged.batch
 
 
 def _shape(landing: Landing) -> str:
-    """A digest of all declarations that decide how a record is staged."""
+    """A digest of all parts of the declaration that decide how a record is staged."""
     csv = (landing.csv, landing.encoding, landing.null_value) if landing.records_are_csv else ()
     declared = (
         field_types(landing.schema),
@@ -170,10 +170,11 @@ def _check_unchanged(table_key: str, batch: Batch, found: Mapping[str, FileRead]
 
 
 def _find_planned(file: LandedFile, data: bytes) -> tuple[FileRead, int | None]:
-    """Finds a file of a planned batch in the current content of its name.
+    """Compares the current content of a file with the content that was planned.
 
-    Returns the file, and the byte of the text at which it ends: `None` if it is all of the text, or
-    if the content is another one. A file that grew since still begins with what was planned.
+    Returns the file that was read, and the byte of the text at which the planned content ends.
+    The byte is `None` if the planned content is all of the text, or if the content has changed. A
+    file that has grown still begins with the planned content.
     """
     digest = content_digest(data)
     is_planned = (file.size_bytes, file.digest or digest) == (len(data), digest)
@@ -191,7 +192,7 @@ def _begins_with(chunks: Iterator[bytes], mark: TextMark) -> bool:
 
 
 class _FileReader:
-    """Stages the files of one batch, each as far as its records belong to the batch."""
+    """Stages the records of each file that belong to one batch."""
 
     def __init__(self, parts: StagedParts, landing: Landing, prefix: str) -> None:
         self._parts = parts
@@ -199,12 +200,12 @@ class _FileReader:
         self._prefix = prefix
 
     def stage_new(self, file: LandedFile, data: bytes) -> FileRead:
-        """A file whose name was never loaded."""
+        """Stages a file whose name was never loaded."""
         found = FileRead(size_bytes=len(data), digest=content_digest(data))
         return self._stage(file, data, found)
 
     def stage_planned(self, file: LandedFile, data: bytes) -> FileRead:
-        """A file of a batch with a manifest. If its content changed, only size and digest count."""
+        """Stages a file of a batch with a manifest; if it changed, only size and digest matter."""
         found, until_byte = _find_planned(file, data)
         found = replace(found, loaded_records=file.loaded_records)
         return self._stage(file, data, found, until_byte)
@@ -212,7 +213,7 @@ class _FileReader:
     def stage_replaced(
         self, file: LandedFile, data: bytes, loaded: KnownFile, *, reads_whole: bool
     ) -> FileRead:
-        """A file that replaced a loaded one; nothing is staged unless it begins with that one."""
+        """Stages the new records of a file that replaced a loaded file and begins with it."""
         found = FileRead(size_bytes=len(data), digest=content_digest(data))
         if found.digest == loaded.digest or self._landing.format not in ("json", "csv"):
             return found
@@ -228,7 +229,7 @@ class _FileReader:
         return self._stage(file, data, replace(found, continues=True, loaded_records=skipped))
 
     def _count_loaded(self, file: LandedFile, data: bytes, until_byte: int) -> int | None:
-        """The number of records up to a byte of the text; `None` if the last one goes on after it.
+        """The number of records up to a byte of the text; `None` if a record extends beyond it.
 
         Raises:
             Unreadable: the whole file cannot be read.

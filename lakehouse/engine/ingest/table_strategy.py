@@ -1,7 +1,8 @@
 """Gives a table the properties and clustering that its declaration and strategy need.
 
-1. Properties are set, those of the strategy together with a mark that records them, in one commit.
-2. Then the clustering is changed, and then properties that are no longer needed are unset.
+1. Set the properties in one commit, together with a mark that records the strategy's properties.
+2. Change the clustering.
+3. Unset properties that are no longer needed.
 
 **Safety properties**
 - Nothing is committed if nothing differs: an ALTER aborts concurrent writers
@@ -54,7 +55,7 @@ def strategy_in_force(table: Table, facts: TableFacts | None) -> StrategyChoice:
 def apply_strategy(
     lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | None
 ) -> TableFacts | None:
-    """Applies the properties and clustering; returns the table's facts. The caller holds its lock.
+    """Applies properties and clustering; returns the table's facts. The caller holds its lock.
 
     Raises:
         Refused: Delta cannot cluster this table by these columns, or its change data was merged by
@@ -77,10 +78,10 @@ def apply_strategy(
 def with_strategy(
     session: TableSession, before: TableFacts | None, outcome: WriteOutcome
 ) -> WriteOutcome:
-    """The outcome of a write with the strategy in force.
+    """Applies the strategy after a write, and adds it to the outcome.
 
-    A new table, or one that lost its clustering, gets what it could not get before. Each overwrite
-    ends the clustering. Source: delta-io/delta v4.4.0, WriteIntoDelta.scala, getNewDomainMetadata.
+    A new table gets its strategy only now, and so does a table whose clustering an overwrite has
+    removed. Source: delta-io/delta v4.4.0, WriteIntoDelta.scala, getNewDomainMetadata.
     """
     table, after = session.table, outcome.facts
     is_new = before is None
@@ -94,7 +95,7 @@ def with_strategy(
 
 
 def strategy_changes(table: Table, facts: TableFacts) -> PropertyChanges:
-    """The properties that the strategy would still change; declared ones take precedence."""
+    """The properties that the strategy would still change. Declared properties take precedence."""
     declared = declared_properties(table)
     desired: Mapping[str, str] = {}
     if policy_for(table.layer, table.compaction).mode == "automatic":
@@ -105,11 +106,11 @@ def strategy_changes(table: Table, facts: TableFacts) -> PropertyChanges:
 
 
 def strategy_confs(table: Table, facts: TableFacts | None) -> dict[str, str]:
-    """Session settings with which Delta's auto compaction keeps to the table's policy.
+    """Session settings that make Delta's auto compaction follow the table's policy.
 
-    Without a lower size it counts the files that it wrote itself, and so runs ever more often.
-    Source: delta-io/delta #4045; v4.4.0, `OptimisticTransaction.scala`. Exit: when a release counts
-    by the size that it selects by.
+    Without a minimum size, auto compaction counts its own output files and runs more and more
+    often. Source: delta-io/delta #4045; v4.4.0, `OptimisticTransaction.scala`. Remove this when a
+    release counts files by the size by which it selects them.
     """
     policy = policy_for(table.layer, table.compaction)
     if not isinstance(policy.strategy, AutoCompaction):
@@ -159,7 +160,7 @@ def _statements(table: Table, facts: TableFacts) -> Iterator[str]:
 
 
 def _is_longer(existing: str | None, wanted: str | None) -> bool:
-    """Whether the log is already kept at least as long, by a property or by Delta's default."""
+    """Whether a property or Delta's default already keeps the log at least as long."""
     if wanted is None:
         return False
     existing_ms = span_ms_of(existing or DEFAULT_LOG_RETENTION)

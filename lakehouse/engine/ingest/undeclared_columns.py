@@ -1,6 +1,6 @@
-"""Columns of a landing's undeclared fields: one for each that was added, and one for the rest.
+"""Columns for a landing's undeclared fields: one per added column, and one for the rest.
 
-The fields of a record that its schema does not name are staged as one JSON object.
+All fields of a record that the schema does not name are staged as one JSON object.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ def with_undeclared(lines: "DataFrame", added: Sequence[AddedColumn]) -> "DataFr
 
 
 def undeclared_columns(landing: Landing, added: Sequence[AddedColumn]) -> "list[Column]":
-    """The added columns, then the JSON of what has no column, and the JSON of all."""
+    """The added columns, the JSON of the fields without a column, and the JSON of all fields."""
     names = [column.name for column in _typed(added)]
     rest = _rest(added)
     rescued: Column = F.lit(None).cast("string")
@@ -48,12 +48,12 @@ def undeclared_columns(landing: Landing, added: Sequence[AddedColumn]) -> "list[
 
 
 def undeclared_names(added: Sequence[AddedColumn]) -> list[str]:
-    """The names of `undeclared_columns`."""
+    """The names of the columns that `undeclared_columns` returns."""
     return [*(column.name for column in _typed(added)), RESCUED, UNDECLARED]
 
 
 def why_undeclared_unfit(why: "Column", landing: Landing, added: Sequence[AddedColumn]) -> "Column":
-    """Appends the reasons for which undeclared fields make a record bad to those of `why`."""
+    """Appends to `why` the reasons why undeclared fields make a record bad."""
     rest = _rest(added)
     if landing.new_columns == "refuse":
         why = why.when(F.size(rest) > 0, F.concat(F.lit(UNKNOWN), F.array_join(rest, ", ")))
@@ -66,7 +66,7 @@ def why_undeclared_unfit(why: "Column", landing: Landing, added: Sequence[AddedC
 def without_rescued(
     lines: "DataFrame", added: Sequence[AddedColumn], rescued_count: int, snapshot: Snapshot | None
 ) -> "DataFrame":
-    """The records without the column of rescued fields, unless a row or the table has it."""
+    """Drops the column of rescued fields, unless a row has a value in it or the table has it."""
     is_there = snapshot is not None and any(column.name == RESCUED for column in snapshot.columns)
     is_added = any(column.name == RESCUED for column in added)
     return lines if rescued_count or is_there or is_added else lines.drop(RESCUED)
@@ -87,9 +87,9 @@ def _rest(added: Sequence[AddedColumn]) -> "Column":
 
 
 def _members(text: "Column", is_wanted: "Callable[[Column], Column]") -> "Column":
-    """The wanted members of a JSON object as another object, without nulls.
+    """The wanted members of a JSON object as a new object, without nulls.
 
-    Values keep their types, unless an object inside has a key twice.
+    Values keep their types, unless a nested object has a duplicate key.
     """
     typed = F.map_filter(
         F.from_json(text, "MAP<STRING, VARIANT>"),

@@ -1,4 +1,4 @@
-"""How much Spark reads for a write, and the session settings that fit."""
+"""Estimates how much Spark reads for a write, and derives session settings from that."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,11 +10,11 @@ from lakehouse.engine.spark.session_confs import confs_for
 
 # Rows (`None`: unknown) and bytes.
 Size = tuple[float | None, int]
-# A MERGE reads few columns, and only of files that the batch may touch: three rows take as long as
-# one that is read whole. Source: docs/internals/benchmarks/interpreted.json
+# A MERGE reads few columns, and only files that the batch may touch: three of its rows take as long
+# as one row read whole. Source: docs/internals/benchmarks/interpreted.json
 _MERGED_INTO_ROWS = 3
-# Few rows are kept in the server's memory and on its disk, while the range of their keys is
-# computed. So they have at most so many bytes, and the table has several times as many.
+# While the range of keys is computed, the rows are kept in the server's memory and on its disk. So
+# their size has this limit, and the table must be several times as large.
 _KEPT_BYTES = 32 * 1024 * 1024
 _TIMES_AS_MANY = 4
 # With fewer rows in the table, computing the range takes as long as it saves.
@@ -31,7 +31,7 @@ def confs_to_load(table: Table, batch: Batch, facts: TableFacts | None) -> Mappi
 
 
 def are_few(size_bytes: int, snapshot: Snapshot) -> bool:
-    """Whether so many bytes of rows are few compared to a table whose row count is known."""
+    """Whether rows of this size are few compared to the table, whose row count must be known."""
     rows = snapshot.row_count
     return (
         size_bytes <= _KEPT_BYTES
@@ -42,18 +42,18 @@ def are_few(size_bytes: int, snapshot: Snapshot) -> bool:
 
 
 def merged_into(snapshot: Snapshot) -> Size:
-    """What a MERGE into a table reads, as rows that would take as long if they were read whole."""
+    """What a MERGE into a table reads, converted to whole rows that take as long to read."""
     rows, size_bytes = whole_table(snapshot)
     return None if rows is None else rows / _MERGED_INTO_ROWS, size_bytes
 
 
 def whole_table(snapshot: Snapshot) -> Size:
-    """What a read of a whole table reads."""
+    """The rows and bytes of a whole table."""
     return snapshot.row_count, snapshot.size_bytes
 
 
 def confs_to_read(read: Sequence[Size], *, records: int = 0) -> Mapping[str, str]:
-    """Settings for statements that read all this, and so many landed records."""
+    """Settings for statements that read these amounts, and this number of landed records."""
     rows = [each for each, _ in read if each is not None]
     is_known = len(rows) == len(read)
     size_bytes = sum(read_bytes for _, read_bytes in read)

@@ -1,6 +1,6 @@
-"""One run of a table's write: landed files are loaded, or a derived table follows its inputs.
+"""Runs a table's write: loads landed files, or updates a derived table from its inputs.
 
-The table's lock is held throughout. After a lost race for a commit the run begins again.
+The table's lock is held throughout. After a lost race for a commit, the run starts again.
 """
 
 import time
@@ -36,15 +36,15 @@ def write_table(
     *,
     tell: Callable[[str], None] = lambda _: None,
 ) -> WriteOutcome:
-    """Runs the table's write once; `tell` gets a sentence after each batch of a load.
+    """Runs the table's write once. `tell` is called with a sentence after each batch of a load.
 
     Raises:
         Refused: foreign jobs write the table; an input does not exist yet; the declaration differs
-            from the table in more than new columns; or the table forgets its batches.
+            from the table in more than new columns; or a property lets Delta forget batches.
         Transient: another process holds the table, the server is gone, or other writers won every
             race for a commit.
-        Broken: rows to read are gone or changed, and reading the input again would double some; or
-            the batches in the table are unknown.
+        Broken: rows to read are gone or changed, and reading the input again would duplicate rows;
+            or it is unknown which batches the table has.
     """
     if isinstance(table.write, Adopted):
         raise Refused(

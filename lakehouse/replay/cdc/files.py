@@ -29,7 +29,7 @@ _COLUMNS = field_names(bronze.flight_events.landing.schema)
 def sorted_changes(
     rows: Iterable[Mapping[str, Any]], *, shape: str, first: datetime
 ) -> list[LandingFile]:
-    """The files of the rows that `files.event_files` takes; `first` is the replay's first hour."""
+    """The files for rows as in `files.event_files`; `first` is the replay's first hour."""
     return sorted(_files(rows, shape, first), key=attrgetter("hour", "name"))
 
 

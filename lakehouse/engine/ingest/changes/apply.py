@@ -1,17 +1,17 @@
-"""Applies a batch of changes to its table: the newest row of each key, or every version of it.
+"""Applies a batch of changes to its table, which has each key's newest row or all its versions.
 
 1. Fold the changes: to the newest one per key (`Merge`), or to one per key and position
    (`History`).
 2. For hard deletions, drop changes that are older than a remembered deletion, and remember what the
    batch deletes.
-3. For `History`, read the versions of the batch's keys and recompute when each of them holds.
+3. For `History`, read the versions of the batch's keys and recompute when each of them is valid.
 4. Write what differs with one MERGE under the batch's number. The first batch creates the table
    with an append.
 
 **Safety properties** (tests in `engine/ingest/changes/test_apply.py`)
-- A change takes effect only on an older state of its key, by position, in the table and among the
-  remembered deletions.
-- Deletions are remembered before the commit, and a repeated batch writes the same ones.
+- A change takes effect only if the state of its key, in the table and among the remembered
+  deletions, has an older position.
+- Deletions are remembered before the commit, and a repeated batch writes the same deletions.
 """
 
 from collections.abc import Callable, Sequence
@@ -106,15 +106,15 @@ def apply_changes(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) -
         if counts.truncates:
             _remember(load, changes.limit(0), lines, remembered)
         if load.facts is not None and (counts.deletes or counts.truncates):
-            # A deletion keeps the values of the table's row, not those of a change that is older
-            # than the row.
+            # A deletion keeps the values of the table's row, not the values of a change that is
+            # older than the row.
             changes = _without_older(changes, load.table_rows(within), load.keys)
         rows = _newest(_with_last_values(_with_mended(changes, mended), load.keys), load.keys)
         merge = partial(statements.merge_marked, target, marks_only=_MARKS_ONLY, mark=_MARK)
     else:
         rows = _newest(changes, load.keys)
-        # A remembered deletion itself passes: a RESTORE may have undone it, and then it is landed
-        # again.
+        # A remembered deletion itself is not dropped: a RESTORE may have undone it before it was
+        # landed again.
         rows = _without_older(rows, remembered, load.keys, condition=f"NOT source.{DELETED}")
         if counts.deletes or counts.truncates:
             _remember(load, rows, lines, remembered)
@@ -140,7 +140,7 @@ def _commit(load: ChangeBatch, rows: "DataFrame", merge: Callable[[str], str]) -
 def superseded_count(
     lake: Lake, table: Table, counts: ChangeCounts, *, before: TableFacts | None, after: TableFacts
 ) -> int:
-    """Changes of the committed batch without effect: the same or a newer one was known."""
+    """Counts changes of the committed batch without effect: the same or a newer one was known."""
     commits = batch_commits(lake, table.key, before=before, after=after)
     metrics = commits[-1].metrics if commits else {}
     names = ("numOutputRows",)
@@ -191,7 +191,7 @@ def _with_last_values(changes: "DataFrame", keys: Sequence[str]) -> "DataFrame":
     )
     others = {*keys, *_MARK, TRUNCATED, UNSENT, IS_MENDED}
     names = [name for name in changes.columns if name not in others]
-    # A struct needs a member, also where the table has keys alone.
+    # A struct needs a member, even if the table has no columns but keys.
     row = F.struct(F.lit(True).alias(_MARKS_ONLY), *map(quote, names))
     last_row = F.last(F.when(~F.col(DELETED), row), ignorenulls=True).over(earlier)
     changes = changes.withColumn(_LAST_ROW, last_row)
@@ -234,7 +234,7 @@ def _remember(
 
 
 def _versions(load: ChangeBatch, changes: "DataFrame", within: tuple[str, ...]) -> "DataFrame":
-    """The versions of the batch's keys that are new, or that hold at other times than before."""
+    """The versions of the batch's keys that are new, or whose period of validity has changed."""
     from pyspark.sql import Window
 
     table = load.session.table
@@ -259,7 +259,7 @@ def _versions(load: ChangeBatch, changes: "DataFrame", within: tuple[str, ...]) 
 
     by_order = Window.partitionBy(*key_columns).orderBy(F.expr(change_order()))
     from_here_on = by_order.rowsBetween(Window.currentRow, Window.unboundedFollowing)
-    # Commit times may disagree with positions; a version never begins after a later one.
+    # Commit times may disagree with positions, but no version begins after a later version.
     valid_from = F.min(F.coalesce(CHANGED_AT, _LANDED_AT)).over(from_here_on)
     rows = rows.withColumn("valid_from", valid_from)
     next_from = F.lead("valid_from").over(by_order)

@@ -64,7 +64,7 @@ class _Event:
         return F.col(f"{self.root}.{path}")
 
     def source(self, name: str) -> "Column":
-        """A field of the event's `source`, read as text, since some connectors send numbers so.
+        """A field of the event's `source`, read as text: some connectors send numbers as text.
 
         Source: Debezium's reference, "New Record State Extraction", `add.fields`; connector for
         Oracle, `source.scn`.
@@ -93,7 +93,7 @@ class _Event:
         )
 
     def committed_ms(self) -> "Column":
-        """When the change was committed, or else seen by Debezium; null if no valid time."""
+        """When the change was committed, or else seen by Debezium; null if the time is invalid."""
         time_ms = self.source("ts_ms")
         if not self.changes.unwrapped:
             time_ms = F.coalesce(time_ms, self.field("ts_ms"))
@@ -102,15 +102,15 @@ class _Event:
     def position(self) -> "tuple[Column, Column]":
         """The position, and whether the event has one.
 
-        A row of a snapshot that has only a time has no position: this is when the row was sent or
-        the snapshot began, which may be later than a change that the row does not contain. An
-        initial snapshot may be read as of an earlier SCN (Oracle). Source: Debezium's
+        A snapshot row with only a time has no position. The time says when the row was sent or the
+        snapshot began, which may be later than a change that the row does not contain. An initial
+        snapshot may be read as of an earlier SCN (Oracle). Source: Debezium's
         AbstractIncrementalSnapshotChangeEventSource, sendEvent;
         RelationalSnapshotChangeEventSource, getSnapshotSourceTimestamp.
         """
         if names := field_names(self.changes.position):
             declared = F.struct(*[self.source(name).alias(name) for name in names])
-            # A row of a snapshot may lack the other parts; it is then less than changes with them.
+            # A snapshot row may lack the other parts. It then sorts before changes that have them.
             return declared, self.source(names[0]).isNotNull()
         # MySQL numbers the files of its binlog, in names of any length.
         file_suffix = F.regexp_extract(self.source("file"), r"(\d+)$", 1)
@@ -123,7 +123,7 @@ class _Event:
         return F.struct(*[part.alias(name) for name, part in parts.items()]), is_placed
 
     def is_change(self) -> "Column":
-        """Whether the event is from the source's log, and not from a snapshot."""
+        """Whether the event comes from the source's log and not from a snapshot."""
         if not self.changes.unwrapped:
             return F.coalesce(self.code() != "r", F.lit(True))
         return F.coalesce(

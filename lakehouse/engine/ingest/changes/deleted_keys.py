@@ -1,24 +1,25 @@
-"""The keys that change data deleted, remembered as long as an older change may still arrive.
+"""Remembers the keys that change data deleted, as long as an older change may still arrive.
 
-They are Parquet files in `_lakehouse/deleted_keys/<layer>/<name>/<number>/`, in one folder for the
-last batch that deleted anything. A batch that deletes writes a new folder with its own deletions
-and those that are not too old. Each key has the position of its deletion; a truncation has no key.
-One more row without a key sums up the deletions that were too old: the greatest of their positions,
-and in place of the landing time the time when the last of them was loaded. An empty object next to
-the table's manifests records that there is such a folder.
+The keys are Parquet files in `_lakehouse/deleted_keys/<layer>/<name>/<number>/`, the folder of the
+last batch that deleted anything. A batch with deletions writes a new folder with its own deletions
+and with earlier ones that are not too old. Each key has the position of its deletion; a truncation
+has no key. Another row without a key sums up the forgotten deletions, which were too old. It has
+the greatest of their positions and, instead of a landing time, the time when the last of them was
+loaded. An empty object next to the table's manifests records that such a folder exists.
 
-A change may arrive after its deletion was forgotten: a row of a full load of AWS DMS is older than
+A change may arrive after its deletion was forgotten: a row of an AWS DMS full load is older than
 every change, and a file may be loaded long after it landed. Such a row goes to quarantine if its
-key is neither in the table nor remembered, unless its position is above those of all forgotten
-deletions. Deletions that are rows of the table (`deletes="soft"`, `History`) are never forgotten.
+key is neither in the table nor remembered, unless its position is greater than the positions of all
+forgotten deletions. Deletions that are rows of the table (`deletes="soft"`, `History`) are never
+forgotten.
 
 **Safety properties**
-- The keys are written before the batch's commit, so that every deletion in the table is remembered.
-  A repeated batch reads what was remembered before it, and writes the same folder again
+- The keys are written before the batch's commit, so every deletion in the table is remembered. A
+  repeated batch reads the deletions from before it, and writes the same folder again
   (`engine/ingest/changes/test_apply.py`).
 - A missing folder stops the load, since late changes would bring deleted rows back
   (`engine/ingest/changes/test_apply.py`).
-- A folder is removed only when a newer one is complete and its batch has arrived, or when there is
+- A folder is deleted only if a newer one is complete and its batch is in the table, or if there is
   no table (`engine/ingest/changes/test_read.py`).
 """
 
@@ -48,7 +49,7 @@ _FOLDER = "_lakehouse/deleted_keys"
 # `mapreduce.fileoutputcommitter.marksuccessfuljobs`
 _COMPLETE = "_SUCCESS"
 _FILE, _, _LANDED_AT = OWN
-# When a deletion was remembered; null in the row that sums up the forgotten ones.
+# When a deletion was remembered; null in the row that sums up the forgotten deletions.
 REMEMBERED_AT = "_remembered_at"
 _LAST_LOADED, _GREATEST_POSITION = "_lakehouse_last_loaded", "_lakehouse_greatest_position"
 _COUNT, _KNOWN = "_lakehouse_count", "_lakehouse_known"
@@ -64,12 +65,12 @@ _LATE_FILE = (
 
 
 def remembered_deletions(session: TableSession, batch: Batch) -> "DataFrame | None":
-    """The deletions of the batches before this one, or `None` if there were none.
+    """The deletions of earlier batches, or `None` if there were none.
 
-    After a restore from a copy, or after a failed first try of this batch, there may be folders of
-    this or later batches only. Then the newest of them is copied under the number before this
-    batch, without the deletions of this batch's own files, which it will report again. Deletions
-    that are still to come do no harm.
+    After a restore from a backup, or after a failed first try of this batch, there may be only
+    folders of this or later batches. Then the newest folder is copied under the previous batch's
+    number. Deletions from this batch's files are omitted, since the batch will report them again.
+    Deletions of later batches do no harm.
 
     Raises:
         Broken: the folder is gone.
@@ -112,7 +113,7 @@ def remember(
     """Writes the batch's folder: its deletions, and older ones from the last `lateness_hours`.
 
     Raises:
-        Broken: the Spark server does not write the mark of a complete folder.
+        Broken: the Spark server did not mark the folder as complete.
     """
     kept = deletions.withColumn(REMEMBERED_AT, F.current_timestamp())
     if older is not None:
@@ -140,7 +141,7 @@ def remember(
 
 
 def refuse_late(load: ChangeBatch, lines: "DataFrame") -> "DataFrame":
-    """The lines, with a reason for each that might bring back a deleted key."""
+    """Adds a reason to each line that might bring back a deleted key."""
     session, batch = load.session, load.batch
     changes, write = session.table.landing.change_data, session.table.write
     if load.facts is None or not isinstance(write, Merge) or write.deletes != "hard":
@@ -148,7 +149,7 @@ def refuse_late(load: ChangeBatch, lines: "DataFrame") -> "DataFrame":
     is_full_load = isinstance(changes, Dms) and any(
         re.search(FULL_LOAD, file.name) for file in batch.files
     )
-    # All forgotten deletions are older, so a file that is loaded in time cannot meet one.
+    # All forgotten deletions are older than this, so a file that is loaded in time is not affected.
     late_ms = now_ms() - changes.lateness_hours * HOUR_MS
     if not is_full_load and all(file.modified_ms > late_ms for file in batch.files):
         return lines
@@ -177,7 +178,7 @@ def refuse_late(load: ChangeBatch, lines: "DataFrame") -> "DataFrame":
 
 
 def forget_replaced(store: Store, table_key: str, *, arrived: int) -> None:
-    """Removes all folders except the one that the batch after `arrived` reads."""
+    """Deletes all folders except the one that the batch after `arrived` reads."""
     files, numbers = _listed(store, table_key)
     arrived_numbers = [number for number in numbers if number <= arrived]
     newest = max(arrived_numbers or numbers, default=0)
@@ -186,9 +187,9 @@ def forget_replaced(store: Store, table_key: str, *, arrived: int) -> None:
 
 
 def forget_batch(store: Store, table_key: str, number: int) -> None:
-    """Removes the folder of a batch whose write has failed.
+    """Deletes the folder of a batch whose write has failed.
 
-    `remembered_deletions` has kept the older deletions in another folder.
+    `remembered_deletions` has copied the older deletions to another folder.
     """
     files, numbers = _listed(store, table_key)
     if numbers <= {number}:
@@ -197,7 +198,7 @@ def forget_batch(store: Store, table_key: str, number: int) -> None:
 
 
 def forget(store: Store, table_key: str) -> None:
-    """Removes all folders of a table that does not exist: every deletion is still to come."""
+    """Deletes all folders of a table that does not exist: all deletions will be loaded again."""
     store.delete([_mark(table_key), *_listed(store, table_key)[0]])
 
 

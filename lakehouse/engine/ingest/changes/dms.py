@@ -37,7 +37,7 @@ def dms_lines(
 ) -> "DataFrame":
     """The lines with their code, position, time and old key.
 
-    A row of a full load has a position of nulls, which is less than every other.
+    A full-load row has a position of nulls, which sorts before every other position.
     """
     lines = parse_records(replace(landing, required=()), lines, added, ())
     is_full_load = F.col(OWN[0]).rlike(FULL_LOAD)

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 _FILE, _LINE, _LANDED_AT = OWN
 _DIGITS = 40
-# A name that ends in two numbers, like Kafka Connect's `topic+partition+offset`, or date and time
-# of AWS DMS. The last part of a UUID may look the same.
+# A name that ends in two numbers, like `topic+partition+offset` of Kafka Connect, or the date and
+# time of AWS DMS. The last part of a UUID may look the same.
 _NUMBERED = "^(?:.*[^0-9A-Za-z])?[0-9]+[-+_.][0-9]+(?:[.][A-Za-z][^/]*)?$"
 _UUID = "[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
 
@@ -37,11 +37,11 @@ def change_order(row: str = "") -> str:
 
 
 def is_newer() -> str:
-    """The condition, over aliases `source` and `target`, that a source row is newer."""
+    """The SQL condition that a row of alias `source` is newer than a row of alias `target`."""
     return f"{change_order('source.')} > {change_order('target.')}"
 
 
 def no_kept() -> "Column":
-    """The column `KEPT` of rows that keep no values, with the type of this order."""
+    """The column `KEPT` for rows that keep no values, with the type of this order."""
     entry = F.struct(F.lit("").alias("column"), F.expr(change_order()).alias("since"))
     return F.when(F.lit(False), F.array(entry))

@@ -1,9 +1,9 @@
-"""Reads staged records as changes, or gives a reason why they are not.
+"""Reads staged records as changes, or gives a reason why they are not changes.
 
 **Safety properties** (tests in `engine/ingest/changes/test_read.py`)
 - Every record is a change, a tombstone that follows a deletion, or has a reason why it is neither.
-- The operation, key or position of a record is never guessed: without one of them, it goes to
-  quarantine.
+- The operation, key or position of a record is never guessed: if one of them is missing, the record
+  goes to quarantine.
 """
 
 from collections.abc import Sequence
@@ -55,11 +55,11 @@ _WHY_MOVED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeCounts:
-    """Counts of the records of a batch: `rows` are changes or tombstones, `bad` ones have a reason.
+    """Counts of a batch's records: `rows` are changes or tombstones, and `bad` have a reason.
 
     Of the rows, `rescued` have fields without a column, `unsent` lack a value, and `kept` keep an
-    older value. `first_key` is the range of the first key, or `None` if the batch touches other
-    keys or the key has another type.
+    older value. `first_key` is the range of the first key. It is `None` if the batch also affects
+    keys that it does not contain, or if the key's type is not supported.
     """
 
     rows: int
@@ -133,7 +133,7 @@ def count_changes(lines: "DataFrame", keys: Sequence[str]) -> ChangeCounts:
         *map(F.count_if, counted.values()), F.min(key), F.max(key)
     ).collect()[0]
     found = dict(zip(counted, counts, strict=True))
-    # A truncation and a changed key touch keys that are not in the batch.
+    # A truncation or a changed key affects keys that are not in the batch.
     has_all_keys = not found["truncates"] and not found["key_changes"]
     has_range = has_all_keys and type(least) in (int, str)
     return ChangeCounts(**found, first_key=(least, greatest) if has_range else None)
@@ -149,7 +149,7 @@ def _changed_key(keys: Sequence[str], update: str) -> "Column":
 
 
 def _reason(table: Table, keys: Sequence[str]) -> "Column":
-    """Why a line is not a change, or null. The lines have the columns of `debezium` or `dms`."""
+    """Why a line is not a change, or null. Lines have the columns from `debezium` or `dms`."""
     operation, known = F.col(OPERATION), ", ".join(table.landing.change_data.operations)
     is_tombstone = F.coalesce(operation == _TOMBSTONE, F.lit(False))
     has_key = ~is_tombstone & (operation != Operation.TRUNCATE.value)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeBatch:
-    """A batch of change data, and its table as it was before (`facts`; `None` without a table)."""
+    """A batch of change data, and `facts` of its table before the batch (`None`: no table)."""
 
     session: TableSession
     batch: Batch
@@ -48,12 +48,12 @@ class ChangeBatch:
 
 
 def key_range(keys: tuple[str, ...], counts: ChangeCounts) -> tuple[str, ...]:
-    """A condition on the first key that holds for every change of the batch, or nothing."""
+    """A condition on the first key that is true for every change of the batch; empty if unknown."""
     return () if counts.first_key is None else (between(keys[0], *counts.first_key),)
 
 
 def own_rows(lines: "DataFrame") -> "DataFrame":
-    """The row that each upsert or deletion describes, on its own."""
+    """The row that each upsert or deletion describes by itself."""
     marked = lines.withColumns(
         {DELETED: F.col(OPERATION) == Operation.DELETE.value, TRUNCATED: F.lit(False)}
     )
@@ -65,8 +65,9 @@ def batch_changes(
 ) -> "DataFrame":
     """All upserts and deletions of the batch; a key may have several.
 
-    A changed key also deletes the old key. A truncation, in the batch or among the `remembered`
-    deletions, deletes every key of the batch; one in the batch also every key of the table.
+    A change of a key also deletes the old key. A truncation, in the batch or among the `remembered`
+    deletions, deletes every key of the batch. If it is in the batch, it also deletes every key of
+    the table.
     """
     good = lines.where(f"{REASON} IS NULL")
     is_row = F.col(OPERATION).isin(Operation.UPSERT.value, Operation.DELETE.value)
@@ -95,7 +96,7 @@ def batch_changes(
 
 
 def truncations(good: "DataFrame") -> "DataFrame":
-    """Where the truncations among the lines stand, and their positions."""
+    """The origins (file and line), positions and times of the truncations among the lines."""
     return good.where(F.col(OPERATION) == Operation.TRUNCATE.value).select(
         *OWN, POSITION, CHANGED_AT
     )
@@ -104,7 +105,7 @@ def truncations(good: "DataFrame") -> "DataFrame":
 def _deletions(
     places: "DataFrame", rows: "DataFrame", keys: Mapping[str, "Column"], *, truncated: bool
 ) -> "DataFrame":
-    """Deletions of `keys` at these places and positions, with the columns of `rows`, else null."""
+    """Deletions of `keys` at these places and positions. Other columns of `rows` are null."""
     known = {
         **keys,
         **{name: F.col(name) for name in (*OWN, POSITION, CHANGED_AT)},

@@ -1,15 +1,15 @@
-"""Values that an update did not send, because they did not change: the row keeps the older ones.
+"""Fills in values that an update did not send because they did not change.
 
-1. Take the value of each unsent column from the change before it: in the batch, in the table, or
-   late in both.
-2. Record in the column `KEPT` from which change each kept value comes, so that a late change
-   between the two can still take effect.
+1. Take the value of each unsent column from the previous change, which is in the batch, in the
+   table, or late for both.
+2. Record in the column `KEPT` which change sent each kept value, so that a late change between the
+   two can still take effect.
 
 **Safety properties**
-- A value is kept only from a change of the same key after its last known deletion. If none is
-  found, or it is null, the update goes to quarantine: Postgres leaves out only large values, and a
+- A value is kept only from a change of the same key after its last known deletion. If no such value
+  is found, or it is null, the update goes to quarantine: Postgres omits only large values, and a
   null is not large.
-- The value of a column depends on the set of changes alone, not on the order of their arrival.
+- The value of a column depends only on the set of changes, not on the order of their arrival.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 _ORDER, _DELETED_AT = "_lakehouse_order", "_lakehouse_deleted_at"
 _IS_OF_TABLE, _NEWEST_OF_TABLE = "_lakehouse_is_of_table", "_lakehouse_newest_of_table"
 _UNKNOWN, _FILLED, _WAS_KEPT = "_lakehouse_unknown", "_lakehouse_filled", "_lakehouse_was_kept"
-# Postgres stores a large value apart only if its type has no fixed length.
+# Postgres stores a large value separately only if its type has no fixed length.
 _LARGE = ("string", "varchar", "char", "binary", "decimal", "array", "map", "struct", "variant")
 
 
 def checked_changes(load: ChangeBatch, lines: "DataFrame") -> "tuple[DataFrame, ChangeCounts]":
     """Checks the lines against the table before the batch, and fills in unsent values.
 
-    Lines that came too late, or whose unsent values are unknown, get a reason.
+    Lines that arrived too late, or whose unsent values are unknown, get a reason.
     """
     lines = refuse_late(load, lines)
     counts = count_changes(lines, load.keys)
@@ -58,7 +58,7 @@ def _has_kept(snapshot: Snapshot) -> bool:
 
 
 def _fill_unsent(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) -> "DataFrame":
-    """The lines with each unsent value as it was before, or a reason where it is unknown."""
+    """Fills in each unsent value of the lines, or adds a reason if the value is unknown."""
     table = load.session.table
     key_columns = [*map(quote, load.keys)]
     remembered = None
@@ -76,8 +76,8 @@ def _fill_unsent(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) ->
     large = large_columns(changes, table)
     filled = with_kept_values(rows, table, large)
     if isinstance(table.write, Merge):
-        # Where the table or a remembered deletion is newer, the change has no effect, and its
-        # values need not be known.
+        # If the table or a remembered deletion is newer, the change has no effect, and its values
+        # need not be known.
         has_effect = F.coalesce(F.col(_NEWEST_OF_TABLE) < F.col(_ORDER), F.lit(True))
         filled = filled.withColumn(_UNKNOWN, F.when(has_effect, F.col(_UNKNOWN)))
     names = [*large, *table.landing.derived, KEPT]
@@ -107,7 +107,7 @@ def _fill_unsent(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) ->
 def mended_rows(
     load: ChangeBatch, changes: "DataFrame", within: tuple[str, ...]
 ) -> "DataFrame | None":
-    """Rows of the table that get another kept value from these changes, though none is newer.
+    """Rows of the table whose kept values change, although no change is newer than the row.
 
     `None` if no row of the table keeps a value.
     """
@@ -155,8 +155,8 @@ def with_kept_values(rows: "DataFrame", table: Table, names: Sequence[str]) -> "
         last = F.max_by(sent, origin).over(until_now)
         is_kept = ~F.col(DELETED) & (is_unsent | since.isNotNull())
         is_after_deletion = last.getField("since") > F.col(_DELETED_AT)
-        # A row of the table keeps its value even if a deletion before it comes late: then an insert
-        # is still to come.
+        # A row of the table keeps its value even if an earlier deletion arrives late: then an
+        # insert has yet to arrive, too.
         is_found = since.isNotNull() | F.coalesce(is_after_deletion, F.lit(True))
         is_found = is_found & last.getField("value").isNotNull()
         entry = F.struct(F.lit(name).alias("column"), last.getField("since").alias("since"))
@@ -164,7 +164,7 @@ def with_kept_values(rows: "DataFrame", table: Table, names: Sequence[str]) -> "
         entries.append(F.when(is_kept & is_found, entry))
     kept = F.array_compact(F.array(*entries)) if entries else F.col(KEPT)
     values[KEPT] = F.when(F.size(kept) > 0, kept)
-    # All at once, since the windows are over the rows as they were.
+    # All columns at once, since the windows read the original rows.
     rows = rows.withColumns(values)
     no_names = F.array().cast("array<string>")
     missing = F.array_except(UNSENT, F.coalesce(F.col(KEPT).getField("column"), no_names))
@@ -193,7 +193,7 @@ def large_columns(rows: "DataFrame", table: Table) -> list[str]:
 
 
 def _with_table(rows: "DataFrame", known: "Sequence[DataFrame]") -> "DataFrame":
-    """The rows, and with the same columns those of the table or of remembered deletions."""
+    """Adds the rows of the table and of remembered deletions, with the same columns."""
     rows = rows.withColumn(_IS_OF_TABLE, F.lit(False))
     for each in known:
         marked = each if DELETED in each.columns else each.withColumn(DELETED, F.lit(False))

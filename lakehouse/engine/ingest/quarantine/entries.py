@@ -5,10 +5,10 @@
   number, only missing entries are added. A repeated batch therefore adds nothing, and a batch that
   is loaded again into a new table, perhaps by another declaration, may refuse other records
   (`test_load.py`).
-- A poison file replaces its records in one commit. Otherwise a retry would load them twice, alone
-  and with the file (`test_poison_files.py`).
-- A batch of which nothing is loaded is done when a commit names exactly its files, since a
-  quarantine that is older than the ledger may know the number (`test_poison_files.py`,
+- A poison file replaces its records in one commit. Otherwise a retry would load the records twice,
+  by themselves and with the file (`test_poison_files.py`).
+- A batch of which nothing is loaded is done when a commit names exactly its files. The number alone
+  does not prove that, since the quarantine may be older than the ledger (`test_poison_files.py`,
   `test_load.py`).
 """
 
@@ -68,10 +68,10 @@ def quarantined_batch(table_key: str, facts: TableFacts | None) -> int:
 
 
 class QuarantinedBatches:
-    """The numbers of the batches in the log of a table's quarantine, read when first asked for.
+    """The batch numbers in the log of a table's quarantine, read on first use.
 
-    Batches from before the oldest commit that the log holds are included. Batches from before a
-    foreign commit that may have removed entries, such as a RESTORE, are not.
+    Batches older than the oldest commit of the log are included. Batches older than a foreign
+    commit that may have removed entries, such as a RESTORE, are not.
     """
 
     def __init__(self, lake: Lake, table_key: str, facts: TableFacts | None) -> None:
@@ -104,7 +104,7 @@ class QuarantinedBatches:
 def quarantine(session: TableSession, batch: Batch, lines: "DataFrame | None") -> None:
     """Writes the refused `lines` and the quarantined files of a batch.
 
-    An entry of a file has no line and no text. The caller holds the table's lock.
+    The entry of a file has no line number and no text. The caller holds the table's lock.
     """
     if lines is None and not batch.quarantined:
         return
@@ -121,7 +121,7 @@ def quarantine(session: TableSession, batch: Batch, lines: "DataFrame | None") -
     entries = spark.createDataFrame(rows, _SCHEMA)
     if lines is not None:
         entries = quarantined_lines(lines).unionByName(entries)
-    transaction = None  # under a known number Delta would skip the write
+    transaction = None  # Delta would skip a write under a known number
     if not is_repeated:
         transaction = delta_writes.Transaction(app_id=_app_id(key), version=batch.number)
     if not batch.files and not batch.isolated:
@@ -147,9 +147,9 @@ def quarantine(session: TableSession, batch: Batch, lines: "DataFrame | None") -
 
 
 def quarantine_poison_files(session: TableSession, batch: Batch) -> None:
-    """Replaces the records of the files that were taken out of a batch last by whole files.
+    """Replaces the records of the files that were last taken out of a batch by entries of files.
 
-    `quarantine` was called for the batch before.
+    `quarantine` must have been called for the batch.
     """
     facts = session.lake.facts(quarantine_key(session.key))
     assert facts is not None
@@ -170,7 +170,7 @@ def quarantine_poison_files(session: TableSession, batch: Batch) -> None:
 
 
 def take_out_files(session: TableSession, files: Sequence[str], *, upto_batch: int) -> None:
-    """Removes whole files from a table's quarantine that batches up to this one put there."""
+    """Removes the entries of whole files that batches up to this one added to a quarantine."""
     facts = session.lake.facts(quarantine_key(session.key))
     if facts is None:
         return
@@ -182,13 +182,13 @@ def take_out_files(session: TableSession, files: Sequence[str], *, upto_batch: i
 
 
 def take_out_landed_again(session: TableSession, batch: Batch) -> None:
-    """Removes the lines from a table's quarantine that the retried files of a batch hold."""
+    """Removes the lines that a batch's retried files contain from the table's quarantine."""
     retried = [f"{batch.prefix}{file.name}" for file in batch.files if is_retried(file.name)]
     take_out_lines(session, lines_landed_again(session.lake.store, retried))
 
 
 def take_out_lines(session: TableSession, lines: Sequence[RetriedLine]) -> None:
-    """Removes these lines from a table's quarantine; a file in the landing area holds them."""
+    """Removes lines that a file in the landing area contains from a table's quarantine."""
     if not lines or (facts := session.lake.facts(quarantine_key(session.key))) is None:
         return
     spark = session.spark
@@ -205,7 +205,7 @@ def take_out_lines(session: TableSession, lines: Sequence[RetriedLine]) -> None:
 
 
 def lines_landed_again(store: Store, paths: Sequence[str]) -> list[RetriedLine]:
-    """The lines in files of retried lines; a file that is gone or was changed holds none."""
+    """The lines in files of retried lines. Files that are gone or changed are skipped."""
     lines = list[RetriedLine]()
     for path in paths:
         with suppress(FileNotFoundError, Unreadable):
@@ -214,10 +214,10 @@ def lines_landed_again(store: Store, paths: Sequence[str]) -> list[RetriedLine]:
 
 
 def missing_entries(spark: "SparkSession", snapshot: Snapshot, entries: "DataFrame") -> "DataFrame":
-    """The entries that the quarantine does not have, whichever batch they came with.
+    """The entries that the quarantine does not have from any batch.
 
-    A second entry could be loaded twice. The same file with another reason is another entry. A line
-    is compared by its file's digest, since its text depends on the declaration.
+    A duplicate entry could be loaded twice. The same file with another reason is another entry. A
+    line is compared by its file's digest, since its text depends on the declaration.
     """
     present = table_at(spark, snapshot).alias("present")
 

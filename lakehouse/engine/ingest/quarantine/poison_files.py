@@ -1,25 +1,25 @@
-"""Poison files: landed files with rows that cannot be written. The rest of the batch is loaded.
+"""Isolates poison files: landed files with rows that cannot be written.
 
 A write may fail because of one row although every record was parsed: an expression of the
-declaration raises, or a constraint or an invariant of the table is violated. Then:
+declaration raises, or a constraint or an invariant of the table is violated. Then the rest of the
+batch is loaded:
 
-1. Some files, or some records, are written alone into an empty folder: a copy of the table that
-   shares its files, or nothing if there is no table. If none can be written, the declaration is at
+1. Try to write some files, or some records, alone into a separate folder. The folder is a shallow
+   clone of the table, or empty if there is no table. If none can be written, the declaration is at
    fault, and the load stops.
-2. All files are tried, and those that fail in halves (`core.ingest.poison_files`), until each file
-   that fails stands alone.
-3. The deletions that the failed write remembered are forgotten. The batch's manifest is rewritten
-   with those files set aside.
-4. The load repeats the batch as if it had been killed. The files first replace their records in the
-   quarantine.
+2. Try all files, and split groups that fail into halves (`core.ingest.poison_files`) until each
+   failing file is found.
+3. Forget the deletions that the failed write remembered. Rewrite the batch's manifest with the
+   failing files set aside.
+4. The load repeats the batch as if it had been killed. First, entries of the failing files replace
+   their records in the quarantine.
 
 **Safety properties** (tests in `test_poison_files.py`)
-- Files are set aside only for an error that is about values, only if it occurs again, and only
-  while the table does not have the batch.
-- Trials write to a folder of their own, which is deleted afterwards. Neither the table nor its
+- Files are set aside only for an error about values, only if it occurs again, and only while the
+  table does not have the batch.
+- Trials write to a separate folder, which is deleted afterwards. Neither the table nor its
   quarantine changes before the manifest does.
-- A run that dies before step 3 leaves the batch as it was. After step 3 it leaves the smaller
-  batch, which is repeated.
+- If a run dies before step 3, the batch is unchanged. After step 3, the smaller batch is repeated.
 """
 
 import re
@@ -53,8 +53,8 @@ from lakehouse.engine.spark.errors import causes_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# SQL states of errors about values: data exceptions, violated constraints, Python functions and
-# other routines, `raise_error`, text that is too long. Source: Spark 4.2.0, error-conditions.json
+# SQL states of errors about values: data exceptions, violated constraints, failed functions (also
+# Python), `raise_error`, text that is too long. Source: Spark 4.2.0, error-conditions.json
 # and error-classes.json; Delta Lake 4.4.0, delta-error-classes.json
 _STATES_OF_VALUES = ("22", "23", "38", "39", "P0", "54006")
 _STATE = re.compile(r"SQLSTATE: (\w{5})")
@@ -67,7 +67,7 @@ _SOURCE_FILE, _SOURCE_LINE = OWN[:2]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsOfBatch:
-    """A batch, and the function that makes the table's rows from a batch with some of its files."""
+    """A batch, and the function that returns the table's rows for a batch of some of its files."""
 
     batch: Batch
     of: "Callable[[Batch], DataFrame]"
@@ -75,7 +75,7 @@ class RowsOfBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Trial:
-    """Writes rows into a folder of its own, as they would be written into the table."""
+    """Writes rows into a separate folder in the same way as into the table."""
 
     table: Table
     uri: str
@@ -96,13 +96,13 @@ class _Trial:
 def without_poison_files(
     session: TableSession, batches: PlannedBatches, rows: RowsOfBatch, error: Exception
 ) -> Batch:
-    """The batch without the files whose rows made its write fail with `error`.
+    """Removes the files whose rows made a batch's write fail with `error`; returns the new batch.
 
     Its manifest is rewritten. The caller holds the table's lock.
 
     Raises:
         Exception: `error` itself, if it is not about values.
-        Broken: nothing that was tried can be written, or no file fails alone.
+        Broken: no trial succeeds, or no single file fails.
     """
     lake, spark, table = session.lake, session.spark, session.table
     batch, facts, problem = rows.batch, lake.facts(table.key), row_problem(error)
@@ -138,12 +138,12 @@ def without_poison_files(
 
 
 def row_problem(error: BaseException) -> str | None:
-    """What a failed write says about a row's values; `None` if it failed for another reason."""
+    """The problem with a row's values in a failed write; `None` if it failed for another reason."""
     from pyspark.errors import PySparkException
 
     if not isinstance(error, PySparkException):
         return None
-    # The first over Connect, the second of a driver in this process.
+    # The first attribute exists over Connect, the second with a driver in this process.
     trace = f"{getattr(error, '_stacktrace', '')}{getattr(error, '_stackTrace', '')}"
     if no_folder := _NO_FOLDER.search(f"{error}{trace}"):
         return f"a partition has no folder: {no_folder[0]}"[:_SHOWN_CHARACTERS]
@@ -160,12 +160,12 @@ def row_problem(error: BaseException) -> str | None:
 
 
 def _part_of(batch: Batch, files: Sequence[LandedFile]) -> Batch:
-    """The batch as if it had these files alone."""
+    """The batch as if it had only these files."""
     return replace(batch, files=tuple(files), isolated=((),))
 
 
 def _has_a_good_row(rows: RowsOfBatch, trial: _Trial) -> bool:
-    """Whether some records of a batch can be written, so that others fail by their values."""
+    """Whether some record of a batch can be written, so that other records fail by their values."""
     records = rows.of(rows.batch)
     places = (
         records.select(_SOURCE_FILE, _SOURCE_LINE)

@@ -1,23 +1,24 @@
-"""Quarantined lines and files go back to the landing area, where the ordinary load reads them.
+"""Returns quarantined lines and files to the landing area, where the next load reads them.
 
 Lines:
 
-1. Lines that a file in the landing area already holds leave the quarantine: an earlier retry
-   stopped before step 3.
-2. The chosen lines are written into one new file below `<prefix>_retried/<layer>/<name>/`.
-3. They leave the quarantine.
+1. Remove lines that a file in the landing area already contains from the quarantine: an earlier
+   retry stopped before step 3.
+2. Write the chosen lines to one new file below `<prefix>_retried/<layer>/<name>/`.
+3. Remove them from the quarantine.
 
 Whole files:
 
-1. A manifest marks them as unread, so that the next load takes them as if they had just landed.
-2. They leave the quarantine.
+1. Write a manifest that marks them as unread, so that the next load reads them as new files.
+2. Remove them from the quarantine.
 
 **Safety properties** (tests in `test_retry.py`)
-- A line is in the landing area before it leaves the quarantine. A retry that stops in between
-  leaves it in both; the next retry, or the load of the file, removes it from the quarantine.
-- The same lines always make the same file, and a line that a landed file holds is never written
-  into a second one.
-- A line whose text may be cut short stays in the quarantine.
+- A line is in the landing area before it is removed from the quarantine. If a retry stops in
+  between, the line is in both; the next retry, or the load of the file, removes it from the
+  quarantine.
+- The same lines always give the same file, and a line that a landed file contains is never written
+  to a second file.
+- A line whose text may be truncated is kept in the quarantine.
 - Nothing is retried while a batch is unfinished, since that batch may write the same entries again.
 """
 
@@ -64,10 +65,10 @@ _WHY = "_why_left"
 
 
 def retry(session: TableSession, files: Sequence[str], *, dry_run: bool) -> QuarantineReview:
-    """Has the next load read the entries of these landed `files`, or all of them, again.
+    """Makes the next load read the entries of these landed `files`, or all entries, again.
 
     Raises:
-        Refused: nothing was ever quarantined, a batch is unfinished, or the lines are too many.
+        Refused: nothing was ever quarantined, a batch is unfinished, or there are too many lines.
     """
     lake, spark, table = session.lake, session.spark, session.table
     guard = (
@@ -102,7 +103,7 @@ def retry(session: TableSession, files: Sequence[str], *, dry_run: bool) -> Quar
 
 
 def _finish_earlier_retries(session: TableSession) -> None:
-    """Removes the lines from the quarantine that a file in the landing area holds."""
+    """Removes lines that a file in the landing area contains from the quarantine."""
     store, table = session.lake.store, session.table
     folder = f"{table.landing.prefix}{retried_folder(table.key)}"
     lines = lines_landed_again(store, [file.name for file in store.list(folder.rstrip("/"))])
@@ -112,7 +113,7 @@ def _finish_earlier_retries(session: TableSession) -> None:
 def _retry_lines(
     session: TableSession, lines: "DataFrame", *, dry_run: bool
 ) -> tuple[str | None, int, dict[str, int]]:
-    """Lands lines again. Returns the file, the number of lines, and how many stay, by reason."""
+    """Lands lines again; returns the file, the line count, and counts of kept lines by reason."""
     lake, table = session.lake, session.table
     lines = lines.withColumn(_WHY, _why_left(session))
     text_bytes = F.octet_length("raw") + F.coalesce(F.octet_length("undeclared"), F.lit(0))
@@ -140,7 +141,7 @@ def _retry_lines(
 
 
 def _why_left(session: TableSession) -> "Column":
-    """Why a line stays in the quarantine; null if it can be landed again."""
+    """Why a line is kept in the quarantine; null if it can be landed again."""
     table = session.table
     if not isinstance(table.write, Append):
         return F.lit("the table is not written by Append. Use a new landed file for them")
@@ -154,7 +155,7 @@ def _why_left(session: TableSession) -> "Column":
 def _files_to_read_again(
     session: TableSession, counts: dict[str, int], ledger: Ledger
 ) -> tuple[list[StoredFile], dict[str, int]]:
-    """The files that can be read again, and how many entries of others stay, by reason."""
+    """The files that can be read again, and counts of the other files' entries by reason."""
     prefix, left, again = session.table.landing.prefix, Counter[str](), list[StoredFile]()
     for path, count in counts.items():
         known, file = ledger.seen.get(path), session.lake.store.stat(path)
@@ -172,7 +173,7 @@ def _read_again(
 ) -> None:
     prefix = session.table.landing.prefix
     newest = 0 if ledger.newest is None else ledger.newest.number
-    # No file has this time, so that each of these files is new to the next load.
+    # No file has this time, so the next load considers each of these files new.
     unread = tuple(
         SetAside(
             name=file.name.removeprefix(prefix),

@@ -1,8 +1,8 @@
-"""The quarantine of a landed table: what it holds, and entries that a person settles.
+"""Shows the quarantine of a landed table, and settles entries that a person has handled.
 
 **Safety properties** (tests in `test_retry.py`)
 - Nothing is settled while a batch is unfinished, since that batch may write the same entries again.
-- Settled entries leave the quarantine in a commit that holds the reason. The landed file stays.
+- Settled entries are removed in a commit that records the reason. The landed file is kept.
 """
 
 import json
@@ -34,7 +34,7 @@ _SHOWN_REASONS = 20
 
 
 def account_of(lake: Lake, table: Table) -> QuarantineAccount | None:
-    """How much a table's quarantine holds; `None` if nothing was ever quarantined."""
+    """The counts of a table's quarantine; `None` if nothing was ever quarantined."""
     facts = lake.facts(quarantine_key(table.key))
     if facts is None:
         return None
@@ -75,7 +75,7 @@ def show(session: TableSession, files: Sequence[str], *, limit: int) -> dict[str
 def settle(
     session: TableSession, files: Sequence[str], *, why: str, dry_run: bool
 ) -> QuarantineReview:
-    """Removes the entries of these landed `files`, or all, because a person took care of them.
+    """Removes the entries of these landed `files`, or all entries, that a person has handled.
 
     Raises:
         Refused: `why` is empty, nothing was ever quarantined, or a batch is unfinished.
@@ -110,7 +110,7 @@ def settle(
 
 
 def held_entries(session: TableSession, facts: TableFacts, files: Sequence[str]) -> "DataFrame":
-    """The entries of a quarantine, of these landed `files` or of all."""
+    """The entries of these landed `files`, or all entries of a quarantine."""
     held = table_at(session.spark, facts.snapshot)
     return held.where(held["source_file"].isin(*files)) if files else held
 
@@ -131,7 +131,7 @@ def quarantine_facts(session: TableSession) -> TableFacts:
 
 
 def finished_ledger(session: TableSession, batches: PlannedBatches) -> Ledger:
-    """The ledger of a table, each batch of which is done.
+    """The ledger of a table without unfinished batches.
 
     Raises:
         Refused: a batch is unfinished.
