@@ -1,17 +1,17 @@
-"""Which part of an input a derived table reads: all, the changes since the last run, or nothing.
+"""Plans which part of an input a derived table reads: all, the latest changes, or nothing.
 
 A table's own commits record what it consumed and how its rows were written. The consumed version is
 a transaction id in the commit that writes the rows (`docs/internals/decisions/0005-increments.md`),
 so it is never ahead of them. `upto` is the version to record with the next commit.
 
-A compaction whose rows differed is undone by our RESTORE, which Delta marks as a data change. Its
-change feed has every restored row as an insert. A table that follows changes has these rows, and
-passes the RESTORE over. A table that read the input whole in between has rows of the faulty
-compaction, and reads the input whole again.
+A compaction whose rows differed is undone by our RESTORE, which Delta marks as a data change. The
+change feed of the RESTORE has every restored row as an insert. A table that follows changes already
+has these rows, and skips the RESTORE. A table that read the whole input in between has rows of the
+faulty compaction, and reads the whole input again.
 
-A foreign RESTORE or overwrite may repeat rows (`commits.may_repeat_rows`). A merge by keys takes
-them without harm: a row that is not newer by its order changes nothing. An append would double
-them, and cannot go on by changes.
+A foreign RESTORE or overwrite may repeat rows (`commits.may_repeat_rows`). A merge by keys accepts
+them without harm: a row that is not newer by its order changes nothing. An append would duplicate
+them, so it cannot continue by changes.
 """
 
 import json
@@ -54,7 +54,7 @@ class ReadAll(Explained):
 class ReadChanges(Explained):
     """Read the input's change data feed from version `first`, which changed rows, to `upto`.
 
-    The versions `passed_over` are left out.
+    The versions in `passed_over` are skipped.
     """
 
     first: int
@@ -83,9 +83,10 @@ Increment = ReadAll | ReadChanges | NothingNew
 class Reader:
     """How a derived table has used its input so far.
 
-    `read_another`: it read another table of the same name before. `may_hold_all`: at the consumed
-    version it may have read the input's rows themselves, not the changes that led to them.
-    `is_append`: a row that is read twice is doubled.
+    - `read_another`: it read another table of the same name before.
+    - `may_hold_all`: at the consumed version, it may have read the input's rows themselves, not the
+      changes that led to them.
+    - `is_append`: a row that is read twice is duplicated.
     """
 
     read_another: bool = False
@@ -184,7 +185,7 @@ def committed_ms(history: Commits, version: int) -> int | None:
 
 
 def is_another(history: Commits, version: int, read_ms: int | None) -> bool:
-    """Whether a version now has another commit than when it was read. Unknown times are equal."""
+    """Whether a version has another commit than when it was read. Unknown times count as equal."""
     now_ms = committed_ms(history, version)
     return read_ms is not None and now_ms is not None and read_ms != now_ms
 
@@ -206,7 +207,7 @@ def consumed_by_overwrite(
                 for key, (table_id, version, *ms) in found.items()
             }
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
-            break  # the rows are no longer what our inputs give
+            break  # the rows no longer come only from our inputs
     return {}
 
 

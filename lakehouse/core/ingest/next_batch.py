@@ -1,10 +1,11 @@
-"""Which landed files make the next batch.
+"""Chooses the landed files of the next batch.
 
 **Safety properties** (tests in `test_next_batch.py`, `test_load.py`)
 - A loaded record is not loaded again while its file keeps its name. Another name is another file.
-- A text file that grew gives its new records; any other replacement of a file is set aside.
-- A file of which nothing was loaded is tried again when it changes.
-- A file that is not loaded is named in a manifest, with the reason.
+- Of a text file that grew, only the new records are loaded. Any other replacement of a loaded file
+  is set aside.
+- A file from which nothing was loaded is tried again when it changes.
+- Each file that is not loaded is named in a manifest, with the reason.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,8 +35,8 @@ from lakehouse.core.units import MINUTE_MS
 class BatchPlan(Explained):
     """The next batch, or `None` with the reason to wait.
 
-    With `is_new`, it has no manifest yet. `left` files wait for later batches. `superseded` are
-    files that are set aside with a new batch if one of its files is good.
+    With `is_new`, the batch has no manifest yet. `left` files wait for later batches. `superseded`
+    are files that are set aside with a new batch if one of its files gives rows.
     """
 
     batch: Batch | None
@@ -61,10 +62,10 @@ def choose_batch(
     *,
     now_ms: int | None = None,
 ) -> BatchPlan:
-    """The next batch of what is new in `listing`; without `now_ms` it does not wait for more files.
+    """The next batch of new files in `listing`. Without `now_ms`, it does not wait for more files.
 
-    Private names are ignored. Files are set aside that have another format, are too large, or
-    changed after they were loaded; and for an `Overwrite` all but the newest.
+    Private names are ignored. A file is set aside if it has another format, is too large, or
+    changed after it was loaded. For an `Overwrite`, all files but the newest are set aside.
     """
     new = sorted(files_that_wait(listing, ledger, landing), key=attrgetter("name"))
     if not new:
@@ -114,7 +115,7 @@ def repeat_batch(unfinished: Batch) -> BatchPlan:
 def files_that_wait(
     listing: Iterable[LandedFile], ledger: Ledger, landing: Landing
 ) -> list[LandedFile]:
-    """The files that no manifest names as they are, without ignored names."""
+    """The files whose present content no manifest names, without ignored names."""
     return [
         file
         for file in listing
@@ -152,7 +153,7 @@ def _plan(
 
 
 def _released_by(waiting: _Waiting, landing: Landing, now_ms: int) -> str | Explanation:
-    """What releases the waiting files, as a part of a sentence; or why they still wait.
+    """The condition that releases the waiting files, as a part of a sentence; or why they wait.
 
     The text is empty if the landing has no policy.
     """
@@ -163,7 +164,7 @@ def _released_by(waiting: _Waiting, landing: Landing, now_ms: int) -> str | Expl
     if 0 < landing.release_bytes <= waiting.size_bytes:
         return f"; released by their bytes, {size_text(landing.release_bytes)} or more"
     wait_ms = round(landing.release_minutes * MINUTE_MS)
-    # A file that is dated in the future must not wait for that date.
+    # A file dated in the future must not wait until that date.
     if abs(now_ms - waiting.oldest_ms) >= wait_ms:
         minutes = f"{landing.release_minutes:g}"
         return f"; released by their age, the oldest has waited {minutes} min or more"
@@ -178,7 +179,7 @@ def _released_by(waiting: _Waiting, landing: Landing, now_ms: int) -> str | Expl
 
 
 def _is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
-    """Whether a manifest names the file as it is, by its size, and its etag or time."""
+    """Whether a manifest names the file in its present state, by size, and by etag or time."""
     known = ledger.seen.get(f"{landing.prefix}{file.name}")
     if (
         known is None
@@ -219,7 +220,7 @@ def _problem(file: LandedFile, ledger: Ledger, landing: Landing) -> tuple[str, b
 
 
 def _may_continue(loaded: KnownFile, now: LandedFile, landing: Landing) -> bool:
-    """Whether the file may have the loaded content, or begin with it, so that it must be read."""
+    """Whether the file may equal or begin with the loaded content, so that it must be read."""
     if loaded.size_bytes == now.size_bytes:
         return True
     is_longer = loaded.size_bytes < now.size_bytes or loaded.text_bytes is not None
@@ -227,7 +228,7 @@ def _may_continue(loaded: KnownFile, now: LandedFile, landing: Landing) -> bool:
 
 
 def describe_change(known: KnownFile, now: LandedFile) -> str:
-    """Why a file is not loaded that has changed since it was loaded, and what to do."""
+    """Why a loaded file that has changed is not loaded again, and what to do."""
     before = known.as_loaded.size_bytes
     what = "its content is another" if before == now.size_bytes else f"it has {now.size_bytes} now"
     return (
@@ -249,7 +250,7 @@ def _take(
         ledger.last_taken,
         *(path for path, known in ledger.seen.items() if known.is_taken and known.digest),
     )
-    # Paths below another prefix, or of another format, are of an earlier declaration and do not
+    # Paths below another prefix, or of another format, come from an earlier declaration and do not
     # count.
     ours = (
         path.removeprefix(landing.prefix)

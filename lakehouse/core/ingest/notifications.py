@@ -1,4 +1,4 @@
-"""The objects that were created in a bucket, read from a message of a queue.
+"""Reads the keys of newly created objects from a message of a queue.
 
 Source: AWS, Amazon S3 user guide, "Event message structure" (keys are URL-encoded, with + for a
 blank; the test event), "EventBridge event message structure" (keys are plain); Amazon SNS, "Message

@@ -1,4 +1,4 @@
-"""What the write of a table, or a command on its quarantine, did."""
+"""The outcomes of a table's write and of commands on its quarantine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 class WriteOutcome(Explained):
     """One run of a table's write; `facts` is the table after it.
 
-    `rows_superseded` are changes without effect, since a newer one was known. `rows_rescued` have
-    fields in `_rescued`. `properties_left` were set by a person, against the declared strategy.
+    `rows_superseded` counts changes without effect, since a newer one was known. `rows_rescued`
+    counts rows with fields in `_rescued`. `properties_left` are table properties that a person set
+    and that differ from the declared strategy.
     """
 
     table: str
@@ -46,7 +47,7 @@ def quarantine_sentence(table_key: str, *, lines: int, files: int = 0) -> str:
 
 
 def describe_set_aside(ledger: Ledger, landing: Landing) -> str | None:
-    """How many files no batch took, and which, foreign names first. `None` if there are none."""
+    """The number and names of files that no batch took, foreign names first; `None` if zero."""
     aside = {path: known for path, known in ledger.seen.items() if not known.is_taken}
     foreign = [path for path, known in aside.items() if known.is_foreign]
     others = [path for path, known in aside.items() if not known.is_foreign]
@@ -65,7 +66,7 @@ def describe_set_aside(ledger: Ledger, landing: Landing) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineAccount:
-    """How much a quarantine holds (`None` is unknown), and how much was settled and retried."""
+    """The contents of a quarantine (`None`: unknown), and how much was settled and retried."""
 
     table: str
     rows: int | None
@@ -75,10 +76,10 @@ class QuarantineAccount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineReview:
-    """What a command on a quarantine did, or with `dry_run` would do.
+    """The effect of a command on a quarantine, or with `dry_run` the effect it would have.
 
-    `lines` and `files` left the quarantine: to be loaded again, the lines from the new file
-    `landed`, or because they were `settled`. `left` counts those that stay, by reason.
+    `lines` and `files` left the quarantine, either because they were `settled`, or to be loaded
+    again (lines from the new file `landed`). `left` counts lines and files that stay, by reason.
     """
 
     table: str
@@ -91,7 +92,7 @@ class QuarantineReview:
 
     @property
     def sentence(self) -> str:
-        """What was done, or would be."""
+        """The effect as a sentence."""
         verb = "would be" if self.dry_run else "were"
         if self.settled:
             return f"{self.lines} line(s) and {self.files} file(s) {verb} settled"

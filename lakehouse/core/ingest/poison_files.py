@@ -1,10 +1,9 @@
-"""Which files of a batch have rows that cannot be written, and the batch without them.
+"""Finds the files of a batch with rows that cannot be written, and removes them from the batch.
 
 **Safety properties** (tests in `test_poison_files.py`)
-- A file is set aside only if its rows, alone, were tried and cannot be written.
-- If everything that is tried fails, nothing is set aside: the fault is in the declaration or table.
-- A batch with fewer files still names every file: those that stay, and those that are set aside for
-  a person.
+- A file is set aside only if writing its rows alone was tried and failed.
+- If every try fails, nothing is set aside: the fault is in the declaration or the table.
+- A batch with fewer files still names every file, either as loaded or as set aside for a person.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,10 +12,9 @@ from dataclasses import replace
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, LandedFile, fingerprint, set_aside
 
-# How many files, and how many records, are tried one by one before the load stops.
+# Number of files, and of records, that are tried one by one before the load stops.
 PROBES = 8
-# How many failing files are searched for at once. Then they are set aside, so that a kill loses
-# little.
+# Number of failing files to find before they are set aside, so that a kill loses little work.
 AT_ONCE = 16
 
 _WhyNot = Callable[[tuple[LandedFile, ...]], str | None]
@@ -58,11 +56,11 @@ def without_failing(
 ) -> Batch:
     """The batch without failing files, which have `failing_records` of its staged records.
 
-    An `Overwrite` that has no file left releases the files that it had replaced: their turn comes
-    next. Columns whose files are all gone are dropped, unless there is a table, which has them.
+    An `Overwrite` without remaining files releases the files that it superseded, which are loaded
+    next. Columns without remaining files are dropped, unless the table exists, which has them.
 
     Raises:
-        Broken: a file, or this many records, are not of the batch.
+        Broken: a file is not in the batch, or the batch has fewer records.
     """
     files = tuple(file for file in batch.files if file not in failing)
     record_count = batch.record_count or 0

@@ -1,4 +1,4 @@
-"""What becomes of the files of a batch after they are read: loaded, or set aside with a reason."""
+"""Decides for each file of a batch, after it was read, whether to load it or set it aside."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,10 +9,10 @@ from lakehouse.core.ingest.next_batch import BatchPlan, describe_change
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRead:
-    """A landed file as it was read.
+    """The result of reading a landed file.
 
     `problem` says why no record can be read. `continues` means that the file begins with the loaded
-    file of its name; its first `loaded_records` records are then not counted in `record_count`.
+    file of the same name. `record_count` then excludes its first `loaded_records` records.
     """
 
     size_bytes: int
@@ -28,7 +28,7 @@ class FileRead:
 def judge_file(
     file: LandedFile, known: KnownFile | None, read: FileRead, *, is_overwrite: bool
 ) -> LandedFile | SetAside:
-    """The file as it was read, or set aside; `known` is its entry in the ledger."""
+    """The file to load, or set aside with a reason; `known` is its entry in the ledger."""
     now = replace(
         file,
         size_bytes=read.size_bytes,

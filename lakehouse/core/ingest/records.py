@@ -1,4 +1,4 @@
-"""What a landed file consists of: records, each of which becomes a row or goes to quarantine."""
+"""The records of a landed file. Each becomes a row or goes to quarantine."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ MIB = 1024 * 1024
 # Jackson, which parses JSON for Spark, accepts no text of more than 20,000,000 characters.
 # Source: jackson-core, StreamReadConstraints.DEFAULT_MAX_STRING_LEN
 MAX_RECORD_BYTES = 16 * MIB
-# Of a record above the limit, so many bytes are kept to recognise it.
+# Number of bytes that are kept to identify a record above the limit.
 SHOWN_BYTES = 1_000
 
 NOT_JSON = "not JSON"
@@ -22,8 +22,8 @@ class Unreadable(Exception):
 class Record(NamedTuple):
     """One record of a landed file.
 
-    `line` is the line on which it begins, counted from 1; `content` its bytes without the line
-    break; `problem` why it cannot be a row. `undeclared` holds the fields that the schema does not
+    `line` is the number of its first line, from 1. `content` is its bytes without the line break.
+    `problem` says why it cannot be a row. `undeclared` holds the fields that the schema does not
     name, as a JSON object; in CSV they are not part of `content`. `event` is the decoded event of a
     Debezium line, `null` for a tombstone.
     """

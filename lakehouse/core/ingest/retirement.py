@@ -64,8 +64,9 @@ class JudgedBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A commit that loaded a batch. `row_count` is `None` unless the commit is an append that
-    records its row count.
+    """A commit that loaded a batch.
+
+    `row_count` is `None` unless the commit is an append that records its row count.
     """
 
     number: int
@@ -99,8 +100,9 @@ class Arrivals:
 
 
 def read_arrivals(facts: TableFacts, commits: Iterable[Commit], *, oldest: int) -> Arrivals:
-    """Finds the arrivals in `commits` (newest first). Reads no more commits than needed for
-    batch `oldest` and later ones.
+    """Finds the arrivals in `commits` (newest first).
+
+    Reads no more commits than needed for batch `oldest` and later ones.
     """
     app_id = ingest_app_id(facts.snapshot.table)
     found = list[Arrival]()
@@ -140,8 +142,9 @@ def judge_files(
     *,
     held: Collection[str],
 ) -> list[JudgedBatch]:
-    """The batches that still have a file in the landing area. `present` is keyed by file name;
-    `held` lists the paths in quarantine.
+    """The batches that still have a file in the landing area.
+
+    `present` is keyed by file name. `held` lists the paths in quarantine.
     """
     ours = [batch for batch in batches if batch.prefix == landing.prefix]
     last_batch = {file.name: batch.number for batch in ours for file in batch.files}
@@ -166,8 +169,10 @@ def plan_retirement(
     quarantined: Container[int],
     now_ms: int,
 ) -> RetirementPlan:
-    """Plans which loaded files go. `arrivals` is `None` without a table; `quarantined` holds the
-    batches that the quarantine's log records.
+    """Plans which loaded files are removed.
+
+    `arrivals` is `None` without a table. `quarantined` holds the batches that the quarantine's log
+    records.
     """
     if landing.after_load == "keep":
         return RetirementPlan(action="keep", kept={})
@@ -202,8 +207,10 @@ def _why_all_kept(
     arrival: Arrival | None,
     now_ms: int,
 ) -> str:
-    """Why all files of a batch stay, or an empty text. `arrival` is that of the batch or, if it is
-    unknown, of the first later batch, which was committed no earlier.
+    """Why all files of a batch stay, or an empty text.
+
+    `arrival` is the arrival of the batch or, if unknown, of the first later batch, which was
+    committed no earlier.
     """
     is_known = arrivals.reaches(batch.number)
     since = arrival.version if arrival is not None and is_known else 0

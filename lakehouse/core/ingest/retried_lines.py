@@ -1,7 +1,7 @@
-"""Files of retried lines: JSON lines with the text of each quarantined line, and where it is from.
+"""Files of retried lines: JSON lines with the text and the origin of each quarantined line.
 
-They have this format whatever format the landed files of a table have, and are loaded like any
-other landed file.
+The format is the same for all formats of landed files. The files are loaded like any other landed
+file.
 """
 
 import json
@@ -17,9 +17,9 @@ from lakehouse.core.ingest.records import Record, Unreadable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetriedLine:
-    """A line of a landed file, as the quarantine held it.
+    """A line of a landed file, as stored in the quarantine.
 
-    `digest` is that of the whole file. For CSV, `undeclared` holds the fields that the declaration
+    `digest` is the digest of the whole file. For CSV, `undeclared` holds the fields that the declaration
     did not name, and `fields` names those in its text; both are `None` in other formats.
     """
 
@@ -33,7 +33,7 @@ class RetriedLine:
 
 
 def encode_lines(lines: Sequence[RetriedLine]) -> bytes:
-    """The content of a file with these lines; the same for the same lines, in any order."""
+    """The content of a file with these lines. It does not depend on their order."""
     ordered = sorted(lines, key=lambda each: (each.source_file, each.line, each.digest))
     return "".join(f"{json.dumps(asdict(each))}\n" for each in ordered).encode()
 

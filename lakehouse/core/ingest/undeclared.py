@@ -1,10 +1,11 @@
 """Finds fields of landed records that the declaration does not name, and makes them columns.
 
-The fields of a record are kept as one JSON object, each value as it was sent. `new_columns` decides
-whether they become columns. A null field counts as absent, as in a declared column.
+The undeclared fields of a record are kept as one JSON object, with each value as it was sent.
+`new_columns` decides whether they become columns. A null field counts as absent, as in a declared
+column.
 
 **Safety properties** (tests in `test_undeclared.py`)
-- Every field of a record that is not null is declared, or in the object with its value.
+- Every field of a record that is not null is either declared or kept in the object with its value.
 - An added column keeps its name and type forever. A record whose value does not fit is quarantined.
 """
 
@@ -22,7 +23,7 @@ from lakehouse.core.declaration.column_names import field_names, struct_types
 from lakehouse.core.declaration.landing import Landing
 
 RESCUED = "_rescued"
-# Declared and added columns of a table. Its log lists all of them, and statistics slow its writes.
+# Limit for declared and added columns. The log lists all of them, and statistics slow writes.
 MOST_COLUMNS = 1_000
 _LONGEST_NAME = 255
 # Source: delta-io/delta v4.4.0, SchemaUtils.checkFieldNames, for tables without column mapping.
@@ -63,10 +64,10 @@ class AddedColumn:
 def others_in_object(
     found: Mapping[str, Any], text: str, landing: Landing, fields: Mapping[str, str]
 ) -> str | None:
-    """The undeclared fields of a JSON object, each value as in its `text`; of an event, of its row.
+    """The undeclared fields of a JSON object, or of an event's row, with values as in its `text`.
 
-    Undeclared members of a declared STRUCT are listed under its name, or by path if the policy
-    refuses them.
+    Undeclared members of a declared STRUCT are listed under the name of the STRUCT, or by path if
+    the policy refuses them.
     """
     *_, steps = _ways_to_rows(found, landing, fields)
     row = {
@@ -113,9 +114,9 @@ def _others(
 def with_texts(
     found: Mapping[str, Any], text: str, landing: Landing, types: Mapping[str, str]
 ) -> str:
-    """The text of an object or event in which values of declared text columns are JSON strings.
+    """The text of an object or event, with values of declared text columns as JSON strings.
 
-    Otherwise Spark would read a number as a DOUBLE and round it.
+    Otherwise, Spark would read a number as a DOUBLE and round it.
     """
     for steps in _ways_to_rows(found, landing, types):
         row = reduce(_object_in, steps, found)
@@ -129,7 +130,7 @@ def with_texts(
 
 
 def _with_texts_below(text: str, steps: Sequence[str], names: Set[str]) -> str:
-    """The text of an object in which these members, so many steps down, are JSON strings."""
+    """The text of an object, with the named members below the path `steps` as JSON strings."""
     members = members_of(text)
     if steps:
         first, *rest = steps
@@ -162,14 +163,14 @@ def _is_text(type_: str) -> bool:
 def others_in_row(
     row: Mapping[str, Any], fields: Mapping[str, str], *, by_path: bool = False
 ) -> str | None:
-    """The undeclared members of a row of JSON values, as by `others_in_object`."""
+    """The undeclared members of a row of JSON values, in the form of `others_in_object`."""
     if not _has_others(row, fields):
         return None
     return _joined(_others(row, json.dumps(row, ensure_ascii=False), fields, by_path=by_path))
 
 
 def columns_in_force(columns: Iterable[AddedColumn], landing: Landing) -> tuple[AddedColumn, ...]:
-    """The added columns, each once, without those that were declared since."""
+    """The added columns, each once, without columns that were declared since."""
     added = {column.name: column for column in columns}
     return tuple(
         column for column in added.values() if column.name.lower() not in _declared(landing)
@@ -181,8 +182,8 @@ class NewColumns:
     """Collects the columns that the undeclared fields of a batch need, besides the `known` ones.
 
     Whole numbers are BIGINT, other numbers DOUBLE, true and false BOOLEAN. All else is STRING, as
-    are fields of several kinds, or with numbers that a DOUBLE would round. A field whose name
-    cannot be a column's is rescued.
+    are fields of several kinds, or with numbers that a DOUBLE would round. A field whose name is
+    not valid for a column is rescued.
     """
 
     landing: Landing
