@@ -36,7 +36,7 @@ class BatchPlan(Explained):
     """The next batch, or `None` with the reason to wait.
 
     With `is_new`, the batch has no manifest yet. `left` files wait for later batches. `superseded`
-    are files that are set aside with a new batch if one of its files gives rows.
+    are files that are set aside with a new batch if one of its files is loaded.
     """
 
     batch: Batch | None

@@ -19,8 +19,9 @@ from lakehouse.core.ingest.records import Record, Unreadable
 class RetriedLine:
     """A line of a landed file, as stored in the quarantine.
 
-    `digest` is the digest of the whole file. For CSV, `undeclared` holds the fields that the declaration
-    did not name, and `fields` names those in its text; both are `None` in other formats.
+    `digest` is the digest of the whole file. For CSV, `undeclared` holds the fields that the
+    declaration did not name, and `fields` names the fields in `raw`. Both are `None` in other
+    formats.
     """
 
     source_file: str

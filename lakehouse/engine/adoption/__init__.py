@@ -1,1 +1,1 @@
-"""Tables that others write, looked for and looked at without Spark and without being touched."""
+"""Finds, inspects and adopts tables that others write, read-only and without Spark."""

@@ -27,8 +27,8 @@ def choose_key(address: str, tables: Mapping[str, Table], lake: Lake, *, wanted:
     """The key of a table to adopt: the wanted one, or one derived from its address.
 
     Raises:
-        Refused: the key is taken, files lie at its place in the lake, or the table lies in this
-            lake under another one.
+        Refused: the key is taken, files exist at its place in the lake, or the table is in this
+            lake under another key.
     """
     settings, root = lake.settings, real_address(lake.settings.root)
     own = address.removeprefix(f"{root}/") if is_inside(address, root) else None
@@ -78,12 +78,12 @@ def write_adopted(
 ) -> None:
     """Adds tables to the file and keeps its other contents; `beside` are all known tables.
 
-    The whole is put in place at once, under a lock: of two people who adopt at once, neither loses
-    an entry.
+    The file is replaced atomically, under a lock, so two people who adopt at once lose no entry.
 
     Raises:
-        Refused: the file is no file of adopted tables, or has one of them, or would stop the next
-        command. Transient: another process is writing it.
+        Refused: the file is not a file of adopted tables, already has one of these tables, or would
+            make the next command fail.
+        Transient: another process is writing the file.
     """
     store, name = DiskStore(settings.adopted.parent), settings.adopted.name
     try:
@@ -112,8 +112,9 @@ def write_adopted(
 
 
 def _may_be_table(address: str) -> bool:
-    """Whether it is one, as far as may be known here: who may look at one table need not be let
-    into the folders above.
+    """Whether the address is a table; false if it may not be read.
+
+    A user who may read a table may lack permission for the folders above it.
     """
     try:
         return is_table(store_at(address), "")

@@ -1,4 +1,4 @@
-"""The Delta tables below an address, found by as few listings as it takes; nothing is written."""
+"""Finds the Delta tables below an address, with few listings and without writing anything."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,8 +14,8 @@ from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import Store, store_at
 
-# A warehouse of a few thousand tables has as many folders again; a bucket that holds anything else
-# is looked into by its parts.
+# A warehouse of a few thousand tables has about as many other folders. Search a bucket with more
+# folders part by part.
 MOST_FOLDERS, _NEAR_FOLDERS = 10_000, 200
 _ASKED_AT_ONCE = 16
 _LOG = "_delta_log"
@@ -24,11 +24,10 @@ _WANTED = f"use the folder that contains the table's {_LOG}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundTables:
-    """The tables below an address, by theirs, sorted. `left_count` folders were not looked into,
-    since there are too many.
+    """The addresses of the tables below an address, sorted.
 
-    Nor were those `passed` over for their names: what is hidden, and partitions of what is no Delta
-    table.
+    `left_count` folders were not searched, because there are too many. The `passed` folders were
+    skipped because of their names: hidden folders, and partitions outside of Delta tables.
     """
 
     addresses: tuple[str, ...]
@@ -39,7 +38,7 @@ class FoundTables:
 def find_tables(
     address: str, *, store: Store | None = None, most_folders: int = MOST_FOLDERS
 ) -> FoundTables:
-    """Every Delta table at an address or below it. A table's own folders are not looked into."""
+    """Every Delta table at an address or below it. Folders inside a table are not searched."""
     there = store or store_at(address)
     found, passed, level, count = list[str](), list[str](), [""], 0
     with ThreadPoolExecutor(max_workers=_ASKED_AT_ONCE) as readers:
@@ -68,9 +67,10 @@ def is_table(store: Store, folder: str) -> bool:
 
 
 def facts_of(lake: Lake, table: Table) -> TableFacts | None:
-    """The facts of a table by its log; `None` where the lake has not written it yet.
+    """The facts of a table by its log; `None` if the lake has not written it yet.
 
-    One of others that is not there is refused.
+    Raises:
+        Refused: an adopted table does not exist.
     """
     facts = lake.facts(table.key)
     if facts is None and isinstance(table.write, Adopted):
@@ -79,17 +79,17 @@ def facts_of(lake: Lake, table: Table) -> TableFacts | None:
 
 
 def no_table(address: str) -> Refused:
-    """The refusal of an address at which there is no Delta table."""
+    """The error for an address without a Delta table."""
     near = _WANTED
-    with suppress(LakehouseError):  # what is near is a kindness; that there is no table is known
+    with suppress(LakehouseError):  # suggestions are optional
         near = _nearest(address)
     return Refused(f"there is no Delta table at {address}: it has no {_LOG} with a commit; {near}")
 
 
 def _look_into(store: Store, folder: str) -> Sequence[str] | None:
-    """The folders in it; `None` for a table.
+    """The folders inside `folder`, or `None` if it is a table.
 
-    A table's own folder may hold a million files: it is not listed for its log.
+    A table's folder may hold a million files, so it is not listed to find its log.
     """
     begin = f"{folder}/" if folder else ""
     if is_table(store, folder):
@@ -101,7 +101,7 @@ def _look_into(store: Store, folder: str) -> Sequence[str] | None:
 
 
 def _nearest(address: str) -> str:
-    """The tables around an address at which there is none: below it, above it, beside it."""
+    """Suggestions for an address without a table: tables below it, above it, and next to it."""
     near = [
         each
         for each in find_tables(address, most_folders=_NEAR_FOLDERS).addresses

@@ -15,14 +15,14 @@ from lakehouse.engine.table_health import health_of
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.plan import plan
 
-# The facts of a run of vacuums on all tables are one thread's; tables are looked at by several.
+# `LakeFacts` is not thread-safe, and several threads inspect tables.
 _ONE_AT_A_TIME = Lock()
 
 
 def inspect_table(
     run: LakeFacts, table: Table, facts: TableFacts, *, known_as: str = ""
 ) -> TableFinding:
-    """What is known about one of the run's tables; unknown table features are refused."""
+    """Inspects one of the run's tables. Unknown table features are refused."""
     if unknown := unknown_features(facts.snapshot.features):
         raise Refused(
             f"table {address_of(table, run.lake.settings)} has the feature {', '.join(unknown)}: "

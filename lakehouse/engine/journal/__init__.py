@@ -1,1 +1,1 @@
-"""Records of what the Delta log does not keep, as small objects below `_lakehouse/`."""
+"""Records that the Delta log cannot hold, as small objects below `_lakehouse/`."""

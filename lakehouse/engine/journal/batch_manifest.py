@@ -1,7 +1,7 @@
 """The JSON documents of the ledger: a manifest per landed batch, and segments of folded manifests.
 
-A manifest holds the fields of a `Batch`, a segment those of a `LedgerSegment`; fingerprints are one
-Base64 text.
+A manifest holds the fields of a `Batch`, a segment the fields of a `LedgerSegment`. Fingerprints
+are one Base64 text.
 """
 
 import json
@@ -15,7 +15,7 @@ from lakehouse.core.ingest.ledger_segments import LedgerSegment
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.engine.journal.records import damaged, encoded
 
-# Fields that few files have; they are written only where they are set.
+# Fields that few files have. They are written only if they are set.
 _RARE = ("text_bytes", "text_digest", "loaded_records")
 
 
@@ -28,7 +28,7 @@ def decode_manifest(data: bytes, name: str, *, number: int) -> Batch:
     """The batch of a manifest.
 
     Raises:
-        Broken: it is damaged, or holds another batch than this number.
+        Broken: it is damaged, or holds a batch with another number.
     """
     try:
         batch = _batch(json.loads(data))
@@ -51,7 +51,7 @@ def decode_segment(data: bytes, name: str, *, number: int) -> LedgerSegment:
     """The segment of an object.
 
     Raises:
-        Broken: it is damaged, or ends with another batch than this number.
+        Broken: it is damaged, or ends with a batch of another number.
     """
     try:
         content = json.loads(data)

@@ -1,4 +1,4 @@
-"""Records of what the Delta log does not keep, below `_lakehouse/` in the store.
+"""The journal: records that the Delta log cannot hold, below `_lakehouse/` in the store.
 
 - Batch manifests and segments: `_lakehouse/ingest/`, in `planned_batches`.
 - Session records: `_lakehouse/sessions/`, in `engine.table_lock`.
@@ -7,8 +7,8 @@
 - Tries: `_lakehouse/tries/<layer>/<name>/<ms>-<id>.json`, compactions that failed or lost a race.
 - Probes: `_lakehouse/probes/<layer>/<name>/<ms>-<version>.json`, scans before and after a
   compaction.
-- The marker: `_lakehouse/changes/<id>`, replaced after each pause and try. One listing shows
-  whether any of them is new.
+- The marker: `_lakehouse/changes/<id>`, replaced after each new record. One listing shows whether
+  any record is new.
 
 The newest tries and probes of each table are kept (`_KEPT`).
 """
@@ -26,7 +26,7 @@ from lakehouse.engine.store import Store, StoredFile
 
 PAUSES, TRIES, PROBES = "_lakehouse/pauses", "_lakehouse/tries", "_lakehouse/probes"
 CHANGES = "_lakehouse/changes"
-# The cost account of a table needs its tries. Older probes are kept for people to look at.
+# The cost account of a table needs its tries. Older probes are kept only for people.
 _KEPT = {TRIES: FAILURES_KEPT, PROBES: 20}
 # The circuit breaker opens after a few failures in a row; older tries would not change that.
 _TRIES_READ = 20
@@ -39,12 +39,12 @@ class JournalCache:
 
     1. One listing of the markers shows whether a pause or a try was written since the last refresh.
        If not, nothing else is requested.
-    2. If so, or if the last sweep is too long ago, both folders are listed.
+    2. If so, or if the last sweep was too long ago, both folders are listed.
     3. A record is read on request, and again only if its size or time changed. A pause is read
        again after each listing.
 
-    The sweep finds records without a marker, written by hand or by a process that died between
-    record and marker.
+    A sweep finds records without a marker, which a person wrote, or a process that died before it
+    wrote the marker.
     """
 
     def __init__(self, store: Store, *, sweep_ms: int) -> None:
@@ -55,15 +55,15 @@ class JournalCache:
         self._contents: dict[StoredFile, bytes] = {}
 
     def refresh(self, now_ms: int) -> None:
-        """Lists the records at first, if a marker changed, and `sweep_ms` after a sweep."""
+        """Lists the records on the first call, if a marker changed, and `sweep_ms` after a sweep."""
         markers = [file.name for file in self._store.list(CHANGES)]
         if markers == self._markers and now_ms - self._swept_ms < self._sweep_ms:
             return
-        # After the markers: what is written from here on has a marker that the next call finds.
+        # Listed after the markers. The next call finds the marker of any later record.
         self._files = {
             file.name: file for kind in (PAUSES, TRIES) for file in self._store.list(kind)
         }
-        # S3 lists times in seconds, and two pauses within one second may have the same length.
+        # S3 lists times in seconds. Two pauses within one second may have the same size.
         kept = [
             file
             for file in self._files.values()
@@ -108,9 +108,9 @@ class Journal:
         self._mark_changed()
 
     def pauses(self) -> dict[str, Pause]:
-        """Every pause by its table, including those that are over.
+        """Every pause by its table, including expired ones.
 
-        A damaged record is a pause without an end, since unknown never acts.
+        A damaged record counts as a pause without an end, since nothing acts on unknown facts.
         """
         names = [file.name for file in self._records.list(PAUSES)]
         found = [
@@ -120,7 +120,7 @@ class Journal:
         return {pause.table: pause for pause in found}
 
     def pause_of(self, table_key: str) -> Pause | None:
-        """The pause of one table, including one that is over."""
+        """The pause of one table, even if expired."""
         name = _name(PAUSES, table_key)
         with contextlib.suppress(FileNotFoundError):
             return _pause(name, self._store.read(name))
@@ -141,7 +141,7 @@ class Journal:
     def tries_since(
         self, succeeded_ms: Mapping[str, int], *, under: str = "", newest: int = _TRIES_READ
     ) -> dict[str, type_of_tries]:
-        """The newest tries of all tables, or of those `under` a key, after their last success."""
+        """The newest tries since the last success of each table, or of the tables `under` a key."""
         listed = names_by_table(self._records, TRIES, under)
         found = {
             key: [name for name in names if recorded_ms(name) > succeeded_ms.get(key, -1)][-newest:]
@@ -160,7 +160,7 @@ class Journal:
         self._mark_changed()
 
     def _mark_changed(self) -> None:
-        """Replaces the markers by a new one, so that a reader never sees the same names again."""
+        """Replaces the markers by a new one, whose name no reader has seen before."""
         older = [file.name for file in self._store.list(CHANGES)]
         self._store.put(f"{CHANGES}/{uuid4().hex}", b"")
         self._store.delete(older)

@@ -1,9 +1,10 @@
 """The ledger of a table's landed batches: `_lakehouse/ingest/<layer>/<name>/`.
 
-Manifests: `<number>.json`, numbered from 1 without a gap, each written once. The manifest of a
-batch that did not arrive may be replaced by one of the same batch with fewer files, the others set
-aside. Segments: `segment-<number>.json`, each with the batches up to its number. The ledger is the
-newest segment and the manifests after it.
+- Manifests: `<number>.json`, numbered from 1 without a gap, each written once. If a batch did not
+  arrive, its manifest may be replaced by one of the same batch in which some files are set aside.
+- Segments: `segment-<number>.json`, each with the batches up to its number.
+
+The ledger is the newest segment and the manifests after it.
 
 Manifests are folded into the next segment in three steps:
 
@@ -48,8 +49,8 @@ from lakehouse.engine.journal.batch_manifest import (
 from lakehouse.engine.store import Store, StoredFile
 
 _NAME = re.compile(r"(segment-)?(\d{20})\.json")
-# Reading a ledger takes at most this many reads and one more, and every so many batches its segment
-# is rewritten.
+# Reading a ledger takes at most one read more than this. Its segment is rewritten once per this
+# many batches.
 FOLD_EVERY = 32
 
 
@@ -67,8 +68,9 @@ def landed_file(file: StoredFile, landing: Landing) -> LandedFile:
 
 
 class _Listing(NamedTuple):
-    """The numbers of the present segments and manifests; the newest segment and the newest batch, 0
-    if there is none.
+    """The numbers of the present segments and manifests.
+
+    `segment` is the newest segment, `newest` the newest batch; 0 if there is none.
     """
 
     segments: Sequence[int] = ()
@@ -94,8 +96,8 @@ class PlannedBatches:
         self._listing = _Listing()
 
     def ledger(self) -> Ledger:
-        """What is known of all batches, whether or not they arrived in the table."""
-        with suppress(FileNotFoundError):  # another process may have folded what was listed
+        """The ledger of all batches, whether or not they arrived in the table."""
+        with suppress(FileNotFoundError):  # another process may have folded the listed objects
             return self._read_ledger()
         try:
             return self._read_ledger()
@@ -103,9 +105,7 @@ class PlannedBatches:
             raise self._is_gone(error) from error
 
     def known(self) -> list[Batch]:
-        """All recorded batches in ascending order. Batches of which every file was forgotten are
-        omitted.
-        """
+        """All recorded batches in ascending order, without batches whose files are all forgotten."""
         listing = self._list()
         newer = [number for number in listing.manifests if number > listing.segment]
         try:
@@ -115,10 +115,10 @@ class PlannedBatches:
         return [*self._read_segment(listing.segment).batches, *batches]
 
     def batch(self, number: int) -> Batch:
-        """The batch that was planned under a number, to be done again.
+        """The batch that was planned under a number, to repeat it.
 
         Raises:
-            Broken: files of it, or of a batch after it, are forgotten.
+            Broken: files of this batch, or of a later one, are forgotten.
         """
         try:
             return self._read_manifests([number])[0]
@@ -162,8 +162,8 @@ class PlannedBatches:
         The caller holds the table's lock.
 
         Raises:
-            Broken: the manifest is folded or names other files, or the batch would have no file and
-                be skipped, since others follow it.
+            Broken: the manifest is folded or names other files, or the batch would have no file. It
+                would then be skipped, since others follow it.
         """
         listing, what = (
             self._list(),
@@ -194,8 +194,8 @@ class PlannedBatches:
         files below the prefix, `arrived` is the last batch in the table.
 
         Raises:
-            Broken: what was written cannot be read back, or does not know every file; nothing is
-            deleted then.
+            Broken: the segment cannot be read back, or does not know every file. Nothing is deleted
+                then.
         """
         listing = self._listing
         if len(listing.manifests) < FOLD_EVERY:

@@ -1,4 +1,4 @@
-"""How records of the journal are encoded, named, listed and expired, whatever their kind."""
+"""Encodes, names, lists and expires the journal's records, of any kind."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from lakehouse.engine.store import Store
 if TYPE_CHECKING:
     from lakehouse.engine.journal.journal import JournalCache
 
-# Files that a person put there have other names.
+# Files that a person put there do not match.
 _RECORD_NAME = re.compile(r"/\d{15}-[0-9a-f]+\.json$")
 
 
@@ -33,7 +33,7 @@ def damaged(name: str, error: Exception) -> Broken:
 def append_record(
     store: Store, folder: str, name: str, content: Mapping[str, Any], *, kept_count: int
 ) -> None:
-    """Adds a record to a table's folder, like `_lakehouse/tries/gold/daily`; the oldest ones go."""
+    """Adds a record to a table's folder, like `_lakehouse/tries/gold/daily`; expires the oldest."""
     store.put(f"{folder}/{name}", encoded(content))
     kind, layer, table = folder.rsplit("/", 2)
     table_key = f"{layer}/{table}"
@@ -44,7 +44,7 @@ def append_record(
 def names_by_table(
     store: "Store | JournalCache", kind: str, table_key: str = ""
 ) -> dict[str, list[str]]:
-    """Names of the records of one kind, oldest first, by table; of all tables, or of one."""
+    """Names of all records of one kind, by table, oldest first; optionally of one table only."""
     folder = f"{kind}/{table_key}".removesuffix("/")
     names = sorted(file.name for file in store.list(folder) if _RECORD_NAME.search(file.name))
     by_table = dict[str, list[str]]()

@@ -10,7 +10,7 @@ from lakehouse.engine.journal.records import append_record, names_by_table
 from lakehouse.engine.store import Store
 
 _FOLDER = "_lakehouse/vacuums"
-# Older ones than are read are kept for a person to look at.
+# More records are kept than are read, for people to look at.
 _KEPT_COUNT = 100
 # The last sweep must be among them: a table that is vacuumed after each compaction has a few
 # records between two sweeps.
@@ -18,7 +18,7 @@ _READ_COUNT = 50
 
 
 def record_vacuum(store: Store, table_key: str, record: VacuumRecord) -> None:
-    """Records a vacuum that has ended, well or not."""
+    """Records a vacuum that has ended, successfully or not."""
     name = f"{record.started_ms:015}-{uuid4().hex}.json"
     append_record(store, f"{_FOLDER}/{table_key}", name, asdict(record), kept_count=_KEPT_COUNT)
 
@@ -26,7 +26,7 @@ def record_vacuum(store: Store, table_key: str, record: VacuumRecord) -> None:
 def vacuum_records(store: Store, table_key: str) -> tuple[VacuumRecord, ...]:
     """The newest vacuums of a table, oldest first.
 
-    A damaged record is left out: the next vacuum then asks storage again.
+    A damaged record is omitted; the next vacuum then lists storage again.
     """
     names = names_by_table(store, _FOLDER, table_key).get(table_key, [])[-_READ_COUNT:]
     records = list[VacuumRecord]()

@@ -1,12 +1,12 @@
-"""The landed files that wait to be loaded, by a listing of the prefix or the messages of a queue.
+"""Finds landed files that wait to be loaded, by listing the prefix or by a queue's messages.
 
-Without a queue the prefix is listed in each tick of the sensor. With one:
+Without a queue, each tick of the sensor lists the prefix. With a queue:
 
-1. The messages of the queue are received, and stay invisible to the next ticks for an hour. The
+1. The messages of the queue are received, and are then invisible to later ticks for an hour. The
    keys that they name are hints.
-2. Once an hour, and after a queue had very many messages or did not answer, the prefix is listed.
+2. The prefix is listed once an hour, and after a queue had very many messages or did not answer.
    Otherwise only the hints are looked up. A file waits if the store has it and the ledger does not.
-3. Messages whose files do not wait any more are deleted.
+3. Messages whose files no longer wait are deleted.
 
 Each run lists the prefix itself.
 
@@ -14,7 +14,7 @@ Each run lists the prefix itself.
 - Only files that the store has are loaded. A message that is false, late, repeated or out of order
   adds nothing.
 - A message is deleted when each of its files is gone from the store, or is named by the ledger
-  while no planned batch has still to arrive. One that names nothing below a prefix of its queue is
+  while every planned batch has arrived. A message that names no file below a prefix of its queue is
   deleted, too. An unreadable message is left in the queue.
 - The state is kept in memory only: a new process lists the prefix first.
 """
@@ -34,11 +34,11 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.landing.queue import MOST_MESSAGES, LandingQueue, Message
 from lakehouse.engine.store import FairOrder, MountedStore, S3Store, TimeBudget
 
-# SQS loses no message; the sweep finds files without one: the notification was not configured, or
-# expired. With 100,000 files it takes 100 requests, as each tick without a queue does. A message
-# that was not deleted is received again after the same time.
+# SQS loses no message. The sweep finds files without a message, because the notification was not
+# configured or expired. For 100,000 files it takes 100 requests, like each tick without a queue. A
+# message that was not deleted is received again after the same time.
 SWEEP_SECONDS = 3_600
-# The queues come before the tables, and must leave them most of a tick.
+# The queues are served before the tables, and must leave them most of a tick.
 _QUEUES_SHARE = 0.2
 # Ten messages take one request, and a tick has 60 seconds.
 MOST_DELETED = 1_000
@@ -66,7 +66,7 @@ class _Inbox:
 
 
 class Discovery:
-    """The waiting files of some tables; kept between the ticks of one process, one at a time."""
+    """The waiting files of some tables, kept between the ticks of one process. Not thread-safe."""
 
     def __init__(
         self, lake: Lake, tables: Iterable[Table], budget: TimeBudget | None = None
@@ -107,8 +107,8 @@ class Discovery:
     ) -> Sequence[LandedFile]:
         """The files that may be loaded next.
 
-        Not called while a batch is unfinished, so that its messages stay. With `refresh`, a run may
-        have read or missed waiting files, so all are looked up again.
+        It is not called while a batch is unfinished, so that the batch's messages are kept. With
+        `refresh`, all waiting files are looked up again, since a run may have read or missed some.
         """
         waiting = self._waiting.get(table.key)
         if waiting is None:
@@ -135,7 +135,7 @@ class Discovery:
         return still
 
     def settle(self) -> Sequence[str]:
-        """Deletes the messages whose files do not wait any more; returns a sentence per queue."""
+        """Deletes the messages whose files no longer wait; returns a sentence per queue."""
         for inbox in self._inboxes.values():
             open_messages = inbox.messages.values()
             settled = [
@@ -149,12 +149,12 @@ class Discovery:
                 inbox.sentence += f", {len(settled)} deleted" if settled else ""
             except LakehouseError as error:
                 inbox.sentence += f"; {error}"
-            for message in settled:  # one that was not deleted comes again
+            for message in settled:  # an undeleted message is received again
                 del inbox.messages[message.id]
         return [inbox.sentence for inbox in self._inboxes.values()]
 
     def _is_read(self, inbox: _Inbox, message: Message) -> bool:
-        """Whether a message is S3's. Its keys are hints for all tables."""
+        """Notes the keys of a message as hints for all tables. False if it is not from S3."""
         keys = created_keys(message.body, self._lake.store.bucket)
         if keys is None:
             return False
@@ -173,7 +173,7 @@ class Discovery:
         return True
 
     def _sweep(self, inbox: _Inbox) -> None:
-        """Has the tables of a queue listed in their next tick, since messages of it are unknown."""
+        """Lets the next tick list the tables of a queue, since some of its messages are unknown."""
         for waiting in self._waiting.values():
             if waiting.landing.queue == inbox.queue.address:
                 waiting.swept = float("-inf")

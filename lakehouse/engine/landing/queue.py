@@ -23,7 +23,7 @@ _AT_ONCE = 10
 _WAIT_SECONDS = 1
 # A tick has other queues and tables to serve, even if SQS is slow or does not answer.
 _RECEIVE_SECONDS = 4
-# What 25 requests return, in a second or two. For more files, a listing is cheaper.
+# The result of 25 requests, which take a second or two. For more files, a listing is cheaper.
 MOST_MESSAGES = 250
 _PASSING = frozenset(
     {"OverLimit", "RequestThrottled", "ThrottlingException", "Throttling", "KmsThrottled"}
@@ -111,7 +111,7 @@ class LandingQueue:
 
     @contextmanager
     def _translated(self, action: str) -> Iterator[None]:
-        """botocore's errors as ours."""
+        """Raises botocore's errors as ours."""
         from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError
 
         where = f"queue {self.address}: {action}"
