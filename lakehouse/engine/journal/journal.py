@@ -7,8 +7,8 @@
 - Tries: `_lakehouse/tries/<layer>/<name>/<ms>-<id>.json`, compactions that failed or lost a race.
 - Probes: `_lakehouse/probes/<layer>/<name>/<ms>-<version>.json`, scans before and after a
   compaction.
-- The marker: `_lakehouse/changes/<id>`, replaced after each new record. One listing shows whether
-  any record is new.
+- The marker: `_lakehouse/changes/<id>`, replaced after each change to pauses, tries and probes. One
+  listing shows whether anything changed.
 
 The newest tries and probes of each table are kept (`_KEPT`).
 """
@@ -55,7 +55,7 @@ class JournalCache:
         self._contents: dict[StoredFile, bytes] = {}
 
     def refresh(self, now_ms: int) -> None:
-        """Lists the records on the first call, if a marker changed, and `sweep_ms` after a sweep."""
+        """Lists the records at first, if a marker changed, and `sweep_ms` after the last sweep."""
         markers = [file.name for file in self._store.list(CHANGES)]
         if markers == self._markers and now_ms - self._swept_ms < self._sweep_ms:
             return

@@ -105,7 +105,7 @@ class PlannedBatches:
             raise self._is_gone(error) from error
 
     def known(self) -> list[Batch]:
-        """All recorded batches in ascending order, without batches whose files are all forgotten."""
+        """All recorded batches in ascending order, except those whose files are all forgotten."""
         listing = self._list()
         newer = [number for number in listing.manifests if number > listing.segment]
         try:
