@@ -41,11 +41,11 @@ def loads_of(history: Commits) -> Iterator[Load]:
     """The loads that the log still records, newest first; foreign commits are skipped."""
     for commit in reversed(history.commits):
         try:
-            told = json.loads(commit.user_metadata or "{}")["inventory"]
+            record = json.loads(commit.user_metadata or "{}")["inventory"]
             numbers = {
-                name: int(told[name]) for name in ("created_ms", "object_count", "size_bytes")
+                name: int(record[name]) for name in ("created_ms", "object_count", "size_bytes")
             }
-            yield Load(report=str(told["report"]), **numbers)
+            yield Load(report=str(record["report"]), **numbers)
         except (ValueError, KeyError, TypeError):
             continue
 

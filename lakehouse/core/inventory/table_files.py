@@ -102,13 +102,13 @@ def fold_table_files(
         for file in snapshot.files
         if file.deletion_vector and (name := names.own_vector(file.deletion_vector, fresh))
     }
-    told = {stone.path for stone in snapshot.tombstones}
+    tombstones = {stone.path for stone in snapshot.tombstones}
     dropped = (
         path
         for commit in commits
         if commit.committed_ms >= since_ms
         for path in commit.removed_paths
-        if path not in told
+        if path not in tombstones
     )
     return TableFiles(
         table=snapshot.table,
