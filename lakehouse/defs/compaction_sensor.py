@@ -30,7 +30,7 @@ from lakehouse.engine.journal.journal import Journal, JournalCache
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import TimeBudget
 
-# On S3, records without a marker are found this late. On disk, each tick lists the folders.
+# On S3, records without a marker are found with this delay. On disk, each tick lists the folders.
 SWEEP_MS = 600_000
 
 

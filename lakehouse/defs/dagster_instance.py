@@ -22,7 +22,7 @@ class HomeInstance(dg.DagsterInstance):
 
     @classmethod
     def config_schema(cls) -> Mapping[str, Any]:
-        """No options of its own in dagster.yaml."""
+        """The options of this class in dagster.yaml: none."""
         return {}
 
     @staticmethod

@@ -85,8 +85,8 @@ def newest_facts(
 def last_compactions_ms(instance: dg.DagsterInstance, tables: Sequence[Table]) -> Mapping[str, int]:
     """The commit time of each table's newest compaction.
 
-    A table without one, or whose last one had nothing to do, is omitted. The event itself is later
-    than the commit, since a probe may run between the two.
+    A table is omitted if it was never compacted, or if its last compaction had nothing to do. The
+    event itself is later than the commit, because a probe may run between the two.
     """
     found = _last_materializations(instance, [compaction_key(table) for table in tables])
     times = {
@@ -189,7 +189,7 @@ def ended_runs(
 
 
 def is_canceled(instance: dg.DagsterInstance, record: RunRecord) -> bool:
-    """Whether a person canceled the run; one that Dagster stopped at its time limit has failed.
+    """Whether a person canceled the run. A run that Dagster stopped at its time limit has failed.
 
     Source: dagster 1.13, dagster/_daemon/monitoring/run_monitoring.py, `check_run_timeout`: the
     stopped process reports its run as canceled after the daemon has reported it as failed.
@@ -225,7 +225,7 @@ def reader_runs(
         if run.status is not DagsterRunStatus.SUCCESS or record.end_time is None:
             continue
         made = [keys[key] for key in _selected(instance, run, keys.keys()) if key in keys]
-        # Dagster copies tags to a run that repeats another; the copied ones do not count.
+        # Dagster copies tags to re-executed runs; copied tags do not count.
         wrote = frozenset(
             table
             for table in made

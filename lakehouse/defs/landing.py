@@ -55,7 +55,7 @@ def landing_assets(tables: Sequence[Table], lake: Lake) -> list[dg.AssetSpec]:
 def landing_sensor(
     tables: Sequence[Table], lake: Lake, *, budget: TimeBudget | None = None
 ) -> dg.SensorDefinition:
-    """Requests one run of all landed tables that have something to load, with a reason for each.
+    """Requests one run for all landed tables with something to load, with a reason for each.
 
     The sensor decides by the same function as the run, from the listing and the table's ledger. It
     reads the table's log only if no Dagster event records the last loaded batch. A failed batch is
@@ -198,7 +198,7 @@ class _Watch:
             batches = PlannedBatches(self._lake.store, table.key, prefix=table.landing.prefix)
             ledger = batches.ledger()
             recorded = facts.values.get("lakehouse/landed_batch") if facts else None
-            # The table's log is read only without an event that records the batch.
+            # The table's log is read only if no event records the batch.
             arrived = (
                 recorded
                 if isinstance(recorded, int)

@@ -75,7 +75,7 @@ def carrier(run: dg.DagsterRun) -> Process | None:
 def close_dead_runs(instance: dg.DagsterInstance, *, nothing_is_up: bool) -> list[str]:
     """Ends the runs whose process is gone, frees their pool slots, and returns their ids.
 
-    A run without a recorded process is dead only if nothing is up that could be starting it.
+    A run without a recorded process is dead only if no Dagster is up that could be starting it.
     """
     return _close(
         instance, lambda _, process: nothing_is_up if process is None else not process.is_alive

@@ -29,7 +29,7 @@ _AGAIN_CRON = "*/30 * * * *"
 
 
 def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
-    """The asset of a table: a run loads what has landed, or what is new in its inputs.
+    """The asset of a table: a run loads landed files, or updates the table from its inputs.
 
     If its strategy says so, the run then compacts the table. A run that changes no row is recorded
     with the previous data version, so nothing downstream is updated. If there is no table yet

@@ -39,7 +39,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labels:
-    """The texts of a chart: its title, and what the axes show."""
+    """The texts of a chart: its title and its axis labels."""
 
     title: str
     x: str
@@ -109,7 +109,7 @@ def bar_chart(bars: Sequence[tuple[str, int, bool]]) -> bytes:
 def stacked_bar_chart(
     kinds: Sequence[str], rows: Sequence[tuple[str, Mapping[str, int], str]]
 ) -> bytes:
-    """A small PNG with one stacked bar per (name, numbers by kind, text behind the bar)."""
+    """A small PNG with one stacked bar per (name, numbers by kind, text after the bar)."""
     figure, axes = _canvas(7.0, 0.5 + 0.22 * len(rows))
     places, ends = range(len(rows)), [0] * len(rows)
     for place, kind in enumerate(kinds):

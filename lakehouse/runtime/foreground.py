@@ -51,7 +51,7 @@ def run_all(
 
     Raises:
         Refused: a port is taken, this lake is up already, or `check` refuses; nothing was started.
-        Broken, Transient: the server or the page did not start; nothing is left running.
+        Broken, Transient: the server or Dagster's UI did not start; nothing is left running.
     """
     is_up = Refused(
         f"this lake is up already: its home is {settings.home}. Use another LAKEHOUSE_HOME for "

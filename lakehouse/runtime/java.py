@@ -21,7 +21,7 @@ for argument in "$@"; do
 done
 exec {java} {trust}"$@"
 """
-# Certificate authorities of this machine, where Debian's and Red Hat's own Java look for them.
+# The certificate authorities of this machine, as used by the Java of Debian and Red Hat.
 _TRUST_STORES = ("/etc/ssl/certs/java/cacerts", "/etc/pki/java/cacerts")
 _PROPERTY = re.compile(r"^\s+(java\.home|java\.specification\.version) = (.+?)\s*$", re.MULTILINE)
 

@@ -166,7 +166,7 @@ class _SupervisedServer:
                 self._tell(f"the Spark Connect server is up again at localhost:{port}")
 
     def launch(self, token: str | None = None) -> None:
-        """Launches a server, and ends the one that was launched here before."""
+        """Launches a server, and ends the server that was launched here before."""
         if self.launched is not None:
             self.launched.end()
         self.launched = launch(self._settings, token=token, is_supervised=True)

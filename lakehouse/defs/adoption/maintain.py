@@ -162,7 +162,7 @@ class MaintainedTables(dg.Component, dg.Model, dg.Resolvable):
 
 
 def _address_of(asset_key: dg.AssetKey, uri: str, *, base: str) -> str:
-    """The address of an asset's table; relative ones start at `base`."""
+    """The address of an asset's table; relative addresses start at `base`."""
     try:
         return parse_address(uri, base=base)
     except Refused as refused:

@@ -1,1 +1,1 @@
-"""Loads landed files and follows other tables: each run in one commit that says what it holds."""
+"""Loads landed files and updates derived tables; each commit records what it has consumed."""

@@ -193,7 +193,7 @@ class LandingLoad:
     def _isolate(
         self, session: TableSession, batch: Batch, parsed: ParsedBatch, error: Exception
     ) -> None:
-        """Takes the files that made the write fail out of the batch, or raises the error."""
+        """Removes the files that made the write fail from the batch, or raises the error."""
         # Imported here, because only a failed write needs it.
         from lakehouse.engine.ingest.quarantine.poison_files import (
             RowsOfBatch,

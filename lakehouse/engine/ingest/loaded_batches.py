@@ -38,7 +38,7 @@ def last_loaded(table: Table, facts: TableFacts | None, ledger: Ledger) -> int:
     """The number of the last batch in the table, 0 if there is none.
 
     Raises:
-        Broken: the table's log shows no batch, or one without a manifest.
+        Broken: the table's log shows no batch, or a batch without a manifest.
         Refused: a property of the table lets Delta forget batches.
     """
     if facts is None:

@@ -79,7 +79,7 @@ def retire(
     The caller holds the table's lock.
 
     Raises:
-        Refused: the landing area lies behind a link.
+        Refused: the landing area is behind a link.
     """
     if table.landing.after_load == "keep":
         return RetirementPlan(action="keep", kept={}), 0

@@ -81,7 +81,7 @@ def _typed(added: Sequence[AddedColumn]) -> list[AddedColumn]:
 
 
 def _rest(added: Sequence[AddedColumn]) -> "Column":
-    """The names of fields that have no column; null for a record without any."""
+    """The names of fields that have no column; null if a record has no undeclared fields."""
     names = F.array(*[F.lit(column.name) for column in _typed(added)]).cast("array<string>")
     return F.array_except(F.json_object_keys(UNDECLARED), names)
 

@@ -5,7 +5,7 @@
 2. For hard deletions, drop changes that are older than a remembered deletion, and remember what the
    batch deletes.
 3. For `History`, read the versions of the batch's keys and recompute when each of them is valid.
-4. Write what differs with one MERGE under the batch's number. The first batch creates the table
+4. Write the differences in one MERGE under the batch's number. The first batch creates the table
    with an append.
 
 **Safety properties** (tests in `engine/ingest/changes/test_apply.py`)

@@ -1,4 +1,4 @@
-"""The order of changes: by position, and within one transaction by arrival."""
+"""The order of changes: by position, and by arrival for changes with the same position."""
 
 from typing import TYPE_CHECKING
 

@@ -80,7 +80,7 @@ def change_keys(table: Table) -> tuple[str, ...]:
 
 
 def read_changes(table: Table, lines: "DataFrame", added: Sequence[AddedColumn]) -> "DataFrame":
-    """One row per line of `staged_lines`, with the table's columns and those of a change."""
+    """One row per line of `staged_lines`, with the columns of the table and of a change."""
     landing, keys = table.landing, change_keys(table)
     is_tombstone = F.lit(False)
     match landing.change_data:

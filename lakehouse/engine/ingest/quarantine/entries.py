@@ -7,8 +7,8 @@
   (`test_load.py`).
 - A poison file replaces its records in one commit. Otherwise a retry would load the records twice,
   by themselves and with the file (`test_poison_files.py`).
-- A batch of which nothing is loaded is done when a commit names exactly its files. The number alone
-  does not prove that, since the quarantine may be older than the ledger (`test_poison_files.py`,
+- A batch without loaded rows is done when a commit names exactly its files. The number alone does
+  not prove that, since the quarantine may be older than the ledger (`test_poison_files.py`,
   `test_load.py`).
 """
 
@@ -38,7 +38,7 @@ from lakehouse.engine.store import Store
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-# The batch's number in the metadata of each commit, also of those without a transaction id.
+# The batch's number in the metadata of each commit, including commits without a transaction id.
 _BATCH = "batch"
 _SCHEMA = (
     "source_file STRING, line BIGINT, reason STRING, raw STRING, undeclared STRING, digest STRING"
@@ -51,7 +51,7 @@ def quarantine_key(table_key: str) -> str:
 
 
 def quarantine_arrived(lake: Lake, table_key: str, batch: Batch) -> bool:
-    """Whether the quarantine has the files of a batch of which nothing is loaded."""
+    """Whether the quarantine has the files of a batch that loads no rows."""
     facts = lake.facts(quarantine_key(table_key))
     return facts is not None and _of_files(table_key, batch).app_id in facts.snapshot.transactions
 
