@@ -66,10 +66,10 @@ class SensorCursor:
 def read_cursor(cursor: str | None) -> SensorCursor:
     """The cursor of an earlier tick. An unreadable cursor is dropped, which loses waiting times."""
     try:
-        told = SensorCursor(**json.loads(cursor)) if cursor else SensorCursor()
-        due = {str(key): int(since_ms) for key, since_ms in told.due_since_ms.items()}
+        stored = SensorCursor(**json.loads(cursor)) if cursor else SensorCursor()
+        due = {str(key): int(since_ms) for key, since_ms in stored.due_since_ms.items()}
         return SensorCursor(
-            due_since_ms=due, ranking=str(told.ranking), reported_ms=int(told.reported_ms)
+            due_since_ms=due, ranking=str(stored.ranking), reported_ms=int(stored.reported_ms)
         )
     except (ValueError, TypeError, AttributeError):
         return SensorCursor()

@@ -142,13 +142,13 @@ def report_checks(
 def check_fields(result: CheckResult) -> dict[str, Any]:
     """The fields that Dagster's check result and its check event share."""
     severity = dg.AssetCheckSeverity.ERROR if result.is_error else dg.AssetCheckSeverity.WARN
-    told = {
+    fields = {
         "check_name": result.name,
         "passed": result.ok,
         "severity": severity,
         "description": result.sentence,
     }
-    return {**told, "metadata": {**result.numbers}}
+    return {**fields, "metadata": {**result.numbers}}
 
 
 def evaluation_of(table: Table, result: CheckResult) -> dg.AssetCheckEvaluation:

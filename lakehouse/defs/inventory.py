@@ -206,9 +206,9 @@ def _seen(cursor: str | None) -> dict[str, str]:
 
 def _loaded(instance: dg.DagsterInstance, key: dg.AssetKey) -> str | None:
     event = instance.get_latest_materialization_event(key)
-    told = (
+    recorded = (
         event.asset_materialization.metadata.get("lakehouse/report")
         if event and event.asset_materialization
         else None
     )
-    return None if told is None else str(told.value)
+    return None if recorded is None else str(recorded.value)

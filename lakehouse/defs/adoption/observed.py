@@ -136,24 +136,24 @@ def observation_sensor(
             table for table in tables if table.key in seen and seen[table.key].newest is not None
         ]
         hidden = {table.key for table in known} - newest_facts(context.instance, known).keys()
-        events, told = list[dg.AssetObservation | dg.AssetCheckEvaluation](), list[str]()
+        events, sentences = list[dg.AssetObservation | dg.AssetCheckEvaluation](), list[str]()
         changed, silent = _changed(tables, bounded, seen, budget, hidden=hidden)
         for number, table in enumerate(changed):
             if number and budget.is_late():
-                told.append(f"{len(changed) - number} more left for the next tick")
+                sentences.append(f"{len(changed) - number} more left for the next tick")
                 break
             before = seen.pop(table.key, None)  # reinserted last: the order is by last read
             try:
                 seen[table.key], found = _observe(table, bounded, before)
             except Transient as error:
                 seen[table.key] = before or _Seen()
-                told.append(f"{table.key}: {error}")
+                sentences.append(f"{table.key}: {error}")
                 continue
             events += found
-            told.append(f"{table.key}: {seen[table.key].sentence}")
+            sentences.append(f"{table.key}: {seen[table.key].sentence}")
         for key, error in silent.items():
             seen[key] = seen.pop(key)
-            told.append(f"{key}: {error}")
+            sentences.append(f"{key}: {error}")
         cursor = json.dumps(
             {
                 key: asdict(each)
@@ -161,7 +161,7 @@ def observation_sensor(
                 if key in {table.key for table in tables}
             }
         )
-        text = "; ".join(told) or f"nothing new in {len(tables)} tables"
+        text = "; ".join(sentences) or f"nothing new in {len(tables)} tables"
         return dg.SensorResult(asset_events=events, cursor=cursor, skip_reason=text)
 
     return look
@@ -256,10 +256,10 @@ def _observe(
 def _read_cursor(cursor: str | None) -> dict[str, _Seen]:
     """The tables as last seen. If the cursor is unreadable, the next tick reads every log."""
     try:
-        told = json.loads(cursor or "{}")
+        stored = json.loads(cursor or "{}")
         return {
             key: _Seen(**{**each, "newest": each["newest"] and LogFile(**each["newest"])})
-            for key, each in told.items()
+            for key, each in stored.items()
         }
     except (ValueError, TypeError, AttributeError, KeyError):
         return {}

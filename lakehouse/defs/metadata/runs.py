@@ -114,21 +114,21 @@ def compaction_metadata(outcome: CompactionOutcome) -> type_of_metadata:
         "lakehouse/compaction": dg.MetadataValue.json(document),
     }
     if outcome.account is not None:
-        told = outcome.account.as_json()
+        account = outcome.account.as_json()
         found |= {
-            f"lakehouse/mean_error_{name}": share for name, share in told["mean_errors"].items()
+            f"lakehouse/mean_error_{name}": share for name, share in account["mean_errors"].items()
         }
         found |= {
-            f"lakehouse/total_{name}": told[name]
+            f"lakehouse/total_{name}": account[name]
             for name in ("wasted_runs", "wasted_seconds", "wasted_bytes")
         }
-        found["lakehouse/write_amplification"] = told["write_amplification"]
+        found["lakehouse/write_amplification"] = account["write_amplification"]
     if outcome.probe is not None:
-        told = outcome.probe.as_json()
+        probe = outcome.probe.as_json()
         names = ("before_seconds", "after_seconds", "gained_share", "spent_seconds")
         found |= {
             "lakehouse/probe": outcome.probe.sentence,
-            **{f"lakehouse/probe_{name}": told[name] for name in names},
+            **{f"lakehouse/probe_{name}": probe[name] for name in names},
         }
     return {
         name: value for name, value in found.items() if value is not None

@@ -123,8 +123,8 @@ def table_metadata(table: Table, assessed: Assessment) -> type_of_metadata:
 
 def state_metadata(state: TableState, rewrites: Rewrites) -> dg.MetadataValue:
     """The state by which the compaction sensor decides; `sensed_state` reads it."""
-    told = {name: value for name, value in asdict(state).items() if name not in _DECLARED}
-    return dg.MetadataValue.json(told | {"rewrites": asdict(rewrites)})
+    recorded = {name: value for name, value in asdict(state).items() if name not in _DECLARED}
+    return dg.MetadataValue.json(recorded | {"rewrites": asdict(rewrites)})
 
 
 def sensed_state(table: str, facts: NewestFacts | None) -> tuple[TableState, Rewrites]:
