@@ -213,44 +213,6 @@ def test_a_load_of_retried_lines_killed_around_its_commit_loads_them_once(
     assert places(lake) == [(file, 3), (B, 1), (LARGE, None)]
 
 
-def test_a_table_that_is_put_back_from_a_copy_gets_the_retried_lines_again(
-    refused: Lake, spark: "SparkSession", tmp_path: Path
-) -> None:
-    lake = refused
-    folder, copy = Path(lake.settings.root, events.key), tmp_path / "copy"
-    shutil.copytree(folder, copy)
-    retry(of(lake, spark), [A], dry_run=False)
-    write_table(lake, spark, events)
-    after = places(lake), rows_in(lake, events.key, "id")
-    assert after[1] == [(1,), (2,), (3,)]
-
-    shutil.rmtree(folder)
-    shutil.copytree(copy, folder)
-    write_table(lake, spark, events)
-    assert (places(lake), rows_in(lake, events.key, "id")) == after
-
-
-def test_a_quarantine_that_is_put_back_from_a_copy_does_not_double_a_row(
-    refused: Lake, spark: "SparkSession", tmp_path: Path
-) -> None:
-    lake = refused
-    folder, copy = Path(lake.settings.root, QUARANTINE), tmp_path / "copy"
-    shutil.copytree(folder, copy)
-    retry(of(lake, spark), [A], dry_run=False)
-    shutil.rmtree(folder)
-    shutil.copytree(copy, folder)
-    write_table(lake, spark, events)
-    [file] = retried_files(lake)
-    shutil.rmtree(folder)
-    shutil.copytree(copy, folder)
-    assert retry(of(lake, spark), [A], dry_run=False).lines == 0
-    write_table(lake, spark, events)
-    assert (retried_files(lake), rows_in(lake, events.key, "id")) == (
-        [file],
-        [(1,), (2,), (3,)],
-    )
-
-
 def test_lines_are_landed_for_their_own_table_alone(refused: Lake, spark: "SparkSession") -> None:
     lake, other = refused, replace(events, key="bronze/others")
     write_table(lake, spark, other)
