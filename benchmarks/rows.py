@@ -78,9 +78,8 @@ ROWS = (
             "": "throughput over that of a bare OPTIMIZE",
             "with deletion vectors": "throughput over that of a bare OPTIMIZE, with deletion vectors",
         },
-        shortfall="The statement is the same; planning, reading the log and comparing rows make the difference. "
-        "The figures are older than the comparison by the log alone ([decision 8](decisions/0008-verification.md)): "
-        "at that time every row was read and compared.",
+        shortfall="The statement is the same, and the comparison by the log takes 0.01 s. The rest is planning, "
+        "and the pairs differ by 0.78 to 1.27 times. Without deletion vectors the goal is met (1.01 times).",
     ),
     Row(
         name="P6",
