@@ -7,6 +7,7 @@ Exit code 1: a figure misses its goal; 2: an unknown name; 130: Ctrl-C.
 """
 
 import argparse
+import contextlib
 import importlib
 import os
 import signal
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from threading import Event
 
 from benchmarks import fresh
 from benchmarks.catalog import BENCHMARKS, NAMES, Benchmark
@@ -21,13 +23,12 @@ from benchmarks.figures import tell
 from benchmarks.page import write_page
 from benchmarks.records import Record, busy_share, now_text, save
 
+_LOOK_SECONDS = 0.2  # between two looks for a Ctrl-C
 _STOP_SECONDS = 60  # servers need some to end
 
 
 def main(arguments: Sequence[str]) -> int:
     """Runs what the command line names."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # also if a parent ignores them
-        signal.signal(number, signal.default_int_handler)
     asked = _parser().parse_args(arguments)
     names = [name for word in asked.names for name in word.split(",") if name]
     if names == ["page"]:
@@ -37,21 +38,26 @@ def main(arguments: Sequence[str]) -> int:
         print(f"benchmark {unknown[0]!r} is not known. Use {', '.join(NAMES)}", file=sys.stderr)
         return 2
     chosen = [benchmark for benchmark in BENCHMARKS if benchmark.name in (names or NAMES)]
-    return (
-        _here(chosen[0], smoke=asked.smoke) if asked.here else _in_turn(chosen, smoke=asked.smoke)
-    )
+    if not asked.here:
+        return _in_turn(chosen, smoke=asked.smoke)
+    for number in (signal.SIGINT, signal.SIGTERM):  # also if a parent ignores them
+        signal.signal(number, signal.default_int_handler)
+    return _here(chosen[0], smoke=asked.smoke)
 
 
 def _in_turn(chosen: Sequence[Benchmark], *, smoke: bool) -> int:
+    # A Ctrl-C at any moment sets the event. An exception could arrive where no one catches it.
+    stop = Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
     missed = list[str]()
     for place, benchmark in enumerate(chosen):
         docstring = importlib.import_module(f"benchmarks.{benchmark.name}").__doc__ or ""
         first_line = docstring.splitlines()[0]
         print(f"\n== {place + 1} of {len(chosen)}: {benchmark.name}: {first_line}", flush=True)
         began = time.monotonic()
-        try:
-            code = _in_own_process(benchmark, smoke=smoke)
-        except KeyboardInterrupt:
+        code = _in_own_process(benchmark, stop, smoke=smoke)
+        if stop.is_set():
             rest = ",".join(each.name for each in chosen[place:])
             print(f"\nstopped. Use make bench ONLY={rest} for the rest", flush=True)
             return 130
@@ -63,20 +69,20 @@ def _in_turn(chosen: Sequence[Benchmark], *, smoke: bool) -> int:
     return 1 if missed else 0
 
 
-def _in_own_process(benchmark: Benchmark, *, smoke: bool) -> int:
-    """The exit code of the benchmark. Ctrl-C is passed on once, so that it can stop its servers."""
+def _in_own_process(benchmark: Benchmark, stop: Event, *, smoke: bool) -> int:
+    """The exit code of the benchmark. A Ctrl-C is passed on once, so that it can stop its servers."""
     options = ["--here", *(["--smoke"] if smoke else [])]
     command = [sys.executable, "-m", "benchmarks", *options, benchmark.name]
     process = subprocess.Popen(command, start_new_session=True)
+    while not stop.is_set():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(_LOOK_SECONDS)
+    process.send_signal(signal.SIGINT)
     try:
+        return process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
         return process.wait()
-    except KeyboardInterrupt:
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-        raise
 
 
 def _here(benchmark: Benchmark, *, smoke: bool) -> int:
