@@ -73,28 +73,32 @@ class DateTexts:
 
     def date_text(self, days: int) -> str:
         """A date, given as days since 1970-01-01."""
-        if not _FIRST_DAY <= days <= _LAST_DAY:
-            text = _text(days, "D")
-            self.problems.append(f"the date {text} is not in the years 1 to 9999")
-            return text
-        text = date.fromordinal(days + _EPOCH_ORDINAL).isoformat()
+        is_in_years = _FIRST_DAY <= days <= _LAST_DAY
+        text = (
+            date.fromordinal(days + _EPOCH_ORDINAL).isoformat() if is_in_years else _text(days, "D")
+        )
         if days < _SWITCH_DAY and not self.calendars.are_gregorian:
             self._refuse_calendar(f"the date {text} is before 1582-10-15")
+        elif not is_in_years:
+            self.problems.append(f"the date {text} is not in the years 1 to 9999")
         return text
 
     def time_text(self, count: int, unit: str, *, zoned: bool, int96: bool = False) -> str:
         """A time, given as a count of its unit since 1970-01-01, cut to microseconds."""
         microseconds = count * 1_000_000 // _UNITS_PER_SECOND[unit]
-        if not _FIRST_US <= microseconds <= _LAST_US:
-            text = _text(count, unit)
-            self.problems.append(f"the time {text} is not in the years 1 to 9999")
-            return text
-        text = (_EPOCH + timedelta(microseconds=microseconds)).isoformat()
+        is_in_years = _FIRST_US <= microseconds <= _LAST_US
+        text = (
+            (_EPOCH + timedelta(microseconds=microseconds)).isoformat()
+            if is_in_years
+            else _text(count, unit)
+        )
         calendars = self.calendars
         is_gregorian = calendars.are_int96_gregorian if int96 else calendars.are_gregorian
         if microseconds < _SWITCH_US and not is_gregorian:
             self._refuse_calendar(f"the time {text} is before 1582-10-16")
-        return f"{text}Z" if zoned else text
+        elif not is_in_years:
+            self.problems.append(f"the time {text} is not in the years 1 to 9999")
+        return f"{text}Z" if zoned and is_in_years else text
 
     def text(self, value: BeyondPython | date) -> str:
         """The text of a date or time that was read from Avro."""

@@ -73,7 +73,8 @@ def test_an_old_date_of_the_julian_calendar_is_a_problem_of_its_row(
 ) -> None:
     found = read(parquet(JULIAN, metadata))
     assert problems(found) == [True, True, False]
-    assert "does not show that it uses the Gregorian calendar" in (found[1][1] or "")
+    for _, problem in found[:2]:  # the first day of all is in the year 0 of the other calendar
+        assert "does not show that it uses the Gregorian calendar" in (problem or "")
 
 
 @pytest.mark.parametrize("kind", [pa.timestamp("us", "UTC"), pa.timestamp("us"), None])
