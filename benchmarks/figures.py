@@ -21,8 +21,7 @@ class Figure:
     `row` names the promise that the figure is held against (see `rows.py`). `peers` are measured in
     the same run, in the same unit. `samples` are the repetitions behind `value`; `points` are
     (size, value) pairs, where the value is how it grows with `size_of`. A figure that
-    `holds_at_any_size` is judged in smoke runs, too: it tells whether the result is right, and not
-    how fast it came.
+    `holds_at_any_size` is also judged in smoke runs, because it measures correctness, not speed.
     """
 
     name: str

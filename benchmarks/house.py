@@ -179,7 +179,7 @@ def _line_count(folder: str) -> int:
 
 
 def measure() -> dict[str, tuple[int, int | None]]:
-    """figure -> (value, goal); the goal is `None` where there is none."""
+    """Each figure with its value and its goal, or `None` if it has no goal."""
     graph = import_graph()
     user_words, all_words = doc_words()
     tokens = sum(count_tokens(path.read_text()) for path in source_files())

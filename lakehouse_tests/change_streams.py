@@ -49,6 +49,17 @@ class Stream:
             lake.store.put(f"{self.table.source.prefix}{name}", text.encode())
 
 
+def debezium_event(op: str, lsn: int, id_: int) -> dict[str, Any]:
+    """A change of a row that has an id alone, in Debezium's envelope."""
+    row = {"id": id_}
+    return {
+        "before": row,
+        "after": None if op == "d" else row,
+        "source": {"lsn": lsn, "ts_ms": lsn},
+        "op": op,
+    }
+
+
 def draw_stream(seed: int, source: str, write: str) -> Stream:
     """The stream of this number, the same every time."""
     random = Random(f"{seed} {source} {write}")  # nothing secret

@@ -39,8 +39,7 @@ from lakehouse.engine.spark.statements import optimize
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# A silver table has an input; nobody writes this one, since the study's own statements write the
-# table.
+# A silver table must have an input. This one stays empty: the study writes the table directly.
 _INPUT = landed_table("bronze/batches")
 # A batch of an hour may wait for five minutes.
 _LATENCY_SECONDS = 300
@@ -179,7 +178,7 @@ def keep_files_few(
     decision: Stopwatch,
     read_ms: Sequence[int],
 ) -> float:
-    """Seconds of the upkeep after iteration `number`; those of our decision go to `decision`.
+    """The seconds of upkeep after iteration `number`; `decision` measures our decision separately.
 
     `read_ms` are the times of the queries, each of which stands for a run of a table downstream.
     """

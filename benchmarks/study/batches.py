@@ -1,7 +1,7 @@
 """The study's input: batches drawn from a seed, and the statements that write and query them.
 
-Columns, merge, query and batch sizes are those of the published study. It leaves open which rows
-are updated, how many tasks make a batch, and how many files a merge writes: that is decided here.
+Columns, merge, query and batch sizes follow the published study. The study does not say which rows
+are updated, how many tasks write a batch, or how many files a merge writes. This module decides it.
 """
 
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 SEED = 7
 UPDATED_SHARE = 0.1
 SIZE_VARIES_BY = 0.1
-# The published study's merges add 15 files each: those of a batch of 16 tasks, of which the first
-# one and a half have updates alone.
+# In the published study each merge adds 15 files. A batch of 16 tasks does the same, because the
+# first one and a half tasks contain only updates.
 TASKS = 16
 # With them a merge writes the changed rows alone, and the file count grows by the files of each
 # batch, as it does in the study. Without them, open-source Delta shuffles all rows of each file

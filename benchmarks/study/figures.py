@@ -20,8 +20,7 @@ class Spread:
 class ArmFigures:
     """An arm's figures over its repetitions, of as many iterations as every arm has completed.
 
-    `ratio` is its seconds over those of no compaction in the same repetition; `None` if not
-    measured.
+    `ratio` compares its seconds with the arm `none` of the same repetition; `None` if not measured.
     """
 
     arm: str

@@ -17,7 +17,7 @@ from benchmarks.study.raw import WHOLE_ITERATIONS, StudyRun, is_smallest
 class RunTotals:
     """The totals of a run, by arm; medians over its repetitions.
 
-    `began` is UTC, `rows` are those of a batch. `rewritten` is the ratio of bytes written by
+    `began` is in UTC, `rows` is the size of a batch. `rewritten` is the ratio of bytes written by
     compactions to new bytes. The last three mappings are empty where they were not recorded. Runs
     on S3 (`latency_ms`, `requests`) are records of an earlier program.
     """

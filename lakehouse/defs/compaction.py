@@ -26,9 +26,7 @@ from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.scheduling.holds import closed_window
 from lakehouse.defs.dagster_records import pools_at_risk
 from lakehouse.defs.failures import dagster_words
-from lakehouse.defs.fleet_from_events import (
-    REFUSED,
-)
+from lakehouse.defs.fleet_from_events import REFUSED
 from lakehouse.defs.health import report_checks
 from lakehouse.defs.keys import compaction_key, pool_of, table_key
 from lakehouse.defs.metadata.runs import compaction_metadata

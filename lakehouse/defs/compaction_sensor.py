@@ -21,9 +21,7 @@ from lakehouse.defs.fleet_from_events import (
 )
 from lakehouse.defs.keys import compaction_key
 from lakehouse.defs.pool_slots import free_ended_slots
-from lakehouse.defs.run_ownership import (
-    close_lost_runs,
-)
+from lakehouse.defs.run_ownership import close_lost_runs
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.holds import hold_now
 from lakehouse.engine.journal.journal import Journal, JournalCache

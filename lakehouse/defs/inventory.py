@@ -185,8 +185,7 @@ def _newest(lake: Lake, seen: Mapping[str, str]) -> tuple[tuple[str, str] | None
         None,
         (
             f"no report of bucket {lake.store.bucket} was delivered; the inventory makes its own "
-            "once "
-            "a day"
+            "once a day"
         ),
     )
 

@@ -1,12 +1,13 @@
 """Files of change data whose rows cannot be written, beside those of `lakehouse_tests.engine.ingest.quarantine.test_poison_files`."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lakehouse import Debezium, Landing, Merge
 from lakehouse.engine.ingest.quarantine.retry import retry
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake, TableSession
+from lakehouse_tests.change_streams import debezium_event
 from lakehouse_tests.engine.example import rows_of
 from lakehouse_tests.engine.ingest.quarantine.test_poison_files import PARTS, SOURCE, put
 
@@ -19,12 +20,12 @@ def test_a_file_of_changes_stands_alone_and_nothing_that_it_deletes_is_remembere
 ) -> None:
     source = Landing(prefix=SOURCE.prefix, format="json", schema="id BIGINT", changes=Debezium())
     parts = replace(PARTS, source=source, write=Merge(keys=("id",)))
-    put(lake, "1.json", _change("c", 1, 1), _change("c", 1, 2))
+    put(lake, "1.json", debezium_event("c", 1, 1), debezium_event("c", 1, 2))
     write_table(lake, spark, parts)
     table = f"delta.`{lake.settings.table_uri(PARTS.key)}`"
     spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT known CHECK (id < 9)")
-    put(lake, "2.json", _change("d", 3, 1), _change("c", 3, 9))
-    put(lake, "3.json", _change("u", 2, 1), _change("c", 2, 3))
+    put(lake, "2.json", debezium_event("d", 3, 1), debezium_event("c", 3, 9))
+    put(lake, "3.json", debezium_event("u", 2, 1), debezium_event("c", 2, 3))
     outcome = write_table(lake, spark, parts)
     assert (
         [aside.name for aside in outcome.set_aside],
@@ -35,13 +36,3 @@ def test_a_file_of_changes_stands_alone_and_nothing_that_it_deletes_is_remembere
     retry(TableSession(lake=lake, spark=spark, table=parts), [], dry_run=False)
     write_table(lake, spark, parts)
     assert rows_of(spark, lake, PARTS.key, "id") == [(2,), (3,), (9,)]
-
-
-def _change(op: str, lsn: int, id_: int) -> dict[str, Any]:
-    row = {"id": id_}
-    return {
-        "before": row,
-        "after": None if op == "d" else row,
-        "source": {"lsn": lsn, "ts_ms": lsn},
-        "op": op,
-    }

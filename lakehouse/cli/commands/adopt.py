@@ -1,6 +1,4 @@
-"""`lakehouse adopt`: a Delta table that others write, looked at and taken into care; or all of them
-below a prefix.
-"""
+"""`lakehouse adopt`: describes Delta tables that others write, and adopts them."""
 
 from collections.abc import Sequence
 from typing import Any, get_args

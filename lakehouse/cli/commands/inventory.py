@@ -1,5 +1,6 @@
-"""`lakehouse inventory`: the storage listed once, and what lies in it, by table and part; a JVM
-only to load it into a table.
+"""`lakehouse inventory`: lists the storage once, and shows its contents by table and part.
+
+Only loading an inventory into a table starts a JVM.
 """
 
 import time

@@ -1,6 +1,4 @@
-"""`lakehouse quarantine`: shows, retries and settles landed lines and files that are not in the
-table.
-"""
+"""`lakehouse quarantine`: shows, retries and settles landed lines and files that did not load."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -37,8 +35,9 @@ _files_option = click.option(
 
 @click.group("quarantine", epilog="Example: lakehouse quarantine list")
 def quarantine_command() -> None:
-    """Show, retry and settle landed lines and files that could not be loaded. Landed files stay
-    where they are.
+    """Show, retry and settle landed lines and files that could not be loaded.
+
+    Landed files stay where they are.
     """
 
 
@@ -46,9 +45,7 @@ def quarantine_command() -> None:
 @click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_table)
 @json_option
 def list_command(tables: tuple[str, ...], as_json: bool) -> None:
-    """Show how much the quarantine of each TABLE (default: all) holds, and how much was retried or
-    settled so far.
-    """
+    """Show how much of each TABLE (default: all) is in quarantine, was retried, or was settled."""
     opened = open_declared()
     counts = ("rows", "retried", "settled")
     documents = list[dict[str, Any]]()
@@ -78,8 +75,9 @@ def list_command(tables: tuple[str, ...], as_json: bool) -> None:
 )
 @json_option
 def show_command(table: str, files: tuple[str, ...], limit: int, as_json: bool) -> None:
-    """Show the reasons, and the newest lines and files in quarantine of TABLE. A file has no line
-    and no text.
+    """Show the reasons, and the newest lines and files in quarantine of TABLE.
+
+    A file has no line and no text.
     """
     opened, wanted = open_landed(table, asked="quarantine")
     with driver_for_command(opened.lake.settings):
@@ -152,8 +150,9 @@ def retry_command(table: str, files: tuple[str, ...], dry_run: bool, as_json: bo
 def settle_command(
     table: str, files: tuple[str, ...], why: str, dry_run: bool, as_json: bool
 ) -> None:
-    """Record that quarantined lines and files of TABLE were taken care of. They leave the
-    quarantine; landed files stay where they are.
+    """Record that quarantined lines and files of TABLE were taken care of.
+
+    They leave the quarantine; landed files stay where they are.
     """
     opened, wanted = open_landed(table, asked="quarantine")
     with driver_for_command(opened.lake.settings):

@@ -54,8 +54,9 @@ class RetirementPlan:
 
 
 class JudgedBatch(NamedTuple):
-    """A batch and, for each file that is still present, why it stays regardless of the table's log.
-    An empty reason means that the file may go.
+    """A batch, and why each of its present files stays, whatever the table's log says.
+
+    An empty reason means that the file may be deleted.
     """
 
     batch: Batch

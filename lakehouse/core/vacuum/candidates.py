@@ -171,9 +171,8 @@ class Selection:
         if self._lead_ms is not None and self._lead_ms <= -_ZONE_MS:
             raise Refused(
                 f"vacuum of {self._facts.table} by mode INVENTORY: in the report {report} every "
-                "live "
-                f"file is older than in the log, by {-self._lead_ms / HOUR_MS:.1f} h or more. The "
-                "report may have local times for UTC. Use a report in UTC, or mode FULL"
+                f"live file is older than in the log, by {-self._lead_ms / HOUR_MS:.1f} h or more. "
+                "The report may have local times for UTC. Use a report in UTC, or mode FULL"
             )
 
     def _may_go(self, name: str, each: StoredObject, part: Part) -> bool:

@@ -184,8 +184,7 @@ def _refuse_unsafe(facts: VacuumFacts, policy: Vacuum) -> None:
     if unknown := unknown_features(facts.log.snapshot.features):
         raise Refused(
             f"{where}: the table feature {unknown[0]} is unknown here, so the files that it needs "
-            "are, "
-            "too. Use a release that supports it, or a table without it"
+            "are, too. Use a release that supports it, or a table without it"
         )
     if retention_ms is None:
         value = facts.log.snapshot.properties.get(RETENTION)
@@ -196,8 +195,7 @@ def _refuse_unsafe(facts: VacuumFacts, policy: Vacuum) -> None:
     if retention_ms < SAFE_RETENTION_HOURS * HOUR_MS and not policy.accepts_short_retention:
         raise Refused(
             f"{where}: its retention is {retention_ms / HOUR_MS:g} h, under a week. Use a longer "
-            "one, "
-            "or accept the risk in its declaration with "
+            "one, or accept the risk in its declaration with "
             f"Vacuum(accepts_short_retention={SHORT_RETENTION_RISK!r})"
         )
 
@@ -253,8 +251,7 @@ def _notes(
     for root, count in sorted(selection.stray_counts.items()):
         yield (
             f"{count} unneeded file(s) below {root}/ stay, because {facts.strays[root]} makes it "
-            "look "
-            "like a table of its own. If there is none, delete that key"
+            "look like a table of its own. If there is none, delete that key"
         )
     for prefix, count in sorted(selection.landed_counts.items()):
         yield f"{count} file(s) below {prefix} stay: a declared table loads from there"
@@ -266,16 +263,14 @@ def _notes(
     if names := selection.unsupported_names():
         yield (
             f"{len(names)} unneeded file(s) stay, like {names[0]!r}: Delta takes a colon in a "
-            "name's "
-            "first part for the end of a scheme, and no request to S3 can contain a control "
+            "name's first part for the end of a scheme, and no request to S3 can contain a control "
             "character. Rename them, or delete them by hand"
         )
     if candidates and facts.versioned is not False:
         keeps = "keeps" if facts.versioned else "may keep"
         yield (
             f"the bucket {keeps} versions: each delete adds a delete marker, and the bytes stay as "
-            "a "
-            "noncurrent version. Use a lifecycle rule with NoncurrentVersionExpiration and "
+            "a noncurrent version. Use a lifecycle rule with NoncurrentVersionExpiration and "
             "ExpiredObjectDeleteMarker to remove them"
         )
     if mode == "LITE" and any(not each.size_bytes for each in candidates):

@@ -84,8 +84,7 @@ def read_checkpoint(store: Store, segment: Segment) -> Checkpoint:
         if "/" in path:
             raise Refused(
                 f"checkpoint {segment.checkpoint[0].name}: its sidecar {sidecar} is named by more "
-                "than a file name; "
-                f"use files in {folder}"
+                f"than a file name; use files in {folder}"
             )
         name = segment.checkpoint[0].name
         try:

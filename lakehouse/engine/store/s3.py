@@ -264,8 +264,7 @@ class S3Store(Store):
             raise Refused(
                 f"store: the server of s3://{self.bucket}/{self.prefix} ignores If-None-Match and "
                 "overwrites existing keys. Use AWS S3, or a server with conditional writes "
-                "(PutObject "
-                "with If-None-Match: *)"
+                "(PutObject with If-None-Match: *)"
             )
 
     def _delete_batch(self, keys: Sequence[str]) -> dict[str, str]:

@@ -34,8 +34,7 @@ def confirmed_by_delta(
     if own and not names:
         raise Broken(
             f"vacuum of {table}: Delta would delete none of the {len(own)} file(s) that the plan "
-            "names "
-            f"by its reading of the log, like {own[0].name}. Nothing was deleted. Compare "
+            f"names by its reading of the log, like {own[0].name}. Nothing was deleted. Compare "
             f"{table}/_delta_log with lakehouse vacuum {table} --dry-run"
         )
     return [each for each in candidates if (each.goes_with or each.name) in names]
@@ -71,8 +70,7 @@ def confirmed_names(
     if strangers := {*answer} - names.keys() - false:
         raise Broken(
             f"vacuum of {table}: Delta would delete {min(strangers)}, which it was not asked "
-            "about. "
-            "Nothing was deleted. Report this with the version of Delta"
+            "about. Nothing was deleted. Report this with the version of Delta"
         )
     return {names[path] for path in {*answer} - false}
 

@@ -119,8 +119,7 @@ class LakeFacts:
         if reports and shown is None and not problem:
             problem = (
                 f"the report {reports[0].report.name} shows nothing of {table.key}: it is older "
-                "than "
-                "the table, or of another prefix"
+                "than the table, or of another prefix"
             )
         return shown, problem
 
@@ -270,8 +269,6 @@ class LakeFacts:
             if name != table and unread.may_borrow_from(table, self.tables):
                 raise Refused(
                     f"vacuum of {table}: {name} cannot be read, and may borrow files of {table} "
-                    "that "
-                    f"look like orphans: {unread.reason}. This vacuum goes on once {name} can be "
-                    "read "
-                    "again, or lies outside of the lake"
+                    f"that look like orphans: {unread.reason}. This vacuum goes on once {name} can "
+                    "be read again, or lies outside of the lake"
                 )

@@ -50,8 +50,7 @@ def upper_folders(lake: Lake, landed: Iterable[str]) -> set[str]:
             raise Refused(
                 f"vacuum: {key} is the table at {lake.elsewhere[key]}, but files also lie at "
                 f"{root}/{key}, and what a table there borrows would not be seen. Use another key "
-                "for "
-                f"{lake.elsewhere[key]}"
+                f"for {lake.elsewhere[key]}"
             )
     return folders
 

@@ -105,9 +105,8 @@ def has_newer_version(lake: Lake, facts: TableFacts) -> bool:
     if found := lake.changed(table, known):
         raise Broken(
             f"vacuum of {table}: the commit of version {known.version} is not the one that it "
-            "began "
-            f"with: {known.name} {found}. The log may have been put back to an older state, so "
-            "nothing more was deleted. Check the log, then run the vacuum again"
+            f"began with: {known.name} {found}. The log may have been put back to an older state, "
+            "so nothing more was deleted. Check the log, then run the vacuum again"
         )
     return lake.has_version(table, known.version + 1)
 

@@ -127,8 +127,7 @@ def _refuse_older_copy(lake: Lake, log: KnownLog, last: VacuumRecord) -> None:
     if is_replaced or _ends_before(lake, log, last.version):
         raise Broken(
             f"vacuum of {snapshot.table}: version {last.version}, which the last vacuum saw, is "
-            "not "
-            f"in its log, which is at version {snapshot.version}: an older copy was put in its "
+            f"not in its log, which is at version {snapshot.version}: an older copy was put in its "
             "place. Put the newest log back. If it is lost for good, the table can be read and "
             "written as it is, but not vacuumed: the files of the lost versions look like orphans"
         )
@@ -238,11 +237,9 @@ def _held(run: LakeFacts, table: Table, log: KnownLog) -> tuple[int | None, str]
         if _ends_before(run.lake, log, consumed):
             raise Broken(
                 f"vacuum of {table.key}: version {consumed}, which {reader.key} has read, is not "
-                "in "
-                "its log: an older copy was put in its place. Put the newest log back; or, to go "
-                "on "
-                f"from the rows that are there now, replace the declaration of {reader.key} by one "
-                "under a new key"
+                "in its log: an older copy was put in its place. Put the newest log back; or, to "
+                f"go on from the rows that are there now, replace the declaration of {reader.key} "
+                "by one under a new key"
             )
         commits = since(consumed).between(consumed, log.facts.snapshot.version)
         if commits and any(map(is_news, commits)):

@@ -149,8 +149,7 @@ class Recheck:
         if log is None:
             raise Broken(
                 f"vacuum of {self._planned.table}: its log has disappeared since the vacuum began, "
-                "so "
-                "nothing more was deleted. Restore the log, then run the vacuum again"
+                "so nothing more was deleted. Restore the log, then run the vacuum again"
             )
         self._facts = replace(self._facts, table_files=log.table_files, log=log.facts)
         self._check = None

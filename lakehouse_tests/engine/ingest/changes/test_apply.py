@@ -1,6 +1,6 @@
 """Tables that change data is written to, against a dictionary."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -10,7 +10,7 @@ from lakehouse.core.reasons import Reason
 from lakehouse.engine.ingest.changes import apply
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
-from lakehouse_tests.change_streams import differences, draw_stream
+from lakehouse_tests.change_streams import debezium_event, differences, draw_stream
 from lakehouse_tests.engine.example import land, rows_in, version_of
 from lakehouse_tests.kills import killed_at
 
@@ -47,13 +47,13 @@ def test_a_batch_that_dies_at_any_step_ends_the_same(
         new_columns="add",
     )
     people = Table(key="bronze/people", source=source, write=write)
-    created = [_event("c", 1, 1), _event("c", 1, 2), _event("c", 1, 9)]
+    created = [debezium_event("c", 1, 1), debezium_event("c", 1, 2), debezium_event("c", 1, 9)]
     land(lake, "1.json", created, prefix=source.prefix)
     write_table(lake, spark, people)
     # A row changes its key, so that the old one is beyond the keys of the batch, and the source has a column more.
-    moved = {**_event("u", 2, 9), "after": {"id": 3, "team": "x", "_own": 1}}
+    moved = {**debezium_event("u", 2, 9), "after": {"id": 3, "team": "x", "_own": 1}}
     # Kafka Connect may write an object again with the records that follow.
-    land(lake, "1.json", [*created, _event("d", 2, 1), moved], prefix=source.prefix)
+    land(lake, "1.json", [*created, debezium_event("d", 2, 1), moved], prefix=source.prefix)
     for when in ("before", "after"):  # before it, deletions are remembered
         with killed_at(apply, "_commit", when):
             write_table(lake, spark, people)
@@ -85,7 +85,7 @@ def test_a_memory_of_deletions_that_is_lost_stops_the_load_and_one_that_never_wa
     land(
         lake,
         "1.json",
-        [_event("c", 1, 1), _event("c", 1, 2), _event("d", 3, 1)],
+        [debezium_event("c", 1, 1), debezium_event("c", 1, 2), debezium_event("d", 3, 1)],
         prefix=source.prefix,
     )
     write_table(lake, spark, people)
@@ -102,7 +102,9 @@ def test_a_memory_of_deletions_that_is_lost_stops_the_load_and_one_that_never_wa
         file.name: lake.store.read(file.name) for file in lake.store.list("_lakehouse/deleted_keys")
     }
     lake.store.delete([*memory])
-    land(lake, "2.json", [_event("u", 2, 1), _event("u", 2, 2)], prefix=source.prefix)
+    land(
+        lake, "2.json", [debezium_event("u", 2, 1), debezium_event("u", 2, 2)], prefix=source.prefix
+    )
     for _ in range(2):
         with pytest.raises(
             Broken,
@@ -113,13 +115,3 @@ def test_a_memory_of_deletions_that_is_lost_stops_the_load_and_one_that_never_wa
         lake.store.put(name, data)
     write_table(lake, spark, people)
     assert rows_in(lake, people.key, "id", "_position.lsn") == [(2, 2)]
-
-
-def _event(op: str, lsn: int, id_: int) -> dict[str, Any]:
-    row = {"id": id_}
-    return {
-        "before": row,
-        "after": None if op == "d" else row,
-        "source": {"lsn": lsn, "ts_ms": lsn},
-        "op": op,
-    }
