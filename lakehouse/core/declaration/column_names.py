@@ -1,7 +1,7 @@
 """Column names: the names in a Spark DDL string, and checks of lists of names."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 from lakehouse.core.errors import Refused
@@ -74,3 +74,29 @@ def check_columns(what: str, names: Sequence[str], *, among: Sequence[str] | Non
             near = nearest_words(name, among, most=1)
             hint = f"Did you mean {near[0]!r}?" if near else f"Use one of {', '.join(among)}."
             raise Refused(f"{what} holds the unknown column {name!r}. {hint}")
+
+
+def check_renamed(
+    what: str, renamed: Mapping[str, str], columns: Sequence[str] | None = None
+) -> None:
+    """Refuses earlier names of columns that are still declared, and new names that are not.
+
+    `columns` are the declared columns, or `None` if they are unknown.
+    """
+    for old, new in renamed.items():
+        if not old.strip() or not new.strip() or old.startswith("_") or new.startswith("_"):
+            raise Refused(
+                f"{what} maps {old!r} to {new!r}. Use names of columns, which do not start with _."
+            )
+        if old in renamed.values():
+            raise Refused(
+                f"{what} maps {old!r} to {new!r}, and another name to {old!r}. Map each earlier"
+                " name to the present one."
+            )
+        if columns is not None and old.lower() in [name.lower() for name in columns]:
+            raise Refused(
+                f"{what} maps {old!r} to {new!r}, but {old!r} is still declared. Either remove it"
+                " there, or here."
+            )
+    if columns is not None:
+        check_columns(what, [*dict.fromkeys(renamed.values())], among=columns)

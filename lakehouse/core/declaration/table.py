@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from inspect import signature
 from math import inf
-from typing import Any
+from typing import Any, Literal
 
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.change_sources import HISTORY_COLUMNS, Dms, type_of_changes
-from lakehouse.core.declaration.column_names import check_columns, field_names
+from lakehouse.core.declaration.column_names import check_columns, check_renamed, field_names
 from lakehouse.core.declaration.compaction_policy import (
     LAYERS,
     Compaction,
@@ -45,6 +45,10 @@ class Table:
     Its rows come either from a `source` (landed files), or from a `transform` of `inputs` (other
     tables). An `Adopted` table has neither. A `Merge` or `Append` reads only the changes of its
     first input, and all rows of the others. `transform` takes one DataFrame per input, by its name.
+
+    `evolution` decides which changes of the declaration the next write applies to the table: safe
+    ones (`"ask"`), also renamed columns and wider types (`"automatic"`), or none (`"refuse"`).
+    `renamed` maps earlier column names to present ones; `formerly` is an earlier key.
     """
 
     key: str
@@ -59,14 +63,14 @@ class Table:
     prices: Prices = DEFAULT_PRICES
     description: str = ""
     column_descriptions: dict[str, str] = field(default_factory=dict[str, str])
+    evolution: Literal["automatic", "ask", "refuse"] = "ask"
+    renamed: dict[str, str] = field(default_factory=dict[str, str])
+    formerly: str | None = None
 
     def __post_init__(self) -> None:
-        layer, _, name = self.key.partition("/")
-        if layer not in LAYERS or not _NAME.fullmatch(name):
-            raise Refused(
-                f"Table.key is {self.key!r}. Use layer/name: a layer of {', '.join(LAYERS)}, and a"
-                " name of a-z, 0-9 and _ that begins with a letter."
-            )
+        _check_key("key", self.key)
+        if self.formerly is not None:
+            _check_key("formerly", self.formerly)
         if isinstance(self.write, Adopted):
             self._check_adopted()
         elif (self.source is None) == (self.transform is None):
@@ -81,7 +85,16 @@ class Table:
             self._check_landed(self.source)
         elif self.transform is not None:
             self._check_derived()
+        self._check_evolution()
         self._check_upkeep()
+
+    def _check_evolution(self) -> None:
+        if self.evolution not in (words := ("automatic", "ask", "refuse")):
+            raise self._refused(f"evolution is {self.evolution!r}. Use one of {words}.")
+        if self.formerly == self.key:
+            raise self._refused("formerly is its key. Use the earlier key, or leave it out.")
+        columns = None if self.source is None else self.source.known_columns
+        check_renamed(f"Table {self.key}: renamed", self.renamed, columns)
 
     def _check_upkeep(self) -> None:
         layout = self.compaction.data_layout
@@ -137,7 +150,8 @@ class Table:
 
     def _check_adopted(self) -> None:
         given: dict[str, object] = {
-            name: getattr(self, name) for name in ("source", "inputs", "transform", "properties")
+            name: getattr(self, name)
+            for name in ("source", "inputs", "transform", "properties", "renamed", "formerly")
         }
         given["Vacuum.retention_hours"] = self.vacuum.retention_hours
         if found := [name for name, value in given.items() if value]:
@@ -263,6 +277,15 @@ class Table:
     def name(self) -> str:
         """The table's name within its layer."""
         return self.key.split("/")[1]
+
+
+def _check_key(field_name: str, key: str) -> None:
+    layer, _, name = key.partition("/")
+    if layer not in LAYERS or not _NAME.fullmatch(name):
+        raise Refused(
+            f"Table.{field_name} is {key!r}. Use layer/name: a layer of {', '.join(LAYERS)}, and a"
+            " name of a-z, 0-9 and _ that begins with a letter."
+        )
 
 
 def table(

@@ -351,6 +351,30 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: Merge(keys="id", order_by=("at",)),
         "Merge.keys is 'id', which is one string",
     ),  # type: ignore[arg-type]
+    "an unknown evolution": (
+        lambda: landed(evolution="always"),
+        "Table bronze/orders: evolution is 'always'. Use one of",
+    ),
+    "a former key that is no key": (
+        lambda: landed(formerly="orders"),
+        "Table.formerly is 'orders'. Use layer/name",
+    ),
+    "a former key that is the key": (
+        lambda: landed(formerly="bronze/orders"),
+        "formerly is its key",
+    ),
+    "an earlier name of a column that is still declared": (
+        lambda: landed(renamed={"id": "day"}),
+        "maps 'id' to 'day', but 'id' is still declared",
+    ),
+    "a new name of a column that is not declared": (
+        lambda: landed(renamed={"town": "city"}),
+        "renamed holds the unknown column 'city'",
+    ),
+    "a chain of names": (
+        lambda: derived(renamed={"a": "b", "b": "c"}),
+        "Map each earlier name to the present one",
+    ),
     "an order by the key": (
         lambda: Merge(keys=("id",), order_by=("at", "id")),
         "Merge.order_by holds the key 'id'",
