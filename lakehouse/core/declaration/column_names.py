@@ -90,8 +90,8 @@ def check_renamed(
             )
         if old in renamed.values():
             raise Refused(
-                f"{what} maps {old!r} to {new!r}, and another name to {old!r}. Map each earlier"
-                " name to the present one."
+                f"{what} maps {old!r} to {new!r}, and another name to {old!r}. Use each"
+                " earlier name with the present one."
             )
         if columns is not None and old.lower() in [name.lower() for name in columns]:
             raise Refused(

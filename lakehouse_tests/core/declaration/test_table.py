@@ -373,7 +373,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a chain of names": (
         lambda: derived(renamed={"a": "b", "b": "c"}),
-        "Map each earlier name to the present one",
+        "Use each earlier name with the present one",
     ),
     "an order by the key": (
         lambda: Merge(keys=("id",), order_by=("at", "id")),
