@@ -19,7 +19,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from lakehouse.core.declaration.schema_changes import UNCHANGED
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.write_modes import Merge
 from lakehouse.core.delta.commits import (
@@ -33,6 +32,7 @@ from lakehouse.core.delta.commits import (
 )
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
+from lakehouse.core.evolution.plan import UNCHANGED
 from lakehouse.core.reasons import Explained, Reason
 
 # The prefix of transaction ids that record which version of an input a commit consumed.

@@ -123,7 +123,7 @@ def write_batch(
         return facts
     assert parsed.frame is not None
     rows = _table_rows(session, parsed.frame)
-    facts = commit_rows.add_columns(lake, spark, table, rows, facts)
+    facts = commit_rows.follow_declaration(lake, spark, table, rows, facts)
     if parsed.changes is not None:
         from lakehouse.engine.ingest.changes.apply import apply_changes
         from lakehouse.engine.ingest.changes.rows import ChangeBatch

@@ -8,18 +8,19 @@
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import ceil
 from typing import TYPE_CHECKING, cast
 
 from lakehouse.core.compaction.target_size import count_outputs, target_in_force, write_history_of
 from lakehouse.core.declaration.compaction_policy import policy_for
-from lakehouse.core.declaration.schema_changes import differences, new_columns
 from lakehouse.core.declaration.strategy_properties import OPTIMIZE_WRITE
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import DEFAULT_LOG_DAYS, LOG_RETENTION
 from lakehouse.core.declaration.write_modes import Append, History, Merge, Overwrite
 from lakehouse.core.delta.snapshot import Column, Snapshot
+from lakehouse.core.evolution.changes import compare, differences
+from lakehouse.core.evolution.plan import EvolutionPlan, Kind, checked
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Explanation
 from lakehouse.engine.delta_log import TableFacts, history_since
@@ -99,7 +100,7 @@ def differences_from(rows: "DataFrame", table: Table, target: Snapshot | None) -
     """Describes each difference between the declared rows and the existing table."""
     if target is None:
         return ()
-    return differences(columns_of(rows), partition_columns(table), target)
+    return differences(table, columns_of(rows), target)
 
 
 def partition_columns(table: Table) -> tuple[str, ...]:
@@ -125,29 +126,40 @@ def arranged(
 
 
 def check_columns(rows: "DataFrame", table: Table, snapshot: Snapshot | None) -> None:
-    """Raises `Refused` unless the rows can be written to the existing table."""
-    if snapshot is not None and not isinstance(table.write, Overwrite):
-        new_columns(columns_of(rows), partition_columns(table), snapshot)
+    """Raises `Refused` unless the rows can be written to the table after its safe changes."""
+    if snapshot is not None:
+        checked(compare(table, columns_of(rows), snapshot))
 
 
-def add_columns(
+def follow_declaration(
     lake: Lake, spark: "SparkSession", table: Table, rows: "DataFrame", facts: TableFacts | None
 ) -> TableFacts | None:
-    """Adds the columns that the table lacks, in one commit without rows; returns its facts.
+    """Applies the safe changes of the declaration, in commits without rows; returns the facts.
 
     A table with `Overwrite` is left unchanged: each write replaces its columns with the rows.
 
     Raises:
-        Refused: the rows differ from the table in more than new columns.
+        Refused: the table needs a change that is not safe.
     """
-    if facts is None or isinstance(table.write, Overwrite):
+    if facts is None:
         return facts
-    added = new_columns(columns_of(rows), partition_columns(table), facts.snapshot)
-    if not added:
-        return facts
-    types = {each.column.name: _ddl(rows.schema[each.column.name].dataType) for each in added}
-    spark.sql(statements.add_columns(facts.snapshot.uri, added, types))
-    return lake.facts(table.key)
+    plan = checked(compare(table, columns_of(rows), facts.snapshot))
+    sent = [*safe_statements(plan, facts.snapshot, rows)]
+    for statement in sent:
+        spark.sql(statement)
+    return lake.facts(table.key) if sent else facts
+
+
+def safe_statements(plan: EvolutionPlan, snapshot: Snapshot, rows: "DataFrame") -> Iterator[str]:
+    """The statements that apply the safe changes. `rows` have the declared columns."""
+    if plan.added:
+        types = {
+            each.column.name: _ddl(rows.schema[each.column.name].dataType) for each in plan.added
+        }
+        yield statements.add_columns(snapshot.uri, plan.added, types)
+    for change in plan.of(Kind.COMMENT_CHANGED):
+        assert change.column is not None and change.before is not None
+        yield statements.comment_on_column(snapshot.uri, change.before, change.column.comment)
 
 
 def columns_of(rows: "DataFrame") -> tuple[Column, ...]:

@@ -22,11 +22,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.adopted import Adopted
-from lakehouse.core.declaration.schema_changes import NEW_KEY
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.write_modes import Append, History, Merge, Overwrite
 from lakehouse.core.delta.commits import INPUTS
 from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.evolution.plan import NEW_KEY
 from lakehouse.core.ingest import increments
 from lakehouse.core.ingest.increments import KEYS, READ_MS, NothingNew, ReadAll, ReadChanges
 from lakehouse.core.ingest.outcome import WriteOutcome
@@ -109,6 +109,11 @@ class _Derivation:
     def overwrite(self) -> Explanation:
         """Writes all rows again if an input changed a row, or the declaration differs."""
         rows = self._transformed(None)
+        lake, spark, table = self.session.lake, self.session.spark, self.session.table
+        target = commit_rows.follow_declaration(lake, spark, table, rows, self.target)
+        return replace(self, target=target)._overwrite_with(rows)
+
+    def _overwrite_with(self, rows: "DataFrame") -> Explanation:
         news = self._news(rows)
         if not news:
             versions = ", ".join(
@@ -159,7 +164,7 @@ class _Derivation:
             )
         rows = self._transformed(increment)
         _check_has_columns(table, write, rows)
-        target = commit_rows.add_columns(lake, self.session.spark, table, rows, target)
+        target = commit_rows.follow_declaration(lake, self.session.spark, table, rows, target)
         transaction = Transaction(
             app_id=increments.consume_app_id(driver.snapshot), version=increment.upto
         )

@@ -5,12 +5,12 @@ from functools import reduce
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from lakehouse.core.declaration.schema_changes import NEW_KEY
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.write_modes import Append, Merge
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken
+from lakehouse.core.evolution.plan import NEW_KEY
 from lakehouse.core.ingest import increments
 from lakehouse.core.ingest.increments import CONSUME, Increment, ReadAll, ReadChanges, Reader
 from lakehouse.engine.delta_log import TableFacts, history_since, newest_first

@@ -8,10 +8,10 @@
 
 from dataclasses import dataclass
 
-from lakehouse.core.declaration.schema_changes import NEW_KEY
 from lakehouse.core.declaration.table import TRANSACTION_RETENTION, Table
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.evolution.plan import NEW_KEY
 from lakehouse.core.ingest.batches import Batch, Ledger, ingest_app_id
 from lakehouse.core.ingest.ledger_segments import find_unfinished
 from lakehouse.engine.delta_log import TableFacts, history_since

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from lakehouse.core.compaction.target_size import target_in_force, write_history_of
 from lakehouse.core.declaration import strategy_properties
 from lakehouse.core.declaration.compaction_policy import policy_for
-from lakehouse.core.declaration.schema_changes import UNCHANGED
 from lakehouse.core.declaration.strategies import AutoCompaction
 from lakehouse.core.declaration.strategy_properties import CLUSTERING_MARK, PropertyChanges
 from lakehouse.core.declaration.table import Table
@@ -28,6 +27,7 @@ from lakehouse.core.declaration.vacuum_policy import (
 )
 from lakehouse.core.delta.protocol import span_ms_of
 from lakehouse.core.errors import Refused
+from lakehouse.core.evolution.plan import UNCHANGED
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.scheduling.strategy_selection import StrategyChoice, strategy_of
 from lakehouse.engine.delta_log import TableFacts

@@ -8,10 +8,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lakehouse.core.declaration.schema_changes import NewColumn
 from lakehouse.core.delta.partition_values import is_read_as_null
 from lakehouse.core.delta.snapshot import Column, type_of_partition
 from lakehouse.core.errors import Refused
+from lakehouse.core.evolution.plan import NewColumn
 
 _TYPE = re.compile(r"[a-z_]+(\(\d+(,\s*\d+)?\))?")
 # A dollar, because Spark replaces ${name} by a setting's value before it parses.
@@ -150,6 +150,12 @@ def _definition(new: NewColumn, type_: str) -> str:
     comment = f" COMMENT {literal(new.column.comment)}" if new.column.comment else ""
     place = "FIRST" if new.after is None else f"AFTER {quote(new.after)}"
     return f"{quote(new.column.name)} {type_}{comment} {place}"
+
+
+def comment_on_column(uri: str, name: str, comment: str) -> str:
+    """Sets the description of a column."""
+    column = f"ALTER COLUMN {quote(name)} COMMENT {literal(comment)}"
+    return f"ALTER TABLE {path_table(uri)} {column}"
 
 
 def cluster_by(uri: str, columns: Sequence[str]) -> str:

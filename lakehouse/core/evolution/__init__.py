@@ -1,0 +1,1 @@
+"""Plans how a table follows a changed declaration."""

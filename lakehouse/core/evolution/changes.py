@@ -1,0 +1,181 @@
+"""Compares a declaration with its table: every difference is a change of a known kind.
+
+**Safety properties** (tests in `test_changes.py`)
+- No column is removed, renamed or given another type, unless the same commit replaces all rows, or
+  a person asked for Delta's column mapping or type widening.
+- Every difference in columns, types and partitioning is a change; none is overlooked.
+"""
+
+import re
+from collections.abc import Sequence
+
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.write_modes import Append, Overwrite
+from lakehouse.core.delta.snapshot import Column, Snapshot
+from lakehouse.core.evolution.plan import Change, EvolutionPlan, Kind, NewColumn, WrittenRows
+
+_WHOLE = ("tinyint", "smallint", "int", "bigint")
+# Decimal digits that every value of a whole type needs.
+_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+_UNKNOWN = WrittenRows()
+
+
+def compare(
+    table: Table,
+    columns: Sequence[Column] | None,
+    snapshot: Snapshot,
+    written: WrittenRows = _UNKNOWN,
+) -> EvolutionPlan:
+    """Compares a declaration with its table. `columns` are the declared ones, `None` if unknown."""
+    changes = _column_changes(table, columns, snapshot) if columns is not None else []
+    if partitioning := _partitioning(table, snapshot):
+        changes.append(Change(kind=Kind.PARTITIONING_CHANGED, sentence=partitioning))
+    if isinstance(table.write, Overwrite):
+        changes = _with_next_write(changes)
+    if written.way is not None and written.way != written.declared_way:
+        kind = Kind.WRITE_CHANGED if table.source is None else Kind.LANDED_WRITE_CHANGED
+        what = f"rows are to be {written.declared_way}, and were {written.way}"
+        why = "" if table.source is None else "; earlier rows of a key are gone"
+        changes.append(Change(kind=kind, sentence=f"{what}{why}"))
+    if written.code_since is not None:
+        what = (
+            f"its code has changed, and rows since version {written.code_since} are of other code"
+        )
+        changes.append(Change(kind=Kind.CODE_CHANGED, sentence=what))
+    for name, count in written.missing.items():
+        if count != 0:
+            rows = "an unknown number of rows" if count is None else f"{count} row(s)"
+            what = f"{rows} lack {name}, which is required of new rows, and stay"
+            changes.append(Change(kind=Kind.REQUIRED_ADDED, sentence=what))
+    return EvolutionPlan(
+        table=table.key,
+        version=snapshot.version,
+        policy=table.evolution,
+        changes=tuple(changes),
+        columns_known=columns is not None,
+    )
+
+
+def differences(table: Table, columns: Sequence[Column], snapshot: Snapshot) -> tuple[str, ...]:
+    """The differences in columns and partitioning, in words, that an overwrite would replace."""
+    plan = compare(table, columns, snapshot)
+    return tuple(change.sentence for change in plan.of(Kind.REPLACED))
+
+
+def _column_changes(table: Table, columns: Sequence[Column], snapshot: Snapshot) -> list[Change]:
+    existing = {column.name: column for column in snapshot.columns}
+    spellings = {name.lower(): name for name in existing}
+    names = {column.name for column in columns}
+    earlier = {
+        new: old
+        for old, new in table.renamed.items()
+        if old in existing and old not in names and new not in existing
+    }
+    changes = list[Change]()
+    after: str | None = None
+    for column in columns:
+        before = earlier.get(column.name, column.name)
+        known = existing.get(before)
+        if known is not None:
+            changes += _changes_of(column, known)
+        elif column.name.lower() in spellings:
+            spelling = spellings[column.name.lower()]
+            what = f"{column.name} is declared, and is spelt {spelling} in the table"
+            changes.append(Change(kind=Kind.SPELLING_CHANGED, sentence=what, column=column))
+        else:
+            what = f"{column.name} ({column.type}) is declared and absent in the table"
+            added = NewColumn(column=column, after=after)
+            changes.append(
+                Change(kind=Kind.COLUMN_ADDED, sentence=what, column=column, added=added)
+            )
+        after = column.name
+    left = [
+        name
+        for name in existing
+        if name not in names
+        and name not in earlier.values()
+        and name.lower() not in {each.lower() for each in names}
+        and name not in snapshot.partition_columns
+    ]
+    for name in left:
+        what = f"{name} ({existing[name].type}) is no longer declared: new rows have null there"
+        changes.append(Change(kind=Kind.COLUMN_LEFT, sentence=what, before=name))
+    return changes
+
+
+def _changes_of(column: Column, known: Column) -> list[Change]:
+    """The changes of a declared column that the table has, perhaps under an earlier name."""
+    changes = list[Change]()
+    if column.name != known.name:
+        what = f"{known.name} is declared as {column.name} now"
+        changes.append(
+            Change(kind=Kind.COLUMN_RENAMED, sentence=what, column=column, before=known.name)
+        )
+    if column.type != known.type:
+        kind = Kind.TYPE_WIDENED if is_wider(known.type, column.type) else Kind.TYPE_CHANGED
+        what = f"{column.name} is declared as {column.type} and {known.type} in the table"
+        changes.append(Change(kind=kind, sentence=what, column=column, before=known.name))
+    # A comment that a person gave the column stays if the declaration has none.
+    if column.comment and column.comment != known.comment:
+        what = f"the description of {column.name} has changed"
+        changes.append(
+            Change(kind=Kind.COMMENT_CHANGED, sentence=what, column=column, before=known.name)
+        )
+    return changes
+
+
+def _partitioning(table: Table, snapshot: Snapshot) -> str:
+    declared = table.write.partition_by if isinstance(table.write, Append) else ()
+    wanted = tuple(declared)
+    existing = tuple(table.renamed.get(name, name) for name in snapshot.partition_columns)
+    if wanted in (existing, snapshot.partition_columns):
+        return ""
+    return (
+        f"the declared partitioning is by {_names(wanted)}, that of the table by"
+        f" {_names(snapshot.partition_columns)}"
+    )
+
+
+def _with_next_write(changes: Sequence[Change]) -> list[Change]:
+    """The changes of a table whose next write replaces its schema together with its rows."""
+    return [
+        change
+        if change.kind is Kind.COMMENT_CHANGED
+        else Change(
+            kind=Kind.REPLACED,
+            sentence=change.sentence.replace(": new rows have null there", ""),
+            column=change.column,
+            before=change.before,
+        )
+        for change in changes
+    ]
+
+
+def _names(columns: Sequence[str]) -> str:
+    return ", ".join(columns) or "nothing"
+
+
+def is_wider(before: str, after: str) -> bool:
+    """Whether each value of type `before` is also one of `after`. Types are Spark's simple strings.
+
+    Source: Delta's protocol, "Type Widening", supported type changes.
+    """
+    if before in _WHOLE and after in _WHOLE:
+        return _WHOLE.index(before) < _WHOLE.index(after)
+    if (before, after) in (("float", "double"), ("date", "timestamp_ntz")):
+        return True
+    if after == "double":
+        return before in ("tinyint", "smallint", "int")
+    target = _DECIMAL.fullmatch(after)
+    if target is None:
+        return False
+    precision, scale = int(target[1]), int(target[2])
+    if before in _DIGITS:
+        return precision - scale >= _DIGITS[before]
+    source = _DECIMAL.fullmatch(before)
+    if source is None:
+        return False
+    is_same = before == after
+    digits_before = int(source[1]) - int(source[2])
+    return not is_same and scale >= int(source[2]) and precision - scale >= digits_before

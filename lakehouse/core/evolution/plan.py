@@ -1,0 +1,190 @@
+"""The changes between a declaration and its table, as a plan: how the table follows, and when.
+
+A safe change is applied by the next run that writes the table. Others wait for `lakehouse evolve
+apply` or `lakehouse rebuild`, and until then the table is not written. A change that leaves the
+existing rows as they are, like a column that is no longer declared, stops nothing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from lakehouse.core.delta.snapshot import Column
+from lakehouse.core.errors import Refused
+
+# Endings of messages about a table that cannot be written as declared.
+NEW_KEY = "declare the table under a new key, which leaves this one as it is"
+UNCHANGED = (
+    "Nothing was written. Either restore the declaration, or declare the table under a new key"
+)
+
+
+class Way(Enum):
+    """How a table follows a change; the value is shown to people."""
+
+    METADATA = "metadata only"
+    NEXT_WRITE = "with the rows of the next write"
+    STAYS = "existing rows stay as they are"
+    OWN_ROWS = "rebuild from its own rows"
+    INPUTS = "rebuild from its inputs"
+    IMPOSSIBLE = "not possible"
+
+
+class Consent(Enum):
+    """Who decides that a change is applied; the value is shown to people."""
+
+    BY_ITSELF = "by the next write"
+    BY_POLICY = 'by the next write with evolution="automatic", else on request'
+    ON_REQUEST = "on request"
+
+
+class Kind(Enum):
+    """The kinds of changes, with how the table follows and who decides."""
+
+    COLUMN_ADDED = ("column added", Way.METADATA, Consent.BY_ITSELF)
+    COMMENT_CHANGED = ("description changed", Way.METADATA, Consent.BY_ITSELF)
+    TYPE_WIDENED = ("type widened", Way.OWN_ROWS, Consent.BY_POLICY)
+    COLUMN_RENAMED = ("column renamed", Way.OWN_ROWS, Consent.BY_POLICY)
+    COLUMN_LEFT = ("column no longer declared", Way.STAYS, Consent.BY_ITSELF)
+    TYPE_CHANGED = ("type changed", Way.OWN_ROWS, Consent.ON_REQUEST)
+    PARTITIONING_CHANGED = ("partitioning changed", Way.OWN_ROWS, Consent.ON_REQUEST)
+    WRITE_CHANGED = ("keys or write mode changed", Way.INPUTS, Consent.ON_REQUEST)
+    LANDED_WRITE_CHANGED = ("keys or write mode changed", Way.IMPOSSIBLE, Consent.ON_REQUEST)
+    CODE_CHANGED = ("code changed", Way.INPUTS, Consent.ON_REQUEST)
+    REQUIRED_ADDED = ("required values missing", Way.STAYS, Consent.ON_REQUEST)
+    SPELLING_CHANGED = ("spelling changed", Way.IMPOSSIBLE, Consent.ON_REQUEST)
+    REPLACED = ("columns or partitioning changed", Way.NEXT_WRITE, Consent.BY_ITSELF)
+
+    def __init__(self, title: str, way: Way, consent: Consent) -> None:
+        self.title = title
+        self.way = way
+        self.consent = consent
+
+
+# These leave the table as it is, so that a write may go on.
+_STOP_NOTHING = (Kind.COLUMN_LEFT, Kind.CODE_CHANGED, Kind.REQUIRED_ADDED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewColumn:
+    """A column to add to a table after another one, or first if `after` is `None`."""
+
+    column: Column
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One difference between a declaration and its table.
+
+    `column` is the declared column, and `before` its name in the table. `added` is set for a new
+    column.
+    """
+
+    kind: Kind
+    sentence: str
+    column: Column | None = None
+    before: str | None = None
+    added: NewColumn | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenRows:
+    """What the log records about the rows of a table; every `None` means unknown.
+
+    - `way` and `declared_way`: how its rows were written, and how they are to be written.
+    - `code_since`: the version since which rows were made by other code than the present one.
+    - `missing`: the rows that lack a required column, by its name.
+    """
+
+    way: str | None = None
+    declared_way: str | None = None
+    code_since: int | None = None
+    missing: Mapping[str, int | None] = field(default_factory=dict[str, int | None])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvolutionPlan:
+    """All changes between a declaration and its table at one version.
+
+    `columns_known` is false if the declared columns are unknown, because only Spark can tell the
+    columns of a function.
+    """
+
+    table: str
+    version: int
+    policy: str
+    changes: tuple[Change, ...]
+    columns_known: bool = True
+
+    def of(self, *kinds: Kind) -> tuple[Change, ...]:
+        """The changes of these kinds."""
+        return tuple(change for change in self.changes if change.kind in kinds)
+
+    @property
+    def added(self) -> tuple[NewColumn, ...]:
+        """The columns to add."""
+        return tuple(change.added for change in self.changes if change.added is not None)
+
+    @property
+    def blocking(self) -> tuple[Change, ...]:
+        """The changes without which the table cannot be written as declared."""
+        applied = () if self.policy == "refuse" else (Consent.BY_ITSELF,)
+        return tuple(
+            change
+            for change in self.changes
+            if change.kind not in _STOP_NOTHING and change.kind.consent not in applied
+        )
+
+    @property
+    def by_policy(self) -> tuple[Change, ...]:
+        """The changes that a table with `evolution="automatic"` gets without being asked."""
+        return tuple(each for each in self.changes if each.kind.consent is Consent.BY_POLICY)
+
+    @property
+    def rebuild_from(self) -> Way | None:
+        """The source of the rebuild that the blocking changes need; `None` without one."""
+        ways = {change.kind.way for change in self.blocking}
+        return next((way for way in (Way.INPUTS, Way.OWN_ROWS) if way in ways), None)
+
+    @property
+    def impossible(self) -> tuple[Change, ...]:
+        """The changes that no command can apply."""
+        return tuple(each for each in self.blocking if each.kind.way is Way.IMPOSSIBLE)
+
+    @property
+    def sentence(self) -> str:
+        """All changes in one sentence."""
+        if not self.changes:
+            known = "the declaration and the table agree"
+            unknown = (
+                "the declaration and the table agree, as far as can be seen without Spark; the"
+                " next write compares the columns"
+            )
+            return known if self.columns_known else unknown
+        return "; ".join(change.sentence for change in self.changes)
+
+    @property
+    def advice(self) -> str:
+        """What to do about the blocking changes; empty without any."""
+        if not self.blocking:
+            return ""
+        if self.impossible:
+            return "Either restore the declaration, or declare the table under a new key."
+        return f"Use `lakehouse evolve plan {self.table}`, then `lakehouse evolve apply`."
+
+
+def checked(plan: EvolutionPlan) -> EvolutionPlan:
+    """The same plan, if the table can be written after its safe changes.
+
+    Raises:
+        Refused: it needs a change that is not safe.
+    """
+    if plan.blocking:
+        what = "; ".join(change.sentence for change in plan.blocking)
+        policy = ' (its evolution is "refuse")' if plan.policy == "refuse" else ""
+        raise Refused(
+            f"write of {plan.table}: its declaration has changed: {what}{policy}. Nothing was"
+            f" written. {plan.advice}"
+        )
+    return plan

@@ -1,0 +1,242 @@
+"""A declaration that differs from its table: each difference, how the table follows, and what stops a write."""
+
+from dataclasses import replace
+
+import pytest
+
+from lakehouse import Append, Landing, Merge, Overwrite, Table
+from lakehouse.core.delta.snapshot import Column, LogTail, Snapshot
+from lakehouse.core.errors import Refused
+from lakehouse.core.evolution.changes import compare, differences, is_wider
+from lakehouse.core.evolution.plan import Kind, Way, WrittenRows, checked
+
+LOG = LogTail(checkpoint_version=None, commit_count=1, commit_bytes=1)
+LANDED = Table(
+    key="bronze/t",
+    source=Landing(prefix="landing/t/", format="json"),
+    write=Append(partition_by=("city",)),
+)
+DERIVED = Table(
+    key="silver/t",
+    inputs=(LANDED,),
+    transform=lambda t: t,
+    write=Merge(keys=("id",), order_by=("at",)),
+)
+
+
+def columns(text: str) -> tuple[Column, ...]:
+    """Columns like `id bigint, at int 'of the row'`."""
+    found = list[Column]()
+    for each in text.split(", "):
+        name, type_, *comment = each.split(" ", 2)
+        found.append(Column(name=name, type=type_, comment="".join(comment).strip("'")))
+    return tuple(found)
+
+
+TABLE = Snapshot(
+    table="bronze/t",
+    uri="t",
+    version=3,
+    committed_ms=0,
+    files=(),
+    log=LOG,
+    columns=columns("id bigint, city string, n int, price decimal(6,2), _source_file string"),
+    partition_columns=("city",),
+)
+SAME = "id bigint, city string, n int, price decimal(6,2), _source_file string"
+
+
+@pytest.mark.parametrize(
+    ("declared", "added"),
+    [
+        (SAME, []),
+        ("city string, id bigint, n int, price decimal(6,2), _source_file string", []),
+        (f"zip int, {SAME}", [("zip", None)]),
+        (
+            "id bigint, a int, b struct<x:int>, city string, n int, price decimal(6,2), _source_file string, c date",
+            [("a", "id"), ("b", "a"), ("c", "_source_file")],
+        ),
+    ],
+)
+def test_a_column_that_the_table_lacks_is_added_behind_the_one_declared_before_it(
+    declared: str, added: list[tuple[str, str | None]]
+) -> None:
+    plan = checked(compare(LANDED, columns(declared), TABLE))
+    assert [(each.column.name, each.after) for each in plan.added] == added
+    assert plan.sentence.startswith("the declaration and the table agree") == (not added)
+
+
+# What is declared, what the change is, how the table follows, and whether the write stops.
+CHANGES = {
+    "a description": (
+        LANDED,
+        SAME.replace("n int", "n int 'of rows'"),
+        Kind.COMMENT_CHANGED,
+        Way.METADATA,
+        "the description of n has changed",
+        False,
+    ),
+    "a wider whole number": (
+        LANDED,
+        SAME.replace("n int", "n bigint"),
+        Kind.TYPE_WIDENED,
+        Way.OWN_ROWS,
+        "n is declared as bigint and int in the table",
+        True,
+    ),
+    "a wider decimal": (
+        LANDED,
+        SAME.replace("decimal(6,2)", "decimal(8,3)"),
+        Kind.TYPE_WIDENED,
+        Way.OWN_ROWS,
+        "price is declared as decimal(8,3) and decimal(6,2) in the table",
+        True,
+    ),
+    "a narrower type": (
+        LANDED,
+        SAME.replace("id bigint", "id int"),
+        Kind.TYPE_CHANGED,
+        Way.OWN_ROWS,
+        "id is declared as int and bigint in the table",
+        True,
+    ),
+    "a new name": (
+        replace(LANDED, renamed={"n": "number"}),
+        SAME.replace("n int", "number int"),
+        Kind.COLUMN_RENAMED,
+        Way.OWN_ROWS,
+        "n is declared as number now",
+        True,
+    ),
+    "a column less": (
+        LANDED,
+        SAME.replace("n int, ", ""),
+        Kind.COLUMN_LEFT,
+        Way.STAYS,
+        "n (int) is no longer declared: new rows have null there",
+        False,
+    ),
+    "another case, which Spark takes for the same name": (
+        LANDED,
+        SAME.replace("n int", "N int"),
+        Kind.SPELLING_CHANGED,
+        Way.IMPOSSIBLE,
+        "N is declared, and is spelt n in the table",
+        True,
+    ),
+    "other partitions": (
+        replace(LANDED, write=Append()),
+        SAME,
+        Kind.PARTITIONING_CHANGED,
+        Way.OWN_ROWS,
+        "the declared partitioning is by nothing, that of the table by city",
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("table", "declared", "kind", "way", "sentence", "stops"), CHANGES.values(), ids=CHANGES
+)
+def test_each_difference_has_a_way_and_stops_the_write_unless_it_is_safe(
+    table: Table, declared: str, kind: Kind, way: Way, sentence: str, stops: bool
+) -> None:
+    plan = compare(table, columns(declared), TABLE)
+    assert [(change.kind, change.kind.way, change.sentence) for change in plan.changes] == [
+        (kind, way, sentence)
+    ]
+    assert bool(plan.blocking) == stops
+    if stops:
+        with pytest.raises(Refused, match=r"Nothing was written\. (Use|Either)") as error:
+            checked(plan)
+        assert sentence in str(error.value)
+    overwritten = replace(table, write=Overwrite())
+    assert not compare(overwritten, columns(declared), TABLE).blocking
+    frozen = replace(table, evolution="refuse")
+    if kind is not Kind.COLUMN_LEFT:
+        with pytest.raises(Refused, match='its evolution is "refuse"'):
+            checked(compare(frozen, columns(declared), TABLE))
+
+
+def test_a_column_that_is_renamed_and_widened_at_once_is_two_changes_of_one_column() -> None:
+    table = replace(LANDED, renamed={"n": "number", "gone": "other"})
+    plan = compare(table, columns(SAME.replace("n int", "number bigint")), TABLE)
+    assert [(change.kind, change.before) for change in plan.changes] == [
+        (Kind.COLUMN_RENAMED, "n"),
+        (Kind.TYPE_WIDENED, "n"),
+    ]
+    assert plan.rebuild_from is Way.OWN_ROWS
+
+
+def test_a_partition_column_may_be_renamed() -> None:
+    table = replace(LANDED, write=Append(partition_by=("town",)), renamed={"city": "town"})
+    plan = compare(table, columns(SAME.replace("city", "town")), TABLE)
+    assert [change.kind for change in plan.changes] == [Kind.COLUMN_RENAMED]
+
+
+def test_other_keys_need_the_inputs_and_landed_rows_of_other_keys_are_gone() -> None:
+    written = WrittenRows(way='merged by ["id"]', declared_way='merged by ["id", "n"]')
+    table = replace(TABLE, partition_columns=())
+    plan = compare(DERIVED, columns(SAME), table, written)
+    assert plan.rebuild_from is Way.INPUTS
+    assert plan.advice == "Use `lakehouse evolve plan silver/t`, then `lakehouse evolve apply`."
+    landed = compare(LANDED, columns(SAME), TABLE, written)
+    assert [change.kind.way for change in landed.impossible] == [Way.IMPOSSIBLE]
+    assert "earlier rows of a key are gone" in landed.sentence
+    assert "under a new key" in landed.advice
+
+
+def test_changed_code_and_missing_required_values_are_said_and_stop_nothing() -> None:
+    written = WrittenRows(code_since=2, missing={"n": 3, "price": None, "id": 0})
+    plan = checked(compare(LANDED, columns(SAME), TABLE, written))
+    assert [change.kind for change in plan.changes] == [
+        Kind.CODE_CHANGED,
+        Kind.REQUIRED_ADDED,
+        Kind.REQUIRED_ADDED,
+    ]
+    assert "3 row(s) lack n" in plan.sentence
+    assert "an unknown number of rows lack price" in plan.sentence
+
+
+def test_unknown_columns_are_not_compared_and_the_plan_says_so() -> None:
+    plan = compare(LANDED, None, TABLE)
+    assert (plan.changes, plan.columns_known) == ((), False)
+    assert "the next write compares the columns" in plan.sentence
+
+
+def test_an_overwrite_is_told_each_difference_that_it_replaces() -> None:
+    table = replace(LANDED, write=Overwrite())
+    declared = columns(SAME.replace("n int", "n string").replace("city string, ", ""))
+    assert differences(table, declared, TABLE) == (
+        "n is declared as string and int in the table",
+        "the declared partitioning is by nothing, that of the table by city",
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "wider"),
+    [
+        ("tinyint", "bigint", True),
+        ("bigint", "int", False),
+        ("int", "int", False),
+        ("float", "double", True),
+        ("double", "float", False),
+        ("int", "double", True),
+        ("bigint", "double", False),
+        ("date", "timestamp_ntz", True),
+        ("date", "timestamp", False),
+        ("decimal(6,2)", "decimal(8,2)", True),
+        ("decimal(6,2)", "decimal(8,4)", True),
+        ("decimal(6,2)", "decimal(7,4)", False),
+        ("decimal(6,2)", "decimal(6,2)", False),
+        ("int", "decimal(10,0)", True),
+        ("int", "decimal(10,2)", False),
+        ("bigint", "decimal(20,1)", True),
+        ("string", "int", False),
+        ("int", "string", False),
+    ],
+)
+def test_a_type_is_wider_if_it_holds_every_value_exactly(
+    before: str, after: str, wider: bool
+) -> None:
+    assert is_wider(before, after) is wider
