@@ -27,7 +27,11 @@ def compare(
     snapshot: Snapshot,
     written: WrittenRows = _UNKNOWN,
 ) -> EvolutionPlan:
-    """Compares a declaration with its table. `columns` are the declared ones, `None` if unknown."""
+    """Compares a declaration with its table.
+
+    `columns` are the declared columns, or `None` if they are unknown. An empty type is unknown, too,
+    and is not compared.
+    """
     changes = _column_changes(table, columns, snapshot) if columns is not None else []
     if partitioning := _partitioning(table, snapshot):
         changes.append(Change(kind=Kind.PARTITIONING_CHANGED, sentence=partitioning))
@@ -90,12 +94,12 @@ def _column_changes(table: Table, columns: Sequence[Column], snapshot: Snapshot)
                 Change(kind=Kind.COLUMN_ADDED, sentence=what, column=column, added=added)
             )
         after = column.name
+    lowered = {name.lower() for name in names}
     left = [
         name
         for name in existing
-        if name not in names
+        if name.lower() not in lowered
         and name not in earlier.values()
-        and name.lower() not in {each.lower() for each in names}
         and name not in snapshot.partition_columns
     ]
     for name in left:
@@ -112,7 +116,7 @@ def _changes_of(column: Column, known: Column) -> list[Change]:
         changes.append(
             Change(kind=Kind.COLUMN_RENAMED, sentence=what, column=column, before=known.name)
         )
-    if column.type != known.type:
+    if column.type and column.type != known.type:
         kind = Kind.TYPE_WIDENED if is_wider(known.type, column.type) else Kind.TYPE_CHANGED
         what = f"{column.name} is declared as {column.type} and {known.type} in the table"
         changes.append(Change(kind=kind, sentence=what, column=column, before=known.name))

@@ -15,6 +15,7 @@ from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.loaded_batches import WrittenBatch, check_loaded
 from lakehouse.engine.ingest.parse_lines import (
     count_lines,
+    no_lines,
     parse_records,
     staged_lines,
     table_rows,
@@ -98,6 +99,13 @@ def parse_batch(
     )
 
 
+def no_rows(session: TableSession, added: Sequence[AddedColumn], facts: TableFacts) -> "DataFrame":
+    """A frame without rows, with the columns that the next batch of the table will have."""
+    lines = no_lines(session.spark)
+    frame = without_rescued(_parsed_lines(session, lines, added), added, 0, facts.snapshot)
+    return _table_rows(session, frame)
+
+
 def rows_of_part(session: TableSession, parsed: ParsedBatch, part: Batch) -> "DataFrame":
     """The rows of some files of a parsed batch, with the columns of the table."""
     assert parsed.frame is not None
@@ -146,8 +154,14 @@ def write_batch(
 
 
 def _parsed(session: TableSession, batch: Batch, added: Sequence[AddedColumn]) -> "DataFrame":
+    lines = staged_lines(session.lake, session.spark, session.key, batch)
+    return _parsed_lines(session, lines, added)
+
+
+def _parsed_lines(
+    session: TableSession, lines: "DataFrame", added: Sequence[AddedColumn]
+) -> "DataFrame":
     table = session.table
-    lines = staged_lines(session.lake, session.spark, table.key, batch)
     if table.landing.changes is None:
         return parse_records(table.landing, lines, added, commit_rows.partition_columns(table))
     from lakehouse.engine.ingest.changes.read import read_changes

@@ -107,6 +107,11 @@ def staged_lines(lake: Lake, spark: "SparkSession", table_key: str, batch: Batch
     return lines.where(lines[OWN[0]].isin(*[f"{batch.prefix}{file.name}" for file in batch.files]))
 
 
+def no_lines(spark: "SparkSession") -> "DataFrame":
+    """A frame like `staged_lines`, without records."""
+    return spark.createDataFrame([], STAGED_SCHEMA).withColumnsRenamed(_STAGED_NAMES)
+
+
 def count_lines(lines: "DataFrame") -> tuple[int, int, int]:
     """The number of rows, of bad records, and of rows with rescued fields."""
     is_good = F.col(REASON).isNull()
