@@ -6,11 +6,13 @@
 - Every difference in columns, types and partitioning is a change; none is overlooked.
 """
 
+import json
 import re
 from collections.abc import Sequence
 
+from lakehouse.core.declaration.change_sources import HISTORY_COLUMNS
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.declaration.write_modes import Append, Overwrite
+from lakehouse.core.declaration.write_modes import Append, History, Merge, Overwrite
 from lakehouse.core.delta.snapshot import Column, Snapshot
 from lakehouse.core.evolution.plan import Change, EvolutionPlan, Kind, NewColumn, WrittenRows
 
@@ -19,6 +21,9 @@ _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _UNKNOWN = WrittenRows()
+# The property that holds the keys by which landed change data was merged.
+CHANGE_KEYS = "lakehouse.changeKeys"
+_DELETED = "_deleted"
 
 
 def compare(
@@ -29,19 +34,19 @@ def compare(
 ) -> EvolutionPlan:
     """Compares a declaration with its table.
 
-    `columns` are the declared columns, or `None` if they are unknown. An empty type is unknown, too,
-    and is not compared.
+    `columns` are the declared columns, or `None` if they are unknown. An empty type is unknown,
+    too, and is not compared.
     """
     changes = _column_changes(table, columns, snapshot) if columns is not None else []
     if partitioning := _partitioning(table, snapshot):
         changes.append(Change(kind=Kind.PARTITIONING_CHANGED, sentence=partitioning))
     if isinstance(table.write, Overwrite):
         changes = _with_next_write(changes)
-    if written.way is not None and written.way != written.declared_way:
-        kind = Kind.WRITE_CHANGED if table.source is None else Kind.LANDED_WRITE_CHANGED
-        what = f"rows are to be {written.declared_way}, and were {written.way}"
-        why = "" if table.source is None else "; earlier rows of a key are gone"
-        changes.append(Change(kind=kind, sentence=f"{what}{why}"))
+    if table.source is not None:
+        changes += _landed_write_changes(table, snapshot)
+    elif written.way is not None and written.way != written.declared_way:
+        what = f"its rows are to be {written.declared_way}, and were {written.way}"
+        changes.append(Change(kind=Kind.WRITE_CHANGED, sentence=what))
     if written.code_since is not None:
         what = (
             f"its code has changed, and rows since version {written.code_since} are of other code"
@@ -59,6 +64,46 @@ def compare(
         changes=tuple(changes),
         columns_known=columns is not None,
     )
+
+
+def change_keys_text(table: Table) -> str | None:
+    """The value of the property `CHANGE_KEYS` by the declaration; `None` without change data."""
+    is_change_data = table.source is not None and table.source.changes is not None
+    if not is_change_data or not isinstance(table.write, Merge | History):
+        return None
+    return json.dumps(sorted(table.write.keys))
+
+
+def _landed_write_changes(table: Table, snapshot: Snapshot) -> list[Change]:
+    """The change of the way in which landed rows are written, if there is one.
+
+    The property and columns of the table show how its rows were written. The earlier rows of a key
+    are gone, so rows of one way cannot be turned into rows of another.
+    """
+    keys = snapshot.properties.get(CHANGE_KEYS)
+    is_new = keys is None and not snapshot.files
+    if is_new or isinstance(table.write, Overwrite):
+        return []
+    names = {column.name for column in snapshot.columns}
+    before = "appended"
+    if keys is not None and names.issuperset(HISTORY_COLUMNS):
+        before = f"kept as a history by {keys}"
+    elif keys is not None:
+        before = _merged_by(keys, is_soft=_DELETED in names)
+    declared = "appended"
+    if (declared_keys := change_keys_text(table)) is not None:
+        is_soft = isinstance(table.write, Merge) and table.write.deletes == "soft"
+        declared = _merged_by(declared_keys, is_soft=is_soft)
+        if isinstance(table.write, History):
+            declared = f"kept as a history by {declared_keys}"
+    if before == declared:
+        return []
+    what = f"its rows are to be {declared}, and were {before}: earlier rows of a key are gone"
+    return [Change(kind=Kind.LANDED_WRITE_CHANGED, sentence=what)]
+
+
+def _merged_by(keys: str, *, is_soft: bool) -> str:
+    return f"merged by {keys}{', with deleted rows marked' if is_soft else ''}"
 
 
 def differences(table: Table, columns: Sequence[Column], snapshot: Snapshot) -> tuple[str, ...]:

@@ -7,7 +7,6 @@
   (`test_load.py`).
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from math import ceil
 from typing import TYPE_CHECKING, cast
@@ -17,9 +16,14 @@ from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.strategy_properties import OPTIMIZE_WRITE
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import DEFAULT_LOG_DAYS, LOG_RETENTION
-from lakehouse.core.declaration.write_modes import Append, History, Merge, Overwrite
+from lakehouse.core.declaration.write_modes import Append, Overwrite
 from lakehouse.core.delta.snapshot import Column, Snapshot
-from lakehouse.core.evolution.changes import compare, differences
+from lakehouse.core.evolution.changes import (
+    CHANGE_KEYS,
+    change_keys_text,
+    compare,
+    differences,
+)
 from lakehouse.core.evolution.plan import EvolutionPlan, Kind, checked
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Explanation
@@ -34,8 +38,6 @@ if TYPE_CHECKING:
 
 # The log is kept this many days longer than landed files.
 _SPARE_DAYS = 7
-# The property that holds the keys by which change data was merged.
-CHANGE_KEYS = "lakehouse.changeKeys"
 
 
 def write_rows(
@@ -78,12 +80,8 @@ def declared_properties(table: Table) -> dict[str, str]:
     The change data feed is enabled for tables downstream, unless each run replaces all rows.
     """
     base = {} if isinstance(table.write, Overwrite) else {"delta.enableChangeDataFeed": "true"}
-    if (
-        table.source is not None
-        and table.source.changes is not None
-        and isinstance(table.write, Merge | History)
-    ):
-        base[CHANGE_KEYS] = json.dumps(sorted(table.write.keys))
+    if (keys := change_keys_text(table)) is not None:
+        base[CHANGE_KEYS] = keys
     if table.source is not None and table.source.after_load != "keep":
         # A landed file is deleted only while the log still has the commit of its batch.
         base[LOG_RETENTION] = (

@@ -27,11 +27,12 @@ from lakehouse.core.declaration.vacuum_policy import (
 )
 from lakehouse.core.delta.protocol import span_ms_of
 from lakehouse.core.errors import Refused
-from lakehouse.core.evolution.plan import UNCHANGED
+from lakehouse.core.evolution.changes import compare
+from lakehouse.core.evolution.plan import Kind, checked
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.scheduling.strategy_selection import StrategyChoice, strategy_of
 from lakehouse.engine.delta_log import TableFacts
-from lakehouse.engine.ingest.commit_rows import CHANGE_KEYS, declared_properties
+from lakehouse.engine.ingest.commit_rows import declared_properties
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.errors import first_line
@@ -58,8 +59,8 @@ def apply_strategy(
     """Applies properties and clustering; returns the table's facts. The caller holds its lock.
 
     Raises:
-        Refused: Delta cannot cluster this table by these columns, or its change data was merged by
-            other keys.
+        Refused: Delta cannot cluster this table by these columns, or its change data was written
+            in another way.
     """
     from pyspark.errors import AnalysisException
 
@@ -128,13 +129,9 @@ def strategy_confs(table: Table, facts: TableFacts | None) -> dict[str, str]:
 def _statements(table: Table, facts: TableFacts) -> Iterator[str]:
     snapshot = facts.snapshot
     declared = declared_properties(table)
-    keys_before = snapshot.properties.get(CHANGE_KEYS)
-    keys = declared.get(CHANGE_KEYS, keys_before)
-    if keys_before is not None and keys != keys_before:
-        raise Refused(
-            f"write of {table.key}: it is declared with the keys {keys}, and its rows were merged "
-            f"by {keys_before}: some would be doubled. {UNCHANGED}"
-        )
+    plan = compare(table, None, snapshot)
+    if plan.of(Kind.LANDED_WRITE_CHANGED):
+        checked(plan)  # here, because a statement below would record the declared keys
     changes = strategy_changes(table, facts)
     clustering = strategy_properties.clustering_change(
         snapshot, policy_for(table.layer, table.compaction).data_layout

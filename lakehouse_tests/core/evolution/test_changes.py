@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from lakehouse import Append, Landing, Merge, Overwrite, Table
-from lakehouse.core.delta.snapshot import Column, LogTail, Snapshot
+from lakehouse import Append, Debezium, History, Landing, Merge, Overwrite, Table
+from lakehouse.core.delta.snapshot import Column, DataFile, LogTail, Snapshot
 from lakehouse.core.errors import Refused
-from lakehouse.core.evolution.changes import compare, differences, is_wider
+from lakehouse.core.evolution.changes import CHANGE_KEYS, compare, differences, is_wider
 from lakehouse.core.evolution.plan import Kind, Way, WrittenRows, checked
 
 LOG = LogTail(checkpoint_version=None, commit_count=1, commit_bytes=1)
@@ -180,10 +180,51 @@ def test_other_keys_need_the_inputs_and_landed_rows_of_other_keys_are_gone() -> 
     plan = compare(DERIVED, columns(SAME), table, written)
     assert plan.rebuild_from is Way.INPUTS
     assert plan.advice == "Use `lakehouse evolve plan silver/t`, then `lakehouse evolve apply`."
-    landed = compare(LANDED, columns(SAME), TABLE, written)
-    assert [change.kind.way for change in landed.impossible] == [Way.IMPOSSIBLE]
-    assert "earlier rows of a key are gone" in landed.sentence
-    assert "under a new key" in landed.advice
+
+
+PEOPLE = Table(
+    key="bronze/people",
+    source=Landing(
+        prefix="landing/people/", format="json", schema="id BIGINT, n INT", changes=Debezium()
+    ),
+    write=Merge(keys=("id",)),
+)
+FILE = DataFile(path="1.parquet", size_bytes=9, modified_ms=0, partition=(), row_count=1)
+MERGED = replace(
+    TABLE,
+    files=(FILE,),
+    columns=columns("id bigint, n int"),
+    partition_columns=(),
+    properties={CHANGE_KEYS: '["id"]'},
+)
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (Merge(keys=("id",)), ""),
+        (Merge(keys=("n", "id")), 'to be merged by ["id", "n"], and were merged by ["id"]'),
+        (
+            Merge(keys=("id",), deletes="soft"),
+            'to be merged by ["id"], with deleted rows marked, and were merged by ["id"]',
+        ),
+        (History(keys=("id",)), 'to be kept as a history by ["id"], and were merged by ["id"]'),
+    ],
+    ids=["the same", "another key", "marked deletions", "a history"],
+)
+def test_landed_changes_that_were_written_in_another_way_are_refused_with_the_reason(
+    write: Merge | History, said: str
+) -> None:
+    plan = compare(replace(PEOPLE, write=write), None, MERGED)
+    if not said:
+        assert plan.changes == ()
+        return
+    assert [change.kind.way for change in plan.impossible] == [Way.IMPOSSIBLE]
+    assert said in plan.sentence
+    assert "earlier rows of a key are gone" in plan.sentence
+    assert "under a new key" in plan.advice
+    empty = replace(MERGED, files=(), properties={})
+    assert compare(replace(PEOPLE, write=write), None, empty).changes == ()
 
 
 def test_changed_code_and_missing_required_values_are_said_and_stop_nothing() -> None:

@@ -72,6 +72,6 @@ def test_change_data_is_merged_by_the_keys_that_the_table_was_made_with(tmp_path
     assert apply_strategy(lake, nobody_is_asked, turned, facts) is facts
     with pytest.raises(
         Refused,
-        match=r'declared with the keys \["id"\], and its rows were merged by \["id", "part"\].*restore the declaration',
+        match=r'to be merged by \["id"\], and were merged by \["id", "part"\].*restore the declaration',
     ):
         apply_strategy(lake, nobody_is_asked, by_one, facts)

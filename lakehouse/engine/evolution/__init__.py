@@ -1,0 +1,1 @@
+"""Makes tables follow their changed declarations."""
