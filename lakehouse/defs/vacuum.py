@@ -29,7 +29,7 @@ DELETED = "deleted"
 # The tag of runs that an automation condition requested. Source: dagster 1.13,
 # dagster/_core/storage/tags.py
 _BY_ITSELF = "dagster/from_automation_condition"
-_FACTS: dict[tuple[str, str], "LakeFacts"] = {}  # by id of the current run, and root of its lake
+_FACTS: dict[tuple[str, str], "LakeFacts"] = {}  # key: run id and root of the lake
 
 
 class VacuumConfig(dg.Config):
@@ -53,9 +53,9 @@ def vacuum_asset(
 ) -> dg.AssetsDefinition:
     """The asset that vacuums a table.
 
-    It follows the inventory. If there is no inventory, `cron` gives the times (UTC) of its runs.
-    `resource` is its session. A run calls `everything` for all tables that may borrow files of this
-    one, and for the lake that contains them.
+    It runs after each inventory. Without an inventory asset, it runs at the times of `cron` (UTC).
+    `resource` is the key of the resource that opens its Spark session. `everything` returns all
+    tables that may borrow files of this one, and their lake; only a run calls it.
     """
     triggers = [
         *([] if cron else [inventory_key(lake)]),
@@ -74,7 +74,7 @@ def vacuum_asset(
         required_resource_keys={resource},
         automation_condition=_when(triggers, cron) if table.vacuum.mode == "automatic" else None,
         description=f"Deletes the files that no version of {table.key} within its retention needs. "
-        "Changes no row.",
+        "Does not change any rows.",
         check_specs=[
             dg.AssetCheckSpec(
                 DELETED,
@@ -99,7 +99,7 @@ def vacuum_asset(
                 facts,
                 session,
                 table,
-                mode=mode,  # type: ignore[arg-type]  # the vacuum refuses other texts
+                mode=mode,  # type: ignore[arg-type]  # the vacuum refuses other values
                 owner=f"run {context.run.run_id}",
             )
         context.log.info(f"{table.key}: {outcome.plan.sentence}")
@@ -135,9 +135,10 @@ def _facts_of_run(
 def _left_alone(
     context: dg.AssetExecutionContext, table: Table, facts: "LakeFacts", config: VacuumConfig
 ) -> str:
-    """Why the table is not vacuumed, or an empty text if it is.
+    """Why the table is not vacuumed, or an empty string if it is.
 
-    A paused table does not fail a run that Dagster requested; a person's run of it is refused.
+    If the table is paused, a run that Dagster requested skips it, and any other run raises
+    `Refused`.
     """
     if facts.log(table.key) is None:
         return f"{table.key}: there is no table yet"
@@ -152,11 +153,11 @@ def _left_alone(
 
 
 def _when(triggers: Sequence[dg.AssetKey], cron: str) -> dg.AutomationCondition[dg.AssetKey]:
-    """After an update of any trigger, and at the times of `cron`, if given.
+    """Requests a run after an update of any trigger, and at the times of `cron`, if given.
 
-    This is Dagster's `eager`, limited to the triggers: a write of the table produces no file that
-    is past its retention. Triggers that were never materialized, like the compaction of a table
-    that needs none, do not delay a vacuum.
+    This is Dagster's `eager`, limited to the triggers. A write to the table is not a trigger, since
+    the files that it replaces are still within the retention. Triggers that were never
+    materialized, like the compaction of a table that needs none, do not delay a vacuum.
     """
     condition = dg.AutomationCondition
     eager = condition.eager().without(~condition.any_deps_missing())

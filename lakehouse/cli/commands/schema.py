@@ -1,4 +1,4 @@
-"""`lakehouse schema`: the columns of a table of landed files, and where each comes from."""
+"""`lakehouse schema`: the columns of a table loaded from landed files, and their origins."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,16 +20,17 @@ from lakehouse.engine.journal.planned_batches import PlannedBatches
 def schema_command(table: str, as_json: bool) -> None:
     """Show the columns of TABLE, and where each comes from.
 
-    These are the declared columns and those added for undeclared fields, with time, file and policy
-    of each. Without a declared schema they are the inferred columns, as they were pinned. No JVM.
+    Lists the declared columns, and each column that was added for an undeclared field, with the
+    time, the file and the policy that added it. If no schema is declared, lists the columns that
+    were inferred from the first batch instead. Starts no JVM.
     """
     opened, wanted = open_landed(table, asked="schema")
     landing = wanted.landing
-    came = PlannedBatches(opened.lake.store, wanted.key, prefix=landing.prefix).ledger().columns
-    in_force = columns_in_force(came, landing)
+    history = PlannedBatches(opened.lake.store, wanted.key, prefix=landing.prefix).ledger().columns
+    in_force = columns_in_force(history, landing)
     pinned = [column for column in in_force if landing.schema is None and column.policy == INFERRED]
     added = [column for column in in_force if column not in pinned]
-    columns = [*map(_came, pinned), *_declared(landing, came), *map(_came, added)]
+    columns = [*map(_added, pinned), *_declared(landing, history), *map(_added, added)]
     schema = "inferred" if pinned else "declared" if landing.schema else None
     if as_json:
         document = {
@@ -38,26 +39,26 @@ def schema_command(table: str, as_json: bool) -> None:
             "new_columns": landing.new_columns,
             "columns": columns,
         }
-        write_json({**document, "history": [*map(_came, came)]})
+        write_json({**document, "history": [*map(_added, history)]})
         return
     if schema is None:
         show(
-            f"{wanted.key}: no schema is declared, and none was inferred yet. The first batch of "
-            "landed files decides"
+            f"{wanted.key}: no schema is declared, and none has been inferred yet. It will be "
+            "inferred from the first batch of landed files"
         )
     times = ["" if each["at_ms"] is None else time_text(each["at_ms"]) for each in columns]
     rows = [
         (each["name"], each["type"], each["by"], at, each["file"] or "")
         for each, at in zip(columns, times, strict=True)
     ]
-    print_grid(("column", "type", "by", "came", "file"), rows)
+    print_grid(("column", "type", "by", "added", "file"), rows)
 
 
-def _declared(landing: Landing, came: Sequence[AddedColumn]) -> list[dict[str, Any]]:
-    """The declared columns. One that was added before it was declared has its time and file."""
-    declared, before = (
+def _declared(landing: Landing, history: Sequence[AddedColumn]) -> list[dict[str, Any]]:
+    """The declared columns, with time and file if a column was added before it was declared."""
+    declared, added = (
         {**dict(field_types(landing.schema)), **landing.derived},
-        {column.name: column for column in came},
+        {column.name: column for column in history},
     )
     found = (
         (name, declared[name], "derived" if name in landing.derived else "declared")
@@ -68,15 +69,15 @@ def _declared(landing: Landing, came: Sequence[AddedColumn]) -> list[dict[str, A
             "name": name,
             "type": kind,
             "by": by,
-            "at_ms": since and since.at_ms,
-            "file": since and since.file,
+            "at_ms": origin and origin.at_ms,
+            "file": origin and origin.file,
         }
         for name, kind, by in found
-        for since in (before.get(name),)
+        for origin in (added.get(name),)
     ]
 
 
-def _came(column: AddedColumn) -> dict[str, Any]:
+def _added(column: AddedColumn) -> dict[str, Any]:
     return {
         "name": column.name,
         "type": column.type,

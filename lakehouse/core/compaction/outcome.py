@@ -13,7 +13,11 @@ from lakehouse.core.delta.snapshot import TableFacts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """A comparison without differences: of every row, or of row counts and column statistics."""
+    """A comparison of the rows before and after a compaction, which found no difference.
+
+    `by` is `content` if every row was compared, and `rows` if row counts and column statistics in
+    the log were.
+    """
 
     by: Literal["rows", "content"]
     row_count: int
@@ -21,9 +25,10 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """Durations of the same scan before and after a compaction, in seconds, pair by pair.
+    """Durations in seconds of the same scan, `before` and `after` a compaction.
 
-    There are no pairs if too few scans fitted into the budget.
+    `before[n]` and `after[n]` were measured as a pair. There are no pairs if too few scans fit into
+    the budget.
     """
 
     table: str
@@ -57,7 +62,7 @@ class Probe:
         """The measurement in one line."""
         spent = f"{self.spent_seconds:.1f} of {self.budget_seconds:.0f} s spent"
         if self.gained_share is None:
-            return f"the table is too large to be scanned often enough for a measurement; {spent}"
+            return f"the table is too large to be scanned often enough within the budget; {spent}"
         return (
             f"scan {self.before_seconds:.3f} s before, {self.after_seconds:.3f} s after: "
             f"{abs(self.gained_share):.1%} {'faster' if self.gained_share >= 0 else 'slower'} "
@@ -82,8 +87,8 @@ class CompactionOutcome:
     If nothing was committed, `version_after` is `None` and the figures are zero.
 
     - `seconds_optimize`: the duration of the statement alone.
-    - `conflicts`: attempts that lost to other writers; `wasted_bytes` and `wasted_seconds` are
-      their work.
+    - `conflicts`: attempts that lost to other writers. `wasted_bytes` and `wasted_seconds` measure
+      the work of these attempts.
     - `account`: the account up to and including this compaction.
     - `facts`: the table after the commit.
     """
@@ -111,7 +116,7 @@ class CompactionOutcome:
 
     @property
     def entry(self) -> Entry | None:
-        """This compaction in the account: its measured seconds, its price and its errors."""
+        """The account's entry for this compaction: its duration, price and prediction errors."""
         entries = self.account.entries if self.account else ()
         return next(
             (entry for entry in entries if entry.compaction.version == self.version_after), None
@@ -135,26 +140,21 @@ class CompactionOutcome:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The lines below the figures, or why nothing was merged."""
+        """The lines to print below the figures. If nothing was merged, they say why."""
         if self.version_after is None:
             return (self._why_nothing_was_merged,) if self.plan.bins else ()
-        found = self.compared
-        way = (
-            ""
-            if found is None
-            else "each compared"
-            if found.by == "content"
-            else "counted in the log, with its statistics,"
-        )
-        verified = (
-            ""
-            if found is None
-            else f", {found.row_count:,} rows {way} in {self.seconds_verify:.1f} s"
-        )
+        verified = ""
+        if self.compared:
+            by_log = "row counts and statistics in the log"
+            compared = "each row" if self.compared.by == "content" else by_log
+            verified = (
+                f"; {self.compared.row_count:,} rows verified in {self.seconds_verify:.1f} s by "
+                f"comparing {compared}"
+            )
         probed = (f"probe: {self.probe.sentence}",) if self.probe else ()
         seconds = f"OPTIMIZE {self.seconds_optimize:.1f} s{verified}"
         return (
-            f"predicted by {self.plan.estimate.basis}",
+            f"predicted from {self.plan.estimate.basis}",
             seconds,
             *probed,
             *(self.account.sentences if self.account else ()),
@@ -167,13 +167,13 @@ class CompactionOutcome:
         merged = f"OPTIMIZE merged none of the {self.plan.files_removed} planned files"
         if newest is not None and newest > planned:
             return (
-                f"{merged}: others committed version {newest} after the planned version {planned};"
-                " the next plan starts from there"
+                f"{merged}: other writers have committed up to version {newest} since the planned"
+                f" version {planned}. The next plan will use the newest version"
             )
         return (
-            f"{merged}, and nobody else committed: Delta selects other files than the plan of"
-            f" version {planned}. The sensor does not ask for this version again. Compare the plan"
-            f" (lakehouse plan {self.plan.table} --json) with the table's partition values"
+            f"{merged}, although no other writer committed: Delta's selection differs from the"
+            f" plan of version {planned}. The sensor will not request this version again. Compare"
+            f" the plan (lakehouse plan {self.plan.table} --json) with the table's partition values"
         )
 
     def as_json(self) -> dict[str, Any]:

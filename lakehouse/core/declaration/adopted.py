@@ -1,4 +1,4 @@
-"""The declaration of a table that others write, and addresses of tables as people type them."""
+"""Declares tables that other programs write, and parses the table addresses that people type."""
 
 import posixpath
 import re
@@ -16,7 +16,7 @@ _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>.*)", re.DOT
 _S3_SCHEMES = ("s3", "s3a", "s3n")
 # Characters of Hadoop's globs, and unprintable characters.
 _UNSAFE = re.compile(r"[*?\[\]{}\\\x00-\x1f\x7f\ud800-\udfff]")
-_REFUSED_SIGN = re.compile(_UNSAFE.pattern + r"|(?<=/)\.(?=\.?(?:/|$))")
+_REFUSED_CHARACTER = re.compile(_UNSAFE.pattern + r"|(?<=/)\.(?=\.?(?:/|$))")
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9_]+")
 _LAYERS = ("bronze", "silver", "gold")
 
@@ -29,7 +29,7 @@ def is_address(word: str) -> bool:
 def parse_address(text: str, *, base: str) -> str:
     """The normalised address: `s3://bucket/folder`, or an absolute folder.
 
-    Relative folders start at `base`.
+    Relative folders are resolved against `base`.
 
     Raises:
         Refused: the text is neither, or has credentials or characters that Hadoop interprets.
@@ -39,8 +39,8 @@ def parse_address(text: str, *, base: str) -> str:
     if name not in ("file", *_S3_SCHEMES):
         # The rest is not repeated, since it may hold a secret key.
         raise Refused(
-            f"the address of a table begins with {name}:. Use a folder, file:///folder or"
-            " s3://bucket/folder."
+            f"the address of a table begins with {name}:, which is not supported. Use a folder,"
+            " file:///folder or s3://bucket/folder."
         )
     bucket, _, key = rest.lstrip("/").rstrip("/").partition("/")
     if name != "file" and (
@@ -48,7 +48,7 @@ def parse_address(text: str, *, base: str) -> str:
     ):
         raise Refused(
             "the address of a table holds a user, a password or a signed query. Use an address"
-            " without; boto3 finds keys by itself."
+            " without credentials; boto3 finds them itself."
         )
     found = _UNSAFE.search(text)
     if not text or found:
@@ -71,8 +71,9 @@ def parse_address(text: str, *, base: str) -> str:
 
 def quoted_address(address: str) -> str:
     """The address with its forbidden characters percent-encoded."""
-    return _REFUSED_SIGN.sub(
-        lambda sign: f"%{ord(sign[0]):02X}", address.encode("utf-8", "backslashreplace").decode()
+    return _REFUSED_CHARACTER.sub(
+        lambda character: f"%{ord(character[0]):02X}",
+        address.encode("utf-8", "backslashreplace").decode(),
     )
 
 
@@ -100,7 +101,7 @@ def is_inside(address: str, other: str) -> bool:
 
 
 def folders_above(address: str) -> Iterator[str]:
-    """The parent folders of an address, innermost first, up to the bucket or a folder of `/`."""
+    """The parent folders of an address, innermost first; the bucket is included, `/` is not."""
     while (address := address.rpartition("/")[0]) not in ("", "s3:/"):
         yield address
 
@@ -108,7 +109,8 @@ def folders_above(address: str) -> Iterator[str]:
 def _folder(text: str, *, base: str) -> str:
     if text.startswith("~"):
         raise Refused(
-            f"the address of a table is {text!r}. Write the folder out, like $HOME{text[1:]}."
+            f"the address of a table is {text!r}, but ~ is not expanded. Write the folder out,"
+            f" like $HOME{text[1:]}."
         )
     path = posixpath.normpath(text if text.startswith("/") else f"{base}/{text}")
     if path.lstrip("/") == "":
@@ -137,11 +139,12 @@ class Adopted:
 
     - `uri`: an absolute folder, or `s3://bucket/folder`.
     - `writers`: why a compaction cannot overwrite another program's commit. With `none`, no other
-      program commits during a compaction. With `conditional`, all programs, and Spark, commit by
-      conditional writes. With `unknown`, the table is not compacted.
+      program commits during a compaction. With `conditional`, all programs, including Spark, commit
+      with conditional writes. With `unknown`, the table is not compacted.
     - `orphans`: with `keep`, files that the log never named are kept, since they may belong to
       other programs.
-    - `asset_key` and `pool`: the asset of the same Dagster project that writes the table, if any.
+    - `asset_key` and `pool`: key and pool of the asset that writes the table, if it belongs to the
+      same Dagster project.
     """
 
     uri: str
@@ -181,7 +184,7 @@ def commits_at_risk(write: object) -> Explanation | None:
     """Why a compaction's commit could overwrite another one, or `None` if it cannot.
 
     Source: delta-io/delta v4.4.0, S3SingleDriverLogStore and HDFSLogStore: they check for the
-    version, then replace it by a write or rename.
+    version, then write or rename over it.
     """
     if not isinstance(write, Adopted) or write.writers != "unknown":
         return None

@@ -171,8 +171,8 @@ class Landing:
             )
         if holds_credentials(str(self.queue)) or "@" in str(self.queue):
             raise Refused(
-                "Landing.queue holds a user, a password or a signed query. Use an address without;"
-                " boto3 finds keys by itself."
+                "Landing.queue holds a user, a password or a signed query. Use an address without "
+                "credentials; boto3 finds them itself."
             )
         check_knobs(self)
         if self.queue and isinstance(self.changes, Dms) and not self.changes.position:

@@ -4,7 +4,7 @@ A breaker opens after three failures in a row, stays open for six hours, then al
 (half open). A success closes it; a further failure opens it again for twice the time. Two things
 count as a failure:
 
-- A compaction that no person requested failed, or lost a race for its commit.
+- An automatic compaction failed, or lost a race for its commit.
 - The same bytes were rewritten pointlessly, as `find_rewrites` defines it.
 """
 
@@ -19,11 +19,11 @@ from lakehouse.core.journal_records import CompactionTry
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.units import HOUR_MS
 
-# Tries of one version of a table, and failures in a row, before the table is skipped.
+# After this many attempts at one version, or failures in a row, a table is skipped.
 TRIES_ALLOWED = 3
-# By the next batch of the day, the breaker is half open.
+# Short enough that a later batch on the same day finds the breaker half open.
 _HOURS = 6
-# A table that failed for weeks is still tried sometimes: 6 hours become 4 days at most.
+# Six hours become at most four days, so a table that keeps failing is still tried every few days.
 _MOST_DOUBLINGS = 4
 _WHY_LETTERS = 200
 
@@ -98,7 +98,8 @@ def tries_of(history: Commits, failures: Iterable[CompactionTry]) -> tuple[Compa
     """All compaction attempts of a table: our commits in the log, and the journal's failures.
 
     A compaction that was undone, by itself or by the next run, counts only as a failure. If a
-    compaction lost a race after some commits, they count as successes, and the loss as a conflict.
+    compaction lost a race after some of its commits, each commit counts as a success, and the lost
+    race as a conflict.
     """
     kept, undone = tuple(failures), history.undone()
     spans = [
@@ -126,12 +127,12 @@ def tries_of(history: Commits, failures: Iterable[CompactionTry]) -> tuple[Compa
 def find_rewrites(history: Commits) -> Rewrites:
     """Length of the current run of pointless rewrites, or zero.
 
-    Files are followed through commits without data change, folder by folder (a partition is a
-    folder). Such a commit is pointless if it rewrites outputs of an earlier one, takes fewer than
-    two new files of writers, and does not halve the number of files. (Our plans need two new files,
-    and a second tier halves the number.) REORG has another purpose, so it neither counts nor ends a
-    run. A useful merge, a rewrite of rows or a delete ends the run. A useful merge of ours ends all
-    runs of the table.
+    Files are tracked through commits without data change, folder by folder (a partition is a
+    folder). Such a commit is pointless if it rewrites outputs of an earlier one, merges fewer than
+    two new files from writers, and does not halve the number of files. (Our own plans always do one
+    or the other: they merge two new files, or, in a second tier, halve the number.) REORG has
+    another purpose, so it neither counts nor ends a run. A useful merge, a rewrite of rows or a
+    delete ends the run. A useful merge of ours ends all runs of the table.
     """
     written: dict[str, Rewrites] = {}
     for commit in history.commits:
@@ -186,7 +187,8 @@ def _after(
 ) -> Rewrites | None:
     """The run of rewrites that the added files continue.
 
-    `None` if the commit moved nothing: computing statistics adds the same files again.
+    `None` if the commit removed no file. For example, computing statistics only adds the same files
+    again.
     """
     if not before and not fresh:
         return None
@@ -208,5 +210,5 @@ def _worse(rewrites: Rewrites) -> tuple[int, int]:
 
 
 def _is_ours(commit: Commit) -> bool:
-    """Whether the commit is a compaction of this program, by the commit's metadata."""
+    """Whether the commit's metadata marks it as a compaction by this program."""
     return not commit.changed_data and "compaction" in written_in(commit)

@@ -28,7 +28,7 @@ class Attempt:
 
     @contextlib.contextmanager
     def statement(self, planned: CompactionPlan) -> Iterator[None]:
-        """Runs the plan's statement in the block; a failure from here on wastes planned work."""
+        """Surrounds the plan's statement. From here on, a failure wastes all planned work."""
         self.started = time.monotonic()
         self.planned = planned
         try:
@@ -74,8 +74,8 @@ def failure_recorded(lake: Lake, table_key: str, attempt: Attempt) -> Iterator[N
     """Records an error in the block as a failure of the table.
 
     Errors of the caller or the server are not recorded. Neither are conflicts, which `lost_race`
-    records with their cost. A server lost while the statement ran counts as a failure of the table,
-    which may have crashed it, unless the server was stopped on purpose.
+    records with their cost. If the server is lost during the statement, the table may have crashed
+    it, so this does count as a failure of the table, unless the server was stopped on purpose.
     """
     try:
         yield

@@ -82,8 +82,8 @@ def _first_segment(listing: Sequence[StoredFile], table: str, *, first: int) -> 
         if segment is not None and segment.checkpoint_version == version:
             return segment
     raise LogChanged(
-        f"log of {table}: the commits before version {first} are gone and no whole checkpoint "
-        "stands for them"
+        f"log of {table}: the commits before version {first} are gone, and no complete checkpoint "
+        "replaces them"
     )
 
 

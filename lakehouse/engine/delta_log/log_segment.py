@@ -26,7 +26,8 @@ class LogChanged(Exception):
 class LogContradiction(Exception):
     """Two figures in a log differ although they must be equal.
 
-    `evidence` names the file that contradicts the checkpoint. It is empty if commits do.
+    `evidence` names the file that contradicts the checkpoint. It is empty if the contradiction is
+    with commits.
     """
 
     def __init__(self, message: str, *, evidence: str) -> None:
@@ -51,10 +52,9 @@ class Segment:
     """The files to read for one version.
 
     `tail` holds the commits after the checkpoint, and `older` the contiguous commits directly
-    before the tail. `pointer` is `_last_checkpoint`. `checksum` is the version checksum of the
-    segment's version or, if it has none, of its checkpoint's. `has_twin`: the log has another
-    complete checkpoint of the same version. `is_older`: a version was requested, and newer ones are
-    ignored.
+    before the tail. `pointer` is `_last_checkpoint`. `checksum` is the checksum file of `version`
+    or, if that is missing, of `checkpoint_version`. `has_twin`: the log has another complete
+    checkpoint of the same version. `is_older`: a version was requested, and newer ones are ignored.
     """
 
     table: str
@@ -112,12 +112,12 @@ def find_segment(
 ) -> Segment | None:
     """The segment of the newest version in a listing, or `None` if there is no log.
 
-    With `version`, newer versions are ignored. A checkpoint does not count if one of its files is
-    named in `without`, but the log must still reach its version.
+    With `version`, newer versions are ignored. Checkpoint files in `without` are not used, but the
+    remaining files must still lead to the version of each such checkpoint.
 
     Raises:
-        LogChanged: a commit after the checkpoint (or from version 0 on) is missing, or only traces
-            of a checkpoint are left.
+        LogChanged: a commit after the checkpoint (or from version 0 on) is missing, or there are
+            signs of a checkpoint, but neither a complete checkpoint nor commits.
     """
     commits: dict[int, StoredFile] = {}
     checksums: dict[int, StoredFile] = {}
@@ -143,15 +143,15 @@ def find_segment(
                 match["part"] or ""
             ] = file
     # Parts of an unfinished checkpoint do not count.
-    whole = [key for key, files in parts.items() if _is_whole(key[1], files)]
-    if not whole and not commits:
+    complete = [key for key, files in parts.items() if _is_complete(key[1], files)]
+    if not complete and not commits:
         if pointer is not None or reached >= 0:
             raise LogChanged(
-                f"log of {table}: it names a last checkpoint, but holds neither checkpoint nor "
-                "commits"
+                f"log of {table}: it had a checkpoint, but now holds neither a complete checkpoint "
+                "nor commits"
             )
         return None
-    checkpoint_version, kind = max(whole, default=(-1, ""))
+    checkpoint_version, kind = max(complete, default=(-1, ""))
     newest = max(reached, checkpoint_version, *commits)
     tail = _after(commits, checkpoint_version, newest, table=table)
     before = takewhile(
@@ -161,18 +161,18 @@ def find_segment(
     return Segment(
         table=table,
         version=newest,
-        checkpoint_version=checkpoint_version if whole else None,
+        checkpoint_version=checkpoint_version if complete else None,
         checkpoint=tuple(file for _, file in sorted(parts[checkpoint_version, kind].items())),
         tail=tail,
         older=tuple(reversed([commits[number] for number in before])),
         pointer=pointer,
         checksum=checksums.get(newest) or checksums.get(checkpoint_version),
-        has_twin=[each for each, _ in whole].count(checkpoint_version) > 1,
+        has_twin=[each for each, _ in complete].count(checkpoint_version) > 1,
         is_older=version is not None,
     )
 
 
-def _is_whole(kind: str, files: Mapping[str, StoredFile]) -> bool:
+def _is_complete(kind: str, files: Mapping[str, StoredFile]) -> bool:
     in_parts = len(kind) == _DIGITS_OF_A_PART
     return not in_parts or (
         [int(part) for part in sorted(files)] == [*range(1, len(files) + 1)]
@@ -184,22 +184,22 @@ def _after(
     commits: Mapping[int, StoredFile], checkpoint_version: int, version: int, *, table: str
 ) -> tuple[StoredFile, ...]:
     wanted = range(checkpoint_version + 1, version + 1)
-    there = [number for number in sorted(commits) if number in wanted]
+    present = [number for number in sorted(commits) if number in wanted]
     if (
-        missing := version - checkpoint_version - len(there)
+        missing := version - checkpoint_version - len(present)
     ):  # a file name may claim a huge version, so do not iterate over all numbers
         first = next(
             number
-            for place, number in enumerate(wanted)
-            if place == len(there) or there[place] != number
+            for index, number in enumerate(wanted)
+            if index == len(present) or present[index] != number
         )
         after = (
             f"after its checkpoint of version {checkpoint_version}"
             if checkpoint_version >= 0
-            else "and has no whole checkpoint"
+            else "and has no complete checkpoint"
         )
         raise LogChanged(
             f"log of {table}: it reaches version {version} {after}, but {missing} commit(s) are "
-            f"missing, first {first}"
+            f"missing, the first of them version {first}"
         )
-    return tuple(commits[number] for number in there)
+    return tuple(commits[number] for number in present)

@@ -10,8 +10,8 @@
   (`engine/inventory/test_reports.py`).
 - A killed scan leaves no `manifest.checksum`, so no reader mistakes its files for a report
   (`engine/inventory/test_reports.py`).
-- `core.inventory.expired_scans` chooses the files to delete: of our own configuration only, and
-  never of the newest report (`core/inventory/test_checks.py`).
+- `core.inventory.expired_scans` chooses the files to delete. They belong to our own configuration,
+  and never to the newest complete report (`core/inventory/test_checks.py`).
 """
 
 import hashlib
@@ -60,7 +60,7 @@ _FILE_SCHEMA = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scanned:
-    """A written report: the name of its manifest in the store, and its contents."""
+    """A finished report: the name of its manifest in the store, its data files and its totals."""
 
     manifest_name: str
     files: tuple[DataPart, ...]
@@ -71,8 +71,8 @@ class Scanned:
 def scan(store: Store, *, now_ms: int, progress: Callable[[int], None] | None = None) -> Scanned:
     """Writes a complete report of everything below the store's root, including reports.
 
-    `progress` gets the number of objects seen so far. `now_ms` is when the listing begins. Stamps
-    are in minutes: a second scan in the same minute takes the next free stamp.
+    `progress` is called with the number of objects seen so far. `now_ms` is when the listing
+    begins. A report is named after that minute, or after the next minute whose name is free.
     """
     folder = f"{REPORTS}/{store.bucket}/{SCAN}"
     files = RowFiles(store, f"{folder}/data", _SCHEMA)
@@ -121,8 +121,8 @@ def _publish(store: Store, folder: str, files: Sequence[DataPart], *, began_ms: 
         ],
     }
     data = json.dumps(document, indent=2).encode()
-    for late in range(_TRIES):
-        began = datetime.fromtimestamp((began_ms + late * MINUTE_MS) / 1_000, tz=UTC)
+    for minutes_late in range(_TRIES):
+        began = datetime.fromtimestamp((began_ms + minutes_late * MINUTE_MS) / 1_000, tz=UTC)
         name = f"{folder}/{began:%Y-%m-%dT%H-%MZ}/manifest.json"
         if not store.put_if_absent(name, data):
             continue
@@ -133,19 +133,19 @@ def _publish(store: Store, folder: str, files: Sequence[DataPart], *, began_ms: 
         store.put(f"{folder}/{began:%Y-%m-%dT%H-%MZ}/manifest.checksum", f"{checksum}\n".encode())
         return name
     raise Transient(
-        f"inventory scan: {_TRIES} scans of {store.bucket} in the minutes before this one; try "
-        "again in some minutes"
+        f"inventory scan: the next {_TRIES} names for a report of {store.bucket} are taken by "
+        "earlier scans; try again in a few minutes"
     )
 
 
 def _remove_expired(store: Store, folder: str, *, now_ms: int) -> None:
-    """Deletes our old reports, beginning with the files that make them complete."""
+    """Deletes our old reports, checksums first: a report without one is incomplete."""
     complete = (
         stamp
         for name, stamp in stamps_of(store)
         if name == SCAN and checksum_of(store, name, stamp)
     )
-    # Unlike a list of files, a walk includes leftovers of killed writes.
+    # Unlike `store.list`, `store.walk` includes leftovers of killed writes.
     files = [
         (each.key.removeprefix(f"{store.prefix}{folder}/"), each.modified_ms or now_ms)
         for each in store.walk(folder)

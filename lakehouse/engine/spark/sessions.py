@@ -20,7 +20,7 @@ _SETTLE_SECONDS = 120
 
 
 def over_connect(settings: Settings) -> bool:
-    """Whether Spark is reached by Spark Connect: this project's server, or a URL `sc://…`."""
+    """Whether sessions use Spark Connect: on this project's server, or on a server at `sc://…`."""
     return settings.spark == "server" or settings.spark.startswith("sc://")
 
 
@@ -28,7 +28,7 @@ def connection_url(settings: Settings, session: str) -> str:
     """The URL of a session on a Spark Connect server."""
     base = settings.spark.rstrip(";")
     if settings.spark == "server":
-        # Only with the literal name localhost PySpark sends a token over a channel without TLS.
+        # Without TLS, PySpark sends a token only if the host is literally `localhost`.
         base = f"sc://localhost:{settings.spark_port}/"
     separator = "" if urlsplit(base).path else "/"
     user = "" if ";user_id=" in base else ";user_id=lakehouse"
@@ -36,10 +36,10 @@ def connection_url(settings: Settings, session: str) -> str:
 
 
 def adopt(spark: "SparkSession") -> "SparkSession":
-    """Prepares a session before its first statement: it fails soon, with Delta's own errors.
+    """Prepares a session for its first statement: limits retries, and loads Delta's exceptions.
 
-    This call also fixes the server's identity in the client. Otherwise PySpark would send the first
-    statement a second time to a server that was restarted in between.
+    Setting the options also makes the client remember the server's session id. Otherwise, if the
+    server were restarted during the first statement, PySpark would send that statement again.
     """
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
@@ -47,7 +47,7 @@ def adopt(spark: "SparkSession") -> "SparkSession":
         import delta.connect
 
         _fail_soon(spark.client)
-        # A remote server may have another time zone, and would apply it to times without a zone.
+        # A remote server would otherwise interpret times without a zone in its own time zone.
         for name, value in {"spark.sql.session.timeZone": "UTC", **STORED_TIMES}.items():
             spark.conf.set(name, value)
     else:
@@ -73,9 +73,9 @@ def interrupt_session(
 ) -> tuple[str, ...]:
     """Interrupts the operations of a session and waits for their end; returns their ids.
 
-    It also waits for the operations `known` from an earlier interrupt, because a later interrupt
-    does not return an interrupted operation that has not ended. `note` gets all ids before the
-    wait. A session that the server does not know, or whose driver died, has no operations.
+    It also waits for `known`, the ids from an earlier interrupt: Spark does not return an operation
+    a second time, even if it is still running. `note` is called with all ids before the wait. A
+    session that the server does not know, or whose driver died, has no operations.
     Source: Spark 4.2.0, ExecuteThreadRunner.scala, interrupt
 
     Raises:
@@ -85,7 +85,7 @@ def interrupt_session(
         return ()
     from pyspark.sql.connect.client import SparkConnectClient
 
-    # Only the successor of a process that died needs what starts and stops servers.
+    # Imported late: only recovery from a dead process needs the code that starts servers.
     from lakehouse.engine.spark.open_session import prepare
 
     prepare(settings)
@@ -107,10 +107,10 @@ def interrupt_session(
 
 
 def _fail_soon(client: "SparkConnectClient") -> None:
-    """Limits retries to about ten seconds (PySpark: ten minutes), and to none at exit."""
+    """Limits retries to ten seconds (PySpark's default: ten minutes); at exit, disables them."""
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
-    # The error that follows says the same.
+    # The warning only repeats the error that follows.
     warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
     policy = DefaultPolicy(
         max_retries=5,
@@ -120,12 +120,12 @@ def _fail_soon(client: "SparkConnectClient") -> None:
         jitter=100,
     )
     client.set_retry_policies([policy])
-    # At exit the client says goodbye to a server that may be gone.
+    # At exit the client sends cleanup requests, and the server may be gone.
     atexit.register(client.set_retry_policies, [])
 
 
 def _wait_until_ended(client: "SparkConnectClient", operations: Sequence[str]) -> None:
-    """Waits for interrupted operations. One of them may still be in its commit."""
+    """Waits until interrupted operations have ended; one may still be committing."""
     from pyspark.sql.connect.proto.base_pb2 import GetStatusResponse
 
     status = GetStatusResponse.OperationStatus

@@ -17,7 +17,7 @@ from lakehouse.engine.lake import Lake
 
 
 class VacuumProgress:
-    """The work of one vacuum so far; `spared` and `failed` map names to reasons."""
+    """The progress of one vacuum. `spared` and `failed` map file names to reasons."""
 
     def __init__(self, lake: Lake, table: Table, owner: str | None = None) -> None:
         self._lake = lake
@@ -40,16 +40,17 @@ class VacuumProgress:
     def record(
         self, facts: VacuumFacts, planned: VacuumPlan, *, has_ended_well: bool
     ) -> VacuumOutcome:
-        """Writes the outcome to the journal.
+        """Writes a record of the vacuum to the journal, and returns the outcome.
 
-        It is complete if the vacuum ended well and considered every file past the retention.
+        The record is complete if the vacuum ended well, considered every file past the retention,
+        and names every file that it failed to delete or kept.
         """
         seconds = time.monotonic() - self._started
         requests = self._lake.store.requests - self._requests_before
         kept = sorted({*self.spared, *planned.lent}) if planned.log_only else []
         all_are_named = max(len(self.failed), len(kept)) <= FAILED_NAMED
-        # A recent listing shows what is stored; the log and a report do not. S3 reports success
-        # even for a deleted key that was missing.
+        # S3 reports success even if the key does not exist. A FULL vacuum has just seen each file.
+        # In the other modes, a file is not checked first if no writer uses its name twice.
         may_be_missing = self._lake.on_s3(self._table.key) and planned.mode != "FULL"
         record = VacuumRecord(
             started_ms=self._began_ms,
@@ -88,5 +89,5 @@ class VacuumProgress:
         return VacuumOutcome(plan=planned, record=record, spared=self.spared, failed=self.failed)
 
 
-def _count_of(requests: dict[str, int], *starts: str) -> int:
-    return sum(count for name, count in requests.items() if name.startswith(starts))
+def _count_of(requests: dict[str, int], *prefixes: str) -> int:
+    return sum(count for name, count in requests.items() if name.startswith(prefixes))

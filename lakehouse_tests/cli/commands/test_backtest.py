@@ -233,7 +233,7 @@ REFUSED = {
     "/nowhere/at/all": "there is no Delta table at /nowhere/at/all",
     "s3://bucket": "Use s3://bucket/path/of/table",
     "hdfs://there/table": "Use a folder, file:///folder or s3://bucket/folder",
-    "https://user:secret@host/table": "the address of a table begins with https:. Use",
+    "https://user:secret@host/table": "the address of a table begins with https:, which is not supported. Use",
     "s3://user:secret@bucket/table": "the address of a table holds a user, a password",
     "/": "Use the folder of one table",
     # A table with this name below the folder of the command is another one.

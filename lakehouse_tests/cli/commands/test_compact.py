@@ -44,16 +44,16 @@ def test_the_plan_that_ran_is_shown_beside_what_it_did_and_of_very_many_files_th
         ["files", "removed", "1,200", "1,200", "0.0%"],
         ["seconds", "0.50", "-", "-"],
     ]
-    assert shown[-2:] == ["predicted by defaults", "OPTIMIZE 0.0 s"]
+    assert shown[-2:] == ["predicted from defaults", "OPTIMIZE 0.0 s"]
 
 
 # commits of others after the planned version -> the line below the plan
 MERGED_NOTHING = {
-    0: "OPTIMIZE merged none of the 2 planned files, and nobody else committed: Delta selects other"
-    " files than the plan of version 1. The sensor does not ask for this version again. Compare the"
-    " plan (lakehouse plan bronze/orders --json) with the table's partition values",
-    2: "OPTIMIZE merged none of the 2 planned files: others committed version 3 after the planned"
-    " version 1; the next plan starts from there",
+    0: "OPTIMIZE merged none of the 2 planned files, although no other writer committed: Delta's"
+    " selection differs from the plan of version 1. The sensor will not request this version again."
+    " Compare the plan (lakehouse plan bronze/orders --json) with the table's partition values",
+    2: "OPTIMIZE merged none of the 2 planned files: other writers have committed up to version 3"
+    " since the planned version 1. The next plan will use the newest version",
 }
 
 

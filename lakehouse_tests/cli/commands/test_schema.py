@@ -67,7 +67,7 @@ def test_an_inferred_schema_is_told_with_its_origin_also_when_it_is_declared_sin
     }
     assert terminal.json("schema", "bronze/orders") == unknown
     assert terminal.run("schema", "bronze/orders").stdout.startswith(
-        "bronze/orders: no schema is declared, and none was inferred yet. The first batch of landed files decides\n"
+        "bronze/orders: no schema is declared, and none has been inferred yet. It will be inferred from the first batch of landed files\n"
     )
     batches = PlannedBatches(DiskStore(terminal.root), "bronze/orders", prefix="landing/orders/")
     pinned = [replace(HAIL, name=name, policy="infer") for name in ("id", "amount")]

@@ -536,15 +536,15 @@ def test_features_are_named_also_where_an_old_protocol_only_implies_them() -> No
 
 def test_a_gap_in_the_versions_is_broken_and_named() -> None:
     story = LogBuilder().create().append([("a", 1)]).append([("b", 1)]).append([("c", 1)]).lose(2)
-    told = r"log of bronze/t: it reaches version 3 and has no whole checkpoint, but 1 commit\(s\) are missing, first 2"
+    told = r"log of bronze/t: it reaches version 3 and has no complete checkpoint, but 1 commit\(s\) are missing, the first of them version 2"
     with pytest.raises(Broken, match=told):
         story.facts()
-    with pytest.raises(Broken, match="first 0"):
+    with pytest.raises(Broken, match="the first of them version 0"):
         LogBuilder().create().append([("a", 1)]).lose(0).facts()
     story.checkpoint().append([("d", 1)]).append([("e", 1)]).lose(4)
     with pytest.raises(
         Broken,
-        match=r"version 5 after its checkpoint of version 3, but 1 commit\(s\) are missing, first 4",
+        match=r"version 5 after its checkpoint of version 3, but 1 commit\(s\) are missing, the first of them version 4",
     ):
         story.facts()
 
@@ -552,7 +552,7 @@ def test_a_gap_in_the_versions_is_broken_and_named() -> None:
 def test_a_name_that_claims_any_version_is_a_gap_and_not_endless_work() -> None:
     story = LogBuilder().create().append([("a", 1)])
     story.store.put(story.commit_name(10**20 - 1), b"{}")
-    told = r"reaches version 9{20} and has no whole checkpoint, but 99999999999999999997 commit\(s\) are missing, first 2"
+    told = r"reaches version 9{20} and has no complete checkpoint, but 99999999999999999997 commit\(s\) are missing, the first of them version 2"
     with pytest.raises(Broken, match=told):
         story.facts()
 
@@ -560,7 +560,7 @@ def test_a_name_that_claims_any_version_is_a_gap_and_not_endless_work() -> None:
 def test_a_log_of_which_only_the_hint_is_left_is_broken_and_not_taken_for_no_table() -> None:
     store = MemoryStore()
     store.put("bronze/t/_delta_log/_last_checkpoint", b'{"version":10}')
-    with pytest.raises(Broken, match="neither checkpoint nor commits"):
+    with pytest.raises(Broken, match="neither a complete checkpoint nor commits"):
         read_facts(store, "bronze/t", uri="x")
 
 
@@ -751,7 +751,7 @@ def test_a_version_that_the_log_does_not_reach_is_refused() -> None:
     story.forget_before(1)
     with pytest.raises(
         Refused,
-        match=r"reaches version 1 and has no whole checkpoint, .* so version 1 cannot be read",
+        match=r"reaches version 1 and has no complete checkpoint, .* so version 1 cannot be read",
     ):
         read_facts(story.store, "bronze/t", uri="x", version=1)
 
