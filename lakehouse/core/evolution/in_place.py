@@ -41,6 +41,18 @@ class InPlace:
         """Whether there is nothing to change."""
         return not (self.renamed or self.widened or self.dropped)
 
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What was changed, once the changes are made."""
+        renamed = [f"renamed {before} to {after}" for before, after in self.renamed]
+        widened = [
+            f"widened {change.column.name} to {change.column.type}"
+            for change in self.widened
+            if change.column is not None
+        ]
+        dropped = [f"dropped {name}" for name in self.dropped]
+        return (*renamed, *widened, *dropped)
+
 
 def in_place_changes(
     plan: EvolutionPlan, snapshot: Snapshot, *, drop: Sequence[str] = (), is_asked: bool = False

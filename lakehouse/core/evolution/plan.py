@@ -8,6 +8,7 @@ existing rows as they are, like a column that is no longer declared, stops nothi
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from lakehouse.core.delta.snapshot import Column
 from lakehouse.core.errors import Refused
@@ -164,6 +165,26 @@ class EvolutionPlan:
             return known if self.columns_known else unknown
         return "; ".join(change.sentence for change in self.changes)
 
+    def as_json(self) -> dict[str, Any]:
+        """The documented shape, for `lakehouse evolve --json`."""
+        return {
+            "table": self.table,
+            "version": self.version,
+            "evolution": self.policy,
+            "changes": [
+                {
+                    "kind": change.kind.name,
+                    "sentence": change.sentence,
+                    "way": change.kind.way.value,
+                    "when": change.kind.consent.value,
+                    "blocks": change in self.blocking,
+                }
+                for change in self.changes
+            ],
+            "sentence": self.sentence,
+            "advice": self.advice,
+        }
+
     @property
     def advice(self) -> str:
         """What to do about the blocking changes; empty without any."""
@@ -171,7 +192,10 @@ class EvolutionPlan:
             return ""
         if self.impossible:
             return "Either restore the declaration, or declare the table under a new key."
-        return f"Use `lakehouse evolve plan {self.table}`, then `lakehouse evolve apply`."
+        return (
+            f"Use `lakehouse evolve plan {self.table}` to see how the table follows, then"
+            f" `lakehouse evolve apply {self.table}`."
+        )
 
 
 def checked(plan: EvolutionPlan) -> EvolutionPlan:

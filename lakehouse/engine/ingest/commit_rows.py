@@ -29,8 +29,9 @@ from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Explanation
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark import delta_writes, statements
+from lakehouse.engine.spark import alter_columns, delta_writes
 from lakehouse.engine.spark.delta_writes import FrameWrite, Transaction
+from lakehouse.engine.spark.statements import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -154,10 +155,10 @@ def safe_statements(plan: EvolutionPlan, snapshot: Snapshot, rows: "DataFrame") 
         types = {
             each.column.name: _ddl(rows.schema[each.column.name].dataType) for each in plan.added
         }
-        yield statements.add_columns(snapshot.uri, plan.added, types)
+        yield alter_columns.add_columns(snapshot.uri, plan.added, types)
     for change in plan.of(Kind.COMMENT_CHANGED):
         assert change.column is not None and change.before is not None
-        yield statements.comment_on_column(snapshot.uri, change.before, change.column.comment)
+        yield alter_columns.comment_on_column(snapshot.uri, change.before, change.column.comment)
 
 
 def columns_of(rows: "DataFrame") -> tuple[Column, ...]:
@@ -177,9 +178,7 @@ def _ddl(type_: "DataType") -> str:
     match type_.jsonValue():
         case {"type": "struct"}:
             members = cast("StructType", type_).fields
-            listed = ", ".join(
-                f"{statements.quote(each.name)}: {_ddl(each.dataType)}" for each in members
-            )
+            listed = ", ".join(f"{quote(each.name)}: {_ddl(each.dataType)}" for each in members)
             return f"STRUCT<{listed}>"
         case {"type": "array"}:
             return f"ARRAY<{_ddl(cast('ArrayType', type_).elementType)}>"

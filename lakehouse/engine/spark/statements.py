@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from lakehouse.core.delta.partition_values import is_read_as_null
 from lakehouse.core.delta.snapshot import Column, type_of_partition
 from lakehouse.core.errors import Refused
-from lakehouse.core.evolution.plan import NewColumn
 
 _TYPE = re.compile(r"[a-z_]+(\(\d+(,\s*\d+)?\))?")
 # A dollar, because Spark replaces ${name} by a setting's value before it parses.
@@ -138,24 +137,6 @@ def unset_properties(uri: str, names: Sequence[str]) -> str:
     """Removes properties of a table."""
     listed = ", ".join(map(literal, names))
     return f"ALTER TABLE {path_table(uri)} UNSET TBLPROPERTIES IF EXISTS ({listed})"
-
-
-def add_columns(uri: str, columns: Sequence[NewColumn], types: Mapping[str, str]) -> str:
-    """Adds columns at their places, with their comments; `types` has the type of each as DDL."""
-    listed = ", ".join(_definition(each, types[each.column.name]) for each in columns)
-    return f"ALTER TABLE {path_table(uri)} ADD COLUMNS ({listed})"
-
-
-def _definition(new: NewColumn, type_: str) -> str:
-    comment = f" COMMENT {literal(new.column.comment)}" if new.column.comment else ""
-    place = "FIRST" if new.after is None else f"AFTER {quote(new.after)}"
-    return f"{quote(new.column.name)} {type_}{comment} {place}"
-
-
-def comment_on_column(uri: str, name: str, comment: str) -> str:
-    """Sets the description of a column."""
-    column = f"ALTER COLUMN {quote(name)} COMMENT {literal(comment)}"
-    return f"ALTER TABLE {path_table(uri)} {column}"
 
 
 def cluster_by(uri: str, columns: Sequence[str]) -> str:
