@@ -38,7 +38,7 @@ from lakehouse.core.delta.partition_values import type_of_typed_partition
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.attempts import Attempt, failure_recorded, record_try
+from lakehouse.engine.compaction.failed_attempts import Attempt, failure_recorded, record_try
 from lakehouse.engine.compaction.unverified_commits import expect_verification, settled
 from lakehouse.engine.compaction.verify import verify, verify_left
 from lakehouse.engine.delta_log import TableFacts, history_since

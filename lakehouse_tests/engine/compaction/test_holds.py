@@ -11,7 +11,7 @@ from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.journal_records import Pause
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.attempts import Attempt, failure_recorded
+from lakehouse.engine.compaction.failed_attempts import Attempt, failure_recorded
 from lakehouse.engine.compaction.holds import (
     hold_now,
     refuse_held,
