@@ -34,10 +34,10 @@ from lakehouse.core.text import size_text
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.metadata.markdown import markdown_table, markdown_value
 from lakehouse.defs.sqlite_records import SqliteRecords
+from lakehouse.defs.upkeep_times import RECORDS_CRON
 from lakehouse.engine.clock import now_ms
 
 RECORDS_KEY = dg.AssetKey(["maintenance", "records"])
-_CRON = "*/30 * * * *"
 # An evaluation takes 37 KB, so these take 11 MB.
 _EVALUATIONS = 300
 _LISTED = 200
@@ -80,7 +80,7 @@ def records_schedule() -> dg.ScheduleDefinition:
 
     @dg.schedule(
         name="records_schedule",
-        cron_schedule=_CRON,
+        cron_schedule=RECORDS_CRON,
         target=dg.AssetSelection.assets(RECORDS_KEY),
         default_status=dg.DefaultScheduleStatus.RUNNING,
         description="Keeps Dagster's own records small.",

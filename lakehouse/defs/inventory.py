@@ -20,12 +20,11 @@ from lakehouse.defs.health import check_fields
 from lakehouse.defs.keys import inventory_key, table_key
 from lakehouse.defs.metadata.inventory import inventory_metadata
 from lakehouse.defs.resources import open_session
+from lakehouse.defs.upkeep_times import NIGHTLY_CRON
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import TimeBudget
 
-# After the nightly loads and before the day's. The sensor requests loads of AWS reports on arrival.
-CRON = "0 5 * * *"
 # AWS delivers a report once a day. On S3, a tick costs two or three listings; on disk, nothing.
 _SECONDS_ON_DISK, _SECONDS_ON_S3 = 10, 300
 _REPORTS_LOOKED_AT = 10
@@ -121,7 +120,8 @@ def daily_and_once_soon(tables: Sequence[Table]) -> dg.AutomationCondition[Any]:
         .since(handled)
         .with_label("first_tables_are_there")
     )
-    return (first | dg.AutomationCondition.on_cron(CRON)) & ~dg.AutomationCondition.in_progress()
+    daily = dg.AutomationCondition.on_cron(NIGHTLY_CRON)
+    return (first | daily) & ~dg.AutomationCondition.in_progress()
 
 
 def inventory_sensor(lake: Lake, *, budget: TimeBudget | None = None) -> dg.SensorDefinition:

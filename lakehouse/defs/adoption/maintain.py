@@ -32,6 +32,7 @@ from lakehouse.defs.health import health_check
 from lakehouse.defs.keys import vacuum_key
 from lakehouse.defs.resources import lake_of, lake_resources, spark_resource
 from lakehouse.defs.table_assets import automation_sensor
+from lakehouse.defs.upkeep_times import NIGHTLY_CRON
 from lakehouse.defs.vacuum import vacuum_asset
 from lakehouse.engine.declared_tables import address_of, adopted_tables, checked
 from lakehouse.engine.lake import Lake
@@ -51,7 +52,6 @@ _TABLES: dict[str, dict[str, Table]] = {}
 _URI_KEYS = ("dagster/uri", "uri")
 # The storages of Delta tables. Source: Delta Lake 4.4.0, docs, "Storage configuration"
 _STORAGES = ("s3", "file:", "gs:", "abfs", "wasb", "adl:", "hdfs:", "dbfs:", "oci:", "cos")
-VACUUM_CRON = "0 5 * * *"
 # Assigns one pool to every asset that is defined after this line with `@asset` or `@asset(…)`.
 POOL_LINE = 'asset = functools.partial(dg.asset, pool="delta_tables")'
 
@@ -65,7 +65,7 @@ def maintain(
     orphans: type_of_orphans = "keep",
     compaction: Compaction | None = None,
     vacuum: Vacuum | None = None,
-    vacuum_cron: str = VACUUM_CRON,
+    vacuum_cron: str = NIGHTLY_CRON,
     base: str | Path | None = None,
 ) -> dg.Definitions:
     """The definitions for the upkeep of a project's Delta tables, to be merged into its own.
@@ -150,7 +150,7 @@ class MaintainedTables(dg.Component, dg.Model, dg.Resolvable):
     orphans: str = "keep"
     min_small_files: int = 0
     target_file_bytes: int = 0
-    vacuum_cron: str = VACUUM_CRON
+    vacuum_cron: str = NIGHTLY_CRON
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The definitions of the tables' upkeep."""

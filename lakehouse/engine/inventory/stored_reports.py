@@ -16,7 +16,7 @@ from lakehouse.core.inventory.classify import is_current
 from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.inventory.report_manifest import Report, ReportSource, parse_manifest
 from lakehouse.core.inventory.table_files import table_roots
-from lakehouse.engine.inventory.parse_report import column_batches, stored_objects
+from lakehouse.engine.inventory.report_rows import column_batches, stored_objects
 from lakehouse.engine.store import Store
 
 REPORTS = "_lakehouse/inventory"

@@ -1,0 +1,10 @@
+"""When upkeep runs by the clock, as cron expressions in UTC.
+
+The times of scheduled compactions are declared per table (`Scheduled.cron`).
+"""
+
+# The inventory of a lake, and the vacuums of `maintain`, which has no inventory. At this hour the
+# nightly loads are over, and those of the day have not begun.
+NIGHTLY_CRON = "0 5 * * *"
+# The retention of Dagster's own records, which grow by about 2 GB a day.
+RECORDS_CRON = "*/30 * * * *"

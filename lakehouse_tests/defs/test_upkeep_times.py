@@ -1,0 +1,31 @@
+"""The times of upkeep reach its assets and schedules, and the pages for users name them."""
+
+import inspect
+from pathlib import Path
+
+from lakehouse.core.declaration.schedules import read_cron
+from lakehouse.defs.adoption.maintain import MaintainedTables, maintain
+from lakehouse.defs.dagster_retention import records_schedule
+from lakehouse.defs.inventory import daily_and_once_soon
+from lakehouse.defs.upkeep_times import NIGHTLY_CRON, RECORDS_CRON
+from lakehouse_tests.defs.example import TABLES
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def test_the_inventory_and_the_vacuums_of_maintain_run_at_the_nightly_hour() -> None:
+    default = inspect.signature(maintain).parameters["vacuum_cron"].default
+    assert default == MaintainedTables.model_fields["vacuum_cron"].default == NIGHTLY_CRON
+    assert NIGHTLY_CRON in str(daily_and_once_soon(TABLES))
+
+
+def test_the_retention_of_records_runs_at_its_times() -> None:
+    assert records_schedule().cron_schedule == RECORDS_CRON
+
+
+def test_the_pages_for_users_name_the_nightly_hour() -> None:
+    minutes, hours, *_ = read_cron(NIGHTLY_CRON)
+    assert (
+        f"runs daily at {min(hours):02}:{min(minutes):02} UTC" in (DOCS / "vacuum.md").read_text()
+    )
+    assert f'`vacuum_cron` | `"{NIGHTLY_CRON}"`' in (DOCS / "your-dagster.md").read_text()
