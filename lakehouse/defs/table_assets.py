@@ -21,10 +21,13 @@ from lakehouse.defs.keys import landing_key, pool_of, table_key
 from lakehouse.defs.metadata.runs import write_metadata
 from lakehouse.defs.metadata.table import declared_metadata, table_metadata
 from lakehouse.defs.resources import open_session
+from lakehouse.engine.ingest.transform_code import transform_code
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import assess
 
 _NAMED = 100
+# Source: dagster 1.13, dagster/_core/definitions/data_version.py
+_CODE_VERSION = "dagster/code_version"
 _AGAIN_CRON = "*/30 * * * *"
 
 
@@ -33,7 +36,7 @@ def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
 
     If its strategy says so, the run then compacts the table. A run that changes no row is recorded
     with the previous data version, so nothing downstream is updated. If there is no table yet
-    (nothing has landed), a run records nothing.
+    (nothing has landed), a run records nothing. A changed transform is shown, and starts no run.
     """
     hours = table.fresh_within_hours
 
@@ -50,6 +53,7 @@ def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
         if hours is None
         else dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=hours)),
         automation_condition=follows_rows() if table.inputs else None,
+        code_version=transform_code(table),
         metadata=declared_metadata(table, lake),
         output_required=False,
     )
@@ -70,7 +74,9 @@ def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
             hand_on(context.run.run_id, table, assessed)
             metadata = {**table_metadata(table, assessed), **write_metadata(outcome)}
             yield dg.MaterializeResult(
-                metadata=metadata, data_version=dg.DataVersion(data_version(facts))
+                metadata=metadata,
+                data_version=dg.DataVersion(data_version(facts)),
+                tags=code_tags(outcome),
             )
         if problem is not None:
             with dagster_words(context):
@@ -132,6 +138,15 @@ def data_version(facts: TableFacts) -> str:
         if changes
         else str(facts.snapshot.version)
     )
+
+
+def code_tags(outcome: WriteOutcome) -> dict[str, str]:
+    """Keeps the asset marked as changed code while the table has rows that earlier code made.
+
+    Otherwise Dagster records the present code for any run, also for one that computed no row.
+    """
+    since = outcome.code_changed_since
+    return {} if since is None else {_CODE_VERSION: f"other code up to version {since}"}
 
 
 def set_aside_text(table: Table, files: Sequence[SetAside]) -> str:

@@ -3,9 +3,12 @@
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.data_version import CachingStaleStatusResolver
+from dagster._core.loader import LoadingContextForTest
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.defs.compaction import compaction_asset
@@ -75,6 +78,14 @@ class Runs:
         [record] = self.instance.fetch_materializations(table_key(table), limit=1).records
         return record.asset_materialization.tags.get("dagster/data_version")
 
+    def stale_causes(self, table: Table) -> list[str]:
+        """Why the page shows the table as out of date, by the resolver that it asks."""
+        graph = self.definitions().resolve_asset_graph()
+        resolver = CachingStaleStatusResolver(
+            self.instance, graph, LoadingContextForTest(self.instance)
+        )
+        return [cause.reason for cause in resolver.get_stale_causes(table_key(table))]
+
     def file_count(self, table: Table) -> int | None:
         return newest_facts(self.instance, [table])[table.key].values["lakehouse/file_count"]
 
@@ -136,7 +147,9 @@ def test_a_line_that_does_not_parse_turns_the_quarantine_check(runs: Runs) -> No
     assert passed(runs.of(table_key(orders)))["quarantine"] is False
 
 
-def test_a_second_run_with_nothing_new_keeps_the_data_version(runs: Runs) -> None:
+def test_a_second_run_with_nothing_new_keeps_the_data_version_and_the_mark_of_changed_code(
+    runs: Runs,
+) -> None:
     runs.land("1.json", "a")
     runs.all_tables()
     before = runs.data_versions()
@@ -154,6 +167,23 @@ def test_a_second_run_with_nothing_new_keeps_the_data_version(runs: Runs) -> Non
     ).success
     reads = reader_runs(runs.instance, recent_runs(runs.instance, now_ms=now_ms() + 1), TABLES)
     assert len(reads) == 3 and not reads[0].tables  # it made no table
+
+    changed = replace(latest_orders, transform=lambda orders: orders.select("amount", "id"))
+    seen = dg.evaluate_automation_conditions(runs.definitions(), runs.instance).cursor
+    runs.assets = [
+        *(table_asset(each, runs.lake) for each in (orders, totals)),
+        table_asset(changed, runs.lake),
+    ]
+    assert runs.stale_causes(changed) == ["has a new code version"]
+    event = runs.of(table_key(changed)).get_asset_materialization_events()[0].materialization
+    assert event.metadata["lakehouse/code_changed_since_version"].value == 0
+    assert "Use lakehouse rebuild silver/orders" in str(event.metadata["lakehouse/outcome"])
+    assert runs.data_versions() == before
+    # The table still has the rows of the earlier code. Nothing downstream is out of date.
+    assert runs.stale_causes(changed) == ["has a new code version"]
+    assert runs.stale_causes(totals) == []
+    asked = dg.evaluate_automation_conditions(runs.definitions(), runs.instance, cursor=seen)
+    assert asked.total_requested == 0
 
 
 def test_a_compaction_is_asked_for_runs_as_predicted_and_sets_off_nothing(runs: Runs) -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -9,11 +10,14 @@ from dagster import DagsterEventType
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commit, Commits
+from lakehouse.core.ingest.outcome import WriteOutcome
+from lakehouse.core.reasons import Reason
 from lakehouse.defs.compaction import compaction_asset
 from lakehouse.defs.keys import pool_of, table_key
 from lakehouse.defs.landing import landing_assets
 from lakehouse.defs.resources import spark_resource
-from lakehouse.defs.table_assets import data_version, table_asset
+from lakehouse.defs.table_assets import code_tags, data_version, table_asset
+from lakehouse.engine.ingest.transform_code import transform_code
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.defs.dagster_events import (
     begun,
@@ -226,3 +230,36 @@ def test_without_a_commit_that_changed_rows_the_oldest_known_one_stands_for_it()
         commits=(Commit(version=9, committed_ms=0, operation="OPTIMIZE", changed_data=False),),
     )
     assert data_version(replace(facts, history=history)) == "9@0"
+
+
+def test_changed_code_sets_off_no_run_by_itself(
+    automation: Automation, definitions: dg.Definitions, instance: dg.DagsterInstance, lake: Lake
+) -> None:
+    def least(orders: Any) -> Any:
+        return orders.select("id")
+
+    before = definitions.resolve_asset_graph().get(table_key(latest_orders)).code_version
+    assert before is not None and before == transform_code(latest_orders)
+    changed: list[Any] = [*landing_assets(TABLES, lake)]
+    for table in TABLES:
+        transform = None if table.transform is None else least
+        changed.append(table_asset(replace(table, transform=transform), lake))
+    automation.definitions = dg.Definitions(
+        assets=changed, resources={"spark": spark_resource(lake.settings)}
+    )
+    graph = automation.definitions.resolve_asset_graph()
+    assert graph.get(table_key(latest_orders)).code_version not in (None, before)
+    assert graph.get(table_key(orders)).code_version is None
+    assert [automation.tick() for _ in range(3)] == [set()] * 3
+    materialized(instance, orders, data_version="7")
+    assert "silver/orders" in automation.tick()
+
+
+def test_a_run_that_leaves_rows_of_earlier_code_does_not_record_the_present_code() -> None:
+    outcome = WriteOutcome(
+        table="silver/orders", explanation=Reason.INPUTS_UNCHANGED.explain(versions="")
+    )
+    assert code_tags(outcome) == {}
+    assert code_tags(replace(outcome, code_changed_since=0)) == {
+        "dagster/code_version": "other code up to version 0"
+    }

@@ -16,6 +16,8 @@ _OWN_TRANSACTIONS = "lakehouse/"
 # The member of our overwrites' userMetadata that records, by key, the identity and version of each
 # input, and usually its commit time.
 INPUTS = "inputs"
+# The prefix of transaction ids that record which version of an input a commit consumed.
+CONSUME = "lakehouse/consume/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from typing import Any, cast
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.write_modes import Merge
 from lakehouse.core.delta.commits import (
+    CONSUME,
     INPUTS,
     Commit,
     Commits,
@@ -35,8 +36,6 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.evolution.plan import UNCHANGED
 from lakehouse.core.reasons import Explained, Reason
 
-# The prefix of transaction ids that record which version of an input a commit consumed.
-CONSUME = "lakehouse/consume/"
 # In a commit's userMetadata: when the consumed version was committed, by transaction id.
 READ_MS = "read_ms"
 # In a commit's userMetadata: the keys by which rows were merged, `None` if they were appended.

@@ -20,7 +20,9 @@ class WriteOutcome(Explained):
 
     `rows_superseded` counts changes without effect, since a newer one was known. `rows_rescued`
     counts rows with fields in `_rescued`. `properties_left` are table properties that a person set
-    and that differ from the declared strategy.
+    and that differ from the declared strategy. `code_changed_since` is the newest version with
+    rows that earlier code of the transform made; `None` if there are no such rows, or if that is
+    unknown.
     """
 
     table: str
@@ -34,6 +36,7 @@ class WriteOutcome(Explained):
     seconds: float = 0.0
     strategy: "StrategyChoice | None" = None
     properties_left: Mapping[str, str] = field(default_factory=dict[str, str])
+    code_changed_since: int | None = None
     facts: TableFacts | None = None
 
 

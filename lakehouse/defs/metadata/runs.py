@@ -79,8 +79,10 @@ def write_metadata(outcome: WriteOutcome) -> type_of_metadata:
         "lakehouse/strategy": outcome.strategy and outcome.strategy.sentence,
         "lakehouse/set_aside": outcome.set_aside and markdown_value(named),
     }
+    since = outcome.code_changed_since
     return {
         "lakehouse/outcome": outcome.sentence,
+        **({} if since is None else {"lakehouse/code_changed_since_version": since}),
         "lakehouse/rows_written": outcome.rows_written,
         "lakehouse/rows_quarantined": outcome.rows_quarantined,
         **{name: value for name, value in rare.items() if value},

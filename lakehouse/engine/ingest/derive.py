@@ -25,6 +25,12 @@ from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.write_modes import Append, History, Merge, Overwrite
 from lakehouse.core.delta.commits import INPUTS
+from lakehouse.core.delta.recorded_code import (
+    changed_code_sentence,
+    code_changed_since,
+    code_record,
+    recorded_code,
+)
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.evolution.plan import NEW_KEY
 from lakehouse.core.ingest import increments
@@ -36,11 +42,13 @@ from lakehouse.engine.ingest import commit_rows, merge_rows
 from lakehouse.engine.ingest.input_changes import (
     changed_rows,
     changes_are_gone,
+    commits_of,
     confs_to_derive,
     increments_to_overwrite,
     merges_few,
     next_increment,
 )
+from lakehouse.engine.ingest.transform_code import transform_code
 from lakehouse.engine.lake import TableSession
 from lakehouse.engine.spark.delta_writes import Transaction
 from lakehouse.engine.spark.frames import table_at
@@ -64,26 +72,42 @@ def derive(session: TableSession, target: TableFacts | None) -> WriteOutcome:
         inputs[source.key] = facts
     # `write_table` refuses adopted tables; the declaration refuses a `History` of no change data.
     assert not isinstance(table.write, Adopted | History)
-    derivation = _Derivation(session=session, inputs=inputs, target=target)
+    code = transform_code(table)
+    changed_since = code_changed_since(recorded_code(commits_of(lake, target)), code)
+    derivation = _Derivation(
+        session=session, inputs=inputs, target=target, code=code, changed_since=changed_since
+    )
     explanation = (
         derivation.overwrite()
         if isinstance(table.write, Overwrite)
         else derivation.follow(table.write)
     )
-    after = target if explanation.reason is Reason.INPUTS_UNCHANGED else lake.facts(table.key)
-    return commit_rows.outcome_of(lake, table, before=target, after=after, explanation=explanation)
+    is_unchanged = explanation.reason is Reason.INPUTS_UNCHANGED
+    if isinstance(table.write, Overwrite) and not is_unchanged:
+        changed_since = None  # all rows were computed again
+    if changed_since is not None:
+        more = f"{explanation.more}; {changed_code_sentence(table.key, changed_since)}"
+        explanation = replace(explanation, more=more)
+    after = target if is_unchanged else lake.facts(table.key)
+    outcome = commit_rows.outcome_of(
+        lake, table, before=target, after=after, explanation=explanation
+    )
+    return replace(outcome, code_changed_since=changed_since)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Derivation:
     """One run of a derived table, with the facts of its inputs by key.
 
-    `target` is the table itself, `None` if it does not exist yet.
+    `target` is the table itself, `None` if it does not exist yet. `code` is the hash of its
+    transform, and `changed_since` the newest version with rows of other code.
     """
 
     session: TableSession
     inputs: Mapping[str, TableFacts]
     target: TableFacts | None
+    code: str | None
+    changed_since: int | None
 
     def follow(self, write: Append | Merge) -> Explanation:
         """Writes the rows that are new in the first input."""
@@ -131,7 +155,9 @@ class _Derivation:
         lake, table = self.session.lake, self.session.table
         confs = {
             **confs_to_derive(lake.store, table, self.inputs, self.target, None),
-            USER_METADATA: json.dumps({INPUTS: read}, separators=(",", ":")),
+            USER_METADATA: json.dumps(
+                {INPUTS: read, **code_record(self.code)}, separators=(",", ":")
+            ),
         }
         with session_confs(self.session.spark, confs):
             commit_rows.write_rows(lake, table, rows, facts=self.target)
@@ -148,7 +174,11 @@ class _Derivation:
             what = f"its rows were made from {', '.join(removed)}, too, which it no longer reads"
             news.append(Reason.DECLARATION_CHANGED.explain(what=what))
         target = None if self.target is None else self.target.snapshot
-        differences = commit_rows.differences_from(rows, self.session.table, target)
+        differences = [*commit_rows.differences_from(rows, self.session.table, target)]
+        if self.changed_since is not None and self.session.table.evolution == "automatic":
+            differences.append(
+                f"the code of its transform is another one since version {self.changed_since}"
+            )
         if differences:
             news.append(Reason.DECLARATION_CHANGED.explain(what="; ".join(differences)))
         return news
@@ -169,7 +199,11 @@ class _Derivation:
             app_id=increments.consume_app_id(driver.snapshot), version=increment.upto
         )
         read_ms = increments.committed_ms(driver.history, increment.upto)
-        metadata = {READ_MS: {transaction.app_id: read_ms}, KEYS: increments.merge_keys(table)}
+        metadata = {
+            READ_MS: {transaction.app_id: read_ms},
+            KEYS: increments.merge_keys(table),
+            **code_record(self.code, earlier=self.changed_since),
+        }
         confs = {
             **confs_to_derive(lake.store, table, self.inputs, target, increment),
             USER_METADATA: json.dumps(metadata),

@@ -7,12 +7,12 @@ from urllib.parse import unquote
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.write_modes import Append, Merge
-from lakehouse.core.delta.commits import Commit
+from lakehouse.core.delta.commits import CONSUME, Commit
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken
 from lakehouse.core.evolution.plan import NEW_KEY
 from lakehouse.core.ingest import increments
-from lakehouse.core.ingest.increments import CONSUME, Increment, ReadAll, ReadChanges, Reader
+from lakehouse.core.ingest.increments import Increment, ReadAll, ReadChanges, Reader
 from lakehouse.engine.delta_log import TableFacts, history_since, newest_first
 from lakehouse.engine.ingest.work_size import Size, are_few, confs_to_read, merged_into, whole_table
 from lakehouse.engine.lake import Lake
@@ -42,7 +42,7 @@ def next_increment(
         Broken: the input was replaced by an older copy of itself.
         Refused: the table's rows were written in another way.
     """
-    increments.check_written_alike(table, _commits_of(lake, target))
+    increments.check_written_alike(table, commits_of(lake, target))
     app_id = increments.consume_app_id(driver.snapshot)
     version = driver.snapshot.version
     known = {} if target is None else target.snapshot.transactions
@@ -50,7 +50,7 @@ def next_increment(
     commits = driver.history
     if consumed is not None:
         commits = history_since(lake.store, driver.history, consumed - 1)
-        read_ms = increments.read_ms_of(_commits_of(lake, target), app_id, consumed)
+        read_ms = increments.read_ms_of(commits_of(lake, target), app_id, consumed)
         if consumed > version or increments.is_another(commits, consumed, read_ms):
             raise Broken(
                 f"write of {table.key}: version {consumed} of {driver.snapshot.table}, which it "
@@ -60,7 +60,7 @@ def next_increment(
             )
     # An `Append` that has never read the input's changes has only the rows of its first write.
     has_followed = any(
-        commit.version > 0 and app_id in commit.applications for commit in _commits_of(lake, target)
+        commit.version > 0 and app_id in commit.applications for commit in commits_of(lake, target)
     )
     prefix = f"{CONSUME}{driver.snapshot.table}/"
     reader = Reader(
@@ -75,7 +75,7 @@ def increments_to_overwrite(
     lake: Lake, inputs: Mapping[str, TableFacts], target: TableFacts | None
 ) -> tuple[list[Increment], list[str]]:
     """The increment of each input, and the keys that only the last overwrite read."""
-    consumed = increments.consumed_by_overwrite(_commits_of(lake, target))
+    consumed = increments.consumed_by_overwrite(commits_of(lake, target))
     found = [_increment_of(lake, consumed, facts) for facts in inputs.values()]
     return found, sorted({key for key, _ in consumed} - inputs.keys())
 
@@ -125,7 +125,7 @@ def _changed(store: Store, facts: TableFacts, increment: ReadChanges) -> Size:
     return rows * added / size_bytes, added
 
 
-def _commits_of(lake: Lake, target: TableFacts | None) -> Iterable[Commit]:
+def commits_of(lake: Lake, target: TableFacts | None) -> Iterable[Commit]:
     """The commits of the derived table, newest first, as far back as its log goes."""
     return () if target is None else newest_first(lake.store, target.history)
 

@@ -12,7 +12,7 @@ from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.outcome import WriteOutcome
-from lakehouse.engine.ingest.derive import derive
+from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest.load import LandingLoad
 from lakehouse.engine.ingest.table_strategy import apply_strategy, strategy_confs, with_strategy
 from lakehouse.engine.lake import Lake, TableSession
@@ -65,9 +65,16 @@ def write_table(
         }
         with session_confs(spark, confs):
             target = apply_strategy(lake, spark, table, facts)
-            outcome = derive(session, target) if load is None else load.run(target)
+            outcome = _derive(session, target) if load is None else load.run(target)
             return with_strategy(session, target, outcome)
 
     with hold(lake, spark, table.key, owner=f"write of {table.key}"), translated():
         outcome = retry_conflicts(attempt)
     return replace(outcome, seconds=time.monotonic() - started)
+
+
+def _derive(session: TableSession, target: TableFacts | None) -> WriteOutcome:
+    # Imported here, because a load needs none of it.
+    from lakehouse.engine.ingest.derive import derive
+
+    return derive(session, target)

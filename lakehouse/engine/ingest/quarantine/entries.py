@@ -24,7 +24,6 @@ from lakehouse.core.delta.commits import written_in
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.ingest.batches import Batch, SetAside
 from lakehouse.core.ingest.records import Unreadable
-from lakehouse.core.ingest.retirement import may_take_rows
 from lakehouse.core.ingest.retried_lines import RetriedLine, csv_fields_text, decode_lines
 from lakehouse.engine.delta_log import TableFacts, newest_first
 from lakehouse.engine.ingest.parse_lines import quarantined_lines
@@ -84,6 +83,9 @@ class QuarantinedBatches:
     def _numbers(self) -> set[int]:
         if self._facts is None:
             return set()
+        # Imported here, because most tables have no quarantine.
+        from lakehouse.core.ingest.retirement import may_take_rows
+
         found = set[int]()
         oldest_version = 0
         for commit in newest_first(self._lake.store, self._facts.history):

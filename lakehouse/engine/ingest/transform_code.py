@@ -1,0 +1,256 @@
+"""The hash of the code that a derived table's transform runs.
+
+**What counts**: the transform, and the functions, classes, constants and default values that it
+refers to by name, and those that these refer to, as far as they are in the same top-level package.
+Closures, `functools.partial`, lambdas and the wrappers of decorators are followed.
+
+**What does not**: comments, formatting, docstrings, type annotations, the transform's own name, and
+the arguments of `@table`. Of other packages only the names that are used count, so an upgrade of a
+library is no change. Objects that are neither code nor constants, such as a DataFrame, count by
+their type.
+
+A local variable with another name is a change. The hash is made from Python's syntax trees, so it
+is the same in every process, and, except for rare f-strings, in every release of Python.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import partial
+from hashlib import blake2b
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from lakehouse.core.declaration.table import Table, table
+from lakehouse.engine.ingest.python_source import (
+    FunctionNode,
+    counted_nodes,
+    find_class,
+    find_function,
+    source_text,
+)
+
+# Changes with the way in which hashes are made. Hashes of two kinds are not compared.
+_KIND = "ast1"
+# Far more than a transform refers to. The code of a larger one is unknown.
+_MOST_VALUES = 2_000
+_SCALARS = (type(None), bool, int, float, complex, str, bytes, type(...))
+# Modules of values that their `repr` describes completely.
+_LITERAL_MODULES = ("datetime", "decimal", "fractions", "re", "uuid", "pyspark.sql.types")
+
+
+def transform_code(declared: Table) -> str | None:
+    """The hash of a table's transform.
+
+    `None` if the table has no transform, or if source code that it runs is not available.
+    """
+    if declared.transform is None:
+        return None
+    reached = _Reached(_package_of(declared.transform))
+    reached.refer(declared.transform)
+    digest = blake2b(digest_size=8)
+    for number, text in enumerate(reached.texts()):
+        if number == _MOST_VALUES or not text:
+            return None
+        digest.update(f"{text}\n".encode(errors="surrogatepass"))
+    return f"{_KIND}:{digest.hexdigest()}"
+
+
+class _Reached:
+    """The values that a transform refers to, numbered in the order in which they are reached."""
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+        self._numbers = dict[int, int]()
+        self._values = list[object]()  # also keeps them alive, so that no id is used twice
+
+    def refer(self, value: object) -> str:
+        """A scalar as text, and any other value by its number."""
+        if type(value) in _SCALARS:
+            return repr(value)
+        if id(value) not in self._numbers:
+            self._numbers[id(value)] = len(self._values)
+            self._values.append(value)
+        return f"#{self._numbers[id(value)]}"
+
+    def texts(self) -> Iterator[str]:
+        """The text of each value; empty for a function whose source code is not available."""
+        place = 0
+        while place < len(self._values):
+            yield self._text_of(self._values[place])
+            place += 1
+
+    def _text_of(self, value: object) -> str:
+        match value:
+            case FunctionType():
+                return self._function_text(value)
+            case MethodType():
+                return f"method {self.refer(value.__func__)} of {self.refer(value.__self__)}"
+            case partial():
+                given = [self.refer(each) for each in value.args]
+                return f"partial {self.refer(value.func)} {given} {self._named(value.keywords)}"
+            case type():
+                return self._class_text(value)
+            case ModuleType():
+                return f"module {value.__name__}"
+            case BuiltinFunctionType():
+                return f"built-in {value.__qualname__}"
+            case _:
+                return self._constant_text(value)
+
+    def _constant_text(self, value: object) -> str:
+        match value:
+            case Table():
+                return f"table {value.key}"
+            case Enum():
+                return f"{value.name} of {self.refer(type(value))}"
+            case list() | tuple():
+                return f"{type(value).__name__} {[self.refer(each) for each in value]}"
+            case dict():
+                return f"dict {[(self.refer(key), self.refer(value[key])) for key in value]}"
+            case set() | frozenset() if all(type(each) in _SCALARS for each in value):
+                return f"set {sorted(map(repr, value))}"
+            case _:
+                return self._object_text(value)
+
+    def _function_text(self, function: FunctionType) -> str:
+        wrapped = _wrapped_by(function)
+        wraps = "" if wrapped is None else f" wraps {self.refer(wrapped)}"
+        scope, code = function.__globals__, function.__code__
+        if not self._is_ours(scope.get("__name__")):
+            return _name_of(function) + wraps
+        node = find_function(function)
+        if node is None:
+            return ""
+        cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
+        closure = {name: _cell_value(cell) for name, cell in cells}
+        defaults = [self.refer(each) for each in function.__defaults__ or ()]
+        parts = [
+            _function_source(node, scope),
+            self._named(closure),
+            f"{defaults}",
+            self._named(function.__kwdefaults__ or {}),
+            self._globals_text(node, scope, _names_in(code)),
+        ]
+        return " ".join(parts) + wraps
+
+    def _class_text(self, class_: type) -> str:
+        node = find_class(class_) if self._is_ours(class_.__module__) else None
+        if node is None:
+            return _name_of(class_)
+        names = {each.id for each in counted_nodes(node) if isinstance(each, ast.Name)}
+        scope = vars(sys.modules[class_.__module__])
+        return f"{source_text(node)} {self._globals_text(node, scope, names)}"
+
+    def _globals_text(self, node: ast.AST, scope: Mapping[str, Any], names: set[str]) -> str:
+        """The values of the globals that a node uses; of our own modules, the values in them."""
+        nodes = [*counted_nodes(node)]
+        used = {each.id for each in nodes if isinstance(each, ast.Name)} & names & scope.keys()
+        values = {name: scope[name] for name in sorted(used)}
+        for path in sorted({_path_of(each) for each in nodes if isinstance(each, ast.Attribute)}):
+            if path and isinstance(values.get(path[0]), ModuleType):
+                values[".".join(path)] = self._follow(values[path[0]], path[1:])
+        return self._named(values)
+
+    def _follow(self, module: object, path: tuple[str, ...]) -> object:
+        """The value that a path of attributes reaches from a module, inside our modules."""
+        value = module
+        for name in path:
+            if not isinstance(value, ModuleType) or not self._is_ours(value.__name__):
+                break
+            value = getattr(value, name, None)
+        return value
+
+    def _object_text(self, value: object) -> str:
+        kind = type(value)
+        wrapped = _wrapped_by(value)
+        if wrapped is not None:
+            return f"{_name_of(kind)} wraps {self.refer(wrapped)}"
+        is_column = kind.__module__.startswith("pyspark.sql.") and kind.__name__ == "Column"
+        if kind.__module__ in _LITERAL_MODULES or is_column:
+            return repr(value)
+        if not self._is_ours(kind.__module__):
+            return _name_of(kind)
+        members = getattr(value, "__dict__", {})
+        if is_dataclass(value):
+            members = {each.name: getattr(value, each.name) for each in fields(value)}
+        return f"object of {self.refer(kind)} {self._named(members)}"
+
+    def _named(self, values: Mapping[str, object]) -> str:
+        return str([(name, self.refer(value)) for name, value in values.items()])
+
+    def _is_ours(self, module: object) -> bool:
+        return isinstance(module, str) and module.partition(".")[0] == self._package
+
+
+def _package_of(transform: object) -> str:
+    """The top-level package of a callable, without its wrappers."""
+    inner = transform
+    while (next_ := _inside(inner)) is not None:
+        inner = next_
+    return str(getattr(inner, "__module__", None)).partition(".")[0]
+
+
+def _inside(value: object) -> object:
+    """What a partial, a method or a wrapper calls; `None` if the value is none of these."""
+    match value:
+        case partial():
+            return value.func
+        case MethodType():
+            return value.__func__
+        case _:
+            return _wrapped_by(value)
+
+
+def _wrapped_by(value: object) -> object:
+    """What `functools.wraps` recorded. A DataFrame would look for a column of that name."""
+    return getattr(value, "__dict__", {}).get("__wrapped__")
+
+
+def _name_of(value: Any) -> str:
+    return f"{value.__module__}.{value.__qualname__}"
+
+
+def _cell_value(cell: Any) -> object:
+    """The value of a closure's variable, or a text if it has none yet."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return "(empty)"
+
+
+def _names_in(code: CodeType) -> set[str]:
+    """The names of globals and attributes in a function and in the functions inside it."""
+    inner = (each for each in code.co_consts if isinstance(each, CodeType))
+    return {*code.co_names}.union(*map(_names_in, inner))
+
+
+def _function_source(node: FunctionNode, scope: Mapping[str, Any]) -> str:
+    """A function's arguments, body and decorators, without its name and without `@table`."""
+    decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
+    counted = [each for each in decorators if not _is_declaration(each, scope)]
+    kind = type(node).__name__
+    return f"{kind} {source_text(node.args)} {source_text(node.body)} {source_text(counted)}"
+
+
+def _is_declaration(decorator: ast.expr, scope: Mapping[str, Any]) -> bool:
+    """Whether a decorator is a call of `lakehouse.table`."""
+    path = _path_of(decorator.func) if isinstance(decorator, ast.Call) else ()
+    value = scope.get(path[0]) if path else None
+    for name in path[1:]:
+        value = getattr(value, name, None)
+    return value is table
+
+
+def _path_of(node: ast.AST) -> tuple[str, ...]:
+    """`("a", "b")` for the expression `a.b`; empty if it does not begin with a name."""
+    match node:
+        case ast.Name(id=name):
+            return (name,)
+        case ast.Attribute(value=value, attr=name):
+            before = _path_of(value)
+            return (*before, name) if before else ()
+        case _:
+            return ()
