@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     )
     from lakehouse.core.declaration.landing import Csv, Landing
     from lakehouse.core.declaration.prices import Prices
-    from lakehouse.core.declaration.schedules import Window
     from lakehouse.core.declaration.strategies import (
         AfterWrite,
         AutoCompaction,
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     )
     from lakehouse.core.declaration.table import Table, table
     from lakehouse.core.declaration.vacuum_policy import SHORT_RETENTION_RISK, Vacuum
+    from lakehouse.core.declaration.windows_and_cron import Window
     from lakehouse.core.declaration.write_modes import Append, History, Merge, Overwrite
     from lakehouse.defs.adoption.maintain import MaintainedTables, maintain
 
@@ -50,7 +50,7 @@ _HOMES = {
     "Adopted": "core.declaration.adopted",
     **dict.fromkeys(("Csv", "Landing"), "core.declaration.landing"),
     "Prices": "core.declaration.prices",
-    "Window": "core.declaration.schedules",
+    "Window": "core.declaration.windows_and_cron",
     # For other Dagster projects: these load Dagster.
     **dict.fromkeys(("MaintainedTables", "maintain"), "defs.adoption.maintain"),
 }

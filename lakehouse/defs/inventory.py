@@ -13,7 +13,8 @@ from dagster_pyspark import LazyPySparkResource
 from lakehouse.core.checks import CheckResult
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused, Transient
-from lakehouse.core.inventory.checks import CHECKS, FRESH_HOURS
+from lakehouse.core.inventory.checks import CHECKS
+from lakehouse.core.inventory.report_age import MAX_REPORT_AGE_HOURS
 from lakehouse.defs.dagster_records import keys_in_flight
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.health import check_fields
@@ -53,7 +54,9 @@ def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
         pool="_".join(key.path),
         description=f"Compares what lies in bucket {lake.store.bucket} with the tables' logs, to "
         "the byte. Deletes nothing.",
-        freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=FRESH_HOURS)),
+        freshness_policy=dg.FreshnessPolicy.time_window(
+            fail_window=timedelta(hours=MAX_REPORT_AGE_HOURS)
+        ),
         automation_condition=daily_and_once_soon(tables),
         metadata={
             "dagster/uri": lake.settings.table_uri("/".join(key.path)),

@@ -10,7 +10,7 @@ import pytest
 from dagster import DagsterEventType, SensorResult
 
 from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.schedules import DAYS, Window
+from lakehouse.core.declaration.windows_and_cron import DAYS, Window
 from lakehouse.defs.compaction import compaction_asset
 from lakehouse.defs.compaction_sensor import compaction_sensor
 from lakehouse.defs.fleet_from_events import SensorCursor, read_cursor

@@ -3,7 +3,7 @@
 import inspect
 from pathlib import Path
 
-from lakehouse.core.declaration.schedules import read_cron
+from lakehouse.core.declaration.windows_and_cron import read_cron
 from lakehouse.defs.adoption.maintain import MaintainedTables, maintain
 from lakehouse.defs.dagster_retention import records_schedule
 from lakehouse.defs.inventory import daily_and_once_soon

@@ -7,7 +7,6 @@ from typing import assert_never
 
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.schedules import cron_times
 from lakehouse.core.declaration.strategies import (
     AfterWrite,
     AutoCompaction,
@@ -16,6 +15,7 @@ from lakehouse.core.declaration.strategies import (
     OptimizedWrite,
     Scheduled,
 )
+from lakehouse.core.declaration.windows_and_cron import cron_times
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained
 from lakehouse.core.scheduling.ranking import (

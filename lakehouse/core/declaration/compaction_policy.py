@@ -15,8 +15,8 @@ from lakehouse.core.declaration.knobs import (
     tuple_of,
     whole,
 )
-from lakehouse.core.declaration.schedules import Window
 from lakehouse.core.declaration.strategies import BySensor, type_of_strategy
+from lakehouse.core.declaration.windows_and_cron import Window
 from lakehouse.core.errors import Refused
 
 LAYERS = ("bronze", "silver", "gold")

@@ -11,7 +11,6 @@ from lakehouse.core.declaration.compaction_policy import (
     LiquidClustering,
     ZOrder,
 )
-from lakehouse.core.declaration.schedules import Window
 from lakehouse.core.declaration.strategies import (
     AfterWrite,
     AutoCompaction,
@@ -20,6 +19,7 @@ from lakehouse.core.declaration.strategies import (
     OptimizedWrite,
     Scheduled,
 )
+from lakehouse.core.declaration.windows_and_cron import Window
 from lakehouse.core.errors import Refused
 from lakehouse.core.text import either, nearest_words
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from lakehouse.core.declaration.schedules import read_cron
+from lakehouse.core.declaration.windows_and_cron import read_cron
 from lakehouse.core.errors import Refused
 
 

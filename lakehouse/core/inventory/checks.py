@@ -15,11 +15,8 @@ CHECKS = {
     "plausible": "The bucket has not lost half of its objects or bytes since the report before.",
     "missing": "Every file that a table's newest version reads is in storage.",
 }
-# A day, plus two hours for the listing, the queue and the load.
-FRESH_HOURS = 26.0
 # In a smaller bucket, half of the objects may well be deleted at once: a test table, for example.
 FEW_OBJECTS = 100
-_DAY_HOURS, _WEEK_HOURS = 24.0, 168.0
 _NAMED = 5
 
 
@@ -69,21 +66,6 @@ def assess_complete(load: Load, row_count: int | None) -> CheckResult:
         is_error=True,
         numbers=numbers,
     )
-
-
-def allowed_hours(created_ms: int, before_ms: int | None, *, own: bool) -> float:
-    """The allowed age of a report in hours: `FRESH_HOURS` for one of our own (`own`).
-
-    A report of AWS may be as old as the time between it and the report before (at least a day, at
-    most a week), plus `FRESH_HOURS` for the delivery.
-
-    Source: Amazon S3 user guide, "Amazon S3 Inventory": daily or weekly. A daily report was seen to
-    be complete 23 hours after it began.
-    """
-    if own:
-        return FRESH_HOURS
-    apart = _DAY_HOURS if before_ms is None else (created_ms - before_ms) / HOUR_MS
-    return min(max(apart, _DAY_HOURS), _WEEK_HOURS) + FRESH_HOURS
 
 
 def assess_fresh(load: Load, *, allowed: float, now_ms: int) -> CheckResult:

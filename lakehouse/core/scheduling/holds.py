@@ -2,8 +2,8 @@
 
 from lakehouse.core.declaration.adopted import commits_at_risk
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
-from lakehouse.core.declaration.schedules import is_open, next_opening, windows_text
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.windows_and_cron import is_open, next_opening, windows_text
 from lakehouse.core.journal_records import Pause
 from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.core.scheduling.circuit_breaker import BreakerState

@@ -36,7 +36,7 @@ from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.units import HOUR_MS
 from lakehouse.core.vacuum.candidates import MOST_FILES, Candidate, Selection, classifier_of
 from lakehouse.core.vacuum.facts import VacuumFacts
-from lakehouse.core.vacuum.mode import ModeChoice, Quote, cost_of
+from lakehouse.core.vacuum.mode_choice import ModeChoice, Quote, cost_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

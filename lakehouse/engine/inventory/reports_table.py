@@ -27,7 +27,6 @@ from lakehouse.core.checks import CheckResult
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.inventory.checks import (
     Load,
-    allowed_hours,
     assess_complete,
     assess_fresh,
     assess_missing,
@@ -37,6 +36,7 @@ from lakehouse.core.inventory.checks import (
 from lakehouse.core.inventory.expired_scans import stamp_ms
 from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.inventory.reconcile import Reconciliation
+from lakehouse.core.inventory.report_age import allowed_hours
 from lakehouse.core.inventory.report_manifest import DataPart, Report
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.inventory.parquet_files import BATCH_ROWS, RowFiles

@@ -32,8 +32,8 @@ from itertools import chain
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import LogFile
 from lakehouse.core.errors import LakehouseError, Refused
+from lakehouse.core.inventory.report_age import MAX_REPORT_AGE_HOURS
 from lakehouse.core.vacuum.facts import ASKED_AT_ONCE
-from lakehouse.core.vacuum.mode import MAX_REPORT_HOURS
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory.stored_reports import ReportRows, newest_report, stamps_of
 from lakehouse.engine.lake import Lake
@@ -177,7 +177,9 @@ class LakeFacts:
         A configuration that stopped still shows its tables, but no clone created since then.
         """
         reports, problem = self._reports
-        recent = [rows for rows in reports if rows.report.age_hours(now_ms()) <= MAX_REPORT_HOURS]
+        recent = [
+            rows for rows in reports if rows.report.age_hours(now_ms()) <= MAX_REPORT_AGE_HOURS
+        ]
         if problem or not recent:
             return False
         wanted = {table.key, *(each.key for each in self.declared)} - self.lake.elsewhere.keys()

@@ -17,7 +17,7 @@ from lakehouse.core.reasons import Reason
 from lakehouse.core.vacuum.candidates import checksum_name
 from lakehouse.core.vacuum.facts import VacuumFacts, VacuumRecord
 from lakehouse.core.vacuum.logged_files import objects_by_log
-from lakehouse.core.vacuum.mode import choose_mode
+from lakehouse.core.vacuum.mode_choice import choose_mode
 from lakehouse.core.vacuum.plan import VacuumPlan, plan_vacuum
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.unverified_commits import expected

@@ -36,7 +36,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import type_of_mode
 from lakehouse.core.errors import LakehouseError, Refused, Transient
 from lakehouse.core.vacuum.candidates import Candidate
-from lakehouse.core.vacuum.mode import DELETE_KEYS
+from lakehouse.core.vacuum.mode_choice import DELETE_KEYS
 from lakehouse.core.vacuum.outcome import VacuumOutcome
 from lakehouse.core.vacuum.plan import VacuumPlan, plan_rest
 from lakehouse.engine.clock import now_ms, pause_about

@@ -9,8 +9,8 @@ from lakehouse.core.backtest.simulate import simulate_history
 from lakehouse.core.costs.compaction_speed import DEFAULT_RATES
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
-from lakehouse.core.declaration.schedules import Window
 from lakehouse.core.declaration.strategies import AfterWrite, Chosen, Scheduled
+from lakehouse.core.declaration.windows_and_cron import Window
 from lakehouse.core.delta.file_history import FileCommit, FileHistory
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason

@@ -9,7 +9,6 @@ from lakehouse.core.declaration.compaction_policy import (
     ZOrder,
 )
 from lakehouse.core.declaration.policy_text import parse_policy
-from lakehouse.core.declaration.schedules import Window
 from lakehouse.core.declaration.strategies import (
     AfterWrite,
     BySensor,
@@ -17,6 +16,7 @@ from lakehouse.core.declaration.strategies import (
     OptimizedWrite,
     Scheduled,
 )
+from lakehouse.core.declaration.windows_and_cron import Window
 from lakehouse.core.errors import Refused
 
 NIGHT = Window(start="22:00", end="04:00")

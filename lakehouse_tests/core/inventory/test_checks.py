@@ -8,7 +8,6 @@ import pytest
 from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.inventory.checks import (
     Load,
-    allowed_hours,
     assess_complete,
     assess_fresh,
     assess_missing,
@@ -17,6 +16,7 @@ from lakehouse.core.inventory.checks import (
 )
 from lakehouse.core.inventory.expired_scans import expired
 from lakehouse.core.inventory.reconcile import Reconciliation, TableShares
+from lakehouse.core.inventory.report_age import allowed_hours
 
 NOW, HOUR, DAY = 1_795_000_000_000, 3_600_000, 86_400_000
 DATA = "data/00000000-0000-0000-0000-000000000000.parquet"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.declaration.schedules import Window
+from lakehouse.core.declaration.windows_and_cron import Window
 from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.journal_records import CompactionTry
 from lakehouse.core.reasons import Reason

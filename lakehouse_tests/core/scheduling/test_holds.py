@@ -7,8 +7,8 @@ import pytest
 
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.landing import Landing
-from lakehouse.core.declaration.schedules import Window
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.windows_and_cron import Window
 from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.journal_records import CompactionTry, Pause
 from lakehouse.core.reasons import Reason

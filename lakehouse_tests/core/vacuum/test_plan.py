@@ -19,7 +19,7 @@ from lakehouse.core.inventory.objects import Listing, Part, StoredObject
 from lakehouse.core.inventory.report_manifest import DataPart, Report
 from lakehouse.core.inventory.table_files import Reference, TableFiles
 from lakehouse.core.reasons import Reason
-from lakehouse.core.vacuum import candidates, mode
+from lakehouse.core.vacuum import candidates, mode_choice
 from lakehouse.core.vacuum.candidates import Candidate, LastCheck
 from lakehouse.core.vacuum.facts import (
     VacuumFacts,
@@ -29,7 +29,7 @@ from lakehouse.core.vacuum.facts import (
     written_once,
 )
 from lakehouse.core.vacuum.logged_files import objects_by_log
-from lakehouse.core.vacuum.mode import ModeChoice, choose_mode
+from lakehouse.core.vacuum.mode_choice import ModeChoice, choose_mode
 from lakehouse.core.vacuum.plan import VacuumPlan, plan_vacuum
 
 NOW = 1_795_000_000_000
@@ -699,7 +699,7 @@ def test_a_log_that_removed_more_than_one_vacuum_takes_is_no_reason_for_lite(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """LITE would begin with the same files again and again."""
-    monkeypatch.setattr(mode, "MOST_FILES", 1)
+    monkeypatch.setattr(mode_choice, "MOST_FILES", 1)
     with pytest.raises(
         Refused,
         match=r"by mode LITE: the log names 2 removed files; one vacuum deletes at most 1\. Use FULL",

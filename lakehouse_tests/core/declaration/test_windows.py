@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from lakehouse.core.declaration.schedules import Window, is_open, next_opening, windows_text
+from lakehouse.core.declaration.windows_and_cron import Window, is_open, next_opening, windows_text
 from lakehouse.core.errors import Refused
 
 NIGHT = Window(start="22:00", end="06:00", days=("fri",))

@@ -10,6 +10,7 @@ from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.declaration.vacuum_policy import VACUUM_MODES, type_of_mode
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.objects import PAGE_KEYS
+from lakehouse.core.inventory.report_age import MAX_REPORT_AGE_HOURS
 from lakehouse.core.units import HOUR_MS
 from lakehouse.core.vacuum.candidates import MOST_FILES, Candidate
 from lakehouse.core.vacuum.facts import (
@@ -23,9 +24,8 @@ from lakehouse.core.vacuum.logged_files import log_covers, removed_by_log
 
 # Source: AWS, DeleteObjects: the most keys in one request.
 DELETE_KEYS = 1_000
-# Storage is searched for orphans once a day; a daily report has two hours to arrive.
+# Storage is searched for orphans once a day.
 SWEEP_HOURS = 24
-MAX_REPORT_HOURS = 26
 # Assumed: the seconds of Delta's answer, and of each file that is asked about, listed and deleted.
 _SECONDS_FIXED, _SECONDS_PER_FILE = 3.0, 40e-6
 _SECONDS_PER_DELETE = 0.15
@@ -167,10 +167,10 @@ def _why_not_report(facts: VacuumFacts, now_ms: int) -> str:
     report, last = facts.report, facts.last
     if report is None:
         return facts.report_problem or "there is no complete report"
-    if report.age_hours(now_ms) > MAX_REPORT_HOURS:
+    if report.age_hours(now_ms) > MAX_REPORT_AGE_HOURS:
         return (
             f"the report {report.name} is {report.age_hours(now_ms):.0f} h old "
-            f"(limit {MAX_REPORT_HOURS} h)"
+            f"(limit {MAX_REPORT_AGE_HOURS:g} h)"
         )
     if last is not None and report.created_ms <= last.ended_ms:
         return f"the report {report.name} is older than the last vacuum, and lists deleted files"
