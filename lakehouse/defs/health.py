@@ -9,15 +9,18 @@ from typing import Any
 import dagster as dg
 
 from lakehouse.core.checks import CheckResult
+from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.snapshot import Snapshot
+from lakehouse.core.delta.snapshot import Snapshot, TableFacts
 from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.evolution.plan import Kind
 from lakehouse.core.scheduling.health import log_debt_ok, small_files_ok
 from lakehouse.defs.dagster_records import runs_in_flight
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.keys import table_key
 from lakehouse.engine.compaction.holds import breaker_of
 from lakehouse.engine.delta_log.missing_files import UnreadableFiles, unreadable_files
+from lakehouse.engine.evolution.compare import compare_without_spark
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import Assessment, assess
 
@@ -26,6 +29,7 @@ _DESCRIPTIONS = {
     "small_files": "Compaction keeps up with the small files.",
     "log_debt": "The log is checkpointed often enough.",
     "breaker": "The table's circuit breaker is closed, so that another compaction may run.",
+    "declaration": "The table is as its declaration says, so that the next write may go on.",
     "quarantine": "No landed line was refused.",
 }
 # Assessments by run and table, from a write to the checks of the same run.
@@ -55,8 +59,16 @@ def health_check(table: Table, lake: Lake) -> dg.AssetChecksDefinition:
 
 
 def check_names(table: Table) -> tuple[str, ...]:
-    """The names of a table's checks. Only tables that read lines from files check a quarantine."""
-    return tuple(name for name in _DESCRIPTIONS if name != "quarantine" or table.source is not None)
+    """The names of a table's checks.
+
+    Only landed tables have a quarantine, and others change the columns of an adopted table.
+    """
+    left_out = set[str]()
+    if table.source is None:
+        left_out.add("quarantine")
+    if isinstance(table.write, Adopted):
+        left_out.add("declaration")
+    return tuple(name for name in _DESCRIPTIONS if name not in left_out)
 
 
 def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple[CheckResult, ...]:
@@ -83,6 +95,8 @@ def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple
             for name in check_names(table)
         )
     quarantine = () if table.source is None else (_quarantine(table, lake),)
+    is_ours = not isinstance(table.write, Adopted)
+    declaration = (_declaration(table, lake, assessed.facts),) if is_ours else ()
     health = assessed.health
     (few, small), (short, log) = small_files_ok(health), log_debt_ok(health)
     return (
@@ -97,6 +111,7 @@ def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple
             name="log_debt", ok=short, sentence=log, numbers={"commits": health.log.commit_count}
         ),
         _breaker(table, lake, assessed),
+        *declaration,
         *quarantine,
     )
 
@@ -183,6 +198,22 @@ def _readable(snapshot: Snapshot, unreadable: UnreadableFiles) -> CheckResult:
         sentence="; ".join(sentences),
         is_error=bool(missing) or not archived,
         numbers={"missing_files": len(missing), "archived_files": len(archived)},
+    )
+
+
+def _declaration(table: Table, lake: Lake, facts: TableFacts) -> CheckResult:
+    """Fails if the next write is refused, or if rows were made by an earlier code."""
+    plan = compare_without_spark(lake, table, facts)
+    sentences = [plan.sentence, plan.advice]
+    is_changed_code = bool(plan.of(Kind.CODE_CHANGED))
+    if is_changed_code and not plan.blocking:
+        sentences.append(f"Use `lakehouse rebuild {table.key}` to compute its rows again.")
+    return CheckResult(
+        name="declaration",
+        ok=not plan.blocking and not is_changed_code,
+        sentence=". ".join(each.rstrip(".") for each in sentences if each),
+        is_error=bool(plan.blocking),
+        numbers={"changes": len(plan.changes)},
     )
 
 

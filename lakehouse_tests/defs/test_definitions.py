@@ -31,7 +31,7 @@ SILVER = """
         return events
 """
 INVENTORY = {f"inventory/local:{name}" for name in ("complete", "fresh", "plausible", "missing")}
-CHECKS = ("breaker", "log_debt", "readable", "small_files")
+CHECKS = ("breaker", "declaration", "log_debt", "readable", "small_files")
 
 
 @pytest.fixture

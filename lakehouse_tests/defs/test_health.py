@@ -8,7 +8,9 @@ import pytest
 
 from lakehouse.core.checks import CheckResult
 from lakehouse.core.compaction.plan import plan_table
+from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, ZOrder
+from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
 from lakehouse.core.journal_records import CompactionTry
 from lakehouse.defs.health import check_names, health_check, judge, report_checks
@@ -26,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("no_java")
 
 @pytest.fixture
 def story(lake: Lake) -> LogBuilder:
-    return LogBuilder(lake.store, orders.key).create()
+    return LogBuilder(lake.store, orders.key).create(columns={"id": "string", "amount": "long"})
 
 
 def results(lake: Lake) -> dict[str, CheckResult]:
@@ -42,13 +44,46 @@ def small_files(count: int) -> list[tuple[str, int, int | None]]:
 
 
 def test_a_table_has_its_checks_and_a_derived_one_no_quarantine() -> None:
-    assert check_names(orders) == ("readable", "small_files", "log_debt", "breaker", "quarantine")
-    assert check_names(latest_orders) == ("readable", "small_files", "log_debt", "breaker")
+    of_all = ("readable", "small_files", "log_debt", "breaker", "declaration")
+    assert check_names(orders) == (*of_all, "quarantine")
+    assert check_names(latest_orders) == of_all
+    others = Table(key="bronze/orders", write=Adopted(uri="/elsewhere/orders"))
+    assert check_names(others) == of_all[:-1]
 
 
 def test_a_sound_table_passes_all(lake: Lake, story: LogBuilder) -> None:
     story.append(small_files(3)).store_data()
     assert verdicts(lake) == dict.fromkeys(check_names(orders), True)
+
+
+def test_a_changed_declaration_fails_its_check_with_the_command_to_type(
+    lake: Lake, story: LogBuilder
+) -> None:
+    """A safe change passes: the next write applies it."""
+    story.append(small_files(3)).store_data()
+    [wider, renamed] = (
+        replace(orders, source=replace(orders.landing, schema=schema, required=()), renamed=names)
+        for schema, names in (
+            ("id STRING, amount DECIMAL(20,2), note STRING", {}),
+            ("id STRING, cents BIGINT", {"amount": "cents"}),
+        )
+    )
+
+    def checked(table: Table) -> CheckResult:
+        return next(each for each in judge(table, lake) if each.name == "declaration")
+
+    refused = checked(wider)
+    assert (refused.ok, refused.is_error, refused.numbers) == (False, True, {"changes": 2})
+    assert "amount is declared as decimal(20,2) and bigint in the table" in refused.sentence
+    assert refused.sentence.endswith("then `lakehouse evolve apply bronze/orders`")
+    assert "amount is declared as cents now" in checked(renamed).sentence
+    added = replace(
+        orders, source=replace(orders.landing, schema="id STRING, amount BIGINT, x INT")
+    )
+    assert checked(added).ok
+    assert checked(added).sentence == "x (int) is declared and absent in the table"
+    fewer = replace(orders, source=replace(orders.landing, schema="id STRING"))
+    assert checked(fewer).ok
 
 
 def test_a_table_that_does_not_exist_yet_passes_and_says_so(lake: Lake) -> None:
@@ -99,7 +134,7 @@ def test_a_log_that_cannot_be_read_fails_every_check_with_the_reason(
 ) -> None:
     story.append(small_files(3)).append([("g", 1)]).append([("h", 1)]).lose(2)
     found = judge(orders, lake)
-    assert [result.ok for result in found] == [False] * 5
+    assert [result.ok for result in found] == [False] * 6
     assert len({result.sentence for result in found}) == 1
 
 
@@ -162,7 +197,7 @@ def test_a_plan_that_is_refused_is_told_and_stops_neither_a_write_nor_the_checks
     lake: Lake, features: tuple[str, ...], data_layout: Any, why: str
 ) -> None:
     table = replace(orders, compaction=Compaction(min_small_files=4, data_layout=data_layout))
-    story = LogBuilder(lake.store, orders.key).create(features=features)
+    story = LogBuilder(lake.store, orders.key).create(features=features, columns={"id": "string"})
     if features:
         story.commit("CLUSTER BY", {"domainMetadata": CLUSTERED})
     story.append(small_files(9)).store_data()

@@ -136,6 +136,7 @@ def test_landed_files_become_rows_and_checked_events(runs: Runs) -> None:
         "small_files": True,
         "log_debt": True,
         "breaker": True,
+        "declaration": True,
         "quarantine": True,
     }
     assert all(map(runs.file_count, TABLES))
@@ -212,6 +213,7 @@ def test_a_compaction_is_asked_for_runs_as_predicted_and_sets_off_nothing(runs: 
         "small_files": True,
         "log_debt": True,
         "breaker": True,
+        "declaration": True,
         "quarantine": True,
     }
     assert ask(compaction_sensor(TABLES, runs.lake), runs.instance) == []

@@ -1,0 +1,95 @@
+"""Plans how a table follows its declaration, with Spark or as far as possible without."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from lakehouse.core.declaration.adopted import Adopted
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.recorded_code import code_changed_since, recorded_code
+from lakehouse.core.errors import Refused
+from lakehouse.core.evolution.changes import compare
+from lakehouse.core.evolution.declared_columns import columns_without_spark
+from lakehouse.core.evolution.plan import EvolutionPlan, WrittenRows
+from lakehouse.core.ingest.undeclared import columns_in_force
+from lakehouse.engine.delta_log import TableFacts, newest_first
+from lakehouse.engine.ingest.transform_code import transform_code
+from lakehouse.engine.journal.planned_batches import PlannedBatches
+from lakehouse.engine.lake import Lake, TableSession
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredTable:
+    """A table as it is declared, next to its facts; `rows` has the declared columns and no rows."""
+
+    facts: TableFacts
+    rows: "DataFrame"
+    plan: EvolutionPlan
+
+
+def refuse_adopted(table: Table, *, asked: str) -> None:
+    """Refuses a table that others write: they change its columns, too."""
+    if isinstance(table.write, Adopted):
+        raise Refused(
+            f"{asked} {table.key}: other programs write it, at {table.write.uri}, and change its"
+            " columns. Use their tools"
+        )
+
+
+def compare_without_spark(lake: Lake, table: Table, facts: TableFacts) -> EvolutionPlan:
+    """The changes that the log, the journal and the declaration show.
+
+    The columns of a function are unknown without Spark, and so are the types of derived columns.
+    """
+    added = list[str]()
+    if table.source is not None:
+        ledger = PlannedBatches(lake.store, table.key, prefix=table.source.prefix).ledger()
+        added = [column.name for column in columns_in_force(ledger.columns, table.source)]
+    columns = columns_without_spark(table, facts.snapshot, added)
+    return compare(table, columns, facts.snapshot, written_rows(lake, table, facts))
+
+
+def compare_with_spark(session: TableSession) -> DeclaredTable | None:
+    """The table and all changes of its declaration; `None` if there is no table yet.
+
+    Raises:
+        Refused: others write the table, an input does not exist, or a schema is not declared any
+            more.
+    """
+    lake, table = session.lake, session.table
+    refuse_adopted(table, asked="evolve")
+    facts = lake.facts(table.key)
+    if facts is None:
+        return None
+    rows = declared_rows(session, facts)
+    from lakehouse.engine.ingest.commit_rows import columns_of
+
+    written = written_rows(lake, table, facts)
+    plan = compare(table, columns_of(rows), facts.snapshot, written)
+    return DeclaredTable(facts=facts, rows=rows, plan=plan)
+
+
+def written_rows(lake: Lake, table: Table, facts: TableFacts) -> WrittenRows:
+    """What the log of a derived table records about its rows; unknown for a landed table."""
+    if table.source is not None:
+        return WrittenRows()
+    recorded = recorded_code(newest_first(lake.store, facts.history))
+    return WrittenRows(code_since=code_changed_since(recorded, transform_code(table)))
+
+
+def declared_rows(session: TableSession, facts: TableFacts) -> "DataFrame":
+    """A frame with the columns that the declaration gives; only its schema is used."""
+    if session.table.source is None:
+        from lakehouse.engine.ingest.derive import facts_of_inputs, transformed
+
+        return transformed(session, facts_of_inputs(session.lake, session.table))
+    from lakehouse.core.ingest.inferred import pinned_table
+    from lakehouse.engine.ingest.batch_rows import no_rows
+
+    landing = session.table.source
+    ledger = PlannedBatches(session.lake.store, session.key, prefix=landing.prefix).ledger()
+    pinned = pinned_table(session.table, ledger.columns, is_loaded=bool(ledger.last_taken))
+    added = columns_in_force(ledger.columns, pinned.landing)
+    return no_rows(replace(session, table=pinned), added, facts)
