@@ -29,7 +29,7 @@ from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Explanation
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark import alter_columns, delta_writes
+from lakehouse.engine.spark import delta_writes
 from lakehouse.engine.spark.delta_writes import FrameWrite, Transaction
 from lakehouse.engine.spark.statements import quote
 
@@ -151,6 +151,9 @@ def follow_declaration(
 
 def safe_statements(plan: EvolutionPlan, snapshot: Snapshot, rows: "DataFrame") -> Iterator[str]:
     """The statements that apply the safe changes. `rows` have the declared columns."""
+    # Imported here, because only a changed declaration needs it.
+    from lakehouse.engine.spark import alter_columns
+
     if plan.added:
         types = {
             each.column.name: _ddl(rows.schema[each.column.name].dataType) for each in plan.added
