@@ -1,4 +1,4 @@
-"""Asks Delta, by a dry run, which of the planned files it would also delete."""
+"""Asks Delta, with a dry run of VACUUM, which of the planned files it would delete, too."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -13,74 +13,77 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-# The most paths in one question, a few megabytes.
-_ASKED_AT_ONCE = 50_000
-_QUICKLY_PLANNED = {ADAPTIVE: "false", WHOLE_STAGE: "false"}
+# Bounds the paths that one dry run gets to a few megabytes.
+_FILES_PER_DRY_RUN = 50_000
+# Planning and compiling takes longer than reading the few rows.
+_QUICK_PLANNING = {ADAPTIVE: "false", WHOLE_STAGE: "false"}
 
 
 def confirmed_by_delta(
     spark: "SparkSession", uri: str, table: str, candidates: Sequence[Candidate]
 ) -> list[Candidate]:
-    """The candidates that Delta would also delete. A Hadoop checksum follows its file.
+    """The candidates that Delta would delete, too, and the Hadoop checksums of these files.
 
-    `uri` is the table's address in statements.
+    `uri` is the table's address in SQL statements, `table` its key for messages.
 
     Raises:
         Broken: Delta would delete none of them, or a file that it was not asked about.
     """
-    own = [each for each in candidates if not each.goes_with]
-    with session_confs(spark, _QUICKLY_PLANNED):
-        names = _ask(spark, uri, table, own) if own else set[str]()
-    if own and not names:
+    asked = [each for each in candidates if not each.goes_with]
+    with session_confs(spark, _QUICK_PLANNING):
+        confirmed = _ask(spark, uri, table, asked) if asked else set[str]()
+    if asked and not confirmed:
         raise Broken(
-            f"vacuum of {table}: Delta would delete none of the {len(own)} file(s) that the plan "
-            f"names by its reading of the log, like {own[0].name}. Nothing was deleted. Compare "
-            f"{table}/_delta_log with lakehouse vacuum {table} --dry-run"
+            f"vacuum of {table}: Delta would delete none of the {len(asked)} file(s) that the log "
+            f"no longer needs according to the plan, like {asked[0].name}. Nothing was deleted. "
+            f"Compare {table}/_delta_log with lakehouse vacuum {table} --dry-run"
         )
-    return [each for each in candidates if (each.goes_with or each.name) in names]
+    return [each for each in candidates if (each.goes_with or each.name) in confirmed]
 
 
 def _ask(spark: "SparkSession", uri: str, table: str, asked: Sequence[Candidate]) -> set[str]:
     location: str = spark.sql(statements.describe_detail(uri)).select("location").collect()[0][0]
-    names = set[str]()
-    for start in range(0, len(asked), _ASKED_AT_ONCE):
-        portion = asked[start : start + _ASKED_AT_ONCE]
-        of_path = {f"{location}/{each.name}": each.name for each in portion}
-        with temporary_view(spark, spark.createDataFrame(_inventory([*of_path], portion))) as view:
+    confirmed = set[str]()
+    for start in range(0, len(asked), _FILES_PER_DRY_RUN):
+        batch = asked[start : start + _FILES_PER_DRY_RUN]
+        names = {f"{location}/{each.name}": each.name for each in batch}
+        with temporary_view(spark, spark.createDataFrame(_inventory([*names], batch))) as view:
             answer: list[str] = (
                 spark.sql(statements.vacuum_dry_run(uri, view)).toArrow().column("path").to_pylist()
             )
-        names |= confirmed_names(answer, of_path, location=location, table=table)
-    return names
+        confirmed |= confirmed_names(answer, names, location=location, table=table)
+    return confirmed
 
 
 def confirmed_names(
     answer: Iterable[str], names: Mapping[str, str], *, location: str, table: str
 ) -> set[str]:
-    """The names of the files in Delta's answer; `names` maps paths below `location` to names.
+    """The names of the files in Delta's answer, which holds full paths.
+
+    `names` maps the path of each file that Delta was asked about to its name below `location`.
 
     Raises:
-        Broken: the answer has another path.
+        Broken: the answer holds a path that Delta was not asked about.
     """
-    false = {
+    false_folders = {
         f"{location}/{folder}"
         for name in names.values()
         for folder in _false_folders(location, name)
     }
-    if strangers := {*answer} - names.keys() - false:
+    if unexpected := {*answer} - names.keys() - false_folders:
         raise Broken(
-            f"vacuum of {table}: Delta would delete {min(strangers)}, which it was not asked "
+            f"vacuum of {table}: Delta would delete {min(unexpected)}, which it was not asked "
             "about. Nothing was deleted. Report this with the version of Delta"
         )
-    return {names[path] for path in {*answer} - false}
+    return {names[path] for path in {*answer} - false_folders}
 
 
 def _false_folders(location: str, name: str) -> set[str]:
-    """Paths that a dry run returns because Delta mistakes them for folders of a candidate.
+    """Folders that a dry run returns as folders of a candidate although they are not.
 
-    Delta drops as many leading parts of a name as the table's path has, even if the name does not
-    begin with that path: the file `d=1/a/b/c/e/x` of the table `s3a://b/t` has the false folder
-    `e`.
+    To find the folders of a file, Delta drops as many leading parts of its name as the table's path
+    has, even if the name does not begin with that path. For the file `d=1/a/b/c/e/x` of the table
+    `s3a://b/t`, which has a path of four parts, it returns the folder `e`.
     Source: delta-io/delta v4.4.0, DeltaFileOperations.getAllSubDirectories, and
     VacuumCommand.includeRespectiveDirectoriesWithFilesAndSafetyCheck and getFilesFromInventory.
     """
@@ -89,11 +92,11 @@ def _false_folders(location: str, name: str) -> set[str]:
 
 
 def _inventory(paths: Sequence[str], asked: Sequence[Candidate]) -> "pa.Table":
-    """The files in the form of an inventory for VACUUM.
+    """The files as an inventory for VACUUM: columns in Delta's order and types, all nullable.
 
-    A path counts only if it begins with the table's `location` exactly as Delta spells it.
-    Source: delta-io/delta v4.4.0, VacuumCommand.getFilesFromInventory: this order, these types, all
-    nullable.
+    Delta ignores a path that does not begin with the table's `location`, exactly as Delta spells
+    that location.
+    Source: delta-io/delta v4.4.0, VacuumCommand.getFilesFromInventory
     """
     import pyarrow as pa
 

@@ -1,27 +1,29 @@
-"""The facts of a lake for a run of vacuums: read once, then updated by checking for changes.
+"""The facts about a lake that a run of vacuums shares: read once, then checked for changes.
 
-1. The newest report of each configuration is read in one pass: the tables that it shows, and the
-   rows of each. If recent reports show all declared tables, only the other upper folders are
-   searched for a log; otherwise the whole lake is listed.
-2. Each table's log is read once. It serves the vacuum of that table, and shows the other vacuums
-   which files the table borrows.
-3. From then on, two HEADs per table find newer commits, and a log that was created again or put
-   back; a listing of the upper folders finds new tables. Only their logs are read.
+1. The newest inventory report of each configuration is read in one pass. It shows which tables
+   exist, and which files each of them has. If recent reports show all declared tables, further
+   tables are searched for in the lake's upper folders only; otherwise the whole lake is listed.
+2. Each table's log is read once: for the vacuum of that table, and to see which files of other
+   tables it borrows.
+3. From then on, two HEAD requests per table find newer commits, and logs that were recreated or
+   reset to an older state. A listing of the upper folders finds new tables. Only logs that are new
+   or have changed are read again.
 
 **Safety properties**
-- A table at most two folders deep is known even if it is not declared, no report shows it, and its
+- A table at most two folders deep is found even if it is not declared, no report shows it, and its
   first commits are gone (`test_faults.py`, `test_adopted.py`).
 - A file that another table borrowed counts as borrowed until the end of the run.
-- Nothing is deleted if the lake holds files at the key of a table outside the lake: a clone there
-  would borrow files unseen (`test_adopted.py`).
-- A table with an unreadable log blocks the vacuum of each table whose folder a readable path of
-  that log leads into. If neither a checkpoint nor the first commit shows which files it reads, it
-  blocks all other vacuums (`test_unread.py`).
-- A missing table outside the lake also blocks all other vacuums, if a vacuum once found it, or if
-  its storage holds nothing else: its disk may not be mounted (`test_adopted.py`).
-- The tables are checked for changes before the first deletion of a run, and before a batch if the
-  last check is older than ten seconds and a tenth of a second per table. So the checks take at most
-  twenty requests per second for any number of tables (`test_lake.py`, `test_meanwhile.py`).
+- Nothing is deleted if the lake holds files at the key of a table outside the lake. They may be a
+  shallow clone, and this program would never read its log (`test_adopted.py`).
+- A table whose log cannot be read blocks the vacuum of each table that a readable path in that log
+  leads to. If the log has no readable checkpoint or first commit, which show all files that it
+  borrows, the table blocks all other vacuums (`test_unread.py`).
+- A table outside the lake that is missing also blocks all other vacuums, if an earlier vacuum found
+  it, or if its storage is empty: its disk may not be mounted (`test_adopted.py`).
+- All tables are checked for changes before the first deletion of a run. They are checked again
+  before a batch if the last check was more than ten seconds ago (with more than a hundred tables, a
+  tenth of a second per table). So the checks send at most twenty requests per second, however many
+  tables there are (`test_lake.py`, `test_meanwhile.py`).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
@@ -50,19 +52,23 @@ from lakehouse.engine.vacuum.lake_tables import (
 from lakehouse.engine.vacuum.log_state import KnownLog, UnreadLog, read_log, salvage_log
 
 _ASK_AGAIN_MS, _ASK_AGAIN_MS_PER_TABLE = 10_000, 100
-# Each takes about 1.2 KB of memory. Beyond this number, a table's log is read again for its vacuum.
+# Logs are kept in memory until they name this many files, at about 1.2 KB per file. Other logs are
+# read again when their table is vacuumed.
 _KEPT_FILES = 200_000
-# A table with its files in so many folders is not searched for other tables two folders deep.
+# The folders of a table outside the lake are not searched for nested tables if there are this many.
 _SPREAD_FOLDERS = 1_000
 
 
 class LakeFacts:
-    """The facts of one run over tables of `lake`.
+    """The facts about `lake` that the vacuums of one run share.
 
-    `declared` are the lake's tables, and `wanted` the keys of tables in the run (`None`: all).
-    `tables` are the folders that look like tables, and `there` the folders that are tables. `lent`
-    are files of any table, relative to the lake, that another table reads. `unplaced` are last
-    parts of paths that may or may not lead into the lake.
+    - `declared`: the declared tables. `wanted`: the keys of those that the run vacuums (`None`:
+      all).
+    - `tables`: the folders that look like tables. `there`: those of them that are tables.
+    - `lent`: the files, relative to the lake, that another table than their own reads. `unplaced`:
+      the last parts of paths that may or may not lead into the lake.
+    - `landed`: the prefixes that declared tables load from. `transactions`: the transaction
+      identifiers in each table's log.
     """
 
     def __init__(
@@ -87,7 +93,7 @@ class LakeFacts:
         self._was_asked = False
 
     def versioned_of(self, table: str) -> bool | None:
-        """Whether the bucket of a table keeps versions; `None` if unknown."""
+        """Whether the bucket of a table keeps old versions of objects; `None` if unknown."""
         if table in self.lake.elsewhere:
             return None if self.lake.on_s3(table) else False
         return self._versioned
@@ -97,7 +103,7 @@ class LakeFacts:
         return self.lake.store.keeps_versions()
 
     def log(self, table: str) -> KnownLog | None:
-        """The current log of a table, read again only if it changed; `None` if there is none."""
+        """A table's current log, read again only if it changed; `None` if there is no table."""
         known = self._kept.pop(table, None)
         if known is None or self.lake.has_moved_on(table, known.facts.newest):
             known = read_log(self.lake, table, place=self._place)
@@ -107,28 +113,28 @@ class LakeFacts:
         return known
 
     def take(self, table: str) -> KnownLog | None:
-        """Hands over the known log, which is no longer kept here; borrowed files stay known."""
+        """A table's log, no longer kept in memory here; the files that it borrows stay known."""
         return self._kept.pop(table, None) or self.log(table)
 
     def report_of(self, table: Table) -> tuple[ReportRows | None, str]:
-        """The newest report that shows a table; why there is none, or why another is unusable."""
+        """The newest report that shows a table, and why there is none or why one is unusable."""
         if table.key in self.lake.elsewhere:
-            return None, "the table lies outside of the lake, whose reports show nothing of it"
+            return None, "the table is outside the lake, which the lake's reports do not cover"
         reports, problem = self._reports
         shown = next((rows for rows in reports if table.key in rows.tables), None)
         if reports and shown is None and not problem:
             problem = (
-                f"the report {reports[0].report.name} shows nothing of {table.key}: it is older "
-                "than the table, or of another prefix"
+                f"the report {reports[0].report.name} shows no file of {table.key}: it is older "
+                "than the table, or covers another prefix"
             )
         return shown, problem
 
     def read(self, table: Table) -> None:
-        """Reads which files the lake's tables borrow, to plan the vacuum of `table`.
+        """Reads which files each table of the lake borrows, before `table`'s vacuum is planned.
 
         Raises:
-            Refused: the log of another table that may borrow files cannot be read, or files lie at
-                the key of a table outside the lake.
+            Refused: another table's log cannot be read, and that table may borrow files of `table`;
+                or the lake has files at the key of a table outside the lake.
         """
         if self._current_ms is None:
             self._current_ms = now_ms()
@@ -136,21 +142,21 @@ class LakeFacts:
             shown = (rows.tables for rows in self._reports[0])
             self._read_tables({each.key for each in self.declared}.union(*shown))
         elif self._is_old():
-            self._ask_again()
-        # Tables that no report shows are searched for in storage.
-        self._read_tables(self._unshown if self._is_shown_whole(table) else self._listed)
+            self._check_for_changes()
+        # Storage is searched for tables that no report shows.
+        self._read_tables(self._unshown if self._reports_suffice(table) else self._listed)
         self._read_tables(self._inside)
         self._refuse_unread(table.key)
 
     def ask_before_deletion(self, table: str) -> None:
-        """Reads what other tables borrow now, unless the last answer is recent."""
+        """Reads which files other tables borrow now, unless the last check is recent."""
         if not self._was_asked or self._is_old():
-            self._ask_again()
+            self._check_for_changes()
             self._was_asked = True
         self._refuse_unread(table)
 
     def remember_found(self) -> None:
-        """Records the tables outside the lake that were found, so that later runs miss them."""
+        """Records which tables outside the lake exist, so that later runs notice a missing one."""
         new = sorted(self.lake.elsewhere.keys() & self.there - self._remembered)
         self._remembered.update(new)
         remember_found(self.lake, new)
@@ -159,7 +165,7 @@ class LakeFacts:
     def _reports(self) -> tuple[list[ReportRows], str]:
         """The newest report of each configuration, newest first, and the first problem.
 
-        A report with a filter knows nothing of the rest of the lake.
+        One configuration may not be enough: its filter may exclude a part of the lake.
         """
         store, reports, problem = self.lake.store, list[ReportRows](), ""
         for configuration in dict.fromkeys(name for name, _ in stamps_of(store)):
@@ -171,10 +177,10 @@ class LakeFacts:
         reports.sort(key=lambda rows: rows.report.created_ms, reverse=True)
         return reports, problem
 
-    def _is_shown_whole(self, table: Table) -> bool:
+    def _reports_suffice(self, table: Table) -> bool:
         """Whether recent reports show all declared tables, so that the lake need not be listed.
 
-        A configuration that stopped still shows its tables, but no clone created since then.
+        Older reports do not count: they lack the clones that have been created since.
         """
         reports, problem = self._reports
         recent = [
@@ -191,7 +197,7 @@ class LakeFacts:
 
     @cached_property
     def _unshown(self) -> set[str]:
-        """The tables among the upper folders that are not declared and that no report shows."""
+        """The tables among the upper folders that are neither declared nor shown by a report."""
         return with_log(self.lake, [each for each in self._newest if each not in self.tables])
 
     @cached_property
@@ -205,15 +211,15 @@ class LakeFacts:
         age_ms = now_ms() - (self._current_ms or 0)
         return age_ms >= max(_ASK_AGAIN_MS, _ASK_AGAIN_MS_PER_TABLE * len(self._newest))
 
-    def _ask_again(self) -> None:
-        asked_ms = now_ms()
+    def _check_for_changes(self) -> None:
+        checked_ms = now_ms()
         with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
             moved = pool.map(self.lake.has_moved_on, self._newest, self._newest.values())
             changed = {
                 table for table, has_moved in zip(self._newest, moved, strict=True) if has_moved
             }
         self._read(changed | self._unread.keys() | (self._folders() - self._newest.keys()))
-        self._current_ms = asked_ms
+        self._current_ms = checked_ms
 
     def _read_tables(self, tables: Set[str]) -> None:
         new = tables - self.tables
@@ -242,8 +248,8 @@ class LakeFacts:
             return
         self._unread[table] = UnreadLog(
             reason=f"there is no Delta table at {address}. Either make its disk or folder "
-            "available again, or use a declaration (or a call of maintain) without this table; "
-            f"{FOUND}/{table}/ names its last place"
+            "available again, or remove the table from the declarations (or from the call of "
+            f"maintain); {FOUND}/{table}/ records where vacuums have found it"
         )
 
     def _learn(self, table: str, known: KnownLog | None) -> None:
@@ -270,7 +276,7 @@ class LakeFacts:
         for name, unread in self._unread.items():
             if name != table and unread.may_borrow_from(table, self.tables):
                 raise Refused(
-                    f"vacuum of {table}: {name} cannot be read, and may borrow files of {table} "
-                    f"that look like orphans: {unread.reason}. This vacuum goes on once {name} can "
-                    "be read again, or lies outside of the lake"
+                    f"vacuum of {table}: {name} cannot be read, so it may borrow files of {table} "
+                    f"that look like orphans: {unread.reason}. This vacuum is possible again once "
+                    f"{name} can be read, or has been moved out of the lake"
                 )

@@ -1,4 +1,4 @@
-"""Finds the tables of a lake: by its folders, by a listing, and inside tables outside the lake."""
+"""Finds tables: in a lake's upper folders, in a listing, and inside tables outside the lake."""
 
 from collections.abc import Iterable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
@@ -11,19 +11,20 @@ from lakehouse.core.vacuum.facts import ASKED_AT_ONCE
 from lakehouse.engine.lake import Lake
 
 _OWN_FOLDER = "_lakehouse"
-# Records of where a vacuum once found a table outside the lake: `<key>/<digest of the address>`.
+# Each object here, `<key>/<digest of the address>`, holds an address outside the lake at which a
+# vacuum has found the table of that key.
 FOUND = f"{_OWN_FOLDER}/adopted"
 _NO_TABLES = frozenset({"", ".", "..", _OWN_FOLDER, "_delta_log"})
 
 
 def listed_tables(lake: Lake) -> set[str]:
-    """The tables in the lake, by a listing of all its files."""
+    """The tables in the lake, found in a listing of all files."""
     prefix = lake.store.prefix
     return table_roots(each.key.removeprefix(prefix) for each in lake.store.walk(""))
 
 
 def upper_folders(lake: Lake, landed: Iterable[str]) -> set[str]:
-    """The lake's folders, two levels deep, like `silver/orders`. Deeper new tables are missed.
+    """The lake's folders up to two levels deep, like `silver`, `silver/orders`: perhaps tables.
 
     Raises:
         Refused: the lake's root is a table, or files lie at the key of a table outside the lake.
@@ -37,7 +38,7 @@ def upper_folders(lake: Lake, landed: Iterable[str]) -> set[str]:
         )
     skipped = _NO_TABLES | {prefix.rstrip("/") for prefix in landed}
     tops = [name for name in names if name not in skipped]
-    # A table of the uppermost level has its log and its partitions in its folder.
+    # A top-level folder may be a table itself. Its log and its partitions are not tables.
     folders = {
         f"{top}/{name}"
         for top in tops
@@ -49,17 +50,17 @@ def upper_folders(lake: Lake, landed: Iterable[str]) -> set[str]:
         if lake.holds_files(key):
             raise Refused(
                 f"vacuum: {key} is the table at {lake.elsewhere[key]}, but files also lie at "
-                f"{root}/{key}, and what a table there borrows would not be seen. Use another key "
-                f"for {lake.elsewhere[key]}"
+                f"{root}/{key}. If they are a table, the files that it borrows would not be seen. "
+                f"Use another key for {lake.elsewhere[key]}"
             )
     return folders
 
 
 def tables_inside(lake: Lake, spread_folders: Set[str]) -> set[str]:
-    """The tables up to two folders deep inside tables outside the lake.
+    """The tables nested up to two folders deep in tables outside the lake.
 
-    No report and no listing of the lake shows them. Folders in `spread_folders` are partitions, and
-    are not searched.
+    Neither reports nor listings of the lake show them. `spread_folders` are not searched, since
+    they are partitions.
     """
 
     def below(folder: str) -> list[str]:
@@ -80,7 +81,7 @@ def tables_inside(lake: Lake, spread_folders: Set[str]) -> set[str]:
 def with_log(lake: Lake, folders: Sequence[str]) -> set[str]:
     """The folders that contain a log.
 
-    Only a listing finds an old log, which may lack its first commit and `_last_checkpoint`.
+    The logs are listed, since an old log may have neither its first commit nor `_last_checkpoint`.
     """
     with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
         logs = pool.map(lake.store.list, [f"{folder}/_delta_log" for folder in folders])
@@ -88,7 +89,7 @@ def with_log(lake: Lake, folders: Sequence[str]) -> set[str]:
 
 
 def remember_found(lake: Lake, tables: Sequence[str]) -> None:
-    """Records where these tables outside the lake are, so that later runs notice if one is gone."""
+    """Records the addresses of these tables, so that later runs notice if a table is missing."""
 
     def record(table: str) -> None:
         address = lake.elsewhere[table].encode()
@@ -101,5 +102,8 @@ def remember_found(lake: Lake, tables: Sequence[str]) -> None:
 
 
 def may_never_have_existed(lake: Lake, table: str) -> bool:
-    """Whether a missing table outside the lake was never found, although storage is available."""
+    """Whether a missing table outside the lake may never have existed.
+
+    That is so if no vacuum ever found it, and its storage is available.
+    """
     return not lake.store.list(f"{FOUND}/{table}") and lake.storage_is_there(table)

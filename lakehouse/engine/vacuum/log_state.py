@@ -17,24 +17,24 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.path_resolver import PathResolver
 from lakehouse.engine.store import Store
 
-_NO_VERSION = -1  # in the place of a version: no commit yet
+_NO_VERSION = -1  # lower than every version: no commit has been read yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownLog:
-    """The facts of a table from its log, and the table's files."""
+    """The facts in a table's log, and the table's files according to the log."""
 
     facts: TableFacts
     table_files: TableFiles
 
     @property
     def file_count(self) -> int:
-        """Files that the log names, live and removed."""
+        """The number of files that the log names, live and removed."""
         return len(self.table_files.live) + len(self.table_files.stones)
 
 
 def read_log(lake: Lake, table: str, *, place: PathResolver) -> KnownLog | None:
-    """The log of a table now; `None` if there is none."""
+    """Reads the current log of a table; `None` if there is no table."""
     facts = lake.facts(table)
     if facts is None:
         return None
@@ -48,9 +48,9 @@ def read_log(lake: Lake, table: str, *, place: PathResolver) -> KnownLog | None:
 class UnreadLog:
     """A log that cannot be read, and why.
 
-    `places` are the folders of the files that its readable part names, relative to the lake. They
-    are `None` if that part proves nothing: then the table may borrow any file. `unplaced` are the
-    last parts of paths outside the lake.
+    `places` are the folders, relative to the lake, of the files that the log's readable part names.
+    `None` means that the readable part is not enough, so the table may borrow any file. `unplaced`
+    are the last parts of paths outside the lake.
     """
 
     reason: str
@@ -58,7 +58,7 @@ class UnreadLog:
     unplaced: frozenset[str] = frozenset()
 
     def may_borrow_from(self, table: str, tables: Iterable[str]) -> bool:
-        """Whether the table may read files of `table`, one of the lake's `tables`."""
+        """Whether the table with this log may read files of `table`, one of the lake's `tables`."""
         if self.places is None:
             return True
         owners = Owners({table, *tables})
@@ -66,9 +66,9 @@ class UnreadLog:
 
 
 def salvage_log(lake: Lake, table: str, error: LakehouseError, *, place: PathResolver) -> UnreadLog:
-    """What the readable part of a log shows.
+    """Finds out from the readable part of a log where the table's files are.
 
-    The unreadable part is assumed to borrow from the same tables.
+    The unreadable part is assumed to name files in the same folders.
     """
     try:
         paths = readable_paths(lake.store, table, trusts_checkpoints=not _is_contradiction(error))
@@ -95,24 +95,24 @@ def _is_contradiction(error: BaseException | None) -> bool:
 
 
 def has_newer_version(lake: Lake, facts: TableFacts) -> bool:
-    """Whether a version follows the known one.
+    """Whether the log has a version newer than the known one.
 
     Raises:
-        Broken: the known commit is gone or was replaced. The log was reset to an older state, so
-            the files that it needs now are unknown.
+        Broken: the known commit is gone or was replaced. The log was reset to an older state, so it
+            is unknown which files are needed now.
     """
     table, known = facts.snapshot.table, facts.newest
     if found := lake.changed(table, known):
         raise Broken(
-            f"vacuum of {table}: the commit of version {known.version} is not the one that it "
-            f"began with: {known.name} {found}. The log may have been put back to an older state, "
-            "so nothing more was deleted. Check the log, then run the vacuum again"
+            f"vacuum of {table}: the commit of version {known.version} has changed since it was "
+            f"read: {known.name} {found}. The log may have been reset to an older state, so "
+            "nothing more was deleted. Check the log, then run the vacuum again"
         )
     return lake.has_version(table, known.version + 1)
 
 
 class OlderCommits:
-    """Commits below a table's known history, also those before a gap; each is read once."""
+    """The commits before a table's known history, even before a gap. Each is read only once."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -120,7 +120,10 @@ class OlderCommits:
         self._rest: Iterator[Commit] = iter(())
 
     def below(self, history: Commits) -> Iterator[Commit]:
-        """All commits, newest first, beginning with `history`. Raises as `newest_first`."""
+        """All commits, newest first: those of `history`, then the older ones.
+
+        Raises as `newest_first`.
+        """
         newest = self._read[0].version if self._read else _NO_VERSION
         newer = [commit for commit in reversed(history.commits) if commit.version > newest]
         is_unread = not newer and not self._read

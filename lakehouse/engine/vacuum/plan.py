@@ -1,4 +1,4 @@
-"""Reads the facts for the vacuum of one table, and plans it."""
+"""Reads the facts about one table, and plans its vacuum."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ from lakehouse.engine.path_resolver import PathResolver
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.log_state import KnownLog, OlderCommits, has_newer_version
 
-# A transaction writes and removes files before its commit, by up to its own duration.
+# A transaction may remove files this long before it commits. Assumed: none takes longer than a day.
 _BEFORE_COMMIT_MS = 86_400_000
 
 
@@ -48,9 +48,9 @@ def plan(
     mode: type_of_mode | None = None,
     inputs: VacuumInputs | None = None,
 ) -> VacuumPlan | None:
-    """The plan of a vacuum by the cheapest valid mode, or by `mode`; `None` if there is no table.
+    """The plan of a vacuum by `mode`, or by the cheapest valid mode; `None` if there is no table.
 
-    Spark is not asked; Delta may still spare some of the files.
+    Uses no Spark. Later, Delta may keep some of the planned files.
 
     Raises:
         Refused: the table may not be vacuumed now, or not by this mode; or another table of the
@@ -71,10 +71,10 @@ def plan(
 
 
 def gather(run: LakeFacts, table: Table) -> VacuumInputs | None:
-    """The facts of a table now; `None` if there is none yet.
+    """The current facts about a table; `None` if there is no table yet.
 
     Raises:
-        Refused: another table of the lake cannot be read, so that the files it borrows are unknown.
+        Refused: another table of the lake cannot be read, so it is unknown which files it borrows.
         Broken: the table's log was replaced by an older copy.
     """
     if run.log(table.key) is None:
@@ -87,7 +87,7 @@ def gather(run: LakeFacts, table: Table) -> VacuumInputs | None:
     if records:
         _refuse_older_copy(run.lake, log, records[-1])
     rows, problem = run.report_of(table)
-    # A vacuum sets the declared retention before it begins, so the plan uses it, too.
+    # A vacuum sets the declared retention first, so the plan already uses that retention.
     properties = log.facts.snapshot.properties
     properties = {**properties, **table.vacuum.properties_beside(properties)}
     held_ms, held = _held(run, table, log)
@@ -116,9 +116,9 @@ def gather(run: LakeFacts, table: Table) -> VacuumInputs | None:
 
 
 def _refuse_older_copy(lake: Lake, log: KnownLog, last: VacuumRecord) -> None:
-    """Raises `Broken` if the log is an older copy than the log that the last vacuum saw.
+    """Raises `Broken` if the log was replaced by an older copy since the last vacuum.
 
-    The files that the newer state needs would look like orphans.
+    By an older copy, files that only the newer versions name would look like orphans.
     """
     snapshot = log.facts.snapshot
     if last.table_id != snapshot.table_id:
@@ -126,20 +126,21 @@ def _refuse_older_copy(lake: Lake, log: KnownLog, last: VacuumRecord) -> None:
     is_replaced = log.facts.history.has_replaced(last.version, last.committed_ms)
     if is_replaced or _ends_before(lake, log, last.version):
         raise Broken(
-            f"vacuum of {snapshot.table}: version {last.version}, which the last vacuum saw, is "
-            f"not in its log, which is at version {snapshot.version}: an older copy was put in its "
-            "place. Put the newest log back. If it is lost for good, the table can be read and "
-            "written as it is, but not vacuumed: the files of the lost versions look like orphans"
+            f"vacuum of {snapshot.table}: the last vacuum saw a version {last.version} that is no "
+            f"longer in the log, which is at version {snapshot.version}: an older copy was put in "
+            "its place. Put the newest log back. If that log is lost for good, the table can still "
+            "be read and written, but not vacuumed, since the files of the lost versions look like "
+            "orphans"
         )
 
 
 def _ends_before(lake: Lake, log: KnownLog, version: int) -> bool:
-    """Whether the known log and the log now both end before a version that was once in it."""
+    """Whether the log ends before `version`, both as it was read and as it is now."""
     return version > log.facts.snapshot.version and not has_newer_version(lake, log.facts)
 
 
 def _strays(run: LakeFacts, table: str) -> dict[str, str]:
-    """Folders with a key below `_delta_log` that is neither commit nor checkpoint -> that key."""
+    """Folders that look like tables only because of a key below `_delta_log` -> that key."""
     folders = [name for name in run.tables - run.there if name.startswith(f"{table}/")]
     logs = {folder: run.lake.store.list(f"{folder}/_delta_log") for folder in folders}
     return {
@@ -149,7 +150,7 @@ def _strays(run: LakeFacts, table: str) -> dict[str, str]:
 
 
 def _objects(lake: Lake, inputs: VacuumInputs, mode: type_of_mode) -> Iterable[StoredObject]:
-    """The objects that the mode considers: of a listing, of the report, or by the log."""
+    """The objects that the mode considers: from a listing, from the report, or from the log."""
     store, facts = lake.store, inputs.facts
     match mode:
         case "FULL":
@@ -163,9 +164,9 @@ def _objects(lake: Lake, inputs: VacuumInputs, mode: type_of_mode) -> Iterable[S
 
 
 def own_folders(lake: Lake, table: str) -> Callable[[str], bool]:
-    """A test whether a file, given its name in the table, is in the table's own folder.
+    """Returns a function that checks whether a name in the table leads to the table's own folder.
 
-    A file behind a link that leads out of the folder is not.
+    It does not if a folder in the name is a link to another place.
     """
     resolve, uri = PathResolver(lake), lake.table_uri(table)
 
@@ -179,10 +180,10 @@ def own_folders(lake: Lake, table: str) -> Callable[[str], bool]:
 def _on_disk(
     lake: Lake, facts: VacuumFacts, objects: Iterable[StoredObject]
 ) -> Iterator[StoredObject]:
-    """The objects that exist on the disk, with their sizes and times, and their Hadoop checksums.
+    """The objects that exist on disk, with their stored sizes and times, and their checksums.
 
-    Objects behind a link are omitted, as in a listing. If the log alone decides, objects written
-    after their removal are omitted, too, because the log never mentioned them.
+    Objects behind a link are omitted, as in a listing. If the log alone decides, an object that was
+    written after its removal is omitted, too: it is another file, which the log never named.
     """
     is_own = own_folders(lake, facts.table)
     lake_prefix = lake.store.prefix
@@ -206,14 +207,15 @@ def _on_disk(
 
 
 def _held(run: LakeFacts, table: Table, log: KnownLog) -> tuple[int | None, str]:
-    """Since when removed files are still needed (`None` if they are not), and why.
+    """The time since which removed files are still needed, and why; `None` if none is needed.
 
-    A table that reads this one's changes needs them until it has read the commits. If the log no
-    longer holds these commits, it has to read the whole table anyway and needs none. A compaction
-    needs the files that it removed until it is verified.
+    A table that reads the changes of this one needs the files of each commit until it has read that
+    commit. If the log no longer holds all unread commits, the reader has to read the whole table
+    anyway, and needs no removed file. A compaction needs the files that it removed until it is
+    verified.
 
     Raises:
-        Broken: a reading table has read a version that the log no longer has.
+        Broken: a reader has read a version that the log no longer has.
     """
 
     def since(version: int | None) -> Commits:
@@ -222,10 +224,10 @@ def _held(run: LakeFacts, table: Table, log: KnownLog) -> tuple[int | None, str]
             return log.facts.history
         return history_since(run.lake.store, log.facts.history, version)
 
-    waiting: dict[str, int] = {}
+    needed_since_ms: dict[str, int] = {}
     note = expected(run.lake, table.key)
-    if note is not None and (made := since(note.version).marked(note.mark)):
-        waiting["the verification of a compaction"] = made[0].committed_ms
+    if note is not None and (rewrites := since(note.version).marked(note.mark)):
+        needed_since_ms["the verification of a compaction"] = rewrites[0].committed_ms
     app_id = consume_app_id(log.facts.snapshot)
     for reader in run.declared:
         reads_changes = bool(reader.inputs) and reader.inputs[0].key == table.key
@@ -236,16 +238,16 @@ def _held(run: LakeFacts, table: Table, log: KnownLog) -> tuple[int | None, str]
             continue
         if _ends_before(run.lake, log, consumed):
             raise Broken(
-                f"vacuum of {table.key}: version {consumed}, which {reader.key} has read, is not "
-                "in its log: an older copy was put in its place. Put the newest log back; or, to "
-                f"go on from the rows that are there now, replace the declaration of {reader.key} "
-                "by one under a new key"
+                f"vacuum of {table.key}: {reader.key} has read version {consumed}, which is no "
+                "longer in the log: an older copy was put in its place. Either put the newest log "
+                f"back or, to continue with the rows that are there now, declare {reader.key} "
+                "under a new key instead"
             )
         commits = since(consumed).between(consumed, log.facts.snapshot.version)
         if commits and any(map(is_news, commits)):
-            waiting[reader.key] = commits[0].committed_ms
-    if not waiting:
+            needed_since_ms[reader.key] = commits[0].committed_ms
+    if not needed_since_ms:
         return None, ""
-    since_ms = min(waiting.values()) - _BEFORE_COMMIT_MS
-    readers = ", ".join(sorted(waiting))
+    since_ms = min(needed_since_ms.values()) - _BEFORE_COMMIT_MS
+    readers = ", ".join(sorted(needed_since_ms))
     return since_ms, Reason.HELD_FOR_READERS.explain(since=since_ms, readers=readers).sentence

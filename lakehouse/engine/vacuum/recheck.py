@@ -3,13 +3,13 @@
 **Safety properties**
 - A file is kept if its folder has become a table, or a link out of the table's folder
   (`test_meanwhile.py`).
-- A file that was written again since it was listed is kept. On S3, only names that a writer uses
-  once are not checked (`test_meanwhile.py`).
-- The table's own log is read after storage, so a file that was written again and committed
-  meanwhile is found. The other tables' logs, which may take minutes, are read before both
-  (`test_meanwhile.py`).
-- A log that is gone or was reset ends the vacuum, and so does an unreadable log of another table
-  (`test_meanwhile.py`, `test_unread.py`).
+- A file that was written again since it was listed is kept. On S3, this is checked for every file
+  except those whose names no writer uses twice (`test_meanwhile.py`).
+- First the logs of other tables are read, which may take minutes, then storage is checked, and last
+  the table's own log is read. So a file that was written again and committed during the checks is
+  kept (`test_meanwhile.py`).
+- The vacuum ends if the table's log is gone or was reset, or if the log of another table cannot be
+  read (`test_meanwhile.py`, `test_unread.py`).
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from lakehouse.engine.vacuum.plan import VacuumInputs, own_folders
 
 
 class Recheck:
-    """The last check of one plan's files. `spared` gets the files that it keeps, with reasons."""
+    """The last check of a plan's files. It adds each file to keep to `spared`, with a reason."""
 
     def __init__(
         self, run: LakeFacts, inputs: VacuumInputs, planned: VacuumPlan, spared: dict[str, str]
@@ -42,8 +42,8 @@ class Recheck:
     def still_going(self, batch: Sequence[Candidate]) -> list[Candidate]:
         """The files of the batch that may be deleted now, without files that are already gone.
 
-        The table's log is read last. So it also shows a file that was written again and committed
-        after storage was checked.
+        The table's log is read last, so that it also shows a file that was written again and
+        committed after storage was checked.
 
         Raises:
             Broken: the log is gone, or was reset to an older state.
@@ -51,14 +51,14 @@ class Recheck:
         """
         table = self._planned.table
         self._ask_the_lake()
-        inside = self._in_new_tables(batch)
-        going = self._without(batch, inside, "a table was created in its folder meanwhile")
+        in_new_tables = self._in_new_tables(batch)
+        going = self._without(batch, in_new_tables, "a table was created in its folder meanwhile")
         if not self._facts.on_s3:
             is_own = own_folders(self._run.lake, table)
             linked = {each.name for each in going if not is_own(each.name)}
             going = self._without(going, linked, "its folder is a link out of the table's folder")
-        # On S3 a HEAD per file would cost as many requests as Delta's own vacuum. Writers never
-        # reuse a name that was generated for one attempt.
+        # On S3 a HEAD per file would cost as many requests as Delta's own vacuum. Names that were
+        # generated for one attempt to write are not checked, since no writer uses them again.
         asked = [each for each in going if not self._facts.on_s3 or not written_once(each.name)]
         names = [f"{table}/{each.name}" for each in asked]
         with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
@@ -77,8 +77,8 @@ class Recheck:
     def _in_new_tables(self, candidates: Sequence[Candidate]) -> set[str]:
         """The files below a folder that has become a table, for example by CONVERT.
 
-        Takes one request per folder. The plan has no file of a known table, but a file that this
-        table removed may belong to a new one.
+        Takes one request per folder. The plan has no files of other known tables, but a file that
+        this table removed may belong to a table that was created since.
         """
         store = self._run.lake.store
         names = (each.name for each in candidates)
@@ -98,9 +98,9 @@ class Recheck:
     def _is_another(self, each: Candidate, now: StoredFile) -> bool:
         """Whether the stored file is not the planned one: another size, or modified too late.
 
-        A writer that uses the same name in each attempt may be about to commit it. LITE knows a
-        size only if the log does. If the log alone decides, a file that was modified after its
-        removal is a new file that the log never mentioned.
+        Some writers use the same name in each attempt, and such a writer may be about to commit the
+        new file. In LITE mode a size is known only if the log records it. If the log alone decides,
+        a file that was modified after its removal is a new file, which the log never named.
         """
         if each.goes_with:
             return False
@@ -114,7 +114,7 @@ class Recheck:
     def _without(
         self, candidates: Sequence[Candidate], names: set[str], why: str
     ) -> list[Candidate]:
-        """The candidates without the files in `names` and their Hadoop checksums."""
+        """The candidates without `names` and their Hadoop checksums. `why` goes to `spared`."""
         self._spared |= {each.name: why for each in candidates if each.name in names}
         return [each for each in candidates if (each.goes_with or each.name) not in names]
 
@@ -142,7 +142,7 @@ class Recheck:
             self._check = None
 
     def _ask_the_log(self) -> None:
-        """Reads the table's own log again if it has a newer version, including its retention."""
+        """Reads the table's own log, with its retention, again if it has a newer version."""
         if not has_newer_version(self._run.lake, self._facts.log):
             return
         log = self._run.log(self._planned.table)

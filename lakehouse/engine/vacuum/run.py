@@ -1,28 +1,29 @@
-"""Vacuums a table: deletes the planned files once Delta agrees.
+"""Vacuums a table: deletes the planned files that Delta would delete, too.
 
-1. This machine's clock is compared with the storage's, because the horizon is a time of this
-   machine and the files' times come from the storage.
-2. The plan is made from the log, with a report, a listing, or nothing else. If there is nothing to
-   delete and no retention to set, only step 6 follows.
-3. The table's lock is taken and held to the end. The declared retention is set, if the table has
-   another one. If the table has a newer version by then, the plan is made again.
+1. This machine's clock is compared with the storage's, because the horizon is computed from this
+   machine's clock, and the files' times come from the storage.
+2. The plan is made from the log, alone or with an inventory report or a listing. If there is
+   nothing to delete and no retention to set, only step 6 follows.
+3. The table's lock is taken and held to the end. If the declared retention differs from the
+   table's, it is set. If the table now has a newer version, the plan is made again.
 4. Delta is asked which of the planned files it would delete (VACUUM … USING INVENTORY … DRY RUN
-   over exactly these). Files that Delta would keep are spared.
-5. Before each batch, `recheck.py` reads what changed meanwhile: other tables that borrow files,
-   tables created in the folders of these files, files written again, and last the table's own log,
-   whose newest version and retention decide about the batch. The remaining files are deleted.
-6. The journal records the plan, what was deleted, and what was not and why, also after an error.
+   over exactly these files). Files that Delta would keep are spared.
+5. Before each batch, `recheck.py` checks whether other tables borrow its files, whether tables were
+   created in their folders, and whether files were written again. Last, it checks them against the
+   newest version and the retention in the table's own log. The remaining files are deleted.
+6. The journal records the plan's figures, the number of files deleted and spared, and the files
+   that could not be deleted, with reasons. This also happens after an error.
 
 **Safety properties**
-- A file is deleted only if our reading of the log and Delta's agree. If Delta names a file that it
-  was not asked about, or keeps all of them, nothing is deleted and the vacuum ends as `Broken`
-  (`test_meanwhile.py`).
+- A file is deleted only if the plan and Delta's dry run both name it. If Delta names a file that it
+  was not asked about, or none of the planned files, nothing is deleted and the vacuum raises
+  `Broken` (`test_meanwhile.py`).
 - Only files in the plan are deleted, so a dry run shows everything that can be deleted
   (`test_run.py`, `test_faults.py`).
 - A log that is gone or was reset to an older state stops the deletion, and so does an unreadable
   log of another table (`test_meanwhile.py`, `test_unread.py`).
-- Deleting a file twice has no further effect: after a crash at any point the next vacuum continues
-  (`long/test_vacuum_kills.py`, `test_meanwhile.py`).
+- Deleting a file twice has no further effect, so after a crash at any point the next vacuum
+  completes the work (`long/test_vacuum_kills.py`, `test_meanwhile.py`).
 """
 
 import contextlib
@@ -75,9 +76,9 @@ def vacuum(
 
     Raises:
         Refused: there is no table, or it may not be vacuumed now, or not by this mode.
-        Transient: another process holds the table, or the server or the storage is gone; what was
-            deleted before is in the journal.
-        Broken: Delta's answer contradicts ours, or live files are missing.
+        Transient: another process holds the table, or the server or the storage is gone. The
+            journal records the files deleted before that.
+        Broken: Delta's answer contradicts the plan, or live files are missing.
     """
     lake = run.lake
     if isinstance(table.write, Adopted):
@@ -100,7 +101,7 @@ def vacuum(
             try:
                 _carry_out(run, spark, inputs, planned, progress)
             except BaseException:
-                # Storage that does not answer must not hide the error.
+                # If storage fails here, too, that must not hide the first error.
                 with contextlib.suppress(LakehouseError):
                     progress.record(inputs.facts, planned, has_ended_well=False)
                 raise
@@ -114,10 +115,10 @@ def rehearse(
     *,
     mode: type_of_mode | None = None,
 ) -> VacuumPlan | None:
-    """The plan with the files that would be deleted now, confirmed by Delta; changes nothing.
+    """The plan, reduced to the files that Delta and the last check confirm; changes nothing.
 
     `None` if there is no table. If the vacuum would first set another retention, Delta cannot
-    confirm the files, and a note says so. Raises as `vacuum`.
+    confirm the files yet, and a note says so. Raises as `vacuum`.
     """
     if run.log(table.key) is None:
         return None
@@ -126,7 +127,7 @@ def rehearse(
         return planned
     if retention := _retention_to_set(inputs, table):
         values = ", ".join(f"{name} to {value}" for name, value in retention.items())
-        note = f"the vacuum would first set {values}; Delta has not been asked about that yet"
+        note = f"the vacuum would first set {values}, so Delta cannot confirm the files yet"
         return replace(planned, notes=(*planned.notes, note))
     with translated():
         spared = dict[str, str]()
@@ -138,8 +139,8 @@ def rehearse(
 def check_clock(lake: Lake, table_key: str) -> None:
     """Refuses if this machine's clock and the storage's differ by more than five minutes.
 
-    A file may be past the retention by one clock and not by the other. For a bucket outside the
-    lake, the date of a response is its time.
+    A file may be past the retention by one clock and not by the other. For a table in a bucket
+    outside the lake, that bucket's time is checked, too: the date of a response.
     """
     lake.store.put(_CLOCK, b"")
     stored = lake.store.stat(_CLOCK)
@@ -148,7 +149,7 @@ def check_clock(lake: Lake, table_key: str) -> None:
     if abs(off_ms) > _CLOCK_OFF_MS:
         raise Refused(
             f"vacuum: this machine's clock is {off_ms / 1_000:.0f} s off the storage's (limit "
-            f"{_CLOCK_OFF_MS / 1_000:.0f} s). Set it by a time server, then try again"
+            f"{_CLOCK_OFF_MS / 1_000:.0f} s). Synchronise it with a time server, then try again"
         )
 
 
@@ -168,7 +169,7 @@ def _planned(
 def _confirmed(
     spark: "SparkSession", lake: Lake, planned: VacuumPlan, spared: dict[str, str]
 ) -> list[Candidate]:
-    """The planned files that Delta would also delete."""
+    """The planned files that Delta would delete, too. The others are added to `spared`."""
     uri = lake.table_uri(planned.table)
     going = confirmed_by_delta(spark, uri, planned.table, planned.candidates)
     kept = {each.name for each in planned.candidates} - {each.name for each in going}
@@ -193,9 +194,9 @@ def _carry_out(
 
 
 def _batches(candidates: Sequence[Candidate], *, per_second: int) -> Iterator[Sequence[Candidate]]:
-    """Batches of at most a thousand files, and at most `per_second` files; 0 means no limit.
+    """Batches of at most a thousand files, and at most `per_second` files a second (0: no limit).
 
-    The limit avoids throttling by S3. Faster batches do not make up for a slow one.
+    The limit avoids throttling by S3. After a slow batch, the next ones do not catch up.
     """
     size = min(DELETE_KEYS, per_second or DELETE_KEYS)
     due = time.monotonic()
@@ -210,7 +211,7 @@ def _delete(
 ) -> None:
     """Deletes the files of a batch that may still be deleted.
 
-    Each attempt checks again, because minutes may pass until a request to the storage times out.
+    Each attempt repeats the check, because minutes may pass until a request to storage times out.
     """
     going = [*batch]
     is_first = True
@@ -218,8 +219,8 @@ def _delete(
         try:
             rest = recheck.still_going(going)
             if not is_first:
-                # A missing file that was not spared was deleted by an attempt whose response was
-                # lost.
+                # A file that is gone and was not spared was deleted by an earlier attempt whose
+                # response was lost.
                 left = {*progress.spared, *(each.name for each in rest)}
                 progress.count(
                     each for each in going if left.isdisjoint((each.name, each.goes_with))
@@ -238,7 +239,10 @@ def _delete(
 
 
 def _retention_to_set(inputs: VacuumInputs, table: Table) -> dict[str, str]:
-    """The declared properties that the table lacks; a needless ALTER would abort writers."""
+    """The declared properties that the table does not have yet.
+
+    Others are not set again, because every ALTER TABLE aborts concurrent writers.
+    """
     current = inputs.facts.log.snapshot.properties
     declared = table.vacuum.properties_beside(current)
     return {name: value for name, value in declared.items() if current.get(name) != value}

@@ -79,12 +79,12 @@ UNTRUSTED: dict[str, tuple[Any, Mapping[str, Any], str]] = {
     "no row of the table": (
         lambda row: row if not row["key"].startswith(KEY) else None,
         {},
-        r"shows nothing of bronze/t: .*FULL",
+        r"shows no file of bronze/t: .*FULL",
     ),
     "prefix": (
         _key(lambda key: f"another/{key}"),
         {},
-        r"shows nothing of bronze/t: .* another prefix",
+        r"shows no file of bronze/t: .* covers another prefix",
     ),
     "local time": (
         lambda row: {**row, "last_modified_date": START_MS - 8 * HOUR},

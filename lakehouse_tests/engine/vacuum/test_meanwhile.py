@@ -229,7 +229,7 @@ def test_a_log_that_was_put_back_meanwhile_stops_it(
     gone, work = carried_out(lake, planned(lake, mode), meanwhile=lambda: put_back(lake))
     assert gone == set()
     assert work.failed["error"].startswith(
-        f"Broken: vacuum of {KEY}: the commit of version 2 is not the one that it began with"
+        f"Broken: vacuum of {KEY}: the commit of version 2 has changed since it was read"
     )
 
 
@@ -257,7 +257,7 @@ def test_a_log_that_was_put_back_since_the_last_vacuum_stops_the_next(
     put_back(lake)
     with pytest.raises(
         Broken,
-        match=r"version 2, which the last vacuum saw, is not in its log, .* an older copy was put in its place",
+        match=r"the last vacuum saw a version 2 that is no longer in the log, .* an older copy was put in its place",
     ):
         planned(lake, mode)
     lake.store.delete([f"{KEY}/_delta_log/{3:020}.json"])
@@ -289,7 +289,7 @@ def test_a_reader_that_is_ahead_of_the_log_stops_it(lake: Lake, story: LogBuilde
     _older(lake)
     with pytest.raises(
         Broken,
-        match="version 2, which silver/r has read, is not in its log: an older copy was put in its place",
+        match="silver/r has read version 2, which is no longer in the log: an older copy was put in its place",
     ):
         gather(LakeFacts(lake, [TABLE, reader]), TABLE)
 
@@ -518,7 +518,7 @@ def test_what_went_before_an_error_is_journalled_and_the_next_vacuum_takes_the_r
     with monkeypatch.context() as patch:
         patch.setattr(run, "_delete", then_put_back)
         with pytest.raises(
-            Broken, match=r"version 2 is not the one that it began with: .*2.json is gone"
+            Broken, match=r"version 2 has changed since it was read: .*2.json is gone"
         ):
             run.vacuum(LakeFacts(lake, [TABLE]), lambda: None, TABLE, mode="FULL")  # type: ignore[arg-type]
     assert PAST[1] in files(lake) and PAST[0] not in files(lake)
