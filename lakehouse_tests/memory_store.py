@@ -4,6 +4,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from lakehouse.core.errors import Transient
 from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.store.interface import LOCAL, Store, StoredFile, checked_name, folder_prefix
@@ -82,6 +83,17 @@ class MemoryStore(Store):
         entry = (data, now_ms())
         with self._lock:
             return self._files.setdefault(checked_name(name), entry) is entry
+
+    def copy(self, source: StoredFile, name: str) -> str:
+        """See `Store.copy`."""
+        if self.stat(source.name) not in (None, source):
+            raise Transient(f"{source.name} was written again")
+        with self._lock:
+            try:
+                self._files[checked_name(name)] = self._files[source.name]
+            except KeyError:
+                raise FileNotFoundError(source.name) from None
+        return ""
 
     def stat(self, name: str) -> StoredFile | None:
         """See `Store.stat`."""

@@ -18,6 +18,8 @@ _OWN_TRANSACTIONS = "lakehouse/"
 INPUTS = "inputs"
 # The prefix of transaction ids that record which version of an input a commit consumed.
 CONSUME = "lakehouse/consume/"
+# The member of the userMetadata of a move's commit that records the table's earlier key.
+MOVED_FROM = "moved_from"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +215,12 @@ def written_in(commit: Commit) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return cast("dict[str, Any]", written) if isinstance(written, dict) else {}
+
+
+def moved_from(commit: Commit) -> str | None:
+    """The earlier key of the table if the commit records its move to the present one."""
+    key = written_in(commit).get(MOVED_FROM)
+    return key if isinstance(key, str) else None
 
 
 def prediction_in(commit: Commit) -> Prediction | None:

@@ -15,9 +15,9 @@ them, so it cannot continue by changes.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.write_modes import Merge
@@ -78,6 +78,13 @@ class NothingNew(Explained):
 Increment = ReadAll | ReadChanges | NothingNew
 
 
+class Consumed(NamedTuple):
+    """The version of an input that a table has consumed, and the transaction id that records it."""
+
+    app_id: str
+    version: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
     """How a derived table has used its input so far.
@@ -96,6 +103,20 @@ class Reader:
 def consume_app_id(read: Snapshot) -> str:
     """The transaction id under which a table records the consumed version of this input."""
     return f"{CONSUME}{read.table}/{read.table_id}"
+
+
+def is_consume_of(app_id: str, read: Snapshot) -> bool:
+    """Whether a transaction id records a version of this input, under its present or earlier key.
+
+    A table that moves to another key keeps its id and its versions.
+    """
+    return app_id.startswith(CONSUME) and app_id.endswith(f"/{read.table_id}")
+
+
+def consumed_of(read: Snapshot, transactions: Mapping[str, int]) -> Consumed | None:
+    """The newest consumed version of an input, under any of its keys; `None` if it was not read."""
+    found = [Consumed(*each) for each in transactions.items() if is_consume_of(each[0], read)]
+    return max(found, key=lambda each: each.version, default=None)
 
 
 def plan_increment(

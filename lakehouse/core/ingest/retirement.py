@@ -21,7 +21,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from lakehouse.core.declaration.landing import Landing
-from lakehouse.core.delta.commits import Commit, may_repeat_rows
+from lakehouse.core.delta.commits import Commit, may_repeat_rows, moved_from
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id, may_be_same
 from lakehouse.core.text import size_text
@@ -103,14 +103,20 @@ class Arrivals:
 def read_arrivals(facts: TableFacts, commits: Iterable[Commit], *, oldest: int) -> Arrivals:
     """Finds the arrivals in `commits` (newest first).
 
-    Reads no more commits than needed for batch `oldest` and later ones.
+    Reads no more commits than needed for batch `oldest` and later ones. The commit that records a
+    move of the table is not an arrival; older commits carry the earlier key.
     """
     app_id = ingest_app_id(facts.snapshot.table)
+    newest = facts.snapshot.transactions.get(app_id, 0)
     found = list[Arrival]()
     first: Commit | None = None
     replaced_version: int | None = None
     for commit in commits:
         first = commit
+        earlier_key = moved_from(commit)
+        if earlier_key is not None:
+            app_id = ingest_app_id(earlier_key)
+            continue
         number = commit.applications.get(app_id)
         if number is not None:
             is_append = commit.parameters.get("mode") == "Append"
@@ -129,7 +135,7 @@ def read_arrivals(facts: TableFacts, commits: Iterable[Commit], *, oldest: int) 
         if number is not None and number <= oldest:
             break
     return Arrivals(
-        newest=facts.snapshot.transactions.get(app_id, 0),
+        newest=newest,
         found=tuple(reversed(found)),
         first_version=None if first is None else first.version,
         replaced_version=replaced_version,

@@ -43,24 +43,25 @@ def next_increment(
         Refused: the table's rows were written in another way.
     """
     increments.check_written_alike(table, commits_of(lake, target))
-    app_id = increments.consume_app_id(driver.snapshot)
     version = driver.snapshot.version
     known = {} if target is None else target.snapshot.transactions
-    consumed = known.get(app_id)
-    commits = driver.history
+    consumed = increments.consumed_of(driver.snapshot, known)
+    history = driver.history
     if consumed is not None:
-        commits = history_since(lake.store, driver.history, consumed - 1)
-        read_ms = increments.read_ms_of(commits_of(lake, target), app_id, consumed)
-        if consumed > version or increments.is_another(commits, consumed, read_ms):
+        history = history_since(lake.store, driver.history, consumed.version - 1)
+        read_ms = increments.read_ms_of(commits_of(lake, target), *consumed)
+        if consumed.version > version or increments.is_another(history, consumed.version, read_ms):
             raise Broken(
-                f"write of {table.key}: version {consumed} of {driver.snapshot.table}, which it "
-                f"has consumed, no longer exists, and the table is at version {version}: an older "
-                "copy took its place. Either put the newest log back, or, to go on from the rows "
-                f"that it has now, {NEW_KEY}"
+                f"write of {table.key}: version {consumed.version} of {driver.snapshot.table},"
+                f" which it has consumed, no longer exists, and the table is at version {version}:"
+                " an older copy took its place. Either put the newest log back, or, to go on from"
+                f" the rows that it has now, {NEW_KEY}"
             )
     # An `Append` that has never read the input's changes has only the rows of its first write.
     has_followed = any(
-        commit.version > 0 and app_id in commit.applications for commit in commits_of(lake, target)
+        commit.version > 0
+        and any(increments.is_consume_of(each, driver.snapshot) for each in commit.applications)
+        for commit in commits_of(lake, target)
     )
     prefix = f"{CONSUME}{driver.snapshot.table}/"
     reader = Reader(
@@ -68,16 +69,30 @@ def next_increment(
         may_hold_all=isinstance(table.write, Merge) or not has_followed,
         is_append=isinstance(table.write, Append),
     )
-    return increments.plan_increment(consumed, version, commits, reader)
+    consumed_version = None if consumed is None else consumed.version
+    return increments.plan_increment(consumed_version, version, history, reader)
 
 
 def increments_to_overwrite(
     lake: Lake, inputs: Mapping[str, TableFacts], target: TableFacts | None
 ) -> tuple[list[Increment], list[str]]:
     """The increment of each input, and the keys that only the last overwrite read."""
-    consumed = increments.consumed_by_overwrite(commits_of(lake, target))
+    consumed = _under_present_keys(
+        increments.consumed_by_overwrite(commits_of(lake, target)), inputs
+    )
     found = [_increment_of(lake, consumed, facts) for facts in inputs.values()]
     return found, sorted({key for key, _ in consumed} - inputs.keys())
+
+
+def _under_present_keys(
+    consumed: Mapping[tuple[str, str], tuple[int, int | None]], inputs: Mapping[str, TableFacts]
+) -> dict[tuple[str, str], tuple[int, int | None]]:
+    """What an overwrite consumed, with the present key of each input that has moved since."""
+    key_of = {facts.snapshot.table_id: key for key, facts in inputs.items()}
+    return {
+        (key if key in inputs else key_of.get(table_id, key), table_id): read
+        for (key, table_id), read in consumed.items()
+    }
 
 
 def confs_to_derive(

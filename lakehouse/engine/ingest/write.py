@@ -39,8 +39,9 @@ def write_table(
     """Runs the table's write once. `tell` is called with a sentence after each batch of a load.
 
     Raises:
-        Refused: foreign jobs write the table; an input does not exist yet; the declaration differs
-            from the table in more than new columns; or a property lets Delta forget batches.
+        Refused: foreign jobs write the table; it has yet to move from its earlier key; an input
+            does not exist yet; the declaration differs from the table in more than new columns; or
+            a property lets Delta forget batches.
         Transient: another process holds the table, the server is gone, or other writers won every
             race for a commit.
         Broken: rows to read are gone or changed, and reading the input again would duplicate rows;
@@ -51,6 +52,11 @@ def write_table(
             f"write of {table.key}: other jobs write it, at {table.write.uri}. Use `lakehouse "
             f"compact {table.key}` or `lakehouse vacuum {table.key}`"
         )
+    if table.formerly is not None:
+        # Imported here, because few tables have moved.
+        from lakehouse.engine.journal.moves import refuse_unmoved
+
+        refuse_unmoved(lake.store, table)
     started = time.monotonic()
     session = TableSession(lake=lake, spark=spark, table=table)
     load = LandingLoad(session, tell) if table.source else None

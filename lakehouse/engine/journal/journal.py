@@ -100,12 +100,12 @@ class Journal:
         content = asdict(pause)
         del content["table"]
         self._store.put(_name(PAUSES, pause.table), encoded(content))
-        self._mark_changed()
+        self.mark_changed()
 
     def resume(self, table_key: str) -> None:
         """Deletes the pause of a table."""
         self._store.delete([_name(PAUSES, table_key)])
-        self._mark_changed()
+        self.mark_changed()
 
     def pauses(self) -> dict[str, Pause]:
         """Every pause by its table, including expired ones.
@@ -157,10 +157,13 @@ class Journal:
     def _record(self, kind: str, table_key: str, name: str, content: Mapping[str, Any]) -> None:
         folder = f"{kind}/{table_key}"
         append_record(self._store, folder, name, content, kept_count=_KEPT[kind])
-        self._mark_changed()
+        self.mark_changed()
 
-    def _mark_changed(self) -> None:
-        """Replaces the markers by a new one, whose name no reader has seen before."""
+    def mark_changed(self) -> None:
+        """Shows all caches that records changed.
+
+        The markers are replaced by a new one, whose name no reader has seen before.
+        """
         older = [file.name for file in self._store.list(CHANGES)]
         self._store.put(f"{CHANGES}/{uuid4().hex}", b"")
         self._store.delete(older)

@@ -10,6 +10,7 @@
 
 import errno
 import os
+import shutil
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from lakehouse.engine.store.interface import LOCAL, Store, StoredFile, checked_n
 
 # Several threads delete faster than one. More gain nothing, since they share directory locks.
 _UNLINKERS, _FEW = 8, 64
+_COPIED_AT_ONCE_BYTES = 8 * 1024 * 1024
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 _NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
 
@@ -115,6 +117,18 @@ class DiskStore(Store):
             _flush_folder(path.parent)
             return True
 
+    def copy(self, source: StoredFile, name: str) -> str:
+        """See `Store.copy`."""
+        path = self._path(name)
+        with _translated(path, "write"), _unfinished(path, self._path(source.name)) as unfinished:
+            if self.stat(source.name) != source:
+                raise Transient(
+                    f"store: {source.name} was written again while it was copied; try again"
+                )
+            os.replace(unfinished, path)
+            _flush_folder(path.parent)
+        return ""
+
     def stat(self, name: str) -> StoredFile | None:
         """See `Store.stat`."""
         path = self._path(name)
@@ -197,8 +211,8 @@ def _stored(name: str, status: os.stat_result) -> StoredFile:
 
 
 @contextmanager
-def _unfinished(path: Path, data: bytes) -> Iterator[Path]:
-    """A private file next to `path` with `data`, flushed to the disk.
+def _unfinished(path: Path, data: bytes | Path) -> Iterator[Path]:
+    """A private file next to `path` with `data` or a copy of a file, flushed to the disk.
 
     On exit, the file is deleted unless it was renamed.
     """
@@ -206,9 +220,15 @@ def _unfinished(path: Path, data: bytes) -> Iterator[Path]:
     private = path.with_name(f".{uuid4().hex}.lakehouse-put")
     try:
         with private.open("xb") as file:
-            file.write(data)
+            if isinstance(data, bytes):
+                file.write(data)
+            else:
+                with data.open("rb") as original:
+                    shutil.copyfileobj(original, file, _COPIED_AT_ONCE_BYTES)
             file.flush()
             os.fsync(file.fileno())
+        if isinstance(data, Path):
+            shutil.copystat(data, private)
         yield private
     finally:
         private.unlink(missing_ok=True)

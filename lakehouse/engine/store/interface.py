@@ -11,6 +11,8 @@ from lakehouse.core.inventory.objects import StoredObject
 
 # The `bucket` of a store that is a folder of this machine.
 LOCAL = "local"
+# Source: AWS, CopyObject: "up to 5 GB in size in a single atomic action"; S3 counts in powers of 2.
+MAX_COPY_BYTES = 5 * 1024**3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +91,20 @@ class Store(Protocol):
     @abstractmethod
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """Writes one file unless the name is taken; returns whether this call wrote it."""
+        ...
+
+    @abstractmethod
+    def copy(self, source: StoredFile, name: str) -> str:
+        """Copies a file, as it was listed, to another name; replaces a file of that name.
+
+        Returns the ETag of the copy, or an empty text if the store has none. The copy appears
+        complete or not at all. S3 copies by itself, at most `MAX_COPY_BYTES`; a disk keeps the
+        file's time.
+
+        Raises:
+            FileNotFoundError: the file does not exist.
+            Transient: the file was written again since it was listed.
+        """
         ...
 
     @abstractmethod

@@ -28,8 +28,9 @@ from lakehouse.engine.store.s3_client import (
     PERMISSIONS,
     READERS,
     ClientOptions,
-    answer_parts,
     client_options,
+    copy_unchanged,
+    put_conditionally,
     s3_client,
     translated_s3,
 )
@@ -160,12 +161,18 @@ class S3Store(Store):
         with self._translated("write", key):
             for pause in _PAUSES_SECONDS:
                 pause_about(pause)
-                if (answer := self._put_conditionally(key, data, writer)) is not None:
+                if (answer := self._put_once(key, data, writer)) is not None:
                     return answer
         raise Transient(
             f"store: s3://{self.bucket}/{key}: {len(_PAUSES_SECONDS)} conflicting writes at once; "
             "try again"
         )
+
+    def copy(self, source: StoredFile, name: str) -> str:
+        """See `Store.copy`."""
+        key = self._key(name)
+        with self._translated("copy", key):
+            return copy_unchanged(self.client, self.bucket, self.prefix, source, key)
 
     def delete(self, names: Iterable[str]) -> None:
         """See `Store.delete`."""
@@ -230,25 +237,8 @@ class S3Store(Store):
             storage_class=entry.get("StorageClass", ""),
         )
 
-    def _put_conditionally(self, key: str, data: bytes, writer: str) -> bool | None:
-        """Whether this call wrote the key; `None` if another write of it is under way."""
-        from botocore.exceptions import ClientError
-
-        try:
-            self.client.put_object(
-                Bucket=self.bucket, Key=key, Body=data, IfNoneMatch="*", Metadata={"writer": writer}
-            )
-            return True
-        except ClientError as error:
-            code, _, answer = answer_parts(error)
-            if code == "ConditionalRequestConflict":
-                return None
-            if code not in ("PreconditionFailed", "412"):
-                raise
-            if not answer.get("RetryAttempts"):
-                return False
-            head = self.client.head_object(Bucket=self.bucket, Key=key)
-            return head["Metadata"].get("writer") == writer
+    def _put_once(self, key: str, data: bytes, writer: str) -> bool | None:
+        return put_conditionally(self.client, (self.bucket, key), data, writer=writer)
 
     def _check_conditions(self) -> None:
         """Checks, once per store object, that the server refuses to write an existing key."""
@@ -258,7 +248,7 @@ class S3Store(Store):
             key = self.prefix + _TAKEN
             with self._translated("write", key):
                 self._is_honoured = any(
-                    self._put_conditionally(key, b"", uuid4().hex) is not True for _ in range(2)
+                    self._put_once(key, b"", uuid4().hex) is not True for _ in range(2)
                 )
         if not self._is_honoured:
             raise Refused(

@@ -11,6 +11,7 @@ from typing import Any
 
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.s3_address import s3_endpoint, s3_region
+from lakehouse.engine.store.interface import StoredFile
 
 READERS = 16
 _ATTEMPTS = 3  # botocore's default in its standard mode
@@ -27,10 +28,13 @@ PASSING = frozenset(
 )
 # A server error that a retry cannot fix: the server lacks the operation.
 _NOT_IMPLEMENTED = 501
+# A condition of a request is not met.
+_NOT_MET = ("PreconditionFailed", "412")
 PERMISSIONS = {
     "list": "s3:ListBucket",
     "read": "s3:GetObject (and s3:ListBucket)",
     "write": "s3:PutObject",
+    "copy": "s3:PutObject and s3:GetObject (and s3:GetObjectTagging for objects with tags)",
     "delete": "s3:DeleteObject",
 }
 # The part of an address in an error after its host: the request, which may hold a signature.
@@ -82,6 +86,60 @@ def answer_parts(error: Any) -> tuple[str, int, Mapping[str, Any]]:
     answer = error.response.get("ResponseMetadata", {})
     code = str(error.response.get("Error", {}).get("Code", ""))
     return code, answer.get("HTTPStatusCode", 0), answer
+
+
+def put_conditionally(
+    client: Any, place: tuple[str, str], data: bytes, *, writer: str
+) -> bool | None:
+    """Whether this call wrote the key; `None` if another write of it is under way.
+
+    `place` is the bucket and the key. `writer` identifies this write among its retries.
+    """
+    from botocore.exceptions import ClientError
+
+    target = {"Bucket": place[0], "Key": place[1]}
+    try:
+        client.put_object(**target, Body=data, IfNoneMatch="*", Metadata={"writer": writer})
+        return True
+    except ClientError as error:
+        code, _, answer = answer_parts(error)
+        if code == "ConditionalRequestConflict":
+            return None
+        if code not in _NOT_MET:
+            raise
+        if not answer.get("RetryAttempts"):
+            return False
+        return client.head_object(**target)["Metadata"].get("writer") == writer
+
+
+def copy_unchanged(client: Any, bucket: str, prefix: str, source: StoredFile, key: str) -> str:
+    """Copies an object below `prefix` within its bucket, if it is still as it was listed.
+
+    Returns the ETag of the copy. The copy has the storage class of the original; by default it
+    would be S3 Standard.
+
+    Raises:
+        Transient: the object was written again since.
+    """
+    from botocore.exceptions import ClientError
+
+    own_class = {"StorageClass": source.storage_class} if source.storage_class else {}
+    try:
+        answer = client.copy_object(
+            Bucket=bucket,
+            Key=key,
+            CopySource={"Bucket": bucket, "Key": prefix + source.name},
+            CopySourceIfMatch=source.etag,
+            **own_class,
+        )
+        return str(answer["CopyObjectResult"]["ETag"]).strip('"')
+    except ClientError as error:
+        if answer_parts(error)[0] not in _NOT_MET:
+            raise
+        raise Transient(
+            f"store: s3://{bucket}/{prefix}{source.name} was written again while it was copied; "
+            "try again"
+        ) from error
 
 
 def error_of_answer(error: Any, where: str, action: str) -> Exception:

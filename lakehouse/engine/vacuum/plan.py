@@ -11,7 +11,7 @@ from lakehouse.core.declaration.write_modes import Overwrite
 from lakehouse.core.delta.commits import Commits, is_news
 from lakehouse.core.delta.protocol import retention_ms_of
 from lakehouse.core.errors import Broken
-from lakehouse.core.ingest.increments import consume_app_id
+from lakehouse.core.ingest.increments import consumed_of
 from lakehouse.core.inventory.objects import Listing, StoredObject
 from lakehouse.core.reasons import Reason
 from lakehouse.core.vacuum.candidates import checksum_name
@@ -228,14 +228,14 @@ def _held(run: LakeFacts, table: Table, log: KnownLog) -> tuple[int | None, str]
     note = expected(run.lake, table.key)
     if note is not None and (rewrites := since(note.version).marked(note.mark)):
         needed_since_ms["the verification of a compaction"] = rewrites[0].committed_ms
-    app_id = consume_app_id(log.facts.snapshot)
     for reader in run.declared:
         reads_changes = bool(reader.inputs) and reader.inputs[0].key == table.key
         if not reads_changes or isinstance(reader.write, Overwrite):
             continue
-        consumed = run.transactions.get(reader.key, {}).get(app_id)
-        if consumed is None:
+        found = consumed_of(log.facts.snapshot, run.transactions.get(reader.key, {}))
+        if found is None:
             continue
+        consumed = found.version
         if _ends_before(run.lake, log, consumed):
             raise Broken(
                 f"vacuum of {table.key}: {reader.key} has read version {consumed}, which is no "

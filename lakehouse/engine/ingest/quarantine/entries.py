@@ -49,6 +49,11 @@ def quarantine_key(table_key: str) -> str:
     return f"quarantine/{table_key}"
 
 
+def quarantine_app_id(table_key: str) -> str:
+    """The txnAppId under which a table's quarantine records batches."""
+    return f"lakehouse/quarantine/{table_key}"
+
+
 def quarantine_arrived(lake: Lake, table_key: str, batch: Batch) -> bool:
     """Whether the quarantine has the files of a batch that loads no rows."""
     facts = lake.facts(quarantine_key(table_key))
@@ -63,7 +68,7 @@ def quarantined_count(lake: Lake, table_key: str) -> int | None:
 
 def quarantined_batch(table_key: str, facts: TableFacts | None) -> int:
     """The last batch in the log of a table's quarantine, or 0."""
-    return 0 if facts is None else facts.snapshot.transactions.get(_app_id(table_key), 0)
+    return 0 if facts is None else facts.snapshot.transactions.get(quarantine_app_id(table_key), 0)
 
 
 class QuarantinedBatches:
@@ -90,7 +95,7 @@ class QuarantinedBatches:
         oldest_version = 0
         for commit in newest_first(self._lake.store, self._facts.history):
             numbers = (
-                commit.applications.get(_app_id(self._table_key)),
+                commit.applications.get(quarantine_app_id(self._table_key)),
                 written_in(commit).get(_BATCH),
             )
             found |= {number for number in numbers if isinstance(number, int)}
@@ -125,7 +130,7 @@ def quarantine(session: TableSession, batch: Batch, lines: "DataFrame | None") -
         entries = quarantined_lines(lines).unionByName(entries)
     transaction = None  # Delta would skip a write under a known number
     if not is_repeated:
-        transaction = delta_writes.Transaction(app_id=_app_id(key), version=batch.number)
+        transaction = delta_writes.Transaction(app_id=quarantine_app_id(key), version=batch.number)
     if not batch.files and not batch.isolated:
         transaction = _of_files(key, batch)
     if facts is not None and (is_repeated or not batch.files):
@@ -243,13 +248,11 @@ def _of_files(table_key: str, batch: Batch) -> delta_writes.Transaction:
     ]
     content = repr(files).encode("utf-8", "surrogateescape")
     mark = blake2b(content, digest_size=8).hexdigest()
-    return delta_writes.Transaction(app_id=f"{_app_id(table_key)}/{batch.number}-{mark}", version=1)
+    return delta_writes.Transaction(
+        app_id=f"{quarantine_app_id(table_key)}/{batch.number}-{mark}", version=1
+    )
 
 
 def _path(batch: Batch, file: SetAside) -> str:
     """The path of a file; bytes of its name that are not UTF-8 are escaped."""
     return f"{batch.prefix}{file.name}".encode("utf-8", "backslashreplace").decode()
-
-
-def _app_id(table_key: str) -> str:
-    return f"lakehouse/quarantine/{table_key}"

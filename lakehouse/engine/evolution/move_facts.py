@@ -1,0 +1,173 @@
+"""Reads what the move of a table to another key finds, and plans it."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from lakehouse.core.declaration.adopted import Adopted
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.protocol import CATALOG_FEATURES
+from lakehouse.core.errors import LakehouseError
+from lakehouse.core.evolution.move import MovePlan, plan_of_move
+from lakehouse.core.evolution.move_facts import MovedFiles, MoveFacts
+from lakehouse.core.inventory.table_files import TableFiles, fold_table_files, table_roots
+from lakehouse.core.text import first_names
+from lakehouse.engine.delta_log import TableFacts
+from lakehouse.engine.evolution.moved_files import MovingFile, moving_files
+from lakehouse.engine.ingest.quarantine.entries import quarantine_key
+from lakehouse.engine.journal.moves import move_record
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.path_resolver import PathResolver, landing_prefixes
+from lakehouse.engine.store.interface import MAX_COPY_BYTES
+from lakehouse.engine.vacuum.lake_tables import listed_tables
+
+# Paths of the table itself in files that other formats keep next to the log.
+# Source: delta-io/delta v4.4.0, DeltaConfig.scala, UNIVERSAL_FORMAT_ENABLED_FORMATS
+_OTHER_FORMATS = "delta.universalFormat.enabledFormats"
+
+
+def plan_move(lake: Lake, table: Table, declared: Iterable[Table]) -> MovePlan | None:
+    """The move of a table from its earlier key; `None` if it never had one, or has moved.
+
+    `declared` are all declared tables. Nothing is written.
+    """
+    old_key = table.formerly
+    if old_key is None:
+        return None
+    store, tables = lake.store, list(declared)
+    record = move_record(store, table.key)
+    has_log = bool(store.list(f"{old_key}/_delta_log"))
+    if (record is None and not has_log) or (record is not None and record.is_finished):
+        return None
+    is_copied = record is not None and record.is_copied
+    adopted = {each.key for each in tables if isinstance(each.write, Adopted)}
+    old_table, problem, borrowers = None, "", ()
+    if old_key not in adopted and not is_copied:
+        old_table, problem = _readable(lake, old_key)
+    files = [] if old_key in adopted else [*moving_files(lake, table, old_key, is_copied=is_copied)]
+    if not problem and old_key not in adopted:
+        borrowers = _borrowers(lake, table, files)
+    facts = MoveFacts(
+        old_key=old_key,
+        new_key=table.key,
+        moved=_by_kind(files),
+        record=record,
+        problem=problem,
+        old_table=old_table,
+        new_table=_identity(lake, table.key),
+        new_count=_count_at(lake, table.key),
+        borrowers=borrowers,
+        inner=_inner(files, old_key),
+        largest_bytes=max((each.source.size_bytes for each in files), default=0),
+        limit_bytes=MAX_COPY_BYTES if lake.settings.on_s3 else None,
+        declared={each.key for each in tables},
+        adopted=adopted,
+        landed=landing_prefixes(lake, tables),
+        readers=tuple(sorted(each.key for each in tables if _reads(each, table))),
+        on_s3=lake.settings.on_s3,
+    )
+    return plan_of_move(facts, table.prices)
+
+
+def _readable(lake: Lake, old_key: str) -> tuple[tuple[str, int] | None, str]:
+    """Identity and version of the old table, and why it cannot be moved (empty if it can)."""
+    for key in (old_key, quarantine_key(old_key)):
+        try:
+            facts = lake.facts(key)
+        except LakehouseError as error:
+            return None, str(error)
+        if facts is not None and (problem := _why_bound(lake, key, facts)):
+            return _identity_of(facts), problem
+    return _identity(lake, old_key), ""
+
+
+def _why_bound(lake: Lake, key: str, facts: TableFacts) -> str:
+    """Why a table cannot be read at another place; empty if it can."""
+    snapshot, place = facts.snapshot, PathResolver(lake)
+    if catalog := sorted(snapshot.features & {*CATALOG_FEATURES}):
+        return f"a catalog has its newest commits ({catalog[0]}). Use the catalog to rename it"
+    if formats := snapshot.properties.get(_OTHER_FORMATS):
+        return (
+            f"readers of {formats} find its files by absolute paths. Unset the property"
+            f" {_OTHER_FORMATS} first"
+        )
+    if place(snapshot.uri) != key:
+        return f"the folder {key} is a link. Use a folder of its own for the table"
+    files = fold_table_files(snapshot, place=place, commits=facts.history.commits)
+    elsewhere = sorted({*files.elsewhere, *files.kept_elsewhere, *files.outside, *files.unplaced})
+    if elsewhere:
+        return (
+            f"its log names files outside of {key}, like {first_names(elsewhere, most=1)} (a"
+            " shallow clone). Use a deep copy of it"
+        )
+    return ""
+
+
+def _identity(lake: Lake, key: str) -> tuple[str, int] | None:
+    """Identity and version of a table; `None` if there is none, or its log is incomplete."""
+    try:
+        facts = lake.facts(key)
+    except LakehouseError:
+        return None
+    return None if facts is None else _identity_of(facts)
+
+
+def _identity_of(facts: TableFacts) -> tuple[str, int]:
+    return facts.snapshot.table_id, facts.snapshot.version
+
+
+def _by_kind(files: Sequence[MovingFile]) -> tuple[MovedFiles, ...]:
+    counts, sizes = Counter[str](), Counter[str]()
+    for file in files:
+        counts[file.kind] += 1
+        sizes[file.kind] += file.source.size_bytes
+    return tuple(
+        MovedFiles(kind=kind, count=count, size_bytes=sizes[kind]) for kind, count in counts.items()
+    )
+
+
+def _count_at(lake: Lake, new_key: str) -> int:
+    """The objects at the new key that a move does not merge with its own."""
+    folders = (
+        new_key,
+        quarantine_key(new_key),
+        f"_lakehouse/ingest/{new_key}",
+        f"_lakehouse/deleted_keys/{new_key}",
+    )
+    return sum(len(lake.store.list(folder)) for folder in folders)
+
+
+def _inner(files: Sequence[MovingFile], old_key: str) -> tuple[str, ...]:
+    roots = table_roots(file.source.name for file in files)
+    own = (old_key, quarantine_key(old_key))
+    staged = f"_lakehouse/staged/{old_key}/"
+    return tuple(sorted(root for root in roots if root not in own and not root.startswith(staged)))
+
+
+def _reads(reader: Table, table: Table) -> bool:
+    return any(each.key in (table.key, table.formerly) for each in reader.inputs)
+
+
+def _borrowers(lake: Lake, table: Table, files: Sequence[MovingFile]) -> tuple[str, ...]:
+    """The other tables that read files of the old folder, or whose log cannot show that."""
+    old = table.formerly or ""
+    own = {old, table.key, quarantine_key(old), quarantine_key(table.key)}
+    last_parts = {each.source.name.rpartition("/")[2] for each in files}
+    place, borrowers = PathResolver(lake), list[str]()
+    others = {each for each in listed_tables(lake) if not each.startswith("_lakehouse/")}
+    for key in sorted((others | lake.elsewhere.keys()) - own):
+        try:
+            facts = lake.facts(key)
+            if facts is None:
+                continue
+            found = fold_table_files(facts.snapshot, place=place, commits=facts.history.commits)
+        except LakehouseError:
+            borrowers.append(key)
+            continue
+        if _is_borrowed(found, old, last_parts):
+            borrowers.append(key)
+    return tuple(borrowers)
+
+
+def _is_borrowed(found: TableFiles, old: str, last_parts: set[str]) -> bool:
+    names = {*found.elsewhere, *found.kept_elsewhere}
+    return any(name.startswith(f"{old}/") for name in names) or bool(found.unplaced & last_parts)

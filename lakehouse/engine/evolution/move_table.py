@@ -1,0 +1,295 @@
+"""Moves a table to another key of its lake, with everything that the lake records under its key.
+
+1. Take the locks of both keys, plan again, and record the move in the journal.
+2. Commit to the old table that it holds its landed batches under the new key, too; the same in its
+   quarantine. These commits have no rows.
+3. Copy every object to the new key: first data files and records, then the logs without their
+   start, then the start of each log (`moved_files`). So the new table appears when it is complete.
+4. List both keys again. Copy what was added or changed meanwhile, until every object has its copy.
+   Then record that all is copied.
+5. Take the locks of all tables that read this one.
+6. Delete the old objects that have a copy, in the opposite order: the starts of the logs first, so
+   that the old table is gone before its files go. Before each batch, list the old log. A commit
+   that was added since is copied first.
+7. Delete the record. With `keep_old`, step 6 is left out, and the record stays.
+
+**Safety properties** (tests in `test_move_table.py`)
+- A run that dies after any step leaves the old table whole, or the new one. The next run finishes.
+- At no moment does a reader find an older version of the table at either key.
+- An object is deleted only if the last listing shows a copy with its size, and with its ETag or
+  time where the storage keeps them, and only after the table was complete at its new key.
+- A commit by others during the move is copied, too. If it contradicts the copy, both stay.
+- No run writes the table under its new key before the move is finished (`journal.moves`).
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+
+from lakehouse.core.costs.compaction_estimate import price
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.commits import MOVED_FROM
+from lakehouse.core.errors import Broken, Refused, Transient
+from lakehouse.core.evolution.move import COPIES_AT_ONCE, MoveOutcome, MovePlan
+from lakehouse.core.evolution.move_facts import MoveRecord
+from lakehouse.core.ingest.batches import ingest_app_id
+from lakehouse.core.inventory.objects import PAGE_KEYS
+from lakehouse.core.text import count_of, size_text
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.delta_log import TableFacts
+from lakehouse.engine.evolution.move_facts import plan_move
+from lakehouse.engine.evolution.moved_files import (
+    DATA_FILES,
+    MovingFile,
+    Stage,
+    is_commit_of_log,
+    moving_files,
+    targets,
+)
+from lakehouse.engine.ingest.quarantine.entries import quarantine_app_id, quarantine_key
+from lakehouse.engine.journal.journal import Journal
+from lakehouse.engine.journal.moves import forget_move, move_record, record_move
+from lakehouse.engine.lake import TableSession
+from lakehouse.engine.spark import delta_writes
+from lakehouse.engine.spark.delta_writes import FrameWrite, Transaction
+from lakehouse.engine.spark.errors import translated
+from lakehouse.engine.spark.frames import table_at
+from lakehouse.engine.store import StoredFile
+from lakehouse.engine.table_lock import hold
+
+# How often both keys are compared before other writers count as too busy for a move.
+_ROUNDS = 6
+
+
+def run_move(
+    session: TableSession,
+    plan: MovePlan,
+    declared: Iterable[Table],
+    *,
+    keep_old: bool = False,
+    tell: Callable[[str], None] = lambda _: None,
+) -> MoveOutcome:
+    """Moves the table of the session as planned. `tell` is called with a sentence per step.
+
+    `declared` are all declared tables.
+
+    Raises:
+        Refused: the plan is refused, now or by what the locks showed.
+        Transient: another process holds one of the tables, or others commit faster than we copy.
+        Broken: others wrote another history at one of the two keys.
+    """
+    plan.checked(keep_old=keep_old)
+    started = time.monotonic()
+    requests_before = session.lake.store.requests.total()
+    owner = f"move of {plan.old_key} to {plan.new_key}"
+    with ExitStack() as locks, translated():
+        for key in (plan.old_key, plan.new_key):
+            locks.enter_context(hold(session.lake, session.spark, key, owner=owner))
+        again = plan_move(session.lake, session.table, declared)
+        if again is None:
+            raise Refused(f"{owner}: nothing is left to move. Use it as it is")
+        again.checked(keep_old=keep_old)
+        move = _Move(session, again, tell)
+        move.copy()
+        for key in plan.readers:
+            locks.enter_context(hold(session.lake, session.spark, key, owner=owner))
+        if keep_old:
+            move.keep()
+        else:
+            move.delete_old()
+    seconds = time.monotonic() - started
+    requests = session.lake.store.requests.total() - requests_before
+    return MoveOutcome(
+        plan=plan,
+        count=move.copied_count,
+        size_bytes=move.copied_bytes,
+        deleted=move.deleted_count,
+        requests=requests,
+        seconds=seconds,
+        usd=price(session.table.prices, seconds=seconds, put_requests=requests),
+        kept_old=keep_old,
+    )
+
+
+class _Move:
+    """One run of a move. The caller holds the locks of both keys."""
+
+    def __init__(self, session: TableSession, plan: MovePlan, tell: Callable[[str], None]) -> None:
+        self._session, self._lake, self._table = session, session.lake, session.table
+        self._old, self._new = plan.old_key, plan.new_key
+        self._tell = tell
+        self._record = self._begin()
+        # The ETags of the copies that this run made. S3 gives some copies another ETag.
+        self._etags = dict[StoredFile, str]()
+        self.copied_count = self.copied_bytes = self.deleted_count = 0
+
+    def copy(self) -> None:
+        """Copies everything, until both keys hold the same."""
+        if not self._record.is_copied:
+            self._commit_new_key()
+        self._copy_what_is_missing()
+        if self._record.is_copied:
+            return
+        facts = self._lake.facts(self._new)
+        if facts is None or facts.snapshot.table_id != self._record.table_id:
+            raise Broken(
+                f"move of {self._old}: the copy at {self._new} is not the table"
+                f" {self._record.table_id}; nothing was deleted. Look at {self._new}/_delta_log"
+            )
+        version = facts.snapshot.version
+        self._record = replace(self._record, is_copied=True, version=version)
+        record_move(self._lake.store, self._record)
+        Journal(self._lake.store).mark_changed()
+        self._tell(f"{self._new} holds version {version} of the table")
+
+    def keep(self) -> None:
+        """Ends the move, and leaves the old folder."""
+        record_move(self._lake.store, replace(self._record, is_finished=True))
+
+    def delete_old(self) -> None:
+        """Deletes the old objects, and ends the move."""
+        for _ in range(_ROUNDS):
+            copied = self._copy_what_is_missing()
+            if not copied:
+                forget_move(self._lake.store, self._new)
+                Journal(self._lake.store).mark_changed()
+                return
+            self._delete(copied)
+        raise self._too_busy()
+
+    def _begin(self) -> MoveRecord:
+        """The record of this move: an earlier run's, or a new one."""
+        record = move_record(self._lake.store, self._new)
+        if record is not None:
+            self._tell(f"an earlier run began the move of {self._old} to {self._new}")
+            return record
+        snapshot = self._facts(self._old).snapshot
+        record = MoveRecord(
+            old_key=self._old,
+            new_key=self._new,
+            table_id=snapshot.table_id,
+            version=snapshot.version,
+            started_ms=now_ms(),
+        )
+        record_move(self._lake.store, record)
+        return record
+
+    def _facts(self, key: str) -> TableFacts:
+        facts = self._lake.facts(key)
+        if facts is None:
+            raise Transient(f"move of {self._old}: there is no table at {key} any more; try again")
+        return facts
+
+    def _commit_new_key(self) -> None:
+        """Records in the old logs which batches they hold, under the new key."""
+        numbers = {
+            self._old: (ingest_app_id(self._old), ingest_app_id(self._new)),
+            quarantine_key(self._old): (
+                quarantine_app_id(self._old),
+                quarantine_app_id(self._new),
+            ),
+        }
+        for key, (old_id, new_id) in numbers.items():
+            facts = self._lake.facts(key)
+            known = {} if facts is None else facts.snapshot.transactions
+            number = known.get(old_id)
+            if facts is None or number is None or known.get(new_id) == number:
+                continue
+            no_rows = table_at(self._session.spark, facts.snapshot).limit(0)
+            write = FrameWrite(
+                mode="append",
+                transaction=Transaction(app_id=new_id, version=number),
+                user_metadata=json.dumps({MOVED_FROM: self._old}),
+            )
+            delta_writes.write_frame(no_rows, facts.snapshot.uri, write)
+
+    def _copy_what_is_missing(self) -> list[MovingFile]:
+        """Copies until every old object has a copy. Returns the old objects of the last listing."""
+        for _ in range(_ROUNDS):
+            files = self._listed()
+            present = targets(self._lake, self._table)
+            missing = [file for file in files if not self._is_copied(file, present)]
+            if not missing:
+                return files
+            count, size = len(missing), sum(file.source.size_bytes for file in missing)
+            self._tell(f"{count_of(count, 'object')} to copy ({size_text(size)})")
+            for stage in Stage:
+                self._copy_all([file for file in missing if file.stage is stage])
+        raise self._too_busy()
+
+    def _listed(self) -> list[MovingFile]:
+        is_copied = self._record.is_copied
+        return [*moving_files(self._lake, self._table, self._old, is_copied=is_copied)]
+
+    def _is_copied(self, file: MovingFile, present: Mapping[str, StoredFile]) -> bool:
+        """Whether the new key has an object, or already a newer one of its own.
+
+        Raises:
+            Broken: it has another commit or data file of that name.
+        """
+        source, copy = file.source, present.get(file.target)
+        if copy is None:
+            return False
+        is_same_size = copy.size_bytes == source.size_bytes
+        if is_same_size and (_has_same_mark(source, copy) or self._etags.get(source) == copy.etag):
+            return True
+        if is_commit_of_log(file.target):
+            is_same = self._lake.store.read(source.name) == self._lake.store.read(copy.name)
+        else:
+            is_same = is_same_size or file.kind != DATA_FILES
+        if not is_same:
+            raise Broken(
+                f"move of {self._old}: {source.name} is not what {copy.name} is: others wrote to"
+                " one of the two keys. Both stay as they are. Compare the two logs, and move the"
+                " one that is wrong out of the lake"
+            )
+        return self._record.is_copied or is_commit_of_log(file.target)
+
+    def _copy_all(self, files: Sequence[MovingFile]) -> None:
+        with ThreadPoolExecutor(max_workers=COPIES_AT_ONCE) as pool:
+            done = [*pool.map(self._copy_one, files)]
+        self.copied_count += sum(done)
+        sizes = [
+            file.source.size_bytes for file, is_done in zip(files, done, strict=True) if is_done
+        ]
+        self.copied_bytes += sum(sizes)
+
+    def _copy_one(self, file: MovingFile) -> bool:
+        """Copies an object; returns whether it was still there."""
+        try:
+            self._etags[file.source] = self._lake.store.copy(file.source, file.target)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _delete(self, files: Sequence[MovingFile]) -> None:
+        """Deletes old objects, the starts of the logs first. Stops if the old log has changed."""
+        log = f"{self._old}/_delta_log"
+        known = {file.source for file in files}
+        for stage in reversed(Stage):
+            names = [file.source.name for file in files if file.stage is stage]
+            for start in range(0, len(names), PAGE_KEYS):
+                if not known.issuperset(self._lake.store.list(log)):
+                    return
+                batch = names[start : start + PAGE_KEYS]
+                self._lake.store.delete(batch)
+                self.deleted_count += len(batch)
+
+    def _too_busy(self) -> Transient:
+        return Transient(
+            f"move of {self._old}: others changed it {_ROUNDS} times during the copies. Stop the"
+            " programs that write it, then try again"
+        )
+
+
+def _has_same_mark(source: StoredFile, copy: StoredFile) -> bool:
+    """Whether ETags, or the times on a disk, show that a copy has the content of its source.
+
+    A copy on S3 has another ETag if the source was uploaded in parts, or is encrypted with KMS.
+    """
+    if source.etag or copy.etag:
+        return source.etag == copy.etag
+    return source.modified_ms == copy.modified_ms

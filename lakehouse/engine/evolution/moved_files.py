@@ -1,0 +1,139 @@
+"""What a move takes along: every object that the lake keeps under a table's key.
+
+A log is copied in two parts, and deleted in the same two parts. Its `start` is what every reader
+needs first: the files of version 0, and the checkpoints. As long as either no start or every other
+file of the log is at a place, a reader finds the whole table there or no table, never an older one.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from lakehouse.core.declaration.landing import retried_folder
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.ingest.batches import fingerprint
+from lakehouse.engine.ingest.quarantine.entries import quarantine_key
+from lakehouse.engine.journal.planned_batches import PlannedBatches
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.store import StoredFile
+
+# The kind of the files that no writer ever replaces.
+DATA_FILES = "data files"
+_START = re.compile(r"\d{20}\.checkpoint\..*|0{20}\..*")
+# Folders below `_lakehouse/` with a folder for each table, and what they hold.
+_FOLDERS = {
+    "ingest": "landed batches",
+    "staged": "staged batches",
+    "deleted_keys": "deleted keys",
+    "vacuums": "records of upkeep",
+    "tries": "records of upkeep",
+    "probes": "records of upkeep",
+}
+# Single objects below `_lakehouse/` for each table.
+_RECORDS = ("pauses/{key}.json", "unverified/{key}.json", "retired/{key}")
+
+
+class Stage(IntEnum):
+    """When an object is copied; the deletion takes the stages in the opposite order."""
+
+    FILES = 0
+    LOG = 1
+    QUARANTINE_START = 2
+    LOG_START = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovingFile:
+    """An object of the old key as it was listed, and its name under the new key."""
+
+    source: StoredFile
+    target: str
+    kind: str
+    stage: Stage
+
+
+def moving_files(
+    lake: Lake, table: Table, old_key: str, *, is_copied: bool
+) -> Iterator[MovingFile]:
+    """Every object under a table's old key, as it lies there now.
+
+    With `is_copied`, the new key has everything, and the old ledger may be incomplete.
+    """
+    new_key = table.key
+    yield from _of_table(lake, old_key, new_key, Stage.LOG_START)
+    yield from _of_table(
+        lake, quarantine_key(old_key), quarantine_key(new_key), Stage.QUARANTINE_START
+    )
+    for folder, kind in _FOLDERS.items():
+        old, new = f"_lakehouse/{folder}/{old_key}", f"_lakehouse/{folder}/{new_key}"
+        for file in lake.store.list(old):
+            target = new + file.name.removeprefix(old)
+            yield MovingFile(source=file, target=target, kind=kind, stage=Stage.FILES)
+    for name in _RECORDS:
+        file = lake.store.stat("_lakehouse/" + name.format(key=old_key))
+        if file is not None:
+            target = "_lakehouse/" + name.format(key=new_key)
+            kind = "records of upkeep"
+            yield MovingFile(source=file, target=target, kind=kind, stage=Stage.FILES)
+    yield from _retried_lines(lake, table, old_key, ledger_key=new_key if is_copied else old_key)
+
+
+def target_folders(table: Table) -> list[str]:
+    """The folders that receive the objects. They hold nothing else of the new key."""
+    records = [f"_lakehouse/{folder}/{table.key}" for folder in _FOLDERS]
+    return [table.key, quarantine_key(table.key), *records]
+
+
+def targets(lake: Lake, table: Table) -> Mapping[str, StoredFile]:
+    """Every object under the new key that a move may have copied, by name."""
+    found = [file for folder in target_folders(table) for file in lake.store.list(folder)]
+    if table.source is not None:
+        found += lake.store.list(f"{table.source.prefix}{retried_folder(table.key)}")
+    for name in _RECORDS:
+        file = lake.store.stat("_lakehouse/" + name.format(key=table.key))
+        found += [] if file is None else [file]
+    return {file.name: file for file in found}
+
+
+def is_commit_of_log(name: str) -> bool:
+    """Whether an object is a commit, which no writer ever replaces."""
+    return re.search(r"/_delta_log/\d{20}\.json$", name) is not None
+
+
+def _of_table(lake: Lake, old: str, new: str, start: Stage) -> Iterator[MovingFile]:
+    is_quarantine = start is Stage.QUARANTINE_START
+    for file in lake.store.list(old):
+        name = file.name.removeprefix(f"{old}/")
+        folder, _, in_log = name.partition("/")
+        stage = Stage.FILES
+        if folder == "_delta_log":
+            stage = start if _START.fullmatch(in_log.lstrip(".")) else Stage.LOG
+        kind = DATA_FILES if stage is Stage.FILES else "log"
+        yield MovingFile(
+            source=file,
+            target=f"{new}/{name}",
+            kind="quarantine" if is_quarantine else kind,
+            stage=stage,
+        )
+
+
+def _retried_lines(
+    lake: Lake, table: Table, old_key: str, *, ledger_key: str
+) -> Iterator[MovingFile]:
+    """The files of retried lines that are in no batch yet.
+
+    Only the table with their key loads them. Loaded ones stay: the ledger knows them by this name.
+    """
+    if table.source is None:
+        return
+    prefix = table.source.prefix
+    old, new = prefix + retried_folder(old_key), prefix + retried_folder(table.key)
+    files = lake.store.list(old)
+    if not files:
+        return
+    ledger = PlannedBatches(lake.store, ledger_key, prefix=prefix).ledger()
+    for file in files:
+        if file.name not in ledger.seen and fingerprint(file.name) not in ledger.forgotten:
+            target = new + file.name.removeprefix(old)
+            yield MovingFile(source=file, target=target, kind="retried lines", stage=Stage.FILES)

@@ -1,0 +1,62 @@
+"""Moves of tables that have begun: `_lakehouse/moves/<layer>/<name>.json`, under the new key.
+
+The record is written before the first copy, and deleted after the last old object. If the old
+folder is kept, the record stays, since it alone shows that the move is finished.
+"""
+
+import json
+from dataclasses import asdict
+
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.errors import Refused
+from lakehouse.core.evolution.move_facts import MoveRecord
+from lakehouse.engine.journal.records import damaged, encoded
+from lakehouse.engine.store import Store
+
+_FOLDER = "_lakehouse/moves"
+
+
+def move_record(store: Store, new_key: str) -> MoveRecord | None:
+    """The move of a table to this key that has begun; `None` if there is none.
+
+    Raises:
+        Broken: the record is damaged.
+    """
+    name = _name(new_key)
+    try:
+        return MoveRecord(**json.loads(store.read(name)))
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError) as error:
+        raise damaged(name, error) from error
+
+
+def record_move(store: Store, record: MoveRecord) -> None:
+    """Writes or replaces the record of a move."""
+    store.put(_name(record.new_key), encoded(asdict(record)))
+
+
+def forget_move(store: Store, new_key: str) -> None:
+    """Deletes the record of a move that is finished."""
+    store.delete([_name(new_key)])
+
+
+def refuse_unmoved(store: Store, table: Table) -> None:
+    """Raises `Refused` if the table has yet to move from its earlier key.
+
+    A write would create a second table, and load all landed files into it.
+    """
+    if table.formerly is None:
+        return
+    record = move_record(store, table.key)
+    if record is not None and record.is_finished:
+        return
+    if record is not None or store.list(f"{table.formerly}/_delta_log"):
+        raise Refused(
+            f"write of {table.key}: its rows are at its earlier key {table.formerly} and have not"
+            f" moved yet. Use `lakehouse evolve apply {table.key}`"
+        )
+
+
+def _name(new_key: str) -> str:
+    return f"{_FOLDER}/{new_key}.json"

@@ -1,0 +1,122 @@
+"""A renamed table moves with all that the lake keeps under its key, and loses nothing whoever is killed or writes next to it."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+
+from lakehouse import Append, Merge, table
+from lakehouse.core.errors import Refused
+from lakehouse.core.evolution.move import MovePlan
+from lakehouse.core.journal_records import CompactionTry, Pause
+from lakehouse.core.reasons import Reason
+from lakehouse.engine.evolution.move_facts import plan_move
+from lakehouse.engine.evolution.move_table import run_move
+from lakehouse.engine.ingest.quarantine.entries import quarantine_key
+from lakehouse.engine.ingest.quarantine.retry import retry
+from lakehouse.engine.ingest.write import write_table
+from lakehouse.engine.journal.journal import Journal
+from lakehouse.engine.journal.moves import move_record
+from lakehouse.engine.lake import Lake, TableSession
+from lakehouse_tests.engine.example import (
+    copies,
+    counts,
+    event,
+    events,
+    facts_of,
+    land,
+    rows_in,
+    states,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OLD, NEW = events.key, "bronze/happenings"
+moved = replace(events, key=NEW, formerly=OLD)
+
+
+@table(key=states.key, inputs=[moved], write=Merge(keys=("id",), order_by=("at",)))
+def states_now(happenings: Any) -> Any:
+    """The newest state of each id, of the table with its new key."""
+    return happenings.select("id", "at", "state")
+
+
+@table(key=copies.key, inputs=[moved], write=Append())
+def copies_now(happenings: Any) -> Any:
+    """Every event, once, of the table with its new key."""
+    return happenings.select("id", "state")
+
+
+DECLARED = (moved, states_now, copies_now, counts)
+
+
+def planned(lake: Lake) -> MovePlan:
+    """The plan of the move, which there is."""
+    plan = plan_move(lake, moved, DECLARED)
+    assert plan is not None
+    return plan
+
+
+def test_a_renamed_table_goes_on_as_if_it_had_always_had_its_key(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    session = TableSession(lake=lake, spark=spark, table=moved)
+    land(lake, "1.json", [event(1, 5, "planned"), {"at": "no id"}])
+    write_table(lake, spark, events)
+    land(lake, "2.json", [event(1, 6, "left"), event(2, 5, "planned", day=2)])
+    for each in (events, states, copies):
+        write_table(lake, spark, each)
+    journal, paused = Journal(lake.store), Pause(table=OLD, since_ms=1, why="inventory of May")
+    journal.pause(paused)
+    journal.record_try(OLD, CompactionTry(ended_ms=5, result="failed", why="no room"))
+    before = facts_of(lake, OLD).snapshot
+    rows = rows_in(lake, OLD, "id", "state", "_source_file")
+
+    with pytest.raises(Refused, match=f"Use `lakehouse evolve apply {NEW}`"):
+        write_table(lake, spark, moved)
+    plan = planned(lake)
+    assert {each.kind: each.count for each in plan.moved}.keys() == {
+        "data files",
+        "log",
+        "quarantine",
+        "landed batches",
+        "records of upkeep",
+    }
+    outcome = run_move(session, plan, DECLARED)
+    assert outcome.count == outcome.deleted >= plan.count
+
+    left = [file.name for file in lake.store.list("") if OLD in file.name]
+    assert (left, move_record(lake.store, NEW), plan_move(lake, moved, DECLARED)) == (
+        [],
+        None,
+        None,
+    )
+    after = facts_of(lake, NEW).snapshot
+    assert (after.table_id, after.version) == (before.table_id, before.version + 1)
+    assert rows_in(lake, NEW, "id", "state", "_source_file") == rows
+    uri = lake.settings.table_uri(NEW)
+    assert DeltaTable(uri, version=0).to_pyarrow_table()["id"].to_pylist() == [1]
+    assert journal.pause_of(NEW) == replace(paused, table=NEW)
+    assert [each.why for each in journal.tries(NEW)] == ["no room"]
+
+    outcomes = [write_table(lake, spark, each) for each in (moved, states_now, copies_now)]
+    assert [each.reason for each in outcomes] == [
+        Reason.NOTHING_LANDED,
+        Reason.INPUTS_UNCHANGED,
+        Reason.INPUTS_UNCHANGED,
+    ]
+    review = retry(session, [], dry_run=False)
+    land(lake, "3.json", [event(3, 5, "planned")])
+    outcomes = [write_table(lake, spark, each) for each in (moved, states_now, copies_now)]
+    assert review.lines == 1
+    assert [each.rows_written for each in outcomes] == [1, 1, 1]
+    assert rows_in(lake, copies.key, "id", "state") == [
+        (1, "left"),
+        (1, "planned"),
+        (2, "planned"),
+        (3, "planned"),
+    ]
+    assert rows_in(lake, states.key, "id", "state") == [(1, "left"), (2, "planned"), (3, "planned")]
+    assert facts_of(lake, quarantine_key(NEW)).snapshot.row_count == 1
