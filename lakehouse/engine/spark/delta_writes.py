@@ -1,4 +1,4 @@
-"""Commits of DataFrames to Delta tables, each with a transaction id that records what it holds."""
+"""Commits DataFrames to Delta tables, under transaction ids that identify their contents."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """The transaction id of a commit: `version` rises with each commit of one `app_id`."""
+    """The transaction id of a commit. `version` rises with each commit of an `app_id`."""
 
     app_id: str
     version: int
@@ -30,9 +30,9 @@ class Transaction:
 class FrameWrite:
     """How a DataFrame is written to a table.
 
-    `adds_columns`: the table gets columns that it lacks. `replaces_schema`: an overwritten table
-    gets the frame's columns and partitioning. `properties` take effect only if the commit creates
-    the table.
+    `adds_columns`: columns of the frame that the table lacks are added to it. `replaces_schema`: an
+    overwritten table gets the frame's columns and partitioning. `properties` take effect only if
+    the commit creates the table.
     """
 
     mode: str
@@ -70,7 +70,7 @@ def run_merge(
     transaction: Transaction,
     statement: Callable[[str], str],
 ) -> None:
-    """Runs the MERGE that `statement` gives for a view of the source, in one commit."""
+    """Runs the MERGE that `statement` returns for the name of a view of the source."""
     confs = merge_confs(snapshot.properties, transaction)
     with temporary_view(spark, source) as view, session_confs(spark, confs):
         spark.sql(statement(view))
@@ -79,9 +79,9 @@ def run_merge(
 def merge_confs(properties: Mapping[str, str], transaction: Transaction) -> dict[str, str]:
     """Session settings for one MERGE into a table with these properties.
 
-    Rows are shuffled before they are written, unless a table property decides this. Without the
-    shuffle, a MERGE into a table with deletion vectors writes one file per source task, 16 instead
-    of 2, which takes longer than the shuffle (docs/internals/study.md).
+    Unless a table property decides whether rows are shuffled before they are written, they are.
+    Without the shuffle, a MERGE into a table with deletion vectors writes one file per source task,
+    for example 16 instead of 2, which takes longer than the shuffle (docs/internals/study.md).
     """
     confs = {TRANSACTION_APP: transaction.app_id, TRANSACTION_VERSION: str(transaction.version)}
     if OPTIMIZE_WRITE not in properties:

@@ -1,8 +1,8 @@
 """Classifies Spark errors, finds their cause, and says what to do.
 
 Spark wraps an error once for each thread and task that it passes. Over Connect only the outermost
-message reaches Python by itself, often "Exception thrown in awaitResult:". The chain below it comes
-as a stack trace, with a line "Caused by:" for each error.
+message reaches Python as an error, often "Exception thrown in awaitResult:". Its causes come as a
+stack trace, with a line "Caused by:" for each of them.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from lakehouse.runtime.spark_server_conf import TOKEN_VARIABLE
 
 # Source: Spark 4.2.0, error-conditions.json
 _GONE = ("INVALID_HANDLE.", "NO_ACTIVE_SESSION", "RESPONSE_ALREADY_RECEIVED")
-# A file of the table, a path that was asked for, a version.
+# A file of the table, a requested path or a version is missing.
 # Source: Spark 4.2.0, error-conditions.json; Delta Lake 4.4.0, delta-error-classes.json
 _MISSING = (
     "FAILED_READ_FILE.FILE_NOT_EXIST",
@@ -31,21 +31,21 @@ _CONFLICT_STATE = "2D521"  # the SQL state of all of Delta's conflicts
 _CAUSED_BY = re.compile(
     r"^Caused by: [\w.$]+: ((?:\[([\w.]+)\])?.*(?:\n(?!\tat |Caused by: ).*)*)", re.MULTILINE
 )
-# gRPC's own text begins with the name of a Python class.
+# The text of a gRPC error begins with the name of a Python class; the message is further down.
 _GRPC_DETAILS = re.compile(r'details = "(.+?)"\n')
-# The end of Scala's message about a failed thread, for any failure.
+# However a thread failed, Scala's message about the failure ends with this.
 _WAITED = "awaitResult:"
 # Conditions that only say where an error occurred. Source: Spark 4.2.0, error-conditions.json
 _WRAPPERS = ("TASK_WRITE_FAILED", "INTERNAL_ERROR")
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w{5}")
 _FILE = re.compile(r"reading file (.+?)\.(?:\s|$)")
-# Of Spark's Parquet reader, and of Delta's check of written rows.
+# Messages of Spark's Parquet reader, and of Delta's check of the rows that it writes.
 _REQUIRED_COLUMN = re.compile(
     r"Required column is missing in data file. Col: \[(.+?)\]"
     r"|NOT NULL constraint violated for column: (.+?)\.\s"
 )
 _ARCHIVED = re.compile(r"InvalidObjectState|not valid for the object's storage class")
-# What PySpark adds to a message: the class of an error that it does not know, and the trace.
+# PySpark adds these to a message: the class of an error that it does not know, and the trace.
 _CLASS = re.compile(r"^\([\w.$]+\) ")
 _TRACE = "\n\nJVM stacktrace:"
 _LONGEST = 300
@@ -72,10 +72,11 @@ class Cause:
 
 @contextlib.contextmanager
 def translated(table_key: str | None = None, *, operation: str = "") -> Iterator[None]:
-    """Raises `Transient` for a server or session that is gone, and for a lost race for a commit.
+    """Translates Spark's errors in the block into those of this program.
 
-    With an `operation` on a table, every other error of Spark becomes `Broken` with its innermost
-    cause. Without, it passes unchanged.
+    A server or session that is gone, and a lost race for a commit, become `Transient`. A rejected
+    token becomes `Refused`. If a table is named, all other errors of Spark become `Broken` with
+    their innermost cause; without a table, they are raised unchanged.
     """
     try:
         yield
@@ -140,12 +141,12 @@ def is_lost(error: BaseException) -> bool:
 
 
 def is_of_unknown_session(error: BaseException) -> bool:
-    """Whether an error comes from a session that the server does not know."""
+    """Whether a translated error says that the server does not know the session."""
     return error.__cause__ is not None and _is_gone(error.__cause__)
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error, or of its innermost cause if it says nothing itself."""
+    """The first line of an error, or of its innermost cause if the error itself says nothing."""
     causes = causes_of(error)
     if causes[0].is_empty:
         return innermost_cause(causes).line
@@ -183,7 +184,7 @@ def innermost_cause(causes: Sequence[Cause]) -> Cause:
 
 
 def broken_by(causes: Sequence[Cause], *, asked: str, table_key: str = "TABLE") -> Broken:
-    """An error with the innermost cause, the file or column that it names, and what to do."""
+    """A `Broken` that says which file or column caused the error, and what to do."""
     cause = innermost_cause(causes)
     everything = "\n".join(each.message for each in causes)
     file = _FILE.search(everything)
@@ -205,7 +206,7 @@ def broken_by(causes: Sequence[Cause], *, asked: str, table_key: str = "TABLE") 
         return Broken(f"{asked}: Spark failed: {cause.line}{condition}")
     if cause.condition == "FAILED_READ_FILE.FILE_NOT_EXIST":
         return Broken(
-            f"{asked}: data file {file[1]} is in the table's log and not in storage. Run lakehouse"
+            f"{asked}: data file {file[1]} is in the table's log but not in storage. Run lakehouse"
             f" inventory scan and lakehouse inventory report {table_key} to find every missing"
             f" file. Then either {restore}"
         )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructField
 
-# Spark reads a path with these as a pattern, unless a backslash precedes each.
+# With any of these, Spark reads a path as a pattern, unless a backslash escapes the character.
 _GLOB = re.compile(r"[\[\]{}*?\\]")
 
 
@@ -26,9 +26,10 @@ def table_at(
     version: int | None = None,
     within: Sequence[str] = (),
 ) -> "DataFrame":
-    """The rows of a table at the snapshot's version, or another one, that meet all conditions.
+    """The rows of a table that meet all conditions `within`, at one version of the table.
 
-    Without a version, a DataFrame shows the table's state at the time when it is executed.
+    By default that is the snapshot's version. A DataFrame without a version would show the table as
+    it is when the DataFrame is executed.
     """
     table = (
         spark.read.format("delta")
@@ -51,10 +52,11 @@ def temporary_view(spark: "SparkSession", frame: "DataFrame") -> Iterator[str]:
 
 
 def content_hash(fields: "Sequence[StructField]") -> "Column":
-    """A hash of the values of these columns; `session_settings.HASH_MAPS` must be on.
+    """A hash of the values of these columns; `session_confs.HASH_MAPS` must be on.
 
-    Spark's hash skips nulls, also within arrays and structs. So each column also adds a flag for
-    null, and each nested column its text. A variant has no hash of its own, but its text has.
+    Spark's hash skips nulls, also within arrays and structs. So the hash also covers whether each
+    column is null, and the JSON text of each nested column. Spark cannot hash a variant, so of a
+    variant only these two are covered.
     Source: Spark's hash.scala, HashExpression.
     """
     hashed = list["Column"]()
@@ -67,5 +69,5 @@ def content_hash(fields: "Sequence[StructField]") -> "Column":
 
 
 def literal_path(path: str) -> str:
-    """A path that Spark's file readers take literally, not as a pattern."""
+    """The path, escaped so that Spark's file readers do not take it as a pattern."""
     return _GLOB.sub(r"\\\g<0>", path)

@@ -1,16 +1,16 @@
 """Computes the key range of a MERGE's rows, which lets Delta skip files of the target.
 
 A MERGE reads the keys of the whole table, and so does the search for rows that change nothing.
-Delta's statistics hold the minimum and maximum of a file's first columns. With the key range as a
-condition, files without a key in the range are not opened.
+Delta's statistics hold the minimum and maximum of the first columns of each file. With the key
+range as a condition, files that have no key in the range are not opened.
 
 **Safety properties** (tests in `test_key_range.py`)
 - The range is computed from exactly the rows that are merged: they are stored, and not computed a
   second time.
 - A key column gives no bound if it has a null, or if its type may be ordered differently in Delta's
   statistics.
-- A text with a non-ASCII character at an end of the range gives no bound either: statistics replace
-  bytes that are not UTF-8 by another character.
+- A string column whose minimum or maximum has a non-ASCII character gives no bound either:
+  statistics replace bytes that are not UTF-8 with another character.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 # An end of a range; a datetime has a time zone.
 RangeEnd = int | str | date | datetime
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# A condition with a longer text costs more than it saves.
+# A condition with a longer string costs more than it saves.
 _LONGEST_TEXT = 200
 # Two functions for each key type. The first encodes an end of the range as a value that reaches the
-# client unchanged, for all time zones and all bytes of a text. The second decodes it, to `None` if
-# no literal can express it.
+# client unchanged, in any time zone and with any bytes in a string. The second decodes that value,
+# to `None` if no literal can express it.
 _ENDS: Mapping[str, tuple[Callable[["Column"], "Column"], Callable[[Any], RangeEnd | None]]] = {
     **dict.fromkeys(
         ("tinyint", "smallint", "int", "bigint"), (lambda end: end, lambda value: value)
@@ -48,7 +48,7 @@ _ENDS: Mapping[str, tuple[Callable[["Column"], "Column"], Callable[[Any], RangeE
 
 
 def with_key_range(rows: "DataFrame", keys: Sequence[str]) -> tuple["DataFrame", tuple[str, ...]]:
-    """The rows, stored by the server, and conditions on the keys that hold for all rows."""
+    """The rows, stored by the server, and conditions on the keys that all of them meet."""
     kept = checkpointed(rows)
     types = {field.name: field.dataType.simpleString() for field in kept.schema.fields}
     bounded = [key for key in keys if types[key] in _ENDS]
@@ -71,9 +71,10 @@ def with_key_range(rows: "DataFrame", keys: Sequence[str]) -> tuple["DataFrame",
 
 
 def checkpointed(rows: "DataFrame") -> "DataFrame":
-    """The rows, computed once.
+    """The rows, computed once and stored by the server.
 
-    Over Connect, PySpark binds them to the active session, which may be another one.
+    Over Connect, PySpark binds the stored rows to the active session, which may be another session
+    than that of `rows`. Here they stay in the session of `rows`.
     Source: PySpark 4.2.0, sql/connect/conversion.py, proto_to_remote_cached_dataframe
     """
     kept: Any = rows.localCheckpoint()
@@ -91,7 +92,7 @@ def _end(value: Any, type_: str) -> RangeEnd | None:
 
 
 def between(column: str, least: RangeEnd, greatest: RangeEnd) -> str:
-    """The condition that a column is in a range, both ends included; Delta skips files by it."""
+    """The condition that a column is in a range, both ends included. Delta can skip files by it."""
     return f"{quote(column)} BETWEEN {_constant(least)} AND {_constant(greatest)}"
 
 

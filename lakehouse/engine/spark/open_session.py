@@ -36,13 +36,14 @@ _OPENING = threading.Lock()
 def prepare(settings: Settings) -> None:
     """Makes this process ready to open a session.
 
-    It probes the server and puts its token into the environment, or finds Java and the jars.
+    For a server, this checks that it answers, and puts its token into the environment. For a driver
+    in this process, it finds Java and the jars.
 
     Raises:
         Transient: the server does not answer; the message says how to start it.
         Refused: no session is possible with this setting or on this machine.
     """
-    # Otherwise each session stays on the server for an hour.
+    # Without this, each session would stay on the server for an hour.
     os.environ["SPARK_CONNECT_RELEASE_SESSION_ON_EXIT"] = "true"
     if settings.spark == "server":
         state = server.status(settings)
@@ -74,7 +75,7 @@ def prepare(settings: Settings) -> None:
 def session_config(settings: Settings) -> dict[str, str]:
     """The options of a session builder, without secrets.
 
-    For a Connect server they name a new session at each call.
+    For a Connect server, each call returns the id of a new session.
     """
     if over_connect(settings):
         return {"spark.remote": connection_url(settings, str(uuid.uuid4()))}
@@ -102,7 +103,7 @@ def connect(settings: Settings) -> "SparkSession":
             except Exception as error:
                 if not is_lost(error):
                     raise
-            # Its server may be gone: no retries.
+            # The server may be gone, so `stop` must not retry its requests.
             kept.client.set_retry_policies([])  # type: ignore[attr-defined]
             kept.stop()
         session = adopt(_builder(settings).create())

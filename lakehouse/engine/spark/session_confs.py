@@ -1,4 +1,7 @@
-"""Session settings for one block of code. Spark accepts misspelt names, so all are named here."""
+"""Session settings for one block of code.
+
+Spark accepts misspelt names without an error, so each name is a constant here.
+"""
 
 import contextlib
 import weakref
@@ -31,21 +34,21 @@ SHUFFLED_BEFORE_WRITE = "spark.databricks.delta.optimizeWrite.enabled"
 # writes. Off: one core does both.
 READ_BIN_IN_PARALLEL = "spark.databricks.delta.optimize.repartition.enabled"
 # The cost of opening a file, added to its bytes when files are packed into tasks. The default of
-# 4 MB makes one task of every 32 small files.
+# 4 MB puts only 32 small files into a task.
 OPEN_COST = "spark.sql.files.openCostInBytes"
 # `dynamic`: an overwrite replaces only the partitions for which it has rows.
 PARTITIONS_OVERWRITTEN = "spark.sql.sources.partitionOverwriteMode"
-# The cost of opening a small file, as bytes that could be read instead.
+# A value for OPEN_COST: in the time of opening a small file, this many bytes can be read.
 OPEN_BYTES = 64 * 1024
-# Off: an expression that fails gives null. On: it ends the statement, and one row would block its
-# batch forever.
+# Off: an expression that fails gives null. On: it fails the statement, so that a single bad row
+# would block its batch forever.
 ANSI = "spark.sql.ansi.enabled"
 # Off: a broken or missing file is an error. On: readers skip it, and a rewrite loses its rows.
 READ_WHOLE = {
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
 }
-# A content hash compares a map as it is stored, entry by entry. A rewrite does not change that.
+# On: maps can be hashed, with their entries in the stored order. A rewrite keeps that order.
 HASH_MAPS = "spark.sql.legacy.allowHashOnMapType"
 # On: a version older than the retention of deleted files cannot be read, even if all of its files
 # exist.
@@ -54,8 +57,8 @@ OLD_VERSIONS_REFUSED = (
     "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
 )
 
-# Off: plans are not revised, and are interpreted. A statement of many small jobs takes longer to
-# revise and compile than to run.
+# With both off, plans are not revised while they run, and are interpreted instead of compiled. In a
+# statement of many small jobs, revising and compiling takes longer than running them.
 ADAPTIVE = "spark.sql.adaptive.enabled"
 WHOLE_STAGE = "spark.sql.codegen.wholeStage"
 # `NO_CODEGEN`: expressions are interpreted, too.
@@ -77,7 +80,7 @@ _ROWS_PER_RECORD = 10
 
 
 def confs_for(*, rows: float | None, size_bytes: int, records: int = 0) -> Mapping[str, str]:
-    """Settings for statements that read these amounts: interpreted if they are small.
+    """Settings for statements that read this much data; a small amount is read interpreted.
 
     `rows` (`None` if unknown) and `size_bytes` count data of tables; `records` are landed records.
     """
@@ -88,11 +91,11 @@ def confs_for(*, rows: float | None, size_bytes: int, records: int = 0) -> Mappi
 
 @contextlib.contextmanager
 def session_confs(spark: "SparkSession", values: Mapping[str, str]) -> Iterator[None]:
-    """Gives the session these settings inside the `with`, and then restores the previous ones.
+    """Gives the session these settings inside the `with` block, then restores the previous ones.
 
-    Unsetting a setting would give it Spark's default, such as 200 shuffle partitions, and not the
-    server's. A session whose settings cannot be restored is discarded: its next user would write
-    under the transaction id of its predecessor.
+    They are not simply unset, which would give Spark's defaults, such as 200 shuffle partitions,
+    and not the server's. A session whose settings cannot be restored is discarded: its next user
+    would write under the transaction id of the previous one.
     """
     before = dict[str, str | None]()
     try:
@@ -105,7 +108,7 @@ def session_confs(spark: "SparkSession", values: Mapping[str, str]) -> Iterator[
         if is_lost(error):
             discarded.add(spark)
         else:
-            with contextlib.suppress(Exception):  # the first error is raised
+            with contextlib.suppress(Exception):  # the error of the block is raised
                 _restore(spark, before)
         raise
     _restore(spark, before)

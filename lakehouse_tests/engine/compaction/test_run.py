@@ -121,7 +121,7 @@ def test_a_compaction_that_cannot_read_a_file_names_it_and_says_what_to_do(
     first, _ = (file.path for file in facts_of(lake, events.key).snapshot.files)
     content = lake.store.read(f"{events.key}/{first}")
     lake.store.delete([f"{events.key}/{first}"])
-    with pytest.raises(Broken, match=f"{first} is in the table's log and not in storage.*RESTORE"):
+    with pytest.raises(Broken, match=f"{first} is in the table's log but not in storage.*RESTORE"):
         compact(lake, spark, events)
     lake.store.put(f"{events.key}/{first}", content)
     # Another writer adds a column that is NOT NULL and that no file has (delta-io/delta-rs#4586).

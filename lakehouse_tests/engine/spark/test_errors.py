@@ -26,7 +26,7 @@ CHAINS = {
         ],
         "FAILED_READ_FILE.FILE_NOT_EXIST",
         [
-            "is in the table's log and not in storage",
+            "is in the table's log but not in storage",
             "lakehouse inventory report bronze/t",
             "RESTORE",
             FILE,
@@ -35,7 +35,7 @@ CHAINS = {
     "a data file is missing, told by the outermost error": (
         [reading("FILE_NOT_EXIST", "File does not exist."), f"File {FILE} does not exist"],
         "FAILED_READ_FILE.FILE_NOT_EXIST",
-        ["is in the table's log and not in storage", FILE],
+        ["is in the table's log but not in storage", FILE],
     ),
     "a data file is archived": (
         [
