@@ -1,7 +1,7 @@
 """The JSON documents of the ledger: a manifest per landed batch, and segments of folded manifests.
 
-A manifest holds the fields of a `Batch`, a segment the fields of a `LedgerSegment`. Fingerprints
-are one Base64 text.
+A manifest holds the fields of a `Batch`, a segment the fields of a `LedgerSegment`. All
+fingerprints of a segment are joined into one Base64 text.
 """
 
 import json
@@ -20,15 +20,15 @@ _RARE = ("text_bytes", "text_digest", "loaded_records")
 
 
 def encode_manifest(batch: Batch) -> bytes:
-    """The manifest of a batch."""
+    """The content of a batch's manifest."""
     return encoded(_document(batch))
 
 
 def decode_manifest(data: bytes, name: str, *, number: int) -> Batch:
-    """The batch of a manifest.
+    """The batch in a manifest's content.
 
     Raises:
-        Broken: it is damaged, or holds a batch with another number.
+        Broken: the manifest is damaged, or holds a batch with another number.
     """
     try:
         batch = _batch(json.loads(data))
@@ -36,22 +36,23 @@ def decode_manifest(data: bytes, name: str, *, number: int) -> Batch:
         raise damaged(name, error) from error
     if batch.number != number:
         raise Broken(
-            f"journal: {name} holds batch {batch.number}. Use a copy of the lake to restore it"
+            f"journal: {name} holds batch {batch.number} instead of {number}. Restore it from a "
+            "copy of the lake"
         )
     return batch
 
 
 def encode_segment(segment: LedgerSegment) -> bytes:
-    """The object of a segment."""
+    """The content of a segment's object."""
     forgotten = b64encode(b"".join(sorted(segment.forgotten))).decode()
     return encoded({**_document(replace(segment, forgotten=frozenset())), "forgotten": forgotten})
 
 
 def decode_segment(data: bytes, name: str, *, number: int) -> LedgerSegment:
-    """The segment of an object.
+    """The segment in an object's content.
 
     Raises:
-        Broken: it is damaged, or ends with a batch of another number.
+        Broken: the object is damaged, or its segment has another number.
     """
     try:
         content = json.loads(data)
@@ -69,8 +70,8 @@ def decode_segment(data: bytes, name: str, *, number: int) -> LedgerSegment:
         raise damaged(name, error) from error
     if segment.number != number:
         raise Broken(
-            f"journal: {name} holds the batches up to {segment.number}. Use a copy of the lake to "
-            "restore it"
+            f"journal: {name} holds the batches up to {segment.number} instead of {number}. "
+            "Restore it from a copy of the lake"
         )
     return segment
 

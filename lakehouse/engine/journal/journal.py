@@ -1,16 +1,17 @@
 """The journal: records that the Delta log cannot hold, below `_lakehouse/` in the store.
 
-- Batch manifests and segments: `_lakehouse/ingest/`, in `planned_batches`.
-- Session records: `_lakehouse/sessions/`, in `engine.table_lock`.
-- Vacuums: `_lakehouse/vacuums/`, in `vacuums`.
+- Batch manifests and segments: `_lakehouse/ingest/` (module `planned_batches`).
+- Session records: `_lakehouse/sessions/` (module `engine.table_lock`).
+- Vacuums: `_lakehouse/vacuums/` (module `vacuums`).
 - Pauses: `_lakehouse/pauses/<layer>/<name>.json`, deleted when the table is resumed.
-- Tries: `_lakehouse/tries/<layer>/<name>/<ms>-<id>.json`, compactions that failed or lost a race.
-- Probes: `_lakehouse/probes/<layer>/<name>/<ms>-<version>.json`, scans before and after a
-  compaction.
-- The marker: `_lakehouse/changes/<id>`, replaced after each change to pauses, tries and probes. One
-  listing shows whether anything changed.
+- Tries: `_lakehouse/tries/<layer>/<name>/<ms>-<id>.json`, for compactions that failed or lost a
+  race.
+- Probes: `_lakehouse/probes/<layer>/<name>/<ms>-<version>.json`, with the durations of scans before
+  and after a compaction.
+- The marker: `_lakehouse/changes/<id>`, replaced by one with a new id after each change to pauses,
+  tries and probes. One listing shows whether anything changed.
 
-The newest tries and probes of each table are kept (`_KEPT`).
+Of each table's tries and probes, the newest `_KEPT` are kept.
 """
 
 import contextlib
@@ -26,7 +27,8 @@ from lakehouse.engine.store import Store, StoredFile
 
 PAUSES, TRIES, PROBES = "_lakehouse/pauses", "_lakehouse/tries", "_lakehouse/probes"
 CHANGES = "_lakehouse/changes"
-# The cost account of a table needs its tries. Older probes are kept only for people.
+# Tries are kept for the cost account of their table. Only the newest probe is read; the older ones
+# are kept for people.
 _KEPT = {TRIES: FAILURES_KEPT, PROBES: 20}
 # The circuit breaker opens after a few failures in a row; older tries would not change that.
 _TRIES_READ = 20
@@ -39,12 +41,12 @@ class JournalCache:
 
     1. One listing of the markers shows whether a pause or a try was written since the last refresh.
        If not, nothing else is requested.
-    2. If so, or if the last sweep was too long ago, both folders are listed.
+    2. If so, or if the last sweep was too long ago, both folders are listed: this is a sweep.
     3. A record is read on request, and again only if its size or time changed. A pause is read
        again after each listing.
 
-    A sweep finds records without a marker, which a person wrote, or a process that died before it
-    wrote the marker.
+    A sweep also finds records without a marker. They were written by a person, or by a process that
+    died before it wrote the marker.
     """
 
     def __init__(self, store: Store, *, sweep_ms: int) -> None:
@@ -55,15 +57,17 @@ class JournalCache:
         self._contents: dict[StoredFile, bytes] = {}
 
     def refresh(self, now_ms: int) -> None:
-        """Lists the records at first, if a marker changed, and `sweep_ms` after the last sweep."""
+        """Sweeps in the first call, after a marker changed, and `sweep_ms` after the last sweep."""
         markers = [file.name for file in self._store.list(CHANGES)]
         if markers == self._markers and now_ms - self._swept_ms < self._sweep_ms:
             return
-        # Listed after the markers. The next call finds the marker of any later record.
+        # Records are listed after the markers. A record that this listing misses gets its marker
+        # later still, so the next call sees a new marker.
         self._files = {
             file.name: file for kind in (PAUSES, TRIES) for file in self._store.list(kind)
         }
-        # S3 lists times in seconds. Two pauses within one second may have the same size.
+        # S3 lists times in seconds. A pause that replaced another one within the same second may
+        # also have the same size, so pauses are always read again.
         kept = [
             file
             for file in self._files.values()
@@ -90,7 +94,7 @@ Records = Store | JournalCache
 
 
 class Journal:
-    """The journal of one lake. Records of all tables are read from `records`, perhaps a cache."""
+    """The journal of one lake. Pauses and tries are read from `records`, which may be a cache."""
 
     def __init__(self, store: Store, records: Records | None = None) -> None:
         self._store, self._records = store, records or store
@@ -110,7 +114,7 @@ class Journal:
     def pauses(self) -> dict[str, Pause]:
         """Every pause by its table, including expired ones.
 
-        A damaged record counts as a pause without an end, since nothing acts on unknown facts.
+        A damaged record counts as a pause without an end, because its facts are unknown.
         """
         names = [file.name for file in self._records.list(PAUSES)]
         found = [
@@ -120,7 +124,7 @@ class Journal:
         return {pause.table: pause for pause in found}
 
     def pause_of(self, table_key: str) -> Pause | None:
-        """The pause of one table, even if expired."""
+        """The pause of one table, even if expired. Not read from the cache."""
         name = _name(PAUSES, table_key)
         with contextlib.suppress(FileNotFoundError):
             return _pause(name, self._store.read(name))
@@ -141,7 +145,7 @@ class Journal:
     def tries_since(
         self, succeeded_ms: Mapping[str, int], *, under: str = "", newest: int = _TRIES_READ
     ) -> dict[str, type_of_tries]:
-        """The newest tries since the last success of each table, or of the tables `under` a key."""
+        """The newest tries of each table after its time in `succeeded_ms`, or of one table only."""
         listed = names_by_table(self._records, TRIES, under)
         found = {
             key: [name for name in names if recorded_ms(name) > succeeded_ms.get(key, -1)][-newest:]
@@ -160,9 +164,9 @@ class Journal:
         self.mark_changed()
 
     def mark_changed(self) -> None:
-        """Shows all caches that records changed.
+        """Makes all caches read the records again.
 
-        The markers are replaced by a new one, whose name no reader has seen before.
+        Replaces the marker with a new one, whose name no reader has seen before.
         """
         older = [file.name for file in self._store.list(CHANGES)]
         self._store.put(f"{CHANGES}/{uuid4().hex}", b"")

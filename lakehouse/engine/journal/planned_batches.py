@@ -1,27 +1,28 @@
 """The ledger of a table's landed batches: `_lakehouse/ingest/<layer>/<name>/`.
 
-- Manifests: `<number>.json`, numbered from 1 without a gap, each written once. If a batch did not
-  arrive, its manifest may be replaced by one of the same batch in which some files are set aside.
+- Manifests: `<number>.json`, numbered from 1 without a gap, each written once. There is one
+  exception: while a batch has not arrived in the table, its manifest may be replaced by one in
+  which some of its files are set aside.
 - Segments: `segment-<number>.json`, each with the batches up to its number.
 
 The ledger is the newest segment and the manifests after it.
 
 Manifests are folded into the next segment in three steps:
 
-1. The newest segment and the manifests after it are written as one object under the newest number,
-   if that is absent.
-2. The object is read back.
-3. The manifests that it holds, and older segments, are deleted.
+1. The newest segment and the manifests after it are merged into one segment, which gets the newest
+   manifest's number. It is written unless an object with its name exists.
+2. The new segment is read back.
+3. The manifests in it, and older segments, are deleted.
 
 **Safety properties**
 - A fold that dies after any step leaves a ledger that knows the same files. The next fold deletes
   the leftovers (`test_folding.py`).
-- Objects are deleted only if the segment, read back, is what was written, and knows every file that
-  they name; `core.ingest.ledger_segments` decides which of them may be forgotten
+- Manifests and older segments are deleted only if the new segment, read back, is what was written
+  and knows every file in them, except for files that `core.ingest.ledger_segments` allows to forget
   (`test_folding.py`).
 - A manifest is replaced only by one that names the same files, and only while it is not folded
   (`test_planned_batches.py`).
-- A gap in the numbers, or an unreadable object, is an error and never an empty ledger
+- A gap in the numbers, or an unreadable object, raises an error and never leads to an empty ledger
   (`test_planned_batches.py`).
 """
 
@@ -49,8 +50,8 @@ from lakehouse.engine.journal.batch_manifest import (
 from lakehouse.engine.store import Store, StoredFile
 
 _NAME = re.compile(r"(segment-)?(\d{20})\.json")
-# Reading a ledger takes at most one read more than this. Its segment is rewritten once per this
-# many batches.
+# With this many manifests, a load folds them. So reading a ledger takes about this many reads, and
+# its segment is rewritten once per this many batches.
 FOLD_EVERY = 32
 
 
@@ -115,7 +116,7 @@ class PlannedBatches:
         return [*self._read_segment(listing.segment).batches, *batches]
 
     def batch(self, number: int) -> Batch:
-        """The batch that was planned under a number, to repeat it.
+        """The batch that was planned with this number, in order to repeat it.
 
         Raises:
             Broken: files of this batch, or of a later one, are forgotten.
@@ -145,15 +146,18 @@ class PlannedBatches:
             Transient: another process planned a batch since the ledger was read.
             Broken: the batch's number leaves a gap.
         """
-        newest, what = self._list().newest, f"ingest of {self._table}: batch {batch.number}"
+        newest = self._list().newest
+        subject = f"ingest of {self._table}: batch {batch.number}"
         if batch.number > newest + 1:
             raise Broken(
-                f"{what} was to be planned, but the newest manifest is {newest}: manifests are "
-                "lost. Use a copy of the lake to restore them"
+                f"{subject} was to be planned, but the newest manifest is {newest}: those between "
+                "are lost. Restore them from a copy of the lake"
             )
         name = self._name(batch.number)
         if batch.number <= newest or not self._store.put_if_absent(name, encode_manifest(batch)):
-            raise Transient(f"{what} was planned by another process meanwhile ({name}); try again")
+            raise Transient(
+                f"{subject} was planned by another process meanwhile ({name}); try again"
+            )
         self._manifests[batch.number] = batch
 
     def replace(self, batch: Batch) -> None:
@@ -162,16 +166,14 @@ class PlannedBatches:
         The caller holds the table's lock.
 
         Raises:
-            Broken: the manifest is folded or names other files, or the batch would have no file. It
-                would then be skipped, since others follow it.
+            Broken: the manifest is folded; or it names other files; or no file would be left, and
+                newer batches exist, so that this batch would be skipped.
         """
-        listing, what = (
-            self._list(),
-            f"ingest of {self._table}: batch {batch.number} was to be planned",
-        )
+        listing = self._list()
+        subject = f"ingest of {self._table}: batch {batch.number} was to be planned"
         if batch.number not in listing.manifests or batch.number <= listing.segment:
             raise Broken(
-                f"{what} with fewer files, but its manifest is folded into segment "
+                f"{subject} with fewer files, but its manifest is folded into segment "
                 f"{listing.segment}. Use a declaration, or constraints of the table, with which "
                 "all of its rows can be written"
             )
@@ -183,19 +185,19 @@ class PlannedBatches:
         is_skipped = not named and batch.number != listing.newest
         if is_skipped or not named < files or not files - named <= taken_out & aside:
             counts = f"{len(named)} of its {len(files)} file(s) and {len(taken_out)} taken out"
-            raise Broken(f"{what} again with {counts}; its manifest stays as it is")
+            raise Broken(f"{subject} again with {counts}; its manifest stays as it is")
         self._store.put(self._name(batch.number), encode_manifest(batch))
         self._manifests[batch.number] = batch
 
     def fold(self, *, lying: Collection[str], arrived: int, now_ms: int) -> None:
-        """Folds the manifests into a segment if the last listing found many.
+        """Folds the manifests into a segment if the last listing found `FOLD_EVERY` or more.
 
         The caller has held the table's lock since before that listing. `lying` are the paths of all
         files below the prefix, `arrived` is the last batch in the table.
 
         Raises:
-            Broken: the segment cannot be read back, or does not know every file. Nothing is deleted
-                then.
+            Broken: the segment, read back, is not what was written, or does not know every file.
+                Nothing was deleted.
         """
         listing = self._listing
         if len(listing.manifests) < FOLD_EVERY:
@@ -219,12 +221,12 @@ class PlannedBatches:
             self._store.put_if_absent(name, data)
         read_back = self._store.read(name)
         if data is not None and read_back != data:
-            raise Broken(f"journal: {name} is not what was written; the manifests stay")
+            raise Broken(f"journal: {name} is not what was written; nothing was deleted")
         self._segment = decode_segment(read_back, name, number=newest)
         if lost := lost_files(older, self._segment, lying=lying):
             raise Broken(
-                f"journal: {name} does not know {len(lost)} file(s), first {lost[0]!r}; nothing is "
-                "deleted"
+                f"journal: {name} does not know {len(lost)} file(s), the first is {lost[0]!r}; "
+                "nothing was deleted"
             )
         segments = [self._name(number, "segment-") for number in folded]
         self._store.delete([*segments, *map(self._name, listing.manifests)])
@@ -272,8 +274,8 @@ class PlannedBatches:
 
     def _is_gone(self, error: FileNotFoundError) -> Broken:
         return Broken(
-            f"journal: a manifest of {self._table} is gone ({error}). Use a copy of the lake to "
-            "restore it"
+            f"journal: a manifest of {self._table} is gone ({error}). Restore it from a copy of "
+            "the lake"
         )
 
     def _name(self, number: int, kind: str = "") -> str:

@@ -1,4 +1,4 @@
-"""Encodes, names, lists and expires the journal's records, of any kind."""
+"""Encodes, lists and expires journal records of all kinds."""
 
 import json
 import re
@@ -11,12 +11,12 @@ from lakehouse.engine.store import Store
 if TYPE_CHECKING:
     from lakehouse.engine.journal.journal import JournalCache
 
-# Files that a person put there do not match.
+# Does not match files that a person put there.
 _RECORD_NAME = re.compile(r"/\d{15}-[0-9a-f]+\.json$")
 
 
 def encoded(content: Mapping[str, Any]) -> bytes:
-    """A record as the journal stores it."""
+    """A record's content as the journal stores it."""
     return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode(
         "utf-8", "surrogatepass"
     )
@@ -33,7 +33,10 @@ def damaged(name: str, error: Exception) -> Broken:
 def append_record(
     store: Store, folder: str, name: str, content: Mapping[str, Any], *, kept_count: int
 ) -> None:
-    """Adds a record to a table's folder, like `_lakehouse/tries/gold/daily`; expires the oldest."""
+    """Adds a record to a table's folder, like `_lakehouse/tries/gold/daily`.
+
+    Keeps the newest `kept_count` records there, and deletes the others.
+    """
     store.put(f"{folder}/{name}", encoded(content))
     kind, layer, table = folder.rsplit("/", 2)
     table_key = f"{layer}/{table}"
@@ -44,7 +47,7 @@ def append_record(
 def names_by_table(
     store: "Store | JournalCache", kind: str, table_key: str = ""
 ) -> dict[str, list[str]]:
-    """Names of all records of one kind, by table, oldest first; optionally of one table only."""
+    """Names of all records of one kind, by table and oldest first; optionally of one table."""
     folder = f"{kind}/{table_key}".removesuffix("/")
     names = sorted(file.name for file in store.list(folder) if _RECORD_NAME.search(file.name))
     by_table = dict[str, list[str]]()

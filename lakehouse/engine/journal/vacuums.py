@@ -10,10 +10,10 @@ from lakehouse.engine.journal.records import append_record, names_by_table
 from lakehouse.engine.store import Store
 
 _FOLDER = "_lakehouse/vacuums"
-# More records are kept than are read, for people to look at.
+# The older half is kept only for people.
 _KEPT_COUNT = 100
-# The last sweep must be among them: a table that is vacuumed after each compaction has a few
-# records between two sweeps.
+# Must reach back to the last sweep (any vacuum but LITE). A table that is vacuumed after each
+# compaction has a few records between two sweeps.
 _READ_COUNT = 50
 
 
@@ -26,7 +26,7 @@ def record_vacuum(store: Store, table_key: str, record: VacuumRecord) -> None:
 def vacuum_records(store: Store, table_key: str) -> tuple[VacuumRecord, ...]:
     """The newest vacuums of a table, oldest first.
 
-    A damaged record is omitted; the next vacuum then lists storage again.
+    Damaged records are omitted, after which the next vacuum lists storage again.
     """
     names = names_by_table(store, _FOLDER, table_key).get(table_key, [])[-_READ_COUNT:]
     records = list[VacuumRecord]()

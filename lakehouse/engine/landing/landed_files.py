@@ -1,4 +1,4 @@
-"""Finds landed files that wait to be loaded, by listing the prefix or by a queue's messages.
+"""Finds landed files that wait to be loaded, from listings of the prefix or a queue's messages.
 
 Without a queue, each tick of the sensor lists the prefix. With a queue:
 
@@ -8,7 +8,7 @@ Without a queue, each tick of the sensor lists the prefix. With a queue:
    Otherwise only the hints are looked up. A file waits if the store has it and the ledger does not.
 3. Messages whose files no longer wait are deleted.
 
-Each run lists the prefix itself.
+A run does not rely on any of this: it lists the prefix itself.
 
 **Safety properties** (tests in `test_landed_files.py`)
 - Only files that the store has are loaded. A message that is false, late, repeated or out of order
@@ -34,21 +34,25 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.landing.queue import MOST_MESSAGES, LandingQueue, Message
 from lakehouse.engine.store import FairOrder, MountedStore, S3Store, TimeBudget
 
-# SQS loses no message. The sweep finds files without a message, because the notification was not
-# configured or expired. For 100,000 files it takes 100 requests, like each tick without a queue. A
-# message that was not deleted is received again after the same time.
+# Seconds between two sweeps (listings of a prefix), and until an undeleted message is received
+# again. SQS loses no message, so a sweep is only needed for files without one: the notification was
+# not configured, or has expired. For 100,000 files a sweep takes 100 requests, as many as each tick
+# without a queue.
 SWEEP_SECONDS = 3_600
-# The queues are served before the tables, and must leave them most of a tick.
+# The queues are served before the tables, and must leave most of a tick to the tables.
 _QUEUES_SHARE = 0.2
-# Ten messages take one request, and a tick has 60 seconds.
+# One request deletes ten messages, and a tick has 60 seconds.
 MOST_DELETED = 1_000
-# A message, and the tables and file names that it is about.
+# A message, and the table keys and file names that it is about.
 OpenMessage = tuple[Message, set[tuple[str, str]]]
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """The waiting files of one table by name; `None` is a hint that was not looked up yet."""
+    """The waiting files of one table by name; `None` is a hint that was not looked up yet.
+
+    `swept` is the time of the last sweep.
+    """
 
     landing: Landing
     files: dict[str, LandedFile | None] = field(default_factory=dict[str, LandedFile | None])
@@ -96,10 +100,12 @@ class Discovery:
                 continue
             if len(received) >= MOST_MESSAGES:
                 self._sweep(inbox)
-            unreadable = [message.id for message in received if not self._is_read(inbox, message)]
+            unreadable = [
+                message.id for message in received if not self._take_hints(inbox, message)
+            ]
             inbox.sentence = f"queue {inbox.queue.address}: {count_of(len(received), 'message')}"
             if new := [each for each in unreadable if each not in inbox.unreadable]:
-                inbox.sentence += f"; {len(new)} not from S3 stay in the queue, first {new[0]}"
+                inbox.sentence += f"; {len(new)} not from S3 stay in it, the first is {new[0]}"
             inbox.unreadable.update(new)
 
     def look(
@@ -107,8 +113,9 @@ class Discovery:
     ) -> Sequence[LandedFile]:
         """The files that may be loaded next.
 
-        It is not called while a batch is unfinished, so that the batch's messages are kept. With
-        `refresh`, all waiting files are looked up again, since a run may have read or missed some.
+        Must not be called while a batch is unfinished, so that the messages of its files are kept.
+        With `refresh`, all waiting files are looked up again, because a run may have loaded or
+        missed some of them.
         """
         waiting = self._waiting.get(table.key)
         if waiting is None:
@@ -128,7 +135,7 @@ class Discovery:
                 if isinstance(self._lake.store, MountedStore)
                 else self._lake.store
             )
-            assert isinstance(store, S3Store)  # a lake elsewhere has no queues
+            assert isinstance(store, S3Store)  # only lakes on S3 have queues
             found = [*seen, *(landed_file(file, waiting.landing) for file in store.find(hints))]
         still = files_that_wait(found, ledger, table.landing)
         waiting.files = {file.name: file for file in still}
@@ -153,8 +160,8 @@ class Discovery:
                 del inbox.messages[message.id]
         return [inbox.sentence for inbox in self._inboxes.values()]
 
-    def _is_read(self, inbox: _Inbox, message: Message) -> bool:
-        """Notes the keys of a message as hints for all tables. False if it is not from S3."""
+    def _take_hints(self, inbox: _Inbox, message: Message) -> bool:
+        """Records the keys in a message as hints for all tables; false if it is not from S3."""
         keys = created_keys(message.body, self._lake.store.bucket)
         if keys is None:
             return False
@@ -173,7 +180,7 @@ class Discovery:
         return True
 
     def _sweep(self, inbox: _Inbox) -> None:
-        """Lets the next tick list the tables of a queue, since some of its messages are unknown."""
+        """Makes `look` list the prefixes of a queue's tables next: some messages are unknown."""
         for waiting in self._waiting.values():
             if waiting.landing.queue == inbox.queue.address:
                 waiting.swept = float("-inf")

@@ -1,7 +1,7 @@
-"""An SQS queue with the event notifications of a bucket.
+"""An SQS queue that receives the event notifications of a bucket.
 
 boto3 finds endpoint, region and keys by its own rules (the AWS_ variables, including
-AWS_ENDPOINT_URL_SQS). It is imported with the first request.
+AWS_ENDPOINT_URL_SQS). The first request imports boto3.
 """
 
 import os
@@ -19,19 +19,19 @@ from lakehouse.engine.store.time_budget import ATTEMPTS
 
 # Source: AWS, ReceiveMessage and DeleteMessageBatch: "Valid values: 1 to 10", "up to 10 messages".
 _AT_ONCE = 10
-# With any wait time SQS asks all of its servers, so that no message is missed (long polling).
+# If a request may wait (long polling), SQS asks all of its servers and misses no message.
 _WAIT_SECONDS = 1
 # A tick has other queues and tables to serve, even if SQS is slow or does not answer.
 _RECEIVE_SECONDS = 4
-# The result of 25 requests, which take a second or two. For more files, a listing is cheaper.
+# As many as 25 requests return in a second or two. For more files, a listing is cheaper.
 MOST_MESSAGES = 250
-_PASSING = frozenset(
+_TRANSIENT_CODES = frozenset(
     {"OverLimit", "RequestThrottled", "ThrottlingException", "Throttling", "KmsThrottled"}
 )
 
 
 class Message(NamedTuple):
-    """A message as it was received; `receipt` deletes it."""
+    """A received message. Deleting it takes its `receipt`."""
 
     id: str
     receipt: str
@@ -42,8 +42,8 @@ class LandingQueue:
     """A queue, by its name or URL.
 
     Raises:
-        Transient: from any method: SQS throttles or is away.
-        Refused: from any method: there is no such queue, or a right is missing.
+        Transient: from any method: SQS throttles requests or does not answer.
+        Refused: from any method: there is no such queue, or a permission is missing.
     """
 
     def __init__(self, address: str, budget: TimeBudget | None = None) -> None:
@@ -119,20 +119,18 @@ class LandingQueue:
             yield
         except ClientError as error:
             code, status, _ = answer_parts(error)
-            said = f"{where}: SQS answers {code} ({status})"
-            if code in _PASSING or status >= 500 or status == 429:
-                raise Transient(said) from error
+            message = f"{where}: SQS answers {code} ({status})"
+            if code in _TRANSIENT_CODES or status >= 500 or status == 429:
+                raise Transient(message) from error
             raise Refused(
-                f"{said}. The queue must exist in the region in use, and grant sqs:{action}"
+                f"{message}. The queue must exist in the region in use, and grant sqs:{action}"
             ) from error
         except (ConnectionError, HTTPClientError) as error:
             raise Transient(f"{where}: {type(error).__name__}") from error
-        except (
-            BotoCoreError,
-            ValueError,
-        ) as error:  # botocore's of an endpoint that is no URL is a ValueError
-            said = type(error).__name__ if isinstance(error, ValueError) else str(error)
+        except (BotoCoreError, ValueError) as error:
+            # botocore raises a ValueError if the endpoint is not a URL.
+            problem = type(error).__name__ if isinstance(error, ValueError) else str(error)
             raise Refused(
-                f"{where}: {said}. Check boto3's AWS_ variables for keys, region and "
+                f"{where}: {problem}. Check boto3's AWS_ variables for keys, region and "
                 "AWS_ENDPOINT_URL_SQS"
             ) from error

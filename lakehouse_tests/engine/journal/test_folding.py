@@ -103,7 +103,7 @@ def test_manifests_go_only_when_the_segment_that_was_written_is_read_back_equal(
 
     store = Damaging()
     with pytest.raises(
-        Broken, match=r"segment-0{18}32\.json is not what was written; the manifests stay"
+        Broken, match=r"segment-0{18}32\.json is not what was written; nothing was deleted"
     ):
         planned(store).fold(lying=(), arrived=FOLD_EVERY, now_ms=0)
     assert len(names_in(store)) == FOLD_EVERY + 1
@@ -119,7 +119,7 @@ def test_manifests_of_files_that_the_segment_does_not_know_stay() -> None:
     left = of(store)
     left.ledger()
     with pytest.raises(
-        Broken, match=r"does not know 1 file.*landing/events/f3'; nothing is deleted"
+        Broken, match=r"does not know 1 file.*landing/events/f3'; nothing was deleted"
     ):
         left.fold(lying=(), arrived=FOLD_EVERY, now_ms=0)
     assert len(names_in(store)) == FOLD_EVERY + 1
