@@ -1,4 +1,4 @@
-"""The only clock. Core reads no clock; it gets the time as an argument."""
+"""The only module that reads the clock. Functions of core get the time as an argument."""
 
 import random
 import time
@@ -10,5 +10,5 @@ def now_ms() -> int:
 
 
 def pause_about(seconds: float) -> None:
-    """Waits for a random 0.5 to 1.5 times `seconds` before a request is repeated."""
+    """Sleeps for a random time between 0.5 and 1.5 times `seconds`."""
     time.sleep(random.uniform(0.5, 1.5) * seconds)

@@ -1,4 +1,4 @@
-"""The tables of a lake: declared in its package, or adopted."""
+"""The tables of a lake: those declared in its tables package, and adopted ones."""
 
 import importlib
 import pkgutil
@@ -15,16 +15,17 @@ from lakehouse.engine.store import real_address
 
 
 def declared_tables(settings: Settings) -> dict[str, Table]:
-    """All declared tables by key, inputs before their readers; then the adopted file's tables.
+    """All tables by key: declared tables, each after its inputs, then those in the adopted file.
 
     Raises:
-        Refused: a module or the file cannot be read or is not valid, or both have the same key.
+        Refused: a module or the file cannot be read or is invalid, a key is both declared and
+            adopted, or two tables share files (see `checked`).
     """
     declared = module_tables(table_modules(settings.tables))
     adopted = adopted_tables(settings)
     if both := [key for key in adopted if key in declared]:
         raise Refused(
-            f"{settings.adopted}: {both[0]} is declared in {settings.tables}, too. Use another key."
+            f"{settings.adopted}: {both[0]} is also declared in {settings.tables}. Use another key."
         )
     try:
         return checked({**declared, **adopted}, settings)
@@ -35,7 +36,7 @@ def declared_tables(settings: Settings) -> dict[str, Table]:
 
 
 def address_of(table: Table, settings: Settings) -> str:
-    """The address of a table: its own if it is adopted, else its place in the lake."""
+    """The address of a table: as adopted, or else the folder below the lake's root."""
     return table.write.uri if isinstance(table.write, Adopted) else f"{settings.root}/{table.key}"
 
 
@@ -44,7 +45,8 @@ def checked(tables: dict[str, Table], settings: Settings) -> dict[str, Table]:
 
     Raises:
         Refused: a table is in the folder of another one, so that a vacuum of one would delete files
-            of the other; or an adopted table is in the lake under a key that is not its place.
+            of the other; or an adopted table lies inside the lake, but not in the folder that its
+            key names.
     """
     places = {
         key: real_address(table.write.uri)
@@ -59,15 +61,15 @@ def checked(tables: dict[str, Table], settings: Settings) -> dict[str, Table]:
             place == root or is_inside(place, root) or is_inside(root, place)
         ):
             raise Refused(
-                f"adopted table {key} is at {place}, in the lake {root}. Either use its place as"
-                " its key, or a table outside."
+                f"adopted table {key} is at {place}, in the lake {root}. Either use its path"
+                " below the lake as its key, or adopt a table outside the lake."
             )
     by_place = {place: key for key, place in places.items()}
     for key, place in places.items():
         if by_place[place] != key:
             raise Refused(
-                f"adopted tables {key} and {by_place[place]} are both {place}. Use one key per"
-                " table."
+                f"adopted tables {key} and {by_place[place]} are both at {place}. Use one"
+                " key per table."
             )
         outer = [by_place[folder] for folder in folders_above(place) if folder in by_place]
         if outer:

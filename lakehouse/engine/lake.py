@@ -1,4 +1,4 @@
-"""A lake (its settings, its store, the addresses of its tables), and a table with a session."""
+"""`Lake`: settings, store and addresses of tables. `TableSession`: a table and its session."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -28,10 +28,10 @@ from lakehouse.engine.store import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lake:
-    """Settings and the store at their root; names in the store are relative to that root.
+    """The settings of a lake, and the store at its root. Names in the store are relative to it.
 
-    `elsewhere` maps the key of each table outside that root to its address in Spark's spelling. The
-    store finds these tables by their keys, too.
+    `elsewhere` maps the keys of tables outside the root to their addresses, as Spark spells them
+    (`s3a://…`). In the store, these tables are found under their keys, like all others.
     """
 
     settings: Settings
@@ -39,7 +39,7 @@ class Lake:
     elsewhere: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def within(self, budget: TimeBudget) -> "Lake":
-        """The same lake for a sensor's ticks, limited to their time budget."""
+        """The same lake, whose requests keep to the time budget of a sensor's tick."""
         return replace(self, store=bounded(self.store, budget))
 
     def table_uri(self, key: str) -> str:
@@ -51,9 +51,10 @@ class Lake:
         return self.table_uri(key).startswith("s3")
 
     def clock_ms(self, key: str) -> int | None:
-        """The storage's time for a table in a bucket outside the lake; `None` for other tables.
+        """The current time of a bucket outside the lake that holds the table.
 
-        For other tables, the modification time of a new file shows it (`check_clock`).
+        `None` for other tables. For these, the modification time of a new file shows the storage's
+        time (`check_clock`).
         """
         mount = self.store.mounts.get(key) if isinstance(self.store, MountedStore) else None
         return (
@@ -63,15 +64,16 @@ class Lake:
         )
 
     def holds_files(self, key: str) -> bool:
-        """Whether the lake has files at a key, even if the key's table lies elsewhere."""
+        """Whether the lake's root has files below `key`, even if the key's table lies elsewhere."""
         own = self.store.base if isinstance(self.store, MountedStore) else self.store
         return any(True for _ in own.walk(key))
 
     def storage_is_there(self, key: str) -> bool:
-        """Whether the storage of a table outside the lake holds anything.
+        """Whether there is anything where a table outside the lake lies.
 
-        That is its folder or, if there is none, the parent folder. An empty folder may be the mount
-        point of a disk that is not mounted.
+        On a disk, this looks into the table's folder or, if it does not exist, its parent folder.
+        In a bucket, it looks below the parent folder. If nothing is found, a disk may not be
+        mounted.
         """
         assert isinstance(self.store, MountedStore)
         mount = self.store.mounts[key]
@@ -84,7 +86,7 @@ class Lake:
             return False
 
     def facts(self, key: str, *, version: int | None = None) -> TableFacts | None:
-        """The facts of a table by its log, now or at `version`; `None` if there is no table."""
+        """The facts in a table's log, now or at `version`; `None` if there is no table."""
         try:
             return read_facts(self.store, key, uri=self.table_uri(key), version=version)
         except (Broken, Refused) as error:
@@ -95,20 +97,20 @@ class Lake:
             ) from error
 
     def has_moved_on(self, key: str, newest: LogFile | None) -> bool:
-        """Whether a log's end changed: it has a new version, or its newest file was replaced."""
+        """Whether a log has a newer version than its last known file, or that file was replaced."""
         if newest is not None and self.changed(key, newest):
             return True
         return self.has_version(key, 0 if newest is None else newest.version + 1)
 
     def changed(self, key: str, known: LogFile) -> str:
-        """How a log's file changed since it was listed; empty if it did not."""
+        """How a file of a log has changed since it was listed; an empty string if it has not."""
         now = self.store.stat(known.name)
         if now is None:
             return "is gone"
         if now.size_bytes != known.size_bytes or abs(
             now.modified_ms - known.modified_ms
         ) > self.times_apart_ms(key):
-            return f"has {now.size_bytes} bytes for {known.size_bytes}, or was written again"
+            return f"has {now.size_bytes} bytes instead of {known.size_bytes}, or was written again"
         return ""
 
     def has_version(self, key: str, version: int) -> bool:
@@ -116,7 +118,7 @@ class Lake:
         return self.store.stat(f"{key}/_delta_log/{version:020}.json") is not None
 
     def times_apart_ms(self, key: str) -> int:
-        """By how much a file's time may differ between a listing and a HEAD.
+        """By how much the times of an unchanged file in a listing and in a HEAD may differ.
 
         On S3 this is one second, because some servers round one of the two to whole seconds.
         """
@@ -131,7 +133,8 @@ def open_lake(
 ) -> Lake:
     """The lake that the settings name. Creates nothing and sends no request to S3 yet.
 
-    `make_client` is as for `store_at`. Adopted tables among `tables` are found at their addresses.
+    `make_client` is passed on to `store_at`. Adopted tables among `tables` are found at their own
+    addresses.
     """
     store = store_at(settings.root, make_client)
     adopted = {table.key: table.write.uri for table in tables if isinstance(table.write, Adopted)}

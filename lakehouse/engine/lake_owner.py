@@ -6,18 +6,18 @@
    needs no record.
 3. If the owner has moved or is gone for good, `lakehouse server take-over` replaces the record.
 4. A table that other programs write to is checked before each operation: it must not belong to
-   another lake, and our commit must not be able to overwrite one of theirs.
+   another lake, and our commits must not be able to overwrite those of other programs.
 
 **Safety properties** (tests in `test_lake_owner.py`, `test_foreign_tables.py`)
 - If several drivers claim a new lake at once, one gets it: the record is written only if absent.
-- A copy of a home counts as another home, even on another machine under the same path: both could
-  start a server.
+- A copy of a home counts as a different home, even at the same path on another machine, because
+  both could start a server.
 - While the record cannot be read, no driver may write.
 - A table in another lake is maintained by that lake only.
 - Nothing is committed to a table if that could overwrite a commit of its other writers.
 
-Source: Delta's log stores for disk and S3A are safe within one JVM and lose acknowledged commits
-between two (docs/internals/decisions/0001).
+Source: Delta's log stores for disk and S3A are safe within one JVM. Two JVMs can lose acknowledged
+commits (docs/internals/decisions/0001).
 """
 
 import hashlib
@@ -46,19 +46,22 @@ if TYPE_CHECKING:
 
 RECORD = "_lakehouse/owner.json"
 _IDENTITY = "identity"
-# Absent or empty in many containers, which the home's identity distinguishes.
-# Source: machine-id(5), which asks not to show the id itself.
+# Absent or empty in many containers; the identity of the home distinguishes these. The content is
+# confidential, so only its hash is shown. Source: machine-id(5)
 _MACHINE_ID = Path("/etc/machine-id")
 _LOOPBACK = ("localhost", "::1", "0.0.0.0")  # noqa: S104  # nothing is bound here
 # A lake's tables lie two folders below its root, its quarantine tables three.
 _TABLE_DEPTHS = (2, 3)
-# Pairs of lake root and driver that this process has compared already.
+# Pairs of lake root and driver whose ownership this process has already checked.
 _claimed: set[tuple[str, str]] = set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """The Spark driver that owns a lake. Only `driver` is compared; the rest helps to find it."""
+    """The Spark driver that owns a lake.
+
+    `driver` alone identifies it; the other fields help to find it.
+    """
 
     driver: str
     home: str
@@ -68,7 +71,7 @@ class Owner:
 
     @property
     def sentence(self) -> str:
-        """`the home /srv/lake (id 1f0c…, machine 9d2e…), set up on host web1`."""
+        """Like `the home /srv/lake (id 1f0c…, machine 9d2e…), used from host web1 since …`."""
         return f"{self.driver}, used from host {self.host} since {utc_text(self.since_ms)}"
 
 
@@ -81,7 +84,7 @@ def claim(lake: Lake, *, asked: str) -> None:
         Refused: another driver owns the lake; nothing was changed.
         Broken: the record cannot be read.
     """
-    mine = _this(lake.settings)
+    mine = _new_record(lake.settings)
     if (lake.settings.root, mine.driver) in _claimed:
         return
     owner = owner_of(lake)
@@ -115,7 +118,7 @@ def owner_of(lake: Lake) -> Owner | None:
 def take_over(lake: Lake) -> tuple[Owner, Owner | None]:
     """Makes the driver of these settings the owner; returns the new and the previous owner.
 
-    The previous owner is `None` if no readable record named one.
+    The previous owner is `None` if there was no record, or an unreadable one.
 
     Raises:
         Refused: the Spark Connect server of the previous owner runs on this machine.
@@ -124,7 +127,7 @@ def take_over(lake: Lake) -> tuple[Owner, Owner | None]:
         before = owner_of(lake)
     except Broken:
         before = None
-    mine = _this(lake.settings)
+    mine = _new_record(lake.settings)
     if (
         before is not None
         and before.driver != mine.driver
@@ -152,8 +155,8 @@ def refuse_table_of_another_lake(lake: Lake, address: str, *, asked: str) -> Non
         if store_at(root).stat(RECORD) is not None:
             raise Refused(
                 f"{asked}: {address} belongs to the lake {root}, which maintains it "
-                f"({root}/{RECORD}). Either choose a table that is in no lake, or work there, with "
-                f"LAKEHOUSE_ROOT={root}"
+                f"({root}/{RECORD}). Either choose a table that is in no lake, or maintain this "
+                f"one with LAKEHOUSE_ROOT={root}"
             )
 
 
@@ -177,8 +180,8 @@ def refuse_unsafe_commits(lake: Lake, spark: "SparkSession", table: Table, *, as
             )
 
 
-def _this(settings: Settings) -> Owner:
-    """The driver that these settings name, as a new record."""
+def _new_record(settings: Settings) -> Owner:
+    """A new record of the driver that these settings name."""
     home = os.path.realpath(settings.home)
     machine_id = _MACHINE_ID.read_bytes().strip() if _MACHINE_ID.is_file() else b""
     machine = (

@@ -11,8 +11,8 @@ from lakehouse.engine.lake import Lake
 class PathResolver:
     """Maps a decoded URI to the name of its object, relative to the lake.
 
-    Each folder is resolved once. Paths that only another machine or the kernel (a bind mount) can
-    resolve count as outside the lake; `TableFiles.unplaced` covers these.
+    Each folder is resolved once. A path counts as outside the lake if only another machine or the
+    kernel (for a bind mount) could resolve it; `TableFiles.unplaced` covers these paths.
     """
 
     def __init__(self, lake: Lake) -> None:
@@ -24,9 +24,10 @@ class PathResolver:
         self._real_folders: dict[str, str] = {}
 
     def __call__(self, uri: str) -> str | None:
-        """The object's name in the lake; `None` if, to this machine's knowledge, it is outside.
+        """The object's name in the lake; `None` if this machine locates it outside the lake.
 
-        A table outside the lake's root has its key as its name, as in the lake's store.
+        In a table outside the lake's root, names begin with the table's key, as in the lake's
+        store.
         """
         bare = bare_uri(uri)
         if not bare.startswith("/") or "\0" in bare:
@@ -49,7 +50,7 @@ class PathResolver:
 
 
 def landing_prefixes(lake: Lake, declared: Iterable[Table]) -> tuple[str, ...]:
-    """The prefixes that declared tables load from, as declared and with links resolved."""
+    """The landing prefixes of declared tables, both as declared and with resolved links."""
     resolve = PathResolver(lake)
     prefixes = {table.source.prefix for table in declared if table.source is not None}
     resolved = {

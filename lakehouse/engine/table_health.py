@@ -33,7 +33,7 @@ class Assessment:
 
 
 def health_of(table: Table, facts: TableFacts) -> Health:
-    """The table's health under its current policy, from what a compaction would do now."""
+    """The table's health under its current policy, based on what a compaction would do now."""
     return assess_health(
         facts.snapshot, plan_or_refusal(table, facts.snapshot, facts.history, now_ms=now_ms())
     )
@@ -60,7 +60,7 @@ def assess(lake: Lake, table: Table, facts: TableFacts) -> Assessment:
 
 
 def account_of(lake: Lake, table: Table, facts: TableFacts) -> Account:
-    """The table's account up to the version of these facts, including recorded failures."""
+    """The cost account up to the version of these facts, including recorded failures."""
     failed = [
         each
         for each in Journal(lake.store).tries(table.key, newest=FAILURES_KEPT)
@@ -70,7 +70,7 @@ def account_of(lake: Lake, table: Table, facts: TableFacts) -> Account:
 
 
 def with_account(lake: Lake, table: Table, outcome: CompactionOutcome) -> CompactionOutcome:
-    """The outcome with the table's account up to its commit; unchanged if it made no commit."""
+    """The outcome with the cost account up to its commit; unchanged if it made no commit."""
     newest, facts = outcome.version_after, outcome.facts
     if newest is None or facts is None:
         return outcome

@@ -2,12 +2,12 @@
 
 0. The lake must belong to this driver (`lake_owner.py`). Each process checks this once.
 1. A lock on this machine is taken. The kernel frees it when the process dies, for any reason.
-2. An earlier holder that died may have left a statement running on the server. Its session is
-   interrupted, and we wait for its end. The interrupted operations are recorded first, so that a
-   successor waits for them, too. A driver in this process cannot interrupt a server's session, so
-   it is refused while the server runs.
+2. If an earlier holder died, its session may still run a statement on the server. We interrupt
+   that session, record the interrupted operations, and wait until they have ended. Because of the
+   record, our successor waits for them, too, if we die. A driver in this process cannot interrupt
+   sessions of a server, so such a driver is refused while the server runs.
 3. Our own session is recorded for our successor.
-4. The work is done. It is repeated after a lost race for a commit.
+4. The operation runs. After a lost race for a commit, it is repeated.
 5. The record is removed. After a failure our own session is interrupted first; if that fails, the
    record is kept.
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 WAIT_SECONDS = 60.0
-# The session record of a table, `<layer>/<name>.json`, is replaced by each successor.
+# Each table has one session record, `<layer>/<name>.json`. Each holder of the lock replaces it.
 _SESSIONS = "_lakehouse/sessions"
 _BACKOFF_SECONDS = (0.2, 0.8, 2.0)
 
@@ -57,7 +57,7 @@ def hold(
     owner: str,
     wait_seconds: float = WAIT_SECONDS,
 ) -> Iterator[None]:
-    """Holds the table inside the `with`. `owner` names the operation.
+    """Holds the table's lock inside the `with` block. `owner` names the operation.
 
     Raises:
         Refused: the lake belongs to another driver, or a dead process may have left a statement
@@ -97,9 +97,10 @@ def hold(
 
 
 def retry_conflicts(work: Callable[[], T], *, tries: int = 4) -> T:
-    """The result of `work`, which is repeated from its facts after a lost race for a commit.
+    """The result of `work`, which is called again after each lost race for a commit.
 
-    The last conflict is raised unchanged; `spark.translated` gives it a message.
+    Each call must read its facts again. The last conflict is raised unchanged; `translated` gives
+    it a message.
     """
     for seconds in _BACKOFF_SECONDS[: tries - 1]:
         try:
@@ -172,9 +173,10 @@ def _record_name(table_key: str) -> str:
 
 
 def _is_on_a_server(session_id: str) -> bool:
-    """Whether a Connect server may have this session, since the session's id is a UUID.
+    """Whether the session may still exist on a Connect server.
 
-    A session with another id belonged to a driver that died with its process.
+    Sessions of a server have UUIDs as ids. A session with another id belonged to a driver that died
+    with its process.
     """
     try:
         UUID(session_id)
@@ -184,9 +186,10 @@ def _is_on_a_server(session_id: str) -> bool:
 
 
 def _check_it_can_be_ended(settings: Settings, *, asked: str) -> None:
-    """Refuses a driver in this process while the home's server may work for a dead client.
+    """Refuses a driver in this process while the home's Spark Connect server runs.
 
-    Such a driver cannot interrupt the server's sessions.
+    The server may still run a statement of a dead process, and such a driver cannot interrupt the
+    server's sessions.
     """
     pid = None if over_connect(settings) else status(settings).pid
     if pid is not None:
@@ -200,7 +203,7 @@ def _check_it_can_be_ended(settings: Settings, *, asked: str) -> None:
 
 
 def _interrupted(spark: "SparkSession") -> bool:
-    """Whether certainly no statement of our own session is running any more."""
+    """Interrupts our own session; true if certainly none of its statements is still running."""
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
     if not isinstance(spark, ConnectSession):

@@ -18,8 +18,8 @@ from lakehouse.runtime.processes import hold_lock
 
 _WAIT_SECONDS = 10.0
 _HEAD = (
-    "# Tables that others write and this lake looks after; lakehouse adopt writes them, "
-    "docs/adopt.md has every word.\n"
+    "# Tables that other programs write and this lake maintains. lakehouse adopt adds entries; "
+    "docs/adopt.md explains them.\n"
 )
 
 
@@ -27,15 +27,16 @@ def choose_key(address: str, tables: Mapping[str, Table], lake: Lake, *, wanted:
     """The key of a table to adopt: the wanted one, or one derived from its address.
 
     Raises:
-        Refused: the key is taken, files exist at its place in the lake, or the table is in this
-            lake under another key.
+        Refused: the key is taken, the lake has files at the key's path, or the table lies in this
+            lake at a path that is not its key.
     """
     settings, root = lake.settings, real_address(lake.settings.root)
     own = address.removeprefix(f"{root}/") if is_inside(address, root) else None
     if own is not None and (own.count("/") != 1 or wanted not in (None, own)):
-        near = own if own.count("/") == 1 else "layer/name"
+        near = f"the key {own}" if own.count("/") == 1 else "a table at layer/name"
         raise Refused(
-            f"adopt {address}: it lies in this lake, {root}. Use {near} as its key and its place"
+            f"adopt {address}: it lies in this lake, {root}, where a table's key is its path. Use"
+            f" {near}"
         )
     free, taken = own or key_of(address, tables), {*tables}
     while own is None and lake.holds_files(free):
@@ -48,14 +49,14 @@ def choose_key(address: str, tables: Mapping[str, Table], lake: Lake, *, wanted:
         )
     if own is None and wanted is not None and lake.holds_files(wanted):
         raise Refused(
-            f"adopt {address}: files lie at {settings.root}/{wanted}, the place of the key; "
+            f"adopt {address}: files lie at {settings.root}/{wanted}, the path of this key. "
             f"Use another key, like {free}"
         )
     return wanted or free
 
 
 def refuse_adoption(lake: Lake, address: str, tables: Iterable[Table]) -> None:
-    """Refuses a table of another lake, and one inside or around another table's folder."""
+    """Refuses a table of another lake, and one that lies inside or contains another table."""
     refuse_table_of_another_lake(lake, address, asked=f"adopt {address}")
     for table in tables:
         place = address_of(table, lake.settings)
@@ -63,20 +64,20 @@ def refuse_adoption(lake: Lake, address: str, tables: Iterable[Table]) -> None:
             outer, inner = (place, address) if is_inside(address, place) else (address, place)
             raise Refused(
                 f"adopt {address}: {inner} lies inside the folder of the table {outer}. Use "
-                "tables that lie in no other"
+                "tables that do not lie inside one another"
             )
     for above in takewhile(lambda folder: folder != lake.settings.root, folders_above(address)):
         if _may_be_table(above):
             raise Refused(
                 f"adopt {address}: it lies inside the folder of the table {above}. Use "
-                "tables that lie in no other"
+                "tables that do not lie inside one another"
             )
 
 
 def write_adopted(
     settings: Settings, tables: Iterable[Table], *, beside: Mapping[str, Table]
 ) -> None:
-    """Adds tables to the file and keeps its other contents; `beside` are all known tables.
+    """Adds tables to the file and keeps its other contents; `beside` are the known tables.
 
     The file is replaced atomically, under a lock, so two people who adopt at once lose no entry.
 
@@ -101,7 +102,7 @@ def write_adopted(
             text = "\n".join([before.rstrip("\n") + "\n", *map(adopted_lines, added.values())])
             if parse_adopted(text, name=str(settings.adopted)) != known | added:
                 raise Broken(
-                    f"{settings.adopted}: the new entries are not read back as they were meant; "
+                    f"{settings.adopted}: the new entries, parsed again, differ from the tables; "
                     "nothing was written"
                 )
             store.put(name, text.encode("utf-8"))

@@ -39,15 +39,14 @@ def find_tables(
     address: str, *, store: Store | None = None, most_folders: int = MOST_FOLDERS
 ) -> FoundTables:
     """Every Delta table at an address or below it. Folders inside a table are not searched."""
-    there = store or store_at(address)
+    searched = store or store_at(address)
     found, passed, level, count = list[str](), list[str](), [""], 0
     with ThreadPoolExecutor(max_workers=_ASKED_AT_ONCE) as readers:
         while level and count < most_folders:
-            now, left = level[: most_folders - count], level[most_folders - count :]
-            count += len(now)
-            answers = list(readers.map(lambda folder: _look_into(there, folder), now))
-            found += [folder for folder, below in zip(now, answers, strict=True) if below is None]
-            level = left
+            asked, level = level[: most_folders - count], level[most_folders - count :]
+            count += len(asked)
+            answers = list(readers.map(lambda folder: _look_into(searched, folder), asked))
+            found += [folder for folder, below in zip(asked, answers, strict=True) if below is None]
             for folder in chain.from_iterable(below or () for below in answers):
                 name = folder.rpartition("/")[2]
                 (passed if name[:1] in ("", "_", ".") or "=" in name else level).append(folder)
@@ -59,7 +58,7 @@ def find_tables(
 
 
 def is_table(store: Store, folder: str) -> bool:
-    """Whether a folder has a table's log, by its first commit or newest checkpoint."""
+    """Whether a folder has a Delta log: its first commit, or the hint at its last checkpoint."""
     begin = f"{folder}/" if folder else ""
     return any(
         store.stat(f"{begin}{_LOG}/{name}") for name in (f"{0:020}.json", "_last_checkpoint")
@@ -67,7 +66,7 @@ def is_table(store: Store, folder: str) -> bool:
 
 
 def facts_of(lake: Lake, table: Table) -> TableFacts | None:
-    """The facts of a table by its log; `None` if the lake has not written it yet.
+    """The facts in a table's log; `None` if the lake has not written the table yet.
 
     Raises:
         Refused: an adopted table does not exist.
@@ -89,7 +88,7 @@ def no_table(address: str) -> Refused:
 def _look_into(store: Store, folder: str) -> Sequence[str] | None:
     """The folders inside `folder`, or `None` if it is a table.
 
-    A table's folder may hold a million files, so it is not listed to find its log.
+    A table's folder may hold a million files, so it is not listed if the log is found without.
     """
     begin = f"{folder}/" if folder else ""
     if is_table(store, folder):
@@ -115,7 +114,7 @@ def _nearest(address: str) -> str:
     )
     files = islice(store_at(address).walk(""), _NEAR_FOLDERS)
     if not near and any(each.key.endswith(".parquet") for each in files):
-        return "its Parquet files become one by CONVERT TO DELTA in Spark SQL"
+        return "CONVERT TO DELTA in Spark SQL makes a table of its Parquet files"
     parent = address.rpartition("/")[0]
     if not near and parent not in ("", "s3:/"):
         near = [
@@ -123,8 +122,7 @@ def _nearest(address: str) -> str:
             for each in find_tables(parent, most_folders=_NEAR_FOLDERS).addresses
             if each != address
         ]
-    last = {each.rpartition("/")[2]: each for each in near}
-    named = [last[word] for word in nearest_words(address.rpartition("/")[2], last)] or sorted(
-        near
-    )[:3]
+    by_name = {each.rpartition("/")[2]: each for each in near}
+    names = nearest_words(address.rpartition("/")[2], by_name)
+    named = [by_name[name] for name in names] or sorted(near)[:3]
     return f"did you mean {' or '.join(named)}?" if named else _WANTED

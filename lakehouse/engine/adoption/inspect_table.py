@@ -1,4 +1,4 @@
-"""Inspects a table that others write: log, health, and what upkeep would do; read-only."""
+"""Inspects a table that others write: its log, its health, and the upkeep that is due."""
 
 from dataclasses import replace
 from threading import Lock
@@ -26,8 +26,8 @@ def inspect_table(
     if unknown := unknown_features(facts.snapshot.features):
         raise Refused(
             f"table {address_of(table, run.lake.settings)} has the feature {', '.join(unknown)}: "
-            "what a rewrite or a deletion does under "
-            "it is unknown here. Use a table without it"
+            "this program does not know its rules for rewriting and deleting files. Use a table "
+            "without this feature"
         )
     if facts.snapshot.clustering_columns and not known_as and isinstance(table.write, Adopted):
         table = replace(

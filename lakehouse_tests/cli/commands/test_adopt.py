@@ -218,7 +218,7 @@ def test_a_table_of_another_lake_and_one_of_this_lake_elsewhere_are_refused(
     )
     assert "it is silver/orders already" in refused(told, f"{told.root}/silver/orders")
     LogBuilder(DiskStore(told.root), "some/deeper/table").create()
-    assert "Use layer/name as its key and its place" in refused(
+    assert "where a table's key is its path. Use a table at layer/name" in refused(
         told, f"{told.root}/some/deeper/table"
     )
 
@@ -249,7 +249,7 @@ def test_a_hand_written_entry_inside_another_table_or_the_lake_is_refused_wherev
     entries = {
         f'["silver/a"]\nuri = "{tmp_path}/a"\n["silver/b"]\nuri = "{tmp_path}/a/deep/b"\n': "in the folder of silver/a",
         f'["silver/a"]\nuri = "{terminal.root}/bronze/orders"\n': "in the lake",
-        '["bronze/orders"]\nuri = "/data/orders"\n': "is declared in lakehouse_tests.cli.example, too",
+        '["bronze/orders"]\nuri = "/data/orders"\n': "is also declared in lakehouse_tests.cli.example",
     }
     for text, said in entries.items():
         (terminal.home / "adopted.toml").write_text(text)
