@@ -8,6 +8,7 @@ import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.commits import keeps_rows
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.ingest.batches import SetAside
 from lakehouse.core.ingest.outcome import WriteOutcome
@@ -126,13 +127,15 @@ def follows_rows() -> dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey]:
 
 
 def data_version(facts: TableFacts) -> str:
-    """The last commit that changed a row, like `7@1763722800000`; compactions do not change it.
+    """The last commit that changed a row, like `7@1763722800000`.
 
-    The time distinguishes a table that was deleted and created again. If the log no longer has such
-    a commit, its oldest commit is used.
+    Compactions, and rebuilds from a table's own rows, do not change it. The time distinguishes a
+    table that was deleted and created again. If the log no longer has such a commit, its oldest
+    commit is used.
     """
     commits = facts.history.commits
-    changes = [commit for commit in commits if commit.changed_data] or commits[:1]
+    changes = [each for each in commits if each.changed_data and not keeps_rows(each)]
+    changes = changes or list(commits[:1])
     return (
         f"{changes[-1].version}@{changes[-1].committed_ms}"
         if changes

@@ -86,7 +86,7 @@ def test_an_input_that_was_made_anew_at_a_higher_version_is_read_whole(
     ]
     with pytest.raises(
         Broken,
-        match=r"bronze/events was created again .*appending it again would double rows. .* declare the table under a new key",
+        match=r"bronze/events was created again .*appending it again would double rows. .* use `lakehouse rebuild silver/copies`",
     ):
         write_table(lake, spark, copies)
     assert write_table(lake, spark, plain).reason is Reason.INPUT_MADE_ANEW

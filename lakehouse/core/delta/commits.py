@@ -20,6 +20,9 @@ INPUTS = "inputs"
 CONSUME = "lakehouse/consume/"
 # The member of the userMetadata of a move's commit that records the table's earlier key.
 MOVED_FROM = "moved_from"
+# The member of a rebuild's userMetadata: the version `from` which it started, and whether its
+# `rows` are the "same" or "new".
+REBUILD = "rebuild"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,9 +188,21 @@ def brought_back_by(commit: Commit) -> int | None:
     return version if isinstance(version, int) and not isinstance(version, bool) else None
 
 
+def rebuilt_from(commit: Commit) -> int | None:
+    """The version whose rows our rebuild replaced; `None` for other commits."""
+    rebuild = written_in(commit).get(REBUILD) if commit.operation == "WRITE" else None
+    version = cast("dict[str, Any]", rebuild).get("from") if isinstance(rebuild, dict) else None
+    return version if isinstance(version, int) and not isinstance(version, bool) else None
+
+
+def keeps_rows(commit: Commit) -> bool:
+    """Whether a rebuild wrote the table's own rows, under other columns or partitions."""
+    return rebuilt_from(commit) is not None and written_in(commit)[REBUILD].get("rows") == "same"
+
+
 def is_news(commit: Commit) -> bool:
     """Whether the commit adds or removes rows that no earlier commit has reported."""
-    return commit.changed_data and brought_back_by(commit) is None
+    return commit.changed_data and brought_back_by(commit) is None and not keeps_rows(commit)
 
 
 def may_repeat_rows(commit: Commit) -> bool:
@@ -195,7 +210,8 @@ def may_repeat_rows(commit: Commit) -> bool:
 
     A RESTORE by another program brings back files that were already read. An overwrite of a table,
     or of a part of it, may write the same rows again. Such rows cannot be distinguished from new
-    ones. Overwrites by this lake do not count: readers are declared to follow them as they are.
+    ones. Overwrites by this lake do not count: readers are declared to follow them as they are. A
+    rebuild of another table from its inputs counts.
     """
     replaces = bool(commit.removed_paths) and commit.operation not in _TOLD_ROW_BY_ROW
     if not (
@@ -204,6 +220,8 @@ def may_repeat_rows(commit: Commit) -> bool:
         and (replaces or commit.operation in _BRING_FILES_BACK)
     ):
         return False
+    if rebuilt_from(commit) is not None:
+        return not (keeps_rows(commit) or INPUTS in written_in(commit))
     is_loaded = any(name.startswith(_OWN_TRANSACTIONS) for name in commit.applications)
     return not (is_loaded or brought_back_by(commit) is not None or INPUTS in written_in(commit))
 

@@ -9,6 +9,9 @@ change feed of the RESTORE has every restored row as an insert. A table that fol
 has these rows, and skips the RESTORE. A table that read the whole input in between has rows of the
 faulty compaction, and reads the whole input again.
 
+A rebuild of a table from its own rows is no news, and is skipped. A rebuild from inputs is read
+like other changes; a table that appends cannot follow it.
+
 A foreign RESTORE or overwrite may repeat rows (`commits.may_repeat_rows`). A merge by keys accepts
 them without harm: a row that is not newer by its order changes nothing. An append would duplicate
 them, so it cannot continue by changes.
@@ -28,12 +31,13 @@ from lakehouse.core.delta.commits import (
     Commits,
     brought_back_by,
     is_news,
+    keeps_rows,
     may_repeat_rows,
+    rebuilt_from,
     written_in,
 )
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
-from lakehouse.core.evolution.plan import UNCHANGED
 from lakehouse.core.reasons import Explained, Reason
 
 # In a commit's userMetadata: when the consumed version was committed, by transaction id.
@@ -160,27 +164,72 @@ def plan_increment(
         explanation=Reason.INPUTS_CHANGED.explain(
             versions=f"{table} {consumed} to {input_version}"
         ),
-        passed_over=tuple(version for version in undoing if version > changed[0]),
+        passed_over=tuple(
+            commit.version
+            for commit in commits
+            if commit.version > changed[0] and (commit.version in undoing or keeps_rows(commit))
+        ),
     )
 
 
 def check_written_alike(table: Table, commits: Iterable[Commit]) -> None:
     """Raises `Refused` if the newest run that derived rows wrote them in another way.
 
-    The commits come newest first.
+    The commits come newest first. Keys are compared under their present names.
     """
     keys = merge_keys(table)
     for commit in commits:
         written = written_in(commit)
-        is_increment = any(app_id.startswith(CONSUME) for app_id in commit.applications)
-        if INPUTS in written or (is_increment and written.get(KEYS, keys) != keys):
-            before = "overwritten" if INPUTS in written else _way(written[KEYS])
-            raise Refused(
-                f"write of {table.key}: its rows are to be {_way(keys)}, and those of version "
-                f"{commit.version} were {before}: some would be doubled, or missing. {UNCHANGED}"
-            )
-        if is_increment:
+        has_derived = rebuilt_from(commit) is not None or any(
+            app_id.startswith(CONSUME) for app_id in commit.applications
+        )
+        if INPUTS in written:
+            before = "overwritten"
+        elif has_derived and KEYS in written and _renamed(written[KEYS], table) != keys:
+            before = _way(written[KEYS])
+        elif has_derived and not keeps_rows(commit):
             return
+        else:
+            continue
+        raise Refused(
+            f"write of {table.key}: its rows are to be {_way(keys)}, and those of version "
+            f"{commit.version} were {before}: some would be doubled, or missing. Nothing was "
+            f"written. Either restore the declaration, or use `lakehouse rebuild {table.key}`"
+        )
+
+
+def has_followed(read: Snapshot, commits: Iterable[Commit]) -> bool:
+    """Whether the table has read changes of this input since all its rows were computed at once.
+
+    The commits come newest first.
+    """
+    for commit in commits:
+        if rebuilt_from(commit) is not None and not keeps_rows(commit):
+            return False
+        if commit.version > 0 and any(is_consume_of(each, read) for each in commit.applications):
+            return True
+    return False
+
+
+def lost_by_rebuild(history: Commits) -> tuple[int, ...]:
+    """The versions whose rows the newest rebuild replaced unread, followed by its own version.
+
+    Another writer committed them while the rebuild ran. Empty if there are none, if our RESTORE
+    undid the rebuild, or if it computed all rows from inputs.
+    """
+    for commit in reversed(history.commits):
+        started_from = rebuilt_from(commit)
+        if started_from is None:
+            continue
+        unread = tuple(
+            each.version
+            for each in history.commits
+            if started_from < each.version < commit.version and is_news(each)
+        )
+        if not unread or not keeps_rows(commit) or commit.version in history.undone():
+            return ()
+        return (*unread, commit.version)
+    return ()
 
 
 def merge_keys(table: Table) -> list[str] | None:
@@ -218,7 +267,8 @@ def consumed_by_overwrite(
     Empty if a foreign commit wrote rows since.
     """
     for commit in commits:
-        if not commit.changed_data and commit.operation != "WRITE":
+        is_other = not commit.changed_data and commit.operation != "WRITE"
+        if is_other or keeps_rows(commit):
             continue
         try:
             found = written_in(commit)[INPUTS]
@@ -229,6 +279,13 @@ def consumed_by_overwrite(
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
             break  # the rows no longer come only from our inputs
     return {}
+
+
+def _renamed(keys: object, table: Table) -> object:
+    """The keys in a commit, under their present names."""
+    if not isinstance(keys, list):
+        return keys
+    return sorted(table.renamed.get(str(key), str(key)) for key in cast("list[object]", keys))
 
 
 def _way(keys: object) -> str:

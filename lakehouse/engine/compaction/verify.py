@@ -53,10 +53,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A commit of a compaction whose rows are wrong, and how."""
+    """A commit of an operation whose rows are wrong, and how."""
 
     commit: Commit
     why: str
+    operation: str = "compaction"
 
 
 def verify(
@@ -157,8 +158,8 @@ def undo(
     faulty = fault.commit
     version, mark = faulty.version - 1, uuid4().hex
     found = (
-        f"compaction of {before.table}: version {faulty.version} must have the rows of version "
-        f"{version}, but {fault.why}"
+        f"{fault.operation} of {before.table}: version {faulty.version} must have the rows of "
+        f"version {version}, but {fault.why}"
     )
     now = lake.facts(before.table)
     newest = faulty.version if now is None else now.snapshot.version

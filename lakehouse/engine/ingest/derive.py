@@ -13,7 +13,7 @@ The rows and the consumed version are written in one commit.
 - An `Append` adds only rows that it cannot have added before. If that is unknown, it stops with
   `Broken` and writes nothing (`test_write.py`, `test_increments.py`).
 - An `Append` or `Merge` is refused if the table's rows were written in another way, or merged by
-  other keys (`test_write.py`).
+  other keys, until the table is rebuilt (`test_write.py`, `engine/evolution/test_rebuild.py`).
 """
 
 import json
@@ -32,7 +32,6 @@ from lakehouse.core.delta.recorded_code import (
     recorded_code,
 )
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.evolution.plan import NEW_KEY
 from lakehouse.core.ingest import increments
 from lakehouse.core.ingest.increments import KEYS, READ_MS, NothingNew, ReadAll, ReadChanges
 from lakehouse.core.ingest.outcome import WriteOutcome
@@ -49,7 +48,7 @@ from lakehouse.engine.ingest.input_changes import (
     next_increment,
 )
 from lakehouse.engine.ingest.transform_code import transform_code
-from lakehouse.engine.lake import TableSession
+from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark.delta_writes import Transaction
 from lakehouse.engine.spark.frames import table_at
 from lakehouse.engine.spark.session_confs import USER_METADATA, session_confs
@@ -61,15 +60,7 @@ if TYPE_CHECKING:
 def derive(session: TableSession, target: TableFacts | None) -> WriteOutcome:
     """Runs a derived table, which exists as `target`. The caller holds its lock."""
     lake, table = session.lake, session.table
-    inputs = dict[str, TableFacts]()
-    for source in table.inputs:
-        facts = lake.facts(source.key)
-        if facts is None:
-            raise Refused(
-                f"write of {table.key}: its input {source.key} has no table yet. Use `lakehouse "
-                f"materialize {source.key}` first"
-            )
-        inputs[source.key] = facts
+    inputs = facts_of_inputs(lake, table)
     # `write_table` refuses adopted tables; the declaration refuses a `History` of no change data.
     assert not isinstance(table.write, Adopted | History)
     code = transform_code(table)
@@ -93,6 +84,55 @@ def derive(session: TableSession, target: TableFacts | None) -> WriteOutcome:
         lake, table, before=target, after=after, explanation=explanation
     )
     return replace(outcome, code_changed_since=changed_since)
+
+
+def facts_of_inputs(lake: Lake, table: Table) -> Mapping[str, TableFacts]:
+    """The facts of all inputs of a derived table, by key."""
+    inputs = dict[str, TableFacts]()
+    for source in table.inputs:
+        facts = lake.facts(source.key)
+        if facts is None:
+            raise Refused(
+                f"write of {table.key}: its input {source.key} has no table yet. Use `lakehouse "
+                f"materialize {source.key}` first"
+            )
+        inputs[source.key] = facts
+    return inputs
+
+
+def transformed(
+    session: TableSession,
+    inputs: Mapping[str, TableFacts],
+    increment: ReadAll | ReadChanges | None = None,
+) -> "DataFrame":
+    """Transforms the increment of the first input (`None`: all of it) with all other inputs."""
+    table = session.table
+    frames = {key: table_at(session.spark, facts.snapshot) for key, facts in inputs.items()}
+    if isinstance(increment, ReadChanges):
+        key = table.inputs[0].key
+        frames[key] = changed_rows(session.spark, inputs[key].snapshot.uri, increment)
+    assert table.transform is not None
+    return table.transform(**{source.name: frames[source.key] for source in table.inputs})
+
+
+def read_by_overwrite(inputs: Mapping[str, TableFacts]) -> dict[str, object]:
+    """What the commit of an overwrite records: each input's identity, version and commit time."""
+    read = {
+        key: [
+            facts.snapshot.table_id,
+            facts.snapshot.version,
+            increments.committed_ms(facts.history, facts.snapshot.version),
+        ]
+        for key, facts in inputs.items()
+    }
+    return {INPUTS: read}
+
+
+def read_by_increment(table: Table, driver: TableFacts, upto: int) -> dict[str, object]:
+    """What the commit of an increment records: the keys, and when `upto` was committed."""
+    app_id = increments.consume_app_id(driver.snapshot)
+    read_ms = {app_id: increments.committed_ms(driver.history, upto)}
+    return {READ_MS: read_ms, KEYS: increments.merge_keys(table)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +172,7 @@ class _Derivation:
 
     def overwrite(self) -> Explanation:
         """Writes all rows again if an input changed a row, or the declaration differs."""
-        rows = self._transformed(None)
+        rows = transformed(self.session, self.inputs)
         lake, spark, table = self.session.lake, self.session.spark, self.session.table
         target = commit_rows.follow_declaration(lake, spark, table, rows, self.target)
         return replace(self, target=target)._overwrite_with(rows)
@@ -144,19 +184,11 @@ class _Derivation:
                 f"{key} {facts.snapshot.version}" for key, facts in self.inputs.items()
             )
             return Reason.INPUTS_UNCHANGED.explain(versions=versions)
-        read = {
-            key: [
-                facts.snapshot.table_id,
-                facts.snapshot.version,
-                increments.committed_ms(facts.history, facts.snapshot.version),
-            ]
-            for key, facts in self.inputs.items()
-        }
         lake, table = self.session.lake, self.session.table
         confs = {
             **confs_to_derive(lake.store, table, self.inputs, self.target, None),
             USER_METADATA: json.dumps(
-                {INPUTS: read, **code_record(self.code)}, separators=(",", ":")
+                {**read_by_overwrite(self.inputs), **code_record(self.code)}, separators=(",", ":")
             ),
         }
         with session_confs(self.session.spark, confs):
@@ -190,18 +222,17 @@ class _Derivation:
         if isinstance(write, Append) and isinstance(increment, ReadAll) and target is not None:
             raise Broken(
                 f"write of {table.key}: {increment.sentence}, and appending it again would double "
-                f"rows. To go on from the rows that {driver.snapshot.table} has now, {NEW_KEY}"
+                f"rows. To go on from the rows that {driver.snapshot.table} has now, use "
+                f"`lakehouse rebuild {table.key}`"
             )
-        rows = self._transformed(increment)
-        _check_has_columns(table, write, rows)
+        rows = transformed(self.session, self.inputs, increment)
+        check_has_columns(table, rows)
         target = commit_rows.follow_declaration(lake, self.session.spark, table, rows, target)
         transaction = Transaction(
             app_id=increments.consume_app_id(driver.snapshot), version=increment.upto
         )
-        read_ms = increments.committed_ms(driver.history, increment.upto)
         metadata = {
-            READ_MS: {transaction.app_id: read_ms},
-            KEYS: increments.merge_keys(table),
+            **read_by_increment(table, driver, increment.upto),
             **code_record(self.code, earlier=self.changed_since),
         }
         confs = {
@@ -220,23 +251,15 @@ class _Derivation:
             else:
                 commit_rows.write_rows(lake, table, rows, transaction)
 
-    def _transformed(self, increment: ReadAll | ReadChanges | None) -> "DataFrame":
-        """Transforms the increment of the first input together with all other inputs."""
-        frames = {
-            key: table_at(self.session.spark, facts.snapshot) for key, facts in self.inputs.items()
-        }
-        if isinstance(increment, ReadChanges):
-            key = self.session.table.inputs[0].key
-            frames[key] = changed_rows(self.session.spark, self.inputs[key].snapshot.uri, increment)
-        assert self.session.table.transform is not None
-        return self.session.table.transform(
-            **{source.name: frames[source.key] for source in self.session.table.inputs}
-        )
 
-
-def _check_has_columns(table: Table, write: Append | Merge, rows: "DataFrame") -> None:
-    """Raises `Refused` unless the rows have all columns that `write` names."""
-    named = (*write.keys, *write.order_by) if isinstance(write, Merge) else write.partition_by
+def check_has_columns(table: Table, rows: "DataFrame") -> None:
+    """Raises `Refused` unless the rows have all columns that the table's write mode names."""
+    write = table.write
+    named = tuple[str, ...]()
+    if isinstance(write, Merge):
+        named = (*write.keys, *write.order_by)
+    elif isinstance(write, Append):
+        named = write.partition_by
     missing = [name for name in named if name not in rows.columns]
     if missing:
         raise Refused(

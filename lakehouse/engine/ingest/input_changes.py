@@ -49,20 +49,9 @@ def next_increment(
     history = driver.history
     if consumed is not None:
         history = history_since(lake.store, driver.history, consumed.version - 1)
-        read_ms = increments.read_ms_of(commits_of(lake, target), *consumed)
-        if consumed.version > version or increments.is_another(history, consumed.version, read_ms):
-            raise Broken(
-                f"write of {table.key}: version {consumed.version} of {driver.snapshot.table},"
-                f" which it has consumed, no longer exists, and the table is at version {version}:"
-                " an older copy took its place. Either put the newest log back, or, to go on from"
-                f" the rows that it has now, {NEW_KEY}"
-            )
+        refuse_older_copy(lake, table, driver, target)
     # An `Append` that has never read the input's changes has only the rows of its first write.
-    has_followed = any(
-        commit.version > 0
-        and any(increments.is_consume_of(each, driver.snapshot) for each in commit.applications)
-        for commit in commits_of(lake, target)
-    )
+    has_followed = increments.has_followed(driver.snapshot, commits_of(lake, target))
     prefix = f"{CONSUME}{driver.snapshot.table}/"
     reader = Reader(
         read_another=any(each.startswith(prefix) for each in known),
@@ -71,6 +60,28 @@ def next_increment(
     )
     consumed_version = None if consumed is None else consumed.version
     return increments.plan_increment(consumed_version, version, history, reader)
+
+
+def refuse_older_copy(
+    lake: Lake, table: Table, driver: TableFacts, target: TableFacts | None
+) -> None:
+    """Raises `Broken` if the input's version that was consumed last no longer exists."""
+    version = driver.snapshot.version
+    known = {} if target is None else target.snapshot.transactions
+    consumed = increments.consumed_of(driver.snapshot, known)
+    if consumed is None:
+        return
+    history = history_since(lake.store, driver.history, consumed.version - 1)
+    read_ms = increments.read_ms_of(commits_of(lake, target), *consumed)
+    if consumed.version > version or increments.is_another(history, consumed.version, read_ms):
+        # A rebuild records a newer version than the consumed one, or none at all.
+        instead = f"use `lakehouse rebuild {table.key}`" if consumed.version < version else NEW_KEY
+        raise Broken(
+            f"write of {table.key}: version {consumed.version} of {driver.snapshot.table},"
+            f" which it has consumed, no longer exists, and the table is at version {version}:"
+            " an older copy took its place. Either put the newest log back, or, to go on from"
+            f" the rows that it has now, {instead}"
+        )
 
 
 def increments_to_overwrite(

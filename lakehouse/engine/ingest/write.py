@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.errors import Refused
+from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.ingest.increments import lost_by_rebuild
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest.load import LandingLoad
@@ -45,7 +46,7 @@ def write_table(
         Transient: another process holds the table, the server is gone, or other writers won every
             race for a commit.
         Broken: rows to read are gone or changed, and reading the input again would duplicate rows;
-            or it is unknown which batches the table has.
+            it is unknown which batches the table has; or a rebuild lost rows of another writer.
     """
     if isinstance(table.write, Adopted):
         raise Refused(
@@ -63,6 +64,8 @@ def write_table(
 
     def attempt() -> WriteOutcome:
         facts = lake.facts(table.key)
+        if facts is not None:
+            refuse_lost_rows(facts)
         confs = {
             OLD_VERSIONS_REFUSED: "false",
             HASH_MAPS: "true",
@@ -84,3 +87,16 @@ def _derive(session: TableSession, target: TableFacts | None) -> WriteOutcome:
     from lakehouse.engine.ingest.derive import derive
 
     return derive(session, target)
+
+
+def refuse_lost_rows(facts: TableFacts) -> None:
+    """Raises `Broken` if a rebuild, killed before its last check, replaced foreign rows unread."""
+    if not (lost := lost_by_rebuild(facts.history)):
+        return
+    *versions, rebuilt = lost
+    key = facts.snapshot.table
+    raise Broken(
+        f"write of {key}: version {rebuilt} is a rebuild that was killed, and it lacks the rows of "
+        f"version(s) {', '.join(map(str, versions))}, which another writer committed meanwhile. "
+        f"Use `lakehouse rebuild {key}`, which restores the version before it"
+    )

@@ -241,7 +241,7 @@ def test_somebodys_restore_of_an_input_gives_no_row_twice(
     DeltaTable(uri).delete("id < 3")
     _run(lake, spark, (states, copies))
     DeltaTable(uri).restore(0)
-    message = "version 3 of bronze/events is a RESTORE by another program, .* would double rows. .* declare the table under a new key"
+    message = "version 3 of bronze/events is a RESTORE by another program, .* would double rows. .* use `lakehouse rebuild silver/copies`"
     with pytest.raises(Broken, match=message):
         write_table(lake, spark, copies)
     assert rows_in(lake, copies.key, "id", "state") == [

@@ -1,0 +1,84 @@
+"""Where a rebuild from a table's own rows takes the values of each column from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.snapshot import Column, Snapshot
+from lakehouse.core.evolution.changes import compare
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnSource:
+    """A column of the rebuilt table, and the present column that has its values.
+
+    `source` is `None` for a new column, which is null in all rows.
+    """
+
+    column: Column
+    source: str | None
+
+
+def declared_sources(
+    table: Table, columns: Sequence[Column], snapshot: Snapshot
+) -> tuple[ColumnSource, ...]:
+    """The declared columns with their sources, then present ones that are no longer declared.
+
+    An empty type is unknown, and stays as it is. A column may get another spelling.
+    """
+    existing = {column.name: column for column in snapshot.columns}
+    spellings = {name.lower(): name for name in existing}
+    changes = compare(table, columns, snapshot).changes
+    renamed = {
+        change.column.name: change.before
+        for change in changes
+        if change.column is not None and change.before in existing
+    }
+    sources = list[ColumnSource]()
+    for column in columns:
+        source = renamed.get(column.name) or spellings.get(column.name.lower(), "")
+        present = existing.get(source)
+        if present is not None:
+            comment = column.comment or present.comment
+            column = replace(column, type=column.type or present.type, comment=comment)
+        sources.append(ColumnSource(column=column, source=source if present else None))
+    used = {each.source for each in sources}
+    return (*sources, *[each for each in present_columns(snapshot) if each.source not in used])
+
+
+def present_columns(snapshot: Snapshot) -> tuple[ColumnSource, ...]:
+    """The columns of a table as they are."""
+    return tuple(ColumnSource(column=each, source=each.name) for each in snapshot.columns)
+
+
+def is_other_schema(columns: Sequence[ColumnSource], snapshot: Snapshot) -> bool:
+    """Whether change data of earlier versions cannot be read any more under these columns.
+
+    Source: delta-io/delta v4.4.0, SchemaUtils.isReadCompatible: only columns may be added.
+    """
+    after = {each.column.name: each.column.type for each in columns}
+    return any(after.get(each.name) != each.type for each in snapshot.columns)
+
+
+def is_cast(each: ColumnSource, snapshot: Snapshot) -> bool:
+    """Whether the values of the column get another type."""
+    types = {column.name: column.type for column in snapshot.columns}
+    return each.source is not None and types[each.source] != each.column.type
+
+
+def described(columns: Sequence[ColumnSource], snapshot: Snapshot) -> list[str]:
+    """Each change of the columns, in words."""
+    types = {column.name: column.type for column in snapshot.columns}
+    changes = list[str]()
+    for each in columns:
+        name, type_ = each.column.name, each.column.type
+        if each.source is None:
+            changes.append(f"{name} ({type_}) is new, and null")
+            continue
+        if each.source != name:
+            changes.append(f"{each.source} becomes {name}")
+        if types[each.source] != type_:
+            changes.append(f"{name} becomes {type_} (now {types[each.source]})")
+    kept = {each.source for each in columns}
+    changes += [f"{name} is dropped" for name in types if name not in kept]
+    return changes

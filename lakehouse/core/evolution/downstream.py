@@ -1,0 +1,67 @@
+"""What a rebuild of a table means for the tables that read it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.write_modes import Append, Merge, Overwrite
+from lakehouse.core.errors import Refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DownstreamReader:
+    """A table that reads the rebuilt one. `waits`: there are changes that it has not read."""
+
+    table: Table
+    waits: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuildEffect:
+    """What a rebuild of a table means for the tables that read it."""
+
+    table: Table
+    has_same_rows: bool
+    has_other_columns: bool
+
+    def sentence_for(self, reader: DownstreamReader) -> str:
+        """What the next run of this reader does."""
+        key, write = reader.table.key, reader.table.write
+        is_first = reader.table.inputs[0].key == self.table.key
+        if self.has_same_rows:
+            if self.has_other_columns and reader.waits and isinstance(write, Merge) and is_first:
+                return f"{key} (Merge) reads all of {self.table.key} once, under its new columns"
+            return f"{key} ({type(write).__name__}) passes over it, since the rows are the same"
+        if isinstance(write, Overwrite):
+            return f"{key} (Overwrite) computes all its rows again"
+        if not is_first:
+            return (
+                f"{key} ({type(write).__name__}) uses the new rows for what it reads from then on"
+            )
+        if isinstance(write, Merge):
+            return (
+                f"{key} (Merge) merges all rows once; rows that are not newer by "
+                f"{', '.join(write.order_by)} stay as they are there. Use `lakehouse rebuild "
+                f"{key}` to compute it again"
+            )
+        return (
+            f"{key} (Append) stops, since it would append rows twice. Use `lakehouse rebuild "
+            f"{key}` afterwards"
+        )
+
+
+def refuse_waiting_readers(table: Table, readers: Sequence[DownstreamReader]) -> None:
+    """Refuses other columns while an `Append` has not read all rows under the present ones."""
+    waiting = [
+        each.table.key
+        for each in readers
+        if each.waits
+        and isinstance(each.table.write, Append)
+        and each.table.inputs[0].key == table.key
+    ]
+    if waiting:
+        raise Refused(
+            f"rebuild of {table.key}: {', '.join(waiting)} (Append) has not read all its rows yet, "
+            "and cannot read them once the columns have changed. Use `lakehouse materialize "
+            f"{waiting[0]}` first"
+        )

@@ -1,0 +1,81 @@
+"""What a rebuild of a table cannot do exactly, and what to use instead."""
+
+import re
+
+from lakehouse.core.declaration.adopted import Adopted
+from lakehouse.core.declaration.write_modes import Append, History, Merge
+from lakehouse.core.delta.snapshot import Snapshot
+from lakehouse.core.errors import Refused
+from lakehouse.core.evolution.changes import compare
+from lakehouse.core.evolution.column_sources import is_cast
+from lakehouse.core.evolution.plan import NEW_KEY, Kind
+from lakehouse.core.evolution.rebuild import RebuildRequest
+from lakehouse.core.text import first_names
+
+_NESTED = ("array", "map", "struct")
+_MEMBER = re.compile(r"([^<>,:\s]+):")
+
+
+def refuse_impossible(request: RebuildRequest, snapshot: Snapshot) -> None:
+    """Raises `Refused` if the rebuild cannot be exact, as far as the log and declaration show."""
+    table = request.table
+    asked = f"rebuild of {table.key}"
+    if isinstance(table.write, Adopted):
+        raise Refused(f"{asked}: other jobs write it, at {table.write.uri}. Use their own tools")
+    if request.source == "inputs":
+        if table.source is not None:
+            raise Refused(
+                f"{asked}: it is loaded from landed files, and not computed from inputs. Use "
+                f"`lakehouse rebuild {table.key}`, which writes its own rows again"
+            )
+        return
+    for change in compare(table, None, snapshot).of(Kind.LANDED_WRITE_CHANGED):
+        raise Refused(f"{asked}: {change.sentence}. Either restore the declaration, or {NEW_KEY}")
+    _refuse_other_keys(request, snapshot)
+    _refuse_unusable_columns(request, snapshot)
+
+
+def _refuse_other_keys(request: RebuildRequest, snapshot: Snapshot) -> None:
+    """Refuses other names or types for the keys of landed change data."""
+    write = request.table.write
+    if request.table.source is None or not isinstance(write, Merge | History):
+        return
+    for each in request.columns:
+        is_key = each.source in write.keys or each.column.name in write.keys
+        if is_key and (each.source != each.column.name or is_cast(each, snapshot)):
+            raise Refused(
+                f"rebuild of {request.table.key}: {each.column.name} is a key of its change data, "
+                "and deletions are remembered by its present name and type. Either restore the "
+                f"declaration, or {NEW_KEY}"
+            )
+
+
+def _refuse_unusable_columns(request: RebuildRequest, snapshot: Snapshot) -> None:
+    """Refuses columns that the table does not have, and casts that go by position."""
+    asked = f"rebuild of {request.table.key}"
+    types = {column.name: column.type for column in snapshot.columns}
+    for each in request.columns:
+        if each.source is None:
+            continue
+        before, after = types.get(each.source), each.column.type
+        if before is None:
+            names = first_names([*types], most=20)
+            raise Refused(f"{asked}: the table has no column {each.source}. Use one of {names}")
+        is_nested = before.startswith(_NESTED) or after.startswith(_NESTED)
+        if is_nested and before != after and _MEMBER.findall(before) != _MEMBER.findall(after):
+            raise Refused(
+                f"{asked}: {each.source} is {before} and would become {after}, and a cast would "
+                "mix up their members. Either restore its type, or add a column of the new one"
+            )
+    names = {each.column.name for each in request.columns}
+    write = request.table.write
+    missing = (
+        [name for name in write.partition_by if name not in names]
+        if isinstance(write, Append) and request.columns
+        else []
+    )
+    if missing:
+        raise Refused(
+            f"{asked}: it is to be partitioned by {missing[0]}, which is not among its columns. "
+            "Use one of them"
+        )

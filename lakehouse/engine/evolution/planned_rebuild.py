@@ -1,0 +1,83 @@
+"""Reads the facts of a rebuild, and plans it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.write_modes import Overwrite
+from lakehouse.core.delta.commits import is_news
+from lakehouse.core.errors import Refused
+from lakehouse.core.evolution.downstream import DownstreamReader
+from lakehouse.core.evolution.rebuild import (
+    RebuildFacts,
+    RebuildPlan,
+    RebuildRequest,
+    rebuild_plan,
+)
+from lakehouse.core.evolution.rebuild_limits import refuse_impossible
+from lakehouse.core.ingest import increments
+from lakehouse.engine.delta_log import TableFacts, history_since, newest_first
+from lakehouse.engine.evolution.staged_rows import RowSums, sums_of_own_rows
+from lakehouse.engine.ingest.derive import facts_of_inputs
+from lakehouse.engine.lake import Lake, TableSession
+from lakehouse.engine.spark.frames import table_at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRebuild:
+    """A planned rebuild, and what it was planned from. `sums` are those of own rows."""
+
+    session: TableSession
+    request: RebuildRequest
+    facts: TableFacts
+    plan: RebuildPlan
+    inputs: Mapping[str, TableFacts] = field(default_factory=dict[str, TableFacts])
+    sums: RowSums | None = None
+
+
+def plan_now(
+    session: TableSession, request: RebuildRequest, tables: Iterable[Table]
+) -> PlannedRebuild:
+    """The plan by the newest facts, and these facts."""
+    lake, table = session.lake, session.table
+    facts = lake.facts(table.key)
+    if facts is None:
+        raise Refused(
+            f"rebuild of {table.key}: there is no table yet. Use `lakehouse materialize "
+            f"{table.key}` first"
+        )
+    refuse_impossible(request, facts.snapshot)
+    readers = tuple(_readers(lake, table, facts, tables))
+    if request.source == "inputs":
+        inputs = facts_of_inputs(lake, table)
+        input_bytes = sum(each.snapshot.size_bytes for each in inputs.values())
+        known = RebuildFacts(table=facts, readers=readers, input_bytes=input_bytes)
+        plan = rebuild_plan(request, known)
+        return PlannedRebuild(
+            session=session, request=request, facts=facts, plan=plan, inputs=inputs
+        )
+    if table.inputs and not isinstance(table.write, Overwrite):
+        increments.check_written_alike(table, newest_first(lake.store, facts.history))
+    frame = table_at(session.spark, facts.snapshot)
+    before = rebuild_plan(request, RebuildFacts(table=facts, readers=readers))
+    sums = sums_of_own_rows(frame, before.columns, facts.snapshot)
+    plan = rebuild_plan(request, RebuildFacts(table=facts, readers=readers, inexact=sums.inexact))
+    plan = replace(plan, row_count=sums.row_count)
+    return PlannedRebuild(session=session, request=request, facts=facts, plan=plan, sums=sums)
+
+
+def _readers(
+    lake: Lake, table: Table, facts: TableFacts, tables: Iterable[Table]
+) -> Iterable[DownstreamReader]:
+    """The declared tables that read this one, and whether they have read all its changes."""
+    for reader in tables:
+        if not any(source.key == table.key for source in reader.inputs):
+            continue
+        waits = False
+        of_reader = lake.facts(reader.key)
+        known = {} if of_reader is None else of_reader.snapshot.transactions
+        consumed = increments.consumed_of(facts.snapshot, known)
+        if consumed is not None:
+            history = history_since(lake.store, facts.history, consumed.version)
+            waits = any(map(is_news, history.commits))
+        yield DownstreamReader(table=reader, waits=waits)

@@ -1,0 +1,211 @@
+"""Rebuilds a table: writes all its rows again, and replaces them in one commit.
+
+1. The table's lock is taken. What a killed rebuild left is undone or removed.
+2. The log is read at its newest version V. Of own rows, one pass counts the values that a cast
+   would change, and sums a hash of every row. The plan is made; a dry run ends here.
+3. The rows are written next to the table (`staged_rows`): version V under the new columns, or the
+   transform of all inputs at the versions of their logs.
+4. The staged rows are compared with what they must be.
+5. One overwrite replaces rows, columns and partitioning. The commit records V, whether the rows are
+   the same, and, for rows of inputs, the consumed versions.
+6. The log is read again. If another writer committed rows after V that the overwrite replaced
+   unread, the version before the overwrite is restored.
+7. Properties and clustering are applied again, and the staged rows are deleted.
+
+**Safety properties** (tests in `test_rebuild.py`)
+- Readers see the old table or the new one. A run that is killed at any step leaves one of them, and
+  the next run finishes.
+- No row of another writer is lost. If step 6 cannot restore, because rows were committed after the
+  overwrite, the next write stops and names the versions that have the missing rows.
+- Values change only by casts that are exact for every row. The staged rows, cast back, must be the
+  rows of version V.
+- Nothing lands or is consumed twice: an overwrite keeps all transaction ids, and the version of the
+  input that was computed is recorded in the same commit as its rows.
+- Only staged rows are deleted. Files of earlier versions stay for time travel.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.write_modes import Append, Merge
+from lakehouse.core.delta.commits import REBUILD
+from lakehouse.core.delta.recorded_code import code_record
+from lakehouse.core.evolution.rebuild import RebuildOutcome, RebuildPlan, RebuildRequest
+from lakehouse.core.ingest import increments
+from lakehouse.core.ingest.increments import KEYS
+from lakehouse.engine.evolution.lost_rows import undo_killed, without_lost_rows
+from lakehouse.engine.evolution.planned_rebuild import PlannedRebuild, plan_now
+from lakehouse.engine.evolution.staged_rows import (
+    check_computed_rows,
+    check_own_rows,
+    forget_staged,
+    rebuilt_rows,
+    stage_rows,
+)
+from lakehouse.engine.ingest.derive import (
+    check_has_columns,
+    read_by_increment,
+    read_by_overwrite,
+    transformed,
+)
+from lakehouse.engine.ingest.input_changes import refuse_older_copy
+from lakehouse.engine.ingest.merge_rows import newest_per_key
+from lakehouse.engine.ingest.table_strategy import apply_strategy
+from lakehouse.engine.ingest.transform_code import transform_code
+from lakehouse.engine.lake import TableSession
+from lakehouse.engine.spark import delta_writes, statements
+from lakehouse.engine.spark.delta_writes import FrameWrite, Transaction
+from lakehouse.engine.spark.errors import translated
+from lakehouse.engine.spark.frames import table_at
+from lakehouse.engine.spark.session_confs import (
+    HASH_MAPS,
+    OLD_VERSIONS_REFUSED,
+    PARTITIONS_OVERWRITTEN,
+    READ_WHOLE,
+    SHUFFLED_BEFORE_WRITE,
+    session_confs,
+)
+from lakehouse.engine.table_lock import hold
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_CONFS = {
+    HASH_MAPS: "true",
+    OLD_VERSIONS_REFUSED: "false",
+    PARTITIONS_OVERWRITTEN: "static",
+    **READ_WHOLE,
+}
+
+
+def plan_rebuild(
+    session: TableSession, request: RebuildRequest, tables: Iterable[Table] = ()
+) -> RebuildPlan:
+    """The plan of a rebuild now; nothing is written. `tables` are all declared tables.
+
+    Raises:
+        Refused: there is no table, or the rebuild could not be exact.
+    """
+    with session_confs(session.spark, _CONFS), translated():
+        return plan_now(session, request, tables).plan
+
+
+def run_rebuild(
+    session: TableSession,
+    request: RebuildRequest,
+    tables: Iterable[Table] = (),
+    *,
+    tell: Callable[[str], None] = lambda _: None,
+) -> RebuildOutcome:
+    """Rebuilds a table. `tables` are all declared tables; `tell` is called before each long step.
+
+    Raises:
+        Refused: there is no table, or the rebuild could not be exact.
+        Transient: another process holds the table, or another writer committed rows meanwhile.
+        Broken: the staged rows are not what they must be, or rows of another writer are missing.
+    """
+    lake, spark, key = session.lake, session.spark, session.key
+    started = time.monotonic()
+    with (
+        hold(lake, spark, key, owner=f"rebuild of {key}"),
+        translated(),
+        session_confs(spark, _CONFS),
+    ):
+        undo_killed(session, tell)
+        forget_staged(lake, key)
+        tell(f"{key}: reading the rows")
+        rebuild = plan_now(session, request, tables)
+        tell(f"{key}: {rebuild.plan.sentence}")
+        staged = _staged(rebuild)
+        tell(f"{key}: comparing the rows that were written next to the table")
+        row_count = _checked(rebuild, staged)
+        tell(f"{key}: replacing the table's rows")
+        mark = uuid4().hex
+        _swap(rebuild, staged, mark)
+        after = without_lost_rows(session, rebuild.plan.version, mark)
+        [commit] = after.history.marked(mark)
+        facts = apply_strategy(lake, spark, session.table, after)
+        forget_staged(lake, key)
+    return RebuildOutcome(
+        plan=rebuild.plan,
+        version_after=commit.version,
+        row_count=row_count,
+        bytes_written=commit.added_bytes,
+        seconds=time.monotonic() - started,
+        facts=after if facts is None else facts,
+    )
+
+
+def _staged(rebuild: PlannedRebuild) -> "DataFrame":
+    """Step 3: writes the rows next to the table, and reads them from there."""
+    session, table = rebuild.session, rebuild.session.table
+    snapshot = rebuild.facts.snapshot
+    if rebuild.request.source == "rows":
+        frame = table_at(session.spark, snapshot)
+        rows = rebuilt_rows(frame, rebuild.plan.columns, snapshot)
+    else:
+        rows = transformed(session, rebuild.inputs)
+        check_has_columns(table, rows)
+        if isinstance(table.write, Merge):
+            rows = newest_per_key(rows, table.write)
+    uri = stage_rows(session.lake, rows, table, snapshot)
+    return session.spark.read.format("delta").load(uri)
+
+
+def _checked(rebuild: PlannedRebuild, staged: "DataFrame") -> int:
+    """Step 4: the number of staged rows, which are as they must be."""
+    if rebuild.sums is not None:
+        check_own_rows(staged, rebuild.plan.columns, rebuild.facts.snapshot, rebuild.sums)
+        return rebuild.sums.row_count
+    first = rebuild.inputs[rebuild.session.table.inputs[0].key].snapshot
+    may_be_empty = not first.file_count or not rebuild.facts.snapshot.file_count
+    return check_computed_rows(rebuild.session, staged, may_be_empty=may_be_empty)
+
+
+def _swap(rebuild: PlannedRebuild, staged: "DataFrame", mark: str) -> None:
+    """Step 5: replaces the table's rows, columns and partitioning in one commit."""
+    session, plan = rebuild.session, rebuild.plan
+    snapshot = rebuild.facts.snapshot
+    transaction, recorded = _record(rebuild)
+    prediction = {"seconds": round(plan.seconds, 3), "usd": round(plan.usd, 9)}
+    of_rebuild = {"from": snapshot.version, "rows": plan.rows, "mark": mark, **prediction}
+    write = FrameWrite(
+        mode="overwrite",
+        replaces_schema=True,
+        transaction=transaction,
+        partition_by=plan.partition_by,
+        user_metadata=json.dumps({REBUILD: of_rebuild, **recorded}, separators=(",", ":")),
+    )
+    if snapshot.clustering_columns and plan.partition_by:
+        session.spark.sql(statements.cluster_by(snapshot.uri, ()))
+    # Few large files, also if there are many partitions.
+    with session_confs(session.spark, {SHUFFLED_BEFORE_WRITE: "true"}):
+        delta_writes.write_frame(staged, snapshot.uri, write)
+
+
+def _record(rebuild: PlannedRebuild) -> tuple[Transaction | None, dict[str, Any]]:
+    """What the commit records about inputs, and the transaction id of the consumed version.
+
+    Delta skips a write without a word if its transaction id is not newer than the recorded one, so
+    there is none for a version that has been consumed before.
+    """
+    session, table = rebuild.session, rebuild.session.table
+    follows = isinstance(table.write, Append | Merge) and bool(table.inputs)
+    if rebuild.request.source == "rows":
+        return None, {KEYS: increments.merge_keys(table)} if follows else {}
+    code = code_record(transform_code(table))
+    if not follows:
+        return None, {**read_by_overwrite(rebuild.inputs), **code}
+    driver = rebuild.inputs[table.inputs[0].key]
+    version = driver.snapshot.version
+    recorded = {**read_by_increment(table, driver, version), **code}
+    consumed = increments.consumed_of(driver.snapshot, rebuild.facts.snapshot.transactions)
+    if consumed is not None and consumed.version >= version:
+        refuse_older_copy(session.lake, table, driver, rebuild.facts)
+        return None, recorded
+    app_id = increments.consume_app_id(driver.snapshot)
+    return Transaction(app_id=app_id, version=version), recorded

@@ -1,0 +1,192 @@
+"""The rows of a rebuild, written next to the table and compared before they replace its rows.
+
+They are a Delta table in `_lakehouse/rebuilds/<layer>/<name>/<id>/`. Each rebuild has a folder of
+its own, and the next one removes what a killed one left.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.write_modes import Merge
+from lakehouse.core.delta.snapshot import Snapshot
+from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.evolution.column_sources import ColumnSource, is_cast
+from lakehouse.core.evolution.in_place import COLUMN_MAPPING
+from lakehouse.engine.lake import Lake, TableSession
+from lakehouse.engine.spark import delta_writes
+from lakehouse.engine.spark import functions as F  # noqa: N812
+from lakehouse.engine.spark.delta_writes import FrameWrite
+from lakehouse.engine.spark.errors import first_line
+from lakehouse.engine.spark.frames import content_hash
+from lakehouse.engine.spark.statements import quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_FOLDER = "_lakehouse/rebuilds"
+_COUNT, _HIGH, _LOW = "row_count", "high", "low"
+# Values of these types cannot be compared, but their texts can.
+_NOT_COMPARABLE = ("map<", "variant")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowSums:
+    """A row count, and the sum of the hashes of these rows.
+
+    `inexact`: by source column, how many rows have a value that its cast would change.
+    """
+
+    row_count: int
+    checksum: int
+    inexact: Mapping[str, int]
+
+
+def sums_of_own_rows(
+    frame: "DataFrame", columns: Sequence[ColumnSource], snapshot: Snapshot
+) -> RowSums:
+    """The sums of a table's present rows, in one pass.
+
+    Raises:
+        Refused: Spark knows no cast between two of the types.
+    """
+    from pyspark.errors import AnalysisException
+
+    casts = {each.source: each for each in columns if is_cast(each, snapshot)}
+    types = _types(snapshot)
+    inexact = [
+        F.count_if(F.expr(_is_changed(name, types[name], each.column.type))).alias(
+            f"inexact {name}"
+        )
+        for name, each in casts.items()
+        if name is not None
+    ]
+    try:
+        kept = frame.select(*[quote(name) for name in _sources(columns)])
+        return _sums(kept, inexact, [name for name in casts if name is not None])
+    except AnalysisException as error:
+        raise Refused(
+            f"rebuild of {snapshot.table}: Spark refuses a cast: {first_line(error)}. Use another "
+            "type"
+        ) from error
+
+
+def rebuilt_rows(
+    frame: "DataFrame", columns: Sequence[ColumnSource], snapshot: Snapshot
+) -> "DataFrame":
+    """The rows of a table under other columns."""
+    present = {column.name: column for column in snapshot.columns}
+
+    def value(each: ColumnSource) -> "Column":
+        name, type_ = each.column.name, each.column.type
+        if each.source is None:
+            new = F.expr(f"CAST(NULL AS {type_})")
+            return new.alias(name, metadata={"comment": each.column.comment})
+        source = quote(each.source)
+        found = F.expr(f"try_cast({source} AS {type_})") if is_cast(each, snapshot) else None
+        kept = F.col(source) if found is None else found
+        if each.column.comment == present[each.source].comment and found is None:
+            return kept.alias(name)
+        return kept.alias(name, metadata={"comment": each.column.comment})
+
+    return frame.select(*map(value, columns))
+
+
+def stage_rows(lake: Lake, rows: "DataFrame", table: Table, snapshot: Snapshot) -> str:
+    """Writes rows next to the table; returns the address of the staged table."""
+    uri = lake.settings.table_uri(f"{_folder(table.key)}/{uuid4().hex}")
+    mapping = snapshot.properties.get(COLUMN_MAPPING, "none")
+    # Names with spaces need it.
+    properties = {} if mapping == "none" else {COLUMN_MAPPING: mapping}
+    delta_writes.write_frame(rows, uri, FrameWrite(mode="error", properties=properties))
+    return uri
+
+
+def check_own_rows(
+    staged: "DataFrame", columns: Sequence[ColumnSource], snapshot: Snapshot, expected: RowSums
+) -> None:
+    """Raises `Broken` unless the staged rows, under the present columns, are the present rows."""
+    types = _types(snapshot)
+    by_source = {each.source: each for each in reversed(columns) if each.source is not None}
+    back = [
+        F.expr(f"try_cast({quote(by_source[name].column.name)} AS {types[name]})").alias(name)
+        if is_cast(by_source[name], snapshot)
+        else F.col(quote(by_source[name].column.name)).alias(name)
+        for name in _sources(columns)
+    ]
+    found = _sums(staged.select(*back), [], [])
+    if (found.row_count, found.checksum) != (expected.row_count, expected.checksum):
+        raise Broken(
+            f"rebuild of {snapshot.table}: {found.row_count} row(s) (checksum {found.checksum}) "
+            f"were written next to it, and version {snapshot.version} has {expected.row_count} "
+            f"(checksum {expected.checksum}). The table was not changed. Run the rebuild again"
+        )
+
+
+def check_computed_rows(session: TableSession, staged: "DataFrame", *, may_be_empty: bool) -> int:
+    """The number of staged rows that were computed from inputs.
+
+    Raises:
+        Broken: two rows have the same keys.
+        Refused: there are no rows, and `may_be_empty` is not set.
+    """
+    table = session.table
+    row_count = staged.count()
+    if not row_count and not may_be_empty:
+        raise Refused(
+            f"rebuild of {table.key}: its transform gives no row, although its inputs have rows. "
+            "The table was not changed. Correct the transform"
+        )
+    if isinstance(table.write, Merge):
+        keys = [quote(key) for key in table.write.keys]
+        distinct = staged.select(*keys).distinct().count()
+        if distinct != row_count:
+            raise Broken(
+                f"rebuild of {table.key}: {row_count} row(s) with {distinct} different keys were "
+                "written next to it. The table was not changed. Run the rebuild again"
+            )
+    return row_count
+
+
+def forget_staged(lake: Lake, table_key: str) -> None:
+    """Deletes all rows that rebuilds of a table have staged. The caller holds its lock."""
+    names = [file.name for file in lake.store.list(_folder(table_key))]
+    if names:
+        lake.store.delete(names)
+
+
+def _folder(table_key: str) -> str:
+    return f"{_FOLDER}/{table_key}"
+
+
+def _types(snapshot: Snapshot) -> Mapping[str, str]:
+    return {column.name: column.type for column in snapshot.columns}
+
+
+def _sources(columns: Sequence[ColumnSource]) -> list[str]:
+    """The present columns that are kept, without repetitions."""
+    return list(dict.fromkeys(each.source for each in columns if each.source is not None))
+
+
+def _is_changed(name: str, before: str, after: str) -> str:
+    """A condition: the cast and the cast back do not give the same value."""
+    value = quote(name)
+    back = f"try_cast(try_cast({value} AS {after}) AS {before})"
+    if any(each in before for each in _NOT_COMPARABLE):
+        value, back = f"to_json(struct({value} AS v))", f"to_json(struct({back} AS v))"
+    return f"NOT ({value} <=> {back})"
+
+
+def _sums(frame: "DataFrame", inexact: "Sequence[Column]", names: Sequence[str]) -> RowSums:
+    hashed = content_hash(frame.schema.fields)
+    high = F.sum(F.shiftright(hashed, 32)).alias(_HIGH)
+    low = F.sum(hashed.bitwiseAND(F.lit(0xFFFFFFFF))).alias(_LOW)
+    [row] = frame.agg(F.count(F.lit(1)).alias(_COUNT), high, low, *inexact).collect()
+    checksum = 0 if row[_HIGH] is None else (row[_HIGH] << 32) + row[_LOW]
+    return RowSums(
+        row_count=row[_COUNT],
+        checksum=checksum,
+        inexact={name: row[f"inexact {name}"] for name in names},
+    )

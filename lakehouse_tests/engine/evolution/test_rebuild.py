@@ -1,0 +1,283 @@
+"""A rebuilt table has exactly its rows, under other columns, partitions, keys or code; and its readers and landed files go on."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+
+from lakehouse import Append, Landing, Merge, Overwrite, Table
+from lakehouse.core.delta.snapshot import Column
+from lakehouse.core.errors import Broken, Refused, Transient
+from lakehouse.core.evolution.column_sources import ColumnSource, declared_sources
+from lakehouse.core.evolution.rebuild import RebuildOutcome, RebuildRequest, type_of_source
+from lakehouse.core.reasons import Reason
+from lakehouse.engine.evolution import rebuild
+from lakehouse.engine.evolution.rebuild import plan_rebuild, run_rebuild
+from lakehouse.engine.ingest.write import write_table
+from lakehouse.engine.lake import Lake, TableSession
+from lakehouse_tests.engine.example import (
+    add_events,
+    copies,
+    counts,
+    event,
+    events,
+    facts_of,
+    land,
+    rows_in,
+    states,
+    version_of,
+)
+from lakehouse_tests.kills import killed_at
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PREFIX = "landing/shops/"
+SHOPS = Table(
+    key="bronze/shops",
+    source=Landing(
+        prefix=PREFIX,
+        format="csv",
+        schema="id BIGINT, city STRING, price DECIMAL(6,2), visits BIGINT",
+        required=("id",),
+    ),
+    write=Append(),
+)
+TOWNS = replace(
+    SHOPS,
+    source=replace(
+        SHOPS.landing,
+        schema="id BIGINT, town STRING, price DECIMAL(10,3), visits INT, note STRING COMMENT 'new'",
+    ),
+    write=Append(partition_by=("town",)),
+    renamed={"city": "town"},
+)
+LATER = Table(
+    key="silver/shops", inputs=(SHOPS,), write=Append(), transform=lambda shops: shops.select("id")
+)
+
+
+def rebuilt(
+    lake: Lake,
+    spark: "SparkSession",
+    table: Table,
+    source: type_of_source,
+    columns: Iterable[ColumnSource] = (),
+    readers: Iterable[Table] = (),
+) -> RebuildOutcome:
+    request = RebuildRequest(table=table, source=source, columns=tuple(columns))
+    return run_rebuild(TableSession(lake=lake, spark=spark, table=table), request, readers)
+
+
+def staged_files(lake: Lake) -> list[str]:
+    return [file.name for file in lake.store.list("_lakehouse/rebuilds")]
+
+
+def towns(lake: Lake, visits: str = "int") -> tuple[ColumnSource, ...]:
+    declared = [
+        Column(name="id", type="bigint"),
+        Column(name="town", type="string"),
+        Column(name="price", type="decimal(10,3)"),
+        Column(name="visits", type=visits),
+        Column(name="note", type="string", comment="new"),
+    ]
+    return declared_sources(TOWNS, declared, facts_of(lake, SHOPS.key).snapshot)
+
+
+def test_own_rows_get_other_names_types_and_partitions_and_landed_files_and_readers_go_on(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    """deltalake reads the result. A type that does not hold a value of one row is refused with the count."""
+    lines = ["id,city,price,visits", "1,Rome,1.25,70000", "2,,-0.10,", "3,Oslo,,-5"]
+    land(lake, "1.csv", lines, prefix=PREFIX)
+    write_table(lake, spark, SHOPS)
+    write_table(lake, spark, LATER)
+    land(lake, "2.csv", ["id,city,price,visits", "4,Rome,9999.99,1"], prefix=PREFIX)
+    write_table(lake, spark, SHOPS)
+    before = version_of(lake, SHOPS.key)
+
+    with pytest.raises(Refused, match=r"1 row\(s\) of visits have a value that smallint does not"):
+        rebuilt(lake, spark, TOWNS, "rows", towns(lake, "smallint"))
+    with pytest.raises(Refused, match=r"silver/shops .* Use `lakehouse materialize silver/shops`"):
+        rebuilt(lake, spark, TOWNS, "rows", towns(lake), [LATER])
+    assert (version_of(lake, SHOPS.key), staged_files(lake)) == (before, [])
+    write_table(lake, spark, LATER)
+
+    done = rebuilt(lake, spark, TOWNS, "rows", towns(lake), [LATER])
+    assert done.row_count == 4
+    assert done.plan.readers == (
+        "silver/shops (Append) passes over it, since the rows are the same",
+    )
+    assert done.plan.changes == (
+        "city becomes town",
+        "price becomes decimal(10,3) (now decimal(6,2))",
+        "visits becomes int (now bigint)",
+        "note (string) is new, and null",
+        "partitioned by town",
+    )
+    snapshot = facts_of(lake, SHOPS.key).snapshot
+    assert snapshot.partition_columns == ("town",)
+    assert [(each.name, each.type) for each in snapshot.columns][:5] == [
+        ("id", "bigint"),
+        ("town", "string"),
+        ("price", "decimal(10,3)"),
+        ("visits", "int"),
+        ("note", "string"),
+    ]
+    assert snapshot.columns[4].comment == "new"
+    columns = ("id", "town", "price", "visits", "note", "_source_line")
+    rows = [
+        (1, "Rome", Decimal("1.250"), 70000, None, 2),
+        (2, None, Decimal("-0.100"), None, None, 3),
+        (3, "Oslo", None, -5, None, 4),
+        (4, "Rome", Decimal("9999.990"), 1, None, 2),
+    ]
+    assert rows_in(lake, SHOPS.key, *columns) == rows
+    assert staged_files(lake) == []
+
+    assert write_table(lake, spark, TOWNS).reason is Reason.NOTHING_LANDED
+    assert write_table(lake, spark, LATER).reason is Reason.INPUTS_UNCHANGED
+    land(lake, "3.csv", ["id,town,price,visits,note", "5,Bern,2.125,3,x"], prefix=PREFIX)
+    assert write_table(lake, spark, TOWNS).rows_written == 1
+    assert write_table(lake, spark, LATER).rows_written == 1
+    assert rows_in(lake, SHOPS.key, *columns) == [
+        *rows,
+        (5, "Bern", Decimal("2.125"), 3, "x", 2),
+    ]
+    assert rows_in(lake, LATER.key, "id") == [(1,), (2,), (3,), (4,), (5,)]
+
+
+def test_other_keys_another_write_mode_and_other_code_come_from_the_inputs(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    """Merge with other keys, Overwrite to Merge, Append to Merge: then increments go on. An Append downstream must be rebuilt, too."""
+    add_events(lake, event(1, 5, "a"), event(1, 6, "b"), event(2, 5, "a"))
+    follower = Table(
+        key="gold/follower",
+        inputs=(states,),
+        write=Append(),
+        transform=lambda states: states.select("id", "state"),
+    )
+    for table in (states, follower, copies):
+        write_table(lake, spark, table)
+    by_state = replace(states, write=Merge(keys=("id", "state"), order_by=("at",)))
+    with pytest.raises(Refused, match="or use `lakehouse rebuild silver/states`"):
+        write_table(lake, spark, by_state)
+
+    done = rebuilt(lake, spark, by_state, "inputs", readers=[follower])
+    [sentence] = done.plan.readers
+    assert sentence.endswith("append rows twice. Use `lakehouse rebuild gold/follower` afterwards")
+    three = [(1, "a"), (1, "b"), (2, "a")]
+    assert rows_in(lake, states.key, "id", "state") == three
+    assert write_table(lake, spark, by_state).reason is Reason.INPUTS_UNCHANGED
+    with pytest.raises(Broken, match="use `lakehouse rebuild gold/follower`"):
+        write_table(lake, spark, follower)
+    rebuilt(lake, spark, follower, "inputs")
+    assert rows_in(lake, follower.key, "id", "state") == three
+
+    merged = replace(copies, write=Merge(keys=("id",), order_by=("state",)))
+    with pytest.raises(Refused, match="appended"):
+        rebuilt(lake, spark, merged, "rows")
+    rebuilt(lake, spark, merged, "inputs")
+    assert rows_in(lake, copies.key, "id", "state") == [(1, "b"), (2, "a")]
+
+    add_events(lake, event(1, 7, "b"), event(3, 5, "c"))
+    for table, written in ((by_state, 2), (follower, 2), (merged, 1)):
+        assert write_table(lake, spark, table).rows_written == written, table.key
+    assert rows_in(lake, copies.key, "id", "state") == [(1, "b"), (2, "a"), (3, "c")]
+    assert rows_in(lake, states.key, "id", "state") == [*three, (3, "c")]
+
+
+def test_an_overwrite_becomes_a_merge_and_an_overwrite_again(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    add_events(lake, event(1, 5, "a"), event(2, 5, "a"))
+    whole = replace(states, write=Overwrite())
+    write_table(lake, spark, whole)
+    with pytest.raises(Refused, match="overwritten"):
+        write_table(lake, spark, states)
+    rebuilt(lake, spark, states, "inputs")
+    assert facts_of(lake, states.key).snapshot.properties["delta.enableChangeDataFeed"] == "true"
+    add_events(lake, event(1, 6, "b"))
+    assert write_table(lake, spark, states).rows_written == 1
+    assert rows_in(lake, states.key, "id", "state") == [(1, "b"), (2, "a")]
+    rebuilt(lake, spark, whole, "inputs")
+    assert write_table(lake, spark, whole).reason is Reason.INPUTS_UNCHANGED
+    rebuilt(lake, spark, whole, "rows")
+    assert write_table(lake, spark, whole).reason is Reason.INPUTS_UNCHANGED
+
+
+@pytest.mark.parametrize(("step", "when"), [("stage_rows", "after"), ("_swap", "after")])
+def test_a_rebuild_that_is_killed_leaves_the_old_table_or_the_new_one(
+    lake: Lake, spark: "SparkSession", step: str, when: str
+) -> None:
+    add_events(lake, event(1, 5, "a"), event(2, 5, "b", day=2))
+    plain = replace(events, write=Append())
+    with killed_at(rebuild, step, when):
+        rebuilt(lake, spark, plain, "rows")
+    partitioned = ("day",) if step == "stage_rows" else ()
+    assert facts_of(lake, events.key).snapshot.partition_columns == partitioned
+    rows = [(1, "a", date(2013, 1, 1)), (2, "b", date(2013, 1, 2))]
+    assert rows_in(lake, events.key, "id", "state", "day") == rows
+    assert staged_files(lake)
+    rebuilt(lake, spark, plain, "rows")
+    assert facts_of(lake, events.key).snapshot.partition_columns == ()
+    assert (rows_in(lake, events.key, "id", "state", "day"), staged_files(lake)) == (rows, [])
+
+
+def test_rows_of_another_writer_are_not_lost_also_if_the_rebuild_is_killed(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come between the reading and the swap. Readers downstream get each row once."""
+    add_events(lake, event(1, 5, "a"))
+    write_table(lake, spark, copies)
+    plain = replace(events, write=Append())
+    fresh = iter([event(2, 5, "b"), event(3, 5, "c")])
+    real: Callable[..., Any] = rebuild._checked
+
+    def beside(*arguments: Any) -> Any:
+        row_count = real(*arguments)
+        for line in fresh:
+            add_events(lake, line)
+            break
+        return row_count
+
+    monkeypatch.setattr(rebuild, "_checked", beside)
+    with pytest.raises(
+        Transient, match=r"lacks the rows of version\(s\) 1\. Version 1 is restored"
+    ):
+        rebuilt(lake, spark, plain, "rows")
+    assert facts_of(lake, events.key).snapshot.partition_columns == ("day",)
+    assert rows_in(lake, events.key, "id") == [(1,), (2,)]
+    write_table(lake, spark, copies)
+
+    with killed_at(rebuild, "without_lost_rows", "before"):
+        rebuilt(lake, spark, plain, "rows")
+    assert rows_in(lake, events.key, "id") == [(1,), (2,)]
+    with pytest.raises(Broken, match=r"lacks the rows of version\(s\) 4.*`lakehouse rebuild bron"):
+        write_table(lake, spark, events)
+    rebuilt(lake, spark, plain, "rows")
+    assert facts_of(lake, events.key).snapshot.partition_columns == ()
+    assert rows_in(lake, events.key, "id") == [(1,), (2,), (3,)]
+    write_table(lake, spark, copies)
+    assert rows_in(lake, copies.key, "id", "state") == [(1, "a"), (2, "b"), (3, "c")]
+
+
+def test_a_plan_says_what_a_rebuild_costs_and_what_readers_do_and_writes_nothing(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    add_events(lake, event(1, 5, "a"), event(2, 5, "b"))
+    for table in (states, counts):
+        write_table(lake, spark, table)
+    session = TableSession(lake=lake, spark=spark, table=states)
+    before = version_of(lake, states.key)
+    plan = plan_rebuild(session, RebuildRequest(table=states, source="inputs"), [counts])
+    assert plan.readers == ("gold/counts (Overwrite) computes all its rows again",)
+    assert plan.sentence.startswith("all 2 row(s) of version 0 (1 file, ")
+    assert (plan.rows, plan.seconds > 0, plan.usd > 0) == ("new", True, True)
+    assert (version_of(lake, states.key), staged_files(lake)) == (before, [])
+    assert DeltaTable(lake.settings.table_uri(states.key)).version() == before
