@@ -303,7 +303,7 @@ def test_nothing_goes_while_a_table_of_the_lake_is_hidden_behind_the_key_of_one_
     LogBuilder(lake.store, KEY).create().append([(f"file:{lake.settings.root}/gold/events/a", 1)])
     with pytest.raises(
         Refused,
-        match=rf"files also lie at {lake.settings.root}/{KEY}, .*Use another key for {warehouse}/orders",
+        match=rf"files also lie at {lake.settings.root}/{KEY}\. .*Use another key for {warehouse}/orders",
     ):
         planned(
             tmp_path / "home", [table_of("gold/events"), adopted_table(KEY, f"{warehouse}/orders")]
