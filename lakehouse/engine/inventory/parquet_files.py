@@ -17,7 +17,7 @@ FILE_ROWS = 500_000
 
 
 class RowFiles:
-    """Writes Parquet files into a folder. At most one is in memory; no file is replaced."""
+    """Writes rows to new Parquet files in a folder. At most one file is in memory at a time."""
 
     def __init__(self, store: Store, folder: str, schema: pa.Schema) -> None:
         self._store, self._folder, self._schema = store, folder, schema
@@ -33,7 +33,7 @@ class RowFiles:
             self._begin()
 
     def finish(self) -> tuple[DataPart, ...]:
-        """Puts the last file into the store, and returns all files: at least one."""
+        """Puts the last file into the store. Returns all files: at least one, even without rows."""
         if self._rows or not self._done:
             self._end()
         return tuple(self._done)
@@ -54,7 +54,7 @@ class RowFiles:
 
 # pa.array would import pandas, which takes longer than a scan of most lakes.
 def text_column(values: Iterable[str | None]) -> pa.Array:
-    """A column of texts."""
+    """A column of strings or nulls."""
     builder = StringBuilder()
     builder.append_values(values)
     return builder.finish()

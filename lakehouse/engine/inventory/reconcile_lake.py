@@ -1,7 +1,7 @@
-"""Reconciles a lake's report with the log of every table that it shows, declared or not.
+"""Reconciles an inventory report with the logs of all tables that it shows, declared or not.
 
-The logs are read after the report was made, as `reconcile` requires. Nothing is written, except a
-scan if the lake has no other report.
+The logs are read after the report was made, as `reconcile` requires. Nothing is written, except
+that `fresh_report` scans a lake that has only reports of its own.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +28,7 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.path_resolver import PathResolver, landing_prefixes
 from lakehouse.engine.store import Store
 
-# A repeated run, or a run soon after a scan from the terminal, needs no second listing.
+# A run that is repeated, or that soon follows a scan from the terminal, uses the existing report.
 _SCAN_AGAIN_HOURS = 1.0
 
 FindOwner = Callable[[StoredObject], str | None]
@@ -38,15 +38,19 @@ PassThrough = Callable[[Iterator[StoredObject], FindOwner], Iterable[StoredObjec
 def known_report(
     lake: Lake, *, now_ms: int, configuration: str | None = None, max_age_hours: float | None = None
 ) -> Report:
-    """The newest complete report; refused if there is none, or if it is too old."""
+    """The newest complete report.
+
+    Raises:
+        Refused: there is no complete report, it is too old, or it cannot be trusted.
+    """
     report = newest_report(
         lake.store, now_ms=now_ms, configuration=configuration, max_age_hours=max_age_hours
     )
     if report is None:
-        of_it = "" if configuration is None else f" of configuration {configuration!r}"
+        of_configuration = "" if configuration is None else f" of configuration {configuration!r}"
         raise Refused(
-            f"inventory of {lake.store.bucket}: there is no complete report{of_it} yet; make one "
-            "with: lakehouse inventory scan"
+            f"inventory of {lake.store.bucket}: there is no complete report{of_configuration} "
+            "yet; make one with: lakehouse inventory scan"
         )
     return report
 
@@ -56,13 +60,13 @@ def fresh_report(lake: Lake, *, now_ms: int, configuration: str | None = None) -
 
     A lake with reports of another configuration is scanned only if `configuration` is our own.
     """
-    if configuration == SCAN or (configuration is None and _makes_its_own(lake.store)):
-        young = None
+    if configuration == SCAN or (configuration is None and _has_only_own_reports(lake.store)):
+        recent = None
         with suppress(Refused):
-            young = newest_report(
+            recent = newest_report(
                 lake.store, now_ms=now_ms, configuration=SCAN, max_age_hours=_SCAN_AGAIN_HOURS
             )
-        if young is None:
+        if recent is None:
             scan(lake.store, now_ms=now_ms)
     return known_report(lake, now_ms=now_ms, configuration=configuration)
 
@@ -75,9 +79,10 @@ def reconcile_report(
     now_ms: int,
     through: PassThrough | None = None,
 ) -> Reconciliation:
-    """Compares one report with the logs of its tables and of those in `declared`.
+    """Compares one report with the logs of the tables that it shows, and of those in `declared`.
 
-    `through` gets all rows and a function that finds a row's table; it must pass the rows on.
+    `through` receives all rows, and a function that returns the table of a row or `None`. It must
+    yield every row again, unchanged.
     """
     store, tables = lake.store, [table for table in declared if table.key not in lake.elsewhere]
     names = (
@@ -109,15 +114,15 @@ def reconcile_report(
     return reconcile(known, listing, now_ms=now_ms)
 
 
-def _makes_its_own(store: Store) -> bool:
-    """Whether the lake has only its own scans: no complete report of another configuration."""
+def _has_only_own_reports(store: Store) -> bool:
+    """Whether the lake has no complete report of another configuration than our own."""
     return all(checksum_of(store, *each) is None for each in stamps_of(store) if each[0] != SCAN)
 
 
 def _read_table_files(
     lake: Lake, tables: Iterable[str], *, now_ms: int
 ) -> tuple[list[TableFiles], dict[str, str]]:
-    """The files of each existing table, and for each unreadable log the reason."""
+    """The files of each table, and the reason for each table whose log cannot be read."""
     table_files: list[TableFiles] = []
     unread: dict[str, str] = {}
     places = PathResolver(

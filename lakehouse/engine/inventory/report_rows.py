@@ -1,4 +1,4 @@
-"""Parses the data files of reports: CSV (gzip, no header), ORC or Parquet.
+"""Parses the data files of inventory reports: CSV (gzip, no header), ORC or Parquet.
 
 Source: Amazon S3 user guide, "Amazon S3 Inventory list" (columns, URL-encoded keys in CSV, times in
 UTC).
@@ -33,26 +33,29 @@ _FLAGS = ("is_latest", "is_delete_marker", "is_multipart_uploaded")
 
 
 def stored_objects(report: Report, data: bytes, *, where: str) -> Iterator[StoredObject]:
-    """Every row of a data file.
+    """Every row of a data file; `where` names the file in messages.
 
-    Unreadable rows and rows of another bucket are refused; `where` names the file in the message.
+    Raises:
+        Refused: the file or a row cannot be read, a row is of another bucket, or no row has a
+            plausible time.
     """
-    plausible = rows = 0
+    row_count = plausible_count = 0
     for columns in column_batches(
         report, data, where=where, only=(*NEEDED_COLUMNS, *_OPTIONAL.values())
     ):
         if others := set(columns["bucket"]) - {report.bucket}:
             raise Refused(
-                f"{where} has rows of bucket {min(others)!r}. Use rows of bucket {report.bucket!r}"
+                f"{where} has rows of bucket {min(others)!r}. Use a report that lists only bucket "
+                f"{report.bucket!r}"
             )
         times = [plausible_ms(ms, now_ms=report.created_ms) for ms in columns["last_modified_date"]]
-        rows += len(times)
-        plausible += sum(ms is not None for ms in times)
+        row_count += len(times)
+        plausible_count += sum(ms is not None for ms in times)
         yield from _objects(columns, times, where=where)
-    if rows and not plausible:
+    if row_count and not plausible_count:
         raise Refused(
-            f"{where}: of {rows} times of modification none lies between 2006 and the report; "
-            "seconds for milliseconds?"
+            f"{where}: none of its {row_count} modification times is between 2006 and the report's "
+            "own time. They may be seconds; use milliseconds"
         )
 
 
@@ -73,8 +76,8 @@ def column_batches(
             }
             if lacking := [name for name in NEEDED_COLUMNS if name in only and name not in columns]:
                 raise Refused(
-                    f"{where} has no column {' and no '.join(lacking)}. Use the columns that "
-                    "its manifest names"
+                    f"{where} has no column {' and no '.join(lacking)}, although the manifest "
+                    "names it. Wait for the next report"
                 )
             if (
                 report.file_format == "CSV"
@@ -134,7 +137,7 @@ def _csv(report: Report, data: bytes, wanted: Sequence[str]) -> Iterator[pa.Reco
 def _values(name: str, column: pa.Array) -> list[Any]:
     """Python values, in the same types for all formats.
 
-    An empty text becomes null, times are milliseconds, and flags are booleans.
+    An empty string becomes `None`, times become milliseconds, and flags become booleans.
     """
     if name == "last_modified_date":
         return _milliseconds(column).to_pylist()
@@ -167,8 +170,8 @@ def _objects(
         more = dict(zip(_OPTIONAL, others, strict=True))
         if key is None or (size is None and not more["is_delete_marker"]) or (size or 0) < 0:
             raise Refused(
-                f"{where}: the row of key {key!r} has size {size}. Use a key, and a size "
-                "unless it is a delete marker"
+                f"{where}: the row of key {key!r} has size {size}. Every row needs a key and, "
+                "unless it is a delete marker, a size of at least 0"
             )
         yield StoredObject(
             bucket=bucket,

@@ -1,4 +1,4 @@
-"""Loads reports into the table `inventory/<bucket>`, one partition per bucket and day.
+"""Loads inventory reports into `inventory/<bucket>`, a table with one partition per day.
 
 1. The table's lock is taken. Leftovers of an earlier load in the staging folder are removed.
 2. The report is read once and verified on the way. Its rows are reconciled and written to Parquet
@@ -9,8 +9,8 @@
 
 **Safety properties** (tests in `test_reports_table.py`)
 - A report that is refused at any row changes nothing in the table.
-- A day that is loaded twice, or from two reports, is in the table once.
-- Only files of the staging folder are deleted, and only the holder of the lock writes there.
+- If a day is loaded twice, or from two reports, the table has only the rows of the last load.
+- Only files in the staging folder are deleted, and only the holder of the lock writes there.
 """
 
 import time
@@ -82,9 +82,9 @@ _SCHEMA = pa.schema(
 class InventoryOutcome:
     """A report and its reconciliation with the logs.
 
-    `before` is the report that was loaded before it, if the log still records it. `row_count` is
-    the number of rows that the table has for the report's day, by its log (`None` if unknown).
-    `newly_loaded` is the number of rows that this run loaded.
+    `before` is the report that was loaded previously, if the table's log still records it.
+    `row_count` is the number of rows that the table has for the report's day, according to its log
+    (`None` if unknown). `newly_loaded` is the number of rows that this run loaded.
     """
 
     report: Report
@@ -111,7 +111,7 @@ def load_report(
     now_ms: int,
     owner: str,
 ) -> InventoryOutcome:
-    """Reconciles a report, and loads it unless it is loaded already.
+    """Reconciles a report, and loads it unless the table already has it.
 
     Raises:
         Refused: the report cannot be trusted; the table is unchanged.
@@ -122,8 +122,8 @@ def load_report(
     known = _loads(lake.facts(key))
     newly_loaded = 0
     if known and known[0].report == report.name:
-        found = reconcile_report(lake, declared, report, now_ms=now_ms)
-        load = _load(report, found)
+        reconciliation = reconcile_report(lake, declared, report, now_ms=now_ms)
+        load = _load(report, reconciliation)
     else:
         session = spark()
         with (
@@ -133,10 +133,10 @@ def load_report(
         ):
             _clear(lake)
             files = RowFiles(lake.store, _staging(lake), _SCHEMA)
-            found = reconcile_report(
+            reconciliation = reconcile_report(
                 lake, declared, report, now_ms=now_ms, through=partial(_through, files, report)
             )
-            load = _load(report, found)
+            load = _load(report, reconciliation)
             newly_loaded = load.object_count
             if newly_loaded:
                 retry_conflicts(partial(_overwrite, lake, session, key, files.finish(), load))
@@ -144,7 +144,7 @@ def load_report(
     after = lake.facts(key)
     return InventoryOutcome(
         report=report,
-        reconciliation=found,
+        reconciliation=reconciliation,
         load=load,
         before=next((each for each in _loads(after) if each.report != report.name), None),
         row_count=_rows_of_day(after, report) if load.object_count else 0,
@@ -160,7 +160,7 @@ def report_day(report: Report) -> date:
 
 
 def judge(lake: Lake, outcome: InventoryOutcome, *, now_ms: int) -> tuple[CheckResult, ...]:
-    """One result for each name in `core.inventory.checks.CHECKS`."""
+    """The results of the checks in `core.inventory.checks.CHECKS`, one each."""
     report = outcome.report
     earlier = (
         stamp
@@ -196,7 +196,7 @@ def _staging(lake: Lake) -> str:
 def _through(
     files: RowFiles, report: Report, objects: Iterator[StoredObject], owner: FindOwner
 ) -> Iterator[StoredObject]:
-    """The same objects; each one is also written to `files` as it passes."""
+    """Yields the same objects, and also writes each of them to `files`."""
     while batch := list(islice(objects, BATCH_ROWS)):
         files.add(_rows(batch, owner, report))
         yield from batch
@@ -229,12 +229,12 @@ def _overwrite(
     write_frame(frame, lake.settings.table_uri(key), write)
 
 
-def _load(report: Report, found: Reconciliation) -> Load:
+def _load(report: Report, reconciliation: Reconciliation) -> Load:
     return Load(
         report=report.name,
         created_ms=report.created_ms,
-        object_count=found.file_count,
-        size_bytes=found.size_bytes,
+        object_count=reconciliation.file_count,
+        size_bytes=reconciliation.size_bytes,
     )
 
 

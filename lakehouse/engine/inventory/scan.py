@@ -1,4 +1,4 @@
-"""Makes our own inventory: lists the storage once, and writes a report like AWS S3 Inventory.
+"""Makes our own inventory: lists storage once, and writes a report as AWS S3 Inventory does.
 
 1. The store is walked. Rows are written in batches to Parquet files below `data/`; only the current
    file is in memory.
@@ -69,10 +69,10 @@ class Scanned:
 
 
 def scan(store: Store, *, now_ms: int, progress: Callable[[int], None] | None = None) -> Scanned:
-    """Writes a complete report of everything below the store's root, including reports.
+    """Writes a complete report of everything below the store's root, including older reports.
 
-    `progress` is called with the number of objects seen so far. `now_ms` is when the listing
-    begins. A report is named after that minute, or after the next minute whose name is free.
+    `progress` is called with the number of objects seen so far. `now_ms` is the time at which the
+    listing begins. The report is named after that minute, or after the next one whose name is free.
     """
     folder = f"{REPORTS}/{store.bucket}/{SCAN}"
     files = RowFiles(store, f"{folder}/data", _SCHEMA)
@@ -88,7 +88,7 @@ def scan(store: Store, *, now_ms: int, progress: Callable[[int], None] | None = 
     name = _publish(store, folder, parts, began_ms=now_ms)
     with suppress(
         LakehouseError
-    ):  # the report is complete; the next scan deletes what could not be deleted now
+    ):  # the report is complete, and the next scan tries again to delete expired files
         _remove_expired(store, folder, now_ms=now_ms)
     return Scanned(
         manifest_name=name, files=parts, object_count=object_count, size_bytes=size_bytes
@@ -139,7 +139,7 @@ def _publish(store: Store, folder: str, files: Sequence[DataPart], *, began_ms: 
 
 
 def _remove_expired(store: Store, folder: str, *, now_ms: int) -> None:
-    """Deletes our old reports, checksums first: a report without one is incomplete."""
+    """Deletes our expired reports, checksums first: without its checksum, a report is not read."""
     complete = (
         stamp
         for name, stamp in stamps_of(store)

@@ -2,7 +2,7 @@
 
 **Safety properties** (tests in `engine/inventory/test_reports.py`)
 - A report without `manifest.checksum` is incomplete and is skipped. A report with a wrong checksum,
-  size or MD5 is refused; an older report never silently replaces it.
+  size or MD5 is refused, and no older report is used in its place.
 - Nothing is written.
 """
 
@@ -22,8 +22,8 @@ from lakehouse.engine.store import Store
 REPORTS = "_lakehouse/inventory"
 # The configuration of our own reports.
 SCAN = "lakehouse-scan"
-# Clocks may differ by a minute, and a store rounds times down. The inventory listings of AWS are
-# eventually consistent.
+# A report need not show files that were written less than this before its own time. Clocks may
+# differ by a minute, and a store rounds times down. AWS's reports are eventually consistent.
 SETTLED_MS, _SETTLED_ELSEWHERE_MS = 60_000, 3_600_000
 _STAMP = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}Z")
 
@@ -31,8 +31,9 @@ _STAMP = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}Z")
 def stamps_of(store: Store, *, after: Mapping[str, str] | None = None) -> list[tuple[str, str]]:
     """Configuration and stamp of all reports, complete or not, newest first.
 
-    `after` maps a configuration to a stamp; only later stamps of it are returned. Only folders are
-    listed: one request for the configurations and one for each, however many data files there are.
+    `after` maps configurations to stamps; of each such configuration, only later stamps are
+    returned. One request lists the configurations, and one more per configuration lists its stamps,
+    however many data files there are.
     """
     base, known = f"{REPORTS}/{store.bucket}", after or {}
     names = store.folders(base)
@@ -78,7 +79,7 @@ def newest_report(
             _read(
                 store,
                 name,
-                f"inventory report {name}: its checksum is there and the manifest is not",
+                f"inventory report {name}: there is a checksum, but no manifest",
             ),
             checksum,
             ReportSource(
@@ -93,7 +94,7 @@ def newest_report(
 
 
 def settled_ms(report: Report) -> int:
-    """Files written before this time are in the report, if they are still stored."""
+    """The report must show every stored file that was written before this time."""
     margin_ms = SETTLED_MS if report.configuration == SCAN else _SETTLED_ELSEWHERE_MS
     return report.created_ms - margin_ms
 
@@ -101,23 +102,25 @@ def settled_ms(report: Report) -> int:
 def read_report(store: Store, report: Report) -> Iterator[StoredObject]:
     """Every row of a report, in order. One data file is in memory at a time.
 
-    A file that does not match the manifest is refused.
+    Raises:
+        Refused: a data file does not match the manifest, or cannot be trusted.
     """
     for where, data in _verified(store, report):
         yield from stored_objects(report, data, where=where)
 
 
 def read_keys(store: Store, report: Report) -> Iterator[str]:
-    """Only the decoded keys, which is much faster. Raises as `read_report`."""
+    """The decoded keys of a report; much faster than all columns. Raises as `read_report`."""
     for where, data in _verified(store, report):
         for columns in column_batches(report, data, where=where, only=("key",)):
             yield from columns["key"]
 
 
 class ReportRows:
-    """A report's rows below the lake's root, kept in a temporary file for all tables.
+    """A report's rows below the lake's root, kept in a temporary file for vacuums of many tables.
 
-    `tables` are the folders that contain a Delta log. The constructor raises as `read_report`.
+    `tables` are the folders in the report that contain a Delta log. The constructor raises as
+    `read_report`.
     """
 
     def __init__(self, store: Store, report: Report) -> None:
@@ -152,7 +155,7 @@ class ReportRows:
     def _read(self, store: Store) -> Iterator[tuple[object, ...]]:
         for each in read_report(store, self.report):
             if each.key.startswith(store.prefix):
-                if is_current(each):  # a log with only noncurrent versions left is no table
+                if is_current(each):  # noncurrent versions of a deleted log do not make a table
                     self.tables |= table_roots([each.key.removeprefix(store.prefix)])
                 yield (
                     each.key,
@@ -171,7 +174,7 @@ def _verified(store: Store, report: Report) -> Iterator[tuple[str, bytes]]:
         data = _read(
             store,
             part.key.removeprefix(store.prefix),
-            f"{where} is named in the manifest and is not there",
+            f"{where} is named in the manifest, but is not there",
         )
         if len(data) != part.size_bytes:
             raise Refused(
@@ -186,8 +189,8 @@ def _verified(store: Store, report: Report) -> Iterator[tuple[str, bytes]]:
         yield where, data
 
 
-def _read(store: Store, name: str, lacking: str) -> bytes:
+def _read(store: Store, name: str, problem: str) -> bytes:
     try:
         return store.read(name)
     except FileNotFoundError as error:
-        raise Refused(f"{lacking}; wait for the next report, or scan") from error
+        raise Refused(f"{problem}; wait for the next report, or scan") from error

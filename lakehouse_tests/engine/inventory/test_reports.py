@@ -348,7 +348,7 @@ def test_a_data_file_that_is_not_the_manifest_s_is_refused(
     ("row", "said"),
     [
         (one(bucket="another"), "rows of bucket 'another'"),
-        (one(last_modified_date=(NOW - HOUR) // 1000), "seconds for milliseconds"),
+        (one(last_modified_date=(NOW - HOUR) // 1000), "They may be seconds; use milliseconds"),
         (one(size=None), "has size None"),
         (one(size=-1), "has size -1"),
     ],
