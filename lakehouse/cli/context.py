@@ -16,9 +16,11 @@ from lakehouse.cli.output import show, tell
 from lakehouse.core.adoption.adopted_file import adopted_table
 from lakehouse.core.declaration.adopted import Adopted, is_address, key_of, parse_address
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.undeclared_tables import undeclared_sentence
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.core.text import count_of, nearest_words
+from lakehouse.engine.adoption.find_tables import undeclared_tables
 from lakehouse.engine.declared_tables import address_of, declared_tables
 from lakehouse.engine.delta_log import garbage_uncollected
 from lakehouse.engine.lake import Lake, open_lake
@@ -32,10 +34,14 @@ type_of_found = TypeVar("type_of_found")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeContext:
-    """A lake and its declared tables, inputs first."""
+    """A lake and its declared tables, inputs first.
+
+    `by_address` are the keys of those that are not declared, but were named by their address.
+    """
 
     lake: Lake
     tables: Mapping[str, Table]
+    by_address: frozenset[str] = frozenset()
 
     def choose(self, wanted: Sequence[str]) -> list[Table]:
         """The tables with these keys, without duplicates; all tables if no keys are given.
@@ -126,6 +132,7 @@ def open_tables(wanted: Sequence[str]) -> tuple[LakeContext, list[Table]]:
     """
     settings = settings_in_force()
     tables = declared_tables(settings)
+    declared = {*tables}
     places = {address_of(table, settings): table.key for table in tables.values()}
     keys = list[str]()
     for word in wanted:
@@ -147,7 +154,11 @@ def open_tables(wanted: Sequence[str]) -> tuple[LakeContext, list[Table]]:
                 else "; the address of a table begins with ./, / or s3://"
             )
             raise Refused(f"table {word!r} is not declared; {near}{hint}")
-    opened = LakeContext(lake=open_lake(settings, tables=tables.values()), tables=tables)
+    opened = LakeContext(
+        lake=open_lake(settings, tables=tables.values()),
+        tables=tables,
+        by_address=frozenset(tables.keys() - declared),
+    )
     return opened, opened.choose(keys)
 
 
@@ -169,6 +180,24 @@ def look_at_each(
 
     with garbage_uncollected(), ThreadPoolExecutor(max_workers=_READERS) as readers:
         return list(readers.map(one, tables))
+
+
+def find_undeclared(opened: LakeContext, found: Sequence[Found[Any]]) -> tuple[Table, ...]:
+    """The tables in the lake that are not declared, each as if it were adopted.
+
+    They are not searched for if storage has just failed, which is reported already.
+    """
+    if any(isinstance(each.error, Transient) for each in found):
+        return ()
+    root = opened.lake.settings.root
+    keys = undeclared_tables(opened.lake, opened.tables.values())
+    return tuple(adopted_table(key, f"{root}/{key}") for key in keys)
+
+
+def show_undeclared(undeclared: Sequence[Table]) -> None:
+    """Prints one line that names these tables, and what to do about them."""
+    if undeclared:
+        show(undeclared_sentence([table.key for table in undeclared]), style="yellow")
 
 
 def tell_errors(found: Sequence[Found[Any]]) -> int:

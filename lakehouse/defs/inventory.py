@@ -91,7 +91,7 @@ def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
             if not result.ok:
                 context.log.warning(f"{result.name}: {result.sentence}")
         yield dg.MaterializeResult(
-            asset_key=key, metadata=inventory_metadata(outcome, now_ms=now_ms())
+            asset_key=key, metadata=inventory_metadata(outcome, tables, now_ms=now_ms())
         )
         yield from (
             dg.AssetCheckResult(asset_key=key, **check_fields(result)) for result in results

@@ -24,7 +24,8 @@ DOCUMENTS = {
         "lakehouse tables",
         (
             "Inputs come before the tables that read them. `hands_off` says why only a person compacts "
-            "the table; null: the sensor does."
+            "the table; null: the sensor does. Tables in the lake that are not declared come last, with "
+            "`declared` false and `write` null."
         ),
     ),
     "landing": (
@@ -55,7 +56,8 @@ DOCUMENTS = {
         "lakehouse health",
         (
             "`version` and `score` are null for a table that does not exist or cannot be read; "
-            "`sentence` says why. Adopted tables also have `uri`."
+            "`sentence` says why. Adopted tables also have `uri`. Without arguments, tables in the lake "
+            "that are not declared come last, with `declared` false and no figures."
         ),
     ),
     "adopt": (
@@ -69,8 +71,8 @@ DOCUMENTS = {
     "plan": (
         "lakehouse plan",
         (
-            "Each of `bins` becomes one file. Without a plan, `reason` is `NO_TABLE`, `BROKEN`, "
-            "`REFUSED` or `TRANSIENT`. `files_left` are files for the next run. `fleet` is the table's "
+            "Each of `bins` becomes one file. Without a plan, `reason` is `NO_TABLE`, `NOT_DECLARED`, "
+            "`BROKEN`, `REFUSED` or `TRANSIENT`. `files_left` are files for the next run. `fleet` is the table's "
             "rank and the sensor's decision."
         ),
     ),

@@ -9,13 +9,16 @@ from lakehouse.cli.context import (
     Found,
     address_field,
     complete_table,
+    find_undeclared,
     look_at_each,
     open_tables,
     show_addresses,
+    show_undeclared,
     tell_errors,
 )
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, write_json
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.undeclared_tables import undeclared_sentence
 from lakehouse.core.ingest.outcome import quarantine_sentence
 from lakehouse.core.scheduling.health import Health
 from lakehouse.engine.adoption.find_tables import facts_of
@@ -52,18 +55,23 @@ def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int
         each.table.key: None if each.error else 0 for each in found
     }
     quarantine_rows |= {each.table.key: each.value for each in refused}
+    undeclared = () if tables else find_undeclared(opened, found)
     if as_json:
-        write_json(
-            [
-                {**_document(each), "quarantine_rows": quarantine_rows[each.table.key]}
-                for each in found
-            ]
-        )
+        declared = [
+            {
+                **_document(each),
+                "declared": each.table.key not in opened.by_address,
+                "quarantine_rows": quarantine_rows[each.table.key],
+            }
+            for each in found
+        ]
+        write_json([*declared, *map(_undeclared_document, undeclared)])
     else:
         _print(found, verbose=verbose)
         for key, rows in quarantine_rows.items():
             if rows:
                 show(f"{key}: {quarantine_sentence(key, lines=rows)}")
+        show_undeclared(undeclared)
     return tell_errors([*found, *refused])
 
 
@@ -86,6 +94,15 @@ def _document(found: Found[Health]) -> dict[str, Any]:
         **dict.fromkeys(("version", "committed_ms", "row_count", "score")),
         **dict.fromkeys((*zeros, *more_zeros), 0),
         **address_field(found.table),
+    }
+
+
+def _undeclared_document(table: Table) -> dict[str, Any]:
+    return {
+        **_document(Found(table=table)),
+        "sentence": undeclared_sentence([table.key]),
+        "declared": False,
+        "quarantine_rows": None,
     }
 
 

@@ -9,8 +9,10 @@ from lakehouse.cli.context import (
     Found,
     address_field,
     complete_table,
+    find_undeclared,
     open_tables,
     show_addresses,
+    show_undeclared,
     tell_errors,
 )
 from lakehouse.cli.fleet_from_logs import fleet_document, read_fleet
@@ -24,6 +26,8 @@ from lakehouse.cli.output import (
     write_json,
 )
 from lakehouse.core.compaction.plan import CompactionPlan
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.undeclared_tables import undeclared_sentence
 from lakehouse.core.scheduling.ranking import Decision
 from lakehouse.core.scheduling.table_state import net_benefit_cells
 
@@ -43,14 +47,24 @@ def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
     """
     opened, chosen = open_tables(tables)
     found, decisions = read_fleet(opened, chosen)
+    undeclared = () if tables else find_undeclared(opened, found)
     if as_json:
         fleet = {
             decision.table: fleet_document(decision, rank=place)
             for place, decision in enumerate(decisions, start=1)
         }
-        write_json([{**plan_document(each), "fleet": fleet[each.table.key]} for each in found])
+        declared = [
+            {
+                **plan_document(each),
+                "declared": each.table.key not in opened.by_address,
+                "fleet": fleet[each.table.key],
+            }
+            for each in found
+        ]
+        write_json([*declared, *map(_undeclared_document, undeclared)])
     else:
         print_plans(found, verbose=verbose, decisions=decisions)
+        show_undeclared(undeclared)
     return tell_errors(found)
 
 
@@ -71,6 +85,17 @@ def plan_document(found: Found[CompactionPlan]) -> dict[str, Any]:
         **unknown,
         **nothing,
         **address_field(found.table),
+    }
+
+
+def _undeclared_document(table: Table) -> dict[str, Any]:
+    why = {"reason": "NOT_DECLARED", "sentence": undeclared_sentence([table.key])}
+    nothing = dict.fromkeys(("rank", "benefit_usd_per_day", "cost_usd", "ratio"))
+    return {
+        **plan_document(Found(table=table)),
+        **why,
+        "declared": False,
+        "fleet": {**nothing, **why, "request": False},
     }
 
 

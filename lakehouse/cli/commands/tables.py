@@ -4,7 +4,14 @@ from typing import Any
 
 import click
 
-from lakehouse.cli.context import Found, look_at_each, open_declared, tell_errors
+from lakehouse.cli.context import (
+    Found,
+    find_undeclared,
+    look_at_each,
+    open_declared,
+    show_undeclared,
+    tell_errors,
+)
 from lakehouse.cli.output import (
     bytes_text,
     count_text,
@@ -16,6 +23,7 @@ from lakehouse.cli.output import (
 )
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.undeclared_tables import undeclared_sentence
 from lakehouse.core.declaration.write_modes import Append, History, Merge, Overwrite, type_of_write
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.reasons import Explanation
@@ -31,7 +39,8 @@ type_of_look = tuple[Snapshot | None, Explanation | None]
 def tables_command(as_json: bool) -> int:
     """List what is declared, and what there is of it.
 
-    It tells where rows come from, and which tables are left alone, and why.
+    It tells where rows come from, and which tables are left alone, and why. Tables in the folders
+    of the layers that are not declared come last.
     """
     opened = open_declared()
 
@@ -39,26 +48,41 @@ def tables_command(as_json: bool) -> int:
         facts = opened.lake.facts(table.key)
         return facts and facts.snapshot, hold_now(opened.lake, table, facts and facts.history)
 
+    def look_at_undeclared(table: Table) -> type_of_look:
+        facts = opened.lake.facts(table.key)
+        return facts and facts.snapshot, None
+
     found = look_at_each(opened.choose(()), look)
+    undeclared = find_undeclared(opened, found)
+    rest = look_at_each(undeclared, look_at_undeclared)
     if as_json:
-        write_json([_document(each) for each in found])
+        write_json(
+            [
+                *(_document(each, is_declared=True) for each in found),
+                *(_document(each, is_declared=False) for each in rest),
+            ]
+        )
     else:
         heads = ("table", "from", "write", "version", "files", "bytes", "rows", "last commit")
-        print_grid(heads, [_row(each) for each in found], numbers=heads[3:7])
+        rows = [_row(each, _write_text(each.table.write)) for each in found]
+        rows += [_row(each, "not declared") for each in rest]
+        print_grid(heads, rows, numbers=heads[3:7])
         for each in found:
             if each.value and (held := each.value[1]):
                 show(f"{each.table.key} is left alone, {held.reason.name}: {held.sentence}")
-    return tell_errors(found)
+        show_undeclared(undeclared)
+    return tell_errors([*found, *rest])
 
 
-def _document(found: Found[type_of_look]) -> dict[str, Any]:
+def _document(found: Found[type_of_look], *, is_declared: bool) -> dict[str, Any]:
     table, (snapshot, held) = found.table, found.value or (None, None)
     return {
         "table": table.key,
-        "description": table.description,
+        "declared": is_declared,
+        "description": table.description if is_declared else undeclared_sentence([table.key]),
         "landing": table.source.prefix if table.source else None,
         "inputs": [each.key for each in table.inputs],
-        "write": type(table.write).__name__.lower(),
+        "write": type(table.write).__name__.lower() if is_declared else None,
         "partition_by": list(table.write.partition_by) if isinstance(table.write, Append) else [],
         "merge_keys": list(table.write.keys) if isinstance(table.write, Merge | History) else [],
         "file_count": snapshot.file_count if snapshot else 0,
@@ -70,10 +94,10 @@ def _document(found: Found[type_of_look]) -> dict[str, Any]:
     }
 
 
-def _row(found: Found[type_of_look]) -> tuple[str, ...]:
+def _row(found: Found[type_of_look], write: str) -> tuple[str, ...]:
     table, (snapshot, _) = found.table, found.value or (None, None)
     source = table.source.prefix if table.source else ", ".join(each.key for each in table.inputs)
-    known = (table.key, source, _write_text(table.write))
+    known = (table.key, source, write)
     if snapshot is None:
         return (
             *known,

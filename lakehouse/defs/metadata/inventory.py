@@ -1,8 +1,11 @@
 """An inventory as Dagster metadata, with a picture of where the bytes are."""
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.undeclared_tables import undeclared_among, undeclared_sentence
 from lakehouse.core.inventory.objects import KINDS
 from lakehouse.core.inventory.reconcile import Reconciliation
 from lakehouse.core.text import size_text
@@ -20,14 +23,20 @@ if TYPE_CHECKING:
 _TABLES_DRAWN = 12
 
 
-def inventory_metadata(outcome: "InventoryOutcome", *, now_ms: int) -> type_of_metadata:
-    """The totals of an inventory, by part and by storage class, with a picture."""
+def inventory_metadata(
+    outcome: "InventoryOutcome", declared: Iterable[Table], *, now_ms: int
+) -> type_of_metadata:
+    """The totals of an inventory, by part and by storage class, with a picture.
+
+    Tables that are not declared are named, with what to do about them.
+    """
     found, load = outcome.reconciliation, outcome.load
     shares = [*(share for table in found.tables for share in table.shares), *found.unclaimed]
     parts, classes = Counter[str](), Counter[str]()
     for share in shares:
         parts[share.part.name.lower() if share.part else "unclaimed"] += share.size_bytes
         classes[share.storage_class or "none"] += share.size_bytes
+    undeclared = undeclared_among([table.table for table in found.tables], declared)
     rows = [(name, {name: size}, size_text(size)) for name, size in classes.most_common()]
     return {
         "lakehouse/report": load.report,
@@ -40,6 +49,7 @@ def inventory_metadata(outcome: "InventoryOutcome", *, now_ms: int) -> type_of_m
         "lakehouse/tables": len(found.tables),
         "lakehouse/missing_files": sum(len(table.missing) for table in found.tables),
         "lakehouse/small_files_unread": sum(share.small_count for share in shares if share.part),
+        **({"lakehouse/not_declared": undeclared_sentence(undeclared)} if undeclared else {}),
         **({} if outcome.version is None else {"lakehouse/version": outcome.version}),
         **{f"lakehouse/bytes_{part}": size for part, size in sorted(parts.items())},
         **{f"lakehouse/class_bytes_{name.lower()}": size for name, size in sorted(classes.items())},

@@ -1,13 +1,15 @@
 """Finds the Delta tables below an address, with few listings and without writing anything."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 
 from lakehouse.core.declaration.adopted import Adopted, folders_above
+from lakehouse.core.declaration.compaction_policy import LAYERS
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.undeclared_tables import undeclared_among
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.text import nearest_words
 from lakehouse.engine.delta_log import TableFacts
@@ -55,6 +57,18 @@ def find_tables(
         return tuple(sorted(f"{address}/{folder}".rstrip("/") for folder in folders))
 
     return FoundTables(addresses=placed(found), passed=placed(passed), left_count=len(level))
+
+
+def undeclared_tables(lake: Lake, declared: Collection[Table]) -> tuple[str, ...]:
+    """The keys of the tables in the lake's layers that are not declared, sorted.
+
+    Lists the folders of each layer once, and looks for a log in each folder that is not declared.
+    """
+    folders = [f"{layer}/{name}" for layer in LAYERS for name in lake.store.folders(layer)]
+    unknown = undeclared_among(folders, declared)
+    with ThreadPoolExecutor(max_workers=_ASKED_AT_ONCE) as readers:
+        below = list(readers.map(lambda folder: _look_into(lake.store, folder), unknown))
+    return tuple(key for key, inside in zip(unknown, below, strict=True) if inside is None)
 
 
 def is_table(store: Store, folder: str) -> bool:

@@ -78,6 +78,7 @@ def test_tables_lists_what_is_declared_and_what_there_is_of_it(told: Terminal) -
     }
     assert orders == {
         "table": "bronze/orders",
+        "declared": True,
         "write": "append",
         "partition_by": ["d"],
         **declared,
@@ -99,9 +100,57 @@ def test_tables_lists_what_is_declared_and_what_there_is_of_it(told: Terminal) -
     assert "append by d" in shown and "merge on id" in shown and "not there yet" in shown
 
 
-def test_a_lake_without_tables_gives_empty_lists(told: Terminal) -> None:
+NO_TABLES = "lakehouse_tests.log_builder"
+
+
+def test_a_lake_without_tables_gives_empty_lists(terminal: Terminal) -> None:
     for command in ("tables", "health", "plan"):
-        assert told.json(command, LAKEHOUSE_TABLES="lakehouse_tests.log_builder") == []
+        assert terminal.json(command, LAKEHOUSE_TABLES=NO_TABLES) == []
+
+
+def test_tables_that_are_no_longer_declared_are_named_and_whatever_is_no_table_is_not(
+    told: Terminal, story: type_of_story
+) -> None:
+    story("gold/sums").create().append([("a", 100, 1)])
+    story("quarantine/gold/sums").create().append([("q", 10, 3)])
+    story("exports/orders").create()
+    (told.root / "bronze/staging/_tmp").mkdir(parents=True)
+    advice = (
+        "gold/sums is in the lake but not declared. Declare it again, or set formerly= on the table "
+        "that replaces it; nothing maintains it"
+    )
+    for command in ("tables", "health", "plan"):
+        result = told.run(command)
+        assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, advice)
+        *declared, last = told.json(command)
+        assert [each["declared"] for each in declared] == [True] * 3
+        assert all(last.keys() >= each.keys() for each in declared)
+        assert (last["table"], last["declared"]) == ("gold/sums", False)
+        assert advice in last.values()
+    [*_, listed] = told.json("tables")
+    assert [listed[name] for name in ("write", "version", "file_count", "size_bytes")] == [
+        None,
+        1,
+        1,
+        100,
+    ]
+    for command in ("health", "plan"):
+        assert "gold/sums" not in told.run(command, "bronze/orders").stdout
+        several = told.run(command, LAKEHOUSE_TABLES=NO_TABLES).stdout.splitlines()[-1]
+        assert several == (
+            "3 tables are in the lake but not declared: bronze/orders, gold/sums, silver/orders. "
+            "Declare them again, or set formerly= on the tables that replace them; nothing "
+            "maintains them"
+        )
+
+
+def test_an_undeclared_table_whose_log_is_damaged_is_reported_by_tables(
+    told: Terminal, story: type_of_story
+) -> None:
+    story("gold/sums").create().append([("a", 100, 1)]).append([("b", 100, 1)]).lose(1)
+    result = told.run("tables")
+    assert (result.exit_code, result.stderr.partition(":")[0]) == (1, "Broken")
+    assert told.run("health").exit_code == 0
 
 
 STORE_DOWN = {

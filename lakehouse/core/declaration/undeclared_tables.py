@@ -1,0 +1,37 @@
+"""Tables in the lake's layers that no declaration names any more, and what to do about them."""
+
+from collections.abc import Iterable, Sequence
+
+from lakehouse.core.declaration.compaction_policy import LAYERS
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.text import first_names
+
+_NAMED = 10
+
+
+def undeclared_among(keys: Iterable[str], declared: Iterable[Table]) -> tuple[str, ...]:
+    """The keys of tables in a layer that no table has as its `key` or `formerly`, sorted."""
+    known = {key for table in declared for key in (table.key, table.formerly)}
+    unknown = {key for key in keys if key not in known}
+    return tuple(sorted(key for key in unknown if _is_in_layer(key)))
+
+
+def undeclared_sentence(keys: Sequence[str]) -> str:
+    """That these tables are not declared, and what to do; empty if there are none."""
+    if not keys:
+        return ""
+    if len(keys) == 1:
+        return (
+            f"{first_names(keys)} is in the lake but not declared. Declare it again, or set "
+            "formerly= on the table that replaces it; nothing maintains it"
+        )
+    return (
+        f"{len(keys)} tables are in the lake but not declared: {first_names(keys, most=_NAMED)}. "
+        "Declare them again, or set formerly= on the tables that replace them; nothing maintains "
+        "them"
+    )
+
+
+def _is_in_layer(key: str) -> bool:
+    layer, _, name = key.partition("/")
+    return layer in LAYERS and bool(name) and "/" not in name
