@@ -1,4 +1,4 @@
-"""When a policy evaluates a table, and what it decides."""
+"""The times at which a policy evaluates a table, and its decision at each of them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -28,10 +28,10 @@ from lakehouse.core.scheduling.read_rates import Readers, with_readers
 from lakehouse.core.scheduling.table_state import TableState
 from lakehouse.core.units import DAY_MS, HOUR_MS
 
-# Between two commits, only the time changes. A table waits at most a day until its files are old
-# enough, or a week for a window. After that, it is evaluated again at the next commit.
+# After a commit, a table is evaluated every hour: for a day, in which its files grow old enough,
+# and for a week, in which a window opens. After that, it is evaluated again at the next commit.
 _HOURS_LOOKED_AT = 8 * 24
-# No evaluation is scheduled further ahead. With very few reads, the time would overflow.
+# No evaluation is planned further ahead, since with very few reads the time would overflow.
 _DAYS_AHEAD = 365_000
 
 
@@ -39,7 +39,7 @@ _DAYS_AHEAD = 365_000
 class Look(Explained):
     """One decision about a table, and why.
 
-    Without further writes, readers will have lost the price of a compaction at `again_ms`.
+    `again_ms`: when readers will have lost as much as a compaction costs, if no writer commits.
     """
 
     runs: bool
@@ -47,10 +47,12 @@ class Look(Explained):
 
 
 def look_times(policy: Compaction, committed_ms: int, until_ms: int | None) -> Iterator[int]:
-    """When the table is evaluated between a commit and the next one (`None`: there is none).
+    """The times at which the table is evaluated from a commit to the next one, at `until_ms`.
+
+    `until_ms` is `None` if there is no next commit.
 
     Raises:
-        Refused: the strategy changes what writers write, or is not chosen yet.
+        Refused: the strategy cannot be simulated from a log.
     """
     match policy.strategy:
         case BySensor():
@@ -70,8 +72,8 @@ def look_times(policy: Compaction, committed_ms: int, until_ms: int | None) -> I
             yield committed_ms
         case OptimizedWrite():
             raise Refused(
-                "strategy optimized_write changes what writers write, so it cannot be simulated "
-                "from a log of other writes. Use another strategy"
+                "strategy optimized_write changes the files that writers write, so it cannot be "
+                "simulated from the log of a table without it. Use another strategy"
             )
         case AutoCompaction():
             raise Refused(
@@ -80,7 +82,7 @@ def look_times(policy: Compaction, committed_ms: int, until_ms: int | None) -> I
             )
         case Chosen():
             raise Refused(
-                "strategy chosen becomes another strategy once it is chosen. Use that one"
+                "strategy chosen selects one of the other strategies. Use the selected one"
             )
         case _:
             assert_never(policy.strategy)
@@ -106,11 +108,11 @@ def look(state: TableState, plan: CompactionPlan, *, now_ms: int) -> Look:
 
 def _enough_lost_ms(state: TableState, *, now_ms: int) -> int | None:
     balance = state.balance
-    a_day = replace(
+    per_day = replace(
         state, lost_openings=(state.reads_per_day or 0) * (state.openings_saved or 0)
     ).balance
-    if balance is None or a_day is None or balance.is_due or not a_day.lost_and_cost[0]:
+    if balance is None or per_day is None or balance.is_due or not per_day.lost_and_cost[0]:
         return None
     lost, cost = balance.lost_and_cost
-    days = (cost - lost) / a_day.lost_and_cost[0]
+    days = (cost - lost) / per_day.lost_and_cost[0]
     return now_ms + ceil(days * DAY_MS) + 1 if days < _DAYS_AHEAD else None

@@ -31,7 +31,8 @@ class SimulatedStep:
     """A version that a writer committed, and the upkeep before the next one.
 
     Counts are taken after the upkeep. `row_count` is `None` if unknown. `explanation` belongs to
-    the decision that led to a run, or else to the last decision. It is `None` for the real history.
+    the decision that led to the first run or, if there was none, to the last decision. It is `None`
+    for the real history.
     """
 
     version: int
@@ -52,7 +53,7 @@ class SimulatedStep:
 
     @property
     def sentence(self) -> str:
-        """Why a compaction ran or did not; for the real history, which one ran."""
+        """Why a compaction ran or not; for the real history, the first compaction's sentence."""
         return (
             self.explanation.sentence
             if self.explanation
@@ -66,10 +67,11 @@ class Uncertainty:
 
     - `moved_removals`: files that a writer removed after the simulation had moved their rows.
     - `moved_vectors`: deletion vectors on such files.
-    - `carried_bytes`: bytes that writers had to rewrite because removed files held other rows.
+    - `carried_bytes`: bytes that writers had to rewrite because a removed file also held rows that
+      stay.
     - `modelled_files`: output files whose size is estimated with `shrink_ratio`.
-    - `unclear_compactions`: real ones for which the log does not show which rows went into which
-      file.
+    - `unclear_compactions`: real compactions of which the log does not show which rows went into
+      which file.
     """
 
     moved_removals: int = 0
@@ -110,12 +112,12 @@ class Backtest:
 
     @property
     def mean_file_count(self) -> float:
-        """Mean file count after each step."""
+        """The mean of the file counts after all steps."""
         return fmean(step.file_count for step in self.steps) if self.steps else 0.0
 
     @property
     def deviation_file_count(self) -> float:
-        """Standard deviation of the file count after each step."""
+        """The standard deviation of the file counts after all steps."""
         return pstdev(step.file_count for step in self.steps) if self.steps else 0.0
 
     @property

@@ -1,10 +1,10 @@
 """Which rows are in which file: a table's history without its compactions.
 
-A grain is the rows that one commit of a writer wrote as one file. Compactions combine grains but do
-not change them. A later commit that changes a file changes its grains. The grains are the same
-under every policy.
+A grain is the set of rows that one commit of a writer wrote into one file. Compactions combine
+grains but do not change them; only a later commit of a writer removes or changes them. So the
+grains are the same under every policy.
 
-The log does not show two things, so they are estimated and counted:
+Two things are not in the log, so they are estimated and counted:
 
 - A deletion vector on a compacted file: the deleted rows are spread over the file's grains, in
   proportion to their row counts.
@@ -20,7 +20,7 @@ from lakehouse.core.delta.file_history import FileCommit, FileHistory
 from lakehouse.core.delta.partition_values import by_name, type_of_typed_partition, typed_partition
 from lakehouse.core.delta.snapshot import DataFile, live_bytes
 
-# The grains in a file, each with the number of its deleted rows. Equal content has an equal value.
+# The grains in a file, each with the number of its deleted rows. Equal for files with equal rows.
 type_of_content = frozenset[tuple[int, int]]
 
 
@@ -43,7 +43,11 @@ class VectorChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitEffect:
-    """The effect of a writer's commit. `gone` has the removed paths with their grains."""
+    """The effect of a writer's commit.
+
+    `gone` has the removed paths with their grains, `marks` has the files with new deletion vectors,
+    and `added` has the new grains with their files.
+    """
 
     commit: FileCommit
     gone: tuple[tuple[str, frozenset[int]], ...]
@@ -52,17 +56,17 @@ class CommitEffect:
 
 
 class Lineage:
-    """A table's history in grains.
+    """A table's history as grains.
 
     - `start`: the grains at the beginning of the history.
     - `deeds`: the effects of the writers' commits.
-    - `grains`: each grain as it was written.
+    - `grains`: each grain's file, as the writer wrote it.
     - `made`: the outputs of real compactions, by content.
-    - `guesses`: the number of compactions whose outputs cannot be matched to grains by the log.
+    - `guesses`: the number of compactions whose outputs the log does not match to grains.
     """
 
     def __init__(self, file_history: FileHistory) -> None:
-        """Reads the history commit by commit. `_live` has the real table's files at each commit."""
+        """Replays the history. `_live` has the real table's files as of the current commit."""
         self.deeds: list[CommitEffect] = []
         self.grains: dict[int, DataFile] = {}
         self.made: dict[type_of_content, DataFile] = {}
@@ -152,7 +156,7 @@ def content(grains: Iterable[int], deleted: Mapping[int, int]) -> type_of_conten
 
 
 def _spread(rows: int, weights: Mapping[int, int]) -> dict[int, int]:
-    """Spreads `rows` over grains by their weights. The results are whole and add up to `rows`."""
+    """Spreads `rows` over grains by their weights, as integers that add up to `rows`."""
     whole = sum(max(weight, 0) for weight in weights.values())
     spread: dict[int, int] = {}
     passed = given = 0

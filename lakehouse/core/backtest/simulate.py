@@ -1,15 +1,17 @@
 """Simulates a table's log under another policy: which compactions would have run, and their cost.
 
-1. The log is translated into grains (`row_lineage`), without real compactions.
+1. The log is translated into grains (`row_lineage`). Its real compactions are left out.
 2. Each commit of a writer is applied to the simulation's own files.
 3. The policy decides whether to compact: by the sensor's rules, or by the plan if it has another
    strategy.
-4. A compaction does what its plan says. If a real one merged the same rows, its output is used,
-   with name and size. Otherwise, a bin shrinks by the average ratio of the real compactions.
+4. A simulated compaction merges the bins of its plan. If a real compaction merged the same rows,
+   the name and size of its output are used. Otherwise, the size is estimated: the bin shrinks by
+   the average ratio of the real compactions.
 
-So simulating the policy that was really in force gives the real files. If a writer removed a file
-that the simulation does not have, all simulated files with its rows are removed. Their other rows
-move into the files of that commit, as with copy-on-write. Each such estimate is counted.
+So a simulation of the policy that was really in force reproduces the real files. If a writer
+removed a file that the simulation does not have, all simulated files with its rows are removed.
+Their other rows move into the files of that commit, as with copy-on-write. Each such estimate is
+counted.
 """
 
 import json
@@ -44,14 +46,14 @@ from lakehouse.core.units import MINUTE_MS
 
 # A real plan reads the same number of commits (`read_facts`).
 _COMMITS_REMEMBERED = 500
-# Stops a policy that would compact endlessly.
+# A limit for policies that would compact without end.
 _RUNS_PER_COMMIT = 100
 
 
 def simulate_history(
     file_history: FileHistory, policy: Compaction, *, rates: Rates = DEFAULT_RATES
 ) -> Backtest:
-    """The past of a table as it would have been under `policy`.
+    """The history that a table would have had under `policy`.
 
     Raises:
         Refused: the strategy cannot be simulated from a log, or a table feature cannot be planned.
@@ -60,7 +62,7 @@ def simulate_history(
     table = SimulatedTable(lineage)
     simulation = _Simulation(table, policy, rates)
     steps = [
-        simulation.live(deed, following)
+        simulation.advance(deed, following)
         for deed, following in pairwise([*lineage.deeds, None])
         if deed
     ]
@@ -70,9 +72,9 @@ def simulate_history(
 def real_result(
     file_history: FileHistory, policy: Compaction, *, rates: Rates = DEFAULT_RATES
 ) -> Backtest:
-    """The real past of the table in the same shape.
+    """The table's real history, in the same shape.
 
-    `policy` defines which files are small, and how compactions were verified.
+    `policy` defines which files count as small, and how compactions were verified.
     """
     live = {file.path: file for file in (file_history.start.files if file_history.start else ())}
     steps: list[SimulatedStep] = []
@@ -119,8 +121,8 @@ class _Simulation:
         self._cooled_ms = 0
         self._openings: list[tuple[int, int]] | None = None if policy.reads_per_day is None else []
 
-    def live(self, deed: CommitEffect, following: CommitEffect | None) -> SimulatedStep:
-        """Simulates the time from one commit of a writer to the next."""
+    def advance(self, deed: CommitEffect, following: CommitEffect | None) -> SimulatedStep:
+        """Simulates a commit of a writer, and the time until the next one."""
         self._table.apply(deed)
         commit = deed.commit
         added = [file.path for file in commit.added]
@@ -136,7 +138,8 @@ class _Simulation:
             list[SimulatedCompaction](),
             None,
         )
-        # The next commit may have the same or an earlier time. The first evaluation always happens.
+        # The table is evaluated at least once, even if the next commit has the same or an earlier
+        # time.
         cooled = _in_order([self._cooled_ms], commit.committed_ms, until_ms)
         times = sorted({*look_times(self._policy, commit.committed_ms, until_ms), *cooled})
         while times and len(runs) < _RUNS_PER_COMMIT:
@@ -175,7 +178,7 @@ class _Simulation:
         )
 
     def _openings_with(self, plan: CompactionPlan, now_ms: int) -> OpeningSteps | None:
-        """The steps of openings that a compaction would save; `None` if reads are unknown."""
+        """The steps of the openings that a compaction would save; `None` if reads are unknown."""
         if self._openings is None:
             return None
         saved = max(0, plan.files_removed - plan.files_added)
@@ -195,7 +198,8 @@ class _Simulation:
         """Remembers a simulated commit for later plans."""
         self._version += 1
         figures = plan.as_json() if plan else {}
-        # Later plans read the columns in the same way for ZORDER BY and for clustering.
+        # Later plans read the columns of a clustering from the same parameter as those of ZORDER
+        # BY.
         columns = (
             plan.statement.columns
             if plan and isinstance(plan.statement, ZOrdering | Clustering)

@@ -17,10 +17,10 @@ from lakehouse.core.delta.snapshot import DataFile, live_bytes, type_of_partitio
 
 
 class SimulatedTable:
-    """The files of a simulation. Writers and compactions change them; estimates are counted."""
+    """The files of a simulation, which writers and compactions change. Estimates are counted."""
 
     def __init__(self, lineage: Lineage) -> None:
-        """Starts with the files at the beginning of the history."""
+        """Holds the files that existed at the beginning of the history."""
         self.uncertainty = Uncertainty(
             unclear_compactions=lineage.guesses, shrink_ratio=lineage.shrink_ratio
         )
@@ -62,7 +62,7 @@ class SimulatedTable:
             )
             for part in parts
         ]
-        # The log may have row counts for the merged files, but not for the writers' files.
+        # The sum of the inputs is known even if the row count of a grain is not.
         if len(files) == 1:
             files = [
                 replace(files[0], row_count=sum_known([live_rows(file) for file in bin_.files]))
@@ -92,7 +92,7 @@ class SimulatedTable:
         partition: type_of_partition,
         modified_ms: int,
     ) -> DataFile:
-        """A new file for a part of the grains. All grains together have `size_bytes`."""
+        """A new file for a part of the grains. `size_bytes` is the size of all grains together."""
         return DataFile(
             path=self._name(what),
             size_bytes=max(1, round(size_bytes * self._share(part, grains))),
@@ -103,9 +103,9 @@ class SimulatedTable:
         )
 
     def _remove(self, deed: CommitEffect) -> list[SimulatedFile]:
-        """Removes the files with rows that a writer removed. Returns the other rows in them.
+        """Removes the files with rows that a writer removed, and returns their other rows.
 
-        These rows have to be written again.
+        The writer's commit has to write these other rows again.
         """
         gone = frozenset[int]().union(*(grains for _, grains in deed.gone))
         for path, grains in deed.gone:
@@ -186,7 +186,7 @@ class SimulatedTable:
             self._place[grain] = file.path
 
     def _share(self, part: frozenset[int], grains: frozenset[int]) -> float:
-        """The part's share of the live bytes of the grains."""
+        """The share that the part has in the live bytes of the grains."""
         whole = sum(self._live_grain_bytes(grain) for grain in grains)
         return (
             sum(self._live_grain_bytes(grain) for grain in part) / whole
