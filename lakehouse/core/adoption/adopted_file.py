@@ -29,16 +29,14 @@ def parse_adopted(text: str, *, name: str) -> dict[str, Table]:
         entries = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise Refused(
-            f"{name} is not TOML: {error}. Use entries as lakehouse adopt writes them"
+            f"{name} is not TOML: {error}. Use entries like those that lakehouse adopt writes"
         ) from error
     found = {key: _table(key, entry, name=name) for key, entry in entries.items()}
     places: dict[str, str] = {}
     for key, table in found.items():
         assert isinstance(table.write, Adopted)
         if (other := places.setdefault(table.write.uri, key)) != key:
-            raise Refused(
-                f"{name}: {other} and {key} are both {table.write.uri}. Use one key for a table"
-            )
+            raise Refused(f"{name}: {other} and {key} are both at {table.write.uri}. Use one key")
     return found
 
 
@@ -66,19 +64,19 @@ def adopted_table(
     orphans: Any = "keep",
     cluster_by: tuple[str, ...] = (),
 ) -> Table:
-    """The declaration of a table that others write. It gets the default upkeep of its layer."""
+    """Declares a table that other programs write, with the default upkeep of its layer."""
     layout = LiquidClustering(columns=cluster_by) if cluster_by else BinPacking()
     adopted = Adopted(uri=uri, writers=writers, orphans=orphans)
     return Table(
         key=key,
         write=adopted,
         compaction=Compaction(data_layout=layout),
-        description=f"Others write it, at {uri}.",
+        description=f"Written by other programs, at {uri}.",
     )
 
 
 def toml_text(text: str) -> str:
-    """A TOML string that means exactly `text`.
+    """The text as a TOML string.
 
     Source: TOML 1.0, "String": JSON's escapes, and no raw DEL.
     """
@@ -92,8 +90,8 @@ def _table(key: str, entry: Any, *, name: str) -> Table:
     if unknown := [word for word in fields if word not in _WORDS]:
         near = nearest_words(unknown[0], _WORDS, most=1)
         raise Refused(
-            f"{name}: {key} has {unknown[0]!r}. Use {', '.join(near or _WORDS)}; a layer and "
-            "a name are one key, quoted"
+            f"{name}: {key} has {unknown[0]!r}. Use {', '.join(near or _WORDS)}; the key of an "
+            'entry is quoted, like ["silver/orders"]'
         )
     uri, columns = fields.get("uri"), fields.get("cluster_by", [])
     if not isinstance(uri, str) or not (uri.startswith("/") or "://" in uri):

@@ -1,4 +1,4 @@
-"""What is known about a table before it is adopted, from its log and storage alone."""
+"""The report about a table before its adoption, from the log and the storage alone."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class TableFinding:
 
     @property
     def openings_saved(self) -> int:
-        """How many files fewer each full read opens after a compaction."""
+        """How many fewer files each full read opens after a compaction."""
         return self.health.plan.files_removed - self.health.plan.files_added
 
     @property
@@ -97,7 +97,7 @@ class TableFinding:
         }
 
     def rows(self) -> list[tuple[str, str]]:
-        """The rows of the report: subject and finding."""
+        """The rows of the report, as pairs of subject and finding."""
         snapshot, health, plan, risk = (
             self.facts.snapshot,
             self.health,
@@ -112,7 +112,7 @@ class TableFinding:
         )
         seconds = self.openings_saved * DEFAULT_RATES.seconds_per_file
         saves = (
-            f"; each full read then opens {count_of(self.openings_saved, 'file')} less and saves "
+            f"; each full read then opens {self.openings_saved} fewer files and saves "
             f"about {seconds:.3g} s"
         )
         gives = f"{saves} and {self.usd_per_read:.2g} USD" if plan.bins else ""
@@ -123,12 +123,12 @@ class TableFinding:
                 ", ".join(
                     f"{name} ({count_of(count, 'commit')})" for name, count in self.writers.items()
                 )
-                or "nobody knows",
+                or "unknown",
             ),
             (
                 "features",
                 ", ".join([*notable_features(snapshot.features), *layout])
-                or "none that matters here",
+                or "none that affects the upkeep",
             ),
             (
                 "files",

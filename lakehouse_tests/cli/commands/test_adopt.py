@@ -32,7 +32,7 @@ def test_a_table_is_adopted_by_three_lines_and_is_one_of_the_lake_s_from_then_on
         "(12 commits)",
         "partitioned by day",
         "12 small, 12 mergeable",
-        "each full read then opens 10 files less",
+        "each full read then opens 10 fewer files",
     ):
         assert said in shown
     lines = f'["silver/events"]\nuri = "{warehouse}/events"\nwriters = "unknown"\n'

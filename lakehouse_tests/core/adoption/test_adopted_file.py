@@ -44,7 +44,7 @@ def test_no_text_leaves_its_quotes(text: str) -> None:
 REFUSED = {
     "not toml": "is not TOML",
     'silver = "x"': r"Use an entry \[",
-    '[silver.orders]\nuri = "/data"': "a layer and a name are one key, quoted",
+    '[silver.orders]\nuri = "/data"': r'the key of an entry is quoted, like \["silver/orders"\]',
     '["silver/orders"]\nurl = "/data"': "Use uri",
     '["silver/orders"]\nuri = "data"': "Use an absolute folder",
     '["silver/orders"]\nuri = "gs://b/x"': "Use a folder, file:///folder",
@@ -52,7 +52,7 @@ REFUSED = {
     '["silver/orders"]\nuri = "/data"\norphans = "all"': "Use 'keep' or 'delete'",
     '["silver/orders"]\nuri = "/data"\ncluster_by = "a"': "Use a list of columns",
     '["copper/orders"]\nuri = "/data"': "a layer of bronze, silver, gold",
-    '["silver/a"]\nuri = "/data"\n["silver/b"]\nuri = "file:///data/"': "silver/a and silver/b are both /data",
+    '["silver/a"]\nuri = "/data"\n["silver/b"]\nuri = "file:///data/"': "silver/a and silver/b are both at /data",
 }
 
 
