@@ -1,1 +1,1 @@
-"""All decisions. Uses the standard library only: no clock, file, environment or logging."""
+"""Makes all decisions. Uses only the standard library: no clock, file, environment or logging."""

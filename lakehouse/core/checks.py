@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """The result of one check. `is_error`: data is lost or cannot be read."""
+    """The result of one check. `is_error`: a failure means lost or unreadable data."""
 
     name: str
     ok: bool

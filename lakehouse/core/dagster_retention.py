@@ -1,7 +1,8 @@
 """Selects Dagster's own records to delete: the events of a run first, the run itself much later.
 
-The events of a run and its output take 300 KiB, and the run itself takes 8 KiB. The planner reads
-only the newest events of each asset, but it counts runs (`defs/dagster_records.py`, `recent_runs`).
+The events and the output of a run take 300 KiB, but the record of the run itself takes only 8 KiB.
+The compaction sensor reads the newest events of each asset, and the records of all recent runs
+(`defs/dagster_records.py`, `recent_runs`).
 """
 
 from collections.abc import Sequence
@@ -10,14 +11,15 @@ from dataclasses import dataclass
 from lakehouse.core.text import count_of
 from lakehouse.core.units import DAY_MS, MINUTE_MS
 
-# A lake with 100 runs a day has this many in two and a half days. Their events take about 75 MiB.
+# 100 runs a day add up to this many in two and a half days. Their events take about 75 MiB.
 EVENTS_OF_RUNS = 250
 # Dagster may still retry a run that has just ended, or evaluate conditions on it.
 _SETTLED_MS = 60 * MINUTE_MS
-# Newer runs are kept for people to inspect.
+# A run that is newer, or among the newest, is kept for people to inspect.
 _COUNTED_MS = 15 * DAY_MS
 _COUNTED_RUNS = 60_000
-# A lake that ran for months without retention has tens of thousands. Later plans delete the rest.
+# The most that one plan deletes. A lake that ran for months without retention has tens of thousands
+# of old runs; later plans delete the rest.
 _MOST_AT_ONCE = 2_000
 
 
@@ -25,7 +27,7 @@ _MOST_AT_ONCE = 2_000
 class RecordedRun:
     """A run in Dagster's records. `ended_ms` is `None` if it has not ended.
 
-    `holds_newest`: the run has the newest event of some kind of some asset.
+    `holds_newest`: for some asset and kind of event, the run has the newest event.
     """
 
     run_id: str
@@ -47,17 +49,17 @@ class RetentionPlan:
         if not self.events and not self.runs:
             return "Nothing to do."
         events, runs = count_of(len(self.events), "run"), count_of(len(self.runs), "run")
-        return f"the events of {events} and the records of {runs} go"
+        return f"deletes the events of {events} and the records of {runs}"
 
 
 def plan_retention(runs: Sequence[RecordedRun], *, days: int, now_ms: int) -> RetentionPlan:
-    """What to delete. `runs` must be all runs that Dagster has.
+    """Selects what to delete. `runs` must contain all runs in Dagster's records.
 
     The events of a run are deleted if it ended more than `days` ago, or if 250 runs ended after it.
     The run itself is deleted if its events were deleted before, 60,000 runs ended after it, and it
-    ended more than 15 days (and more than `days`) ago. A run is kept whole if it has not ended,
-    ended within the hour, or holds the newest event of an asset. The oldest are deleted first, and
-    2,000 at most.
+    ended more than 15 days (and more than `days`) ago. Both are kept if the run has not
+    ended, ended within the last hour, or holds the newest event of an asset. One plan deletes the
+    events of at most 2,000 runs, and at most 2,000 runs entirely, the oldest first.
     """
     ended = [(run.ended_ms, run) for run in runs if run.ended_ms is not None]
     ended.sort(key=lambda pair: pair[0], reverse=True)

@@ -2,13 +2,13 @@
 
 
 class LakehouseError(Exception):
-    """Any failure that this project raises on purpose. Its text is a sentence for a person."""
+    """The base class of all errors that this project raises. The message is a sentence."""
 
     exit_code = 1
 
 
 class Refused(LakehouseError):
-    """Refused on purpose, and nothing was changed. The caller or the configuration must change."""
+    """Refused before anything was changed. The caller or the configuration must change."""
 
     exit_code = 2
 

@@ -1,4 +1,4 @@
-"""What the journal records about the upkeep of a table: failed compactions, and pauses."""
+"""The journal's records about the upkeep of a table: failed compactions, and pauses."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,7 +6,7 @@ from typing import Literal
 from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.core.text import utc_text
 
-# How many failed runs of a table are kept, so that listing them stays cheap.
+# The journal keeps this many failed compactions of each table, so that listing them stays cheap.
 FAILURES_KEPT = 100
 
 
@@ -14,7 +14,7 @@ FAILURES_KEPT = 100
 class CompactionTry:
     """A compaction that ended.
 
-    `run` is the Dagster run that compacted, if any. `why` is the error of a failed compaction. A
+    `run` is the id of its Dagster run, if any. `why` is the error of a failed compaction. A
     compaction that a person requested (`by_person`) can close the circuit breaker, but never opens
     it.
     """
@@ -31,7 +31,10 @@ class CompactionTry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """A person paused the upkeep of a table, until a time or (`None`) until it is resumed."""
+    """A person's pause of the upkeep of a table.
+
+    It ends at `until_ms` or, if that is `None`, when a person resumes the table.
+    """
 
     table: str
     since_ms: int

@@ -1,4 +1,4 @@
-"""The closed list of reasons for doing something or nothing, one sentence each.
+"""The closed list of reasons for every decision, also for doing nothing; one sentence each.
 
 A decision has an `Explanation`: a reason, and the numbers in its sentence. The terminal, the
 sensor, checks and commit metadata all show the sentence from here.
@@ -16,16 +16,16 @@ from lakehouse.core.text import count_of, size_text, utc_text
 class Reason(Enum):
     """Why something is done, or not. The value is a sentence with fields for its numbers.
 
-    Fields are formatted by their type: `{x:size}` for bytes, `{x:time}` for a time in ms, and
-    `{x:noun}` for a count of such things.
+    Fields are formatted by their type: `{x:size}` is a number of bytes, `{x:time}` is a time in ms,
+    and any other word is the noun for a count, as in `{x:file}`.
     """
 
     # Of a compaction plan.
     MERGEABLE_FILES = "{files_removed:file} ({bytes_removed:size}) merge into {files_added}{where}"
     NO_FILES = "the table has no files at version {version}"
     NOTHING_SMALL = (
-        "all its {files:file} have {candidate_bytes:size} or more, three quarters of the target, "
-        "and no deleted rows to remove"
+        "each of its {files:file} has at least {candidate_bytes:size} (three quarters of the "
+        "target) and no deleted rows to remove"
     )
     NOTHING_SHARES_A_BIN = (
         "no two of its {candidates:small file} share a partition and fit into one file of "
@@ -65,7 +65,7 @@ class Reason(Enum):
 
     # Of the sensor.
     DUE_READERS = (
-        "readers have lost {lost} to small files since the last compaction, and another one takes "
+        "readers have lost {lost} to small files since the last compaction, and a compaction takes "
         "{cost}"
     )
     READERS_LOSE_LITTLE = (
@@ -98,12 +98,12 @@ class Reason(Enum):
     )
     OTHER_STRATEGY = "its strategy is {strategy}, so the sensor requests no compaction"
 
-    # Why a table is left alone, however much a compaction would gain.
+    # Why a table is not compacted, however much a compaction would gain.
     OPTED_OUT = "its declaration says {said}, so nothing runs without --anyway"
     WRITERS_UNKNOWN = (
         "other programs write it, and on {where} Spark may overwrite a commit that another program "
-        'makes at the same moment. Use writers = "none" (nobody commits during a compaction) or '
-        '"conditional"; see docs/adopt.md'
+        'makes at the same moment. Use writers = "none" (no other program commits during a '
+        'compaction) or "conditional"; see docs/adopt.md'
     )
     POOL_NOT_LIMITED = (
         "its writer and its compaction share the pool {pool}, which has {limit}, so a commit "
@@ -200,7 +200,7 @@ class Reason(Enum):
     # Of a vacuum plan.
     VACUUM_DUE = (
         "no version has needed {files:file} ({bytes:size}) since {horizon:time}, and {orphans} of "
-        "them were never in one: they are deleted (mode {mode})"
+        "them never belonged to any version: they are deleted (mode {mode})"
     )
     NOTHING_PAST = (
         "no file removed before {horizon:time} is in storage ({waiting:removed file} within the "
@@ -213,7 +213,7 @@ class Reason(Enum):
     )
 
     def explain(self, **numbers: Any) -> "Explanation":
-        """The reason with its numbers."""
+        """The reason, with the numbers for its sentence."""
         return Explanation(self, numbers)
 
 

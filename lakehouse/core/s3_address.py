@@ -1,4 +1,4 @@
-"""S3: bucket names, the server and region in force, and credentials in addresses."""
+"""Checks bucket names, finds the S3 server and region in force, and credentials in addresses."""
 
 import re
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ _IP_ADDRESS = re.compile(r"[0-9]+(\.[0-9]+){3}")
 # A user before an @, as in http://user:password@host, or a signed query. Parameters of sc:// follow
 # a semicolon and may hold an @.
 _CREDENTIALS = re.compile(r"://[^;?]*@|://\S*\?\S*=")
-# In boto3's order.
+# In the order in which boto3 reads them.
 S3_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 # boto3 itself reads only the first, the JVM only the second.
 _S3_REGIONS = ("AWS_DEFAULT_REGION", "AWS_REGION")
@@ -21,12 +21,12 @@ def holds_credentials(address: str) -> bool:
 
 
 def s3_endpoint(environ: Mapping[str, str]) -> str | None:
-    """The S3 server that these variables name; `None` is AWS."""
+    """The S3 server that these environment variables name; `None` means AWS."""
     return next((environ[name] for name in S3_ENDPOINTS if environ.get(name)), None)
 
 
 def s3_region(environ: Mapping[str, str]) -> str | None:
-    """The S3 region that these variables name, if any."""
+    """The S3 region that these environment variables name, if any."""
     return next((environ[name] for name in _S3_REGIONS if environ.get(name)), None)
 
 

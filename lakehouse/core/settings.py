@@ -1,7 +1,7 @@
 """Settings: where the lake is stored and where it runs.
 
-`parse_settings` does not read the environment itself; `definitions.py`, `cli/context.py` and
-`defs/adoption/maintain.py` pass it.
+`parse_settings` does not read the environment; `definitions.py`, `cli/context.py` and
+`defs/adoption/maintain.py` pass its variables.
 """
 
 import posixpath
@@ -17,7 +17,7 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.s3_address import S3_ENDPOINTS, holds_credentials, is_bucket
 from lakehouse.core.text import nearest_words
 
-# The "safe characters" of S3's user guide that need no escape in a URL, and those of Hive folders.
+# The "safe characters" of S3's user guide that need no escape in a URL, and the = of Hive folders.
 _PREFIX = re.compile(r"[A-Za-z0-9_.=-]+(/[A-Za-z0-9_.=-]+)*")
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>.*)", re.DOTALL)
 _UNSAFE_IN_FOLDER = re.compile(r"[*?\[\]{}\\\x00-\x1f]")
@@ -39,7 +39,7 @@ type_of_reader = Callable[[str, Path], Any]
 
 
 class _NotAccepted(Exception):
-    """A value is not valid; the text is a similar valid value, if there is one."""
+    """A value is not valid. The message is a similar valid value, or empty if there is none."""
 
 
 def _setting(default: str, accepted: str, read: type_of_reader) -> Any:
@@ -47,12 +47,12 @@ def _setting(default: str, accepted: str, read: type_of_reader) -> Any:
 
 
 def _matching(
-    pattern: str, meant: Callable[[str], Any] = str, *, within: Container[Any] | None = None
+    pattern: str, convert: Callable[[str], Any] = str, *, within: Container[Any] | None = None
 ) -> type_of_reader:
     def read(value: str, _base: Path) -> Any:
         with suppress(ValueError):
-            if re.fullmatch(pattern, value) and (within is None or meant(value) in within):
-                return meant(value)
+            if re.fullmatch(pattern, value) and (within is None or convert(value) in within):
+                return convert(value)
         raise _NotAccepted
 
     return read
@@ -63,9 +63,9 @@ def _whole(least: int, most: int) -> type_of_reader:
 
 
 def _spark(value: str, _base: Path) -> str:
-    """The value, unless it holds a token or a session.
+    """The value. A value with a token or a session id is refused.
 
-    Such a value is not repeated in the message, since it may be secret.
+    The message does not repeat such a value, since it may be secret.
     """
     if found := _NOT_IN_SPARK.search(value):
         raise Refused(
@@ -133,18 +133,18 @@ class Settings:
     root: str = _setting("<LAKEHOUSE_HOME>/lake", "a folder, or s3://bucket/prefix", _root)
     home: Path = _setting(".lakehouse", "a folder for all state of this lake", _path)
     spark: str = _setting("server", "server, local[N], spark://host:port or sc://host:port", _spark)
-    port: int = _setting("3000", "a TCP port, 1 to 65535, for the page", _whole(1, 65535))
+    port: int = _setting("3000", "a TCP port, 1 to 65535, for Dagster's UI", _whole(1, 65535))
     spark_port: int = _setting(
         "15002", "a TCP port, 1 to 65535, for the Spark Connect server", _whole(1, 65535)
     )
     spark_memory: str = _setting("2g", "a whole number followed by m or g, at least 512m", _MEMORY)
     compaction_budget_usd: float = _setting(
         "0",
-        "the most USD per hour that compactions may cost by prediction, like 0.25; 0 for no bound",
+        "a limit in USD, like 0.25, for the predicted cost of compactions per hour; 0 for no limit",
         _USD,
     )
     compaction_slots: int = _setting(
-        "1", "how many compactions may run at once, 1 to 16", _whole(1, 16)
+        "1", "the number of compactions that may run at once, 1 to 16", _whole(1, 16)
     )
     compaction_tick_seconds: int = _setting(
         "10, on S3 30",
@@ -184,15 +184,15 @@ class Settings:
 
     @property
     def spark_root(self) -> str:
-        """The root as Spark has to see it: `s3a://…`, or a path without `file:`."""
+        """The root in the form that Spark needs: `s3a://…`, or a path without `file:`."""
         return self.root.replace("s3://", "s3a://", 1)
 
     def table_uri(self, key: str) -> str:
-        """The address of a table, in Spark's spelling."""
+        """The address of a table, in the form that Spark needs."""
         return f"{self.spark_root}/{key}"
 
     def as_environ(self) -> dict[str, str]:
-        """Environment values that give another process these settings, in any working directory."""
+        """The environment variables that give another process these settings, in any folder."""
         return {
             f"LAKEHOUSE_{each.name.upper()}": _written(getattr(self, each.name))
             for each in fields(self)
@@ -207,7 +207,7 @@ ACCEPTED = {
 
 
 def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
-    """Settings from environment values; relative folders start at `base`, an absolute path.
+    """The settings from environment variables. Relative folders start at `base`, an absolute path.
 
     Raises:
         Refused: a value is not valid, a LAKEHOUSE_ variable is unknown, or an address holds
@@ -247,7 +247,7 @@ def _refused(name: str, value: str, *, near: str = "") -> Refused:
 
 
 def _written(value: object) -> str:
-    """The text in the environment that is parsed to this value."""
+    """The text of an environment variable that sets this value."""
     match value:
         case bool():
             return "on" if value else "off"
@@ -264,8 +264,8 @@ def _refuse_credentials(environ: Mapping[str, str]) -> None:
     for name, place in _ADDRESSES.items():
         if holds_credentials(environ.get(name, "")):
             raise Refused(
-                f"{name} holds a user, a password or a signed query. Use an address without."
-                f" {place}"
+                f"{name} holds a user, a password or a signed query. Use an address without"
+                f" credentials. {place}"
             )
 
 
@@ -281,9 +281,9 @@ def _refuse_unknown(environ: Mapping[str, str]) -> None:
 
 
 def _nearest_s3(rest: str) -> str:
-    """The root that a misspelled S3 address probably means.
+    """The root that a misspelled S3 address probably means, or an empty string.
 
-    In web addresses, `.s3` follows the bucket.
+    In a web address, `.s3` follows the name of the bucket.
     """
     host, _, path = rest.strip("/").partition("/")
     bucket = re.sub(r"[^a-z0-9.-]+", "-", host.split(".s3")[0].lower()).strip("-.")

@@ -1,4 +1,4 @@
-"""Text for people: sizes, counts, times, lists of names, and the nearest known word to a typo.
+"""Text for people: sizes, counts, times, lists of names, and suggestions for misspelled words.
 
 Names and errors from outside are escaped, so that they cannot control a terminal or a page.
 """
@@ -12,7 +12,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def size_text(count: int) -> str:
-    """`303 B`, `1.5 KiB`, `32 MiB`: bytes as a person reads them."""
+    """A number of bytes with a unit, like `303 B`, `1.5 KiB` or `32 MiB`."""
     size, unit = float(count), 0
     while size >= 999.5 and unit < len(_UNITS) - 1:
         size, unit = size / 1024, unit + 1
@@ -37,7 +37,7 @@ def either(words: Sequence[str]) -> str:
 
 
 def names_in_parentheses(names: Sequence[str]) -> str:
-    """The first names for the end of a sentence, like ` (a.txt, b.txt)`, or nothing."""
+    """The first names as the end of a sentence, like ` (a.txt, b.txt)`; empty if there are none."""
     return f" ({first_names(names)})" if names else ""
 
 
@@ -47,7 +47,7 @@ def utc_text(ms: int) -> str:
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    r"""The text with unprintable characters escaped, like `\x1b`. Those in `keep` are not.
+    r"""The text with unprintable characters escaped, like `\x1b`, except those in `keep`.
 
     Control characters act on a terminal, direction marks reorder what a page shows, and lone
     surrogates cannot be written at all. Source: Python's `str.isprintable`, the rule of `repr`.
@@ -55,13 +55,16 @@ def printable(text: str, *, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(
-        sign if sign.isprintable() or sign in keep else sign.encode("unicode_escape").decode()
-        for sign in text
+        each if each.isprintable() or each in keep else each.encode("unicode_escape").decode()
+        for each in text
     )
 
 
 def nearest_words(word: str, known: Iterable[str], *, most: int = 3) -> list[str]:
-    """The known words that `word` may be a typo of, nearest first; swapped letters count least."""
+    """The known words that `word` may be a typo of, most similar first.
+
+    Words with the same letters in another order come before all others.
+    """
     letters = sorted(word)
     nearness = {
         each: SequenceMatcher(None, word, each).ratio() + (sorted(each) == letters)

@@ -142,7 +142,7 @@ def test_config_tells_where_each_value_comes_from_and_no_secret(terminal: Termin
         "name": "LAKEHOUSE_PORT",
         "value": "3000",
         "default": "3000",
-        "accepted": "a TCP port, 1 to 65535, for the page",
+        "accepted": "a TCP port, 1 to 65535, for Dagster's UI",
     }
     assert by_name["LAKEHOUSE_PORT"] == {**port, "source": "default"}
     others = {each["name"]: (each["set"], each["value"]) for each in document["others"]}

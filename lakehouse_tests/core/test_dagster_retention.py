@@ -26,7 +26,7 @@ def events_that_go(*runs: RecordedRun) -> tuple[str, ...]:
 def test_events_go_after_the_days_of_the_setting_and_the_run_stays() -> None:
     plan = plan_retention([OLD], days=7, now_ms=NOW)
     assert (plan.events, plan.runs) == (("old",), ())
-    assert plan.sentence == "the events of 1 run and the records of 0 runs go"
+    assert plan.sentence == "deletes the events of 1 run and the records of 0 runs"
     assert plan_retention([OLD], days=8, now_ms=NOW).sentence == "Nothing to do."
 
 

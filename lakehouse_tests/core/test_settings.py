@@ -223,7 +223,7 @@ def test_credentials_in_an_address_are_refused_with_their_place_and_not_repeated
     name: str, value: str
 ) -> None:
     with pytest.raises(
-        Refused, match=rf"^{name} holds .*\. Use an address without\. Put .* into "
+        Refused, match=rf"^{name} holds .*\. Use an address without credentials\. Put .* into "
     ) as refusal:
         parse(**{name: value})
     assert "hush" not in str(refusal.value) and "hu/sh" not in str(refusal.value)

@@ -297,7 +297,7 @@ LOST = replace(
             LOST,
             None,
             Reason.DUE_READERS,
-            "readers have lost 0.4 s to small files since the last compaction, and another one takes 0.4 s",
+            "readers have lost 0.4 s to small files since the last compaction, and a compaction takes 0.4 s",
         ),
         (
             replace(LOST, lost_openings=399.0, readers="declared"),

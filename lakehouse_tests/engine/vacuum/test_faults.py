@@ -464,7 +464,7 @@ def test_a_dry_run_takes_the_last_look_too(lake: Lake, monkeypatch: pytest.Monke
     assert paths(found) == ["d=1/gone"]
     assert (
         found.sentence.startswith("no version has needed 1 file (30 B) since ")
-        and "and 0 of them were never in one" in found.sentence
+        and "and 0 of them never belonged to any version" in found.sentence
     )
     assert found.notes == (f"1 file(s) of the plan stay, like d=1/orphan: {why}",)
     lake.store.put(f"{KEY}/d=1/gone", b"x" * 31)
