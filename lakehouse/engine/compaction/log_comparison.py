@@ -7,15 +7,14 @@ differently; then every row is compared (`verify`).
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
 from lakehouse.core.delta.partition_values import by_name, type_of_typed_partition, typed_partition
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.engine.compaction.spark_content import Side
-from lakehouse.engine.delta_log.checkpoint import statistics_in
-from lakehouse.engine.delta_log.log_segment import find_segment, log_folder
+from lakehouse.engine.delta_log.statistics import read_statistics
 from lakehouse.engine.store import Store
 
 # How statistics of files are combined. Source: PROTOCOL.md, "Per-file Statistics".
@@ -29,8 +28,10 @@ def equal_by_log(
 ) -> int | None:
     """The row count of both sides if the log shows that they are equal, otherwise `None`."""
     try:
-        statistics = _statistics(store, snapshot.table, [*removed, *added])
-        before, after = (_by_partition(snapshot, sides, statistics) for sides in (removed, added))
+        sides = [*removed, *added]
+        paths = {file.path for side in sides for file in side.files}
+        statistics = read_statistics(store, snapshot.table, {side.version for side in sides}, paths)
+        before, after = (_by_partition(snapshot, each, statistics) for each in (removed, added))
     except Exception:  # then every row is compared, which raises a storage error again
         return None
     if before is None or after is None or before.keys() != after.keys():
@@ -91,39 +92,3 @@ def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield from _leaves(value, path)
         elif value is not None:
             yield path, value
-
-
-def _statistics(
-    store: Store, table: str, sides: Sequence[Side]
-) -> Mapping[tuple[int, str], str | None]:
-    """The statistics of each side's files in the log at its version, by version and path.
-
-    Each file of the log is read once, oldest first. Reading checkpoints of large tables takes most
-    of the time.
-    """
-    versions_of, wanted = (
-        dict[str, list[int]](),
-        {file.path for side in sides for file in side.files},
-    )
-    listing = store.list(log_folder(table))
-    for version in sorted({side.version for side in sides}):
-        segment = find_segment(listing, table, version=version)
-        for log_file in () if segment is None else (*segment.checkpoint, *segment.tail):
-            versions_of.setdefault(log_file.name, []).append(version)
-    found = dict[tuple[int, str], str | None]()
-    for (name, versions), data in zip(
-        versions_of.items(), store.read_many([*versions_of]), strict=True
-    ):
-        told = statistics_in(data) if name.endswith(".parquet") else _added_in(data)
-        found.update(
-            ((version, path), statistics)
-            for path, statistics in told
-            if path in wanted
-            for version in versions
-        )
-    return found
-
-
-def _added_in(data: bytes) -> Iterable[tuple[str, str | None]]:
-    lines = (json.loads(line) for line in data.splitlines() if line.strip())
-    return ((line["add"]["path"], line["add"].get("stats")) for line in lines if line.get("add"))

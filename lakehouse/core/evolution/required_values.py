@@ -1,0 +1,71 @@
+"""Counts the rows that lack a required column, by the statistics in the log.
+
+An unknown count is `None`, never zero.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from lakehouse.core.delta.snapshot import DataFile, Snapshot
+from lakehouse.core.evolution.in_place import COLUMN_MAPPING
+
+NullCounts = Mapping[str, Mapping[str, int]]
+
+
+def required_missing(
+    snapshot: Snapshot, required: Iterable[str], null_counts: NullCounts
+) -> dict[str, int | None]:
+    """The rows of the table without a value in each required column; `None` if unknown.
+
+    `null_counts` are the nulls of each column, by the path of each file. Files and columns without
+    statistics are left out. A column that the table lacks is missing in all its rows.
+    """
+    return {name: _missing(snapshot, name, null_counts) for name in required}
+
+
+def needs_statistics(snapshot: Snapshot, required: Iterable[str]) -> bool:
+    """Whether `required_missing` depends on null counts.
+
+    Under column mapping it does not, because files may have other names for the columns.
+    """
+    columns = {column.name for column in snapshot.columns} - {*snapshot.partition_columns}
+    return not _is_mapped(snapshot) and any(name in columns for name in required)
+
+
+def _missing(snapshot: Snapshot, name: str, null_counts: NullCounts) -> int | None:
+    if name not in {column.name for column in snapshot.columns}:
+        return snapshot.row_count
+    if name in snapshot.partition_columns:
+        counts = [
+            _live_rows(file) for file in snapshot.files if dict(file.partition).get(name) is None
+        ]
+    elif _is_mapped(snapshot):
+        counts = [None]
+    else:
+        counts = [
+            _nulls_in(file, null_counts.get(file.path, {}).get(name)) for file in snapshot.files
+        ]
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
+def _live_rows(file: DataFile) -> int | None:
+    return None if file.row_count is None else file.row_count - file.deleted_row_count
+
+
+def _nulls_in(file: DataFile, null_count: int | None) -> int | None:
+    """The nulls in the live rows of a file.
+
+    Null counts include deleted rows. Source: PROTOCOL.md, "Per-file Statistics"
+    """
+    live = _live_rows(file)
+    if null_count == 0 or live == 0:
+        return 0
+    if null_count is None or live is None:
+        return None
+    if null_count == file.row_count:
+        return live
+    return null_count if file.deletion_vector is None else None
+
+
+def _is_mapped(snapshot: Snapshot) -> bool:
+    return snapshot.properties.get(COLUMN_MAPPING, "none") != "none"

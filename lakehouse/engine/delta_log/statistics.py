@@ -1,0 +1,40 @@
+"""Reads the statistics of files, which a snapshot leaves out."""
+
+import json
+from collections.abc import Iterable, Mapping, Set
+
+from lakehouse.engine.delta_log.checkpoint import statistics_in
+from lakehouse.engine.delta_log.log_segment import find_segment, log_folder
+from lakehouse.engine.store import Store
+
+
+def read_statistics(
+    store: Store, table: str, versions: Iterable[int], paths: Set[str]
+) -> Mapping[tuple[int, str], str | None]:
+    """The statistics of these files as JSON, by version and path, from the log at each version.
+
+    Each file of the log is read once, oldest first. Reading checkpoints of large tables takes most
+    of the time.
+    """
+    versions_of = dict[str, list[int]]()
+    listing = store.list(log_folder(table))
+    for version in sorted({*versions}):
+        segment = find_segment(listing, table, version=version)
+        for log_file in () if segment is None else (*segment.checkpoint, *segment.tail):
+            versions_of.setdefault(log_file.name, []).append(version)
+    found = dict[tuple[int, str], str | None]()
+    contents = store.read_many([*versions_of])
+    for (name, in_versions), data in zip(versions_of.items(), contents, strict=True):
+        recorded = statistics_in(data) if name.endswith(".parquet") else _added_in(data)
+        found.update(
+            ((version, path), statistics)
+            for path, statistics in recorded
+            if path in paths
+            for version in in_versions
+        )
+    return found
+
+
+def _added_in(data: bytes) -> Iterable[tuple[str, str | None]]:
+    lines = (json.loads(line) for line in data.splitlines() if line.strip())
+    return ((line["add"]["path"], line["add"].get("stats")) for line in lines if line.get("add"))
