@@ -1,17 +1,18 @@
 """Reads a table's log without Spark: its current state and its history.
 
-The log is replayed here, through the lake's own store. Exact plans and health need tombstones,
+The log is replayed here, from the lake's own store. Exact plans and health checks need tombstones,
 transaction ids and the number of rows that a deletion vector deletes; deltalake's reader provides
-none of these. Table features under which the log cannot be counted are refused by name.
+none of these. If a table feature makes it impossible to count files and rows from the log alone,
+the table is refused, and the message names the feature.
 
 **Safety properties**
 - Nothing is written.
-- A log whose files contradict each other is `Broken`: a checkpoint that lacks files would make live
-  files look like orphans (`test_consistency.py`).
-- A checkpoint that cannot be read is ignored only if the rest of the log gives the same version
+- A log whose files contradict each other raises `Broken`: a checkpoint that lacks files would make
+  live files look like orphans (`test_consistency.py`).
+- A checkpoint that cannot be read is ignored only if the rest of the log leads to the same version
   (`test_consistency.py`).
-- A snapshot is of one version: a log that changes while it is read is listed again from the start
-  (`test_snapshots.py`).
+- A snapshot never mixes two versions: if the log changes while it is read, it is listed and read
+  again (`test_snapshots.py`).
 """
 
 import gc
@@ -55,16 +56,16 @@ def read_facts(
 
     `uri` is Spark's spelling of the folder. `version` requests the facts at an older version.
 
-    The history, and so `DataFile.compacted`, covers the commits that the log still has as JSON, at
-    most `newest_commits`. Code that decides about rows uses `history_since` or `newest_first`,
-    which have no such limit.
+    The history holds the commits that still exist as JSON files in the log, at most
+    `newest_commits` of them. `DataFile.compacted` is derived from the same commits. Code that
+    decides about rows uses `history_since` or `newest_first`, which have no such limit.
 
     Raises:
         Broken: a commit or a checkpoint is missing or damaged, and the rest of the log does not
-            replace it. Raised from `LogContradiction` if the checkpoint does not hold what other
-            files of the log record.
-        Refused: the table has a feature under which the log cannot be counted, or the log does not
-            reach `version`.
+            replace it. The cause is a `LogContradiction` if the checkpoint contradicts other files
+            of the log.
+        Refused: a feature of the table makes it impossible to count files from the log, or the log
+            does not reach `version`.
         Transient: the log changed during every attempt to read it.
     """
     problem: Exception | None = None
@@ -114,8 +115,8 @@ def _failure(
     if unreadable:
         [*_, newest] = unreadable.values()
         return Broken(
-            f"{newest}; without it {problem}. Restore the file: the rest of the log does not tell "
-            "the whole table"
+            f"{newest}. Without this file: {problem}. Restore the file, since the rest of the log "
+            "does not describe the whole table"
         )
     if not isinstance(problem, LogChanged):
         return Transient(
@@ -126,18 +127,18 @@ def _failure(
             f"{problem}, so version {version} cannot be read. Use a version that the log still "
             "reaches"
         )
-    return Broken(f"{problem}, so its newest version cannot be told: restore what is missing")
+    return Broken(f"{problem}, so its newest version is unknown: restore the missing files")
 
 
 @contextmanager
 def garbage_uncollected() -> Iterator[None]:
     """Pauses Python's garbage collector, which would repeatedly visit a million live values."""
-    working = gc.isenabled()
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if working:
+        if was_enabled:
             gc.enable()
 
 

@@ -29,7 +29,8 @@ _ROWS_FIRST = re.compile(r'\{"numRecords":(\d+)[,}]')
 class AddedFile(NamedTuple):
     """An `add` action.
 
-    `vector` is its deletion vector's unique id. `pairs` is its partition, by physical column names.
+    `vector` is the unique id of its deletion vector. `pairs` are its partition values, by physical
+    column name.
     """
 
     path: str
@@ -55,8 +56,8 @@ class RemovedFile(NamedTuple):
 class AddedColumns(NamedTuple):
     """`add` actions, stored as one column per field.
 
-    The partition of the n-th action, by physical column names, is `pairs[places[n]]`. One object
-    per action would take most of the time of reading a large log.
+    `pairs[places[n]]` are the partition values of the n-th action, by physical column name. To
+    create one object per action would take most of the time of reading a large log.
     """
 
     path: Sequence[str]
@@ -69,7 +70,7 @@ class AddedColumns(NamedTuple):
     pairs: Sequence[TextPairs]
 
     def where(self, kept: Sequence[bool]) -> "AddedColumns":
-        """Actions for which `kept` is true."""
+        """The actions for which `kept` is true."""
         if all(kept):
             return self
         return self._replace(
@@ -84,7 +85,7 @@ class AddedColumns(NamedTuple):
 class RemovedColumns(NamedTuple):
     """`remove` actions, stored as one column per field.
 
-    One tuple per action would take a tenth of the time of reading a large log.
+    To create one tuple per action would take a tenth of the time of reading a large log.
     """
 
     path: Sequence[str]
@@ -112,11 +113,11 @@ def added_columns(adds: Sequence[AddedFile]) -> AddedColumns:
 
 @dataclass(slots=True)
 class Actions:
-    """All actions of one file, by kind.
+    """All actions in one file of the log, by kind.
 
-    `changes` are the paths of its change data files, and `info` is its commitInfo. `sidecars` are
+    `changes` are the paths of files of change data, and `info` is the commitInfo. `sidecars` are
     pairs of path and size (`None` if unknown). A domain whose metadata was removed maps to `None`.
-    Info, metadata and protocol are unparsed, because only the newest have to be readable.
+    Info, metadata and protocol are kept unparsed, because only the newest ones have to be valid.
     """
 
     adds: list[AddedFile] = field(default_factory=list)
@@ -130,7 +131,7 @@ class Actions:
     sidecars: list[tuple[str, int | None]] = field(default_factory=list[tuple[str, int | None]])
 
     def learn(self, newer: "Actions") -> None:
-        """Adds what newer actions say about the table itself; ignores their data files."""
+        """Merges the newer actions that describe the table itself; ignores those on data files."""
         self.metadata, self.protocol = (
             newer.metadata or self.metadata,
             newer.protocol or self.protocol,
@@ -172,7 +173,7 @@ def parse_actions(data: bytes, name: str) -> Actions:
     """The actions of the file `name`.
 
     Raises:
-        Broken: the file is empty, or one of its lines, which the message names, is no action.
+        Broken: the file is empty, or a line is not an action. The message names the line.
     """
     actions = Actions()
     lines = data.splitlines()
@@ -189,7 +190,7 @@ def parse_actions(data: bytes, name: str) -> Actions:
                     actions.take(kind, action)
         except MALFORMED as error:
             raise Broken(
-                f"log file {name}, line {place} is no Delta action ({type(error).__name__}: "
+                f"log file {name}, line {place} is not a Delta action ({type(error).__name__}: "
                 f"{error}): restore the file"
             ) from error
     return actions
@@ -198,7 +199,7 @@ def parse_actions(data: bytes, name: str) -> Actions:
 def vector_id(vector: Mapping[str, Any]) -> str:
     """A deletion vector's unique id.
 
-    It contains `@` even if there is no offset, because the name before it may end like an offset.
+    It contains `@` even if there is no offset, because a path may itself end in `@` and a number.
     Source: PROTOCOL.md, "Deletion Vectors", derived field uniqueId.
     """
     identity, offset = (
@@ -206,7 +207,7 @@ def vector_id(vector: Mapping[str, Any]) -> str:
         number_or_none(vector, "offset"),
     )
     if not is_vector(identity):
-        raise ValueError(f"{identity!r} is no deletion vector")
+        raise ValueError(f"{identity!r} is not a deletion vector")
     return f"{identity}@{'' if offset is None else offset}"
 
 

@@ -1,7 +1,7 @@
 """Reads checkpoints: classic in one or several files, or V2 with sidecars.
 
-A checkpoint may hold many files. So only the columns that a `Snapshot` needs are read, in batches
-of some ten thousand rows. Source: PROTOCOL.md, "Checkpoints" and "V2 Spec".
+A checkpoint may name millions of files. So only the columns that a `Snapshot` needs are read, in
+batches of some ten thousand rows. Source: PROTOCOL.md, "Checkpoints" and "V2 Spec".
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,15 +40,16 @@ _ADD = (
 )
 _REMOVE = ("path", "deletionTimestamp", "size", *(f"deletionVector.{leaf}" for leaf in _VECTOR[:3]))
 _UNREADABLE = (pa.ArrowException, OSError, Broken, *MALFORMED)
-_BATCH_ROWS = 65_536  # fewer take longer, more take memory
-_SMALL = ("metaData", "protocol", "txn", "domainMetadata", "sidecar")
+_BATCH_ROWS = 65_536  # smaller batches take longer, larger ones more memory
+_SMALL = ("metaData", "protocol", "txn", "domainMetadata", "sidecar")  # few actions of each
 
 
 @dataclass(slots=True)
 class Checkpoint:
-    """A checkpoint's content, with its files in batches.
+    """A checkpoint's content, with its data files in batches.
 
-    `row_count` is the number of rows in its own files, without sidecars.
+    `small` holds all actions that are not about data files. `row_count` is the number of actions in
+    the checkpoint without its sidecars.
     """
 
     adds: list[AddedColumns] = field(default_factory=list[AddedColumns])
@@ -58,7 +59,7 @@ class Checkpoint:
 
     @property
     def add_count(self) -> int:
-        """Live files at the checkpoint's version."""
+        """The number of live files at the checkpoint's version."""
         return sum(len(adds.path) for adds in self.adds)
 
 
@@ -83,21 +84,21 @@ def read_checkpoint(store: Store, segment: Segment) -> Checkpoint:
         path = unquote(sidecar)
         if "/" in path:
             raise Refused(
-                f"checkpoint {segment.checkpoint[0].name}: its sidecar {sidecar} is named by more "
-                f"than a file name; use files in {folder}"
+                f"checkpoint {segment.checkpoint[0].name}: its sidecar {sidecar} has a path with "
+                f"folders; use names of files in {folder}"
             )
         name = segment.checkpoint[0].name
         try:
             data = store.read(f"{folder}/{path}")
         except FileNotFoundError as error:
             raise UnreadableCheckpoint(
-                name, f"checkpoint {name}: its sidecar {path} is not there", lacks_sidecar=True
+                name, f"checkpoint {name}: its sidecar {path} is missing", lacks_sidecar=True
             ) from error
         if size_bytes not in (None, len(data)):
             raise UnreadableCheckpoint(
                 name,
-                f"checkpoint {name}: its sidecar {path} has {len(data)} bytes, and by the "
-                f"checkpoint {size_bytes}",
+                f"checkpoint {name}: its sidecar {path} has {len(data)} bytes, but the "
+                f"checkpoint records {size_bytes}",
             )
         try:
             _read_into(checkpoint, data, path)
@@ -109,7 +110,7 @@ def read_checkpoint(store: Store, segment: Segment) -> Checkpoint:
 
 
 def file_paths_in(data: bytes) -> set[str]:
-    """All readable paths in one Parquet file of a checkpoint, which may be damaged."""
+    """The paths that can be read from a checkpoint's Parquet file, which may be damaged."""
     paths = set[str]()
     with suppress(*_UNREADABLE), pq.ParquetFile(pa.BufferReader(data)) as file:
         for kind in ("add", "remove"):
@@ -160,9 +161,9 @@ def _read_parquet_into(checkpoint: Checkpoint, file: pq.ParquetFile) -> None:
 
 
 def _batches(file: pq.ParquetFile, kind: str, leaves: Iterable[str]) -> Iterator[pa.StructArray]:
-    """The rows of one action kind, with only their `leaves`, or all leaves if none are given.
+    """The actions of one kind, with only the fields in `leaves`, or all fields if it is empty.
 
-    Rows of other kinds are null in these columns, and are omitted.
+    Actions of other kinds are null in this kind's column, and are omitted.
     """
     if kind in file.schema_arrow.names:
         wanted = [f"{kind}.{leaf}" for leaf in leaves] or [kind]
@@ -201,7 +202,7 @@ def _removes(rows: pa.StructArray) -> RemovedColumns:
 
 
 def _counted(file: pq.ParquetFile, adds: Sequence[AddedColumns]) -> Iterator[AddedColumns]:
-    """The same actions. A missing `numRecords` is taken from the statistics in JSON."""
+    """The same actions, with missing row counts filled in from the statistics in JSON."""
     if not any(None in batch.row_count for batch in adds):
         yield from adds
         return
@@ -219,11 +220,11 @@ def _has(rows: pa.StructArray, name: str) -> bool:
 
 
 def _texts(rows: pa.StructArray, name: str) -> list[str]:
-    return _required(rows.field(name), name, _is_text, "a text").to_pylist()
+    return _required(rows.field(name), name, _is_text, "a string").to_pylist()
 
 
 def _numbers(rows: pa.StructArray, name: str) -> list[int]:
-    return _required(rows.field(name), name, pa.types.is_integer, "a whole number").to_pylist()
+    return _required(rows.field(name), name, pa.types.is_integer, "an integer").to_pylist()
 
 
 def _required(
@@ -242,7 +243,7 @@ def _numbers_or_none(rows: pa.StructArray, name: str) -> list[int | None]:
 
 def _whole_numbers(column: pa.Array, name: str) -> list[int | None]:
     if not (pa.types.is_integer(column.type) or pa.types.is_null(column.type)):
-        raise ValueError(f"{name} is {column.type}, and must be a whole number")
+        raise ValueError(f"{name} is {column.type}, and must be an integer")
     return column.to_pylist()
 
 
@@ -259,7 +260,7 @@ def _vectors(rows: pa.StructArray) -> list[dict[str, Any] | None]:
     if not _has(rows, "deletionVector") or rows.field("deletionVector").null_count == len(rows):
         return [None] * len(rows)
     vectors: list[dict[str, Any] | None] = rows.field("deletionVector").to_pylist()
-    # Some writers store a structure of nulls for a missing vector.
+    # Some writers store a struct of nulls for a missing vector.
     return [
         vector if vector and any(value is not None for value in vector.values()) else None
         for vector in vectors
@@ -271,8 +272,8 @@ def _vector_ids(vectors: Iterable[Mapping[str, Any] | None]) -> list[str | None]
 
 
 def _partitions(column: pa.MapArray) -> tuple[Sequence[int], list[TextPairs]]:
-    """For each row an index into the second list, which holds at least all partitions in use."""
-    _required(column, "partitionValues", _is_map_of_texts, "a map of texts")
+    """The index of each row's partition, and the indexed partitions, some of them unused."""
+    _required(column, "partitionValues", _is_map_of_texts, "a map of strings")
     names, values = column.keys.dictionary_encode(), column.items.dictionary_encode()
     known_names, known_values = names.dictionary.to_pylist(), [*values.dictionary.to_pylist(), None]
     valued = values.indices.to_pylist()

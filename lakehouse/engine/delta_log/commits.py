@@ -7,8 +7,8 @@ ever happened, uses `newest_first` or `history_since`.
 **Safety properties** (tests in `test_kept_commits.py`)
 - A cached commit is used only for a file with the same name, size and time, and the same etag if
   the storage has etags.
-- Without etags, a file that is younger than the resolution of the storage's clock is read each
-  time. If the table is created again, the new file of that name could have the same time and size.
+- Without etags, a file is not cached until it is older than the resolution of the storage's clock.
+  If the table were recreated before that, a new file could have the same name, time and size.
 """
 
 from collections import OrderedDict
@@ -35,7 +35,7 @@ _PORTION = 100
 def read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadCommit]:
     """The commits in these files, in the same order.
 
-    A commit's time is the time in the log, if the log has one.
+    A commit's time is the time in its content or, if it has none, the file's modification time.
     """
     kept = _of_stores.setdefault(store, _KeptCommits())
     known = {file: commit for file in files if (commit := kept.get(file)) is not None}
@@ -125,7 +125,7 @@ class _KeptCommits:
 
 
 def _kept_bytes(file: StoredFile) -> int:
-    """The memory that a parsed commit takes: by measurement, its file's size plus 2 KiB."""
+    """The memory that a parsed commit takes: as measured, the size of its file plus 2 KiB."""
     return file.size_bytes + 2_048
 
 

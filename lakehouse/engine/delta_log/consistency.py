@@ -1,20 +1,19 @@
-"""Compares the log's own figures with what was read, since checkpoints may lack files.
+"""Compares the figures that a log records with its content, since a checkpoint may lack files.
 
-Only figures that are equal by definition are compared:
+Only figures that must be equal by definition are compared:
 
-- `numOfAddFiles` of `_last_checkpoint` with the `add` actions of the checkpoint, if it names the
-  checkpoint that was read.
-- `size` with the checkpoint's actions. Delta Kernel (Java) writes the number of `add` actions
-  there, and delta-rs of 2022 the bytes; these are accepted, too. V2 checkpoints are not compared:
-  writers disagree on whether their metadata counts.
-- `parts` and `sizeInBytes` with the checkpoint's files, except for V2 or if the version has two
-  checkpoints.
-- `numFiles` and `tableSizeBytes` of a version checksum with the files of exactly that version.
-- The commits before the checkpoint with the checkpoint: it must hold files that they added last,
-  and must not hold files that they removed last.
+- `numOfAddFiles` in `_last_checkpoint` must be the number of the checkpoint's `add` actions.
+- `size` there must be the number of all its actions. Delta Kernel (Java) writes the number of `add`
+  actions instead, and delta-rs of 2022 the number of bytes; both are accepted.
+- `parts` and `sizeInBytes` there must be the number and the size of the checkpoint's files.
+- `numFiles` and `tableSizeBytes` in a version checksum must fit the files of exactly that version.
+- If the commits before a checkpoint added a file and did not remove it later, the checkpoint must
+  hold it. If they removed a file and did not add it again, the checkpoint must not hold it.
 
-A pointer to another checkpoint, an absent or negative field, and a file that is not JSON are
-ignored, as in Delta.
+If `_last_checkpoint` names another checkpoint than the one that was read, its figures are ignored.
+For a V2 checkpoint, or if there are two checkpoints of the version, only `numOfAddFiles` is
+compared: writers disagree on whether a V2 checkpoint's own metadata counts. An absent or negative
+field and a file that is not JSON are ignored, as in Delta.
 Source: PROTOCOL.md, "Last Checkpoint File Schema", "Version Checksum File Schema"; delta-io/delta,
 Checkpoints.scala and Checkpointer.java; delta-rs, checkpoints.rs; delta-kernel-rs,
 checkpoint/mod.rs.
@@ -43,7 +42,7 @@ def refuse_contradictions(
     commits: Sequence[ReadCommit],
     snapshot: Snapshot,
 ) -> None:
-    """Compares the log's own figures with what was read.
+    """Compares the figures in the segment's files with the content that was read.
 
     `commits` are the segment's commits. `snapshot` was folded from the checkpoint and all commits.
 
@@ -63,8 +62,8 @@ def _check_pointer(segment: Segment, checkpoint: Checkpoint, pointer: Mapping[st
     version = _count(pointer, "version")
     if version is not None and version > segment.version and not segment.is_older:
         raise LogChanged(
-            f"log of {segment.table}: its _last_checkpoint names version {version}, but it reaches "
-            f"version {segment.version} only"
+            f"log of {segment.table}: its _last_checkpoint names version {version}, but the log "
+            f"reaches only version {segment.version}"
         )
     if version is None or version != segment.checkpoint_version:
         return
@@ -97,7 +96,7 @@ def _contradiction(segment: Segment, found: str, recorded: str) -> LogContradict
 def _check_checksum(
     segment: Segment, checkpoint: Checkpoint, snapshot: Snapshot, checksum: Mapping[str, Any]
 ) -> None:
-    """Compares the version checksum with the snapshot, or with the checkpoint if it is older."""
+    """Compares the checksum with the snapshot, or with the checkpoint if it is of its version."""
     assert segment.checksum is not None
     if segment.checksum_version == segment.version:
         figures = {"numFiles": snapshot.file_count, "tableSizeBytes": snapshot.size_bytes}
@@ -108,11 +107,11 @@ def _check_checksum(
     for name, found in figures.items():
         recorded = _count(checksum, name)
         if recorded not in (None, found):
-            what = "files" if name == "numFiles" else "bytes"
+            unit = "files" if name == "numFiles" else "bytes"
             raise LogContradiction(
-                f"log of {segment.table}: by {source}commits it has {found} {what} at version "
-                f"{segment.checksum_version}, "
-                f"but in {segment.checksum.name} {name} is {recorded}",
+                f"log of {segment.table}: according to {source}commits, it has {found} {unit} at "
+                f"version {segment.checksum_version}, but in {segment.checksum.name} {name} is "
+                f"{recorded}",
                 evidence=segment.checksum.name,
             )
 
@@ -120,9 +119,9 @@ def _check_checksum(
 def _check_older_commits(
     segment: Segment, checkpoint: Checkpoint, older: Sequence[ReadCommit]
 ) -> None:
-    """Compares older commits with the checkpoint.
+    """Compares the commits before the checkpoint with the checkpoint.
 
-    The last action on a file decides whether the checkpoint must hold it.
+    The last action on a file decides whether the checkpoint must hold the file.
     """
     last = last_actions(older)
     if not last:
@@ -143,9 +142,8 @@ def _check_older_commits(
     if lacking:
         raise LogContradiction(
             f"log of {segment.table}: its checkpoint {name} holds {len(added) - len(lacking)} of "
-            f"the {len(added)} files that "
-            f"the commits {first} to {final} added and none removed; it lacks "
-            f"{min(path for path, _ in lacking)}",
+            f"the {len(added)} files that the commits {first} to {final} added and did not remove "
+            f"later; it lacks files like {min(path for path, _ in lacking)}",
             evidence="",
         )
     wanted = {(_plain(path), vector) for path, vector in added}
@@ -154,9 +152,9 @@ def _check_older_commits(
     }
     if removed:
         raise LogContradiction(
-            f"log of {segment.table}: its checkpoint {name} holds {len(removed)} file(s) of which "
-            f"the commits {first} to {final} "
-            f"removed {len(removed)} for good, like {min(path for path, _ in removed)}",
+            f"log of {segment.table}: its checkpoint {name} holds {len(removed)} file(s) that the "
+            f"commits {first} to {final} removed and did not add again, like "
+            f"{min(path for path, _ in removed)}",
             evidence="",
         )
 
@@ -167,7 +165,7 @@ def _spelled(checkpoint: Checkpoint) -> Iterator[FileKey]:
 
 
 def _plain(path: str) -> str:
-    """One spelling of a path: Delta qualifies and normalizes paths in checkpoints.
+    """A path in the spelling for comparisons, since Delta normalizes paths in checkpoints.
 
     Source: Snapshot.scala, canonicalizePath.
     """
@@ -183,6 +181,6 @@ def _json_in(store: Store, file: StoredFile) -> Mapping[str, Any]:
 
 
 def _count(figures: Mapping[str, Any], name: str) -> int | None:
-    """A non-negative whole number, or `None`; Delta writes -1 for an unknown `size`."""
+    """A non-negative integer, or `None`; Delta writes -1 for an unknown `size`."""
     value = figures.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

@@ -1,7 +1,7 @@
 """A table's history, commit by commit, from the oldest version that the log still describes.
 
-That is the first commit if it still exists, otherwise the oldest checkpoint after which no commit
-is missing. Nothing is written.
+The history begins with the first commit if that still exists, otherwise with the oldest checkpoint
+after which no commit is missing. Nothing is written.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ from lakehouse.engine.delta_log.log_segment import (
 from lakehouse.engine.delta_log.schema import CLUSTERING_DOMAIN, shape_of
 from lakehouse.engine.store import Store, StoredFile
 
-# As many commits as `read_facts` searches for the writer of a file.
+# The default of `read_facts`, so that both see the same files as written by compactions.
 _OLDER_COMMITS = 500
 
 
@@ -33,8 +33,8 @@ def read_file_history(store: Store, key: str, *, uri: str) -> FileHistory | None
     `uri` is Spark's spelling of the folder.
 
     Raises:
-        Broken: a commit is damaged or missing, and no checkpoint makes up for it.
-        Refused: a table feature under which the log cannot be counted.
+        Broken: a commit is damaged or missing, and no checkpoint replaces it.
+        Refused: a table feature makes it impossible to count files from the log.
         Transient: the log was cleaned up while it was read.
     """
     listing = store.list(log_folder(key))
@@ -52,12 +52,16 @@ def read_file_history(store: Store, key: str, *, uri: str) -> FileHistory | None
             )
             files, known = files[start.version + 1 - first :], checkpoint.small
             compacted.update(file.path for file in start.files if file.compacted)
-        commits = tuple(_told(read_commits(store, files), known, compacted, table=key, uri=uri))
+        commits = tuple(
+            _file_commits(read_commits(store, files), known, compacted, table=key, uri=uri)
+        )
         return FileHistory(table=key, start=start, commits=commits)
     except UnreadableCheckpoint as error:
         raise Broken(f"{error}: restore or remove the file") from error
     except LogChanged as error:
-        raise Broken(f"{error}, so its story cannot be told: restore what is missing") from error
+        raise Broken(
+            f"{error}, so its history cannot be read: restore the missing files"
+        ) from error
     except FileNotFoundError as error:
         raise Transient(
             f"log of {key}: it changed while it was read ({error}); try again"
@@ -65,7 +69,7 @@ def read_file_history(store: Store, key: str, *, uri: str) -> FileHistory | None
 
 
 def _first_segment(listing: Sequence[StoredFile], table: str, *, first: int) -> Segment:
-    """The segment of the oldest complete checkpoint that the commits from `first` on continue."""
+    """The segment of the oldest complete checkpoint that needs no commit older than `first`."""
     names = [file.name.removeprefix(log_folder(table)) for file in listing]
     versions = sorted(
         {
@@ -87,7 +91,7 @@ def _first_segment(listing: Sequence[StoredFile], table: str, *, first: int) -> 
     )
 
 
-def _told(
+def _file_commits(
     commits: Iterable[ReadCommit], known: Actions, compacted: set[str], *, table: str, uri: str
 ) -> Iterator[FileCommit]:
     """Each commit, with the files that it added and removed.

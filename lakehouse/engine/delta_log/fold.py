@@ -90,7 +90,7 @@ def fold_commit(actions: Actions, *, version: int, modified_ms: int) -> Commit:
     """
     info = actions.info
     times = (info.get("inCommitTimestamp"), info.get("timestamp"))
-    operation, said, engine = (
+    operation, user_metadata, engine = (
         info.get("operation"),
         info.get("userMetadata"),
         info.get("engineInfo") or info.get("clientVersion"),
@@ -112,7 +112,7 @@ def fold_commit(actions: Actions, *, version: int, modified_ms: int) -> Commit:
         change_paths=tuple(actions.changes),
         added_bytes=sum(add.size_bytes for add in actions.adds),
         removed_bytes=sum(remove.size_bytes or 0 for remove in actions.removes),
-        user_metadata=said if isinstance(said, str) else None,
+        user_metadata=user_metadata if isinstance(user_metadata, str) else None,
         parameters=_as_texts(info.get("operationParameters")),
         metrics=_as_texts(info.get("operationMetrics")),
         applications=actions.transactions,
@@ -132,7 +132,7 @@ def _as_texts(values: Any) -> dict[str, str]:
 def last_actions(commits: Sequence[ReadCommit]) -> type_of_later:
     """The last action on each file that the commits touch.
 
-    No commit both adds and removes the same file.
+    One commit never both adds and removes the same file with the same deletion vector.
     """
     later: dict[tuple[str, str | None], AddedFile | RemovedFile] = {}
     for commit in commits:
@@ -144,7 +144,7 @@ def last_actions(commits: Sequence[ReadCommit]) -> type_of_later:
 
 
 def compacted_paths(commits: Iterable[ReadCommit]) -> set[str]:
-    """Paths of files that replaced others in commits without data change.
+    """Paths of files that replaced other files in commits without data change.
 
     Commits that only add existing files again do not count.
     """
@@ -161,7 +161,7 @@ def data_files(
     compacted: Set[str],
 ) -> list[DataFile]:
     """The files of these actions; `compacted` are the paths that compactions wrote."""
-    # Only partitions in use: other entries may belong to a former partitioning.
+    # Only partitions in use are translated: others may belong to a former partitioning.
     partitions = {place: partition_of(adds.pairs[place]) for place in set(adds.places)}
     return made_of_columns(
         DataFile,
@@ -182,9 +182,9 @@ def made_of_columns(
 ) -> list[type_of_made]:
     """`count` values of a dataclass, with each field taken from its column.
 
-    The class must have slots and no `__post_init__`, and every field must be given. This equals
-    `[kind(a=a, b=b) for a, b in zip(...)]` and takes a third of its time, because a frozen
-    dataclass sets each field by a call.
+    The class must have slots and no `__post_init__`, and every field must be given. The result is
+    that of `[kind(a=a, b=b) for a, b in zip(...)]`, in a third of the time, because the constructor
+    of a frozen dataclass calls a function for each field.
     """
     assert columns.keys() == set(kind.__slots__)  # type: ignore[attr-defined]
     assert not hasattr(kind, "__post_init__")
@@ -212,7 +212,7 @@ def _tombstones(
 ) -> Sequence[Tombstone]:
     """One tombstone per removed path that no live file has, with its last deletion time.
 
-    A path is removed once for each deletion vector it ever had.
+    The log may remove a path several times: once for each deletion vector that it ever had.
     """
     removes = [
         *checkpoint.removes,
@@ -239,9 +239,9 @@ def _removed_vectors(
 ) -> Mapping[str, int | None]:
     """The deletion vectors of removed files, with their last deletion time.
 
-    A file that got a new vector was removed with its old one. Commits before the checkpoint count,
-    too: the checkpoint dropped tombstones by the retention of its time, which may have been shorter
-    than the current one.
+    When a file gets a new vector, the log removes it with the old one. Commits before the
+    checkpoint count, too: the checkpoint dropped tombstones by the retention of its time, which may
+    have been shorter than the current one.
     """
     removes = [
         *checkpoint.removes,

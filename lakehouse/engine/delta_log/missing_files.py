@@ -18,8 +18,8 @@ _ARCHIVES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 class UnreadableFiles:
     """Live files that cannot be read: decoded names relative to the table, sorted.
 
-    `archived` are files in an archive, according to the listing. The listing does not show whether
-    they were restored.
+    `archived` are the files whose storage class is an archive. They may have been restored from it,
+    which the listing does not show.
     """
 
     missing: tuple[str, ...] = ()
@@ -27,7 +27,7 @@ class UnreadableFiles:
 
 
 def unreadable_files(store: Store, snapshot: Snapshot) -> UnreadableFiles:
-    """Live files that storage does not have, or has in an archive.
+    """The live files that are missing in storage, or lie in an archive.
 
     The table's folder is listed once, after the log was read. A file that a commit removed since
     then is still stored until a vacuum deletes it.
@@ -46,7 +46,7 @@ def unreadable_files(store: Store, snapshot: Snapshot) -> UnreadableFiles:
 
 
 def missing_files(store: Store, snapshot: Snapshot) -> tuple[str, ...]:
-    """Live files that storage does not have; see `unreadable_files`."""
+    """The live files that are missing in storage; see `unreadable_files`."""
     return unreadable_files(store, snapshot).missing
 
 
@@ -58,6 +58,6 @@ def _names(snapshot: Snapshot) -> Iterator[str]:
         if name is None:
             raise Refused(
                 f"files of {snapshot.table}: {path} lies outside the table's folder "
-                f"{snapshot.uri}. Use files inside it"
+                f"{snapshot.uri}. Use a table whose files are all in its folder"
             )
         yield name

@@ -1,7 +1,7 @@
-"""The files that the readable part of a damaged log names.
+"""Finds the paths of data files in a damaged log.
 
-Every commit, version checksum and checkpoint is searched independently. In a damaged file, the
-readable part is searched.
+Every commit, version checksum and checkpoint is searched independently of the others. If one of
+them is damaged, the part of it that can be read is searched.
 """
 
 import json
@@ -22,33 +22,36 @@ from lakehouse.engine.delta_log.log_segment import (
 from lakehouse.engine.store import Store, StoredFile
 
 _FIRST_COMMIT = f"{0:020}.json"
-# A truncated text has no closing quote, and is omitted.
+# A truncated string has no closing quote, so it does not match.
 _PATH = re.compile(r'"(path|pathOrInlineDv)"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
 def readable_paths(
     store: Store, key: str, *, trusts_checkpoints: bool = True
 ) -> frozenset[str] | None:
-    """The paths in the readable part of a log; `None` if that part proves nothing.
+    """The paths in the readable part of a log; `None` if files of other tables may be missing.
 
-    The readable part is sufficient if it names any file and includes the first commit or a whole
+    The readable part is sufficient if it names any file and includes the first commit or a complete
     checkpoint: a shallow clone names the files of other tables in its first commit, and every
-    checkpoint repeats them. If a log contradicts itself, its checkpoints prove nothing.
+    checkpoint repeats them. Use `trusts_checkpoints=False` if the log contradicts itself. Then only
+    the first commit is sufficient.
     """
     listing = store.list(log_folder(key))
     found = set[str]()
-    begins = trusts_checkpoints and _has_whole_checkpoint(store, key, listing)
+    is_sufficient = trusts_checkpoints and _has_complete_checkpoint(store, key, listing)
     for file in listing:
         if file.name.endswith(".parquet"):
             found |= file_paths_in(store.read(file.name))
         elif file.name.endswith((".json", ".crc")):
             data = store.read(file.name)
             found.update(_paths_in(data))
-            begins = begins or (file.name.endswith(f"/{_FIRST_COMMIT}") and _is_whole(data))
-    return frozenset(found) if begins and found else None
+            is_sufficient = is_sufficient or (
+                file.name.endswith(f"/{_FIRST_COMMIT}") and _is_complete(data)
+            )
+    return frozenset(found) if is_sufficient and found else None
 
 
-def _has_whole_checkpoint(store: Store, key: str, listing: Sequence[StoredFile]) -> bool:
+def _has_complete_checkpoint(store: Store, key: str, listing: Sequence[StoredFile]) -> bool:
     by_version: defaultdict[str, list[StoredFile]] = defaultdict(list)
     for file in listing:
         name = file.name.removeprefix(log_folder(key))
@@ -72,8 +75,8 @@ def _paths_in(data: bytes) -> Iterator[str]:
             yield path
 
 
-def _is_whole(data: bytes) -> bool:
-    """Whether every line is an action."""
+def _is_complete(data: bytes) -> bool:
+    """Whether every line of a commit can be read."""
     try:
         lines = [json.loads(line) for line in data.splitlines() if line.strip()]
     except (ValueError, RecursionError):

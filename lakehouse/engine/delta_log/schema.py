@@ -26,7 +26,7 @@ from lakehouse.engine.delta_log.fields import (
 # Source: PROTOCOL.md, "Clustered Table"
 CLUSTERING_DOMAIN = "delta.clustering"
 _CATALOG = frozenset(CATALOG_FEATURES)
-# The protocol versions that implied a feature before features had names.
+# Writer versions, and the features that each of them added before features had names.
 # Source: PROTOCOL.md, "Valid Feature Names in Table Features".
 _IMPLIED_BY_WRITER = {
     2: ("appendOnly", "invariants"),
@@ -41,9 +41,9 @@ _SPARK_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte":
 
 
 class Shape(NamedTuple):
-    """A table's snapshot without files and commit times, and a function for files' partitions.
+    """A table's snapshot without files and commit time, and a function to partition its files.
 
-    The function maps the partition values of an action to the partition of a `DataFile`.
+    `partition_of` maps the partition values of an action to the partition of a `DataFile`.
     """
 
     snapshot: Snapshot
@@ -55,7 +55,8 @@ def shape_of(newest: Actions, *, table: str, uri: str, version: int) -> Shape:
 
     Raises:
         Broken: metadata or protocol is missing, or a required field is missing or of another type.
-        Refused: the log cannot be counted under a reader feature or the reader version.
+        Refused: a reader feature or the reader version makes it impossible to count files from the
+            log.
     """
     metadata, protocol = newest.metadata, newest.protocol
     if metadata is None or protocol is None:
@@ -75,7 +76,7 @@ def shape_of(newest: Actions, *, table: str, uri: str, version: int) -> Shape:
             name for name in partition_columns if name not in {column.name for column in columns}
         ]:
             raise ValueError(
-                f"partitionColumns has {unknown[0]!r}, which is no column of its schemaString"
+                f"partitionColumns has {unknown[0]!r}, which is not a column of schemaString"
             )
         properties = {
             name: value for name, value in pairs(metadata, "configuration") if value is not None
@@ -119,17 +120,17 @@ def _features(protocol: Mapping[str, Any], *, table: str) -> frozenset[str]:
     reader, writer = number(protocol, "minReaderVersion"), number(protocol, "minWriterVersion")
     read = _named(protocol, "readerFeatures", is_required=reader == _READER_WITH_FEATURES)
     written = _named(protocol, "writerFeatures", is_required=writer == _WRITER_WITH_FEATURES)
-    known = f"use reader version 1 to 3 with features of {', '.join(sorted(COUNTABLE))}"
+    known = f"use reader version 1 to 3 with no features but {', '.join(sorted(COUNTABLE))}"
     if catalog := sorted((read | written) & _CATALOG):
         raise Refused(
-            f"log of {table}: table feature {catalog[0]}: its newest commits may be known to a "
-            f"catalog or coordinator only; {known}"
+            f"log of {table}: table feature {catalog[0]} is not supported, since only a catalog or "
+            f"coordinator may know the newest commits; {known}"
         )
     if reader > _READER_WITH_FEATURES or read - COUNTABLE:
         found = ", ".join(sorted(read - COUNTABLE)) or f"reader version {reader}"
         raise Refused(
-            f"log of {table}: table feature {found} is unknown here, so its files cannot be "
-            f"counted for sure; {known}"
+            f"log of {table}: table feature {found} is unknown here, so the table's files cannot "
+            f"be counted reliably; {known}"
         )
     implied = [
         name
@@ -149,7 +150,7 @@ def _clustering(domain: str | None, physical: Mapping[str, str]) -> tuple[str, .
     paths: list[list[str]] = [] if domain is None else json.loads(domain)["clusteringColumns"]
     if not isinstance(paths, list) or not all(isinstance(path, list) and path for path in paths):
         raise ValueError(f"clusteringColumns is {paths!r}, and must be a list of paths")
-    logical = {of_files: name for name, of_files in physical.items()}
+    logical = {physical_name: name for name, physical_name in physical.items()}
     return tuple(".".join([logical.get(path[0], path[0]), *path[1:]]) for path in paths)
 
 
@@ -174,7 +175,7 @@ def _partitioner(
                 )
                 raise Refused(
                     f"log of {shape.table}: a file is partitioned by {found}, the table by {own}; "
-                    "restore the commit that adds it, or rewrite the file under the table's "
+                    "restore the commit that adds the file, or rewrite the file under the table's "
                     "partitioning"
                 )
             known[pairs] = tuple(

@@ -238,7 +238,7 @@ def test_only_what_commits_right_before_the_checkpoint_say_is_compared() -> None
 def test_a_pointer_to_a_version_that_the_log_does_not_reach_is_broken() -> None:
     log = story()
     point(log, version=7)
-    broken(log, "its _last_checkpoint names version 7, but it reaches version 6 only")
+    broken(log, "its _last_checkpoint names version 7, but the log reaches only version 6")
     facts = read_facts(log.store, log.key, uri="x", version=5)
     assert facts is not None and facts.snapshot.file_count == 5
 
@@ -334,4 +334,4 @@ def test_a_sidecar_of_another_size_than_the_checkpoint_records_is_not_read() -> 
     log.store.put(f"{LOG}/_sidecars/6 1.parquet", checkpoint_parquet([], stats="both"))
     assert len(live(log)) == 4
     log.forget_before(7)
-    broken(log, "its sidecar 6 1.parquet has", "bytes, and by the checkpoint")
+    broken(log, "its sidecar 6 1.parquet has", "bytes, but the checkpoint records")

@@ -216,7 +216,7 @@ def test_a_commit_that_is_cut_within_a_line_is_broken() -> None:
         log.store.put(name, content[:end])
         if content[end : end + 1] != b"\n" and content[end - 1 : end] != b"\n":
             with pytest.raises(
-                Broken, match=r"00000000000000000002\.json, line \d is no Delta action"
+                Broken, match=r"00000000000000000002\.json, line \d is not a Delta action"
             ):
                 log.facts()
 
@@ -321,7 +321,7 @@ def test_what_a_commit_says_of_itself_may_be_anything() -> None:
 @pytest.mark.parametrize("vector", ["", "0" * 19, "\u00fc" + "0" * 19, " " * 20])
 def test_a_deletion_vector_with_an_id_that_is_none_is_told(vector: str) -> None:
     log = LogBuilder().create().append([("a", 10)])
-    with pytest.raises(Broken, match=r"00000000000000000002\.json, line 2 is no Delta action"):
+    with pytest.raises(Broken, match=r"00000000000000000002\.json, line 2 is not a Delta action"):
         log.commit("DELETE", add_of("a", deletionVector=vector_of(vector))).facts()
 
 

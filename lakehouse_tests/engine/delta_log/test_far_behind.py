@@ -295,7 +295,7 @@ def test_a_gap_ends_the_history_and_a_damaged_commit_is_told() -> None:
     ]
     assert history_since(log.store, history, 10).between(10, MANY) is None
     log.store.put(log.commit_name(400), b"{")
-    with pytest.raises(Broken, match=r"00000000000000000400\.json, line 1 is no Delta action"):
+    with pytest.raises(Broken, match=r"00000000000000000400\.json, line 1 is not a Delta action"):
         history_since(log.store, history, 350)
 
 

@@ -581,7 +581,7 @@ def test_a_corrupt_line_is_broken_with_file_and_line(line: str) -> None:
     good = story.store.read(story.commit_name(1))
     story.store.put(story.commit_name(1), good + b"\n\n" + line.encode())
     with pytest.raises(
-        Broken, match=r"_delta_log/00000000000000000001\.json, line 4 is no Delta action"
+        Broken, match=r"_delta_log/00000000000000000001\.json, line 4 is not a Delta action"
     ):
         story.facts()
 
@@ -616,13 +616,13 @@ def test_a_log_without_protocol_or_metadata_is_broken() -> None:
             3,
             7,
             {"readerFeatures": ["catalogManaged"], "writerFeatures": []},
-            "catalogManaged: its newest commits",
+            "catalogManaged is not supported, since only a catalog",
         ),
         (
             1,
             7,
             {"writerFeatures": ["coordinatedCommits-preview"]},
-            "coordinatedCommits-preview: its newest commits",
+            "coordinatedCommits-preview is not supported, since only a catalog",
         ),
         (
             3,
