@@ -23,7 +23,9 @@ _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _UNKNOWN = WrittenRows()
 # The property that holds the keys by which landed change data was merged.
 CHANGE_KEYS = "lakehouse.changeKeys"
+# Columns of the tables that change data is written to.
 _DELETED = "_deleted"
+_POSITION = "_position"
 
 
 def compare(
@@ -80,11 +82,12 @@ def _landed_write_changes(table: Table, snapshot: Snapshot) -> list[Change]:
     The property and columns of the table show how its rows were written. The earlier rows of a key
     are gone, so rows of one way cannot be turned into rows of another.
     """
-    keys = snapshot.properties.get(CHANGE_KEYS)
-    is_new = keys is None and not snapshot.files
-    if is_new or isinstance(table.write, Overwrite):
-        return []
+    keys = _present_keys(table, snapshot)
     names = {column.name for column in snapshot.columns}
+    # A table of change data gets the property only after its first batch.
+    is_unknown = keys is None and (not snapshot.files or _POSITION in names)
+    if is_unknown or isinstance(table.write, Overwrite):
+        return []
     before = "appended"
     if keys is not None and names.issuperset(HISTORY_COLUMNS):
         before = f"kept as a history by {keys}"
@@ -100,6 +103,19 @@ def _landed_write_changes(table: Table, snapshot: Snapshot) -> list[Change]:
         return []
     what = f"its rows are to be {declared}, and were {before}: earlier rows of a key are gone"
     return [Change(kind=Kind.LANDED_WRITE_CHANGED, sentence=what)]
+
+
+def _present_keys(table: Table, snapshot: Snapshot) -> str | None:
+    """The recorded keys of change data by their present names; `None` if they are unknown.
+
+    Recorded keys that are no columns are unknown: the table, or its declaration, was renamed since.
+    """
+    text = snapshot.properties.get(CHANGE_KEYS)
+    keys: list[str] = [] if text is None else json.loads(text)
+    is_known = {*keys} <= {column.name for column in snapshot.columns}
+    if not keys or not is_known:
+        return None
+    return json.dumps(sorted(table.renamed.get(key, key) for key in keys))
 
 
 def _merged_by(keys: str, *, is_soft: bool) -> str:

@@ -193,7 +193,7 @@ FILE = DataFile(path="1.parquet", size_bytes=9, modified_ms=0, partition=(), row
 MERGED = replace(
     TABLE,
     files=(FILE,),
-    columns=columns("id bigint, n int"),
+    columns=columns("id bigint, n int, _position string"),
     partition_columns=(),
     properties={CHANGE_KEYS: '["id"]'},
 )
@@ -223,8 +223,21 @@ def test_landed_changes_that_were_written_in_another_way_are_refused_with_the_re
     assert said in plan.sentence
     assert "earlier rows of a key are gone" in plan.sentence
     assert "under a new key" in plan.advice
-    empty = replace(MERGED, files=(), properties={})
-    assert compare(replace(PEOPLE, write=write), None, empty).changes == ()
+    new = replace(MERGED, properties={})  # of a first batch, before its properties are set
+    for table in (new, replace(new, files=(), columns=())):
+        assert compare(replace(PEOPLE, write=write), None, table).changes == ()
+    appended = replace(new, columns=columns("id bigint, n int"))
+    assert "and were appended" in compare(replace(PEOPLE, write=write), None, appended).sentence
+
+
+def test_a_key_of_changes_may_be_renamed() -> None:
+    source = replace(PEOPLE.landing, schema="no BIGINT, n INT")
+    renamed = replace(PEOPLE, source=source, write=Merge(keys=("no",)), renamed={"id": "no"})
+    assert compare(renamed, None, MERGED).changes == ()
+    after = replace(MERGED, columns=columns("no bigint, n int, _position string"))
+    for keys in ('["id"]', '["no"]'):  # before the next write records the present one, and after
+        recorded = replace(after, properties={CHANGE_KEYS: keys})
+        assert compare(renamed, None, recorded).changes == ()
 
 
 def test_changed_code_and_missing_required_values_are_said_and_stop_nothing() -> None:
