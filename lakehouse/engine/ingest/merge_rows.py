@@ -8,7 +8,7 @@ from lakehouse.core.declaration.write_modes import Merge
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.engine.spark import delta_writes, statements
 from lakehouse.engine.spark import functions as F  # noqa: N812
-from lakehouse.engine.spark.frames import content_hash, table_at
+from lakehouse.engine.spark.frames import content_hash, table_at, with_columns_of
 from lakehouse.engine.spark.key_range import with_key_range
 from lakehouse.runtime.interrupts import late_interrupts
 
@@ -36,6 +36,7 @@ def merge_rows(
     range are not read.
     """
     snapshot, write = merge.snapshot, merge.write
+    rows = with_columns_of(spark, snapshot, rows)
     rows, within = with_key_range(rows, write.keys) if are_few else (rows, ())
     known = table_at(spark, snapshot, within=within).alias("target")
     is_known = F.expr(statements.not_older(write.keys, write.order_by))

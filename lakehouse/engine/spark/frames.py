@@ -39,6 +39,19 @@ def table_at(
     return table.where(" AND ".join(within)) if within else table
 
 
+def with_columns_of(spark: "SparkSession", snapshot: Snapshot, rows: "DataFrame") -> "DataFrame":
+    """The rows with a null in each column of the table that they lack.
+
+    `UPDATE SET *` and `INSERT *` of a MERGE need all columns of the table.
+    """
+    names = {*rows.columns}
+    missing = [column.name for column in snapshot.columns if column.name not in names]
+    if not missing:
+        return rows
+    schema = table_at(spark, snapshot).schema
+    return rows.withColumns({name: F.lit(None).cast(schema[name].dataType) for name in missing})
+
+
 @contextmanager
 def temporary_view(spark: "SparkSession", frame: "DataFrame") -> Iterator[str]:
     """The name of a view of the frame; the view is dropped at the end of the block."""

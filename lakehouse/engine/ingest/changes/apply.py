@@ -51,6 +51,7 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import delta_writes, statements
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.delta_writes import Transaction
+from lakehouse.engine.spark.frames import with_columns_of
 from lakehouse.engine.spark.statements import MergeTarget, quote
 
 if TYPE_CHECKING:
@@ -100,6 +101,8 @@ def apply_changes(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) -
         _commit(load, versions, partial(statements.merge_versions, target, position=POSITION))
         return
 
+    if load.facts is not None:
+        changes = with_columns_of(load.session.spark, load.facts.snapshot, changes)
     mended = mended_rows(load, changes, within)
     newer = is_newer() if mended is None else f"({is_newer()} OR source.{quote(IS_MENDED)})"
     if _keeps_deleted(table):
