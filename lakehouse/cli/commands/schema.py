@@ -1,6 +1,7 @@
 """`lakehouse schema`: the columns of a table loaded from landed files, and their origins."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -27,10 +28,13 @@ def schema_command(table: str, as_json: bool) -> None:
     opened, wanted = open_landed(table, asked="schema")
     landing = wanted.landing
     history = PlannedBatches(opened.lake.store, wanted.key, prefix=landing.prefix).ledger().columns
-    in_force = columns_in_force(history, landing)
+    present = [
+        replace(column, name=wanted.renamed.get(column.name, column.name)) for column in history
+    ]
+    in_force = columns_in_force(present, landing)
     pinned = [column for column in in_force if landing.schema is None and column.policy == INFERRED]
     added = [column for column in in_force if column not in pinned]
-    columns = [*map(_added, pinned), *_declared(landing, history), *map(_added, added)]
+    columns = [*map(_added, pinned), *_declared(landing, present), *map(_added, added)]
     schema = "inferred" if pinned else "declared" if landing.schema else None
     if as_json:
         document = {

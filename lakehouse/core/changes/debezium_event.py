@@ -18,7 +18,7 @@ from uuid import UUID
 
 from lakehouse.core.changes.debezium_field import Field, Undecodable
 from lakehouse.core.changes.debezium_values import decoded, fields_of
-from lakehouse.core.changes.json_members import members_of, object_of
+from lakehouse.core.changes.json_members import members_of, object_of, with_present_names
 from lakehouse.core.declaration.change_sources import Debezium
 
 # The member of an event that lists the fields whose values were not sent.
@@ -34,6 +34,7 @@ _UUID = UUID(bytes=hashlib.md5(_BYTES, usedforsecurity=False).digest(), version=
 _TEXTS = (_PLACEHOLDER, b64encode(_BYTES).decode(), _BYTES.hex(), str(_UUID))
 _ARRAY_BEGIN = re.compile(r"\[\s*95(?:\.0+)?,\s*95(?:\.0+)?,\s*100\b")  # its first three bytes
 _NOT_SENT = f"was not sent ({_PLACEHOLDER})"
+_NO_NAMES: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +50,16 @@ class Event:
 
 
 def canonical_event(
-    line: object, text: str, changes: Debezium, fields: Mapping[str, str]
+    line: object,
+    text: str,
+    changes: Debezium,
+    fields: Mapping[str, str],
+    names: Mapping[str, str] = _NO_NAMES,
 ) -> Event | None:
-    """The event in a line, with these declared fields; `None` if the line is not an object."""
+    """The event in a line, with these declared fields; `None` if the line is not an object.
+
+    `names` has the present name of each field by its earlier name.
+    """
     if line is None:
         return Event(text=TOMBSTONE, value={})
     if not isinstance(line, dict):
@@ -65,7 +73,7 @@ def canonical_event(
         if isinstance(event.get("schema"), dict):
             schema = cast("dict[str, Any]", event["schema"])
         event, text = event["payload"], members_of(text)["payload"]
-    return _Decoding(changes, fields, event, text).run(schema)
+    return _Decoding(changes, fields, names, event, text).run(schema)
 
 
 def _is_tombstone(line: Mapping[str, Any], *, has_payload_column: bool) -> bool:
@@ -83,9 +91,15 @@ class _Decoding:
     """The decoding of one event, without its envelope."""
 
     def __init__(
-        self, changes: Debezium, fields: Mapping[str, str], event: dict[str, Any], text: str
+        self,
+        changes: Debezium,
+        fields: Mapping[str, str],
+        names: Mapping[str, str],
+        event: dict[str, Any],
+        text: str,
     ) -> None:
-        self._changes, self._fields, self._event, self._text = changes, fields, event, text
+        self._changes, self._fields, self._names = changes, fields, names
+        self._event, self._text = event, text
         self._operation = event.get("__op" if changes.unwrapped else "op")
         is_marked = str(event.get("__deleted")).lower() == "true"
         self._is_deletion = self._operation == "d" or (changes.unwrapped and is_marked)
@@ -136,6 +150,9 @@ class _Decoding:
         is_state: bool = True,
     ) -> tuple[dict[str, Any], str]:
         """The row as a value and as text. `is_state`: this is the row after the change."""
+        row, text, earlier, problem = with_present_names(row, text, self._names)
+        if problem is not None:
+            self._refuse(problem)
         replaced: dict[str, Any] = {}
         members: dict[str, str] = {}
 
@@ -151,7 +168,7 @@ class _Decoding:
             elif value is not None and name in self._fields:
                 field = Field(
                     declared=self._fields[name],
-                    schema=schema.get(name),
+                    schema=schema.get(earlier.get(name, name)),
                     decimals=self._changes.decimals,
                 )
                 try:

@@ -1,13 +1,30 @@
-"""Members of a JSON object as its text spells them, so that one can be rewritten by itself."""
+"""Members of a JSON object as its text spells them, so that one can be rewritten or renamed."""
 
 import json
 import re
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 _MEMBER = re.compile(r'[\s{,]*("(?:[^"\\]|\\.)*+")\s*:\s*')
 # A value, and the position after it.
 _scanned: Callable[[str, int], tuple[Any, int]] = vars(json.JSONDecoder())["scan_once"]
+# The beginning of the problem of a row with different values under two names of a column.
+TWO_NAMES = "different values under two names of a column: "
+# Numbers as spelled, since two different ones may be the same float.
+_spelled_value = json.JSONDecoder(parse_float=str, parse_int=str).decode
+
+
+class PresentRow(NamedTuple):
+    """A row whose fields have their present names, as a value and as JSON text.
+
+    `earlier` are the earlier names of the fields that were renamed, by their present names.
+    `problem` says that two names of a column had different values, which are not null.
+    """
+
+    row: dict[str, Any]
+    text: str
+    earlier: Mapping[str, str] = {}
+    problem: str | None = None
 
 
 def members_of(text: str) -> dict[str, str]:
@@ -26,6 +43,37 @@ def object_of(members: Iterable[tuple[str, str]]) -> str:
     """The JSON object with these members."""
     parts = [f"{_spelled(name)}: {value}" for name, value in members]
     return f"{{{', '.join(parts)}}}"
+
+
+def with_present_names(row: dict[str, Any], text: str, names: Mapping[str, str]) -> PresentRow:
+    """A row with each earlier name of a field in `names` replaced by its present name.
+
+    Nothing is changed if the row has no earlier name. A null counts as absent.
+    """
+    found = [name for name in names if name in row]
+    if not found:
+        return PresentRow(row, text)
+    members = members_of(text)
+    others = {name: value for name, value in row.items() if name not in names}
+    texts = {name: members[name] for name in others}
+    earlier = dict[str, str]()
+    problem: str | None = None
+    for name in found:
+        present = names[name]
+        value = row[name]
+        if others.get(present) is None:
+            others[present] = value
+            texts[present] = members[name]
+            earlier[present] = name
+        elif value is not None and not _is_same(members[name], texts[present]):
+            problem = problem or f"{TWO_NAMES}{name} and {earlier.get(present, present)}"
+    return PresentRow(others, object_of(texts.items()), earlier, problem)
+
+
+def _is_same(one: str, other: str) -> bool:
+    """Whether two JSON texts have the same value; `1.0` and `1.00` count as different."""
+    normal = (json.dumps(_spelled_value(text), sort_keys=True) for text in (one, other))
+    return one == other or len({*normal}) == 1
 
 
 def _spelled(name: str) -> str:

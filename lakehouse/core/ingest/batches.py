@@ -7,7 +7,7 @@ folder was deleted, no batch has arrived, and all are repeated in order.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 
 from lakehouse.core.ingest.records import TextMark
@@ -122,11 +122,13 @@ class KnownFiles:
     """The known files and columns of a table when a new batch is staged.
 
     `loaded` are the loaded files by name. If a file begins with its loaded content, only the
-    records after it are staged, or all with `reads_whole`. `columns` were added to the table.
+    records after it are staged, or all with `reads_whole`. `columns` were added to the table, and
+    `table_types` has the types of all columns that its rows keep.
     """
 
     loaded: Mapping[str, KnownFile]
     columns: Sequence[AddedColumn] = ()
+    table_types: Mapping[str, str] = field(default_factory=dict[str, str])
     reads_whole: bool = False
 
 

@@ -19,7 +19,7 @@ from lakehouse.core.declaration.change_sources import Dms
 from lakehouse.core.declaration.column_names import field_names
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest import records
-from lakehouse.core.ingest.records import SHOWN_BYTES, Record, Unreadable
+from lakehouse.core.ingest.records import SHOWN_BYTES, Record, Unreadable, earlier_names
 from lakehouse.core.ingest.undeclared import others_in_row
 
 _LINE_BREAK = re.compile(rb"\r\n|\n|\r")
@@ -80,12 +80,12 @@ def records_with_header(chunks: Iterator[bytes], landing: Landing) -> Iterator[R
 
 
 def csv_names(header: bytes, landing: Landing) -> list[str]:
-    """The names in a header, without quotes and blanks."""
+    """The names in a header, without quotes and blanks; present names replace earlier ones."""
     quote = landing.csv.quote
-    return [
-        field.decode("utf-8", "replace").strip(f" \t{quote}").replace(quote * 2, quote)
-        for field in _fields(header, landing)
-    ]
+    present = earlier_names(landing)
+    texts = [field.decode("utf-8", "replace") for field in _fields(header, landing)]
+    names = [text.strip(f" \t{quote}").replace(quote * 2, quote) for text in texts]
+    return [present.get(name, name) for name in names]
 
 
 def others_in_header(
@@ -194,8 +194,12 @@ def _header_advice(names: Sequence[str], columns: Sequence[str], landing: Landin
         found = ", ".join(unknown)
         return (
             f"; it lacks {', '.join(absent)} and has {found}, which may be the same. Either land "
-            f"the file with the declared name, or declare {found}, too"
+            f"the file with the declared name, or declare {found}, too, as a column or in "
+            "Table(renamed=…)"
         )
+    renamed = {*earlier_names(landing).values()}
+    if twice := [name for name in columns if name in renamed and names.count(name) > 1]:
+        return f"; it has two names of {twice[0]}. Land the file with one of them"
     missing = [name for name in absent if name in landing.required]
     return f"; it lacks the required {', '.join(missing)}" if missing else ""
 

@@ -7,21 +7,23 @@ then on it is used like a declared schema.
 - A pinned schema is used as it was recorded. It is never inferred a second time.
 - Nothing is loaded if the declaration gives a pinned column another type, or if it no longer
   declares the schema with which files were loaded.
+- A renamed column keeps its pinned record; the landing in force has its present name.
 - Text in a file is text in the table, and all CSV fields are text: undeclared values are not
   parsed.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import islice
 
-from lakehouse.core.declaration.column_names import field_types
+from lakehouse.core.declaration.change_sources import Dms
+from lakehouse.core.declaration.column_names import field_names, field_types
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.csv_records import csv_names, others_in_header
-from lakehouse.core.ingest.records import Record, Unreadable
+from lakehouse.core.ingest.records import Record, RenamedLanding, Unreadable, earlier_names
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn, NewColumns
 
 INFERRED = "infer"
@@ -67,6 +69,7 @@ def infer_columns(
     about a field whose name is not valid for a column.
     """
     new = NewColumns(landing=replace(landing, new_columns="add"), known=())
+    present = earlier_names(landing)
     for file in files:
         try:
             if landing.records_are_csv:
@@ -75,7 +78,8 @@ def infer_columns(
                 new.see_types(dict.fromkeys(names, "STRING"), file.path)
             elif file.types is not None:
                 types = file.types if has_record(file.records, landing) else dict[str, str]()
-                new.see_types(types, file.path)
+                for name, type_ in types.items():
+                    new.see_types({present.get(name, name): type_}, file.path)
             else:
                 for record in file.records:
                     if record.undeclared is not None and record.problem is None:
@@ -92,43 +96,70 @@ def has_record(records: Iterator[Record], landing: Landing) -> bool:
     return len([*islice(records, 2)]) > landing.records_are_csv
 
 
+def with_earlier_names(landing: Landing, renamed: Mapping[str, str]) -> Landing:
+    """The landing of a table with these renamed columns, whose files may have earlier names."""
+    if not renamed:
+        return landing
+    # Files have no derived columns.
+    names = {old: new for old, new in renamed.items() if new not in landing.derived}
+    if isinstance(landing.changes, Dms):
+        # The before-images of a renamed column were renamed with it.
+        prefix = landing.changes.before_prefix
+        declared = field_names(landing.schema)
+        images = {f"{prefix}{old}": f"{prefix}{new}" for old, new in names.items()}
+        names |= {old: new for old, new in images.items() if new in declared}
+    declaration = {each.name: getattr(landing, each.name) for each in fields(Landing)}
+    return RenamedLanding(**declaration, earlier_names=names)
+
+
 def pinned_landing(landing: Landing, columns: Iterable[AddedColumn]) -> Landing:
     """The landing with its inferred schema as if it were declared; unchanged if there is none.
+
+    The schema has present names, also of columns that were added for undeclared fields.
 
     Raises:
         Refused: the declaration and the pinned schema differ.
     """
-    pinned = [column for column in columns if column.policy == INFERRED]
+    present = earlier_names(landing)
+    in_force = dict[str, AddedColumn]()
+    for column in columns:
+        name = present.get(column.name, column.name)
+        if name == column.name or name not in in_force:
+            in_force[name] = column
+    pinned = {name: each for name, each in in_force.items() if each.policy == INFERRED}
     if landing.schema is None and pinned:
+        renamed = {name: each for name, each in in_force.items() if name in present.values()}
+        ddl = ", ".join(
+            f"{_quoted(name)} {column.type}" for name, column in {**pinned, **renamed}.items()
+        )
         try:
-            ddl = ", ".join(f"{_quoted(column.name)} {column.type}" for column in pinned)
             return replace(landing, schema=ddl)
         except Refused as error:
-            raise Refused(
-                f"by the schema that was inferred from {pinned[0].file}: {error}"
-            ) from error
+            first = next(iter(pinned.values()))
+            raise Refused(f"by the schema that was inferred from {first.file}: {error}") from error
     declared = {
         name.lower(): (name, _plain_type(type_)) for name, type_ in field_types(landing.schema)
     }
-    for column in pinned:
-        name, kind = declared.get(column.name.lower(), (column.name, column.type))
-        if (name, kind) != (column.name, column.type):
+    for present_name, column in pinned.items():
+        wanted = (present_name, column.type)
+        name, kind = declared.get(present_name.lower(), wanted)
+        if (name, kind) != wanted:
             raise Refused(
                 f"Landing.schema declares {name} {kind}; the schema that was inferred from "
                 f"{column.file} and pinned has {column.name} {column.type}. Either declare "
-                f"{_quoted(column.name)} {column.type}, or no schema="
+                f"{_quoted(present_name)} {column.type}, or no schema="
             )
     return landing
 
 
 def pinned_table(table: Table, columns: Sequence[AddedColumn], *, is_loaded: bool = False) -> Table:
-    """The table with its `pinned_landing`.
+    """The table with its `pinned_landing`, which also has the earlier names of renamed columns.
 
     Raises:
         Refused: as `pinned_landing`, or files were loaded with a schema that is no longer declared.
     """
     try:
-        landing = pinned_landing(table.landing, columns)
+        landing = pinned_landing(with_earlier_names(table.landing, table.renamed), columns)
         if landing.schema is None and is_loaded:
             raise Refused(
                 "no schema is declared, and files were loaded with one. Restore Landing.schema"

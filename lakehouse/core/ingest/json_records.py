@@ -5,12 +5,21 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
+from lakehouse.core.changes.json_members import with_present_names
 from lakehouse.core.declaration.change_sources import Debezium
 from lakehouse.core.declaration.column_names import field_types
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest import records
 from lakehouse.core.ingest.json_values import has_misread_value
-from lakehouse.core.ingest.records import NOT_JSON, NOT_UTF_8, SHOWN_BYTES, TOO_DEEP, UNFIT, Record
+from lakehouse.core.ingest.records import (
+    NOT_JSON,
+    NOT_UTF_8,
+    SHOWN_BYTES,
+    TOO_DEEP,
+    UNFIT,
+    Record,
+    earlier_names,
+)
 from lakehouse.core.ingest.undeclared import others_in_object, with_texts
 
 _ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -75,10 +84,16 @@ def _parsed(number: int, line: bytes, landing: Landing, fields: Mapping[str, str
         return _event_record(Record(number, line), found, landing, fields)
     if not isinstance(found, dict):
         return Record(number, line, NOT_JSON)
-    row = cast("dict[str, Any]", found)
-    problem = UNFIT if has_misread_value(row, text, landing) else None
-    others = others_in_object(row, text, landing, fields)
-    staged = with_texts(row, text, landing, fields)
+    # The content stays as it was sent, for the quarantine; an object that has an earlier name is
+    # parsed with present names in its place.
+    sent = cast("dict[str, Any]", found)
+    row, present_text, _, problem = with_present_names(sent, text, earlier_names(landing))
+    if problem is None and has_misread_value(row, present_text, landing):
+        problem = UNFIT
+    others = others_in_object(row, present_text, landing, fields)
+    staged = with_texts(row, present_text, landing, fields)
+    if row is not sent:
+        return Record(number, line, problem, others, event=staged)
     return Record(number, line if staged is text else staged.encode(), problem, others)
 
 
@@ -90,7 +105,8 @@ def _event_record(
     from lakehouse.core.changes.debezium_event import canonical_event
 
     assert isinstance(landing.changes, Debezium)
-    event = canonical_event(found, record.content.decode(), landing.changes, fields)
+    text = record.content.decode()
+    event = canonical_event(found, text, landing.changes, fields, earlier_names(landing))
     if event is None:
         return record._replace(problem=NOT_JSON)
     problem = event.problem

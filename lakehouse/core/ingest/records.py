@@ -1,6 +1,10 @@
 """The records of a landed file. Each becomes a row or goes to quarantine."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
+
+from lakehouse.core.declaration.landing import Landing
 
 MIB = 1024 * 1024
 # Jackson, which parses JSON for Spark, accepts no text of more than 20,000,000 characters.
@@ -24,8 +28,9 @@ class Record(NamedTuple):
 
     `line` is the number of its first line, from 1. `content` is its bytes without the line break.
     `problem` says why it cannot be a row. `undeclared` holds the fields that the schema does not
-    name, as a JSON object; in CSV they are not part of `content`. `event` is the decoded event of a
-    Debezium line, `null` for a tombstone.
+    name, as a JSON object; in CSV they are not part of `content`. `event` is parsed in place of the
+    content: the decoded event of a Debezium line (`null` for a tombstone), or a JSON record whose
+    fields had earlier names.
     """
 
     line: int
@@ -33,6 +38,21 @@ class Record(NamedTuple):
     problem: str | None = None
     undeclared: str | None = None
     event: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenamedLanding(Landing):
+    """A landing whose files may also have earlier names of fields, each with its present name.
+
+    The names come from `Table.renamed`, so a user does not declare them at the landing.
+    """
+
+    earlier_names: Mapping[str, str]
+
+
+def earlier_names(landing: Landing) -> Mapping[str, str]:
+    """The present name of each field by its earlier name."""
+    return landing.earlier_names if isinstance(landing, RenamedLanding) else {}
 
 
 class TextMark(NamedTuple):

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 
+from lakehouse.core.changes.json_members import TWO_NAMES
 from lakehouse.core.declaration.column_names import field_names, field_types
 from lakehouse.core.declaration.landing import Landing, retried_folder
 from lakehouse.core.ingest.json_records import json_record
-from lakehouse.core.ingest.records import Record, Unreadable
+from lakehouse.core.ingest.records import Record, Unreadable, earlier_names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +69,15 @@ def csv_fields_text(landing: Landing) -> str | None:
     return landing.csv.delimiter.join(field_names(landing.schema))
 
 
+def present_fields_text(fields: str | None, landing: Landing) -> str | None:
+    """The fields of a quarantined CSV record, each by its present name."""
+    if fields is None:
+        return None
+    present = earlier_names(landing)
+    delimiter = landing.csv.delimiter
+    return delimiter.join(present.get(name, name) for name in fields.split(delimiter))
+
+
 def retried_records(data: bytes, landing: Landing) -> Iterator[Record]:
     """The records of a file of retried lines, numbered from 1.
 
@@ -77,7 +87,8 @@ def retried_records(data: bytes, landing: Landing) -> Iterator[Record]:
     """
     lines = decode_lines(data)
     declared = csv_fields_text(landing)
-    others = sorted({str(each.fields) for each in lines if each.fields != declared})
+    found = {each.fields for each in lines}
+    others = sorted(str(each) for each in found if present_fields_text(each, landing) != declared)
     if others:
         raise Unreadable(
             f"its records have the fields {others[0]}, and the declaration has {declared}. Restore "
@@ -87,6 +98,18 @@ def retried_records(data: bytes, landing: Landing) -> Iterator[Record]:
     for number, line in enumerate(lines, start=1):
         content = line.raw.encode()
         if landing.records_are_csv:
-            yield Record(number, content, undeclared=line.undeclared)
+            yield _csv_record(Record(number, content, undeclared=line.undeclared), landing)
         else:
             yield json_record(number, content, landing, types)
+
+
+def _csv_record(record: Record, landing: Landing) -> Record:
+    """The record, with a problem if it has an earlier name next to the present one.
+
+    Its header had both, when the earlier name was not yet declared as one.
+    """
+    undeclared = json.loads(record.undeclared or "{}")
+    for old, new in earlier_names(landing).items():
+        if old in undeclared:
+            return record._replace(problem=f"{TWO_NAMES}{old} and {new}")
+    return record

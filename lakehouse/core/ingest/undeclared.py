@@ -21,6 +21,7 @@ from lakehouse.core.changes.json_members import members_of, object_of
 from lakehouse.core.declaration.change_sources import HISTORY_COLUMNS, Debezium
 from lakehouse.core.declaration.column_names import field_names, struct_types
 from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.ingest.records import earlier_names
 
 RESCUED = "_rescued"
 # Limit for declared and added columns. The log lists all of them, and statistics slow writes.
@@ -170,10 +171,13 @@ def others_in_row(
 
 
 def columns_in_force(columns: Iterable[AddedColumn], landing: Landing) -> tuple[AddedColumn, ...]:
-    """The added columns, each once, without columns that were declared since."""
+    """The added columns, each once, without columns that were declared or renamed since."""
     added = {column.name: column for column in columns}
+    earlier = earlier_names(landing)
     return tuple(
-        column for column in added.values() if column.name.lower() not in _declared(landing)
+        column
+        for column in added.values()
+        if column.name.lower() not in _declared(landing) and column.name not in earlier
     )
 
 
@@ -182,12 +186,14 @@ class NewColumns:
     """Collects the columns that the undeclared fields of a batch need, besides the `known` ones.
 
     Whole numbers are BIGINT, other numbers DOUBLE, true and false BOOLEAN. All else is STRING, as
-    are fields of several kinds, or with numbers that a DOUBLE would round. A field whose name is
-    not valid for a column is rescued.
+    are fields of several kinds, or with numbers that a DOUBLE would round. A field is rescued if
+    its name is not valid for a column, or if the table has a column of this name that is no longer
+    declared and has another type (`table_types`).
     """
 
     landing: Landing
     known: Sequence[AddedColumn]
+    table_types: Mapping[str, str] = field(default_factory=dict[str, str])
     found: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     _taken: dict[str, str | None] = field(default_factory=dict[str, str | None])
 
@@ -218,15 +224,25 @@ class NewColumns:
 
     def columns(self, at_ms: int) -> tuple[AddedColumn, ...]:
         """The columns that are not known yet."""
+        found = dict[str, tuple[str, str]]()
+        for name, (kind, file) in self.found.items():
+            type_ = _TYPES.get(kind, kind)
+            column = (name, type_) if self._fits_table(name, type_) else (RESCUED, "STRING")
+            found.setdefault(column[0], (column[1], file))
         known = {column.name for column in self.known}
         policy = self.landing.new_columns
         return tuple(
-            AddedColumn(
-                name=name, type=_TYPES.get(kind, kind), file=file, policy=policy, at_ms=at_ms
-            )
-            for name, (kind, file) in self.found.items()
+            AddedColumn(name=name, type=type_, file=file, policy=policy, at_ms=at_ms)
+            for name, (type_, file) in found.items()
             if name not in known
         )
+
+    def _fits_table(self, name: str, type_: str) -> bool:
+        """Whether the table lacks the column, or has it with the same spelling and type."""
+        spellings = {each.lower(): each for each in self.table_types}
+        spelling = spellings.get(name.lower())
+        is_same = spelling == name and self.table_types[name] == type_.lower()
+        return spelling is None or is_same
 
     def _can_be_added(self, name: str) -> bool:
         if name.lower() not in self._taken:

@@ -20,11 +20,19 @@ from math import isfinite
 from typing import Any, cast
 from uuid import UUID
 
+from lakehouse.core.changes.json_members import with_present_names
 from lakehouse.core.declaration.column_names import field_types
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.file_text import detect_format
 from lakehouse.core.ingest.json_values import has_misread_value
-from lakehouse.core.ingest.records import MAX_RECORD_BYTES, TOO_DEEP, UNFIT, Record, Unreadable
+from lakehouse.core.ingest.records import (
+    MAX_RECORD_BYTES,
+    TOO_DEEP,
+    UNFIT,
+    Record,
+    Unreadable,
+    earlier_names,
+)
 from lakehouse.core.ingest.undeclared import others_in_row
 from lakehouse.engine.ingest.avro_rows import avro_dates, avro_rows, avro_types
 from lakehouse.engine.ingest.calendars import BeyondPython, DateTexts
@@ -85,16 +93,21 @@ def _record(
 ) -> Record:
     problem = None
     others = None
+    event = None
     is_record = isinstance(row, Mapping)
     try:
         if is_record:
             plain, problem = _plain_row(cast("Mapping[str, Any]", row), dates)
-            others = others_in_row(plain, fields, by_path=landing.new_columns == "refuse")
+            text = _text(plain)
+            present = with_present_names(plain, text, earlier_names(landing))
+            problem = problem or present.problem
+            event = None if present.row is plain else present.text
+            by_path = landing.new_columns == "refuse"
+            others = others_in_row(present.row, fields, by_path=by_path)
+            if problem is None and has_misread_value(present.row, present.text, landing):
+                problem = UNFIT
         else:
-            plain = _plain(row, dates)
-        text = json.dumps(plain, ensure_ascii=False, allow_nan=False)
-        if problem is None and is_record and has_misread_value(plain, text, landing):
-            problem = UNFIT
+            text = _text(_plain(row, dates))
     except RecursionError:
         return Record(number, b"", TOO_DEEP)
     content = text.encode("utf-8", "surrogatepass")
@@ -103,7 +116,11 @@ def _record(
         return Record(number, content[:_SHOWN], problem)
     if not is_record:
         return Record(number, content, "the row is no record with fields")
-    return Record(number, content, problem, others)
+    return Record(number, content, problem, others, event)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def _plain_row(row: Mapping[str, Any], dates: DateTexts) -> tuple[dict[str, Any], str | None]:

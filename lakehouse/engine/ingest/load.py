@@ -224,9 +224,12 @@ class LandingLoad:
         is_overwrite = isinstance(table.write, Overwrite)
         seen = ledger.seen
         known = {file.name: seen.get(f"{landing.prefix}{file.name}") for file in planned.files}
+        # An `Overwrite` replaces the columns with the rows.
+        kept = () if facts is None or is_overwrite else facts.snapshot.columns
         known_files = KnownFiles(
             loaded={name: each.as_loaded for name, each in known.items() if each and each.is_taken},
             columns=ledger.columns,
+            table_types={column.name: column.type for column in kept},
             reads_whole=is_overwrite,
         )
         staged = stage(session.lake.store, session.key, planned, landing, known_files)

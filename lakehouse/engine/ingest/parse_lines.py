@@ -8,6 +8,7 @@ become columns of their own, or are collected in one column.
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from lakehouse.core.changes.json_members import TWO_NAMES
 from lakehouse.core.declaration.column_names import field_names, field_types
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.batches import Batch
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 CORRUPT = "_lakehouse_corrupt"
 RAW = "_lakehouse_raw"
-EVENT = "_lakehouse_event"  # of Debezium, decoded
+EVENT = "_lakehouse_event"  # decoded, or with present names
 DIGEST = "_lakehouse_digest"  # of the record's file
 REASON = "_lakehouse_reason"
 OWN = ("_source_file", "_source_line", "_landed_at")
@@ -77,7 +78,7 @@ def parse_records(
     stores both as null. Source: Delta protocol, "Partition Value Serialization"; delta-io/delta
     v4.4.0, PartitionUtils.scala, parsePartitionColumn.
     """
-    text = F.when(F.col(REASON).isNull(), F.col(RAW))
+    text = F.when(F.col(REASON).isNull(), F.coalesce(EVENT, RAW))
     parse = _parsed_csv if landing.records_are_csv else _parsed_json
     parsed, values = parse(text, landing, lines)
     parsed_lines = with_undeclared(lines, added).withColumn(_PARSED, parsed)
@@ -152,6 +153,7 @@ def is_of_the_declaration(reason: "Column") -> "Column":
         | reason.startswith(_MISSING)
         | reason.startswith(_EMPTY)
         | reason.startswith(UNKNOWN)
+        | reason.startswith(TWO_NAMES)
     )
 
 

@@ -25,7 +25,7 @@ from lakehouse.core.ingest.inferred import (
     pinned_landing,
 )
 from lakehouse.core.ingest.read_files import FileRead
-from lakehouse.core.ingest.records import TextMark, Unreadable
+from lakehouse.core.ingest.records import TextMark, Unreadable, earlier_names
 from lakehouse.core.ingest.undeclared import AddedColumn, NewColumns
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.ingest.landed_contents import (
@@ -68,7 +68,9 @@ def stage(
     inferred = _inferred(first, landing, batch.prefix) if first else ()
     landing = pinned_landing(landing, inferred)
     shape = _shape(landing)
-    new = NewColumns(landing=landing, known=() if known is None else known.columns)
+    new = NewColumns(landing=landing, known=())
+    if known is not None:
+        new = NewColumns(landing=landing, known=known.columns, table_types=known.table_types)
     parts = StagedParts(store, batch_folder(table_key, batch.number, shape), new)
     reader = _FileReader(parts, landing, batch.prefix)
     read = dict[str, FileRead]()
@@ -110,7 +112,9 @@ def staged_again(store: Store, table_key: str, batch: Batch, landing: Landing) -
             the current declaration.
     """
     is_whole = batch.part_count is not None and all(map(store.stat, part_names(table_key, batch)))
-    if is_whole and batch.shape in ("", _shape(landing)):
+    # A batch without a shape was staged by a version that did not know earlier names.
+    is_of_any_shape = not batch.shape and not earlier_names(landing)
+    if is_whole and (is_of_any_shape or batch.shape == _shape(landing)):
         return batch
     as_planned = {
         each.file.name: _find_planned(each.file, each.data)[0]
@@ -138,7 +142,8 @@ def _shape(landing: Landing) -> str:
         landing.new_columns,
         landing.changes,
     )
-    return blake2b(repr(declared).encode(), digest_size=8).hexdigest()
+    names = sorted(earlier_names(landing).items())
+    return blake2b(f"{declared}{names or ''}".encode(), digest_size=8).hexdigest()
 
 
 def _check_unchanged(table_key: str, batch: Batch, found: Mapping[str, FileRead]) -> None:

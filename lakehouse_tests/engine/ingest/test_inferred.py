@@ -97,7 +97,7 @@ def test_the_first_header_of_csv_is_pinned_by_the_first_file_that_is_loaded(
         [
             (
                 "its header is 'ID,note' and not id,note; it lacks id and has ID, which may be the same. Either land the file with the declared "
-                "name, or declare ID, too"
+                "name, or declare ID, too, as a column or in Table(renamed=…)"
             )
         ],
     )

@@ -17,6 +17,7 @@ import pytest
 
 from lakehouse import Landing
 from lakehouse.core.ingest.file_text import read_records
+from lakehouse.core.ingest.inferred import with_earlier_names
 from lakehouse.core.ingest.records import Record, Unreadable
 from lakehouse.engine.ingest import avro_rows, landed_rows
 from lakehouse.engine.ingest.landed_contents import ZSTD
@@ -364,3 +365,24 @@ def test_avro_rows_without_fields_are_not_made_by_the_million() -> None:
     many = empty[:-18] + bytes([0x80, 0x80, 0x80, 0x04]) + empty[-17:]
     with pytest.raises(Unreadable, match="it unpacks to more than"):
         next(read_rows(many, LANDING["avro"], max_content_bytes=1_000_000))
+
+
+@pytest.mark.parametrize(("format", "as_file"), [("parquet", parquet), ("avro", avro)])
+def test_a_row_with_an_earlier_name_is_parsed_by_the_present_one_and_kept_as_it_was_sent(
+    format: str, as_file: Callable[[list[dict[str, Any]]], bytes]
+) -> None:
+    """`x` is the earlier name of a column, `text` the present name of another one."""
+    landing = replace(LANDING[format], schema="id BIGINT, ratio DOUBLE, text STRING")
+    renamed = with_earlier_names(landing, {"x": "ratio", "note": "text"})
+    rows: list[dict[str, Any]] = [
+        {"id": 1, "text": "a", "x": 0.5},
+        {"id": 2, "text": "", "x": None},
+    ]
+    found = [*read_rows(as_file(rows), renamed, max_content_bytes=LIMIT)]
+    assert [json.loads(record.content) for record in found] == rows
+    parsed = [{"id": row["id"], "text": row["text"], "ratio": row["x"]} for row in rows]
+    assert [json.loads(record.event or "") for record in found] == parsed
+    assert [(record.problem, record.undeclared) for record in found] == [(None, None)] * 2
+    clash = with_earlier_names(landing, {"x": "text"})
+    [record, _] = read_rows(as_file(rows), clash, max_content_bytes=LIMIT)
+    assert record.problem == "different values under two names of a column: x and text"

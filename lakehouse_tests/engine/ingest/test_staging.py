@@ -13,6 +13,7 @@ from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, KnownFile, KnownFiles, LandedFile
 from lakehouse.core.ingest.file_text import content_digest
+from lakehouse.core.ingest.inferred import with_earlier_names
 from lakehouse.core.ingest.read_files import FileRead
 from lakehouse.engine.ingest import staged_parts
 from lakehouse.engine.ingest.staged_parts import part_names
@@ -83,6 +84,25 @@ def test_records_are_staged_anew_where_the_declaration_would_stage_them_otherwis
     ):
         staged_again(store, KEY, batch, as_text)
     assert staged_again(store, KEY, batch, LANDING) == batch
+
+
+def test_records_are_staged_again_by_the_present_names_of_their_fields(tmp_path: Path) -> None:
+    """Also those of a program that told no shape: it knew no earlier names."""
+    store, data = DiskStore(tmp_path), b'{"id": 1}\n{"no": 2}'
+    store.put("landing/t/a.json", data)
+    batch = stage(store, KEY, batch_of("a.json", data), LANDING).batch
+    older = replace(batch, shape="")
+    store.put(f"_lakehouse/staged/{KEY}/1/00000.parquet", store.read(part_names(KEY, batch)[0]))
+    renamed = with_earlier_names(replace(LANDING, schema="no BIGINT"), {"id": "no"})
+    for known in (batch, older):
+        again = staged_again(store, KEY, known, renamed)
+        [part] = part_names(KEY, again)
+        rows = pq.read_table(BytesIO(store.read(part)))
+        assert rows["raw"].to_pylist() == data.decode().split("\n")
+        assert rows["event"].to_pylist() == ['{"no": 1}', None]
+        assert rows["undeclared"].to_pylist() == [None, None]
+    other = with_earlier_names(replace(LANDING, schema="no BIGINT"), {"nr": "no"})
+    assert staged_again(store, KEY, again, other).shape != again.shape
 
 
 def test_a_file_of_a_planned_batch_that_another_declaration_cannot_read_stops_the_load(

@@ -93,7 +93,9 @@ def remembered_deletions(session: TableSession, batch: Batch) -> "DataFrame | No
         forget_replaced(store, session.key, arrived=previous)
     if not earlier:
         return None
-    return session.spark.read.parquet(_path(session, max(earlier)))
+    deletions = session.spark.read.parquet(_path(session, max(earlier)))
+    renamed = session.table.renamed  # also the keys
+    return deletions.withColumnsRenamed(renamed) if renamed else deletions
 
 
 def _copy_folder(

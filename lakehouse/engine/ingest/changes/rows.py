@@ -11,6 +11,7 @@ from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest.changes.columns import (
     CHANGED_AT,
     DELETED,
+    KEPT,
     OLD_KEY,
     OPERATION,
     POSITION,
@@ -42,9 +43,22 @@ class ChangeBatch:
         return change_keys(self.session.table)
 
     def table_rows(self, within: tuple[str, ...] = ()) -> "DataFrame":
-        """The rows of the table before the batch for which all conditions in `within` hold."""
+        """The rows of the table before the batch for which all conditions in `within` hold.
+
+        The values that they keep are listed by the present names of their columns.
+        """
         assert self.facts is not None
-        return table_at(self.session.spark, self.facts.snapshot, within=within)
+        rows = table_at(self.session.spark, self.facts.snapshot, within=within)
+        renamed = self.session.table.renamed
+        if not renamed or KEPT not in rows.columns:
+            return rows
+        present = F.create_map(*[F.lit(name) for pair in renamed.items() for name in pair])
+
+        def with_present_name(entry: "Column") -> "Column":
+            name = entry.getField("column")
+            return entry.withField("column", F.coalesce(F.try_element_at(present, name), name))
+
+        return rows.withColumn(KEPT, F.transform(KEPT, with_present_name))
 
 
 def key_range(keys: tuple[str, ...], counts: ChangeCounts) -> tuple[str, ...]:

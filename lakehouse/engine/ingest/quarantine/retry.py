@@ -22,16 +22,20 @@ Whole files:
 - Nothing is retried while a batch is unfinished, since that batch may write the same entries again.
 """
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lakehouse.core.declaration.landing import retried_folder
+from lakehouse.core.declaration.landing import Landing, retried_folder
 from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.batches import Batch, Ledger, SetAside
+from lakehouse.core.ingest.inferred import pinned_table
 from lakehouse.core.ingest.outcome import QuarantineReview
+from lakehouse.core.ingest.records import earlier_names
 from lakehouse.core.ingest.retried_lines import (
     RetriedLine,
     csv_fields_text,
@@ -80,6 +84,7 @@ def retry(session: TableSession, files: Sequence[str], *, dry_run: bool) -> Quar
         facts = quarantine_facts(session)
         batches = PlannedBatches(lake.store, table.key, prefix=table.landing.prefix)
         ledger = finished_ledger(session, batches)
+        session = replace(session, table=pinned_table(table, ledger.columns))
         if not dry_run:
             _finish_earlier_retries(session)
             facts = quarantine_facts(session)
@@ -147,8 +152,22 @@ def _why_left(session: TableSession) -> "Column":
         return F.lit("the table is not written by Append. Use a new landed file for them")
     declared = F.lit(csv_fields_text(table.landing)).cast("string")
     other_fields = F.concat(F.lit("the declaration of their time had the fields "), F.col("fields"))
-    return F.when(~F.col("fields").eqNullSafe(declared), other_fields).when(
+    has_declared = _present_fields(table.landing).eqNullSafe(declared)
+    return F.when(~has_declared, other_fields).when(
         ~is_of_the_declaration(F.col("reason")), F.col("reason")
+    )
+
+
+def _present_fields(landing: Landing) -> "Column":
+    """The fields of quarantined CSV records, as `present_fields_text` gives them."""
+    names = earlier_names(landing)
+    if not names:
+        return F.col("fields")
+    present = F.create_map(*[F.lit(name) for pair in names.items() for name in pair])
+    delimiter = landing.csv.delimiter
+    sent = F.split("fields", re.escape(delimiter))
+    return F.array_join(
+        F.transform(sent, lambda name: F.coalesce(F.try_element_at(present, name), name)), delimiter
     )
 
 

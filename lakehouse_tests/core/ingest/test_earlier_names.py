@@ -1,0 +1,298 @@
+"""Fields with earlier names of columns are read as the columns, and two values of a column are never guessed from."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lakehouse.core.changes.debezium_event import UNSENT
+from lakehouse.core.changes.json_members import TWO_NAMES
+from lakehouse.core.declaration.change_sources import Debezium, Dms
+from lakehouse.core.declaration.landing import Csv, Landing
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.write_modes import Append, Merge
+from lakehouse.core.errors import Refused
+from lakehouse.core.ingest.file_text import read_records
+from lakehouse.core.ingest.inferred import (
+    FirstFile,
+    infer_columns,
+    landing_to_infer,
+    pinned_table,
+    with_earlier_names,
+)
+from lakehouse.core.ingest.records import UNFIT, Record, Unreadable, earlier_names
+from lakehouse.core.ingest.retried_lines import RetriedLine, encode_lines, retried_records
+from lakehouse.core.ingest.undeclared import AddedColumn, NewColumns, columns_in_force
+
+RENAMED = {"city": "town"}
+JSON = Landing(prefix="landing/o/", format="json", schema="id BIGINT, town STRING")
+CSV = replace(JSON, format="csv")
+CLASH = f"{TWO_NAMES}city and town"
+
+
+def records(
+    data: str | bytes, landing: Landing, renamed: Mapping[str, str] = RENAMED
+) -> list[Record]:
+    text = data.encode() if isinstance(data, str) else data
+    in_force = with_earlier_names(landing, renamed)
+    return [*read_records(text, in_force, max_content_bytes=1_000_000)]
+
+
+@pytest.mark.parametrize(
+    ("line", "parsed", "problem"),
+    {
+        "the earlier name": ('{"city": "a", "id": 1}', '{"id": 1, "town": "a"}', None),
+        "the present name": ('{"id": 1, "town": "a"}', None, None),
+        "neither": ('{"id": 1}', None, None),
+        "both, equal": ('{"city": "\\u0061", "town" :"a"}', '{"town": "a"}', None),
+        "both, with other signs": ('{"city": [1, 2], "town": [1,2]}', '{"town": "[1,2]"}', None),
+        "both, and one is null": ('{"city": "a", "town": null}', '{"town": "a"}', None),
+        "both, and the other is null": ('{"city": null, "town": "a"}', '{"town": "a"}', None),
+        "both, unlike": ('{"city": "a", "town": "b"}', '{"town": "b"}', CLASH),
+        # The same floats in Python.
+        "digits": (
+            '{"city": 12345678901234567890.1, "town": 12345678901234567890.2}',
+            '{"town": "12345678901234567890.2"}',
+            CLASH,
+        ),
+        "true and one": ('{"city": true, "town": 1}', '{"town": 1}', CLASH),
+        "digits that a float would round": ('{"city": 1.10}', '{"town": "1.10"}', None),
+        "a name in another case": ('{"City": "a"}', None, None),
+    }.values(),
+)
+def test_a_record_is_parsed_by_its_present_names_and_kept_as_it_was_sent(
+    line: str, parsed: str | None, problem: str | None
+) -> None:
+    [record] = records(line, JSON)
+    assert (record.content.decode(), record.event, record.problem) == (line, parsed, problem)
+    is_other = '{"City": "a"}' if "City" in line else None
+    assert record.undeclared == is_other
+
+
+def test_a_value_under_the_earlier_name_is_checked_like_one_under_the_present_name() -> None:
+    landing = replace(JSON, schema="id BIGINT, price DECIMAL(5, 2), day DATE")
+    renamed = {"cost": "price", "date": "day"}
+    lines = ['{"cost": "1,5"}', '{"price": "1,5"}', '{"date": "20240101"}', '{"cost": "1.5"}']
+    found = records("\n".join(lines), landing, renamed)
+    assert [record.problem for record in found] == [UNFIT, UNFIT, UNFIT, None]
+    [record] = records('{"cost": 1, "a": 2.50, "id": 3}', replace(landing, new_columns="refuse"))
+    assert record.undeclared == '{"cost": 1, "a": 2.50}'
+    [record] = records('{"cost": 1, "a": 2.50, "id": 3}', landing, renamed)
+    assert record.undeclared == '{"a": 2.50}'
+
+
+@pytest.mark.parametrize(
+    ("header", "line", "found"),
+    [
+        ("id,city", "1,a", ("1,a", None)),
+        ('"id", "city" ', "1,a", ("1,a", None)),
+        ("id,town", "1,a", ("1,a", None)),
+        ("id,x,city", "1,2,a", ("1,a", '{"x": "2"}')),
+        ("city", "a", (",a", None)),
+    ],
+)
+def test_an_earlier_name_in_a_header_counts_as_the_present_one(
+    header: str, line: str, found: tuple[str, str | None]
+) -> None:
+    [record] = records(f"{header}\n{line}\n", CSV)
+    assert (record.content.decode(), record.undeclared) == found
+
+
+MISSPELT = (
+    "; it lacks town and has ctiy, which may be the same. Either land the file with the declared"
+    " name, or declare ctiy, too, as a column or in Table(renamed=…)"
+)
+
+
+@pytest.mark.parametrize(
+    ("header", "why"),
+    [
+        ("id,city,town", "; it has two names of town. Land the file with one of them"),
+        ("town,id,city", "; it has two names of town. Land the file with one of them"),
+        ("city,id", ""),
+        ("id,ctiy", MISSPELT),
+    ],
+)
+def test_a_header_that_is_wrong_by_its_present_names_is_refused(header: str, why: str) -> None:
+    with pytest.raises(Unreadable) as error:
+        records(f"{header}\n1,2,3\n", CSV)
+    assert str(error.value) == f"its header is {header!r} and not id,town{why}"
+
+
+def test_a_file_of_dms_may_have_earlier_names_and_their_before_images() -> None:
+    landing = replace(
+        CSV,
+        schema="Op STRING, no BIGINT, town STRING, BI_no BIGINT",
+        changes=Dms(),
+        null_value="NULL",
+    )
+    renamed = {**RENAMED, "id": "no"}
+    names = earlier_names(with_earlier_names(landing, renamed))
+    assert names == {"city": "town", "id": "no", "BI_id": "BI_no"}
+    for header in ("Op,id,city,BI_id", "Op,no,town,BI_no", "Op,id,town,BI_no"):
+        [record] = records(f"{header}\nU,2,a,1\n", landing, renamed)
+        assert record.content == b"U,2,a,1"
+    # A file without a header, whose first record looks like names.
+    [record] = records("I,1,city,\n", landing, renamed)
+    assert record.content == b"I,1,city,"
+    as_json = replace(landing, format="json", null_value=None)
+    [record] = records('{"Op": "U", "id": 2, "BI_id": 1, "city": "a"}', as_json, renamed)
+    assert json.loads(record.event or "") == {"Op": "U", "no": 2, "BI_no": 1, "town": "a"}
+
+
+SCHEMA = {
+    "type": "struct",
+    "fields": [
+        {"field": "id", "type": "int64"},
+        {"field": "since", "type": "int32", "name": "io.debezium.time.Date"},
+        {"field": "city", "type": "string"},
+    ],
+}
+
+
+@pytest.mark.parametrize("unwrapped", [False, True])
+def test_both_rows_of_an_event_have_present_names_and_are_decoded_by_their_schema(
+    unwrapped: bool,
+) -> None:
+    landing = replace(
+        JSON,
+        schema="no BIGINT, opened DATE, town STRING",
+        changes=Debezium(unwrapped=unwrapped),
+        new_columns="refuse",
+    )
+    renamed = {**RENAMED, "id": "no", "since": "opened"}
+    placeholder = "__debezium_unavailable_value"
+
+    def event(row: dict[str, Any]) -> str:
+        if unwrapped:
+            return json.dumps({"schema": SCHEMA, "payload": {**row, "__op": "u"}})
+        sides = [{**SCHEMA, "field": side} for side in ("before", "after")]
+        payload = {"before": {"id": 7}, "after": row, "op": "u", "source": {"lsn": 1}}
+        return json.dumps({"schema": {"fields": sides}, "payload": payload})
+
+    [record] = records(event({"id": 1, "since": 15_000, "city": placeholder}), landing, renamed)
+    assert (record.problem, record.undeclared) == (None, None)
+    parsed = json.loads(record.event or "")
+    row = parsed if unwrapped else parsed["after"]
+    assert (row["no"], row["opened"], row["town"]) == (1, "2011-01-26", None)
+    assert parsed[UNSENT] == ["town"]
+    assert unwrapped or parsed["before"] == {"no": 7}
+    [record] = records(event({"id": 1, "city": "a", "town": "b"}), landing, renamed)
+    assert (record.problem, record.undeclared) == (CLASH, None)
+
+
+def test_a_quarantined_record_is_read_again_by_its_present_names() -> None:
+    def retried(raw: str, landing: Landing, **more: str) -> Record:
+        line = RetriedLine(source_file="a", line=1, digest="d", batch=1, raw=raw, **more)
+        in_force = with_earlier_names(landing, RENAMED)
+        return next(retried_records(encode_lines([line]), in_force))
+
+    assert retried('{"city": "a"}', JSON).event == '{"town": "a"}'
+    assert retried("1,a", CSV, fields="id,city") == Record(1, b"1,a")
+    assert retried("1,a", CSV, fields="id,town").problem is None
+    # Its header had both names.
+    found = retried("1,a", CSV, fields="id,town", undeclared='{"city": "b"}')
+    assert (found.content, found.problem) == (b"1,a", CLASH)
+    with pytest.raises(Unreadable, match="its records have the fields id,place, and the decl"):
+        retried("1,a", CSV, fields="id,place")
+
+
+def column(name: str, type_: str, policy: str = "infer") -> AddedColumn:
+    return AddedColumn(name=name, type=type_, file="f", policy=policy, at_ms=1)
+
+
+PINNED = [column("id", "BIGINT"), column("city", "STRING"), column("fee", "DOUBLE", "add")]
+
+
+def table_of(landing: Landing, **renamed: str) -> Table:
+    return Table(key="bronze/orders", source=landing, write=Append(), renamed=renamed)
+
+
+def test_a_pinned_or_added_column_that_was_renamed_is_in_force_by_its_present_name() -> None:
+    bare = replace(JSON, schema=None, new_columns="add")
+    table = pinned_table(table_of(bare, city="town", fee="charge"), PINNED, is_loaded=True)
+    assert table.landing.schema == "`id` BIGINT, `town` STRING, `charge` DOUBLE"
+    assert columns_in_force(PINNED, table.landing) == ()
+    assert pinned_table(table, PINNED) == table
+    # Files with the present name may have added it before it was declared as the present name.
+    both = [*PINNED, column("town", "BIGINT", "add")]
+    table = pinned_table(table_of(bare, city="town"), both)
+    assert table.landing.schema == "`id` BIGINT, `town` BIGINT"
+    assert columns_in_force(both, table.landing) == (PINNED[2],)
+    with pytest.raises(Refused, match="renamed holds the unknown column 'twn'"):
+        pinned_table(table_of(bare, ctiy="twn"), PINNED)
+
+
+def test_a_pinned_column_may_be_declared_by_its_present_name_with_its_type() -> None:
+    declared = replace(JSON, schema="id BIGINT, town STRING, charge DOUBLE")
+    table = pinned_table(table_of(declared, city="town", fee="charge"), PINNED)
+    assert columns_in_force(PINNED, table.landing) == ()
+    wrong = replace(JSON, schema="id BIGINT, town DATE")
+    with pytest.raises(Refused) as error:
+        pinned_table(table_of(wrong, city="town"), PINNED)
+    assert str(error.value) == (
+        "load of bronze/orders: Landing.schema declares town DATE; the schema that was inferred"
+        " from f and pinned has city STRING. Either declare `town` STRING, or no schema="
+    )
+
+
+def test_a_schema_is_inferred_by_present_names() -> None:
+    def inferred(landing: Landing, *texts: str, **more: Any) -> list[tuple[str, str]]:
+        bare = with_earlier_names(replace(landing, schema=None), RENAMED)
+        files = [
+            FirstFile(
+                path="f",
+                records=read_records(
+                    text.encode(), landing_to_infer(bare), max_content_bytes=1_000
+                ),
+                **more,
+            )
+            for text in texts
+        ]
+        return [(column.name, column.type) for column in infer_columns(files, bare, 1)]
+
+    assert inferred(JSON, '{"id": 1, "city": 1}\n{"town": 2.5}') == [
+        ("id", "BIGINT"),
+        ("town", "DOUBLE"),
+    ]
+    assert inferred(CSV, "city,town\n1,2\n", "id,city\n1,2\n") == [
+        ("id", "STRING"),
+        ("town", "STRING"),
+    ]
+    types = {"city": "BIGINT", "id": "BIGINT", "town": "STRING"}
+    assert inferred(JSON, '{"id": 1}', types=types) == [("town", "STRING"), ("id", "BIGINT")]
+
+
+def test_a_derived_column_has_no_earlier_name_in_files_and_the_key_of_changes_may_have_one() -> (
+    None
+):
+    landing = replace(JSON, derived={"day": "to_date(town)"})
+    assert earlier_names(with_earlier_names(landing, {"date": "day", **RENAMED})) == RENAMED
+    assert with_earlier_names(landing, {}) is landing
+    people = Table(
+        key="bronze/people",
+        source=replace(JSON, schema="no BIGINT", changes=Debezium()),
+        write=Merge(keys=("no",)),
+        renamed={"id": "no"},
+    )
+    assert earlier_names(pinned_table(people, ()).landing) == {"id": "no"}
+
+
+def test_a_field_of_a_column_that_is_no_longer_declared_is_added_again_with_its_type_or_rescued() -> (
+    None
+):
+    types = {"id": "bigint", "note": "string", "fee": "bigint", "Fax": "string"}
+    new = NewColumns(landing=replace(JSON, new_columns="add"), known=(), table_types=types)
+    new.see('{"note": "x", "fee": 1.5, "fax": "1", "more": true}', "f")
+    assert [(each.name, each.type) for each in new.columns(1)] == [
+        ("note", "STRING"),
+        ("_rescued", "STRING"),
+        ("more", "BOOLEAN"),
+    ]
+
+
+def test_a_file_without_a_header_has_its_fields_by_position() -> None:
+    landing = replace(CSV, csv=Csv(header=False))
+    assert [record.content for record in records("1,city\n", landing)] == [b"1,city"]

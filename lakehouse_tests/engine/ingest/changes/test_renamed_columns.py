@@ -1,0 +1,78 @@
+"""Change data with earlier names of columns, also of keys, takes effect as if it had the present ones."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from lakehouse import Debezium, Landing, Merge, Table
+from lakehouse.engine.ingest.write import write_table
+from lakehouse.engine.lake import Lake
+from lakehouse_tests.engine.example import land, rows_in
+from lakehouse_tests.engine.ingest.test_renamed_columns import rename_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+UNSENT = "__debezium_unavailable_value"
+RENAMED = {"id": "no", "doc": "text"}
+
+
+def event(op: str, lsn: int, row: dict[str, Any]) -> dict[str, Any]:
+    before, after = (row, None) if op == "d" else (None, row)
+    return {"before": before, "after": after, "source": {"lsn": lsn, "ts_ms": lsn}, "op": op}
+
+
+def test_kept_values_and_remembered_deletions_are_known_by_the_present_names(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    source = Landing(
+        prefix="landing/docs/",
+        format="json",
+        schema="id BIGINT, doc STRING",
+        derived={"size": "length(doc)"},
+        changes=Debezium(),
+        new_columns="refuse",
+    )
+    before = Table(key="bronze/docs", source=source, write=Merge(keys=("id",)))
+    after = replace(
+        before,
+        source=replace(source, schema="no BIGINT, text STRING", derived={"size": "length(text)"}),
+        write=Merge(keys=("no",)),
+        renamed=RENAMED,
+    )
+    first = [
+        event("c", 10, {"id": 1, "doc": "one"}),
+        event("u", 20, {"id": 1, "doc": UNSENT}),
+        event("c", 10, {"id": 2, "doc": "two"}),
+        event("d", 30, {"id": 2, "doc": "two"}),
+        event("c", 10, {"id": 3, "doc": "three"}),
+        event("c", 10, {"id": 4, "doc": "four"}),
+    ]
+    land(lake, "1.json", first, prefix=source.prefix)
+    write_table(lake, spark, before)
+    rename_columns(lake, spark, before.key, RENAMED)
+    spark.sql(
+        f"ALTER TABLE delta.`{lake.settings.table_uri(before.key)}` SET TBLPROPERTIES"
+        """ ('lakehouse.changeKeys' = '["no"]')"""
+    )
+    second = [
+        # Late, between the row and the change that its value is from.
+        event("u", 15, {"id": 1, "doc": "ONE"}),
+        # Late, before a deletion that is remembered.
+        event("u", 20, {"no": 2, "text": "late"}),
+        event("u", 20, {"id": 3, "doc": UNSENT}),
+        event("u", 30, {"no": 3, "text": UNSENT}),
+        event("d", 20, {"id": 4, "doc": "four"}),
+        event("c", 10, {"no": 5, "doc": "five", "text": None}),
+        event("c", 10, {"no": 6, "doc": "six", "text": "SIX"}),
+    ]
+    land(lake, "2.json", second, prefix=source.prefix)
+    outcome = write_table(lake, spark, after)
+    assert (outcome.rows_quarantined, outcome.rows_superseded) == (1, 2)
+    assert rows_in(lake, after.key, "no", "text", "size") == [
+        (1, "ONE", 3),
+        (3, "three", 5),
+        (5, "five", 4),
+    ]
+    assert rows_in(lake, f"quarantine/{after.key}", "line", "reason") == [
+        (7, "different values under two names of a column: doc and text")
+    ]
