@@ -57,6 +57,7 @@ DOORS: dict[str, tuple[str, ...] | None] = {
             ".definitions",
             ".defs.run_ownership",
             ".defs.failures",
+            ".defs.rebuild",
             ".cli",
         ),
         *("click", "rich", "dagster"),

@@ -21,8 +21,8 @@ from lakehouse.core.errors import Broken, LakehouseError, Refused
 # In the order in which people need them.
 _COMMANDS = (
     *("up", "tables", "materialize", "health", "plan", "adopt", "compact", "landing", "schema"),
-    *("quarantine", "pause", "resume", "history", "backtest", "inventory", "vacuum", "replay"),
-    *("server", "config"),
+    *("quarantine", "pause", "resume", "history", "rebuild", "backtest", "inventory", "vacuum"),
+    *("replay", "server", "config"),
 )
 INTERRUPTED = 130  # 128 plus the number of SIGINT, as in shells
 # By name, since few commands import Dagster.

@@ -21,11 +21,14 @@ from dagster._core.events import RunFailureReason
 from dagster._core.execution.plan.objects import ErrorSource
 
 from lakehouse.cli.output import console, tell
+from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
+from lakehouse.core.evolution.rebuild import RebuildOutcome
 from lakehouse.core.settings import Settings
 from lakehouse.core.text import printable
 from lakehouse.defs.failures import ONCE_TAG
 from lakehouse.defs.run_ownership import close_dead_runs, process_tag
+from lakehouse.engine.lake import Lake
 from lakehouse.runtime.dagster_home import dagster_home
 from lakehouse.runtime.interrupts import late_interrupts
 from lakehouse.runtime.processes import hold_lock
@@ -63,6 +66,13 @@ class Recorder:
     def __init__(self, instance: dg.DagsterInstance, defs: dg.Definitions) -> None:
         self._instance = instance
         self._defs = defs
+
+    def report_rebuild(self, table: Table, lake: Lake, outcome: RebuildOutcome) -> None:
+        """Records a rebuild, which is no run of Dagster, on the page of its table."""
+        from lakehouse.defs.rebuild import rebuild_event
+
+        with _no_warnings():
+            self._instance.report_runless_asset_event(rebuild_event(table, lake, outcome))
 
     def select(self, text: str) -> set[str]:
         """The keys (`layer/name`) of a Dagster asset selection; empty if the text is not one."""

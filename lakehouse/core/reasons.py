@@ -189,8 +189,8 @@ class Reason(Enum):
         "the changes of {table} after version {consumed} are gone: all of version {version} is read"
     )
     INPUT_REPLACED = (
-        "version {replaced} of {table} is a {operation} by another program, which may bring back "
-        "rows that were already read. All of version {version} would have to be read"
+        "version {replaced} of {table} is a {operation}, which may bring back rows that were "
+        "already read. All of version {version} would have to be read"
     )
     INPUT_UNDONE = (
         "{table} was read at version {consumed}, a compaction that was undone since: all of "

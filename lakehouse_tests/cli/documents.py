@@ -15,6 +15,13 @@ from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.table import Landing, Table
 from lakehouse.core.declaration.write_modes import Append
+from lakehouse.core.evolution.column_sources import present_columns
+from lakehouse.core.evolution.rebuild import (
+    RebuildFacts,
+    RebuildOutcome,
+    RebuildRequest,
+    rebuild_plan,
+)
 from lakehouse.core.ingest.batches import Batch
 from lakehouse.core.ingest.outcome import QuarantineReview
 from lakehouse.core.ingest.undeclared import AddedColumn
@@ -94,6 +101,7 @@ def example_documents(folder: Path) -> dict[str, Any]:
         "compact": _compaction(terminal),
         "vacuum": [_vacuum(folder / "vacuum")],
         "materialize": [run_document("bronze/orders", AssetRun(key=""), sentence="")],
+        "rebuild": _rebuild(terminal),
         "replay": replay_document(_played()),
     }
 
@@ -120,6 +128,21 @@ def _compaction(terminal: Terminal) -> dict[str, Any]:
     snapshot = story.create().append([("a", 1), ("b", 1)]).snapshot()
     planned = plan_of(snapshot, policy_for("bronze", Compaction()))
     return CompactionOutcome(plan=planned, version_after=None).as_json()
+
+
+def _rebuild(terminal: Terminal) -> dict[str, Any]:
+    story = LogBuilder(DiskStore(terminal.root), "bronze/t")
+    facts = story.create().append([("a", 1)]).facts()
+    table = Table(
+        key="bronze/t", source=Landing(prefix="landing/t/", format="json"), write=Append()
+    )
+    columns = present_columns(facts.snapshot)
+    request = RebuildRequest(table=table, source="rows", columns=columns)
+    plan = rebuild_plan(request, RebuildFacts(table=facts))
+    outcome = RebuildOutcome(
+        plan=plan, version_after=2, row_count=1, bytes_written=900, seconds=1.5, facts=facts
+    )
+    return outcome.as_json()
 
 
 def _vacuum(home: Path) -> dict[str, Any]:

@@ -114,6 +114,14 @@ DOCUMENTS = {
         "lakehouse materialize",
         "`state` is `done`, `failed` or `skipped`. `run_id` is the run in Dagster.",
     ),
+    "rebuild": (
+        "lakehouse rebuild TABLE",
+        (
+            "`rows` is `same` if tables that read it have nothing to read, or `new`. `source` of a column "
+            "is null for a new one. A dry run has no `actual`. `lakehouse materialize --full-refresh` "
+            "prints a list of these."
+        ),
+    ),
     "replay": ("lakehouse replay", "The first landed hour and the next one, in UTC."),
     "server": (
         "lakehouse server start, status, stop",

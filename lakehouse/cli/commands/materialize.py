@@ -34,8 +34,13 @@ _SUMS = ("rows_written", "rows_quarantined", "files_read", "files_set_aside", "s
     epilog="Examples: lakehouse materialize; lakehouse materialize bronze/weather silver/flights",
 )
 @click.argument("selections", metavar="[SELECTION]...", nargs=-1, shell_complete=complete_table)
+@click.option(
+    "--full-refresh",
+    is_flag=True,
+    help="Compute all rows again from the inputs, like `lakehouse rebuild`.",
+)
 @json_option
-def materialize_command(selections: tuple[str, ...], as_json: bool) -> int:
+def materialize_command(selections: tuple[str, ...], full_refresh: bool, as_json: bool) -> int:
     """Write tables and run their checks, inputs first, through Dagster.
 
     Each SELECTION (default: all) is a table (silver/flights), a layer (bronze), or an asset
@@ -46,6 +51,8 @@ def materialize_command(selections: tuple[str, ...], as_json: bool) -> int:
     opened = open_declared()
     with open_recorder(opened.lake.settings) as recorder:
         tables = _select(selections, opened, recorder)
+        if full_refresh:
+            return _rebuild(opened, tables if selections else [], as_json=as_json)
         with driver_for_command(opened.lake.settings):
             runs = {run.key: run for run in recorder.materialize([table.key for table in tables])}
     documents = [_document(table, runs, opened) for table in tables]
@@ -54,6 +61,22 @@ def materialize_command(selections: tuple[str, ...], as_json: bool) -> int:
         Found(table=table, value=runs[table.key], error=runs[table.key].error) for table in tables
     ]
     return tell_errors(found)
+
+
+def _rebuild(opened: LakeContext, tables: Sequence[Table], *, as_json: bool) -> int:
+    """Rebuilds tables from their inputs, inputs first."""
+    from lakehouse.cli.commands.rebuild import print_outcome, rebuild_tables
+
+    if not tables:
+        raise Refused("materialize --full-refresh: no table is named. Use `lakehouse tables`")
+    with driver_for_command(opened.lake.settings):
+        outcomes = rebuild_tables(opened, tables, "inputs")
+    if as_json:
+        write_json([outcome.as_json() for outcome in outcomes])
+        return 0
+    for outcome in outcomes:
+        print_outcome(outcome)
+    return 0
 
 
 def _select(selections: Sequence[str], opened: LakeContext, recorder: "Recorder") -> list[Table]:

@@ -152,7 +152,10 @@ def plan_increment(
     repeating = [commit for commit in commits if may_repeat_rows(commit)]
     if reader.is_append and repeating:
         first = repeating[0]
-        return all_of_it(Reason.INPUT_REPLACED, replaced=first.version, operation=first.operation)
+        operation = f"{first.operation} by another program"
+        if rebuilt_from(first) is not None:
+            operation = "rebuild from its inputs"
+        return all_of_it(Reason.INPUT_REPLACED, replaced=first.version, operation=operation)
     changed = [commit.version for commit in commits if is_news(commit)]
     if not changed:
         versions = f"{table} {consumed}"

@@ -7,19 +7,24 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.write_modes import Overwrite
 from lakehouse.core.delta.commits import is_news
 from lakehouse.core.errors import Refused
+from lakehouse.core.evolution.column_sources import declared_sources
 from lakehouse.core.evolution.downstream import DownstreamReader
 from lakehouse.core.evolution.rebuild import (
     RebuildFacts,
     RebuildPlan,
     RebuildRequest,
     rebuild_plan,
+    type_of_source,
 )
 from lakehouse.core.evolution.rebuild_limits import refuse_impossible
 from lakehouse.core.ingest import increments
 from lakehouse.engine.delta_log import TableFacts, history_since, newest_first
+from lakehouse.engine.evolution.compare import compare_with_spark
 from lakehouse.engine.evolution.staged_rows import RowSums, sums_of_own_rows
+from lakehouse.engine.ingest.commit_rows import columns_of
 from lakehouse.engine.ingest.derive import facts_of_inputs
 from lakehouse.engine.lake import Lake, TableSession
+from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.spark.frames import table_at
 
 
@@ -33,6 +38,22 @@ class PlannedRebuild:
     plan: RebuildPlan
     inputs: Mapping[str, TableFacts] = field(default_factory=dict[str, TableFacts])
     sums: RowSums | None = None
+
+
+def declared_request(session: TableSession, source: type_of_source | None) -> RebuildRequest:
+    """The rebuild that gives a table all that its declaration says.
+
+    By default, a landed table is rebuilt from its own rows, any other from its inputs.
+    """
+    table = session.table
+    if (source or ("rows" if table.source is not None else "inputs")) == "inputs":
+        return RebuildRequest(table=table, source="inputs")
+    with translated():
+        declared = compare_with_spark(session)
+    if declared is None:
+        return RebuildRequest(table=table, source="rows")
+    columns = declared_sources(table, columns_of(declared.rows), declared.facts.snapshot)
+    return RebuildRequest(table=table, source="rows", columns=columns)
 
 
 def plan_now(

@@ -1,20 +1,28 @@
 """What is read of an input, for every state that its history can be in."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
-from lakehouse.core.delta.commits import Commits
+from lakehouse import Append, Landing, Merge, Table
+from lakehouse.core.delta.commits import Commit, Commits, may_repeat_rows
+from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.increments import (
     Increment,
     NothingNew,
     ReadAll,
     ReadChanges,
     Reader,
+    check_written_alike,
+    has_followed,
+    lost_by_rebuild,
     plan_increment,
 )
 from lakehouse.core.reasons import Reason
 from lakehouse_tests.core.example_snapshots import history
+from lakehouse_tests.log_builder import LogBuilder
+from lakehouse_tests.memory_store import MemoryStore
 
 # consumed, pinned version, history -> (what is read, from, up to, why)
 STORIES = {
@@ -203,3 +211,109 @@ def test_an_input_that_was_made_anew_is_read_whole_and_the_sentence_says_so() ->
         ReadAll,
         "bronze/t was created again since it was last read: all of version 5 is read",
     )
+
+
+def _rebuilt(rows: str, *, started_from: int = 1, **more: object) -> Commits:
+    """Versions 0, 1 and 2 with rows, 3 a rebuild, 4 with rows."""
+    commits = list(history(*[True] * 5).commits)
+    written = {"rebuild": {"from": started_from, "rows": rows}, **more}
+    commits[3] = replace(
+        commits[3],
+        added_paths=("b",),
+        removed_paths=("a",),
+        applications={"lakehouse/consume/bronze/i/id": 7},
+        user_metadata=json.dumps(written),
+    )
+    return Commits(table="bronze/t", commits=tuple(commits))
+
+
+@pytest.mark.parametrize(
+    ("consumed", "upto", "ranges"),
+    [(2, 3, None), (3, 4, ((4, 4),)), (2, 4, ((4, 4),)), (1, 4, ((2, 2), (4, 4)))],
+)
+def test_a_rebuild_with_the_same_rows_is_passed_over(
+    consumed: int, upto: int, ranges: tuple[tuple[int, int], ...] | None
+) -> None:
+    found = plan_increment(consumed, upto, _rebuilt("same"), Reader(is_append=True))
+    assert (found.ranges if isinstance(found, ReadChanges) else None) == ranges
+
+
+def test_a_rebuild_with_new_rows_is_merged_and_never_appended() -> None:
+    past = _rebuilt("new")
+    merged = plan_increment(2, 4, past, Reader())
+    assert isinstance(merged, ReadChanges) and merged.ranges == ((3, 4),)
+    appended = plan_increment(2, 4, past, Reader(is_append=True))
+    assert appended.sentence.startswith(
+        "version 3 of bronze/t is a rebuild from its inputs, which may bring back rows"
+    )
+    assert not may_repeat_rows(_rebuilt("new", inputs={}).commits[3])  # like any overwrite of ours
+
+
+@pytest.mark.parametrize("metadata", ['{"rebuild":1}', '{"rebuild":{"from":"1"}}', "[]", "{"])
+def test_a_commit_that_only_looks_like_a_rebuild_is_news(metadata: str) -> None:
+    past = _rebuilt("same")
+    commits = [*past.commits]
+    commits[3] = replace(commits[3], user_metadata=metadata)
+    found = plan_increment(2, 4, replace(past, commits=tuple(commits)), Reader())
+    assert isinstance(found, ReadChanges) and found.ranges == ((3, 4),)
+
+
+def test_rows_that_a_rebuild_replaced_unread_are_noticed_until_it_is_undone() -> None:
+    past = _rebuilt("same", started_from=0)
+    assert lost_by_rebuild(past) == (1, 2, 3)
+    assert lost_by_rebuild(_rebuilt("same", started_from=2)) == ()
+    assert lost_by_rebuild(_rebuilt("new", started_from=0)) == ()
+    assert lost_by_rebuild(history(True, True)) == ()
+    undoing = Commit(
+        version=5,
+        committed_ms=9,
+        operation="RESTORE",
+        changed_data=True,
+        user_metadata='{"restored":2}',
+    )
+    assert lost_by_rebuild(replace(past, commits=(*past.commits, undoing))) == ()
+
+
+LANDED = Table(key="bronze/i", source=Landing(prefix="landing/i/", format="json"), write=Append())
+MERGED = Table(
+    key="bronze/t",
+    inputs=(LANDED,),
+    transform=lambda i: i,
+    write=Merge(keys=("id",), order_by=("at",)),
+)
+
+
+@pytest.mark.parametrize(
+    ("rows", "keys", "renamed", "is_alike"),
+    [
+        ("new", ["id"], {}, True),
+        ("same", ["id"], {}, True),
+        ("new", ["key"], {}, False),
+        ("new", None, {}, False),
+        ("same", ["key"], {"key": "id"}, True),
+    ],
+)
+def test_a_rebuilt_table_goes_on_only_with_the_keys_of_its_rebuild(
+    rows: str, keys: list[str] | None, renamed: dict[str, str], is_alike: bool
+) -> None:
+    table = replace(MERGED, renamed=renamed)
+    commits = [*reversed(_rebuilt(rows, keys=keys).commits)]
+    if is_alike:
+        check_written_alike(table, commits)
+        return
+    with pytest.raises(Refused, match="or use `lakehouse rebuild bronze/t`"):
+        check_written_alike(table, commits)
+
+
+def test_a_rebuild_ends_what_was_followed_before() -> None:
+    """At the consumed version, the table has the input's rows, not the changes that led to them."""
+    read = LogBuilder(MemoryStore(), "bronze/i").create().append([("a", 1)]).snapshot()
+    app_id = f"lakehouse/consume/bronze/i/{read.table_id}"
+    commits = [*_rebuilt("new").commits]
+    commits[1] = replace(commits[1], applications={app_id: 3})
+    assert not has_followed(read, reversed(commits))
+    commits[4] = replace(commits[4], applications={app_id: 9})
+    assert has_followed(read, reversed(commits))
+    kept = [*_rebuilt("same").commits]
+    kept[1] = replace(kept[1], applications={app_id: 3})
+    assert has_followed(read, reversed(kept))

@@ -1,0 +1,90 @@
+"""`lakehouse rebuild`: writes all rows of a table again, in one commit."""
+
+from collections.abc import Iterable
+from typing import cast
+
+import click
+
+from lakehouse.cli.context import LakeContext, complete_table, open_table
+from lakehouse.cli.output import json_option, show, tell, write_json
+from lakehouse.cli.spark_server import driver_for_command
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.evolution.rebuild import RebuildOutcome, RebuildPlan, type_of_source
+from lakehouse.engine.evolution.planned_rebuild import declared_request
+from lakehouse.engine.evolution.rebuild import plan_rebuild, run_rebuild
+from lakehouse.engine.lake import TableSession
+from lakehouse.engine.spark.open_session import connect
+
+
+@click.command("rebuild", epilog="Example: lakehouse rebuild silver/flights --dry-run")
+@click.argument("table", shell_complete=complete_table)
+@click.option("--dry-run", is_flag=True, help="Show the plan only.")
+@click.option(
+    "--from",
+    "source",
+    type=click.Choice(("rows", "inputs")),
+    help="The table's own rows (default of a landed table), or its inputs (default of others).",
+)
+@json_option
+def rebuild_command(table: str, dry_run: bool, source: str | None, as_json: bool) -> None:
+    """Write all rows of TABLE again, in one commit, and compare them first.
+
+    From its own rows, the table gets its declared columns and partitions, and tables that read it
+    have nothing to read. From its inputs, all rows are computed again: after its keys, its write
+    mode or its code have changed. The table keeps its history and its landed batches.
+    """
+    opened, wanted = open_table(table)
+    settings = opened.lake.settings
+    with driver_for_command(settings):
+        if dry_run:
+            session = TableSession(lake=opened.lake, spark=connect(settings), table=wanted)
+            request = declared_request(session, cast("type_of_source | None", source))
+            plan = plan_rebuild(session, request, opened.tables.values())
+            write_json({"table": table, "plan": plan.as_json()}) if as_json else _print_plan(plan)
+            return
+        [outcome] = rebuild_tables(opened, [wanted], cast("type_of_source | None", source))
+    if as_json:
+        write_json(outcome.as_json())
+        return
+    print_outcome(outcome)
+
+
+def rebuild_tables(
+    opened: LakeContext, tables: Iterable[Table], source: "type_of_source | None"
+) -> list[RebuildOutcome]:
+    """Rebuilds tables one after the other, and reports each on its page in Dagster."""
+    outcomes = list[RebuildOutcome]()
+    for table in tables:
+        spark = connect(opened.lake.settings)
+        session = TableSession(lake=opened.lake, spark=spark, table=table)
+        request = declared_request(session, source)
+        outcomes.append(run_rebuild(session, request, opened.tables.values(), tell=tell))
+        _report(opened, table, outcomes[-1])
+    return outcomes
+
+
+def print_outcome(outcome: RebuildOutcome) -> None:
+    """Prints what was done, and what tables downstream do."""
+    show(f"{outcome.plan.table}: {outcome.sentence}")
+    for sentence in outcome.plan.readers:
+        show(sentence)
+
+
+def _print_plan(plan: RebuildPlan) -> None:
+    show(f"{plan.table}: {plan.sentence}")
+    for sentence in plan.readers:
+        show(sentence)
+
+
+def _report(opened: LakeContext, table: Table, outcome: RebuildOutcome) -> None:
+    """Reports the table's new state to Dagster. The rebuild is done, so a failure is only told."""
+    from lakehouse.cli.dagster_runs import open_recorder
+
+    try:
+        with open_recorder(opened.lake.settings) as recorder:
+            recorder.report_rebuild(table, opened.lake, outcome)
+    except Exception as error:
+        tell(
+            f"{table.key} was rebuilt, but Dagster has no event of it ({type(error).__name__}: "
+            f"{error}). The next run reports its state"
+        )

@@ -1,0 +1,28 @@
+"""Reports a rebuild, which runs outside of Dagster, on the page of its table."""
+
+import dagster as dg
+
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.evolution.rebuild import RebuildOutcome
+from lakehouse.defs.keys import table_key
+from lakehouse.defs.metadata.table import table_metadata
+from lakehouse.defs.table_assets import data_version
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.table_health import assess
+
+# Source: dagster 1.13, data_version.py, DATA_VERSION_TAG
+_DATA_VERSION = "dagster/data_version"
+
+
+def rebuild_event(
+    table: Table, lake: Lake, outcome: RebuildOutcome
+) -> dg.AssetMaterialization | dg.AssetObservation:
+    """A materialization if the rows are new, which tables downstream follow; or an observation."""
+    metadata = {
+        **table_metadata(table, assess(lake, table, outcome.facts)),
+        "lakehouse/outcome": outcome.sentence,
+    }
+    if outcome.plan.rows == "same":
+        return dg.AssetObservation(table_key(table), metadata=metadata)
+    tags = {_DATA_VERSION: data_version(outcome.facts)}
+    return dg.AssetMaterialization(table_key(table), metadata=metadata, tags=tags)
