@@ -1,6 +1,6 @@
-"""Partition values as Delta reads them: which are equal, and which cannot be rewritten.
+"""Partition values as Delta reads them: which of them are equal, and which a rewrite changes.
 
-A log stores every partition value as text. Readers and conditions cast the text to the column's
+A log stores every partition value as text. Readers and WHERE clauses cast the text to the column's
 type, and treat text that cannot be cast as null. OPTIMIZE casts in the same way and groups files by
 the results, with two exceptions (`grouping_key`).
 
@@ -53,7 +53,7 @@ _INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 def typed_partition(
     partition: type_of_partition, columns: Mapping[str, Column]
 ) -> type_of_typed_partition:
-    """The partition as typed values; two are equal if a condition cannot distinguish them.
+    """The partition as typed values; two are equal if no WHERE clause can distinguish them.
 
     `columns` are the table's columns by name.
     """
@@ -84,7 +84,7 @@ def is_changed_by_rewrite(partition: type_of_partition, columns: Mapping[str, Co
 
 
 def is_read_as_null(value: str | None, type_: str) -> bool:
-    """Whether readers and conditions treat the value as null, in a column of this type."""
+    """Whether readers and WHERE clauses treat the value as null, in a column of this type."""
     return _typed(value, type_) is None
 
 

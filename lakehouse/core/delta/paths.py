@@ -15,7 +15,7 @@ _NO_NAME = re.compile(r"(?:^|/)\.{0,2}(?:/|$)")
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _BASE85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 # A character that is only in Base85 becomes a blank, which is in neither alphabet.
-_AS_BASE85 = {ord(sign): " " for sign in _BASE85} | str.maketrans(_Z85, _BASE85)
+_AS_BASE85 = {ord(character): " " for character in _BASE85} | str.maketrans(_Z85, _BASE85)
 _VECTOR = re.compile(r"(?P<storage>[uip])(?P<where>.*?)(?:@\d*)?", re.DOTALL)
 _UUID_LENGTH = 20
 _IN_TABLE = re.compile(rf"u.*[{re.escape(_Z85)}]{{{_UUID_LENGTH}}}", re.DOTALL)
@@ -27,7 +27,7 @@ def is_absolute(path: str) -> bool:
 
 
 def bare_uri(uri: str) -> str:
-    """A URI in one spelling: without `file:` slashes, with `s3` for `s3a`, without empty parts."""
+    """The URI in one canonical spelling: without `file:`, without empty parts, `s3` for `s3a`."""
     bare = re.sub(r"^s3[an]?://", "s3://", re.sub(r"^file:/+", "/", uri))
     head = _SCHEME.match(bare)
     start = head.end() if head else 0
@@ -35,7 +35,7 @@ def bare_uri(uri: str) -> str:
 
 
 def plain_path(path: str) -> str:
-    """A relative path without empty parts, `.` and `..`.
+    """The relative path with empty parts, `.` and `..` resolved.
 
     Leading `..` are kept if the path leads out of its base folder.
 
@@ -68,12 +68,14 @@ def split_bucket(address: str) -> tuple[str, str]:
 
 
 def is_vector(vector: str) -> bool:
-    """Whether the protocol allows this deletion vector id, which is given without an offset."""
+    """Whether the protocol allows this id of a deletion vector. The id has no offset."""
     return not vector.startswith("u") or _IN_TABLE.fullmatch(vector) is not None
 
 
 def vector_file(vector: str) -> str | None:
-    """The file of a deletion vector, relative to the table or a URI; `None` if stored in the log.
+    """The file of a deletion vector, or `None` if the vector is stored in the log.
+
+    The file is a URI, or a path relative to the table.
 
     `vector` is its unique id. Source: PROTOCOL.md, "Deletion Vectors", field absolutePath.
 
@@ -84,8 +86,8 @@ def vector_file(vector: str) -> str | None:
     match = _VECTOR.fullmatch(vector)
     if match is None:
         raise Refused(
-            f"deletion vector {vector!r} is stored in a way unknown here. Use u, p or i at "
-            "its start"
+            f"deletion vector {vector!r} has an unknown storage type. Use an id that begins with "
+            "u, p or i"
         )
     if match["storage"] != "u":
         return match["where"] if match["storage"] == "p" else None
@@ -94,12 +96,12 @@ def vector_file(vector: str) -> str | None:
         name = f"deletion_vector_{UUID(bytes=b85decode(encoded.translate(_AS_BASE85)))}.bin"
     except ValueError as error:
         raise Broken(
-            f"deletion vector {vector!r} names no file ({error}): restore the log that it stands in"
+            f"deletion vector {vector!r} names no file ({error}): restore the log that contains it"
         ) from error
     return f"{prefix}/{name}" if prefix else name
 
 
 def vector_path(vector: str) -> str | None:
-    """`vector_file` as the log spells paths, URL-encoded."""
+    """The path of `vector_file`, URL-encoded like all paths in the log."""
     name = vector_file(vector)
     return name if name is None or vector.startswith("p") else quote(name)

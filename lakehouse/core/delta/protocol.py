@@ -23,7 +23,7 @@ _WRITABLE = """allowColumnDefaults appendOnly changeDataFeed checkConstraints ch
     clustering domainMetadata generatedColumns icebergCompatV1 icebergCompatV2 icebergCompatV3
     identityColumns inCommitTimestamp invariants materializePartitionColumns rowTracking"""
 COUNTABLE = frozenset(_COUNTABLE.split())
-# A table may have these by its protocol version alone, so they are not worth a mention.
+# A table may have these by its protocol version alone, so they are not reported.
 _USUAL = frozenset(
     {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"}
 )

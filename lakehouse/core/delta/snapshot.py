@@ -1,4 +1,4 @@
-"""The parts of a table at one version: live files, tombstones, log debt, properties."""
+"""The parts of a table at one version: live files, tombstones, the end of the log, properties."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,10 +44,10 @@ class Tombstone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogTail:
-    """The commits after the newest checkpoint, whose version is `None` if there is none.
+    """The commits after the newest checkpoint, or all commits if there is no checkpoint.
 
-    `unreadable` are the files of newer checkpoints that cannot be read, each with the reason. The
-    table was read from commits instead.
+    `checkpoint_version` is `None` if there is no checkpoint. `unreadable` maps the files of newer
+    checkpoints that cannot be read to the reasons. The table was read from older files instead.
     """
 
     checkpoint_version: int | None
