@@ -10,19 +10,19 @@ from lakehouse.core.inventory.reconcile import Reconciliation
 from lakehouse.core.units import HOUR_MS
 
 CHECKS = {
-    "complete": "The report was read to its end, and every row of it is in the inventory table.",
+    "complete": "The report was read to its end, and all its rows are in the inventory table.",
     "fresh": "The report is no older than its schedule allows.",
-    "plausible": "The bucket has not lost half of its objects or bytes since the report before.",
+    "plausible": "The bucket has not lost half of its objects or bytes since the previous report.",
     "missing": "Every file that a table's newest version reads is in storage.",
 }
-# In a smaller bucket, half of the objects may well be deleted at once: a test table, for example.
+# In a smaller bucket, one deletion may well remove half of the objects: a test table, for example.
 FEW_OBJECTS = 100
 _NAMED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """A report in the inventory table: its name, its time, and what it listed."""
+    """A report in the inventory table: its name, its time, and the totals of its objects."""
 
     report: str
     created_ms: int
@@ -30,7 +30,7 @@ class Load:
     size_bytes: int
 
     def as_text(self) -> str:
-        """The text for the commit that loads it."""
+        """The `userMetadata` of the commit that loads the report."""
         return json.dumps({"inventory": asdict(self)}, separators=(",", ":"))
 
 
@@ -48,7 +48,7 @@ def loads_of(history: Commits) -> Iterator[Load]:
 
 
 def assess_complete(load: Load, row_count: int | None) -> CheckResult:
-    """Whether the inventory table holds all rows of a report that were read.
+    """Whether the inventory table holds all rows that were read from a report.
 
     `row_count` is the number of rows by the table's log, or `None` if unknown.
     """
@@ -82,7 +82,7 @@ def assess_plausible(load: Load, before: Load | None) -> CheckResult:
         return CheckResult(
             name="plausible",
             ok=True,
-            sentence=f"report {load.report} is the first; there is none to hold it against",
+            sentence=f"report {load.report} is the first, so there is nothing to compare it with",
         )
     objects, size = (
         _share(load.object_count, before.object_count),
@@ -96,8 +96,8 @@ def assess_plausible(load: Load, before: Load | None) -> CheckResult:
     lost = before.object_count >= FEW_OBJECTS and min(objects, size) < 0.5
     if lost:
         sentence += (
-            "; half of it or more is gone: was it deleted on purpose, or is the report another "
-            "prefix's?"
+            "; at least half is gone. Was it deleted on purpose, or does the report cover another "
+            "prefix?"
         )
     numbers = {"objects_kept_share": round(objects, 4), "bytes_kept_share": round(size, 4)}
     return CheckResult(name="plausible", ok=not lost, sentence=sentence, numbers=numbers)
@@ -112,9 +112,9 @@ def assess_missing(found: Reconciliation) -> CheckResult:
     sentence = f"{len(found.tables)} table(s): every live file is in storage"
     if missing:
         sentence = f"{len(missing)} live file(s) are not in the report: {_named(missing)}; "
-        sentence += "restore them from a backup, unless the report is another prefix's"
+        sentence += "restore them from a backup, unless the report covers another prefix"
     if unread := [table.table for table in found.tables if table.problem]:
-        sentence += f"; not known of {_named(unread)}, whose log cannot be read"
+        sentence += f"; unknown for {_named(unread)}, whose log cannot be read"
     numbers = {"missing_files": len(missing), "unread_tables": len(unread)}
     return CheckResult(
         name="missing",

@@ -23,8 +23,8 @@ _LOG_PARTS = (
 class OtherUses:
     """Other uses of files in a table's folder.
 
-    Other tables read the files in `lent` (names relative to the lake), and perhaps every file whose
-    last part is in `unplaced`. Declared tables load from the prefixes in `landed`.
+    Other tables read the files in `lent` (names relative to the lake), and perhaps files whose last
+    part of the path is in `unplaced`. Declared tables load from the prefixes in `landed`.
     """
 
     lent: Set[str] = frozenset()
@@ -105,5 +105,5 @@ class ObjectClassifier:
         return Part.VECTORS_DEAD if _VECTOR.fullmatch(name) else Part.ORPHANED_OLD
 
     def _is_kept(self, ms: int | None) -> bool:
-        """Whether a time is within the retention. An unknown time is."""
+        """Whether a time is within the retention, or unknown."""
         return ms is None or ms >= self.horizon_ms

@@ -5,8 +5,8 @@
   report of AWS is never selected.
 - A report is deleted when its own stamp is older than `KEPT_DAYS`. The newest complete report is
   never deleted.
-- A data file, or the rest of a killed write, is deleted a day later than reports of its age. By
-  then, every scan that ran when it was written has ended.
+- A data file, or the leftover of a killed write, is kept a day longer than reports of the same age.
+  After that day, every scan that was running when the file was written has ended.
 """
 
 import re
@@ -47,8 +47,7 @@ def expired(
             _DATA.fullmatch(name) or UNFINISHED.fullmatch(name.rpartition("/")[2])
         ) and modified_ms < data_ms:
             found.append(name)
-    # A report without its checksum does not count as one, so a reader never uses a report that is
-    # half deleted.
+    # Readers ignore a report without its checksum, so they never use one that is partly deleted.
     return tuple(sorted(found, key=lambda name: (not name.endswith("manifest.checksum"), name)))
 
 

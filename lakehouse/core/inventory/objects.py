@@ -61,10 +61,10 @@ class Part(Enum):
     LENT = "data files of another table (a shallow clone, or a table of a folder above)"
     TOMBSTONED_KEPT = "removed from the table, kept by the retention"
     TOMBSTONED_PAST = "removed from the table, past the retention"
-    ORPHANED_YOUNG = "in no version, younger than the retention: perhaps of a running writer"
-    ORPHANED_OLD = "in no version that the log tells of, older than the retention"
+    ORPHANED_YOUNG = "in no version, younger than the retention: a running writer may need them"
+    ORPHANED_OLD = "in no version that the log records, older than the retention"
     VECTORS_LIVE = "deletion vectors of the newest version"
-    VECTORS_KEPT = "deletion vectors replaced, kept by the retention"
+    VECTORS_KEPT = "replaced deletion vectors, kept by the retention"
     VECTORS_DEAD = "deletion vectors that no version within the retention needs"
     CHANGE_DATA = "change data, kept by the retention"
     CHANGE_DATA_PAST = "change data past the retention"
@@ -74,18 +74,18 @@ class Part(Enum):
     LOG_CHECKSUMS = "log: version checksums"
     LOG_OTHER = "log: anything else"
     LANDED = "landed files, in a folder from which a declared table loads"
-    HIDDEN = "hidden files beside the data"
-    FOLDERS = "markers of folders"
+    HIDDEN = "hidden files next to the data"
+    FOLDERS = "folder markers"
     NONCURRENT = "noncurrent versions"
     DELETE_MARKERS = "delete markers"
-    UNREAD = "of a table whose log cannot be read"
+    UNREAD = "files of a table whose log cannot be read"
 
 
 # The parts that a vacuum may delete.
 RECLAIMABLE = frozenset(
     {Part.TOMBSTONED_PAST, Part.ORPHANED_OLD, Part.VECTORS_DEAD, Part.CHANGE_DATA_PAST}
 )
-# Groups the parts for people who ask where the bytes are. Objects outside all tables are in no
+# Groups of parts, which show people what takes the space. Objects outside all tables are in no
 # group.
 KINDS = {
     "live": (Part.LIVE, Part.LENT, Part.VECTORS_LIVE),

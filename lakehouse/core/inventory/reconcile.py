@@ -1,7 +1,7 @@
 """Assigns every object of an inventory to one part of one table, or to no table.
 
-It takes one pass over the objects. Memory holds the tables' files by their logs and one count per
-part, whatever the number of objects.
+One pass over the objects suffices. The memory that it needs depends on the number of files in the
+tables' logs, but not on the number of objects.
 """
 
 from collections import defaultdict
@@ -67,7 +67,7 @@ class TableShares:
 
     @property
     def size_bytes(self) -> int:
-        """Their bytes."""
+        """The total size of these objects."""
         return sum(share.size_bytes for share in self.shares)
 
 
@@ -85,7 +85,7 @@ class Reconciliation:
 
     @property
     def size_bytes(self) -> int:
-        """Their bytes."""
+        """The total size of these objects."""
         return sum(each.size_bytes for each in (*self.tables, *self.unclaimed))
 
     @property
@@ -168,7 +168,7 @@ class _Table:
         self._resized: list[str] = []
 
     def take(self, name: str, each: StoredObject) -> Part:
-        """The part of an object of the table; `name` is relative to the lake. Notes it as seen."""
+        """The part of an object, which is recorded as seen. `name` is relative to the lake."""
         own = name.removeprefix(self._table_files.table).removeprefix("/")
         part = self._classifier.part_of(own, each)
         if part in _NEEDED_NOW:
@@ -187,7 +187,7 @@ class _Table:
     ) -> TableShares:
         """The table's shares, after all objects were taken.
 
-        `seen` are the lent files of all tables that the inventory contains.
+        `seen` are those lent files, of all tables, that the inventory contains.
         """
         table_files = self._table_files
         unseen = {
@@ -234,9 +234,6 @@ def _is_small_data(each: StoredObject) -> bool:
 
 
 def _top_folder(name: str) -> str:
-    """The top two folders of a name, like `landing/weather/`.
-
-    An object at the lake's root gives its own name.
-    """
+    """The top two folders of a name, like `landing/weather/`; at the root, the name itself."""
     *folders, last = name.split("/")
     return "".join(f"{folder}/" for folder in folders[:2]) or last

@@ -16,8 +16,8 @@ from lakehouse.core.units import HOUR_MS
 
 _FORMATS = ("CSV", "ORC", "Parquet")
 NEEDED_COLUMNS = ("bucket", "key", "size", "last_modified_date")
-# Clocks that a time server sets are seconds apart. A report dated tomorrow would count as fresh for
-# a day too long.
+# Clocks that are synchronized with a time server differ by seconds. A report that is dated tomorrow
+# would count as fresh for a day too long.
 _AHEAD_MS = 300_000
 _MD5 = re.compile(r"[0-9a-f]{32}")
 _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -85,11 +85,12 @@ def parse_manifest(
     """
     name, bucket, folder = source.name, source.bucket, source.folder
     where = f"inventory report {name}"
-    said, is_ = checksum.strip(), hashlib.md5(manifest, usedforsecurity=False).hexdigest()
-    if said != is_:
+    recorded = checksum.strip()
+    actual = hashlib.md5(manifest, usedforsecurity=False).hexdigest()
+    if recorded != actual:
         raise Refused(
-            f"{where}: manifest.checksum says {said[:40]!r}, but manifest.json has MD5 {is_}; wait "
-            "for the next report"
+            f"{where}: manifest.checksum says {recorded[:40]!r}, but manifest.json has MD5 "
+            f"{actual}; wait for the next report"
         )
     try:
         found = _report(cast("Mapping[str, Any]", json.loads(manifest)), name)
@@ -100,25 +101,24 @@ def parse_manifest(
         ) from error
     if found.bucket != bucket:
         raise Refused(
-            f"{where}: it is of bucket {found.bucket!r}. Use a report of bucket {bucket!r}"
+            f"{where}: it lists bucket {found.bucket!r}. Use a report of bucket {bucket!r}"
         )
     if plausible_ms(found.created_ms, now_ms=now_ms) is None:
         raise Refused(
-            f"{where}: creationTimestamp {found.created_ms} is no time in milliseconds up to now "
-            f"({now_ms}); seconds or microseconds?"
+            f"{where}: creationTimestamp {found.created_ms} is no time in milliseconds before "
+            f"now ({now_ms}). It may be in seconds or microseconds; wait for the next report"
         )
     if found.created_ms > now_ms + _AHEAD_MS:
         raise Refused(
             f"{where}: it is dated {(found.created_ms - now_ms) / 60_000:.0f} min ahead of this "
-            "machine's clock, at most "
-            f"{_AHEAD_MS // 60_000} min are accepted. Set this clock, and that of the program that "
-            "writes the reports, by a time server"
+            f"machine's clock, at most {_AHEAD_MS // 60_000} min are accepted. Synchronize this "
+            "clock, and that of the program that writes the reports, with a time server"
         )
     _check_content(found, folder, where)
     if max_age_hours is not None and found.age_hours(now_ms) > max_age_hours:
         raise Refused(
             f"{where}: it is {found.age_hours(now_ms):.0f} h old, at most {max_age_hours:g} h "
-            "allowed; wait for the next, or scan"
+            "allowed; wait for the next report, or scan the storage"
         )
     return found
 
@@ -160,15 +160,15 @@ def _check_content(found: Report, folder: str, where: str) -> None:
         )
     if not found.files:
         raise Refused(
-            f"{where}: it names no data files, which no report of a bucket with objects does; wait "
-            "for the next report"
+            f"{where}: it names no data files, although the bucket has objects; wait for the next "
+            "report"
         )
     for file in found.files:
         if not file.key.startswith(f"{folder}/") or {"", ".", ".."} & set(
             file.key.removeprefix(f"{folder}/").split("/")
         ):
             raise Refused(
-                f"{where}: its file {file.key!r} is another report's. Use keys below {folder}/"
+                f"{where}: its file {file.key!r} is of another report. Use keys below {folder}/"
             )
         if not _MD5.fullmatch(file.md5):
             raise Refused(

@@ -12,8 +12,7 @@ from lakehouse.core.delta.snapshot import Snapshot, last_removals
 from lakehouse.core.inventory.objects import FOLDER_SUFFIX
 
 _LOG = "/_delta_log/"
-# Maps a decoded URI to its name relative to the lake, or to `None` if it is outside the lake as far
-# as is known.
+# Maps a decoded URI to its name relative to the lake, or to `None` if it seems to be outside.
 ResolvePath = Callable[[str], str | None]
 
 
@@ -41,8 +40,9 @@ class TableFiles:
       to the lake). `kept_elsewhere`: such files that only older versions read. The log still
       records their removal.
     - `outside`: files that the newest version reads outside the lake, where no inventory looks.
-    - `unplaced`: last parts of the paths of all files outside, including removed ones. A mount, a
-      bucket alias or another machine may lead from there into the lake.
+    - `unplaced`: last parts of the paths of all files outside, including removed ones. Such a file
+      may lie inside the lake after all, under the path of a mount, a bucket alias or another
+      machine.
     """
 
     table: str
@@ -67,7 +67,7 @@ class TableFiles:
     def borrowed(self, tables: Iterable[str]) -> Set[str]:
         """The files of other tables that any version of this table may read.
 
-        Some of the `tables` may be nested in its folder.
+        `tables` are all tables of the lake; some may be nested in this table's folder.
         """
         inner = tuple(f"{table}/" for table in tables if table.startswith(f"{self.table}/"))
         names = (
@@ -136,7 +136,7 @@ def fold_table_files(
 class _Names:
     """Separates the files inside a table's folder from files elsewhere, and collects the latter.
 
-    A shallow clone reads files elsewhere.
+    Files elsewhere occur in shallow clones, for example.
     """
 
     def __init__(self, snapshot: Snapshot, place: ResolvePath) -> None:

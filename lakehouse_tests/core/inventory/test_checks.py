@@ -145,7 +145,7 @@ def test_a_report_may_be_as_old_as_its_rhythm_allows(
             {"missing": tuple("abcdefg")},
             "7 live file(s) are not in the report: t/a, t/b, t/c, t/d, t/e, …",
         ),
-        ({"problem": "why"}, "not known of t"),
+        ({"problem": "why"}, "unknown for t"),
     ],
 )
 def test_files_that_are_missing_or_may_be_are_an_error(more: dict[str, Any], said: str) -> None:

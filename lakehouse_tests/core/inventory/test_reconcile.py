@@ -106,18 +106,18 @@ def test_the_columns_of_orc_and_parquet_are_read(file_format: str, schema: str) 
         (manifest(), {"checksum": ""}, "manifest.checksum says"),
         (b"{", {}, "cannot be understood"),
         (b"[]", {}, "cannot be understood"),
-        (manifest(sourceBucket="other"), {}, "of bucket 'other'"),
+        (manifest(sourceBucket="other"), {}, "it lists bucket 'other'"),
         (
             manifest(
                 files=[{"key": "reports/lake/weekly/data/a", "size": 1, "MD5checksum": "0" * 32}]
             ),
             {},
-            "another report's",
+            "is of another report",
         ),
         (
             manifest(files=[{"key": f"{FOLDER}/../../x", "size": 1, "MD5checksum": "0" * 32}]),
             {},
-            "another report's",
+            "is of another report",
         ),
         (
             manifest(files=[{"key": f"{FOLDER}/a", "size": 1, "MD5checksum": "x"}]),
