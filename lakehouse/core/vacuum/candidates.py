@@ -1,4 +1,4 @@
-"""Selects the objects in a table's folder that may be deleted, one by one as they are listed."""
+"""Selects the objects in a table's folder that may be deleted, while the folder is listed."""
 
 import re
 from collections import Counter
@@ -17,7 +17,7 @@ from lakehouse.core.vacuum.logged_files import AddedByLog, RemovedSince
 
 # A candidate takes about 300 bytes of memory, so a million takes 300 MB.
 MOST_FILES = 1_000_000
-# Time zones are at least half an hour apart.
+# Different time zones are at least half an hour apart.
 _ZONE_MS = 1_800_000
 # Names that Delta or S3 does not accept in a request. One of them would stop the whole vacuum.
 # Source: Hadoop, Path(String): a colon before the first slash ends a scheme; W3C, XML 1.0, Char,
@@ -31,8 +31,8 @@ _UNSUPPORTED_NAME = re.compile(
 class Candidate:
     """A file to delete, by its name relative to the table.
 
-    `size_bytes` is 0 if only the log is known and does not record the size. For a Hadoop checksum,
-    `goes_with` names the file that it belongs to; it is empty for all other files.
+    `size_bytes` is 0 if the file is known from the log alone, and the log lacks its size. For a
+    Hadoop checksum, `goes_with` names the file that it belongs to; it is empty for all other files.
     """
 
     name: str
@@ -46,18 +46,18 @@ class Selection:
     """Collects the objects of one table that may be deleted. Nested tables keep their own objects.
 
     At most `MOST_FILES` are collected, which bounds memory; `left_count` counts the others. The
-    collected ones are a random sample, and the seed changes with each vacuum. Otherwise every
-    vacuum could begin with the same files that Delta does not release, and never get past them.
+    collected ones are a random sample, and the seed changes with each vacuum. Otherwise, if Delta
+    keeps some files, every vacuum could collect these same files and never reach the others.
     """
 
     def __init__(self, facts: VacuumFacts, classifier: ObjectClassifier) -> None:
         self._facts = facts
         self._classifier = classifier
         self._owners = Owners({facts.table, *facts.tables})
-        self._late = RemovedSince(facts, classifier.horizon_ms)
+        self._removed_since = RemovedSince(facts, classifier.horizon_ms)
         self._added = AddedByLog(facts)
-        self._going: dict[str, Candidate] = {}
-        self._drawn: list[str] = []  # the names in `_going`, by place in the sample
+        self._collected: dict[str, Candidate] = {}
+        self._drawn: list[str] = []  # the names in `_collected`, by place in the sample
         self._random = Random(facts.last.ended_ms if facts.last else 0)
         self._unsupported: set[str] = set()
         self._checksums: dict[str, StoredObject] = {}
@@ -70,7 +70,7 @@ class Selection:
         self.unseen: set[str] = {*facts.table_files.live, *facts.table_files.vectors}
 
     def take(self, objects: Iterable[StoredObject]) -> None:
-        """Takes listed objects, and collects those that may be deleted.
+        """Examines listed objects, and collects those that may be deleted.
 
         Live files count as seen, whatever folder they are in. Other files in another table's folder
         are kept.
@@ -90,7 +90,7 @@ class Selection:
             if owner == self._facts.table:
                 self._nested |= table_roots([name])
                 self._take_own(name, each, part)
-            elif owner is not None and owner in strays and self._may_go(name, each, part):
+            elif owner is not None and owner in strays and self._may_be_deleted(name, each, part):
                 self.stray_counts[owner] += 1
 
     def _take_own(self, name: str, each: StoredObject, part: Part) -> None:
@@ -102,7 +102,7 @@ class Selection:
             self.lent.add(name)
         elif part is Part.HIDDEN and name.endswith(".crc"):
             self._checksums[name] = each
-        elif not self._may_go(name, each, part):
+        elif not self._may_be_deleted(name, each, part):
             return
         elif _UNSUPPORTED_NAME.match(name):
             self._unsupported.add(name)
@@ -114,17 +114,17 @@ class Selection:
 
     def _draw(self, candidate: Candidate) -> None:
         """Adds a candidate. If there are too many, it may replace another (reservoir sampling)."""
-        is_new = candidate.name not in self._going
-        if is_new and len(self._going) >= MOST_FILES:
+        is_new = candidate.name not in self._collected
+        if is_new and len(self._collected) >= MOST_FILES:
             self.left_count += 1
             place = self._random.randrange(MOST_FILES + self.left_count)
             if place >= MOST_FILES:
                 return
-            del self._going[self._drawn[place]]
+            del self._collected[self._drawn[place]]
             self._drawn[place] = candidate.name
         elif is_new:
             self._drawn.append(candidate.name)
-        self._going[candidate.name] = candidate
+        self._collected[candidate.name] = candidate
 
     def candidates(self) -> tuple[Candidate, ...]:
         """The candidates by name, each followed by its Hadoop checksum.
@@ -133,8 +133,8 @@ class Selection:
         were listed.
         """
         candidates: list[Candidate] = []
-        for name in self._without_nested(self._going):
-            candidate = self._going[name]
+        for name in self._without_nested(self._collected):
+            candidate = self._collected[name]
             candidates.append(candidate)
             stored = self._checksums.get(checksum_name(name))
             if stored is not None:
@@ -164,18 +164,18 @@ class Selection:
             self._lead_ms = lead_ms if self._lead_ms is None else max(lead_ms, self._lead_ms)
 
     def refuse_local_times(self, report: str) -> None:
-        """Refuses a report that makes every live file older than the log does.
+        """Refuses a report in which every live file is older than in the log.
 
-        With such times, files look older than their retention.
+        By such times, files would be past their retention too early.
         """
         if self._lead_ms is not None and self._lead_ms <= -_ZONE_MS:
             raise Refused(
                 f"vacuum of {self._facts.table} by mode INVENTORY: in the report {report} every "
                 f"live file is older than in the log, by {-self._lead_ms / HOUR_MS:.1f} h or more. "
-                "The report may have local times for UTC. Use a report in UTC, or mode FULL"
+                "The report may have local times instead of UTC. Use a report in UTC, or mode FULL"
             )
 
-    def _may_go(self, name: str, each: StoredObject, part: Part) -> bool:
+    def _may_be_deleted(self, name: str, each: StoredObject, part: Part) -> bool:
         """Whether the object is reclaimable, older than the horizon, and validly named.
 
         An object is kept if its age is unknown, if a version within the retention reads it, or if a
@@ -188,7 +188,7 @@ class Selection:
         modified_ms = plausible_ms(each.modified_ms, now_ms=horizon_ms)
         if part not in RECLAIMABLE or modified_ms is None or modified_ms >= horizon_ms:
             return False
-        if self._late.holds(name):
+        if self._removed_since.holds(name):
             return False
         is_valid_name = {"", ".", ".."}.isdisjoint(name.split("/"))
         return is_valid_name and not self._added.must_stay(name)
@@ -197,12 +197,12 @@ class Selection:
 class LastCheck:
     """Re-checks the candidates of a plan against fresh facts, right before deletion.
 
-    `horizon_ms` is the plan's; `now_ms` is the time of this check.
+    `horizon_ms` is the horizon of the plan, and `now_ms` is the time of this check.
     """
 
     def __init__(self, facts: VacuumFacts, *, horizon_ms: int, now_ms: int) -> None:
         self._classifier = classifier_of(facts, now_ms=now_ms, horizon_ms=horizon_ms)
-        self._late = RemovedSince(facts, self._classifier.horizon_ms)
+        self._removed_since = RemovedSince(facts, self._classifier.horizon_ms)
         is_known = not unknown_features(facts.log.snapshot.features)
         self._allows_any = facts.table_files.retention_ms is not None and is_known
 
@@ -216,11 +216,11 @@ class LastCheck:
             bucket="", key="", size_bytes=each.size_bytes, modified_ms=each.modified_ms
         )
         is_reclaimable = self._classifier.part_of(name, stored) in RECLAIMABLE
-        return is_reclaimable and not self._late.holds(name)
+        return is_reclaimable and not self._removed_since.holds(name)
 
 
 def classifier_of(facts: VacuumFacts, *, now_ms: int, horizon_ms: int | None) -> ObjectClassifier:
-    """The classifier of a table's objects by these facts."""
+    """The classifier for the objects in the table's folder."""
     return ObjectClassifier(
         facts.table_files, facts.other_uses, now_ms=now_ms, horizon_ms=horizon_ms
     )

@@ -13,7 +13,7 @@ from lakehouse.core.inventory.table_files import TableFiles
 
 # Assumed duration of one page of a listing on S3.
 SECONDS_PER_PAGE = 0.15
-# Small requests that are sent at the same time.
+# The number of small requests that are sent at the same time.
 ASKED_AT_ONCE = 16
 # Bounds the size of a record if all deletions are denied. Each later vacuum reads the record.
 FAILED_NAMED = 1_000
@@ -31,14 +31,15 @@ _WRITTEN_ONCE = re.compile(
 class VacuumRecord:
     """One vacuum of a table, as the journal stores it.
 
-    - `horizon_ms`: the vacuum was to delete files that were removed before this time.
+    - `horizon_ms`: the vacuum's plan covers files that were removed before this time.
     - `predicted_…`: the plan's figures. `spared`: files that Delta or the last check kept.
     - `failed`: file name -> reason, for at most `FAILED_NAMED` files.
     - `is_complete`: every file past the retention was considered. It is false after an error, if
       more files failed than `failed` names, if there was too little to delete, or if there were
       more files than one vacuum deletes.
-    - `kept`: if the log alone decides, files that another table reads or that Delta would not
-      delete. No listing finds them, so the next vacuum considers them again.
+    - `kept`: if the log alone decides, files that were kept because another table reads them, or
+      because Delta would not delete them. No listing would find them again, so the next vacuum
+      takes them from here.
     - `is_at_most`: some of the deleted files may not have existed, which S3 does not report.
     - `table_id`: the table's identity; `committed_ms`: when its `version` was committed.
     """
@@ -114,7 +115,7 @@ class VacuumFacts:
 
     @property
     def other_uses(self) -> OtherUses:
-        """What else may need files in the table's folder."""
+        """The other uses of files in the table's folder."""
         return OtherUses(lent=self.lent, unplaced=self.unplaced, landed=self.landed)
 
     @property
@@ -129,13 +130,13 @@ class VacuumFacts:
 
     @property
     def last_sweep(self) -> VacuumRecord | None:
-        """The newest complete vacuum that looked through storage."""
+        """The newest complete vacuum that searched storage for orphans."""
         sweeps = (each for each in reversed(self.records) if each.mode != "LITE")
         return next((each for each in sweeps if each.is_complete), None)
 
 
 def written_once(name: str) -> bool:
-    """Whether no writer uses this name twice, so that its file is still the one that was listed."""
+    """Whether no writer uses this name twice, so that the file cannot have been replaced."""
     return _WRITTEN_ONCE.fullmatch(name) is not None
 
 
@@ -149,9 +150,9 @@ def folders_to_ask(facts: VacuumFacts, mode: type_of_mode, names: Iterable[str])
     """The folders above these files, and whether a HEAD request suffices to find a table there.
 
     A HEAD of the first commit finds a new table. It suffices for partitions, which are many, and
-    costs a twelfth of a LIST. Other folders are listed for a log. In LITE mode, partitions of an
-    adopted table are listed, too: no listing of the lake covers it, so a folder may hold an old
-    table whose first commits are gone.
+    costs a twelfth of a LIST. In other folders, a LIST request searches for a log. In LITE mode,
+    this includes partitions of an adopted table: no listing of the lake covers such a table, so a
+    folder may hold an old table whose first commits are gone.
     """
     is_unseen = mode == "LITE" and facts.adopted
     columns = () if is_unseen else facts.table_files.partition_columns

@@ -1,4 +1,4 @@
-"""The log's record of files that are not live: when they were removed, or if they never were.
+"""Finds in the log when files were removed, and which added files were never removed.
 
 **Safety properties** (tests in `core/vacuum/test_plan.py`)
 - A file that a commit within the retention removed is kept, even if its tombstone is gone.
@@ -75,7 +75,7 @@ def _left_by(last: VacuumRecord, table_files: TableFiles) -> dict[str, int]:
 
 
 def objects_by_log(facts: VacuumFacts, *, bucket: str) -> Iterable[StoredObject]:
-    """The removed files that should still be stored, by the log; a size of 0 is unknown.
+    """The removed files that, by the log, should still be stored. A size of 0 means unknown.
 
     `modified_ms` is the time of removal. The file cannot be younger.
     """
@@ -90,12 +90,12 @@ def objects_by_log(facts: VacuumFacts, *, bucket: str) -> Iterable[StoredObject]
 
 
 class RemovedSince:
-    """The files that versions within the retention read: removed at the horizon or later.
+    """The files that versions within the retention need: removed at the horizon or later.
 
     Removed deletion vectors and the change data of these commits are included. Tombstones may be
     gone: a checkpoint drops them by the retention of its time, which may have been shorter. Commits
     before the known history are read only for a file without a tombstone. An absolute path, or one
-    that begins with `..`, may lead into the table, so every file with the same last part is held.
+    that begins with `..`, may lead into the table, so every file with the same last part is kept.
     """
 
     def __init__(self, facts: VacuumFacts, horizon_ms: int) -> None:
@@ -153,7 +153,7 @@ class AddedByLog:
         self._known = _last_additions(facts.log.history.commits[::-1])
 
     def must_stay(self, name: str) -> bool:
-        """Whether the file must stay, because a missing commit may or may not have removed it.
+        """Whether the file must be kept, because a missing commit may or may not have removed it.
 
         Raises:
             Broken: no commit is missing, so the newest checkpoint lacks this file and perhaps
@@ -171,8 +171,8 @@ class AddedByLog:
         raise Broken(
             f"vacuum of {table_files.table}: version {version} added {name}, and no commit up to "
             f"{table_files.version} removed it, but the table was read without it: its checkpoint"
-            f"{of_version} lacks files. Restore that checkpoint; or, if all commits from the first "
-            "one on are there, remove it and _last_checkpoint"
+            f"{of_version} lacks files. Restore that checkpoint; or, if no commit since version 0 "
+            "is missing, remove the checkpoint and _last_checkpoint"
         )
 
     @cached_property
@@ -197,7 +197,7 @@ class AddedByLog:
 
 
 def _last_additions(newest_first: Iterable[Commit]) -> dict[str, int]:
-    """The files that these commits added and did not remove later, with the adding version."""
+    """The files that these commits added and did not remove later, with the version of the add."""
     last: dict[str, int | None] = {}
     for commit in newest_first:
         added = {name for path in commit.added_paths if (name := name_in_table(path))}

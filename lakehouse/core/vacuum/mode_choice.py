@@ -1,4 +1,4 @@
-"""Chooses the cheapest valid mode of a vacuum, by a quote for each mode."""
+"""Chooses the cheapest valid mode of a vacuum, based on a quote for each mode."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -26,10 +26,10 @@ from lakehouse.core.vacuum.logged_files import log_covers, removed_by_log
 DELETE_KEYS = 1_000
 # Storage is searched for orphans once a day.
 SWEEP_HOURS = 24
-# Assumed: the seconds of Delta's answer, and of each file that is asked about, listed and deleted.
+# Assumed seconds: for Delta's dry run, for each file in it, and for each DELETE request.
 _SECONDS_FIXED, _SECONDS_PER_FILE = 3.0, 40e-6
 _SECONDS_PER_DELETE = 0.15
-# A daily vacuum is a sweep even if it begins a little earlier than the one before.
+# A daily vacuum searches for orphans even if it begins a little earlier than the day before.
 _EARLY = 0.9
 
 
@@ -65,7 +65,7 @@ class ModeChoice:
 def choose_mode(
     facts: VacuumFacts, *, prices: Prices, now_ms: int, wanted: type_of_mode | None = None
 ) -> ModeChoice:
-    """The mode that is `wanted`, or else the cheapest valid one; the fastest of equally cheap ones.
+    """The `wanted` mode, or else the cheapest valid mode (of equally cheap modes, the fastest).
 
     Raises:
         Refused: no mode is valid, or the wanted mode is not.
@@ -96,13 +96,13 @@ def _may_be_wanted(quote: Quote, facts: VacuumFacts) -> bool:
     return not quote.why_not
 
 
-def _why_not_lite(facts: VacuumFacts, going_count: int) -> str:
+def _why_not_lite(facts: VacuumFacts, removed_count: int) -> str:
     if not log_covers(facts) and not facts.log_only:
         return "the log no longer names all files that were removed since the last vacuum"
-    # The next LITE would begin with the same files, since no log shows which are gone.
-    if going_count > MOST_FILES:
+    # The next vacuum by mode LITE would begin with the same files: no log shows which are deleted.
+    if removed_count > MOST_FILES:
         return (
-            f"the log names {going_count:,} removed files; one vacuum deletes at most "
+            f"the log names {removed_count:,} removed files; one vacuum deletes at most "
             f"{MOST_FILES:,}"
         )
     return ""
@@ -111,11 +111,11 @@ def _why_not_lite(facts: VacuumFacts, going_count: int) -> str:
 def _quote(mode: type_of_mode, facts: VacuumFacts, prices: Prices, now_ms: int) -> Quote:
     table_files = facts.table_files
     known_count = len(table_files.live) + len(table_files.stones) + len(table_files.vectors)
-    going_count = len(removed_by_log(facts)) if mode == "LITE" else len(table_files.stones)
+    removed_count = len(removed_by_log(facts)) if mode == "LITE" else len(table_files.stones)
     lists = ceil(known_count / PAGE_KEYS) if mode == "FULL" else 0
     gets = len(facts.report.files) + 2 if mode == "INVENTORY" and facts.report else 0
-    deletes = ceil(going_count / DELETE_KEYS)
-    file_count = going_count if mode == "LITE" else going_count + known_count
+    deletes = ceil(removed_count / DELETE_KEYS)
+    file_count = removed_count if mode == "LITE" else removed_count + known_count
     seconds = _SECONDS_FIXED + _SECONDS_PER_FILE * file_count
     if facts.on_s3:
         seconds += (lists + gets) * SECONDS_PER_PAGE + deletes * _SECONDS_PER_DELETE
@@ -123,7 +123,7 @@ def _quote(mode: type_of_mode, facts: VacuumFacts, prices: Prices, now_ms: int) 
         lists = gets = deletes = 0
     return Quote(
         mode=mode,
-        why_not=_why_not(mode, facts, now_ms, going_count),
+        why_not=_why_not(mode, facts, now_ms, removed_count),
         list_requests=lists,
         get_requests=gets,
         delete_requests=deletes,
@@ -133,33 +133,34 @@ def _quote(mode: type_of_mode, facts: VacuumFacts, prices: Prices, now_ms: int) 
     )
 
 
-def _why_not(mode: type_of_mode, facts: VacuumFacts, now_ms: int, going_count: int) -> str:
+def _why_not(mode: type_of_mode, facts: VacuumFacts, now_ms: int, removed_count: int) -> str:
     if facts.log_only and mode != "LITE":
         return (
-            "other programs write the table, so files that its log never named stay, unless "
+            "other programs write the table, so files that its log never named are kept, unless "
             'orphans = "delete"'
         )
     if facts.log_only:
-        return _why_not_lite(facts, going_count)
+        return _why_not_lite(facts, removed_count)
     match mode:
         case "FULL":
             return ""
         case "LITE":
-            return _why_not_lite(facts, going_count) or _why_sweep(facts, now_ms)
+            return _why_not_lite(facts, removed_count) or _why_sweep(facts, now_ms)
         case "INVENTORY":
             return _why_not_report(facts, now_ms)
 
 
 def _why_sweep(facts: VacuumFacts, now_ms: int) -> str:
-    """Why storage must be listed now, which LITE does not do; empty if it need not."""
+    """Why storage must be searched for orphans, which LITE cannot do; empty if not needed."""
     sweep = facts.last_sweep
     hours = None if sweep is None else (now_ms - sweep.started_ms) / HOUR_MS
     if hours is not None and hours < SWEEP_HOURS * _EARLY:
         return ""
-    when = "never" if hours is None else f"{hours:.0f} h ago"
+    searched = "was never searched for orphans"
+    if hours is not None:
+        searched = f"was last searched for orphans {hours:.0f} h ago"
     return (
-        f"storage was last searched for orphans {when}, and this is due every {SWEEP_HOURS} h; "
-        "the log names no orphans"
+        f"storage {searched}, and this is due every {SWEEP_HOURS} h; mode LITE cannot find orphans"
     )
 
 
@@ -180,7 +181,7 @@ def _why_not_report(facts: VacuumFacts, now_ms: int) -> str:
 def cost_of(
     facts: VacuumFacts, candidates: Sequence[Candidate], choice: ModeChoice, prices: Prices
 ) -> dict[str, Any]:
-    """A plan's requests, seconds and money, now that the number of files is known."""
+    """The requests, seconds and cost of a plan, by the number of its files."""
     quote = choice.quote_of(choice.mode)
     lists, heads, deletes = quote.list_requests, 0, 0
     if facts.on_s3:

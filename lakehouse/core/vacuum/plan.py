@@ -1,9 +1,9 @@
 """Plans a vacuum: every file that it will delete, before anything is touched.
 
 **Safety properties** (tests in `core/vacuum/test_plan.py`)
-- A file is planned only if the shared classifier (`core/inventory/classify.py`) calls it
-  reclaimable, and if it was last modified before the horizon.
-- A file of unknown time is kept. Nothing is deleted if the retention is unknown, or if the listing
+- A file is planned only if the shared classifier (`core/inventory/classify.py`) assigns it to a
+  reclaimable part, and if it was last modified before the horizon.
+- A file of unknown age is kept. Nothing is deleted if the retention is unknown, or if the listing
   lacks live files.
 - No plan contains a file of the log's folder, a hidden file, or a file that another table of the
   lake reads. The one exception is a Hadoop checksum, which is deleted with its file.
@@ -45,8 +45,8 @@ class VacuumPlan(Explained):
 
     - `horizon_ms`: files removed before this time are past the retention.
     - `requests`, `seconds`, `usd`: predictions for this mode. `quotes`: the predictions for all
-      modes, made before storage was read. `lists_saved`: the requests of a listing that was
-      avoided.
+      modes, made before storage was read. `lists_saved`: the LIST requests that a FULL vacuum would
+      have needed in addition.
     - `notes`: sentences to read before confirming.
     - `left_count`: files that could also be deleted, but exceed the limit of one vacuum.
     - `log_only`: the log alone decides what is deleted; `lent` are the table's files that another
@@ -183,8 +183,8 @@ def _refuse_unsafe(facts: VacuumFacts, policy: Vacuum) -> None:
     retention_ms = facts.table_files.retention_ms
     if unknown := unknown_features(facts.log.snapshot.features):
         raise Refused(
-            f"{where}: the table feature {unknown[0]} is unknown here, so the files that it needs "
-            "are, too. Use a release that supports it, or a table without it"
+            f"{where}: the table feature {unknown[0]} is unknown, and so are the files that it "
+            "needs. Use a newer release of this program, or a table without the feature"
         )
     if retention_ms is None:
         value = facts.log.snapshot.properties.get(RETENTION)
@@ -216,12 +216,12 @@ def _refuse_gaps(facts: VacuumFacts, unseen: Set[str], mode: type_of_mode, settl
     if mode == "INVENTORY" and facts.report:
         raise Refused(
             f"{where}: {what} are not in the report {facts.report.name}, like {min(lacking)}. The "
-            "report is cut short, of another prefix, or spells its keys otherwise. Use a complete "
-            "report, or mode FULL"
+            "report is incomplete, covers another prefix, or spells its keys differently. Use a "
+            "complete report, or mode FULL"
         )
     raise Broken(
-        f"{where}: {what} are not in storage, like {min(lacking)}. Restore them, or the version "
-        "before they were lost"
+        f"{where}: {what} are not in storage, like {min(lacking)}. Restore them from a backup, or "
+        "restore the table to a version that does not need them"
     )
 
 
@@ -250,21 +250,21 @@ def _notes(
         yield facts.log.snapshot.log.note
     for root, count in sorted(selection.stray_counts.items()):
         yield (
-            f"{count} unneeded file(s) below {root}/ stay, because {facts.strays[root]} makes it "
-            "look like a table of its own. If there is none, delete that key"
+            f"{count} unneeded file(s) below {root}/ stay, because {facts.strays[root]} makes the "
+            "folder look like another table. If it is not a table, delete that key"
         )
     for prefix, count in sorted(selection.landed_counts.items()):
         yield f"{count} file(s) below {prefix} stay: a declared table loads from there"
     if selection.left_count:
         yield (
-            f"{selection.left_count} more file(s) go with the next vacuum: one takes at most "
+            f"{selection.left_count} more file(s) are left to the next vacuum: one deletes at most "
             f"{MOST_FILES:,}, which bounds its memory"
         )
     if names := selection.unsupported_names():
         yield (
-            f"{len(names)} unneeded file(s) stay, like {names[0]!r}: Delta takes a colon in a "
-            "name's first part for the end of a scheme, and no request to S3 can contain a control "
-            "character. Rename them, or delete them by hand"
+            f"{len(names)} unneeded file(s) stay, like {names[0]!r}: Delta takes a colon in the "
+            "first part of a name for the end of a scheme, and a request to S3 cannot contain a "
+            "control character. Rename them, or delete them by hand"
         )
     if candidates and facts.versioned is not False:
         keeps = "keeps" if facts.versioned else "may keep"

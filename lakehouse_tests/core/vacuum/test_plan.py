@@ -387,7 +387,7 @@ def test_a_bucket_with_versions_is_told_of(versioned: bool | None, notes: int) -
         (
             replace(FACTS, log=log_of(features=frozenset({"catalogManaged"}))),
             Vacuum(),
-            "catalogManaged is unknown here",
+            "catalogManaged is unknown, and so are the files",
         ),
     ],
 )
@@ -470,19 +470,19 @@ def test_the_log_alone_tells_what_was_removed_since_the_last_vacuum() -> None:
             FACTS,
             "FULL",
             {
-                "LITE": "storage was last searched for orphans never",
+                "LITE": "storage was never searched for orphans",
                 "INVENTORY": "there is no complete report",
             },
         ),
         (
             replace(FACTS, report=REPORT),
             "FULL",
-            {"LITE": "storage was last searched for orphans never"},
+            {"LITE": "storage was never searched for orphans"},
         ),
         (
             replace(MANY, report=REPORT),
             "INVENTORY",
-            {"LITE": "storage was last searched for orphans never"},
+            {"LITE": "storage was never searched for orphans"},
         ),
         (replace(FACTS, report=REPORT, records=(past(ended_ms=NOW - 3 * HOUR),)), "LITE", {}),
         (
@@ -650,7 +650,7 @@ def test_a_live_file_in_the_folder_of_another_table_is_not_missing_and_nothing_e
     ) == (["orphan", "past"], ())
     [note] = plan(objects, replace(facts, strays={"a/t/inner": "KEY"})).notes
     assert note.startswith(
-        "2 unneeded file(s) below a/t/inner/ stay, because KEY makes it look like a table of its own. "
+        "2 unneeded file(s) below a/t/inner/ stay, because KEY makes the folder look like another table. "
     )
 
 
@@ -712,7 +712,7 @@ def test_a_plan_holds_so_many_files_and_counts_the_others(monkeypatch: pytest.Mo
     found = plan([*ALL, stored("more")])
     assert (found.file_count, found.left_count, found.as_json()["files_left"]) == (1, 2, 2)
     assert found.notes == (
-        "2 more file(s) go with the next vacuum: one takes at most 1,000,000, which bounds its memory",
+        "2 more file(s) are left to the next vacuum: one deletes at most 1,000,000, which bounds its memory",
     )
 
 

@@ -331,7 +331,7 @@ def test_under_a_feature_that_is_not_known_nothing_is_planned(tmp_path: Path) ->
         ["a"]
     )
     table = adopted_table(KEY, str(tmp_path / "warehouse/t"))
-    with pytest.raises(Refused, match="table feature newFeature is unknown here, so the files"):
+    with pytest.raises(Refused, match="table feature newFeature is unknown, and so are the files"):
         planned(tmp_path / "home", [table])
     facts = open_lake(own_settings(tmp_path / "home"), tables=[table]).facts(KEY)
     assert facts is not None

@@ -94,7 +94,7 @@ UNTRUSTED: dict[str, tuple[Any, Mapping[str, Any], str]] = {
     "encoded twice": (
         _key(lambda key: key.replace("=", "%3D")),
         {},
-        r"2 of 2 files .* spells its keys otherwise",
+        r"2 of 2 files .* spells its keys differently",
     ),
     "none of this bucket": (
         dict,
@@ -140,7 +140,9 @@ def test_live_keys_that_were_never_encoded_are_missed(lake: Lake) -> None:
     LogBuilder(lake.store, "bronze/u").create().append([("a+b", 1)]).store_data()
     age(lake)
     report(lake, _key(lambda key: key.replace("+", " ")))
-    with pytest.raises(Refused, match=r"1 of 1 files .* like a\+b\. .* spells its keys otherwise"):
+    with pytest.raises(
+        Refused, match=r"1 of 1 files .* like a\+b\. .* spells its keys differently"
+    ):
         planned(lake, "INVENTORY", table_of("bronze/u"))
 
 
