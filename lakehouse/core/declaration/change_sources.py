@@ -62,7 +62,7 @@ class Dms:
     update: ClassVar[str] = "U"
     operation: str = knob("Op", TEXT, "the column with I, U or D; in CSV the first one")
     position: tuple[str, ...] = knob(
-        (), _NAMES, "columns that increase with each change, compared one after the other"
+        (), _NAMES, "columns that increase with each change, compared in this order"
     )
     committed_at: str | None = knob(
         None, _COLUMN_OR_NONE, "the column with the commit time; `History` needs it"
@@ -122,7 +122,7 @@ class Debezium:
     position: str = knob(
         "",
         ANY_TEXT,
-        "fields of `source`, with types, that order changes instead, like `scn BIGINT`",
+        "fields of `source`, with types, by which changes are ordered instead, like `scn BIGINT`",
     )
     decimals: Literal["precise", "string"] | None = knob(
         None,
@@ -141,7 +141,7 @@ class Debezium:
             )
 
     def check_against(self, schema: Sequence[str], file_format: str) -> None:
-        """Refuses formats and schemas that no Debezium event can have."""
+        """Refuses a format other than JSON, and an empty schema."""
         if file_format != "json":
             raise Refused(f"Landing.format is {file_format!r} with changes=Debezium(). Use 'json'.")
         if not schema:

@@ -8,9 +8,9 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.text import nearest_words
 
 _FIELD = re.compile(r"(?:`((?:[^`]|``)+)`|(\w+))(?:\s*:\s*|\s+)\S", re.DOTALL)
-# A character of the syntax, or a quoted part. A quote that is not closed extends to the end.
+# A bracket, a comma or a quoted part. A quote that is not closed extends to the end.
 # Source: Spark's SqlBaseLexer.g4, STRING_LITERAL and BACKQUOTED_IDENTIFIER
-_SIGN = re.compile(r"""[<>(),]|'(?:[^'\\]|\\.)*+'?|"(?:[^"\\]|\\.)*+"?|`[^`]*+`?""", re.DOTALL)
+_TOKEN = re.compile(r"""[<>(),]|'(?:[^'\\]|\\.)*+'?|"(?:[^"\\]|\\.)*+"?|`[^`]*+`?""", re.DOTALL)
 
 
 def field_names(ddl: str | None) -> tuple[str, ...]:
@@ -25,11 +25,11 @@ def field_types(ddl: str | None) -> tuple[tuple[str, str], ...]:
     found = list[tuple[str, str]]()
     text = ddl or ""
     depth = start = 0
-    for sign in _SIGN.finditer(text):
-        depth += (sign[0] in "<(") - (sign[0] in ">)")
-        if sign[0] == "," and depth == 0:
-            parts.append(text[start : sign.start()])
-            start = sign.end()
+    for token in _TOKEN.finditer(text):
+        depth += (token[0] in "<(") - (token[0] in ">)")
+        if token[0] == "," and depth == 0:
+            parts.append(text[start : token.start()])
+            start = token.end()
     for part in map(str.strip, (*parts, text[start:])):
         match = _FIELD.match(part)
         if match is None:
@@ -44,10 +44,10 @@ def struct_types(type_: str) -> dict[str, str]:
     """The fields of a STRUCT with their types; empty for any other type."""
     match = re.match(r"struct\s*<", type_.strip(), re.IGNORECASE)
     inside, depth = type_.strip()[match.end() :] if match else "", 1
-    for sign in _SIGN.finditer(inside):
-        depth += (sign[0] == "<") - (sign[0] == ">")
+    for token in _TOKEN.finditer(inside):
+        depth += (token[0] == "<") - (token[0] == ">")
         if not depth:
-            return dict(field_types(inside[: sign.start()]))
+            return dict(field_types(inside[: token.start()]))
     return {}
 
 
@@ -66,8 +66,8 @@ def check_columns(what: str, names: Sequence[str], *, among: Sequence[str] | Non
             raise Refused(f"{what} holds the empty name {name!r}. Use names of columns.")
         if name.lower() in seen:
             raise Refused(
-                f"{what} holds {name!r} twice. Name each column once; case does not distinguish"
-                " columns."
+                f"{what} holds {name!r} twice. Name each column once; upper and lower case are"
+                " equal."
             )
         seen.add(name.lower())
         if among is not None and name not in among:
@@ -79,7 +79,7 @@ def check_columns(what: str, names: Sequence[str], *, among: Sequence[str] | Non
 def check_renamed(
     what: str, renamed: Mapping[str, str], columns: Sequence[str] | None = None
 ) -> None:
-    """Refuses earlier names of columns that are still declared, and new names that are not.
+    """Refuses a renaming if its old name is still declared, or if its new name is not.
 
     `columns` are the declared columns, or `None` if they are unknown.
     """
@@ -96,7 +96,7 @@ def check_renamed(
         if columns is not None and old.lower() in [name.lower() for name in columns]:
             raise Refused(
                 f"{what} maps {old!r} to {new!r}, but {old!r} is still declared. Either remove it"
-                " there, or here."
+                " from the declared columns, or from here."
             )
     if columns is not None:
         check_columns(what, [*dict.fromkeys(renamed.values())], among=columns)

@@ -21,8 +21,9 @@ from lakehouse.core.errors import Refused
 
 LAYERS = ("bronze", "silver", "gold")
 MIB = 1024 * 1024
-# If all readers are declared, their losses decide. The thresholds of file count and age are then
-# forty times as high, and only keep the log short, since reading it takes 7 us per file.
+# If `reads_per_day` is declared, the losses of readers make a compaction due. The thresholds of
+# file count and age are then forty times as high. Their only purpose is to keep the log short,
+# since reading it takes 7 us per file.
 _DECLARED_READERS_FACTOR = 40
 
 
@@ -61,7 +62,7 @@ class Compaction:
     strategy: type_of_strategy = knob(
         BySensor(),
         instance_of(type_of_strategy),
-        "who keeps the files large, and when: [strategies](when.md#strategies)",
+        "which mechanism keeps the files large, and when: [strategies](when.md#strategies)",
     )
     min_small_files: int = knob(
         0,
@@ -72,9 +73,9 @@ class Compaction:
     target_file_bytes: int = knob(
         0,
         whole(4096, or_zero=True),
-        "compaction fills files up to this size and leaves files alone that have three quarters of"
-        " it. 0 follows the size of the table: 16 MiB below 4 GiB, then a power of two that gives"
-        " at least 128 files, up to 1 GiB",
+        "compaction fills files up to this size, and does not rewrite files of three quarters of"
+        " this size or more. 0 follows the size of the table: 16 MiB below 4 GiB, then a power of"
+        " two that gives at least 128 files, up to 1 GiB",
     )
     windows: tuple[Window, ...] = knob(
         (),
@@ -93,14 +94,14 @@ class Compaction:
     mode: Literal["automatic", "recommend", "off"] = knob(
         "automatic",
         one_of("automatic", "recommend", "off"),
-        '`"recommend"`: the plan is shown, and a person runs it. `"off"`: nothing runs without'
-        " `--anyway`",
+        '`"recommend"`: the plan is shown, and runs only if a person starts it. `"off"`: nothing'
+        " runs without `--anyway`",
     )
     max_small_file_age_hours: float = knob(
         24.0,
         AMOUNT,
-        "a compaction is also due when the oldest file that it would merge, and that no compaction"
-        " wrote, has this age. 0: never",
+        "a compaction is also due when a file that it would merge has this age. Files that a"
+        " compaction wrote do not count. 0: never",
     )
     purge_deleted_rows_share: float = knob(
         0.2,
@@ -109,15 +110,15 @@ class Compaction:
         " removes these rows from all files. 0: never",
     )
     cooldown_minutes: float = knob(
-        2.0, AMOUNT, "the least time between two compactions of the table that the sensor requests"
+        2.0, AMOUNT, "the sensor requests no compaction this soon after the last one of the table"
     )
     reads_per_day: float | None = knob(
         None,
         or_none(AMOUNT),
         "full reads per day by readers outside Dagster (0: there are none). If declared, a"
         " compaction waits until readers have lost what it costs ([rent or"
-        " buy](internals/rent-or-buy.md)), at most until forty times `min_small_files` or"
-        " `max_small_file_age_hours`",
+        " buy](internals/rent-or-buy.md)), or until forty times `min_small_files` or"
+        " `max_small_file_age_hours` is reached",
     )
     scan_cores: int = knob(
         1,
@@ -128,8 +129,9 @@ class Compaction:
     max_bytes_per_run: int = knob(
         16 * 1024 * MIB,
         whole(1, or_zero=True),
-        "one run takes partitions up to this size, those first that lose the most files per byte;"
-        " the next run continues. 0: no bound",
+        "the most bytes that one run rewrites, or one partition if no smaller part can be"
+        " rewritten. The partitions that lose the most files per byte come first; the next run"
+        " continues. 0: no limit",
     )
     verify: Literal["rows", "content"] = knob(
         "rows",
@@ -150,12 +152,12 @@ class Compaction:
 
     @property
     def bound_times(self) -> int:
-        """The factor of `min_small_files` and `max_small_file_age_hours`."""
+        """The factor for `min_small_files` and `max_small_file_age_hours`."""
         return 1 if self.reads_per_day is None else _DECLARED_READERS_FACTOR
 
     @property
     def most_small_files(self) -> int:
-        """The number of mergeable files that makes a compaction due, whatever readers have lost."""
+        """A compaction is due at this number of mergeable files, even if readers lose nothing."""
         return self.min_small_files * self.bound_times
 
     @property

@@ -11,7 +11,7 @@ from lakehouse.core.text import either
 
 @dataclass(frozen=True, slots=True)
 class Accepts:
-    """The values that a knob accepts, in words and as a test."""
+    """The values that a knob accepts, as text for people and as a test."""
 
     words: str
     test: Callable[[Any], bool]
@@ -62,8 +62,8 @@ def is_number(value: object) -> bool:
 
 AMOUNT = Accepts("a number, 0 or more", lambda value: is_number(value) and 0 <= value < inf)
 YES_OR_NO = Accepts("True or False", lambda value: isinstance(value, bool))
-ANY_TEXT = Accepts("a text", lambda value: isinstance(value, str))
-TEXT = Accepts("a text that is not empty", lambda value: isinstance(value, str) and bool(value))
+ANY_TEXT = Accepts("a string", lambda value: isinstance(value, str))
+TEXT = Accepts("a string that is not empty", lambda value: isinstance(value, str) and bool(value))
 SHARE_OR_OFF = Accepts(
     "a number from 0 (off) to 1", lambda value: is_number(value) and 0 <= value <= 1
 )
@@ -72,7 +72,7 @@ SHARE_OR_OFF = Accepts(
 def knob(
     default: Any, accepts: Accepts, line: str, *, layers: Mapping[str, Any] | None = None
 ) -> Any:
-    """A field of a declaration. `layers` has the layers' defaults that differ from `default`."""
+    """A field of a declaration. `layers` maps layers to their own defaults, if they have any."""
     metadata = {"accepts": accepts, "line": line, "layers": layers or {}}
     return field(default=default, metadata=metadata)
 

@@ -48,13 +48,13 @@ def _is_encoding(name: object) -> bool:
 
 
 _AFTER_LOAD = Accepts(
-    '"keep" or "delete"; to archive loaded files, "keep" and a lifecycle rule of the bucket',
+    '"keep" or "delete"; to archive loaded files, use "keep" and a lifecycle rule of the bucket',
     one_of("keep", "delete").test,
 )
-# Not a backslash, which escapes, and not a character that numbers and names may have.
+# Excludes the backslash, which escapes, and characters that names and numbers may contain.
 _SEPARATOR = re.compile(r"[\x01\t!-*,/:-@\[\]^`{-~]")
 _ONE_SEPARATOR = Accepts(
-    "one ASCII character that is in no name or number, and no backslash",
+    "one ASCII character other than a letter, a digit, a space, a backslash, +, -, . or _",
     lambda value: bool(_SEPARATOR.fullmatch(str(value))),
 )
 _ENCODING = Accepts("an encoding that Python knows, like utf-16 or cp1252", _is_encoding)
@@ -108,14 +108,14 @@ class Landing:
         " CSV file with such a header, goes to quarantine",
     )
     encoding: str = knob(
-        "utf-8", _ENCODING, "of JSON and CSV files; a file in another encoding is set aside"
+        "utf-8", _ENCODING, "encoding of JSON and CSV files; a file in another one is set aside"
     )
     changes: type_of_changes | None = None
     max_batch_files: int = knob(2_000, whole(1), "the most files in a batch")
     max_batch_bytes: int = knob(
         512 * MIB,
         whole(1),
-        "the most bytes in a batch of several files; unpacked, four times as many",
+        "the most bytes in a batch of several files; after decompression, four times as many",
     )
     max_file_bytes: int = knob(
         256 * MIB,
@@ -178,8 +178,8 @@ class Landing:
         if self.queue and isinstance(self.changes, Dms) and not self.changes.position:
             raise Refused(
                 f"Landing.queue is {self.queue!r}, and changes=Dms() has no position: the queue"
-                " names files in any order, but their order would count. Either use"
-                " Dms(position=…), or no queue."
+                " names files in any order, but without a position it is the order of changes."
+                " Either use Dms(position=…), or no queue."
             )
         if self.release_files > 1 and not self.release_minutes:
             raise Refused(
@@ -258,12 +258,12 @@ class Landing:
 
     @property
     def keeps_empty_texts(self) -> bool:
-        """Whether an empty field is an empty text. DMS writes nulls as `null_value` instead."""
+        """Whether an empty field is an empty string. DMS writes nulls as `null_value` instead."""
         return self.records_are_csv and isinstance(self.changes, Dms) and bool(self.null_value)
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """The schema's fields, then the derived columns, but not the lake's own columns."""
+        """The schema's fields, then the derived columns, without the lake's own columns."""
         names = field_names(self.schema)
         return (*(names if self.changes is None else self.changes.row_fields(names)), *self.derived)
 
@@ -280,7 +280,7 @@ class Landing:
 
 
 def is_public(name: str) -> bool:
-    """Whether a file is read. No part of its name may begin with `.` or `_`."""
+    """Whether a landed file is read: no part of its name begins with `.` or `_`."""
     return not any(part.startswith((".", "_")) for part in name.split("/"))
 
 

@@ -33,12 +33,12 @@ def module_tables(modules: Iterable[ModuleType]) -> dict[str, Table]:
 def _check_shared_landings(found: dict[str, Table]) -> None:
     """Refuses `after_load` other than "keep" if another table also reads the files."""
     landed = [(key, each.source) for key, each in sorted(found.items()) if each.source is not None]
-    for (key, source), (other, its) in permutations(landed, 2):
-        overlaps = source.prefix.startswith(its.prefix) or its.prefix.startswith(source.prefix)
+    for (key, source), (other_key, other) in permutations(landed, 2):
+        overlaps = source.prefix.startswith(other.prefix) or other.prefix.startswith(source.prefix)
         if overlaps and source.after_load != "keep":
             raise Refused(
-                f"Table {key}: after_load is {source.after_load!r}, but {other} reads {its.prefix},"
-                " too. Either use 'keep', or prefixes that are not below each other."
+                f"Table {key}: after_load is {source.after_load!r}, but {other_key} also reads"
+                f" {other.prefix}. Either use 'keep', or prefixes of which none contains another."
             )
 
 
@@ -48,7 +48,7 @@ def _add_after_inputs(wanted: Table, *, found: dict[str, Table], ordered: dict[s
     for source in wanted.inputs:
         if found.get(source.key) is not source:
             if source.key in found:
-                problem = "is another value than the table of that key. Declare each table once."
+                problem = "is not the table declared with that key. Declare each table once."
             else:
                 problem = "is in no module of the tables package. Import its module there."
             raise Refused(f"Table {wanted.key}: its input {source.key} {problem}")

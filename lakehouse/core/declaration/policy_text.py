@@ -1,4 +1,4 @@
-"""A policy on the command line, like `min_small_files=8`, `target_file_bytes=64MiB`, `mode=off`."""
+"""Parses a policy from a command line, like `min_small_files=8 target_file_bytes=64MiB`."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Compaction strategies: what keeps a table's files large, and when."""
+"""Compaction strategies: which mechanism keeps a table's files large, and when it runs."""
 
 from dataclasses import dataclass
 
@@ -44,9 +44,10 @@ class BySensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """Chooses optimized write, compaction after the write, or the sensor, by desired latency.
+    """Selects optimized write, compaction after each write, or the sensor, by the latency wanted.
 
-    `latency_seconds` is the time from a batch's arrival until its rows are in files that read fast.
+    `latency_seconds` is the longest acceptable time from the arrival of a batch until its rows are
+    in large files.
     """
 
     latency_seconds: float

@@ -22,7 +22,10 @@ MARKS = (STRATEGY_MARK, CLUSTERING_MARK)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PropertyChanges:
-    """Properties to set and to unset. `left` are properties that a person set to another value."""
+    """Properties to set and to unset.
+
+    `left` maps the properties that a person set to another value to this value, which is kept.
+    """
 
     set: Mapping[str, str] = field(default_factory=dict[str, str])
     unset: tuple[str, ...] = ()
@@ -42,7 +45,7 @@ def property_changes(current: Mapping[str, str], desired: Mapping[str, str]) -> 
     """
     pairs = [pair.partition("=") for pair in current.get(STRATEGY_MARK, "").split()]
     marked = {name: value for name, _, value in pairs}
-    # We did not write any other property in the mark.
+    # This program only ever sets these two properties, so any other name in the mark is not ours.
     ours = [
         name
         for name in (OPTIMIZE_WRITE, AUTO_COMPACT)
@@ -65,8 +68,8 @@ def property_changes(current: Mapping[str, str], desired: Mapping[str, str]) -> 
 class ClusteringChange:
     """A change of a table's clustering.
 
-    `columns` to cluster by (empty: `CLUSTER BY NONE`; `None`: no change), and the `mark`
-    afterwards.
+    - `columns`: the columns to cluster by. Empty means `CLUSTER BY NONE`; `None` means no change.
+    - `mark`: the value of the mark after the change, or `None` for no mark.
     """
 
     columns: tuple[str, ...] | None
@@ -79,9 +82,9 @@ def clustering_change(snapshot: Snapshot, data_layout: type_of_data_layout) -> C
     Clustering that a person has set is kept.
     """
     mark = snapshot.properties.get(CLUSTERING_MARK)
-    now = ",".join(snapshot.clustering_columns).casefold()
+    current = ",".join(snapshot.clustering_columns).casefold()
     if not isinstance(data_layout, LiquidClustering):
-        is_ours = bool(now) and mark is not None and mark.casefold() == now
+        is_ours = bool(current) and mark is not None and mark.casefold() == current
         return ClusteringChange(columns=() if is_ours else None, mark=None)
     if snapshot.partition_columns:
         by = ", ".join(snapshot.partition_columns)
@@ -90,6 +93,6 @@ def clustering_change(snapshot: Snapshot, data_layout: type_of_data_layout) -> C
             " Use ZOrder, or a table without partitions."
         )
     wanted = ",".join(data_layout.columns)
-    if now == wanted.casefold() or (now and mark is None):
+    if current == wanted.casefold() or (current and mark is None):
         return ClusteringChange(columns=None, mark=mark)
     return ClusteringChange(columns=data_layout.columns, mark=wanted)

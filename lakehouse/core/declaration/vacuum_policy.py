@@ -16,7 +16,8 @@ from lakehouse.core.delta.protocol import RETENTION, span_ms_of
 from lakehouse.core.errors import Refused
 from lakehouse.core.units import HOUR_MS
 
-# Source: Delta's default, DeltaLog.tombstoneRetentionMillis. A shorter one needs an override.
+# Source: Delta's default, DeltaLog.tombstoneRetentionMillis. Delta's VACUUM refuses a shorter one
+# unless its check is switched off.
 SAFE_RETENTION_HOURS = 168
 # The property is set in whole minutes.
 _LEAST_HOURS = 1 / 60
@@ -40,7 +41,8 @@ class Vacuum:
     mode: Literal["automatic", "recommend", "off"] = knob(
         "automatic",
         one_of("automatic", "recommend", "off"),
-        '`"recommend"`: only a person runs it. `"off"`: nothing runs without `--anyway`',
+        '`"recommend"`: a vacuum runs only if a person starts it. `"off"`: nothing runs without'
+        " `--anyway`",
     )
     retention_hours: float = knob(
         0,
@@ -52,8 +54,8 @@ class Vacuum:
     accepts_short_retention: str = knob(
         "",
         _NO_RISK_OR_THIS,
-        "accepts a retention under a week; the message that refuses it has the sentence to write"
-        " here",
+        "accepts a retention under a week, if set to the sentence that the refusal of such a"
+        " retention names",
     )
     after_compaction: bool = knob(
         False, YES_OR_NO, "a vacuum also follows each compaction of the table"
@@ -74,7 +76,7 @@ class Vacuum:
             )
 
     def properties_beside(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """The properties that the retention needs in a table with these `properties`.
+        """The properties to set for the retention on a table that now has these `properties`.
 
         They include the log's retention if the table's current one is shorter or unknown.
         """

@@ -1,4 +1,4 @@
-"""When upkeep may start, in UTC: windows of the week, and cron expressions of five fields."""
+"""The times (UTC) at which upkeep may start: windows of the week, and cron expressions."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -41,7 +41,7 @@ def next_opening(windows: Sequence[Window], now_ms: int) -> int:
 
 
 def windows_text(windows: Sequence[Window]) -> str:
-    """The windows in words, like `22:00-04:00 UTC on sat, sun`."""
+    """The windows as text, like `22:00-04:00 UTC on sat, sun`."""
     texts: list[str] = []
     for window in windows:
         is_daily = set(window.days) == set(DAYS)
@@ -99,7 +99,7 @@ def cron_times(cron: str, after_ms: int, until_ms: int) -> Iterator[int]:
 
 
 def read_cron(cron: str, *, name: str = "cron") -> list[set[int]]:
-    """The numbers of each of the five fields. Messages call the expression `name`.
+    """The numbers of each of the five fields. Refusals call the expression `name`.
 
     Raises:
         Refused: a field has something other than numbers, `*`, lists, ranges and steps.

@@ -20,9 +20,9 @@ class Append:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge:
-    """Keeps one row per `keys`. Only a row with greater `order_by` columns replaces it.
+    """Keeps one row per value of `keys`. A row replaces it only if its `order_by` is greater.
 
-    Change data has its own order instead, and deletes rows according to `deletes`.
+    Change data is ordered by its source instead, and its deletions are applied as `deletes` says.
     """
 
     keys: tuple[str, ...]
@@ -41,7 +41,7 @@ class Merge:
         check_columns("Merge.order_by", self.order_by)
         if both := sorted(set(self.keys) & set(self.order_by)):
             raise Refused(
-                f"Merge.order_by holds the key {both[0]!r}, which does not order rows of one key."
+                f"Merge.order_by holds the key {both[0]!r}, which is equal in all rows of one key."
                 " Use other columns."
             )
 

@@ -495,7 +495,7 @@ def test_two_tables_of_one_key_are_refused_even_if_they_are_alike() -> None:
     ("listed", "said"),
     [
         ([], "is in no module of the tables package"),
-        ([landed(description="x")], "is another value than the table of that key"),
+        ([landed(description="x")], "is not the table declared with that key"),
     ],
 )
 def test_an_input_that_is_not_among_the_tables_is_refused(listed: list[Table], said: str) -> None:
