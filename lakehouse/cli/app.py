@@ -18,14 +18,14 @@ import click
 from lakehouse.cli.output import tell, write_json
 from lakehouse.core.errors import Broken, LakehouseError, Refused
 
-# In the order in which people need them.
+# In the order in which a new user needs them.
 _COMMANDS = (
     *("up", "tables", "materialize", "health", "plan", "adopt", "compact", "landing", "schema"),
     *("quarantine", "pause", "resume", "history", "rebuild", "backtest", "inventory", "vacuum"),
     *("replay", "server", "config"),
 )
 INTERRUPTED = 130  # 128 plus the number of SIGINT, as in shells
-# By name, since few commands import Dagster.
+# Compared by name, because few commands import Dagster.
 _INTERRUPTS = ("KeyboardInterrupt", "DagsterExecutionInterruptedError")
 
 
@@ -33,7 +33,7 @@ class Terminal(click.Group):
     """A group whose commands return an exit code (`None` is 0), or raise an error."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click passes it)
-        """In the order in which they were added."""
+        """The commands, in the order in which they were added."""
         return list(self.commands)
 
     def main(
@@ -56,7 +56,7 @@ def exit_code_of(run: Callable[[], int | None], *, as_json: bool) -> int:
     except click.Abort:
         kind, message, code = (
             "Interrupted",
-            "stopped on request; what was not committed is no part of a table",
+            "stopped on request; uncommitted work is not part of any table",
             INTERRUPTED,
         )
     except click.ClickException as error:

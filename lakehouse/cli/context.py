@@ -1,4 +1,4 @@
-"""The context of commands: settings, the lake and its tables; one exit code for several tables."""
+"""Opens settings, lake and tables for commands, and collects results and errors per table."""
 
 import os
 import sys
@@ -104,7 +104,7 @@ def open_landed(key: str, *, asked: str) -> tuple[LakeContext, Table]:
 
 
 def settings_in_force() -> Settings:
-    """The settings in the environment; relative folders start at the project."""
+    """The settings in the environment; relative folders are resolved against the project."""
     settings = parse_settings(os.environ, base=ROOT)
     _find_package_here(settings.tables.partition(".")[0])
     return settings
@@ -163,7 +163,7 @@ def open_tables(wanted: Sequence[str]) -> tuple[LakeContext, list[Table]]:
 
 
 def real_place(address: str) -> str:
-    """The typed address with links resolved; relative folders start at the working folder."""
+    """A typed address with links resolved, and a relative folder against the working folder."""
     return real_address(parse_address(address, base=os.getcwd()))
 
 
@@ -218,7 +218,7 @@ def tell_once(sentences: Iterable[tuple[str, str]]) -> None:
         alike.setdefault(without_key, (sentence, []))[1].append(table)
     for first, (_, *others) in alike.values():
         tell(
-            f"{first} (the same of {count_of(len(others), 'other table')}: {', '.join(others)})"
+            f"{first} (the same for {count_of(len(others), 'other table')}: {', '.join(others)})"
             if others
             else first
         )

@@ -16,7 +16,7 @@ from uuid import uuid4
 import dagster as dg
 from dagster import DagsterEventType, EventLogEntry
 
-# Not public, but nothing public distinguishes an interrupt from a failure.
+# Not public, but no public name distinguishes an interrupt from a failure.
 from dagster._core.events import RunFailureReason
 from dagster._core.execution.plan.objects import ErrorSource
 
@@ -42,7 +42,7 @@ _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 @dataclass(slots=True, kw_only=True)
 class AssetRun:
-    """The result of one run for one asset. `skipped` includes a run that recorded nothing."""
+    """The result of one run for one asset. `skipped`: the run recorded nothing for it."""
 
     key: str
     state: Literal["done", "failed", "skipped"] = "skipped"
@@ -51,7 +51,11 @@ class AssetRun:
     run_id: str = ""
 
     def outcome(self) -> Mapping[str, Any]:
-        """The metadata of an asset that always records metadata; raises the run's error."""
+        """The metadata of an asset of which each successful run records some.
+
+        Raises:
+            LakehouseError: the error of the run, or `Broken` if the run recorded nothing.
+        """
         if self.error or self.state != "done":
             raise self.error or Broken(
                 f"run {self.run_id} of {self.key} ended without an outcome. Look at it on the "
@@ -88,7 +92,7 @@ class Recorder:
     def materialize(
         self, keys: Sequence[str], *, config: Mapping[str, Any] | None = None
     ) -> list[AssetRun]:
-        """Runs these assets, inputs first, with the same `config`; the result includes failures.
+        """Runs these assets, inputs first, with the same `config`. Returns failures, too.
 
         Raises:
             KeyboardInterrupt: the run was interrupted; Dagster records it as canceled.
@@ -122,7 +126,7 @@ def open_recorder(settings: Settings) -> Iterator[Recorder]:
     with _no_warnings():
         defs = define(settings)
     home = dagster_home(settings)
-    # Two processes that create Dagster's databases at the same time fail.
+    # If two processes create Dagster's databases at the same time, one of them fails.
     with hold_lock(home / "terminal.lock"):
         instance = dg.DagsterInstance.from_config(str(home))
     with instance:
@@ -164,8 +168,8 @@ class _Watch:
             ):
                 self.interrupted = True
                 # Without this, Dagster records an interrupted run as failed.
-                if ended := self._instance.get_run_by_id(self._run_id):
-                    self._instance.report_run_canceling(ended, "interrupted at the terminal")
+                if dagster_run := self._instance.get_run_by_id(self._run_id):
+                    self._instance.report_run_canceling(dagster_run, "interrupted at the terminal")
             case DagsterEventType.STEP_FAILURE if run:
                 run.state, run.error = "failed", _failure(event.step_failure_data)
             case DagsterEventType.RUN_FAILURE:
@@ -191,7 +195,7 @@ def _outcome_sentence(metadata: Mapping[str, Any]) -> str:
 
 
 def _failure(data: Any) -> LakehouseError:
-    """The error of the kind in the failure's metadata, or else an error with the root cause."""
+    """The failure as an error of the kind in its metadata, or else of its root cause."""
     if failure := data.user_failure_data:
         kind = failure.metadata.get("lakehouse/error")
         if kind is not None and kind.value in _KINDS:

@@ -1,8 +1,8 @@
 """The fleet as the terminal sees it: facts from the Delta logs and the journal.
 
-Loading Dagster would take longer than everything else. So reads are counted by the commits of
-downstream tables, and facts that only Dagster has are omitted: running compactions, earlier tries
-of a version, waiting times, money spent.
+Loading Dagster would take longer than everything else. So each commit of a downstream table counts
+as a read, and facts that only Dagster has are omitted: running compactions, earlier tries of a
+version, waiting times, money spent.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ class _Reading:
 def read_fleet(
     opened: LakeContext, tables: Sequence[Table]
 ) -> tuple[list[Found[CompactionPlan]], tuple[Decision, ...]]:
-    """The plan of each table, in order, and the sensor's decisions if no run were under way."""
+    """The tables' plans, in order, and the sensor's decisions as if no run were in progress."""
     now, lake = now_ms(), opened.lake
     read_whole = {source.key for table in opened.tables.values() for source in table.read_whole}
     readings = look_at_each(
@@ -71,7 +71,7 @@ def read_fleet(
 
 
 def fleet_document(decision: Decision, *, rank: int) -> dict[str, Any]:
-    """The JSON document of a table's rank in the fleet, in its documented shape."""
+    """The JSON document of a table's rank in the fleet (docs/reference/json.md)."""
     digits = {"benefit_usd_per_day": 9, "cost_usd": 9, "ratio": 4}
     gain = decision.net_benefit
     money = {
@@ -93,7 +93,7 @@ def _readers(
     written_ms: Mapping[str, Sequence[int]],
     now: int,
 ) -> Mapping[str, Readers]:
-    """The reads of the tables, counted by the commits of tables derived from them."""
+    """How often the tables are read: each commit of a table derived from them is a read."""
     keys = {table.key for table in tables}
     unread = [
         table
@@ -132,7 +132,8 @@ def _read_table(lake: Lake, table: Table, now: int, *, is_read_whole: bool) -> _
     journal = Journal(lake.store)
     failures = journal.tries(table.key)
     strategy = strategy_of(plan.policy, snapshot, history).strategy
-    # Without readers there are no losses; modelling them takes a second for a million files.
+    # Without readers, small files cause no losses. Modelling the losses takes a second per million
+    # files.
     has_readers = is_read_whole or plan.policy.reads_per_day is not None
     state = replace(
         state_of(snapshot, plan, history=history if has_readers else None),

@@ -1,6 +1,6 @@
 """Prints results to standard output, and everything else to standard error.
 
-All commands print with these functions, so that outside text cannot control the terminal
+All commands print with these functions, which escape control characters in text from outside
 (`printable`).
 """
 
@@ -19,7 +19,7 @@ from rich.text import Text
 from lakehouse.core.costs.figures import FIGURE_HEADS, figures_in
 from lakehouse.core.text import printable, size_text, utc_text
 
-# Width of tables in pipes: sentences stay on one line for grep.
+# Width of tables in pipes. Sentences fit on one line, for grep.
 _PIPE_WIDTH = 220
 # Spaces between two columns, and the minimum width of a column of sentences.
 _GAP, _LEAST_ROOM = 2, 45
@@ -29,7 +29,7 @@ json_option = click.option(
     "--json",
     "as_json",
     is_flag=True,
-    help="One JSON document on standard output, nothing else (docs/reference/json.md).",
+    help="Print one JSON document on standard output, and nothing else (docs/reference/json.md).",
 )
 
 
@@ -75,10 +75,10 @@ def print_grid(
     numbers: Sequence[str] = (),
     style: Callable[[Sequence[str]], str] | None = None,
 ) -> None:
-    """Prints a table; columns in `numbers` are right-aligned, `style` colours a row.
+    """Prints a table; columns in `numbers` are right-aligned.
 
-    If the terminal is too narrow, cells of the last column are printed below their rows. No cell is
-    truncated.
+    `style` returns the style of a row. If the terminal is too narrow, cells of the last column are
+    printed below their rows. No cell is truncated.
     """
     kept = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[place]) for row in [heads, *kept]) for place in range(len(heads))]

@@ -22,7 +22,8 @@ def driver_for_command(settings: Settings) -> Iterator[None]:
     """Uses the running Spark server, or starts one for the block.
 
     Raises:
-        Transient: the server should run and does not answer, or another command is starting one.
+        Transient: the server's process runs, but does not answer; or another command is starting
+            one.
         Refused, Broken: the server cannot be started.
     """
     if settings.spark != "server":
@@ -52,7 +53,7 @@ def wait_for_other_users(users: IO[str], *, seconds: float = _OTHERS_SECONDS) ->
     try:
         take_lock(users, seconds=0)
     except BlockingIOError:
-        tell(f"another command uses this server; waiting at most {minutes} min for it")
+        tell(f"another command uses this server; waiting for it to end, at most {minutes} min")
         try:
             take_lock(users, seconds=seconds)
         except BlockingIOError:

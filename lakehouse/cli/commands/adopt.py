@@ -50,20 +50,18 @@ FoundTable = Found[TableFinding]
 @click.argument("address", required=False)
 @click.option(
     "--key",
-    help="Its key, layer/name; the layer says how often it is compacted. "
-    "Default: made from its address.",
+    help="Key of the table, layer/name; the layer gives the defaults of its policy. "
+    "Default: derived from ADDRESS.",
 )
-@click.option(
-    "--prefix", help="Every Delta table below this folder or s3://bucket/prefix, worst first."
-)
+@click.option("--prefix", help="Adopt every Delta table below this folder or s3://bucket/prefix.")
 @click.option(
     "--writers",
     type=click.Choice(get_args(type_of_writers)),
     default="unknown",
     show_default=True,
-    help="See docs/adopt.md.",
+    help="Which other programs commit to the table (docs/adopt.md).",
 )
-@click.option("--dry-run", is_flag=True, help="Only what is found; nothing is written.")
+@click.option("--dry-run", is_flag=True, help="Show the tables, and write nothing.")
 @json_option
 def adopt_command(
     address: str | None,
@@ -73,12 +71,13 @@ def adopt_command(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Take care of a Delta table that others write; no JVM.
+    """Adopt a Delta table that other programs write; starts no JVM.
 
-    The table at ADDRESS (a folder, or s3://bucket/folder) is described, and three lines go to
-    adopted.toml. From then on the lake observes, checks, compacts and vacuums the table like its
-    own; it is never written otherwise. A table whose writers are unknown is not compacted, since a
-    commit of theirs could be lost. Logs and listings are read only.
+    Describes the table at ADDRESS (a folder, or s3://bucket/folder), and adds three lines to
+    adopted.toml. From then on, the lake observes, checks, compacts and vacuums the table like its
+    own tables, but writes nothing else to it. A table whose writers are unknown is not compacted,
+    since a compaction could overwrite one of their commits. This command itself only reads logs and
+    listings of the storage.
     """
     if (address is None) == (prefix is None):
         raise Refused(
@@ -87,8 +86,8 @@ def adopt_command(
         )
     if prefix is not None and key is not None:
         raise Refused(
-            "adopt --prefix: --key names one table. Omit it: each table gets a key that "
-            "says where it lies"
+            "adopt --prefix: --key is the key of a single table. Omit it: each table gets a key "
+            "that is derived from its address"
         )
     opened = open_declared()
     asked = [real_place(address)] if address is not None else _below(prefix or "")
@@ -123,14 +122,14 @@ def _below(prefix: str) -> Sequence[str]:
     found = find_tables(place)
     if found.left_count:
         tell(
-            f"{found.left_count:,} folders were not looked into: {place} has more than "
-            f"{MOST_FOLDERS:,}; ask for its parts"
+            f"{found.left_count:,} folders were not searched, since {place} has more than "
+            f"{MOST_FOLDERS:,}. Use --prefix for each of its parts"
         )
     if found.passed:
-        several = f"{count_of(len(found.passed), 'folder')} passed over, like {found.passed[0]}"
+        skipped = f"{count_of(len(found.passed), 'folder')} skipped, like {found.passed[0]}"
         tell(
-            f"{several}: a name with = is a partition's, one that begins with _ or . is hidden; "
-            "each can be asked for by its own address"
+            f"{skipped}: a name with = is a partition's, and one that begins with _ or . is hidden."
+            " To adopt a table in such a folder, use its address"
         )
     if not found.addresses:
         raise no_table(place)
@@ -140,7 +139,7 @@ def _below(prefix: str) -> Sequence[str]:
 def _look_at(
     opened: LakeContext, addresses: Sequence[str], *, key: str | None, writers: str
 ) -> list[FoundTable]:
-    """The finding at each address, in order; tables that are known already under their own keys."""
+    """The finding at each address, in order. Tables that are known already keep their keys."""
     settings, tables = opened.lake.settings, dict(opened.tables)
     known = {real_address(address_of(table, settings)): key for key, table in tables.items()}
     chosen, refused = list[Table](), dict[str, LakehouseError]()
@@ -168,7 +167,7 @@ def _look_at(
         return facts
 
     logs = {each.table.key: each for each in look_at_each(chosen, read)}
-    # A log that cannot be read is not adopted, so that it holds back no vacuum of the others.
+    # A table whose log cannot be read is not adopted, since it would prevent the others' vacuums.
     unread = {key for key, each in logs.items() if each.error and key not in opened.tables}
     run = LakeFacts(
         lake, [table for key, table in tables.items() if key not in unread], wanted=logs.keys()

@@ -31,7 +31,7 @@ from lakehouse.engine.lake import Lake, open_lake
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A table whose log is replayed: where it lies, and what is declared of it."""
+    """A table whose log is replayed, with its declared policy and prices."""
 
     lake: Lake
     key: str
@@ -40,7 +40,8 @@ class Subject:
     prices: Prices = DEFAULT_PRICES
 
 
-# Strategies that can be simulated: auto_compaction and optimized_write work within a write.
+# The strategies that can be simulated, and no compaction. Two others cannot be simulated because
+# they work within a write: auto_compaction and optimized_write.
 _STRATEGIES = {
     "by_sensor": ("mode=automatic", "strategy=by_sensor"),
     "after_write": ("mode=automatic", "strategy=after_write"),
@@ -59,29 +60,29 @@ _STRATEGIES = {
     "words",
     metavar="NAME=VALUE",
     multiple=True,
-    help="A knob of the policy to replay, like min_small_files=8.",
+    help="Set a knob of the replayed policy, like min_small_files=8; may be given several times.",
 )
 @click.option(
-    "--compare", is_flag=True, help="Beside it the policy in force, and what really happened."
+    "--compare", is_flag=True, help="Also show the policy in force, and the real history."
 )
 @click.option(
     "--strategies",
     is_flag=True,
-    help="Beside it each strategy that a log can tell about, and none.",
+    help="Also replay each strategy that can be simulated, and no compaction.",
 )
 @click.option(
     "--reads-per-day",
     type=click.FloatRange(min=0),
-    help="Full reads a day, which decide when a compaction is due.",
+    help="Full reads of the table per day; they decide when a compaction is due.",
 )
 @click.option(
     "--plot",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Draw files over versions, .png or .svg.",
+    help="Draw the file count over versions into a .png or .svg file.",
 )
 @click.option(
-    "-v", "--verbose", is_flag=True, help="Every version, not only those with a compaction."
+    "-v", "--verbose", is_flag=True, help="Show every version, not only those with a compaction."
 )
 @json_option
 def backtest_command(
@@ -94,7 +95,7 @@ def backtest_command(
     verbose: bool,
     as_json: bool,
 ) -> None:
-    """Replay a table's log under another policy; no JVM.
+    """Replay a table's log under another policy; starts no JVM.
 
     Shows what would have been compacted, when, and at what cost, if TABLE had had that policy from
     the beginning. TABLE is a declared table, or the path or s3:// URI of any Delta table, which
@@ -124,20 +125,21 @@ def backtest_command(
 def backtests_of(
     subject: Subject, words: Sequence[str] = (), *, compare: bool = False, strategies: bool = False
 ) -> dict[str, Backtest]:
-    """The back-tests by name: `given` (or `in_force`), and with `compare` also `really`.
+    """The back-tests by name.
 
-    With `strategies`, the first is repeated under each of these, unless the same policy is there
-    already.
+    `given` is the policy with the knobs in `words`. Without `words`, or with `compare`, `in_force`
+    is the declared policy. `really` is the real history (with `compare`). With `strategies`, the
+    first back-test is repeated under each strategy, unless it is one of the same policy.
 
     Raises:
         Refused: there is no table, the policy cannot be parsed, or no policy can be simulated.
     """
     lake, key, declared = subject.lake, subject.key, subject.declared
-    wishes = {"given": parse_policy(words, declared)} if words else {}
-    wishes |= {"in_force": declared} if compare or not words else {}
-    asked = next(iter(wishes.values()))
-    wishes |= (
-        {name: parse_policy(knobs, asked) for name, knobs in _STRATEGIES.items()}
+    requested = {"given": parse_policy(words, declared)} if words else {}
+    requested |= {"in_force": declared} if compare or not words else {}
+    first_requested = next(iter(requested.values()))
+    requested |= (
+        {name: parse_policy(knobs, first_requested) for name, knobs in _STRATEGIES.items()}
         if strategies
         else {}
     )
@@ -150,8 +152,8 @@ def backtests_of(
         )
     rates = fit_rates(facts.history, facts.snapshot, prices=subject.prices)
     policies = dict[str, Compaction]()
-    for name, wish in wishes.items():
-        policy = policy_for(subject.layer, wish)
+    for name, compaction in requested.items():
+        policy = policy_for(subject.layer, compaction)
         policy = replace(
             policy, strategy=strategy_of(policy, facts.snapshot, facts.history).strategy
         )
@@ -177,7 +179,7 @@ def backtests_of(
 
 
 def _subject(opened: LakeContext, table: str) -> Subject:
-    """A declared table by its key, otherwise one by its address, or a folder that holds one."""
+    """A declared table by its key, or any other table by its address or folder."""
     if table in opened.tables or not (is_address(table) or Path(table, "_delta_log").is_dir()):
         [wanted] = opened.choose([table])
         return Subject(

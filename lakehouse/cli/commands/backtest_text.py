@@ -18,12 +18,12 @@ from lakehouse.core.backtest.result import Backtest, SimulatedStep
 from lakehouse.core.errors import Refused
 from lakehouse.report.chart import Labels, Series, line_chart, text_chart
 
-# These are shown version by version, side by side; strategies by their sums only.
-_TOLD = ("given", "in_force", "really")
+# Back-tests that are shown version by version. Of the strategies, only the sums are shown.
+_DETAILED = ("given", "in_force", "really")
 
 
 def backtest_document(found: Mapping[str, Backtest]) -> dict[str, Any]:
-    """The documented shape."""
+    """The JSON document of back-tests (docs/reference/json.md)."""
     first = next(iter(found.values()))
     return {
         **attributes(first.history, "table", "first_version"),
@@ -33,58 +33,58 @@ def backtest_document(found: Mapping[str, Backtest]) -> dict[str, Any]:
 
 
 def print_backtests(found: Mapping[str, Backtest], *, verbose: bool) -> None:
-    """In sum, then version by version, then files over versions, then what was estimated."""
-    told = {name: backtest for name, backtest in found.items() if name in _TOLD}
-    if len(told) < len(found):
+    """Prints the sums, each version, a chart of the file count, and which figures are estimates."""
+    detailed = {name: backtest for name, backtest in found.items() if name in _DETAILED}
+    if len(detailed) < len(found):
         _print_lines(found)
     else:
         names = [*map(title_of, found)]
         print_grid(("", *names), list(_sums([*found.values()])), numbers=names)
-    for name, backtest in told.items():
+    for name, backtest in detailed.items():
         show()
         show(
             f"{backtest.history.table}, {title_of(name)}:"
-            if len(told) > 1
+            if len(detailed) > 1
             else f"{backtest.history.table}:"
         )
         _print_steps(backtest, verbose=verbose)
     show()
     show("files over versions")
-    for line in text_chart(series_of(told or found)):
+    for line in text_chart(series_of(detailed or found)):
         show(line)
     for name, backtest in found.items():
-        for doubt in _uncertainty_of(backtest) if name != "really" else ():
-            show(f"{title_of(name)}: {doubt}")
+        for sentence in _uncertainty_of(backtest) if name != "really" else ():
+            show(f"{title_of(name)}: {sentence}")
 
 
 def title_of(name: str) -> str:
-    """The name of a back-test as a person reads it."""
+    """The name of a back-test as it is printed."""
     return name.replace("_", " ")
 
 
 def _uncertainty_of(backtest: Backtest) -> Iterator[str]:
-    """Each estimate of a replay, as a sentence; none where it is exact."""
+    """Sentences about the estimates in a replay; empty if the replay is exact."""
     uncertainty = backtest.uncertainty
     if backtest.history.start:
         first_version = backtest.history.first_version
         yield (
-            f"the log before version {first_version} is cleaned up, so the replay starts with the "
-            "files of that version"
+            f"the log before version {first_version} has been cleaned up, so the replay starts "
+            "with the files of that version"
         )
     if uncertainty.modelled_files:
         ratio = uncertainty.shrink_ratio
-        how = (
-            "by none, since the log has no compaction"
+        estimate = (
+            "the sum of their inputs, since the log has no compaction to compare with"
             if ratio is None
-            else f"to {ratio:.3f} as real ones did"
+            else f"{ratio:.3f} of their inputs, as in real compactions"
         )
         count = uncertainty.modelled_files
-        yield f"the sizes of {count} merged file(s) are estimated: they shrink {how}"
+        yield f"the sizes of {count} merged file(s) are estimated as {estimate}"
     if moved := uncertainty.moved_removals + uncertainty.moved_vectors:
-        again = f"{bytes_text(uncertainty.carried_bytes)} beside them written again by the writers"
         yield (
-            f"writers changed {moved} file(s) whose rows are in other files of the replay: all "
-            f"files with such rows are taken, and {again}"
+            f"writers changed {moved} file(s) whose rows are in other files of the replay: there, "
+            "the writers replace every file with such rows, and rewrite "
+            f"{bytes_text(uncertainty.carried_bytes)} of other rows"
         )
     if count := uncertainty.unclear_compactions:
         yield (
@@ -104,7 +104,7 @@ def series_of(found: Mapping[str, Backtest]) -> list[Series]:
 
 
 def check_plot(plot: Path) -> None:
-    """Refuses a file that no picture can be written to, before any work is done for it."""
+    """Refuses the name of a file that cannot be drawn. For a check before the work begins."""
     if plot.suffix not in (".png", ".svg"):
         ending = plot.suffix or "nothing"
         raise Refused(f"--plot {plot} ends in {ending}. Use a name that ends in .png or .svg")
@@ -126,7 +126,7 @@ def draw_files(plot: Path, title: str, series: Sequence[Series], marks: Sequence
 
 
 def _print_lines(found: Mapping[str, Backtest]) -> None:
-    """The sums of each policy in a line of its own."""
+    """Prints the sums of each policy on a line of its own."""
     heads, rows = ("rewritten", "USD"), list[tuple[str, ...]]()
     for name, each in found.items():
         row = (

@@ -20,15 +20,15 @@ from lakehouse.engine.compaction import run
 @click.option(
     "--probe",
     is_flag=True,
-    help="Measure the same scan before and after, for up to 30 s, and record it.",
+    help="Time a scan before and after the compaction, for up to 30 s, and record the durations.",
 )
 @json_option
 def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_json: bool) -> None:
     """Merge the small files of TABLE through Dagster, and show predicted and actual figures.
 
     A table that is paused, or whose declaration opts out, is refused without --anyway. A table with
-    nothing to merge is left alone, and the command says why. No row changes, so no other table
-    follows.
+    nothing to merge is left alone, and the command says why. No rows change, so downstream tables
+    are not updated.
     """
     opened, wanted = open_table(table)
     if dry_run:

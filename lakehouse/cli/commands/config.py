@@ -10,10 +10,10 @@ from lakehouse.cli.output import json_option, print_grid, show, write_json
 from lakehouse.core.s3_address import S3_ENDPOINTS
 from lakehouse.core.settings import ACCEPTED
 
-# Other parameters of a Spark server's address are headers, which may be keys: their values are
-# hidden.
+# The parameters of a Spark server's address, except these three, are headers. Their values are
+# hidden, since they may be keys.
 _HEADER = re.compile(r";(?!(?:use_ssl|user_id|user_agent)=)([^=;]*)=[^;]*")
-# Variables of boto3 whose values are shown. Of others, only whether they are set.
+# Variables of boto3 whose values are shown. Of the others, only whether they are set is shown.
 _SHOWN = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", *S3_ENDPOINTS)
 _SECRETS = (
     "AWS_ACCESS_KEY_ID",
@@ -28,7 +28,7 @@ _SECRETS = (
 def config_command(as_json: bool) -> None:
     """Show the settings in force and where each comes from.
 
-    Of secrets, only whether they are set. An address with credentials is refused.
+    The values of secrets are hidden. An address with credentials is refused.
     """
     shown = {
         name: _HEADER.sub(r";\1=***", value)

@@ -1,4 +1,4 @@
-"""`lakehouse history`: the commits of a table, its compactions, and their account."""
+"""`lakehouse history`: the commits and compactions of a table, and their cost account."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,7 +42,7 @@ _COUNTED = ("files_removed", "files_added", "bytes_removed")
     metavar="[FILE]",
     is_flag=False,
     flag_value=_IN_TERMINAL,
-    help="Plot files over versions: here, or into a .png or .svg file.",
+    help="Plot the file count over versions: in the terminal, or into a .png or .svg file.",
 )
 @json_option
 def history_command(
@@ -52,11 +52,11 @@ def history_command(
     plot: str | None,
     as_json: bool,
 ) -> None:
-    """Show the commits of TABLE, and the account of all; no JVM.
+    """Show the commits of TABLE, newest first, and the account of all; starts no JVM.
 
-    The newest comes first. For each compaction: when and why it ran, and predicted against actual
-    figures. The account below covers all commits: the mean error of the predictions, bytes
-    rewritten per byte ingested, and wasted work.
+    Shows when and why each compaction ran, and its predicted and actual figures. The account below
+    covers all commits in the log: the mean error of the predictions, bytes rewritten per byte
+    ingested, and wasted work.
     """
     if plot is not None and plot != _IN_TERMINAL:
         check_plot(Path(plot))
@@ -78,12 +78,12 @@ def history_command(
     commits = [(commit, entries.get(commit.version)) for commit in shown]
     if as_json:
         documents = [_document(*each) for each in commits]
-        told = {
+        sums = {
             "account": account.as_json(),
             "probe": probe.as_json() if probe else None,
         }
         write_json(
-            {"table": table, "version": facts.snapshot.version, "commits": documents, **told}
+            {"table": table, "version": facts.snapshot.version, "commits": documents, **sums}
         )
     else:
         _print(commits)
@@ -107,15 +107,18 @@ def _document(commit: Commit, entry: Entry | None) -> dict[str, Any]:
 
 
 def _compaction(entry: Entry) -> dict[str, Any]:
-    ran, told = entry.compaction, entry.compaction.predicted
+    actual, predicted = entry.compaction, entry.compaction.predicted
     return {
-        "reason": told.reason if told else None,
-        "sentence": told.sentence if told else None,
+        "reason": predicted.reason if predicted else None,
+        "sentence": predicted.sentence if predicted else None,
         **{
-            f"predicted_{name}": getattr(told, name, None)
+            f"predicted_{name}": getattr(predicted, name, None)
             for name in (*_COUNTED, "bytes_added", "seconds", "usd")
         },
-        **{f"actual_{name}": getattr(ran, name) for name in (*_COUNTED, "bytes_added", "seconds")},
+        **{
+            f"actual_{name}": getattr(actual, name)
+            for name in (*_COUNTED, "bytes_added", "seconds")
+        },
         "actual_usd": None if entry.usd is None else round(entry.usd, 9),
         "errors": errors_as_json(entry.errors),
         "mean_errors": errors_as_json(entry.mean_errors),
@@ -153,24 +156,24 @@ def _print(commits: Sequence[tuple[Commit, Entry | None]]) -> None:
 
 
 def _why(commit: Commit, entry: Entry | None) -> str:
-    """Why a compaction ran, and in what it was other than predicted."""
+    """Why a compaction ran, and which figures were predicted wrongly."""
     if entry is None:
         return "" if commit.changed_data else "no row changed"
-    ran, told = entry.compaction, entry.compaction.predicted
-    if told is None:
+    actual, predicted = entry.compaction, entry.compaction.predicted
+    if predicted is None:
         return "not by this program: no prediction"
     wrong = [
-        f"{name.replace('_', ' ')} {getattr(told, name):,}"
+        f"{name.replace('_', ' ')} {getattr(predicted, name):,}"
         for name in _COUNTED
-        if getattr(told, name) != getattr(ran, name)
+        if getattr(predicted, name) != getattr(actual, name)
     ]
     seconds = (
         ""
-        if ran.seconds is None or told.seconds is None
-        else f"; {ran.seconds:.1f} s, {told.seconds:.1f} predicted"
+        if actual.seconds is None or predicted.seconds is None
+        else f"; {actual.seconds:.1f} s, {predicted.seconds:.1f} predicted"
     )
-    compared = f"predicted otherwise: {', '.join(wrong)}" if wrong else "as predicted"
-    return f"{told.sentence}; {compared}{seconds}"
+    compared = f"wrongly predicted: {', '.join(wrong)}" if wrong else "as predicted"
+    return f"{predicted.sentence}; {compared}{seconds}"
 
 
 def _plot(facts: TableFacts, where: str, *, as_json: bool) -> None:

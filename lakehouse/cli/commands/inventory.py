@@ -33,24 +33,24 @@ _NAMED = 20
 _configuration_option = click.option(
     "--configuration",
     metavar="ID",
-    help="Only reports of this inventory configuration (our own scans: lakehouse-scan).",
+    help="Use only reports of this inventory configuration (lakehouse-scan: our own scans).",
 )
 
 
 @click.group("inventory", epilog="Example: lakehouse inventory scan")
 def inventory_command() -> None:
-    """Tell what lies in the lake's storage, by table and part.
+    """Show the contents of the lake's storage, by table and part.
 
-    No file of a table is deleted; a scan removes its own old reports.
+    No file of a table is deleted. A scan deletes its own old reports.
     """
 
 
 @inventory_command.command("scan", epilog="Example: lakehouse inventory scan")
 @json_option
 def scan_command(as_json: bool) -> None:
-    """List the storage, and write the list down as a report.
+    """List the storage, and write the list as a report.
 
-    It is like those of AWS S3 Inventory, below _lakehouse/inventory/.
+    The report has the format of AWS S3 Inventory, and is written below _lakehouse/inventory/.
     """
     lake = open_declared().lake
     began = time.monotonic()
@@ -76,9 +76,9 @@ def scan_command(as_json: bool) -> None:
 def load_command(configuration: str | None, as_json: bool) -> int:
     """Load the newest report into the table inventory/<bucket>.
 
-    It is loaded through Dagster, and checked. A lake that nobody lists is scanned. A report that is
-    in the table already is not loaded again. The exit code is 1 if a file that a table's newest
-    version reads is missing.
+    Dagster loads the report, and checks it against the tables' logs. If AWS delivers no reports,
+    the lake is scanned first, at most once an hour. A report that the table already contains is not
+    loaded again. The exit code is 1 if a file that a table's newest version reads is missing.
     """
     from lakehouse.cli.dagster_runs import open_recorder
 
@@ -87,43 +87,50 @@ def load_command(configuration: str | None, as_json: bool) -> int:
     with open_recorder(lake.settings) as recorder, driver_for_command(lake.settings):
         [run] = recorder.materialize([key], config={"configuration": configuration or ""})
     found = run.outcome()
-    told = {
+    figures = {
         name: found[f"lakehouse/{name}"]
         for name in ("report", "size_bytes", "rows_loaded", "missing_files", "seconds")
     }
-    told |= {"object_count": found["lakehouse/objects"], "version": found.get("lakehouse/version")}
-    document = {"table": key, **told, "run_id": run.run_id}
+    figures |= {
+        "object_count": found["lakehouse/objects"],
+        "version": found.get("lakehouse/version"),
+    }
+    document = {"table": key, **figures, "run_id": run.run_id}
     if as_json:
         write_json(document)
     else:
-        counted = f"{told['object_count']:,} objects of {bytes_text(told['size_bytes'])}"
+        counted = f"{figures['object_count']:,} objects of {bytes_text(figures['size_bytes'])}"
         show(
-            f"report {told['report']}: {counted}; {told['rows_loaded']:,} row(s) loaded into "
-            f"{key}, version {told['version']}"
+            f"report {figures['report']}: {counted}; {figures['rows_loaded']:,} row(s) loaded into "
+            f"{key}, version {figures['version']}"
         )
-    if told["missing_files"]:
+    if figures["missing_files"]:
         tell(
-            f"{Broken.__name__}: {told['missing_files']} live file(s) are not in storage; "
+            f"{Broken.__name__}: {figures['missing_files']} live file(s) are not in storage; "
             "lakehouse inventory report names them"
         )
-    return Broken.exit_code if told["missing_files"] else 0
+    return Broken.exit_code if figures["missing_files"] else 0
 
 
 @inventory_command.command("report", epilog="Example: lakehouse inventory report bronze/weather")
 @click.argument("table", required=False, shell_complete=complete_table)
 @_configuration_option
 @click.option(
-    "--max-age", "max_age_hours", type=float, metavar="HOURS", help="Refuse a report that is older."
+    "--max-age",
+    "max_age_hours",
+    type=float,
+    metavar="HOURS",
+    help="Refuse a report that is older than this.",
 )
 @json_option
 def report_command(
     table: str | None, configuration: str | None, max_age_hours: float | None, as_json: bool
 ) -> int:
-    """Tell where the bytes lie, by table and part.
+    """Show where the bytes are, by table and part.
 
-    The newest complete report is held against the logs: of TABLE, or of all tables, with what
-    belongs to none. The exit code is 1 if a file that a table's newest version reads is missing, or
-    the log of a table cannot be read.
+    Compares the newest complete report with the log of TABLE, or with the logs of all tables; then
+    it also shows files that belong to no table. The exit code is 1 if a file that a table's newest
+    version reads is missing, or if the log of a table cannot be read.
     """
     opened = open_declared()
     now = now_ms()
@@ -142,26 +149,26 @@ def report_command(
         _write_report(report, found, chosen, others, now=now)
     else:
         _print_report(report, chosen, others, now=now)
-    wrong = [sentence for each in chosen if (sentence := _trouble_of(each))]
+    wrong = [sentence for each in chosen if (sentence := _problem_of(each))]
     for sentence in wrong:
         tell(f"{Broken.__name__}: {sentence}")
     return Broken.exit_code if wrong else 0
 
 
-def _trouble_of(table: TableShares) -> str:
-    """The trouble of a table that a person must look at, or nothing."""
+def _problem_of(table: TableShares) -> str:
+    """The problem of a table that a person must solve, or an empty string."""
     if table.problem:
         return f"{table.table}: {table.problem}"
     if not table.missing:
         return ""
     where = (
-        "and nothing else of the table is in the report: is it another prefix's?"
+        "no other file of the table is in the report either: is it another prefix's?"
         if not table.shares
         else "restore them from a backup"
     )
     return (
         f"{table.table}: {len(table.missing)} file(s) of version {table.version} are not in "
-        f"storage, first {table.missing[0]}; {where}"
+        f"storage, the first is {table.missing[0]}; {where}"
     )
 
 
@@ -201,7 +208,7 @@ def _write_report(
                 for share in table.shares
                 if share.part
             ],
-            "sentence": _trouble_of(table),
+            "sentence": _problem_of(table),
         }
         for table in tables
     ]
@@ -234,7 +241,7 @@ def _print_report(
     for table in tables:
         for head, names in (
             ("not in storage", table.missing),
-            ("of another size than the log has", table.resized),
+            ("of a different size than in the log", table.resized),
         ):
             if names:
                 show(f"{table.table}: {head}: {len(names)}")
@@ -249,8 +256,8 @@ def _print_report(
             )
         if table.unsettled_count:
             show(
-                f"{table.table}: {table.unsettled_count} live file(s) are too new for the report "
-                "to have them"
+                f"{table.table}: {table.unsettled_count} live file(s) are too new to be in the "
+                "report"
             )
 
 

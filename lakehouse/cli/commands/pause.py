@@ -26,15 +26,15 @@ _SPAN = re.compile(r"(\d{1,5})([mhd])")
 @click.option(
     "--until",
     metavar="TIME",
-    help="When it ends: 2026-12-01T06:00Z, or after 90m, 6h, 3d. Without it: when it is resumed.",
+    help="End of the pause: 2026-12-01T06:00Z, or a span like 90m, 6h, 3d. Default: no end.",
 )
-@click.option("--why", default="", metavar="TEXT", help="Told wherever the pause is told.")
+@click.option("--why", default="", metavar="TEXT", help="Reason, which is shown with the pause.")
 @json_option
 def pause_command(table: str, until: str | None, why: str, as_json: bool) -> None:
     """Pause the upkeep of TABLE until a time, or until it is resumed.
 
-    No compaction starts by itself, and none by hand without --anyway. A run under way is not
-    stopped. Writes continue. A second pause replaces the first.
+    Compactions and vacuums of TABLE no longer start by themselves, and by hand only with --anyway.
+    A run in progress is not stopped. Writes continue. A second pause replaces the first.
     """
     opened, wanted = open_table(table)
     now = now_ms()
@@ -83,7 +83,7 @@ def _document(pause: Pause, *, paused: bool) -> dict[str, Any]:
 
 
 def _until_ms(text: str, now: int) -> int:
-    """The time that a person means: a span from now, or a moment (UTC where it names no zone)."""
+    """The time of a typed span from now, or of a moment (UTC if it has no time zone)."""
     hint = "Use a future time like 2026-12-01T06:00Z, or a span like 90m, 6h, 3d"
     if span := _SPAN.fullmatch(text.strip()):
         until = now + int(span[1]) * _UNIT_MS[span[2]]

@@ -75,9 +75,9 @@ def list_command(tables: tuple[str, ...], as_json: bool) -> None:
 )
 @json_option
 def show_command(table: str, files: tuple[str, ...], limit: int, as_json: bool) -> None:
-    """Show the reasons, and the newest lines and files in quarantine of TABLE.
+    """Show the newest lines and files of TABLE in quarantine, and counts by reason.
 
-    A file has no line and no text.
+    For a whole file, line and text are shown as "-".
     """
     opened, wanted = open_landed(table, asked="quarantine")
     with driver_for_command(opened.lake.settings):
@@ -117,14 +117,14 @@ def retry_command(table: str, files: tuple[str, ...], dry_run: bool, as_json: bo
     """Load quarantined lines and files again, as TABLE is declared now.
 
     Lines are written into a new landed file and leave the quarantine. Then Dagster materializes
-    TABLE. What is not a row now is quarantined again, with its new reason.
+    TABLE. Lines that are still not valid rows are quarantined again, with their new reason.
     """
     from lakehouse.cli.dagster_runs import open_recorder
 
     opened, wanted = open_landed(table, asked="quarantine")
     with driver_for_command(opened.lake.settings):
         done = retry(_session(opened.lake, wanted), files, dry_run=dry_run)
-        # Also if nothing was left to do: the load after an earlier retry may have been killed.
+        # Even if nothing was retried now: the load after an earlier retry may have been killed.
         if not dry_run:
             with open_recorder(opened.lake.settings) as recorder:
                 [run] = recorder.materialize([wanted.key])
@@ -143,7 +143,7 @@ def retry_command(table: str, files: tuple[str, ...], dry_run: bool, as_json: bo
     "--why",
     required=True,
     metavar="TEXT",
-    help="What was done about them; recorded in the quarantine's log.",
+    help="How they were taken care of; recorded in the quarantine's log.",
 )
 @click.option("--dry-run", is_flag=True, help="Show how many would be removed, and write nothing.")
 @json_option

@@ -35,8 +35,8 @@ _FIRST, _LAST = datetime(2013, 1, 1), datetime(2014, 1, 2)
 def replay_command(until: datetime | None, hours: int | None, as_json: bool) -> None:
     """Land the next hours of a real year of flights.
 
-    Flights and weather of 2013 land as files: by default as many as in one tick of `lakehouse up`
-    (LAKEHOUSE_REPLAY_HOURS). No hour lands twice.
+    Flights and weather of 2013 land as files. By default, as many hours land as in one tick of
+    `lakehouse up` (LAKEHOUSE_REPLAY_HOURS). No hour lands twice.
     """
     settings = settings_in_force()
     if not settings.replay:

@@ -26,15 +26,15 @@ _MEANING = {
 def server_command() -> None:
     """Start or stop the Spark server, show its state, or take over the lake.
 
-    Without a server, commands that need Spark, like materialize or compact, start one while they
-    run.
+    If no server is running, commands that need Spark, like materialize or compact, start one and
+    stop it at their end.
     """
 
 
 @server_command.command("start", epilog="Example: lakehouse server start --json")
 @json_option
 def start_command(as_json: bool) -> None:
-    """Start the server unless it runs, until `lakehouse server stop`."""
+    """Start the server, unless it is running. It runs until `lakehouse server stop`."""
     settings = settings_in_force()
     if settings.spark != "server":
         raise Refused(

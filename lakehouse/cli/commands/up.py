@@ -1,4 +1,4 @@
-"""`lakehouse up`: the whole lake in the foreground; `make run` calls it."""
+"""`lakehouse up`: runs the whole lake in the foreground; `make run` calls it."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ from lakehouse.engine.lake_owner import claim
 
 @click.command("up", epilog="Example: LAKEHOUSE_PORT=3001 lakehouse up")
 def up_command() -> int | None:
-    """Run Spark, the page and the sensors in the foreground, until Ctrl-C."""
+    """Run Spark, Dagster's page and the sensors in the foreground, until Ctrl-C."""
     from lakehouse.runtime.foreground import run_all
 
     settings = settings_in_force()
@@ -28,7 +28,7 @@ def up_command() -> int | None:
 
 
 def check_owner(settings: Settings) -> None:
-    """Refuses a lake of another writer; if storage does not answer, each run checks it later."""
+    """Refuses a lake of another writer. If storage does not answer, this is left to each run."""
     try:
         claim(open_lake(settings), asked="lakehouse up")
     except Transient as error:
@@ -36,7 +36,7 @@ def check_owner(settings: Settings) -> None:
 
 
 def _show_lines(text: str) -> None:
-    """Prints each line of a text."""
+    """Prints a text line by line, since `show` escapes line breaks."""
     for line in text.splitlines():
         show(line)
 
@@ -44,7 +44,7 @@ def _show_lines(text: str) -> None:
 def close_dead_runs(home: Path) -> None:
     """Closes runs whose processes died.
 
-    Another process does it, because this one runs for days and would keep Dagster in memory.
+    A process of its own does this: the present one runs for days, and would keep Dagster in memory.
     """
     command = [sys.executable, "-W", "ignore", "-m", "lakehouse.defs.run_ownership", str(home)]
     environ = {**os.environ, "DAGSTER_HOME": str(home)}

@@ -1,4 +1,4 @@
-"""`lakehouse vacuum`: what nothing needs any more deleted, or named; predicted beside actual."""
+"""`lakehouse vacuum`: deletes files that are no longer needed, or only lists them."""
 
 import contextlib
 from collections.abc import Mapping, Sequence
@@ -38,24 +38,24 @@ from lakehouse.engine.vacuum.run import rehearse
 
 @click.command("vacuum", epilog="Example: lakehouse vacuum bronze/weather --dry-run")
 @click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_table)
-@click.option("--dry-run", is_flag=True, help="Name every file that would go, and delete none.")
+@click.option(
+    "--dry-run", is_flag=True, help="List every file that would be deleted, and delete none."
+)
 @click.option(
     "--mode",
     type=click.Choice(VACUUM_MODES, case_sensitive=False),
-    help="Not the cheapest valid mode, but this one.",
+    help="Use this mode. Default: the cheapest valid one.",
 )
-@click.option(
-    "--anyway", is_flag=True, help="Also a table that is paused, or whose declaration opts out."
-)
+@click.option("--anyway", is_flag=True, help="Also vacuum a table that is paused or opted out.")
 @json_option
 def vacuum_command(
     tables: tuple[str, ...], dry_run: bool, mode: str | None, anyway: bool, as_json: bool
 ) -> int:
-    """Delete the files that nothing needs any more. With --dry-run they are only named.
+    """Delete files that are no longer needed. With --dry-run, only list them.
 
-    Files of each TABLE (default: all) go if no version within its retention needs them: they are
-    chosen by its log and the inventory of the storage, and then Delta is asked. Only files that
-    both give up are deleted, through Dagster.
+    These are the files of each TABLE (default: all) that no version within its retention needs.
+    They are chosen from the table's log and the inventory of the storage, and Delta chooses, too.
+    Only files that both choose are deleted, in a run of Dagster.
     """
     opened = open_declared()
     chosen = opened.choose(tables)
@@ -73,7 +73,7 @@ def vacuum_command(
     )
     codes = [each["error"]["exit_code"] for each in documents if "error" in each]
     for each in documents:
-        if failed := each.get("failed"):  # for a person to look at, though the others are gone
+        if failed := each.get("failed"):  # a person must look at these; the others are deleted
             name, why = next(iter(failed.items()))
             count = count_text(each["failed_files"])
             tell(
@@ -131,7 +131,7 @@ def _vacuum(
 
 
 def _is_there(lake: Lake, table: Table) -> bool:
-    """Whether the table has a log with a version in it, which is not read here."""
+    """Whether the table's log has a version, judging by the names of its files."""
     return any(
         file.name.rpartition("/")[2][:20].isdigit()
         for file in lake.store.list(f"{table.key}/_delta_log")
@@ -161,9 +161,8 @@ def _print(documents: Sequence[Mapping[str, Any]], *, dry_run: bool) -> None:
     actual = () if dry_run else ("deleted", "bytes deleted")
     rows = list[tuple[str, ...]]()
     for each in documents:
-        at_most = (
-            "at most " if each.get("actual_is_at_most") else ""
-        )  # S3 does not tell a key that it deleted from one that was gone
+        # S3 does not distinguish a key that it deleted from one that was gone already.
+        at_most = "at most " if each.get("actual_is_at_most") else ""
         deleted = (
             f"{at_most}{count_text(each.get('actual_files', 0))}",
             f"{at_most}{bytes_text(each.get('actual_bytes', 0))}",
@@ -186,6 +185,6 @@ def _print(documents: Sequence[Mapping[str, Any]], *, dry_run: bool) -> None:
         for note in each.get("notes", ()):
             show(f"{each['table']}: {note}")
         for name, why in [*each.get("spared", {}).items(), *each.get("failed", {}).items()]:
-            show(f"{each['table']}/{name} stays: {why}")
+            show(f"{each['table']}/{name} is kept: {why}")
         for path in each["paths"] if dry_run else ():
             show(f"{each['table']}/{path}")

@@ -103,7 +103,7 @@ def test_folders_that_are_passed_over_are_counted(terminal: Terminal, warehouse:
         LogBuilder(DiskStore(warehouse), name).create()
     result = terminal.run("adopt", "--prefix", str(warehouse), "--dry-run")
     assert result.stderr.startswith(
-        f"3 folders passed over, like {warehouse}/.hidden: a name with = is a partition's"
+        f"3 folders skipped, like {warehouse}/.hidden: a name with = is a partition's"
     )
     assert "2 tables would be added to" in result.stdout and "uri" not in result.stdout
     [found] = terminal.json("adopt", f"{warehouse}/region=eu/orders", "--dry-run")

@@ -96,7 +96,7 @@ def test_a_person_sees_the_sums_the_runs_and_the_lines(full: Terminal) -> None:
     assert "bronze/orders, given:" in lines
     assert any("* given   o in force   + really" in line for line in lines)
     assert any(
-        line.startswith("given: the sizes of 3 merged file(s) are estimated: they shrink to 0.500")
+        line.startswith("given: the sizes of 3 merged file(s) are estimated as 0.500")
         for line in lines
     )
     assert (

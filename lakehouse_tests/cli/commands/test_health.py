@@ -172,7 +172,7 @@ def test_a_store_that_fails_is_told_once_and_not_once_per_table(
     assert result.exit_code == 75
     assert result.stderr == (
         "Transient: store: cannot list s3://bucket/lake/bronze/orders/_delta_log/: Could not connect to the endpoint URL: "
-        '"http://127.0.0.1:1"; try again (the same of 2 other tables: silver/orders, gold/totals)\n'
+        '"http://127.0.0.1:1"; try again (the same for 2 other tables: silver/orders, gold/totals)\n'
     )
     assert "Could not connect" not in result.stdout and result.stdout.count("Transient") == 3
 

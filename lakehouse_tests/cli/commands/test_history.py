@@ -111,7 +111,7 @@ def test_a_prediction_that_failed_is_shown(terminal: Terminal, story: type_of_st
     story("gold/totals").create().append([("a", 100), ("b", 200)]).optimize(
         ["a", "b"], into=("c", 280), user_metadata=wrong
     )
-    assert "predicted otherwise: files removed 7" in terminal.run("history", "gold/totals").stdout
+    assert "wrongly predicted: files removed 7" in terminal.run("history", "gold/totals").stdout
 
 
 def test_seconds_and_money_stand_beside_their_prediction(
