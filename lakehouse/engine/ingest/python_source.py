@@ -12,8 +12,10 @@ from types import CodeType, FunctionType
 from typing import Any
 
 _IGNORED_FIELDS = frozenset({"annotation", "ctx", "kind", "returns", "type_comment", "type_params"})
+_MODULES_KEPT = 64
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+DefinitionNode = FunctionNode | ast.ClassDef
 
 
 def find_function(function: FunctionType) -> FunctionNode | None:
@@ -21,7 +23,7 @@ def find_function(function: FunctionType) -> FunctionNode | None:
     code = function.__code__
     found = [
         node
-        for node in _nodes_in(code.co_filename, function.__globals__)
+        for node in _definitions_in(code.co_filename, function.__globals__)
         if isinstance(node, FunctionNode)
         and getattr(node, "name", "<lambda>") == code.co_name
         and _first_line(node) == code.co_firstlineno
@@ -40,7 +42,7 @@ def find_class(class_: type) -> ast.ClassDef | None:
         return None
     found = [
         node
-        for node in _nodes_in(file, vars(module))
+        for node in _definitions_in(file, vars(module))
         if isinstance(node, ast.ClassDef) and node.name == class_.__name__
     ]
     return found[0] if len(found) == 1 else None
@@ -48,46 +50,57 @@ def find_class(class_: type) -> ast.ClassDef | None:
 
 def counted_nodes(node: ast.AST) -> Iterator[ast.AST]:
     """The node and all nodes below it that are part of its text."""
-    yield node
-    for name, value in ast.iter_fields(node):
-        if name not in _IGNORED_FIELDS:
-            for each in value if isinstance(value, list) else [value]:
-                if isinstance(each, ast.AST):
-                    yield from counted_nodes(each)
+    nodes = [node]
+    while nodes:
+        each = nodes.pop()
+        yield each
+        for _, value in _fields_of(each):
+            below = value if isinstance(value, list) else [value]
+            nodes += [child for child in below if isinstance(child, ast.AST)]
 
 
-def source_text(value: object) -> str:
+def source_text(tree: object) -> str:
     """A syntax tree as text, without positions, docstrings and annotations."""
-    match value:
-        case list():
+    texts = list[str]()
+    # Not recursive, because a chain of a few hundred calls is as many levels deep. A tuple holds
+    # a text that is ready.
+    left: list[object] = [tree]
+    while left:
+        value = left.pop()
+        if isinstance(value, tuple):
+            texts += value
+        elif isinstance(value, list):
             kept = [each for each in value if not _has_no_effect(each)]
-            return f"[{', '.join(map(source_text, kept))}]"
-        case ast.AnnAssign(target=target, value=ast.AST() as assigned):
-            return source_text(ast.Assign(targets=[target], value=assigned))
-        case ast.AST():
-            parts = [
-                f"{name}={source_text(each)}"
-                for name, each in ast.iter_fields(value)
-                if name not in _IGNORED_FIELDS and each is not None and each != []
-            ]
-            return f"{type(value).__name__}({', '.join(parts)})"
-        case _:
-            return repr(value)
+            left += [("]",), *reversed(kept), ("[",)]
+        elif isinstance(value, ast.AnnAssign) and value.value is not None:
+            left.append(ast.Assign(targets=[value.target], value=value.value))
+        elif isinstance(value, ast.AST):
+            left.append((")",))
+            for name, each in reversed(_fields_of(value)):
+                left += [each, (f" {name}=",)]
+            left.append((f"{type(value).__name__}(",))
+        else:
+            texts.append(repr(value))
+    return "".join(texts)
 
 
-def _nodes_in(file: str, scope: dict[str, Any]) -> Iterator[ast.AST]:
-    """All nodes of a module's syntax tree; none if its source code is not available."""
+def _fields_of(node: ast.AST) -> list[tuple[str, Any]]:
+    return [
+        (name, value)
+        for name, value in ast.iter_fields(node)
+        if name not in _IGNORED_FIELDS and value is not None and value != []
+    ]
+
+
+def _definitions_in(file: str, scope: dict[str, Any]) -> tuple[DefinitionNode, ...]:
+    """All functions and classes of a module; none if its source code is not available."""
     linecache.checkcache(file)
-    tree = _parsed("".join(linecache.getlines(file, scope)))
-    return ast.walk(tree)
+    return _parsed("".join(linecache.getlines(file, scope)))
 
 
-@lru_cache(maxsize=64)
-def _parsed(text: str) -> ast.Module:
-    try:
-        return ast.parse(text)
-    except (SyntaxError, ValueError):
-        return ast.Module(body=[], type_ignores=[])
+@lru_cache(maxsize=_MODULES_KEPT)
+def _parsed(text: str) -> tuple[DefinitionNode, ...]:
+    return tuple(node for node in ast.walk(ast.parse(text)) if isinstance(node, DefinitionNode))
 
 
 def _first_line(node: FunctionNode) -> int:

@@ -10,16 +10,19 @@ library is no change. Objects that are neither code nor constants, such as a Dat
 their type.
 
 A local variable with another name is a change. The hash is made from Python's syntax trees, so it
-is the same in every process, and, except for rare f-strings, in every release of Python.
+is the same in every process, and, except for rare f-strings, in every release of Python. It differs
+between machines if a constant does, such as a path.
 """
 
 import ast
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import partial
 from hashlib import blake2b
+from importlib import import_module
+from importlib.util import resolve_name
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -44,17 +47,20 @@ _LITERAL_MODULES = ("datetime", "decimal", "fractions", "re", "uuid", "pyspark.s
 def transform_code(declared: Table) -> str | None:
     """The hash of a table's transform.
 
-    `None` if the table has no transform, or if source code that it runs is not available.
+    `None` if the table has no transform, or if the source code of all that it runs cannot be read.
     """
     if declared.transform is None:
         return None
     reached = _Reached(_package_of(declared.transform))
     reached.refer(declared.transform)
     digest = blake2b(digest_size=8)
-    for number, text in enumerate(reached.texts()):
-        if number == _MOST_VALUES or not text:
-            return None
-        digest.update(f"{text}\n".encode(errors="surrogatepass"))
+    try:
+        for number, text in enumerate(reached.texts()):
+            if number == _MOST_VALUES or not text:
+                return None
+            digest.update(f"{text}\n".encode(errors="surrogatepass"))
+    except Exception:  # objects of others may do anything; unknown code stops no table
+        return None
     return f"{_KIND}:{digest.hexdigest()}"
 
 
@@ -116,8 +122,7 @@ class _Reached:
                 return self._object_text(value)
 
     def _function_text(self, function: FunctionType) -> str:
-        wrapped = _wrapped_by(function)
-        wraps = "" if wrapped is None else f" wraps {self.refer(wrapped)}"
+        wraps = self._wrapped_text(function)
         scope, code = function.__globals__, function.__code__
         if not self._is_ours(scope.get("__name__")):
             return _name_of(function) + wraps
@@ -127,8 +132,9 @@ class _Reached:
         cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
         closure = {name: _cell_value(cell) for name, cell in cells}
         defaults = [self.refer(each) for each in function.__defaults__ or ()]
+        is_transform = self._numbers[id(function)] == 0
         parts = [
-            _function_source(node, scope),
+            _function_source(node, scope, with_decorators=not is_transform),
             self._named(closure),
             f"{defaults}",
             self._named(function.__kwdefaults__ or {}),
@@ -147,12 +153,32 @@ class _Reached:
     def _globals_text(self, node: ast.AST, scope: Mapping[str, Any], names: set[str]) -> str:
         """The values of the globals that a node uses; of our own modules, the values in them."""
         nodes = [*counted_nodes(node)]
-        used = {each.id for each in nodes if isinstance(each, ast.Name)} & names & scope.keys()
-        values = {name: scope[name] for name in sorted(used)}
+        imported = self._imported(nodes, scope)
+        known = {**scope, **imported}
+        mentioned = {each.id for each in nodes if isinstance(each, ast.Name)}
+        used = mentioned & known.keys() & (names | imported.keys())
+        values = {name: known[name] for name in sorted(used)}
         for path in sorted({_path_of(each) for each in nodes if isinstance(each, ast.Attribute)}):
             if path and isinstance(values.get(path[0]), ModuleType):
                 values[".".join(path)] = self._follow(values[path[0]], path[1:])
         return self._named(values)
+
+    def _imported(self, nodes: Iterable[ast.AST], scope: Mapping[str, Any]) -> dict[str, Any]:
+        """What a function itself imports from our modules, by the name that it has there."""
+        imported = dict[str, Any]()
+        for node in nodes:
+            if isinstance(node, ast.Import):
+                for each in node.names:
+                    if self._is_ours(each.name):
+                        module = import_module(each.name)
+                        top = each.name.partition(".")[0]
+                        imported[each.asname or top] = module if each.asname else sys.modules[top]
+            if isinstance(node, ast.ImportFrom):
+                name = resolve_name("." * node.level + (node.module or ""), scope["__package__"])
+                if self._is_ours(name):
+                    for each in node.names:
+                        imported[each.asname or each.name] = _member(name, each.name)
+        return imported
 
     def _follow(self, module: object, path: tuple[str, ...]) -> object:
         """The value that a path of attributes reaches from a module, inside our modules."""
@@ -165,9 +191,8 @@ class _Reached:
 
     def _object_text(self, value: object) -> str:
         kind = type(value)
-        wrapped = _wrapped_by(value)
-        if wrapped is not None:
-            return f"{_name_of(kind)} wraps {self.refer(wrapped)}"
+        if wraps := self._wrapped_text(value):
+            return _name_of(kind) + wraps
         is_column = kind.__module__.startswith("pyspark.sql.") and kind.__name__ == "Column"
         if kind.__module__ in _LITERAL_MODULES or is_column:
             return repr(value)
@@ -177,6 +202,12 @@ class _Reached:
         if is_dataclass(value):
             members = {each.name: getattr(value, each.name) for each in fields(value)}
         return f"object of {self.refer(kind)} {self._named(members)}"
+
+    def _wrapped_text(self, wrapper: object) -> str:
+        """The function of ours that a wrapper calls; empty if there is none."""
+        wrapped = _wrapped_by(wrapper)
+        is_ours = wrapped is not None and self._is_ours(_package_of(wrapped))
+        return f" wraps {self.refer(wrapped)}" if is_ours else ""
 
     def _named(self, values: Mapping[str, object]) -> str:
         return str([(name, self.refer(value)) for name, value in values.items()])
@@ -210,7 +241,14 @@ def _wrapped_by(value: object) -> object:
 
 
 def _name_of(value: Any) -> str:
-    return f"{value.__module__}.{value.__qualname__}"
+    """The package and the name. The module may change with a release of the package."""
+    return f"{value.__module__.partition('.')[0]} {value.__qualname__}"
+
+
+def _member(module: str, name: str) -> object:
+    """The value of a name in a module, which may be a module of its own."""
+    parent = import_module(module)
+    return getattr(parent, name) if hasattr(parent, name) else import_module(f"{module}.{name}")
 
 
 def _cell_value(cell: Any) -> object:
@@ -227,9 +265,9 @@ def _names_in(code: CodeType) -> set[str]:
     return {*code.co_names}.union(*map(_names_in, inner))
 
 
-def _function_source(node: FunctionNode, scope: Mapping[str, Any]) -> str:
+def _function_source(node: FunctionNode, scope: Mapping[str, Any], *, with_decorators: bool) -> str:
     """A function's arguments, body and decorators, without its name and without `@table`."""
-    decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
+    decorators = [] if isinstance(node, ast.Lambda) or not with_decorators else node.decorator_list
     counted = [each for each in decorators if not _is_declaration(each, scope)]
     kind = type(node).__name__
     return f"{kind} {source_text(node.args)} {source_text(node.body)} {source_text(counted)}"
