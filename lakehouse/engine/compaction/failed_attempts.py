@@ -18,7 +18,11 @@ from lakehouse.runtime.server_state import status
 
 @dataclass(slots=True, kw_only=True)
 class Attempt:
-    """The progress of one compaction. `run` names the run that it belongs to."""
+    """The progress of one compaction, from which a failure is recorded. `run` names its run.
+
+    `started` and `planned` are of the last statement, and `lost_server` means that the server was
+    lost during it.
+    """
 
     run: str
     by_person: bool = False

@@ -1,4 +1,4 @@
-"""The holds of a table now, from its declaration, the journal and the log."""
+"""A table's current holds: reasons to skip it, in its declaration, the journal and the log."""
 
 from collections.abc import Sequence
 
@@ -31,7 +31,8 @@ def breaker_of(
 ) -> BreakerState:
     """The table's breaker, from the failures in the journal and the rewrites in the log.
 
-    Without a log the journal alone decides. `failures` and `rewrites` are the table's, if known.
+    Without a `history`, only the failures in the journal count. `failures` and `rewrites` are read
+    from journal and history unless the caller already knows them.
     """
     failures = Journal(lake.store).tries(table.key) if failures is None else failures
     tries = failures if history is None else tries_of(history, failures)
@@ -46,7 +47,7 @@ def hold_now(
     *,
     failures: Sequence[CompactionTry] | None = None,
 ) -> Explanation | None:
-    """Why only a person may compact the table now; `None` if nothing holds it."""
+    """Why the sensor skips the table now, or `None`. A person may still compact it."""
     pause = Journal(lake.store).pause_of(table.key)
     breaker = breaker_of(lake, table, history, failures=failures)
     return find_hold(table, pause=pause, breaker=breaker, now_ms=now_ms())
@@ -56,7 +57,7 @@ def refuse_held(lake: Lake, table: Table) -> None:
     """Refuses to compact a table that is paused, or whose declaration opts out.
 
     Raises:
-        Refused: the table is held; `--anyway` lifts the hold.
+        Refused: the table is held. The message names `--anyway`, which overrides the hold.
     """
     pause = Journal(lake.store).pause_of(table.key)
     held = persons_hold(policy_for(table.layer, table.compaction), pause, now_ms())

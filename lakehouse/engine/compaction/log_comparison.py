@@ -1,9 +1,9 @@
 """Compares the rows before and after a compaction by the log alone, without reading data files.
 
-Row counts, bounds and null counts are compared by partition. If they are equal, no row was lost or
-duplicated, provided that the writers counted correctly. A value that changed within the bounds of
-its column is not detected. A difference proves nothing, because two writers may spell a bound
-differently; then every row is compared (`verify`).
+Row counts, minima, maxima and null counts are compared by partition. If they are equal, no row was
+lost or duplicated, provided that the writers counted correctly. A value that changed within the
+bounds of its column is not detected. A difference does not prove that rows differ, because two
+writers may spell a bound differently; in this case every row is compared (`verify`).
 """
 
 import json
@@ -17,7 +17,7 @@ from lakehouse.engine.compaction.spark_content import Side
 from lakehouse.engine.delta_log.statistics import read_statistics
 from lakehouse.engine.store import Store
 
-# How statistics of files are combined. Source: PROTOCOL.md, "Per-file Statistics".
+# How the statistics of several files are combined. Source: PROTOCOL.md, "Per-file Statistics".
 _FOLDS: Mapping[str, Any] = {"minValues": min, "maxValues": max, "nullCount": sum}
 
 PartitionFacts = tuple[int, Mapping[tuple[str, str], Any]]
@@ -55,23 +55,25 @@ def _by_partition(
     )
     for side in sides:
         for file in side.files:
-            told = json.loads(
+            parsed = json.loads(
                 statistics.get((side.version, file.path)) or "{}", parse_float=Decimal
             )
-            files.setdefault(typed_partition(file.partition, columns), []).append((file, told))
+            files.setdefault(typed_partition(file.partition, columns), []).append((file, parsed))
     facts: dict[type_of_typed_partition, PartitionFacts] = {}
-    for partition, own in files.items():
+    for partition, members in files.items():
         row_count = 0
-        for file, _ in own:
+        for file, _ in members:
             if file.row_count is None:
                 return None
             row_count += file.row_count - file.deleted_row_count
         if row_count:
             # A deleted row may have held the minimum of its file.
-            exact = all(
-                file.deletion_vector is None and told.get("tightBounds", True) for file, told in own
+            are_exact = all(
+                file.deletion_vector is None and parsed.get("tightBounds", True)
+                for file, parsed in members
             )
-            facts[partition] = row_count, _of_columns([told for _, told in own]) if exact else {}
+            column_facts = _of_columns([parsed for _, parsed in members]) if are_exact else {}
+            facts[partition] = row_count, column_facts
     return facts
 
 
@@ -79,9 +81,9 @@ def _of_columns(statistics: Sequence[Mapping[str, Any]]) -> Mapping[tuple[str, s
     """Minimum, maximum and null count of each column for which all files have statistics."""
     facts: dict[tuple[str, str], Any] = {}
     for kind, fold in _FOLDS.items():
-        told = [dict(_leaves(each.get(kind, {}))) for each in statistics]
-        for column in set[str].intersection(*map(set[str], told)):
-            facts[kind, column] = fold([each[column] for each in told])
+        by_file = [dict(_leaves(each.get(kind, {}))) for each in statistics]
+        for column in set[str].intersection(*map(set[str], by_file)):
+            facts[kind, column] = fold([each[column] for each in by_file])
     return facts
 
 

@@ -1,12 +1,14 @@
-"""Measures what a compaction gained for readers: `lakehouse compact TABLE --probe`.
+"""Measures how much faster scans are after a compaction: `lakehouse compact TABLE --probe`.
 
-1. Both versions become views, so that the log is read once. Each is scanned once, unmeasured.
-2. They are scanned in turn, with all columns and without output, until the budget is spent.
+1. A view of each of the two versions is created, so that the log is read only once. Each view is
+   scanned once without being measured.
+2. The views are scanned alternately, with all columns and without output, until the time budget is
+   spent.
 3. The pairs of durations go to the journal:
    `_lakehouse/probes/<layer>/<name>/<time>-<version>.json`.
 
 **Safety properties**
-- Nothing is written to the table and no lock is held. Both versions are pinned, and their files
+- Nothing is written to the table, and no lock is held. Each view reads a fixed version, whose files
   stay in storage for the retention (`long/test_probe.py`).
 - A failed measurement does not fail the compaction, which is already committed and verified.
 """
@@ -35,7 +37,7 @@ _BUDGET_SECONDS = 30.0
 _LEAST_PAIRS = 3
 _MOST_PAIRS = 10
 _LEAST_SCANS = 2 + 2 * _LEAST_PAIRS  # two of them unmeasured
-_BYTES_PER_SECOND = 100e6  # a scan of Parquet, all columns, on two cores
+_BYTES_PER_SECOND = 100e6  # assumed for a scan of all Parquet columns on two cores
 
 
 def probe_compaction(lake: Lake, spark: "SparkSession", outcome: CompactionOutcome) -> Probe | None:
@@ -88,13 +90,13 @@ def take_pairs(
     budget_seconds: float,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Durations of scans taken in turn, after one unmeasured scan of each version."""
+    """Durations of alternating scans, after one unmeasured scan of each version."""
     deadline = clock() + budget_seconds
     last_pair_seconds = scan_before() + scan_after()
     before: list[float] = []
     after: list[float] = []
     while len(before) < _MOST_PAIRS and clock() + last_pair_seconds <= deadline:
-        if len(before) % 2 == 0:  # the first scan of a pair has colder caches, so take turns
+        if len(before) % 2 == 0:  # the first scan of a pair has colder caches
             before.append(scan_before())
             after.append(scan_after())
         else:
@@ -110,10 +112,12 @@ def _scanned(
     partitions: Sequence[type_of_partition] | None,
     versions: tuple[int, int],
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The pairs of durations over the compacted partitions; empty if they would not fit."""
-    read = set(partitions or ())
+    """Pairs of durations for the compacted partitions; empty if too few fit into the budget."""
+    compacted = set(partitions or ())
     size_bytes = sum(
-        file.size_bytes for file in snapshot.files if partitions is None or file.partition in read
+        file.size_bytes
+        for file in snapshot.files
+        if partitions is None or file.partition in compacted
     )
     if size_bytes / _BYTES_PER_SECOND * _LEAST_SCANS > _BUDGET_SECONDS:
         return (), ()

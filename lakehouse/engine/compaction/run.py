@@ -2,20 +2,20 @@
 
 1. The table's lock is taken. A commit that an earlier run did not verify is verified now.
 2. The plan is made from the log. A plan that does nothing ends here.
-3. The journal notes that a commit has to be verified. OPTIMIZE runs, limited to the plan's
-   partitions and with its sizes; the plan's figures go into its commits.
-4. If another writer removed a file of the plan first, steps 2 and 3 are repeated without the
-   contested partitions, at most three times in all. Wasted work is counted.
+3. A note in the journal says that a commit must be verified. OPTIMIZE runs on the plan's
+   partitions, with the plan's file sizes, and writes the plan's figures into its commits.
+4. OPTIMIZE fails if another writer removed a planned file first. The wasted work is recorded, and
+   steps 2 and 3 are repeated without the contested partitions, for at most three attempts in all.
 5. The log is read again, to see which files were actually removed and added.
 6. The rows of the removed files and of the added files are compared (`verify`).
 
 **Safety properties**
 - Files are only replaced by Delta's own OPTIMIZE, whose commit changes no data and deletes nothing
   from storage (`test_run.py`).
-- A compaction whose rows differ is taken back, unless another writer committed after it; either
-  way it ends in `Broken` (`test_verify.py`).
-- This also holds if the run is killed between its commit and step 6: the journal's note is removed
-  only after the comparison, and the next compaction starts from it
+- If the rows differ, the compaction is undone, unless another writer has committed since. In both
+  cases `Broken` is raised (`test_verify.py`).
+- This also holds if the run is killed between its commit and step 6: the note in the journal is
+  removed only after the comparison, and the next compaction begins with it
   (`test_unverified_commits.py`).
 """
 
@@ -58,7 +58,7 @@ _TRIES = 3
 
 
 def plan(lake: Lake, table: Table) -> CompactionPlan | None:
-    """The compaction that would run now, by the log alone; `None` if there is no table."""
+    """The plan of a compaction now, made from the log alone; `None` if there is no table."""
     facts = lake.facts(table.key)
     return (
         None if facts is None else plan_table(table, facts.snapshot, facts.history, now_ms=now_ms())
@@ -75,7 +75,7 @@ def compact(
 ) -> CompactionOutcome:
     """Compacts a table; a plan that does nothing is not an error. `owner` names the run.
 
-    A failure counts against the table unless a person asked for the run (`by_person`).
+    The circuit breaker counts a failure, unless a person requested the run (`by_person`).
 
     Raises:
         Refused: there is no table yet, OPTIMIZE cannot be planned for one of its features, or a
@@ -98,7 +98,11 @@ def compact(
 
 
 def _compact(session: TableSession, losses: list[Loss], attempt: Attempt) -> CompactionOutcome:
-    """Steps 2 to 6, once. Raises the conflict if another writer won; `losses` then has its cost."""
+    """Runs steps 2 to 6 once.
+
+    If another writer wins the race for the commit, the cost is added to `losses`. The conflict is
+    raised if OPTIMIZE has committed nothing.
+    """
     lake, table = session.lake, session.table
     before = lake.facts(table.key)
     if before is None:
@@ -209,7 +213,8 @@ def _metadata(planned: CompactionPlan, mark: str) -> str:
 def _facts_since(lake: Lake, table: Table, version: int) -> TableFacts:
     """The current facts, with at least every commit after `version`.
 
-    Other writers may have made any number of commits during a long statement.
+    Facts hold only the newest commits, and other writers may have made more than that during a long
+    statement.
     """
     facts = lake.facts(table.key)
     assert facts is not None
@@ -219,7 +224,10 @@ def _facts_since(lake: Lake, table: Table, version: int) -> TableFacts:
 
 
 def _plan(lake: Lake, table: Table, facts: TableFacts, losses: Sequence[Loss]) -> CompactionPlan:
-    """The current plan, without the partitions in which earlier tries lost to other writers."""
+    """The current plan, without the partitions in which earlier attempts lost to other writers.
+
+    If no other partition is left to compact, they are included after all.
+    """
     whole = plan_table(
         table,
         facts.snapshot,
@@ -238,7 +246,7 @@ def _plan(lake: Lake, table: Table, facts: TableFacts, losses: Sequence[Loss]) -
 def _outcome(
     planned: CompactionPlan, commits: Sequence[Commit], losses: Sequence[Loss], facts: TableFacts
 ) -> CompactionOutcome:
-    """The measured figures; zeros if the planned files were gone before OPTIMIZE ran."""
+    """The outcome, whose figures are zero if OPTIMIZE committed nothing."""
     return CompactionOutcome(
         plan=planned,
         version_after=commits[-1].version if commits else None,

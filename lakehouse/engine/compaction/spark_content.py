@@ -1,7 +1,7 @@
-"""The content of data files by partition: row counts and sums of hashes, computed by Spark.
+"""Row counts and sums of row hashes of data files, by partition, computed by Spark.
 
-Spark applies deletion vectors, renamed columns and other calendars. A file that its answer does not
-name counts as unknown, never as empty, unless the file's own footer says that it has no rows.
+Spark handles deletion vectors, renamed columns and dates in old calendars. If Spark's answer lacks
+a file, that file does not count as empty, unless its own footer says that it has no rows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,7 +41,7 @@ READ_CONFS = {
     ANSI: "false",  # a partition value that cannot be cast is null, as it is for the compaction
     OLD_VERSIONS_REFUSED: "false",
     HASH_MAPS: "true",
-    OPEN_COST: str(OPEN_BYTES),  # small files are read many to a task
+    OPEN_COST: str(OPEN_BYTES),  # one task reads many small files
     **READ_WHOLE,
 }
 
@@ -58,12 +58,12 @@ def spark_sums(
     lake: Lake, spark: "SparkSession", snapshot: Snapshot, sides: Sequence[Side]
 ) -> list[PartitionSums]:
     """For each side, row counts and sums of hashes by partition, in as few jobs as possible."""
-    everywhere = not READ_THROUGH_LOG.isdisjoint(snapshot.features)
+    all_through_log = not READ_THROUGH_LOG.isdisjoint(snapshot.features)
     plain = {
         _path(snapshot, file.path)
         for side in sides
         for file in side.files
-        if not everywhere and file.deletion_vector is None
+        if not all_through_log and file.deletion_vector is None
     }
     # The newest version has the same columns, and Delta has it in memory.
     newest = max(side.version for side in sides)
@@ -73,17 +73,17 @@ def spark_sums(
     columns, sums = by_name(snapshot.columns), list[PartitionSums]()
     for side in sides:
         through_log = [
-            file for file in side.files if everywhere or file.deletion_vector is not None
+            file for file in side.files if all_through_log or file.deletion_vector is not None
         ]
         own = (
             _by_file(snapshot, _read_table(spark, snapshot, through_log, version=side.version))
             if through_log
             else {}
         )
-        asked = {file.path for file in through_log}
+        own_paths = {file.path for file in through_log}
         found: dict[type_of_typed_partition, RowSum] = {}
         for file in side.files:
-            count, total = _sum_of(lake, snapshot, file, own if file.path in asked else shared)
+            count, total = _sum_of(lake, snapshot, file, own if file.path in own_paths else shared)
             if count:
                 partition = typed_partition(file.partition, columns)
                 so_far = found.get(partition, (0, 0))
@@ -93,9 +93,12 @@ def spark_sums(
 
 
 def _sum_of(lake: Lake, snapshot: Snapshot, file: DataFile, answer: Mapping[str, RowSum]) -> RowSum:
-    """The sum of a file in Spark's answer.
+    """The sum of one file, from Spark's answer.
 
-    Spark names no file without rows. A file that is not named must have no rows by its footer.
+    The answer lacks files without rows. If it lacks this file, the footer must show zero rows.
+
+    Raises:
+        Broken: the answer lacks the file, and the footer does not show that it has no rows.
     """
     place = _place(snapshot, file.path)
     if place in answer:
@@ -110,7 +113,7 @@ def _sum_of(lake: Lake, snapshot: Snapshot, file: DataFile, answer: Mapping[str,
 
 
 def _row_count_of(store: Store, snapshot: Snapshot, file: DataFile) -> int | None:
-    """The rows of a file that are not deleted, by its footer; `None` if it cannot be read."""
+    """The number of rows that are not deleted, from the footer; `None` if that cannot be read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -149,7 +152,7 @@ def _path(snapshot: Snapshot, path: str) -> str:
 
 
 def _place(snapshot: Snapshot, path: str) -> str:
-    """The full path in the one spelling in which paths are compared."""
+    """The full path of a file, in the spelling in which paths are compared."""
     return bare_uri(_path(snapshot, path))
 
 
@@ -158,7 +161,7 @@ def _read_files(
 ) -> "DataFrame":
     """The rows of data files, read as plain Parquet.
 
-    A Delta reader would open every file of a partition to compare its name.
+    If Delta read the table with a condition on file names, it would open every file of a partition.
     """
     from pyspark.sql.types import StructType
 
@@ -174,7 +177,7 @@ def _read_table(
 ) -> "DataFrame":
     """The rows that the table had at `version` in the partitions of these files.
 
-    A condition on file names would not save any reading.
+    All files of these partitions are read, since a condition on file names would save nothing.
     """
     table = table_at(spark, snapshot, version=version)
     if not snapshot.partition_columns:
@@ -187,7 +190,7 @@ def _read_table(
 
 
 def is_unreadable(error: Exception) -> bool:
-    """Whether the files cannot be read; not that the server is lost, or that another writer won."""
+    """Whether the error says that files cannot be read; false for lost servers and conflicts."""
     from pyspark.errors import PySparkException
 
     return isinstance(error, PySparkException) and not is_lost(error) and not is_conflict(error)

@@ -1,6 +1,6 @@
 """The note that a compaction must be verified: `_lakehouse/unverified/<layer>/<name>.json`.
 
-The note is written before the compaction can commit, and removed once the rows were compared.
+The note is written before the compaction can commit, and removed once the rows have been compared.
 """
 
 import contextlib
@@ -54,7 +54,8 @@ def settled(lake: Lake, table_key: str, mark: str) -> Iterator[None]:
     """Removes the note of this compaction after the block, or if the block raises `Broken`.
 
     After any other error the note is kept, and the next compaction verifies the rows. If the note
-    itself cannot be removed, the rows are compared twice. Another compaction's note is kept.
+    cannot be removed, the next compaction compares the rows again. A note of another compaction is
+    kept.
     """
     try:
         yield
@@ -65,7 +66,7 @@ def settled(lake: Lake, table_key: str, mark: str) -> Iterator[None]:
 
 
 def _forget(lake: Lake, table_key: str, mark: str) -> None:
-    # An error here must neither hide what was found nor fail a good compaction.
+    # An error here must neither hide the result of the comparison nor fail a correct compaction.
     with contextlib.suppress(LakehouseError):
         note = expected(lake, table_key)
         if note is not None and note.mark == mark:

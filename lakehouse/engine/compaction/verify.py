@@ -1,25 +1,26 @@
 """Verifies that a compaction wrote exactly the rows that it read.
 
 1. With `verify="rows"` (the default), row counts and column statistics of the removed and added
-   files are compared, as the log has them (`log_comparison`). If they are equal, the compaction
-   stands, and no data is read.
+   files are compared, as the log records them (`log_comparison`). If they are equal, the compaction
+   is verified without reading data.
 2. Otherwise Spark counts the rows and sums a hash of their content by partition, before and after
    each commit (`spark_content`).
-3. If these differ, or the added files cannot be read, the version before is restored, and the
-   error says what was found.
+3. If counts or sums differ, or the added files cannot be read, the version before the commit is
+   restored, and the error says what was found.
 
 **Safety properties** (tests in `test_verify.py`, `test_undo.py`)
-- Nothing is restored over a version that another writer committed after the compaction: that would
-  lose its rows.
-- RESTORE itself starts from the newest version. If another commit came between our check and the
-  RESTORE, the message names it, with the version that has it.
-- Only the log shows whether a RESTORE was done; if it does not, the message says so.
-- Derived tables that follow changes get no row twice: the restoring commit is marked, and
-  increments skip it.
-- Rows are compared by version, file and deletion vector, so other writers cannot change them.
-- Missing or different statistics never count as equal: then every row is compared.
-- The note of a pending comparison is removed only after the comparison, or when nothing can be
-  compared any more, which is reported.
+- If another writer has committed after the compaction, nothing is restored, since that would lose
+  the rows of that writer.
+- RESTORE replaces whatever version is the newest when it starts. If another writer commits between
+  our check and the RESTORE, the message names the versions whose rows are lost.
+- Whether a RESTORE was committed is read from the log. If the log does not show that it was, the
+  message says so.
+- Tables that read changes get no row twice: the commit of the RESTORE is marked, and they skip it.
+- The rows to compare are fixed by version, file and deletion vector, so later commits of other
+  writers do not affect the comparison.
+- Missing or different statistics never count as equal; in this case every row is compared.
+- The note that a compaction must be verified is removed only after the comparison, or once the rows
+  can no longer be compared, which is reported.
 """
 
 import json
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A commit of an operation whose rows are wrong, and how."""
+    """A commit of an `operation` after which the rows are wrong, and what is wrong."""
 
     commit: Commit
     why: str
@@ -69,11 +70,11 @@ def verify(
 ) -> Comparison:
     """Compares the rows before and after each commit of a compaction.
 
-    `before` is the table that was planned, `after` the table now.
+    `before` is the table as it was planned, `after` the table as it is now.
 
     Raises:
-        Broken: the rows differ, or the added files cannot be read. The version before is restored,
-            unless another writer committed since.
+        Broken: the rows differ, or the added files cannot be read. The version before the commit
+            has been restored, unless another writer has committed since.
     """
     removed = [_side(lake, before, after, each.version - 1, each.removed_paths) for each in commits]
     added = [_side(lake, before, after, each.version, each.added_paths) for each in commits]
@@ -90,7 +91,7 @@ def verify(
             # If the removed files cannot be read either, the compaction is not to blame.
             sums = spark_sums(lake, spark, before, removed)
             try:
-                # Storage may have failed just once.
+                # A second attempt, since storage may have failed only once.
                 sums += spark_sums(lake, spark, before, added)
             except Exception as again:
                 if not is_unreadable(again):
@@ -109,13 +110,13 @@ def verify(
 
 
 def verify_left(lake: Lake, spark: "SparkSession", table_key: str) -> None:
-    """Verifies the commit of a run that ended before it did so itself. The caller holds the lock.
+    """Verifies what an earlier run committed and did not verify. The caller holds the lock.
 
-    A missing table may be on a disk that is not mounted, so its note is kept.
+    If the table is missing, the note is kept, since the table's disk may not be mounted.
 
     Raises:
-        Broken: as `verify`; or the rows can never be compared any more, which is reported once.
-        Exception: the rows could not be compared now; the note is kept.
+        Broken: as `verify`; or the rows can no longer be compared, which is reported once.
+        Exception: the rows could not be compared this time; the note is kept.
     """
     note = expected(lake, table_key)
     if note is None or (facts := lake.facts(table_key)) is None:
@@ -126,7 +127,7 @@ def verify_left(lake: Lake, spark: "SparkSession", table_key: str) -> None:
         if after is None or not commits:
             return
         if (undone := _undone(after.history, commits[-1].version)) is not None:
-            raise Broken(f"compaction of {table_key}: {undone}. The next compaction continues")
+            raise Broken(f"compaction of {table_key}: {undone}. Compactions can go on")
         try:
             before = lake.facts(table_key, version=commits[0].version - 1)
             assert before is not None
@@ -140,7 +141,7 @@ def verify_left(lake: Lake, spark: "SparkSession", table_key: str) -> None:
             raise Broken(
                 f"compaction of {table_key}: the run that committed version {commits[-1].version} "
                 "ended before it compared the rows, and they can no longer be compared "
-                f"({first_line(error)}). Check the table; the next compaction continues"
+                f"({first_line(error)}). Check the table; compactions can go on"
             ) from error
 
 
@@ -208,7 +209,10 @@ def _send(spark: "SparkSession", before: Snapshot, version: int, mark: str) -> N
 def _facts_since(lake: Lake, facts: TableFacts, note: Expected) -> TableFacts | None:
     """The current facts, with every commit since the compaction began.
 
-    `None` if the table was replaced since.
+    `None` if the table was replaced by another one since then.
+
+    Raises:
+        Broken: the log no longer holds all these commits, and none of the rest is the compaction's.
     """
     if note.version is not None and facts.snapshot.version < note.version:
         return None
@@ -221,13 +225,13 @@ def _facts_since(lake: Lake, facts: TableFacts, note: Expected) -> TableFacts | 
         raise Broken(
             f"compaction of {facts.snapshot.table}: the run that began at version {note.version} "
             "ended before it compared the rows, and the log no longer shows whether it committed. "
-            "Check the table; the next compaction continues"
+            "Check the table; compactions can go on"
         )
     return replace(facts, history=history)
 
 
 def _undone(history: Commits, version: int) -> str | None:
-    """A sentence if our RESTORE undid `version`, with its effect on foreign commits, or `None`."""
+    """A sentence if our RESTORE undid `version`, with the effect on others' commits, or `None`."""
     if version not in history.undone():
         return None
     undone = f"version {version} was undone by a run that ended before it reported why"
@@ -258,10 +262,10 @@ def _numbers(versions: Iterable[int]) -> str:
 def _side(
     lake: Lake, before: Snapshot, after: TableFacts, version: int, paths: Sequence[str]
 ) -> Side:
-    """The files of a version at these paths.
+    """The files that the table has at a version and these paths.
 
-    They come from a known snapshot if no commit in between names one of them, otherwise from the
-    log.
+    They are taken from a known snapshot if no commit between that snapshot and the version adds or
+    removes any of them. Otherwise the log is read again.
     """
     wanted, snapshot = set(paths), None
     for known in (before, after.snapshot):

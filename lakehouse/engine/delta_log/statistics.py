@@ -1,4 +1,4 @@
-"""Reads the statistics of files, which a snapshot leaves out."""
+"""Reads the statistics of data files, which a snapshot does not hold."""
 
 import json
 from collections.abc import Iterable, Mapping, Set
@@ -11,10 +11,10 @@ from lakehouse.engine.store import Store
 def read_statistics(
     store: Store, table: str, versions: Iterable[int], paths: Set[str]
 ) -> Mapping[tuple[int, str], str | None]:
-    """The statistics of these files as JSON, by version and path, from the log at each version.
+    """The statistics of the data files at `paths` as JSON, as of each version, by version and path.
 
-    Each file of the log is read once, oldest first. Reading checkpoints of large tables takes most
-    of the time.
+    Each log file is read once, oldest first, so that the newest statistics of a data file count.
+    Reading checkpoints of large tables takes most of the time.
     """
     versions_of = dict[str, list[int]]()
     listing = store.list(log_folder(table))

@@ -32,7 +32,7 @@ __all__ = [
 def bounded(store: Store, budget: TimeBudget) -> Store:
     """The same store, with its S3 requests limited to the time of a sensor's tick.
 
-    A disk has no limit.
+    Requests to a disk are not limited.
     """
     if isinstance(store, S3Store):
         return store.within(budget)

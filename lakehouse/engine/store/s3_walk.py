@@ -1,10 +1,10 @@
-"""Every key below a prefix of a bucket, listed by several threads at once.
+"""Lists all keys below a prefix of a bucket, with several threads at once.
 
-S3 lists keys in order, 1,000 to a page, and each page is requested by the last key of the one
-before. So the requests of one listing wait for each other. This module cuts the order into spans at
-folders, as soon as a listing turns out to be long and a thread is idle. A small lake costs one
-request. A large lake costs little more than one request per 1,000 keys, however many folders it
-has.
+S3 lists keys in order, in pages of 1,000. A page is requested by the last key of the page before,
+so the requests of one listing have to wait for each other. When a listing turns out to be long and
+a thread is idle, this module cuts the remaining keys into spans at folders, and lists the spans at
+the same time. A small lake costs one request. A large lake costs little more than one request per
+1,000 keys, however many folders it has.
 
 Source: AWS, ListObjectsV2: keys come in the order of their UTF-8 bytes, `StartAfter` is exclusive,
 `Delimiter` groups by folder.
@@ -43,13 +43,13 @@ class _Span(NamedTuple):
 def walk_keys(
     client: Any, bucket: str, prefix: str, *, threads: int = THREADS, page_keys: int = _PAGE_KEYS
 ) -> Iterator[ListedObject]:
-    """Yields every key below a prefix once, unsorted, as S3 describes it.
+    """Yields every object below a prefix once, unsorted, as S3's listing describes it.
 
-    Memory holds at most one page per thread. Keys that are written or deleted meanwhile may or may
-    not be included.
+    Memory holds at most one page per thread. Objects that are written or deleted during the listing
+    may or may not be included.
 
     Raises:
-        Refused: the server does not list in order, so that a listing could not end.
+        Refused: the server does not list keys in order, so the listing might never end.
     """
     ask = partial(_ask, client, Bucket=bucket, MaxKeys=page_keys)
     spans, running = (
@@ -116,17 +116,17 @@ def _ask(client: Any, after: str, **request: Any) -> Mapping[str, Any]:
     keys = [entry["Key"] for entry in answer.get("Contents", ())]
     if keys and (keys[0] <= after or keys[0] > keys[-1]):
         raise Refused(
-            f"store: the S3 server lists {keys[0]!r} after {after or keys[-1]!r}. Use one "
-            "that lists keys in order"
+            f"store: the S3 server lists {keys[0]!r} after {after or keys[-1]!r}. Use a "
+            "server that lists keys in order"
         )
     return answer
 
 
 def find_keys(client: Any, bucket: str, prefix: str, keys: Iterable[str]) -> list[ListedObject]:
-    """The existing objects of `keys` below `prefix`, as a listing describes them.
+    """Those of `keys` that exist below `prefix`, as S3's listing describes them.
 
-    It takes at most one request per key, and at most one per page between the first and the last
-    key.
+    Takes at most one request per key, and at most one per page of a listing from the first key to
+    the last one.
     """
     wanted, found, after = sorted(set(keys)), list[ListedObject](), ""
     while wanted:
@@ -142,7 +142,7 @@ def find_keys(client: Any, bucket: str, prefix: str, keys: Iterable[str]) -> lis
 
 
 def _just_before(key: str) -> str:
-    """A text just before the key, to list from that key on; hardly any key is in between."""
+    """A string to list after, so that `key` comes first or nearly first."""
     before = ord(key[-1]) - 1
     return key[:-1] + (chr(before) if before >= ord(" ") and not 0xD800 <= before < 0xE000 else "")
 

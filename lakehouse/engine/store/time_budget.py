@@ -1,10 +1,10 @@
-"""How long the storage requests of one sensor tick may take, and whose turn it is.
+"""Limits the time of a sensor tick's storage requests, and decides which tables come first.
 
-Dagster ends a tick after 60 s, and the tick's results are lost. With boto3's defaults, a request to
-a server that accepts connections and never answers takes 181 s. Every tick would end at the same
-table (dagster-io/dagster#14830).
+Dagster ends a tick after 60 s, and the tick's results are lost (dagster-io/dagster#14830). With
+boto3's defaults, a request to a server that accepts connections and never answers takes 181 s. So
+every tick would be ended at the same table.
 
-1. The clients of a tick wait a few seconds for an answer, and try twice.
+1. The S3 clients of a tick wait a few seconds for an answer, and try twice.
 2. A late tick starts no further table. The next tick starts with the tables that were left over,
    and ends with the slow ones.
 3. When the time is used up, no more requests are sent. The last one ends `read_seconds` later.
@@ -25,9 +25,9 @@ LATE_SECONDS, MOST_SECONDS = 18.0, 32.0
 
 @dataclass(slots=True, kw_only=True)
 class TimeBudget:
-    """The time of one sensor's ticks.
+    """The time budget of one sensor's ticks.
 
-    Two ticks at the same time share the budget of the later one.
+    If two ticks run at the same time, both have the budget of the later one.
     """
 
     late_seconds: float = field(default_factory=lambda: LATE_SECONDS)
@@ -38,12 +38,12 @@ class TimeBudget:
     _began: float = field(default=float("inf"), init=False)
 
     def begin(self) -> None:
-        """Starts the time of a tick."""
+        """Starts the budget of a tick."""
         self._began = self.clock()
 
     @property
     def client_options(self) -> dict[str, Any]:
-        """The options of `s3_client` that differ in a tick."""
+        """The options of `s3_client` for clients of a tick."""
         return {
             "connect_seconds": self.connect_seconds,
             "read_seconds": self.read_seconds,
@@ -56,7 +56,7 @@ class TimeBudget:
         return self.clock() - self._began
 
     def is_late(self, share: float = 1.0) -> bool:
-        """Whether the tick, or the first `share` of it, should start nothing further."""
+        """Whether the tick has used this `share` of its time, and should start no more work."""
         return self.spent_seconds >= share * self.late_seconds
 
     def check(self, **_: Any) -> None:
@@ -73,9 +73,9 @@ class TimeBudget:
 
 
 class FairOrder:
-    """The order in which the ticks of one process serve some keys: left over first, slow last.
+    """The order in which the ticks of one process serve keys: left over first, slow last.
 
-    A key that was left over comes first even if it was slow before. So a slow table is served
+    A key that a tick left over comes first even if it was slow before, so every key is served
     eventually.
     """
 
