@@ -1,4 +1,4 @@
-"""Decides for a fleet of tables: takes facts about each table, returns a ranking with reasons.
+"""Ranks the tables of a lake by facts about each, and decides which to compact, with reasons.
 
 The sensor reads the facts from Dagster's events, the terminal from the Delta logs. Both call
 `decide_fleet`, so the same facts give the same decisions.
@@ -26,7 +26,7 @@ from lakehouse.core.scheduling.table_state import TableState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetTable:
-    """What is known about one table.
+    """The facts about one table.
 
     `tries` are earlier compactions. `hold` is a hold that only the caller knows about.
     """
@@ -74,7 +74,7 @@ def _candidate(known: FleetTable, readers: Readers, now_ms: int) -> CompactionCa
 
 
 def _without_future_times(state: TableState, now_ms: int) -> TableState:
-    """The state without times after `now_ms`, which come from a clock that was set back."""
+    """The state without times after `now_ms`, which were recorded before a clock was set back."""
     compacted_ms = state.last_compaction_ms
     due_since_ms = state.due_since_ms
     return replace(

@@ -4,7 +4,7 @@ Each part follows one rule: `value = limit / (limit + found)`. The value is 1 if
 one half at the limit, and falls smoothly towards 0 beyond it. The exception is the average size,
 which is a share already.
 
-Source: other projects weigh the same parts: Apache Amoro's health score (small files, deletes,
+Source: other projects score the same parts: Apache Amoro's health score (small files, deletes,
 average size), AutoComp's reduction of the file count, and Delta's checkpoint interval for the log.
 The weights are ours: the part that costs readers most has the largest weight.
 """
@@ -44,7 +44,7 @@ _NUMBERS = (
 
 @dataclass(frozen=True, slots=True)
 class HealthPart:
-    """One part of the score: its value from 0 (bad) to 1 (good), its weight, and why."""
+    """One part of the score: its value from 0 (bad) to 1 (good), its weight, and an explanation."""
 
     name: str
     weight: int
@@ -56,10 +56,10 @@ class HealthPart:
 class Health:
     """The health of a table at one version.
 
-    `small_file_count` counts files below the plan's candidate size, `mergeable_file_count` the ones
-    that can be merged. Tombstones count while the log lists them, even if their files were
-    vacuumed. `histogram` counts files by size, with one bin per bound in `HISTOGRAM_BYTES` and one
-    for larger files.
+    `small_file_count` counts files below the plan's candidate size, `mergeable_file_count` those
+    that compactions would merge. Tombstones count while the log lists them, even if their files
+    were vacuumed. `histogram` counts files by size, with one bin per bound in `HISTOGRAM_BYTES` and
+    one for larger files.
     """
 
     committed_ms: int
@@ -77,7 +77,7 @@ class Health:
 
     @property
     def mergeable_file_count(self) -> int:
-        """The plan's number of files that can be merged."""
+        """The number of files that compactions would merge, from the plan."""
         return self.plan.mergeable_file_count
 
     @property
@@ -104,7 +104,7 @@ class Health:
                 f"health {self.score:g} of 100: {self.file_count} files "
                 f"({size_text(self.size_bytes)}), nothing to improve"
             )
-        return f"health {self.score:g} of 100, held down most by {worst.name}: {worst.sentence}"
+        return f"health {self.score:g} of 100, lowered most by {worst.name}: {worst.sentence}"
 
     def as_json(self) -> dict[str, Any]:
         """The documented shape of `lakehouse health --json`."""
@@ -150,7 +150,7 @@ def small_files_ok(health: Health) -> tuple[bool, str]:
     """Whether compaction keeps up, and a sentence that starts with the plan's own.
 
     It keeps up while the number of mergeable files is below twice the number that makes a
-    compaction due. The single number is reached regularly. A refused plan never keeps up.
+    compaction due, which by itself is reached regularly. With a refused plan, it never keeps up.
     """
     if health.plan.reason is Reason.PLAN_REFUSED:
         return False, health.plan.sentence
@@ -193,20 +193,20 @@ def _parts(snapshot: Snapshot, plan: CompactionPlan, log_limit: int) -> tuple[He
     for file in snapshot.files:
         by_partition[file.partition] += file.size_bytes
     fewest = sum(max(1, -(-size // target)) for size in by_partition.values())
-    merged = f"{plan.files_removed} files would be merged, half value at {few}"
+    merged = f"{plan.files_removed} files would be merged; {few} halve this part of the score"
     sizes = (
         f"{count} files in {len(by_partition)} partitions, "
-        f"{fewest} of up to {size_text(target)} would do"
+        f"{fewest} of up to {size_text(target)} would suffice"
     )
     commits = (
-        f"{log.commit_count} commits ({size_text(log.commit_bytes)}) since a checkpoint, "
-        f"half value at {log_limit}"
+        f"{log.commit_count} commits ({size_text(log.commit_bytes)}) since a checkpoint; "
+        f"{log_limit} halve this part of the score"
     )
     if log.note:
         commits = f"{commits}; {log.note}"
     removed = (
-        f"{len(snapshot.tombstones)} removed files ({size_text(snapshot.tombstone_bytes)}), "
-        f"half value at {size_text(stored)}"
+        f"{len(snapshot.tombstones)} removed files ({size_text(snapshot.tombstone_bytes)}); "
+        f"{size_text(stored)} halve this part of the score"
     )
     return (
         HealthPart("small files", 40, few / (few + plan.files_removed), merged),

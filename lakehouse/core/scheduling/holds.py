@@ -28,7 +28,7 @@ def find_hold(
 
 
 def persons_hold(policy: Compaction, pause: Pause | None, now_ms: int) -> Explanation | None:
-    """The hold that also stops a person, who can lift it with `--anyway`, or `None`.
+    """The hold that also stops a person, unless they use `--anyway`; or `None`.
 
     All other holds stop only the sensor.
     """

@@ -1,20 +1,20 @@
 """Ranks all tables and decides which of them are compacted in this tick.
 
 Each state of a table (its version and commit time) is compacted once. An attempt that succeeded or
-is under way is never repeated. One that failed is repeated a limited number of times, and then once
-after each pause of the breaker. One that was refused before it began, or that a person canceled,
-says nothing about the table and is repeated as soon as the table may run. Dagster remembers run
-keys for ever, also of failed runs, so the key holds the number of the attempt.
+is under way is never repeated. A failed attempt is repeated a limited number of times, and then
+once after each pause of the breaker. An attempt that was refused before it began, or that a person
+canceled, says nothing about the table, and is repeated as soon as the table may run. Dagster
+remembers run keys for ever, also of failed runs, so the key holds the number of the attempt.
 
-The table with the most benefit for its cost goes first (`NetBenefit`), then the one with the worse
-health score. A table that has been due for longer than the patience comes before all tables
-that have waited less. So:
+The table with the most benefit for its cost goes first (`NetBenefit`). If tables are equal, the one
+with the worse health score does. A table that has been due for longer than the patience comes
+before all tables that have waited less. So:
 
 - With n tables due and s slots, a table that stays due is served within patience + ceil(n / s)
   cycles.
 - With a budget, even one below the cost of one table: within patience + n cycles. A table over its
   patience may overdraw the budget, so each cycle serves at least the one that has waited longest,
-  and overspends by at most one such table.
+  and exceeds the budget by at most the cost of one such table.
 """
 
 from collections import Counter, defaultdict
@@ -31,15 +31,15 @@ from lakehouse.core.scheduling.triggers import find_trigger, is_due
 from lakehouse.core.units import HOUR_MS, MINUTE_MS
 
 CYCLE_MS = 3_600_000
-# Lines shown on a page; further tables are only counted.
+# The number of tables that get a line of their own; the others are only counted.
 _MOST_LINES = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInFlight:
-    """A queued or running run that touches `table`, with the name that Dagster's page shows.
+    """A queued or running run that works on `table`, with its name in Dagster's UI.
 
-    `wait` names the runs that hold the pool slot it waits for; empty if it waits for none.
+    `wait` names the runs that hold the pool slot for which this run waits; empty if there are none.
     """
 
     table: str
@@ -194,14 +194,14 @@ def _weigh(
         for attempt in runs.tries
         if (attempt.version, attempt.committed_ms) == (state.version, state.committed_ms)
     ]
-    unripe = _unripe(state, finding, tries_of_version, now_ms=now_ms)
+    nothing_to_do = _nothing_to_do(state, finding, tries_of_version, now_ms=now_ms)
     busy = None
     if runs.in_flight:
         texts = "; ".join(run.text for run in runs.in_flight)
         busy = Reason.RUN_IN_FLIGHT.explain(runs=texts)
-    waits = candidate.hold or _other_strategy(state, policy) or busy or unripe
+    waits = candidate.hold or _other_strategy(state, policy) or busy or nothing_to_do
     due_since_ms = None
-    if unripe is None and not any(run.is_compaction for run in runs.in_flight):
+    if nothing_to_do is None and not any(run.is_compaction for run in runs.in_flight):
         due_since_ms = now_ms if state.due_since_ms is None else state.due_since_ms
     waits = waits or _cooling(state, policy, finding, now_ms=now_ms)
     overdue = waits is None and due_since_ms is not None and now_ms - due_since_ms >= patience_ms
@@ -226,7 +226,7 @@ def _other_strategy(state: TableState, policy: Compaction) -> Explanation | None
     return Reason.OTHER_STRATEGY.explain(strategy=name)
 
 
-def _unripe(
+def _nothing_to_do(
     state: TableState, finding: Explanation, tries: Sequence[Try], *, now_ms: int
 ) -> Explanation | None:
     """Why a free slot would not help: nothing is due, or this version was tried often enough."""
@@ -259,7 +259,7 @@ def _cooling(
 
 
 def _order(weighed: _Weighed) -> tuple[object, ...]:
-    """The sort key: overdue tables, longest first; then due ones by worth; no facts last."""
+    """The sort key: overdue tables, longest first; then due ones by benefit; no facts last."""
     decision, finding, state = weighed.decision, weighed.finding, weighed.state
     ratio = decision.net_benefit.ratio if decision.net_benefit else 0.0
     health = 100.0 if state.health_score is None else state.health_score
@@ -278,8 +278,8 @@ def _served(
 ) -> Decision:
     """The decision once slots and money are assigned.
 
-    An overdue table is served while any money is left. Any other must fit the budget; a table of
-    unknown cost never does.
+    An overdue table is served while any money is left. Any other table must fit into the budget; a
+    table of unknown cost never does.
     """
     decision, usd = weighed.decision, weighed.state.estimate_usd
     is_paid = left_usd > 0 if weighed.overdue else usd is not None and usd <= left_usd

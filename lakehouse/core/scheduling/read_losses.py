@@ -1,4 +1,4 @@
-"""The losses of readers to small files since the last compaction: rent or buy.
+"""Computes what readers have lost to small files since the last compaction (rent or buy).
 
 A full read of a table opens more files than it would after a compaction. The loss is the number of
 extra openings. It follows from the commits since the last compaction, without a forecast and
@@ -18,12 +18,12 @@ from lakehouse.core.units import DAY_MS
 
 # One new file next to a compacted one is left alone (docs/internals/decisions/0003).
 _LEAST_NEW_FILES = 2
-# A table's newest event holds the steps, in about 1 KiB.
+# The table's newest event stores the steps, which take about 1 KiB.
 _MOST_STEPS = 48
 
 # Steps of (time in ms, file openings that a compaction would save each full read from then on).
 OpeningSteps = tuple[tuple[int, int], ...]
-# Reads without known times: from when to when (ms), and how many a day.
+# Reads without known times: begin and end of a period (ms), and the number of reads per day.
 SpreadReads = tuple[int, int, float]
 
 
@@ -37,7 +37,7 @@ class _Partition:
 
 
 class _SmallFiles:
-    """Small files per partition, followed commit by commit, and what a compaction would save.
+    """Tracks the small files of each partition by commits, and what a compaction would save.
 
     This models past plans, which no log records: bins by size only, without deleted rows and
     without a bound on one run.
@@ -66,7 +66,7 @@ class _SmallFiles:
         self.openings_saved += self._savings(files)
 
     def remove(self, path: str) -> None:
-        """Removes a new file. A compacted file is kept: its writer replaces it by a similar one."""
+        """Removes a new file. A compacted file stays: the commit adds a similar file instead."""
         if path not in self._new_files:
             return
         partition, size_bytes = self._new_files.pop(path)
@@ -168,7 +168,7 @@ def lost_openings(
 
     Reads before the first step lost nothing.
     """
-    # Clocks may differ, so no step may begin after now, or before an earlier step.
+    # Clocks differ, so times are corrected: no step begins after now, or before an earlier step.
     times = [*accumulate((min(since_ms, now_ms) for since_ms, _ in steps), max)]
     by_runs = sum(
         steps[place - 1][1] for at_ms in reads_ms if (place := bisect_right(times, at_ms))
@@ -216,7 +216,7 @@ def is_made_anew(
 def _apply(
     commit: Commit, small: _SmallFiles, snapshot: Snapshot, sizes: Mapping[str, int]
 ) -> None:
-    """Applies a commit that changed rows. A file of unknown size gets the mean of its commit."""
+    """Applies a commit. A file of unknown size gets the mean size of the files in its commit."""
     added = set(commit.added_paths)
     removed = set(commit.removed_paths)
     replaced = added & removed  # deletion vectors and statistics leave a file where it is

@@ -1,4 +1,4 @@
-"""How often each table is read in full, and whether its readers got slower.
+"""Measures how often each table is read in full, and whether its readers got slower.
 
 A run that writes a table reads the inputs of that table, so lineage and runs show the reads without
 a query log. Reads are counted over the newest full day. A run that reads only the changes of an
@@ -56,8 +56,9 @@ def count_reads(
 ) -> Mapping[str, Readers]:
     """The readers of each table, by its key, from the runs that ended since `since_ms`.
 
-    Durations are compared between runs that wrote the same tables: a run of the whole lake is not
-    a slow run of one table. A table with several kinds of readers gets their mean slowdown.
+    Durations are compared between runs that wrote the same tables, since a run of the whole lake
+    takes longer than a run of one table. A table with several kinds of readers gets their mean
+    slowdown.
     """
     seconds: defaultdict[frozenset[str], list[float]] = defaultdict(list)
     written_ms: defaultdict[str, list[int]] = defaultdict(list)
@@ -78,12 +79,12 @@ def count_reads(
     whole_readers_of = _readers_of(tables, "read_whole")
     readers: dict[str, Readers] = {}
     for table in tables:
-        felt = [slower for kind, slower in slowdowns.items() if kind & readers_of[table.key]]
+        slower = [share for kind, share in slowdowns.items() if kind & readers_of[table.key]]
         whole_readers = whole_readers_of[table.key]
         read_ms = sorted(ms for reader in whole_readers for ms in written_ms[reader])
         readers[table.key] = Readers(
             reads_per_day=len(read_ms) / days,
-            slowdown=fmean(felt) if felt else None,
+            slowdown=fmean(slower) if slower else None,
             since_ms=since_ms,
             read_ms=tuple(read_ms),
             seen=bool(whole_readers) and day_is_known,
@@ -96,7 +97,7 @@ def with_readers(
 ) -> TableState:
     """The state with its observed and declared readers.
 
-    Reads before the newest day are assumed to be as frequent as on that day.
+    Before the newest full day, reads are assumed to have been as frequent as on that day.
     """
     declared = policy.reads_per_day
     lost = None

@@ -2,7 +2,7 @@
 
 Merging before the write costs a shuffle of each batch, but nothing is written twice. Merging after
 each write delays the next batch. The sensor merges many batches at once, so it rewrites least, but
-small files wait for it. The first that applies is chosen:
+small files wait for it. The first case that applies decides:
 
 1. before the write, if batches are large enough
 2. by the sensor, if its threshold is reached soon enough
@@ -50,7 +50,7 @@ _HYSTERESIS = 1.25
 class WriteFacts:
     """The recent writes of a table: medians over its newest commits with new rows.
 
-    Sizes are the sizes of files as written. `is_shuffled`: the table has optimized write, so
+    Sizes are those of the written files. `is_shuffled`: the table has optimized write, so
     `batch_files` does not show how many files a batch would have otherwise.
     """
 
@@ -110,7 +110,7 @@ def choose_strategy(
 ) -> StrategyChoice:
     """The declared strategy, or for `Chosen` the one that fits `facts`.
 
-    `known` is the number of commits that were searched for facts.
+    `known` is the number of commits with new rows in the log.
     """
     if not isinstance(policy.strategy, Chosen):
         return _choice(
@@ -122,7 +122,7 @@ def choose_strategy(
     files_needed = max(facts.batch_partitions, ceil(facts.batch_bytes / target_bytes))
     shuffle_seconds = (
         facts.batch_bytes * rates.seconds_per_byte
-    )  # at most: a merge also decodes and encodes what a shuffle only copies
+    )  # an upper bound: this rate includes decoding and encoding, and a shuffle only copies
     slack = _HYSTERESIS if facts.is_shuffled else 1.0
     fills = facts.batch_bytes / facts.batch_partitions * slack >= target_bytes * 3 / 4
     # A merge after one batch takes its files and, per partition, an earlier file that is half full.

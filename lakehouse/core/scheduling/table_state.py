@@ -15,9 +15,9 @@ from lakehouse.core.scheduling.read_losses import OpeningSteps, ReadBalance, ope
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnceCold:
-    """The figures of a table from `at_ms` on, when all of it is cold, if nothing is written before.
+    """The figures of a table from `at_ms` on, if no writer commits before.
 
-    Fields are named as in `TableState`.
+    At that time, all partitions are cold. Fields are named as in `TableState`.
     """
 
     at_ms: int
@@ -65,12 +65,12 @@ class TableState:
     - `oldest_small_ms`: the write time of the oldest file that a compaction would merge and no
       compaction wrote.
     - `purged_row_count`: deleted rows that a compaction would remove from storage.
-    - `comparison_seconds`: the verification after a compaction's commit.
+    - `comparison_seconds`: the duration of the verification after a compaction's commit.
     - `openings`: steps since the last compaction. From the time of a step (ms) on, a compaction
       would save each full read this many file openings. Readers lost at least `lost_openings`.
     - `readers`: `declared` if all are known, `seen` if some were observed for a full day.
     - `slowdown`: the share by which the readers' runs take longer than before.
-    - `due_since_ms`: since when the table has been waiting for its turn.
+    - `due_since_ms`: the time since which the table has been waiting for its turn.
     - `sensor_driven`: whether the strategy in force, named `chosen`, is the sensor's.
     - `on_s3`: opening a file costs requests.
     """
@@ -111,7 +111,7 @@ class TableState:
         return max(0, self.file_count - self.files_after)
 
     def at(self, now_ms: int) -> "TableState":
-        """The state at `now_ms`, if nothing was written since."""
+        """The state at `now_ms`, if no writer has committed since."""
         cold = self.once_cold
         if cold is None or now_ms < cold.at_ms:
             return self
@@ -160,9 +160,9 @@ def state_of(
     *,
     history: Commits | None = None,
 ) -> TableState:
-    """The state of a table by its log alone, without health, readers, runs and waiting time.
+    """The state of a table from its log alone: without health, readers, runs and waiting time.
 
-    `once_cold` is the time from which all of the table is cold, and the plan for then. Without
+    `once_cold` is the time from which the whole table is cold, and the plan for that time. Without
     `history`, openings are unknown.
     """
     return TableState(
@@ -192,7 +192,7 @@ def net_benefit_cells(net_benefit: NetBenefit | None) -> tuple[str, ...]:
 
 
 def _figures(snapshot: Snapshot, plan: CompactionPlan) -> dict[str, Any]:
-    """The figures of a state that a plan changes, by name."""
+    """The figures of a state that a plan determines, by name."""
     return {
         "mergeable_file_count": plan.mergeable_file_count,
         "mergeable_bytes": plan.bytes_removed,

@@ -21,7 +21,7 @@ _FEWEST_FILES = 2
 
 
 def find_trigger(state: TableState, policy: Compaction, *, now_ms: int) -> Explanation:
-    """The first trigger that is reached, or why no trigger is."""
+    """The first trigger that is reached, or the reason why none is."""
     threshold, cadence = _threshold(state, policy)
     mergeable, balance = state.mergeable_file_count, state.balance
     if state.version is None or mergeable is None:
@@ -84,10 +84,8 @@ def _threshold(state: TableState, policy: Compaction) -> tuple[int, str]:
     )
     if wanted == declared:
         return declared, why
-    return (
-        wanted,
-        f" ({wanted} for {declared}, since its readers take {slowdown:.0%} longer than before)",
-    )
+    cause = f"its readers take {slowdown:.0%} longer than before"
+    return wanted, f" ({wanted} instead of {declared}, since {cause})"
 
 
 def _by_age(state: TableState, policy: Compaction, *, now_ms: int) -> Explanation | None:

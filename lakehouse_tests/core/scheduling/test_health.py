@@ -99,7 +99,7 @@ def test_the_average_is_measured_against_what_each_partition_could_have() -> Non
 
 def test_the_sentence_names_the_part_that_costs_most() -> None:
     assert (
-        "held down most by log debt: 900 commits"
+        "lowered most by log debt: 900 commits"
         in health(snapshot([9_000], commit_count=900)).sentence
     )
 

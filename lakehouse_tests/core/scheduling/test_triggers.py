@@ -154,9 +154,9 @@ def test_age_grows_with_the_clock_and_nothing_else() -> None:
     [
         (None, 40, " (its readers are unknown)"),
         (0.24, 40, " (its readers are unknown)"),
-        (0.25, 20, " (20 for 40, since its readers take 25% longer than before)"),
-        (0.5, 10, " (10 for 40, since its readers take 50% longer than before)"),
-        (9.0, 10, " (10 for 40, since its readers take 900% longer than before)"),
+        (0.25, 20, " (20 instead of 40, since its readers take 25% longer than before)"),
+        (0.5, 10, " (10 instead of 40, since its readers take 50% longer than before)"),
+        (9.0, 10, " (10 instead of 40, since its readers take 900% longer than before)"),
     ],
 )
 def test_the_threshold_follows_the_readers_within_bounds_and_says_so(
