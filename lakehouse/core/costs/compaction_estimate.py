@@ -21,7 +21,7 @@ _PUTS_PER_COMMIT = 3
 # Comparing every row takes this share of the time of the rewrite (docs/internals/decisions/0008:
 # 200 files of 20,000 rows).
 _COMPARISON_SHARE = 0.3
-# How many digits of each figure are recorded.
+# The number of decimal digits that are recorded of each figure.
 _DIGITS = {
     "seconds": 3,
     "vcpu_hours": 9,
@@ -54,7 +54,7 @@ class Estimate:
 
     @property
     def basis(self) -> str:
-        """What the prediction is based on."""
+        """The data on which the prediction is based."""
         if self.source == "defaults":
             return "defaults"
         spread = "" if self.spread_share is None else f", spread {self.spread_share:.0%}"
@@ -63,10 +63,10 @@ class Estimate:
     @property
     def sentence(self) -> str:
         """The predicted seconds and money, and their basis."""
-        return f"about {self.seconds:.1f} s and {self.usd:.6f} USD, by {self.basis}"
+        return f"about {self.seconds:.1f} s and {self.usd:.6f} USD, predicted from {self.basis}"
 
     def as_json(self) -> dict[str, Any]:
-        """The documented shape, for `lakehouse plan --json` and the commit's userMetadata."""
+        """The documented JSON shape, for `lakehouse plan --json` and a commit's `userMetadata`."""
         document = asdict(self)
         for name, digits in _DIGITS.items():
             if document[name] is not None:

@@ -18,7 +18,7 @@ _MEAN_OF = 10
 
 # Prediction errors as shares of the actual figures; `None` if not predicted or not measured.
 # "files" counts removed and added files. "bytes" counts added bytes, since removed bytes are known
-# and not predicted. "seconds" ends with the commit.
+# and not predicted. "seconds" is the time up to the commit.
 PredictionErrors = Mapping[str, float | None]
 NO_ERRORS: PredictionErrors = dict.fromkeys(("files", "bytes", "seconds"))
 
@@ -27,7 +27,7 @@ NO_ERRORS: PredictionErrors = dict.fromkeys(("files", "bytes", "seconds"))
 class Entry:
     """One compaction: its prediction errors, their means over ten runs, and its price.
 
-    `None` is unknown.
+    `None` means unknown.
     """
 
     compaction: LoggedCompaction
@@ -38,7 +38,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """The account of one table, back to `first_version`, the oldest commit in its log.
+    """The account of one table since `first_version`, the oldest commit in its log.
 
     `entries` are its compactions, oldest first.
     """
@@ -64,7 +64,7 @@ class Account:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The account as a few sentences."""
+        """The account as two or three sentences."""
         means, runs = self.mean_errors, min(len(self.entries), _MEAN_OF)
         off = (
             f"files {_share(means['files'])}, bytes added {_share(means['bytes'])}, "

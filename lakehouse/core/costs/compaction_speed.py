@@ -13,8 +13,8 @@ The fit has two steps. One run already helps, and after ten runs the defaults ha
    Outliers (a cold start, a busy machine) lose weight in each round, and older runs weigh less.
 
 For the bytes added, the fixed size of each file saved (footer, pages, column statistics) is
-subtracted from the bytes removed, and the rest multiplied by the share that earlier compactions of
-this table wrote.
+subtracted from the bytes removed, and the rest is multiplied by the share that earlier compactions
+of this table wrote.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ _BYTES_PER_COLUMN = 325
 # The first statement of a server loads and compiles Delta's classes. Measured on two cores: 3 to
 # 8 s instead of 1 s.
 COLD_START_SECONDS = 4.0
-# How many files are sampled to find out how many values a byte holds.
+# So many files are sampled to find the number of values per byte.
 _SAMPLED_FILES = 1_000
 
 # The weight of a run halves with each `_HALF_LIFE_RUNS` newer runs. Runs before the newest
@@ -47,7 +47,7 @@ _SAMPLED_FILES = 1_000
 _HALF_LIFE_RUNS = 4
 _MOST_RUNS = 40
 _LEAST_RUNS = 3
-# The defaults weigh `_PULL` of one run. Errors up to `_FORGIVEN` times the usual one count in full.
+# The defaults count as `_PULL` runs. Errors above `_FORGIVEN` times the usual error lose weight.
 _PULL = 0.05
 _FORGIVEN = 1.5
 _ROUNDS = 6
@@ -191,7 +191,7 @@ def _dot(rates: Sequence[float], row: Sequence[float]) -> float:
 def _seconds_per_byte(snapshot: Snapshot) -> float:
     """The table's default, from the values (rows times columns) per byte of its median file.
 
-    Files that no compaction wrote are preferred, since these are usually merged.
+    Files that no compaction wrote are preferred, since a compaction usually merges such files.
     """
     files = [file for file in snapshot.files if not file.compacted] or snapshot.files
     files = Random(0).sample(files, min(len(files), _SAMPLED_FILES))

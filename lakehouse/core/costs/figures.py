@@ -11,7 +11,7 @@ FIGURE_HEADS = ("figure", "predicted", "actual", "error")
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A predicted figure and its measured value; `None` is unknown."""
+    """A predicted figure and its measured value; `None` means unknown."""
 
     name: str
     predicted: float | None
@@ -28,7 +28,7 @@ class Figure:
 
     @property
     def cells(self) -> tuple[str, str, str, str]:
-        """A row under `FIGURE_HEADS`."""
+        """The figure as a table row, in the order of `FIGURE_HEADS`."""
         error = "-" if self.error is None else f"{self.error:.1%}"
         return (
             self.name.replace("_", " ").replace("usd", "USD"),

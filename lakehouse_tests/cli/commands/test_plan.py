@@ -90,7 +90,9 @@ def test_a_person_sees_the_largest_gain_first_and_the_files_on_request(told: Ter
         "row counts and column statistics in the log are compared; "
         'comparing every row takes about 0.1 s and 0.000089 USD (verify="content")'
     )
-    assert f"bronze/orders: about 0.5 s and 0.000295 USD, by defaults; {compared}" in lines
+    assert (
+        f"bronze/orders: about 0.5 s and 0.000295 USD, predicted from defaults; {compared}" in lines
+    )
     assert "bronze/orders, d=1: 3 files, 303 B" in lines
     assert lines[-1].split() == ["102", "B", "d=1/small-2"]
 
