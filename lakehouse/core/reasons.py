@@ -54,7 +54,7 @@ class Reason(Enum):
     )
     IN_ORDER = (
         "{changed} of its {files:file} ({changed_bytes:size}) are not in the order by {columns}; a "
-        "rewrite waits for a quarter of a partition's bytes, or {threshold} files"
+        "rewrite waits until this affects a quarter of a partition's bytes, or {threshold} files"
     )
     NOT_CLUSTERED_YET = (
         "it is clustered by {declared} at version {version}, and by {columns} from its next write "

@@ -1,4 +1,4 @@
-"""Input and output of a planner: the facts, the statement, its bins, and the reason."""
+"""The input and output of a planner: facts in; a statement, its bins and a reason out."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ class ZOrdering:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clustering:
-    """OPTIMIZE of a liquid table, which packs by Z-cube."""
+    """OPTIMIZE of a table with liquid clustering, which packs files by Z-cube."""
 
     kind: ClassVar[str] = "clustering"
     columns: tuple[str, ...]
@@ -68,7 +68,7 @@ Statement = Packing | ZOrdering | Clustering | Purge
 class Bin:
     """Files of one partition that one job rewrites together.
 
-    `partition` has the spelling of the smallest file.
+    `partition` has the values of the smallest file. Other files may spell equal values differently.
     """
 
     partition: type_of_partition
@@ -93,10 +93,11 @@ class PlanningFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionPlan:
-    """The part of a statement in one partition, which holds `files`.
+    """The effect of a statement on one partition. `files` are all files of the partition.
 
-    Only packing sets the fields after `bins`. `kept` are small files that are left for later. A
-    compaction wrote each of them, and each is larger than all merged files together.
+    Only packing sets the other fields. Files below `cutoff_bytes` are selected. `promoted`: the
+    second tier also merges files that reached an earlier target. `kept` are small files that are
+    left for later: each is a compaction's output, and larger than all merged files together.
     """
 
     files: tuple[DataFile, ...]
@@ -169,7 +170,7 @@ def files_by_partition(
 
 
 def left_alone(snapshot: Snapshot) -> tuple[DataFile, ...]:
-    """Files that no plan touches: OPTIMIZE would change a text in their partition to null."""
+    """Files that no plan touches: OPTIMIZE would change a string in their partition to null."""
     columns = by_name(snapshot.columns)
     changed = {
         partition
@@ -226,5 +227,5 @@ def _filled(files: Iterable[DataFile], up_to_bytes: int) -> Iterator[list[DataFi
 
 
 def is_fresh(file: DataFile) -> bool:
-    """Whether a writer has written the file, or deleted rows of it, since the last compaction."""
+    """Whether a writer has written the file, or deleted rows in it, since the last compaction."""
     return not file.compacted or file.deletion_vector is not None

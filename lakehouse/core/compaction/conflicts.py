@@ -20,7 +20,7 @@ from lakehouse.core.journal_records import CompactionTry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """A compaction that lost its commit race, and the partitions in which others removed files."""
+    """A compaction that lost its commit race, and the partitions where others removed files."""
 
     partitions: frozenset[type_of_typed_partition]
     ended: CompactionTry
@@ -44,7 +44,7 @@ def without_partitions(
     *,
     rates: Rates,
 ) -> CompactionPlan:
-    """The plan without these partitions. It has no bins if nothing else is left to do."""
+    """The plan without these partitions; it has no bins if nothing else is planned."""
     columns = by_name(snapshot.columns)
     kept = tuple(
         bin_

@@ -1,4 +1,4 @@
-"""The exact plan of a compaction: chooses the planner and prices its result."""
+"""Plans a compaction exactly: chooses the planner, and prices its result."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -49,9 +49,9 @@ _SIZE = attrgetter("size_bytes")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPlan(Explained):
-    """What `statement` will do to `table` at `version`; if nothing, `reason` says why.
+    """The files that `statement` merges in `table` at `version`. Without bins, `reason` says why.
 
-    - `partitions`: the partitions that the statement is limited to; `None` is the whole table.
+    - `partitions`: the partitions that the statement is limited to; `None` means the whole table.
     - `policy`: the policy in force, with a target above 0.
     - `files_left`: the number of files that exceed the bounds of one run and wait for the next.
     """
@@ -110,7 +110,7 @@ class CompactionPlan(Explained):
         }
 
     def as_json(self) -> dict[str, Any]:
-        """The documented shape, for `lakehouse plan --json` and the commit's userMetadata."""
+        """The documented JSON shape, for `lakehouse plan --json` and a commit's `userMetadata`."""
         return {
             "table": self.table,
             "version": self.version,
@@ -132,9 +132,9 @@ class CompactionPlan(Explained):
 def plan_table(
     table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int, cold_start: bool = False
 ) -> CompactionPlan:
-    """The compaction of a declared table, priced by its own history.
+    """The compaction of a declared table, priced by its own history; raises as `plan_compaction`.
 
-    `cold_start`: the first compaction of a server takes longer. Raises as `plan_compaction` does.
+    `cold_start`: whether the server has not compacted yet, so that the compaction takes longer.
     """
     policy = policy_for(table.layer, table.compaction)
     rates = fit_rates(history, snapshot, prices=table.prices)
@@ -146,11 +146,11 @@ def plan_table(
 def plan_or_refusal(
     table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int
 ) -> CompactionPlan:
-    """The result of `plan_table`, or if it is refused, a plan that does nothing and says why."""
+    """The result of `plan_table` or, if that is refused, a plan that does nothing and says why."""
     try:
         return plan_table(table, snapshot, history, now_ms=now_ms)
     except Refused as refusal:
-        now = _situation(
+        facts = _planning_facts(
             snapshot,
             policy_for(table.layer, table.compaction),
             rates=DEFAULT_RATES,
@@ -158,19 +158,19 @@ def plan_or_refusal(
             history=history,
         )
         nothing = Rewrite(
-            statement=plain_statement(now),
+            statement=plain_statement(facts),
             reason=Reason.PLAN_REFUSED,
             numbers={"why": str(refusal)},
         )
-        return _priced(now, nothing)
+        return _priced(facts, nothing)
 
 
 def plan_once_cold(
     table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int
 ) -> tuple[int, CompactionPlan] | None:
-    """When the whole table will be cold if nobody writes, and the plan at that time.
+    """The time when the whole table will be cold if no writer commits, and the plan at that time.
 
-    `None` if the whole table is cold now.
+    `None` if the whole table is already cold.
     """
     cold_hours = policy_for(table.layer, table.compaction).cold_hours
     if not cold_hours:
@@ -193,8 +193,8 @@ def plan_compaction(
     """
     if unknown := unknown_features(snapshot.features):
         raise Refused(
-            f"plan of {snapshot.table}: table feature {unknown[0]} is unknown to this version. "
-            "Use a table without it, or a newer version"
+            f"plan of {snapshot.table}: table feature {unknown[0]} is unknown. Use a table without "
+            "it, or a newer release of this program"
         )
     # Delta 4.4.0 ignores a condition on such a column: OPTIMIZE would rewrite every partition.
     if odd := [name for name in snapshot.partition_columns if set(name) & set(".`")]:
@@ -203,11 +203,11 @@ def plan_compaction(
             " name, and OPTIMIZE cannot be limited to partitions of such a column. Rename the"
             " column (with column mapping), or partition the table by another one"
         )
-    now = _situation(snapshot, policy, rates=rates, now_ms=now_ms, history=history)
-    return _priced(now, _rewrite(now))
+    facts = _planning_facts(snapshot, policy, rates=rates, now_ms=now_ms, history=history)
+    return _priced(facts, _rewrite(facts))
 
 
-def _situation(
+def _planning_facts(
     snapshot: Snapshot, policy: Compaction, *, rates: Rates, now_ms: int, history: Commits
 ) -> PlanningFacts:
     write_history = write_history_of(history)
@@ -219,43 +219,44 @@ def _situation(
     )
 
 
-def _rewrite(now: PlanningFacts) -> Rewrite:
-    snapshot, wanted = now.snapshot, now.policy.data_layout
+def _rewrite(facts: PlanningFacts) -> Rewrite:
+    snapshot, wanted = facts.snapshot, facts.policy.data_layout
     packs_by_cube = "clustering" in snapshot.features and (
         snapshot.clustering_columns or isinstance(wanted, ZOrder)
     )
     if packs_by_cube and not isinstance(wanted, LiquidClustering):
-        columns = ", ".join(snapshot.clustering_columns) or "nothing any more"
+        columns = ", ".join(snapshot.clustering_columns)
+        layout = f"is clustered by {columns}" if columns else "still has the clustering feature"
         raise Refused(
-            f"plan of {snapshot.table}: the table is clustered by {columns}, which "
+            f"plan of {snapshot.table}: the table {layout}, which "
             f"{type(wanted).__name__} cannot plan. Use data_layout=LiquidClustering(columns=...)"
         )
     match wanted:
         case BinPacking():
-            return plan_purge(now) or plan_packing(now)
+            return plan_purge(facts) or plan_packing(facts)
         case ZOrder():
-            return plan_zordering(now, wanted)
+            return plan_zordering(facts, wanted)
         case LiquidClustering():
-            return plan_clustering(now, wanted)
+            return plan_clustering(facts, wanted)
         case _:
             assert_never(wanted)
 
 
-def _priced(now: PlanningFacts, found: Rewrite) -> CompactionPlan:
+def _priced(facts: PlanningFacts, found: Rewrite) -> CompactionPlan:
     """The plan for a planner's result, with its sentence and its price."""
     sizes = {
         "files_removed": sum(len(bin_.files) for bin_ in found.bins),
         "bytes_removed": sum(bin_.size_bytes for bin_ in found.bins),
         "files_added": files_added(found.statement, found.bins),
     }
-    compared = now.policy.verify == "content"
-    columns = by_name(now.snapshot.columns)
+    compared = facts.policy.verify == "content"
+    columns = by_name(facts.snapshot.columns)
     partitions = {typed_partition(bin_.partition, columns): bin_.partition for bin_ in found.bins}
     numbers: dict[str, object] = {
-        "version": now.snapshot.version,
-        "files": now.snapshot.file_count,
+        "version": facts.snapshot.version,
+        "files": facts.snapshot.file_count,
         **sizes,
-        "hours": f"{now.policy.cold_hours:g}",
+        "hours": f"{facts.policy.cold_hours:g}",
         "where": f" in {len(partitions)} partitions" if len(partitions) > 1 else "",
         **found.numbers,
     }
@@ -266,26 +267,26 @@ def _priced(now: PlanningFacts, found: Rewrite) -> CompactionPlan:
         left += (
             f", without {kept}{', each' if len(found.kept) > 1 else ','} larger than all of these"
         )
-    if alone := left_alone(now.snapshot):
+    if alone := left_alone(facts.snapshot):
         count, size = count_of(len(alone), "file"), size_text(sum(map(_SIZE, alone)))
         left += (
             f"; {count} ({size}) of partitions with an empty text stay as they are, since OPTIMIZE"
             " would turn the text into null (delta-io/delta#6150)"
         )
     return CompactionPlan(
-        table=now.snapshot.table,
-        version=now.snapshot.version,
+        table=facts.snapshot.table,
+        version=facts.snapshot.version,
         explanation=Explanation(found.reason, numbers, left),
         statement=found.statement,
         bins=found.bins,
         partitions=tuple(partitions.values())
-        if now.snapshot.partition_columns and found.bins
+        if facts.snapshot.partition_columns and found.bins
         else None,
-        policy=now.policy,
+        policy=facts.policy,
         estimate=estimate(
-            now.rates,
+            facts.rates,
             MergeWork(**sizes, live_share=_live_share(found.bins)),
-            on_s3=now.snapshot.on_s3,
+            on_s3=facts.snapshot.on_s3,
             compared=compared,
         ),
         files_left=found.files_left,
@@ -293,7 +294,7 @@ def _priced(now: PlanningFacts, found: Rewrite) -> CompactionPlan:
 
 
 def _live_share(bins: Iterable[Bin]) -> float:
-    """The share of the bytes whose rows are not deleted. Files without row counts count in full."""
+    """The share of the bytes whose rows are live. Files without row counts count in full."""
     files = [file for bin_ in bins for file in bin_.files]
     size_bytes = sum(map(_SIZE, files))
     return sum(map(live_bytes, files)) / size_bytes if size_bytes else 1.0

@@ -1,4 +1,4 @@
-"""Plans to remove deleted rows from files: which files exactly REORG will rewrite, and when.
+"""Plans the purge of deleted rows: exactly which files REORG will rewrite, and when it is due.
 
 Source: delta-io/delta v4.4.0, `DeltaReorgTableCommand.scala` (DeltaPurgeOperation): every file with
 deleted rows, or with a deletion vector and no statistics, whatever its size;
@@ -27,37 +27,37 @@ from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.reasons import Reason
 
 
-def plan_purge(now: PlanningFacts) -> Rewrite | None:
-    """The rewrite of all files with deleted rows; `None` if it is not due, or all are warm."""
-    # Files without row counts in the log do not make a purge due.
-    known = [file for file in now.snapshot.files if file.row_count]
+def plan_purge(facts: PlanningFacts) -> Rewrite | None:
+    """The rewrite of all files with deleted rows; `None` if not due, or if all are warm."""
+    # Files without row counts in the log cannot make a purge due.
+    known = [file for file in facts.snapshot.files if file.row_count]
     deleted, rows = (
         sum(file.deleted_row_count for file in known),
         sum(file.row_count or 0 for file in known),
     )
-    least_share = now.policy.purge_deleted_rows_share
+    least_share = facts.policy.purge_deleted_rows_share
     if not least_share or not deleted or deleted / rows < least_share:
         return None
-    target = now.policy.target_file_bytes
-    plans, _ = partition_plans(now, partial(_bins, now, target))
+    target = facts.policy.target_file_bytes
+    plans, _ = partition_plans(facts, partial(_bins, facts, target))
     while any(len(bin_.files) > 1 for plan in plans for bin_ in plan.bins) and not keeps_cores_busy(
-        now, plans
+        facts, plans
     ):
         target //= 2
-        plans, _ = partition_plans(now, partial(_bins, now, target))
+        plans, _ = partition_plans(facts, partial(_bins, facts, target))
     if not plans:
         return None
-    bins, waiting = one_run(now, plans)
+    bins, waiting = one_run(facts, plans)
     return Rewrite(
         statement=Purge(up_to_bytes=target),
         reason=Reason.DELETED_ROWS,
         bins=bins,
-        files_left=waiting or _small_files_left(now),
+        files_left=waiting or _small_files_left(facts),
         numbers={
             "deleted": deleted,
             "rows": rows,
             "share": f"{deleted / rows:.0%}",
-            "at_least": "at least " if may_hold_other_columns(now.snapshot) else "",
+            "at_least": "at least " if may_hold_other_columns(facts.snapshot) else "",
         },
     )
 
@@ -77,9 +77,9 @@ def may_hold_other_columns(snapshot: Snapshot) -> bool:
     )
 
 
-def _bins(now: PlanningFacts, target: int, files: tuple[DataFile, ...]) -> tuple[Bin, ...]:
+def _bins(facts: PlanningFacts, target: int, files: tuple[DataFile, ...]) -> tuple[Bin, ...]:
     purged = filter(_is_purged, files)
-    return pack(purged, now.snapshot.columns, up_to_bytes=target, least_files=1)
+    return pack(purged, facts.snapshot.columns, up_to_bytes=target, least_files=1)
 
 
 def _is_purged(file: DataFile) -> bool:
@@ -88,20 +88,20 @@ def _is_purged(file: DataFile) -> bool:
     )
 
 
-def _small_files_left(now: PlanningFacts) -> int:
+def _small_files_left(facts: PlanningFacts) -> int:
     """An upper bound of the small files that packing may merge after the purge.
 
     The real number depends on the sizes of the purge's outputs.
     """
-    limit = now.policy.candidate_bytes
+    limit = facts.policy.candidate_bytes
     fresh = Counter(
         key
-        for key, files in files_by_partition(now.snapshot).items()
+        for key, files in files_by_partition(facts.snapshot).items()
         for file in files
         if file.size_bytes < limit and is_fresh(file) and not _is_purged(file)
     )
     packed = [
-        file for bin_ in plan_packing(now).bins for file in bin_.files if not _is_purged(file)
+        file for bin_ in plan_packing(facts).bins for file in bin_.files if not _is_purged(file)
     ]
     return max(
         sum(count for count in fresh.values() if count >= 2), len(packed) if len(packed) >= 2 else 0

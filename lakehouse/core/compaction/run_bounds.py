@@ -21,17 +21,17 @@ def last_write_ms(files: Sequence[DataFile], write_history: WriteHistory) -> int
     return max(chain(logged, own), default=0)
 
 
-def is_warm(now: PlanningFacts, plan: PartitionPlan) -> bool:
+def is_warm(facts: PlanningFacts, plan: PartitionPlan) -> bool:
     """Whether the partition changed too recently to be rewritten under `cold_hours`."""
     return (
-        now.policy.cold_hours > 0
-        and last_write_ms(plan.files, now.write_history)
-        > now.now_ms - now.policy.cold_hours * HOUR_MS
+        facts.policy.cold_hours > 0
+        and last_write_ms(plan.files, facts.write_history)
+        > facts.now_ms - facts.policy.cold_hours * HOUR_MS
     )
 
 
 def partition_plans(
-    now: PlanningFacts, bins_of: Callable[[tuple[DataFile, ...]], tuple[Bin, ...]]
+    facts: PlanningFacts, bins_of: Callable[[tuple[DataFile, ...]], tuple[Bin, ...]]
 ) -> tuple[list[PartitionPlan], int]:
     """The plans of cold partitions with bins, and the number of warm ones.
 
@@ -39,27 +39,29 @@ def partition_plans(
     """
     plans = [
         PartitionPlan(files=files, bins=bins)
-        for files in files_by_partition(now.snapshot).values()
+        for files in files_by_partition(facts.snapshot).values()
         if (bins := bins_of(files))
     ]
-    cold = [plan for plan in plans if not is_warm(now, plan)]
+    cold = [plan for plan in plans if not is_warm(facts, plan)]
     return cold, len(plans) - len(cold)
 
 
-def fits(now: PlanningFacts, size_bytes: int) -> bool:
+def fits(facts: PlanningFacts, size_bytes: int) -> bool:
     """Whether one run may rewrite this many bytes."""
-    return size_bytes <= (now.policy.max_bytes_per_run or inf)
+    return size_bytes <= (facts.policy.max_bytes_per_run or inf)
 
 
-def within_bounds(now: PlanningFacts, plans: Sequence[PartitionPlan]) -> tuple[PartitionPlan, ...]:
+def within_bounds(
+    facts: PlanningFacts, plans: Sequence[PartitionPlan]
+) -> tuple[PartitionPlan, ...]:
     """The plans that fit into one run, in the order of `in_order`.
 
     A plan that does not fit waits for the next run; smaller ones after it may still fit. The result
     is empty if the first plan alone is too large.
     """
     chosen, size_bytes = list[PartitionPlan](), 0
-    for plan in in_order(now, plans):
-        if fits(now, size_bytes + plan.size_bytes):
+    for plan in in_order(facts, plans):
+        if fits(facts, size_bytes + plan.size_bytes):
             chosen.append(plan)
             size_bytes += plan.size_bytes
         elif not chosen:
@@ -67,23 +69,23 @@ def within_bounds(now: PlanningFacts, plans: Sequence[PartitionPlan]) -> tuple[P
     return tuple(chosen)
 
 
-def one_run(now: PlanningFacts, plans: Sequence[PartitionPlan]) -> tuple[tuple[Bin, ...], int]:
+def one_run(facts: PlanningFacts, plans: Sequence[PartitionPlan]) -> tuple[tuple[Bin, ...], int]:
     """The bins of one run, and the number of files left to the next run.
 
     A partition is never split. The first partition is always taken, whatever its size.
     """
-    chosen = within_bounds(now, plans) or (in_order(now, plans)[0],)
+    chosen = within_bounds(facts, plans) or (in_order(facts, plans)[0],)
     left = sum(plan.file_count for plan in plans) - sum(plan.file_count for plan in chosen)
     return tuple(bin_ for plan in chosen for bin_ in plan.bins), left
 
 
-def in_order(now: PlanningFacts, plans: Iterable[PartitionPlan]) -> list[PartitionPlan]:
+def in_order(facts: PlanningFacts, plans: Iterable[PartitionPlan]) -> list[PartitionPlan]:
     """The plans in the order of execution: most files removed per byte first.
 
     If the policy has `cold_hours`, the plans with the oldest writes come first.
     """
-    if now.policy.cold_hours:
-        return sorted(plans, key=lambda plan: last_write_ms(plan.files, now.write_history))
+    if facts.policy.cold_hours:
+        return sorted(plans, key=lambda plan: last_write_ms(plan.files, facts.write_history))
     return sorted(
         plans, key=lambda plan: (len(plan.bins) - plan.file_count) / max(1, plan.size_bytes)
     )

@@ -11,7 +11,8 @@ size of a bin. The choices make a compacted table a fixed point: docs/internals/
 the proof.
 
 - A partition is worth a rewrite if a bin holds at least two fresh files. A file is fresh if no
-  compaction wrote it, or if it has a deletion vector. OPTIMIZE then rewrites every bin there.
+  compaction wrote it, or if it has a deletion vector. OPTIMIZE then rewrites every bin of the
+  partition.
 - A file that reached three quarters of an earlier, smaller target is shielded: the cut-off of its
   partition is lowered to these three quarters. Only the second tier rewrites it: when the target is
   eight times the earlier one, and such files fill one new file.
@@ -19,8 +20,8 @@ the proof.
   a power of two that is larger than all smaller files together, if no fresh file is above it. The
   merged files share one bin, so none of them is fresh afterwards.
 - A bounded run takes fewer partitions, or the smallest files of one partition. In each bin that
-  makes it worthwhile, two files stop being fresh (or leave the first tier), so the runs come to an
-  end. `files_left` counts the files that an unbounded plan would also remove.
+  makes a rewrite worthwhile, two files stop being fresh (or leave the first tier), so the runs come
+  to an end. `files_left` counts the files that an unbounded plan would also remove.
 """
 
 from bisect import bisect_left
@@ -46,7 +47,7 @@ from lakehouse.core.reasons import Reason
 # A file with a larger share of deleted rows is rewritten, whatever its size, if it shares a bin.
 # Source: Delta's default, DeltaSQLConf, optimize.maxDeletedRowsRatio.
 MAX_DELETED_ROWS_RATIO = 0.05
-# Merges eight files into one, like 128 MiB files into 1 GiB. Each tier rewrites a byte once.
+# The second tier merges eight files, like 128 MiB each into 1 GiB. Each tier rewrites a byte once.
 _TIER = 8
 # Rewriting this much takes about as long as starting a job. No smaller file is left for later.
 LEAST_KEPT_BYTES = 16 * 1024 * 1024
@@ -58,25 +59,25 @@ TRIVIAL_BYTES_PER_CORE = 4 * 1024 * 1024
 PlansByCutoff = tuple[Mapping[int, list[PartitionPlan]], Mapping[str, int]]
 
 
-def plan_packing(now: PlanningFacts) -> Rewrite:
-    """The merge of small files, or why there is none."""
-    target = now.policy.target_file_bytes
-    by_cutoff, counts = _find(now, target)
+def plan_packing(facts: PlanningFacts) -> Rewrite:
+    """The merge of small files, or the reason for doing nothing."""
+    target = facts.policy.target_file_bytes
+    by_cutoff, counts = _find(facts, target)
     kept_for_cores = bool(by_cutoff)
-    while (group := _best_group(by_cutoff)) and not keeps_cores_busy(now, group):
+    while (group := _best_group(by_cutoff)) and not keeps_cores_busy(facts, group):
         target //= 2
-        by_cutoff, _ = _find(now, target)
+        by_cutoff, _ = _find(facts, target)
     if not group:
-        return _nothing(now, counts, kept_for_cores=kept_for_cores)
+        return _nothing(facts, counts, kept_for_cores=kept_for_cores)
     file_count = sum(plan.file_count for plans in by_cutoff.values() for plan in plans)
-    return _bounded(now, group, target=target, file_count=file_count)
+    return _bounded(facts, group, target=target, file_count=file_count)
 
 
-def plain_statement(now: PlanningFacts) -> Packing:
+def plain_statement(facts: PlanningFacts) -> Packing:
     """The statement for a plan without bins. It is never sent."""
     return Packing(
-        smaller_than_bytes=now.policy.candidate_bytes,
-        up_to_bytes=now.policy.target_file_bytes,
+        smaller_than_bytes=facts.policy.candidate_bytes,
+        up_to_bytes=facts.policy.target_file_bytes,
         max_deleted_rows_ratio=MAX_DELETED_ROWS_RATIO,
     )
 
@@ -98,7 +99,7 @@ def has_too_many_deleted_rows(file: DataFile, *, max_ratio: float) -> bool:
 
 
 def keeps_cores_busy(
-    now: PlanningFacts,
+    facts: PlanningFacts,
     plans: Iterable[PartitionPlan],
     *,
     added: Callable[[tuple[Bin, ...]], int] = len,
@@ -108,24 +109,24 @@ def keeps_cores_busy(
     Partitions are not checked one by one: a statement has a single bin size, so the smallest
     partition would determine it for all.
     """
-    wanted = min(now.policy.scan_cores, now.snapshot.size_bytes // TRIVIAL_BYTES_PER_CORE)
+    wanted = min(facts.policy.scan_cores, facts.snapshot.size_bytes // TRIVIAL_BYTES_PER_CORE)
     return (
-        now.snapshot.file_count - sum(plan.file_count - added(plan.bins) for plan in plans)
+        facts.snapshot.file_count - sum(plan.file_count - added(plan.bins) for plan in plans)
         >= wanted
     )
 
 
-def _find(now: PlanningFacts, target: int) -> PlansByCutoff:
+def _find(facts: PlanningFacts, target: int) -> PlansByCutoff:
     by_cutoff: defaultdict[int, list[PartitionPlan]] = defaultdict(list)
     counts: Counter[str] = Counter(candidates=0, fresh=0, warm=0, bins=0)
-    for files in files_by_partition(now.snapshot).values():
-        plan, candidates = _partition_plan(now, files, target)
+    for files in files_by_partition(facts.snapshot).values():
+        plan, candidates = _partition_plan(facts, files, target)
         counts["candidates"] += len(candidates)
         counts["fresh"] += sum(map(is_fresh, candidates))
         counts["bins"] += len(plan.bins)
-        if not any(_gains(bin_, now, plan, target) for bin_ in plan.bins):
+        if not any(_gains(bin_, facts, plan, target) for bin_ in plan.bins):
             continue
-        if is_warm(now, plan):
+        if is_warm(facts, plan):
             counts["warm"] += 1
         else:
             by_cutoff[plan.cutoff_bytes].append(plan)
@@ -133,30 +134,30 @@ def _find(now: PlanningFacts, target: int) -> PlansByCutoff:
 
 
 def _partition_plan(
-    now: PlanningFacts, files: tuple[DataFile, ...], target: int
+    facts: PlanningFacts, files: tuple[DataFile, ...], target: int
 ) -> tuple[PartitionPlan, Sequence[DataFile]]:
-    """The plan of one partition, and the candidates for its bins."""
-    right = (
-        [(file, under) for file in files if (under := _right_under(file, now, target))]
-        if now.write_history.targets
+    """The plan of one partition, and the files that are small enough for it."""
+    reached = (
+        [(file, earlier) for file in files if (earlier := _earlier_target(file, facts, target))]
+        if facts.write_history.targets
         else []
     )
-    first_tier = [file.size_bytes for file, under in right if under * _TIER <= target]
+    first_tier = [file.size_bytes for file, earlier in reached if earlier * _TIER <= target]
     promoted = len(first_tier) >= _TIER and 4 * sum(first_tier) >= 3 * target
-    shields = [under for _, under in right if not (promoted and under * _TIER <= target)]
+    shields = [earlier for _, earlier in reached if not (promoted and earlier * _TIER <= target)]
     cutoff = min([target, *shields]) * 3 // 4
     ratio = MAX_DELETED_ROWS_RATIO
     candidates = _candidates(files, cutoff, ratio)
-    lowered = cutoff if promoted else _tier_cutoff(now, candidates, cutoff)
+    lowered = cutoff if promoted else _tier_cutoff(facts, candidates, cutoff)
     merged = _candidates(candidates, lowered, ratio) if lowered < cutoff else candidates
-    bins = pack(merged, now.snapshot.columns, up_to_bytes=target)
+    bins = pack(merged, facts.snapshot.columns, up_to_bytes=target)
     kept = tuple(candidates[len(merged) :])
     return PartitionPlan(
         files=files, bins=bins, cutoff_bytes=lowered, promoted=promoted, kept=kept
     ), candidates
 
 
-def _tier_cutoff(now: PlanningFacts, candidates: Sequence[DataFile], cutoff: int) -> int:
+def _tier_cutoff(facts: PlanningFacts, candidates: Sequence[DataFile], cutoff: int) -> int:
     """The size below which files are merged: `cutoff`, or a lower power of two.
 
     Rewriting a large file together with a few new ones saves readers a single opening but costs all
@@ -167,7 +168,7 @@ def _tier_cutoff(now: PlanningFacts, candidates: Sequence[DataFile], cutoff: int
     one for all partitions.
     """
     if (
-        now.snapshot.partition_columns
+        facts.snapshot.partition_columns
         or not candidates
         or candidates[-1].size_bytes < LEAST_KEPT_BYTES
     ):
@@ -185,12 +186,12 @@ def _tier_cutoff(now: PlanningFacts, candidates: Sequence[DataFile], cutoff: int
     return cutoff
 
 
-def _right_under(file: DataFile, now: PlanningFacts, target: int) -> int:
-    """The smaller target under which the file was compacted, if it reached it; otherwise 0."""
-    under = now.write_history.targets.get(file.path, 0)
+def _earlier_target(file: DataFile, facts: PlanningFacts, target: int) -> int:
+    """The smaller target of the compaction that wrote the file, if it was reached; otherwise 0."""
+    earlier = facts.write_history.targets.get(file.path, 0)
     return (
-        under
-        if file.deletion_vector is None and under < target and 4 * file.size_bytes >= 3 * under
+        earlier
+        if file.deletion_vector is None and earlier < target and 4 * file.size_bytes >= 3 * earlier
         else 0
     )
 
@@ -203,13 +204,13 @@ def _candidates(files: Iterable[DataFile], cutoff: int, max_ratio: float) -> lis
     ]
 
 
-def _gains(bin_: Bin, now: PlanningFacts, plan: PartitionPlan, target: int) -> list[DataFile]:
+def _gains(bin_: Bin, facts: PlanningFacts, plan: PartitionPlan, target: int) -> list[DataFile]:
     """The fresh or first-tier files that make the bin worth a rewrite; empty if fewer than two."""
     fresh = [file for file in bin_.files if is_fresh(file)]
     first_tier = [
         file
         for file in bin_.files
-        if plan.promoted and 0 < _right_under(file, now, target) * _TIER <= target
+        if plan.promoted and 0 < _earlier_target(file, facts, target) * _TIER <= target
     ]
     gains = max(fresh, first_tier, key=len)
     return gains if len(gains) >= 2 else []
@@ -225,13 +226,13 @@ def _best_group(by_cutoff: Mapping[int, list[PartitionPlan]]) -> list[PartitionP
 
 
 def _bounded(
-    now: PlanningFacts, group: Sequence[PartitionPlan], *, target: int, file_count: int
+    facts: PlanningFacts, group: Sequence[PartitionPlan], *, target: int, file_count: int
 ) -> Rewrite:
     """The rewrite of one run. The whole plan would remove `file_count` files."""
-    chosen, ratio, least_left = within_bounds(now, group), MAX_DELETED_ROWS_RATIO, 0
+    chosen, ratio, least_left = within_bounds(facts, group), MAX_DELETED_ROWS_RATIO, 0
     if not chosen:
-        whole = in_order(now, group)[0]
-        lowered, ratio = _lowered(now, whole, target)
+        whole = in_order(facts, group)[0]
+        lowered, ratio = _lowered(facts, whole, target)
         # Without the large files with deleted rows, the bins differ, so some work may be left.
         chosen, least_left = (lowered,), int(lowered.bins != whole.bins)
     return Rewrite(
@@ -248,48 +249,50 @@ def _bounded(
     )
 
 
-def _lowered(now: PlanningFacts, plan: PartitionPlan, target: int) -> tuple[PartitionPlan, float]:
-    """The smallest files of one partition that fit into one run, with the ratio of deleted rows.
+def _lowered(facts: PlanningFacts, plan: PartitionPlan, target: int) -> tuple[PartitionPlan, float]:
+    """The plan for the smallest files of a partition that fit into one run, and its ratio.
 
-    At least two files that make a bin worthwhile are taken. The ratio is 1.0, which no file
-    exceeds, since files with deleted rows may have any size. If only such files make a bin
-    worthwhile, the whole partition is taken. A statement selects by size only, so all files below
-    the cut-off are taken.
+    The plan has at least two files that make a bin worthwhile. No file exceeds the ratio of deleted
+    rows, 1.0: files with deleted rows may have any size, so a bounded run does not select them for
+    these rows. If only such files make a bin worthwhile, the whole partition is planned. A
+    statement selects by size only, so the plan has all files below the cut-off.
     """
     files = _candidates(plan.files, plan.cutoff_bytes, max_ratio=1.0)
     gains = next(
         (
             found
-            for bin_ in pack(files, now.snapshot.columns, up_to_bytes=target)
-            if (found := _gains(bin_, now, plan, target))
+            for bin_ in pack(files, facts.snapshot.columns, up_to_bytes=target)
+            if (found := _gains(bin_, facts, plan, target))
         ),
         None,
     )
     if gains is None:
         return plan, MAX_DELETED_ROWS_RATIO
     sums = list(accumulate(file.size_bytes for file in files))
-    fitting = bisect_left(range(len(files)), True, key=lambda place: not fits(now, sums[place]))
+    fitting = bisect_left(range(len(files)), True, key=lambda place: not fits(facts, sums[place]))
     cutoff = files[fitting].size_bytes if fitting < len(files) else plan.cutoff_bytes
     cutoff = min(max(cutoff, gains[1].size_bytes + 1), plan.cutoff_bytes)
-    bins = pack(_candidates(files, cutoff, max_ratio=1.0), now.snapshot.columns, up_to_bytes=target)
+    bins = pack(
+        _candidates(files, cutoff, max_ratio=1.0), facts.snapshot.columns, up_to_bytes=target
+    )
     return replace(plan, bins=bins, cutoff_bytes=cutoff), 1.0
 
 
-def _nothing(now: PlanningFacts, counts: Mapping[str, int], *, kept_for_cores: bool) -> Rewrite:
+def _nothing(facts: PlanningFacts, counts: Mapping[str, int], *, kept_for_cores: bool) -> Rewrite:
     if kept_for_cores:
         reason = Reason.CORES_KEPT_BUSY
     elif counts["warm"]:
         reason = Reason.ALL_WARM
-    elif not now.snapshot.files:
+    elif not facts.snapshot.files:
         reason = Reason.NO_FILES
     elif not counts["candidates"]:
         reason = Reason.NOTHING_SMALL
     else:
         reason = Reason.ALREADY_COMPACTED if counts["bins"] else Reason.NOTHING_SHARES_A_BIN
     numbers = {
-        "candidate_bytes": now.policy.candidate_bytes,
-        "target_bytes": now.policy.target_file_bytes,
-        "cores": now.policy.scan_cores,
-        "bytes": now.snapshot.size_bytes,
+        "candidate_bytes": facts.policy.candidate_bytes,
+        "target_bytes": facts.policy.target_file_bytes,
+        "cores": facts.policy.scan_cores,
+        "bytes": facts.snapshot.size_bytes,
     }
-    return Rewrite(statement=plain_statement(now), reason=reason, numbers={**counts, **numbers})
+    return Rewrite(statement=plain_statement(facts), reason=reason, numbers={**counts, **numbers})

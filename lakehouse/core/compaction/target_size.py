@@ -1,7 +1,7 @@
-"""The size of compacted files, and the earlier targets in the log.
+"""Chooses the target size of compacted files, and reads earlier targets from the log.
 
-The target grows with the table: about a hundred files or more, so that a scan runs in parallel and
-a change rewrites little.
+The target grows with the table, so that a large table has a hundred files or more. Then a scan runs
+in parallel, and a change rewrites little.
 """
 
 import json
@@ -20,7 +20,7 @@ SMALLEST_TARGET = 16 * MIB
 # OPTIMIZE's own default (`DeltaSQLConf`, optimize.maxFileSize).
 LARGEST_TARGET = 1024 * MIB
 _FILES_PER_TABLE = 128
-# JSON lines of a dozen fields, as Parquet with Snappy: 6 to 12 times smaller on the demo's events.
+# JSON lines of a dozen fields become 6 to 12 times smaller as Parquet with Snappy (demo's events).
 _TEXT_TIMES = 8
 _QUOTED = re.compile(r"`([^`]*\.[^`]*)`")
 
@@ -30,7 +30,7 @@ class WriteHistory:
     """Earlier compactions and writes, as far as the log shows them.
 
     - `last_target`: the newest compaction's target, or `None`.
-    - `unchanged`: no row has changed since that compaction.
+    - `unchanged`: whether no row has changed since that compaction.
     - `targets`: path -> the target under which the file was compacted.
     - `written_ms`: path -> the time of the last commit that changed its rows.
     - `arranged`: path -> the columns and the version of the commit that ordered its rows.
@@ -123,7 +123,7 @@ def _fitting(size_bytes: int) -> int:
 
 
 def _plan_in(commit: Commit) -> Mapping[str, Any]:
-    """The figures that one of our compactions wrote into its commit; empty for others' commits."""
+    """The figures that one of our compactions wrote into its commit; empty for any other commit."""
     if not commit.user_metadata or "target_file_bytes" not in commit.user_metadata:
         return {}
     plan = written_in(commit).get("plan")

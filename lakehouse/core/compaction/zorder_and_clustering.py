@@ -4,8 +4,8 @@ Both rewrite whole partitions. So a rewrite waits until enough is out of order: 
 partition's bytes, or as many files as a plain compaction waits for, but at least two files. With a
 quarter, a byte is rewritten four times while its partition doubles, and not with each batch.
 
-The log shows the order: a commit names the columns in its operationParameters. A file older than
-the log is in order if the newest commit that ordered rows by these columns left no files.
+The log shows the order: a commit names the columns in its operationParameters. A file that is older
+than the log is in order if the newest commit that ordered rows by these columns left no files.
 
 Source: delta-io/delta v4.4.0, `OptimizeTableStrategy.scala` (ZOrderStrategy, ClusteringStrategy),
 `OptimizeTableCommand.scala` (validateZorderByColumns), `ZCube.scala`.
@@ -41,44 +41,44 @@ _FULL_CUBE_BYTES, _BIN_BYTES = 100 * 1024**3, 150 * 1024**3
 _INDEXED_COLUMNS = 32
 
 
-def plan_zordering(now: PlanningFacts, wanted: ZOrder) -> Rewrite:
-    """The partitions to order along the columns, or the reason for none.
+def plan_zordering(facts: PlanningFacts, wanted: ZOrder) -> Rewrite:
+    """The partitions to order along the columns, or the reason for doing nothing.
 
     Raises:
         Refused: Delta cannot order by a column: it is not in the table, is a partition column, or
             has no statistics.
     """
-    _check_columns(now.snapshot, wanted.columns)
+    _check_columns(facts.snapshot, wanted.columns)
     columns = comparable_names(wanted.columns)
-    changed = [file for file in now.snapshot.files if not _is_in_order(file, now, columns)]
+    changed = [file for file in facts.snapshot.files if not _is_in_order(file, facts, columns)]
     changed_paths = {file.path for file in changed}
 
     def bins_of(files: tuple[DataFile, ...]) -> tuple[Bin, ...]:
         moved = [file for file in files if file.path in changed_paths]
         return (
-            pack(files, now.snapshot.columns, up_to_bytes=_bytes(files), least_files=1)
-            if _pays_off(now, moved, files)
+            pack(files, facts.snapshot.columns, up_to_bytes=_bytes(files), least_files=1)
+            if _pays_off(facts, moved, files)
             else ()
         )
 
-    plans, warm = partition_plans(now, bins_of)
-    statement = ZOrdering(columns=wanted.columns, up_to_bytes=now.policy.target_file_bytes)
+    plans, warm = partition_plans(facts, bins_of)
+    statement = ZOrdering(columns=wanted.columns, up_to_bytes=facts.policy.target_file_bytes)
     while statement.up_to_bytes > 1 and not keeps_cores_busy(
-        now, plans, added=partial(files_added, statement)
+        facts, plans, added=partial(files_added, statement)
     ):
         statement = replace(statement, up_to_bytes=statement.up_to_bytes // 2)
-    numbers = _numbers(now, wanted.columns, changed)
+    numbers = _numbers(facts, wanted.columns, changed)
     if not plans:
         reason = Reason.ALL_WARM if warm else Reason.IN_ORDER
         return Rewrite(statement=statement, reason=reason, numbers={**numbers, "warm": warm})
-    bins, left = one_run(now, plans)
+    bins, left = one_run(facts, plans)
     return Rewrite(
         statement=statement, reason=Reason.OUT_OF_ORDER, bins=bins, files_left=left, numbers=numbers
     )
 
 
-def plan_clustering(now: PlanningFacts, wanted: LiquidClustering) -> Rewrite:
-    """The rewrite that a plain OPTIMIZE of a liquid table makes, or why none is sent.
+def plan_clustering(facts: PlanningFacts, wanted: LiquidClustering) -> Rewrite:
+    """The rewrite by a plain OPTIMIZE of a table with liquid clustering, or the reason for none.
 
     The figures are exact, except for the files added, if two conditions hold: all files outside of
     full cubes fit into one bin (150 GiB), and the log shows for every file whether it was
@@ -87,26 +87,26 @@ def plan_clustering(now: PlanningFacts, wanted: LiquidClustering) -> Rewrite:
     Raises:
         Refused: the table has partitions, which cannot be clustered.
     """
-    snapshot = now.snapshot
+    snapshot = facts.snapshot
     if snapshot.partition_columns:
         raise Refused(
             f"plan of {snapshot.table}: LiquidClustering cannot plan a table with partitions. "
             "Use ZOrder, or a table without partitions"
         )
-    statement = Clustering(columns=wanted.columns, up_to_bytes=now.policy.target_file_bytes)
+    statement = Clustering(columns=wanted.columns, up_to_bytes=facts.policy.target_file_bytes)
     if comparable_names(snapshot.clustering_columns) != comparable_names(wanted.columns):
-        numbers = _numbers(now, wanted.columns, []) | {
+        numbers = _numbers(facts, wanted.columns, []) | {
             "declared": ", ".join(snapshot.clustering_columns) or "nothing"
         }
         return Rewrite(statement=statement, reason=Reason.NOT_CLUSTERED_YET, numbers=numbers)
-    loose, cubed, unknown = _by_cube(now)
+    loose, cubed, unknown = _by_cube(facts)
     candidates = [*loose, *cubed]
     exact = not unknown and _bytes(candidates) <= _BIN_BYTES
-    numbers = _numbers(now, wanted.columns, loose) | {"bound": "" if exact else "at most "}
+    numbers = _numbers(facts, wanted.columns, loose) | {"bound": "" if exact else "at most "}
     plan = PartitionPlan(files=snapshot.files, bins=(Bin(partition=(), files=tuple(candidates)),))
-    if not _pays_off(now, loose, candidates):
+    if not _pays_off(facts, loose, candidates):
         return Rewrite(statement=statement, reason=Reason.IN_ORDER, numbers=numbers)
-    if is_warm(now, plan):
+    if is_warm(facts, plan):
         return Rewrite(statement=statement, reason=Reason.ALL_WARM, numbers={**numbers, "warm": 1})
     return Rewrite(statement=statement, reason=Reason.LOOSE_FILES, bins=plan.bins, numbers=numbers)
 
@@ -163,36 +163,36 @@ def _columns_with_statistics(snapshot: Snapshot) -> list[str]:
     ]
 
 
-def _pays_off(now: PlanningFacts, changed: Sequence[DataFile], among: Sequence[DataFile]) -> bool:
-    """Whether enough bytes or files are out of order: at least two files."""
-    enough = len(changed) >= now.policy.min_small_files or 4 * _bytes(changed) >= _bytes(among)
+def _pays_off(facts: PlanningFacts, changed: Sequence[DataFile], among: Sequence[DataFile]) -> bool:
+    """Whether enough bytes or files are out of order, and at least two files."""
+    enough = len(changed) >= facts.policy.min_small_files or 4 * _bytes(changed) >= _bytes(among)
     return enough and len(changed) >= 2
 
 
-def _is_in_order(file: DataFile, now: PlanningFacts, columns: tuple[str, ...]) -> bool:
+def _is_in_order(file: DataFile, facts: PlanningFacts, columns: tuple[str, ...]) -> bool:
     if file.deletion_vector is not None:
         return False
-    if (arranged := now.write_history.arranged.get(file.path)) is not None:
+    if (arranged := facts.write_history.arranged.get(file.path)) is not None:
         return arranged[0] == columns
     return (
         not file.compacted
-        and file.path not in now.write_history.written_ms
-        and now.write_history.settled == columns
+        and file.path not in facts.write_history.written_ms
+        and facts.write_history.settled == columns
     )
 
 
-def _by_cube(now: PlanningFacts) -> tuple[list[DataFile], list[DataFile], bool]:
-    """Files in no cube, files in cubes that are not full, and whether the log lacks any file.
+def _by_cube(facts: PlanningFacts) -> tuple[list[DataFile], list[DataFile], bool]:
+    """Files in no cube, files in cubes that are not full, and whether a file is older than the log.
 
     A file with a deletion vector remains in its cube. Cubes of other columns are not rewritten, and
     neither is a single cube if there are no loose files.
     """
-    columns = comparable_names(now.snapshot.clustering_columns)
+    columns = comparable_names(facts.snapshot.clustering_columns)
     loose, cubed, unknown = list[DataFile](), list[tuple[int, DataFile]](), False
-    for file in now.snapshot.files:
-        arranged = now.write_history.arranged.get(file.path)
+    for file in facts.snapshot.files:
+        arranged = facts.write_history.arranged.get(file.path)
         if arranged is None:
-            unknown = unknown or not (file.compacted or file.path in now.write_history.written_ms)
+            unknown = unknown or not (file.compacted or file.path in facts.write_history.written_ms)
             loose.append(file)
         elif arranged[0] == columns:
             cubed.append((arranged[1], file))
@@ -206,13 +206,13 @@ def _by_cube(now: PlanningFacts) -> tuple[list[DataFile], list[DataFile], bool]:
 
 
 def _numbers(
-    now: PlanningFacts, columns: Sequence[str], changed: Sequence[DataFile]
+    facts: PlanningFacts, columns: Sequence[str], changed: Sequence[DataFile]
 ) -> dict[str, object]:
     return {
         "columns": ", ".join(columns),
         "changed": len(changed),
         "changed_bytes": _bytes(changed),
-        "threshold": now.policy.min_small_files,
+        "threshold": facts.policy.min_small_files,
     }
 
 

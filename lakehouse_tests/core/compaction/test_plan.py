@@ -208,7 +208,7 @@ def test_two_spellings_of_one_value_are_one_partition(
     ("feature", "why"),
     [
         ("clustering", "the table is clustered by id, which BinPacking cannot plan"),
-        ("catalogManaged", "table feature catalogManaged is unknown to this version"),
+        ("catalogManaged", "table feature catalogManaged is unknown"),
     ],
 )
 def test_a_feature_that_changes_the_selection_is_refused_by_name(feature: str, why: str) -> None:

@@ -335,5 +335,5 @@ def test_under_a_feature_that_is_not_known_nothing_is_planned(tmp_path: Path) ->
         planned(tmp_path / "home", [table])
     facts = open_lake(own_settings(tmp_path / "home"), tables=[table]).facts(KEY)
     assert facts is not None
-    with pytest.raises(Refused, match="table feature newFeature is unknown to this version"):
+    with pytest.raises(Refused, match="table feature newFeature is unknown"):
         plan_table(table, facts.snapshot, facts.history, now_ms=0)
