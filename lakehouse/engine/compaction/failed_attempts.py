@@ -18,10 +18,10 @@ from lakehouse.runtime.server_state import status
 
 @dataclass(slots=True, kw_only=True)
 class Attempt:
-    """The progress of one compaction, from which a failure is recorded. `run` names its run.
+    """The progress of one compaction, for the record if it fails. `run` names its run.
 
-    `started` and `planned` are of the last statement, and `lost_server` means that the server was
-    lost during it.
+    `started` and `planned` describe the last statement. `lost_server`: the server was lost while
+    that statement ran.
     """
 
     run: str

@@ -96,7 +96,7 @@ def take_pairs(
     before: list[float] = []
     after: list[float] = []
     while len(before) < _MOST_PAIRS and clock() + last_pair_seconds <= deadline:
-        if len(before) % 2 == 0:  # the first scan of a pair has colder caches
+        if len(before) % 2 == 0:  # alternate: the first scan of a pair has colder caches
             before.append(scan_before())
             after.append(scan_after())
         else:

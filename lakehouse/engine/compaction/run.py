@@ -226,7 +226,7 @@ def _facts_since(lake: Lake, table: Table, version: int) -> TableFacts:
 def _plan(lake: Lake, table: Table, facts: TableFacts, losses: Sequence[Loss]) -> CompactionPlan:
     """The current plan, without the partitions in which earlier attempts lost to other writers.
 
-    If no other partition is left to compact, they are included after all.
+    If no other partition is left to compact, these partitions are included again.
     """
     whole = plan_table(
         table,

@@ -272,7 +272,7 @@ def _vector_ids(vectors: Iterable[Mapping[str, Any] | None]) -> list[str | None]
 
 
 def _partitions(column: pa.MapArray) -> tuple[Sequence[int], list[TextPairs]]:
-    """The index of each row's partition, and the indexed partitions, some of them unused."""
+    """An index for each row, and the partitions that it points into; some may be unused."""
     _required(column, "partitionValues", _is_map_of_texts, "a map of strings")
     names, values = column.keys.dictionary_encode(), column.items.dictionary_encode()
     known_names, known_values = names.dictionary.to_pylist(), [*values.dictionary.to_pylist(), None]

@@ -29,7 +29,7 @@ from lakehouse.engine.store import Store, StoredFile
 _KEPT_BYTES = 64 * 1024 * 1024
 # Some file systems store times in whole seconds, FAT in steps of two seconds.
 _SETTLED_MS = 3_000
-_PORTION = 100
+_BATCH_COMMITS = 100
 
 
 def read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadCommit]:
@@ -61,7 +61,7 @@ def read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadComm
 def newest_first(store: Store, history: Commits, *, over_gaps: bool = False) -> Iterator[Commit]:
     """The table's commits, newest first: the commits of `history`, then older ones.
 
-    Ends at the first gap in the log, unless `over_gaps` is set. Older commits are read in portions,
+    Ends at the first gap in the log, unless `over_gaps` is set. Older commits are read in batches,
     so a caller that stops early reads little.
 
     Raises:
@@ -80,14 +80,16 @@ def newest_first(store: Store, history: Commits, *, over_gaps: bool = False) -> 
     if first is not None and not over_gaps:
         names = (f"{folder}{version:020}.json" for version in range(first - 1, -1, -1))
         older = [listed[name] for name in takewhile(listed.__contains__, names)]
-    for start in range(0, len(older), _PORTION):
+    for start in range(0, len(older), _BATCH_COMMITS):
         try:
-            portion = [each.commit for each in read_commits(store, older[start : start + _PORTION])]
+            batch = [
+                each.commit for each in read_commits(store, older[start : start + _BATCH_COMMITS])
+            ]
         except FileNotFoundError as error:
             raise Transient(
                 f"log of {history.table}: it was cleaned up while it was read ({error}); try again"
             ) from error
-        yield from portion
+        yield from batch
 
 
 def history_since(store: Store, history: Commits, version: int) -> Commits:

@@ -96,7 +96,7 @@ def _contradiction(segment: Segment, found: str, recorded: str) -> LogContradict
 def _check_checksum(
     segment: Segment, checkpoint: Checkpoint, snapshot: Snapshot, checksum: Mapping[str, Any]
 ) -> None:
-    """Compares the checksum with the snapshot, or with the checkpoint if it is of its version."""
+    """Compares the checksum with the snapshot or the checkpoint, whichever has its version."""
     assert segment.checksum is not None
     if segment.checksum_version == segment.version:
         figures = {"numFiles": snapshot.file_count, "tableSizeBytes": snapshot.size_bytes}

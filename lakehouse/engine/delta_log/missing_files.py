@@ -33,7 +33,7 @@ def unreadable_files(store: Store, snapshot: Snapshot) -> UnreadableFiles:
     then is still stored until a vacuum deletes it.
 
     Raises:
-        Refused: a file lies outside the lake (a shallow clone), where this store cannot read.
+        Refused: a file lies outside the table's folder, as in a shallow clone.
     """
     stored = {file.name: file.storage_class for file in store.list(snapshot.table)}
     names = sorted(set(_names(snapshot)))

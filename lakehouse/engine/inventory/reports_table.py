@@ -160,7 +160,7 @@ def report_day(report: Report) -> date:
 
 
 def judge(lake: Lake, outcome: InventoryOutcome, *, now_ms: int) -> tuple[CheckResult, ...]:
-    """The results of the checks in `core.inventory.checks.CHECKS`, one each."""
+    """The result of each check in `core.inventory.checks.CHECKS`."""
     report = outcome.report
     earlier = (
         stamp

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-# Bounds the paths that one dry run gets to a few megabytes.
+# Limits the paths in one dry run to a few megabytes.
 _FILES_PER_DRY_RUN = 50_000
 # Planning and compiling takes longer than reading the few rows.
 _QUICK_PLANNING = {ADAPTIVE: "false", WHOLE_STAGE: "false"}
@@ -22,7 +22,7 @@ _QUICK_PLANNING = {ADAPTIVE: "false", WHOLE_STAGE: "false"}
 def confirmed_by_delta(
     spark: "SparkSession", uri: str, table: str, candidates: Sequence[Candidate]
 ) -> list[Candidate]:
-    """The candidates that Delta would delete, too, and the Hadoop checksums of these files.
+    """The candidates that Delta would delete, too. A Hadoop checksum is confirmed with its file.
 
     `uri` is the table's address in SQL statements, `table` its key for messages.
 
@@ -79,7 +79,7 @@ def confirmed_names(
 
 
 def _false_folders(location: str, name: str) -> set[str]:
-    """Folders that a dry run returns as folders of a candidate although they are not.
+    """Folders that a dry run wrongly returns as the folders of a candidate.
 
     To find the folders of a file, Delta drops as many leading parts of its name as the table's path
     has, even if the name does not begin with that path. For the file `d=1/a/b/c/e/x` of the table

@@ -65,8 +65,8 @@ class LakeFacts:
     - `declared`: the declared tables. `wanted`: the keys of those that the run vacuums (`None`:
       all).
     - `tables`: the folders that look like tables. `there`: those of them that are tables.
-    - `lent`: the files, relative to the lake, that another table than their own reads. `unplaced`:
-      the last parts of paths that may or may not lead into the lake.
+    - `lent`: the files that one table borrows from another, relative to the lake. `unplaced`: the
+      last parts of paths that may or may not lead into the lake.
     - `landed`: the prefixes that declared tables load from. `transactions`: the transaction
       identifiers in each table's log.
     """
@@ -113,7 +113,7 @@ class LakeFacts:
         return known
 
     def take(self, table: str) -> KnownLog | None:
-        """A table's log, no longer kept in memory here; the files that it borrows stay known."""
+        """Returns a table's log and stops keeping it. The files that it borrows stay known."""
         return self._kept.pop(table, None) or self.log(table)
 
     def report_of(self, table: Table) -> tuple[ReportRows | None, str]:

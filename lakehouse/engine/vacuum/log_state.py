@@ -112,7 +112,7 @@ def has_newer_version(lake: Lake, facts: TableFacts) -> bool:
 
 
 class OlderCommits:
-    """The commits before a table's known history, even before a gap. Each is read only once."""
+    """A table's commits before its known history, also those before a gap; each is read once."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

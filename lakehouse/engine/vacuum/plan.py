@@ -118,7 +118,7 @@ def gather(run: LakeFacts, table: Table) -> VacuumInputs | None:
 def _refuse_older_copy(lake: Lake, log: KnownLog, last: VacuumRecord) -> None:
     """Raises `Broken` if the log was replaced by an older copy since the last vacuum.
 
-    By an older copy, files that only the newer versions name would look like orphans.
+    According to an older copy, files that only newer versions name would be orphans.
     """
     snapshot = log.facts.snapshot
     if last.table_id != snapshot.table_id:
@@ -164,9 +164,9 @@ def _objects(lake: Lake, inputs: VacuumInputs, mode: type_of_mode) -> Iterable[S
 
 
 def own_folders(lake: Lake, table: str) -> Callable[[str], bool]:
-    """Returns a function that checks whether a name in the table leads to the table's own folder.
+    """Returns a function that says whether a file, by its name, lies in the table's own folder.
 
-    It does not if a folder in the name is a link to another place.
+    A file does not if one of the folders in its name is a link to another place.
     """
     resolve, uri = PathResolver(lake), lake.table_uri(table)
 
@@ -207,7 +207,9 @@ def _on_disk(
 
 
 def _held(run: LakeFacts, table: Table, log: KnownLog) -> tuple[int | None, str]:
-    """The time since which removed files are still needed, and why; `None` if none is needed.
+    """The time since which removed files are still needed, and why.
+
+    The time is `None` if no removed file is needed.
 
     A table that reads the changes of this one needs the files of each commit until it has read that
     commit. If the log no longer holds all unread commits, the reader has to read the whole table
