@@ -28,7 +28,8 @@ from lakehouse.engine.journal.journal import Journal, JournalCache
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import TimeBudget
 
-# On S3, records without a marker are found with this delay. On disk, each tick lists the folders.
+# On S3, journal records without a marker are found with this delay. On disk, each tick lists all
+# records.
 SWEEP_MS = 600_000
 
 
@@ -56,7 +57,7 @@ def compaction_sensor(
         target=dg.AssetSelection.assets(*compactions),
         default_status=dg.DefaultSensorStatus.RUNNING,
         minimum_interval_seconds=lake.settings.compaction_tick_seconds,
-        description="Compacts the due tables, the highest benefit for its cost first.",
+        description="Compacts tables that are due, the highest ratio of benefit to cost first.",
     )
     def weigh(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         budget.begin()
@@ -70,7 +71,7 @@ def compaction_sensor(
             journal = Journal(bounded.store, records)
             fleet = weigh_fleet(context.instance, tables, bounded, cursor, journal)
         except Transient as error:
-            # Tables may be paused or held, which is unknown now, and unknown starts nothing.
+            # It is unknown now whether tables are paused or held, so nothing may be started.
             text = f"the journal cannot be read now, so no compaction is requested: {error}"
             return dg.SensorResult(skip_reason=text, cursor=context.cursor)
         text = describe(fleet.decisions)
@@ -104,13 +105,13 @@ def compaction_schedules(tables: Sequence[Table], lake: Lake) -> list[dg.Schedul
 
 def _request(decision: Decision, state: TableState) -> dg.RunRequest:
     key = dg.AssetKey(["compaction", *decision.table.split("/")])
-    told = {
+    facts = {
         "table": state.table,
         "version": state.version,
         "mergeable_files": state.mergeable_file_count,
     }
     cost = {} if state.estimate_usd is None else {COST_TAG: f"{state.estimate_usd:.6f}"}
-    tags = {f"lakehouse/{name}": str(value) for name, value in told.items()} | cost
+    tags = {f"lakehouse/{name}": str(value) for name, value in facts.items()} | cost
     return dg.RunRequest(run_key=decision.run_key, asset_selection=[key], tags=tags)
 
 

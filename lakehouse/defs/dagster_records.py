@@ -1,4 +1,4 @@
-"""What Dagster records of the tables: newest facts, runs in flight, earlier tries, and readers.
+"""Dagster's records about the tables: newest facts, runs in flight, earlier tries, and readers.
 
 A fleet is read in few queries, except for observations: Dagster's storage has no query for the
 newest observation of many assets.
@@ -28,15 +28,16 @@ from lakehouse.defs.run_ownership import machine_tag
 # A day of a small lake, or some hours of a busy one: enough to estimate a rate. SQLite reads them
 # in 0.035 s out of 25,000 runs with eight tags each.
 _RUNS_LOOKED_AT = 500
-# The newest is nearly always ours. If a foreign writer also reports its table, ours is among the
-# newest, or is reported again (`observed.py`).
+# How many observations are read first, and how many if ours is not among them. The newest is nearly
+# always ours. If another program also reports observations, ours is among the newest 20, or is
+# reported again (`observed.py`).
 _OBSERVATIONS_LOOKED_AT = (1, 20)
 # Source: dagster 1.13, dagster/_core/definitions/assets/job/asset_job.py
 _EVERYTHING_JOB = "__ASSET_JOB"
 _READ_NOTHING = "read_nothing"
 # The assets of each execution plan that was read, by the plan's id.
 _plans: dict[str, AbstractSet[dg.AssetKey]] = {}
-# The commit time of a compaction.
+# The metadata key of a compaction's commit time.
 COMMITTED = "lakehouse/committed"
 
 
@@ -184,7 +185,7 @@ def ended_runs(
     *,
     limit: int | None = None,
 ) -> Sequence[RunRecord]:
-    """The newest finished runs with these tags (any of the values of each), newest first."""
+    """The newest finished runs with one of the given values for each tag, newest first."""
     return instance.get_run_records(RunsFilter(statuses=FINISHED_STATUSES, tags=tags), limit=limit)
 
 
@@ -217,7 +218,7 @@ def recent_runs(instance: dg.DagsterInstance, *, now_ms: int) -> RecentRuns:
 def reader_runs(
     instance: dg.DagsterInstance, runs: RecentRuns, tables: Sequence[Table]
 ) -> tuple[ReaderRun, ...]:
-    """The successful runs, each with its seconds and the tables whose inputs it read."""
+    """The successful runs, each with its duration and the tables whose inputs it read."""
     keys = {table_key(table): table.key for table in tables}
     found: list[ReaderRun] = []
     for record in runs.records:
@@ -254,7 +255,7 @@ def _last_materializations(
 
 
 def _observations(instance: dg.DagsterInstance, table: Table) -> Iterable[dg.EventLogRecord]:
-    """The table's newest observations. Those of a foreign writer do not describe its files."""
+    """The table's newest observation of ours. Other programs' observations lack our metadata."""
     if not isinstance(table.write, Adopted):
         return instance.fetch_observations(table_key(table), limit=1).records
     for limit in _OBSERVATIONS_LOOKED_AT:
@@ -275,7 +276,7 @@ def _committed_ms(record: dg.EventLogRecord) -> int | None:
 
 
 def _values(record: dg.EventLogRecord) -> dict[str, Any]:
-    """The metadata of an event that are numbers, texts, times in seconds, or JSON."""
+    """The values in an event's metadata that are numbers, texts, times in seconds, or JSON."""
     kinds = (
         dg.IntMetadataValue,
         dg.FloatMetadataValue,

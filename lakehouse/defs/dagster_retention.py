@@ -13,11 +13,12 @@
   kept, with its whole run (`defs/test_dagster_retention.py`).
 - A run that has not ended, or ended within the last hour, is kept whole
   (`core/test_dagster_retention.py`).
-- Runs are kept for as long as the planner looks at them or counts them. The planner reads only the
-  newest events (`core/test_dagster_retention.py`).
+- Runs are kept for as long as the sensors read or count them. Of the events, the sensors read only
+  the newest (`core/test_dagster_retention.py`).
 - Only Dagster's folder in the lake's home is changed: no table, journal or landed file
   (`defs/test_dagster_retention.py`).
-- If a run is killed, the next one deletes the rest (`defs/test_dagster_retention.py`).
+- If a run of the retention is killed, the next one deletes the rest
+  (`defs/test_dagster_retention.py`).
 """
 
 from datetime import timedelta
@@ -38,7 +39,7 @@ from lakehouse.defs.upkeep_times import RECORDS_CRON
 from lakehouse.engine.clock import now_ms
 
 RECORDS_KEY = dg.AssetKey(["maintenance", "records"])
-# An evaluation takes 37 KB, so these take 11 MB.
+# How many evaluations of conditions are kept. One takes 37 KB, so all take 11 MB.
 _EVALUATIONS = 300
 _LISTED = 200
 
@@ -103,7 +104,7 @@ def prune(
     if not isinstance(instance.event_log_storage, SqliteEventLogStorage):
         raise Refused(
             "maintenance/records: Dagster's records are not in SQLite files. Turn off "
-            "records_schedule, and use the retention of that database."
+            "records_schedule, and use the means of your database instead."
         )
     home = Path(instance.root_directory)
     files = SqliteRecords(home)
@@ -131,7 +132,10 @@ def prune(
 
 
 def _delete_runs(instance: dg.DagsterInstance, files: SqliteRecords, plan: RetentionPlan) -> None:
-    """Deletes runs; a run's event file last, because the run is planned again while it exists."""
+    """Deletes the events and runs of a plan.
+
+    A run's event file is deleted last: while it exists, the next retention plans the run again.
+    """
     storage = instance.event_log_storage
     assert isinstance(storage, SqliteEventLogStorage)
     for run_id in plan.events:
@@ -156,4 +160,4 @@ def _listed(plan: RetentionPlan) -> dg.MarkdownMetadataValue:
     rows = [[run_id, "events"] for run_id in plan.events] + [
         [run_id, "run"] for run_id in plan.runs
     ]
-    return markdown_value(markdown_table(["run", "what goes"], rows[:_LISTED]))
+    return markdown_value(markdown_table(["run", "deleted"], rows[:_LISTED]))

@@ -10,11 +10,12 @@ from lakehouse.core.errors import LakehouseError, Transient
 from lakehouse.defs.run_ownership import machine_tag
 from lakehouse.engine.spark.errors import causes_named
 
-# A Connect server that died is back after 5 to 15 s. Three retries after 5, 15 and 35 s, each plus
-# up to half of that, outlast it. Runs that fail together must not retry together.
+# A Connect server that died is back after 5 to 15 s. Three retries, after 5, 15 and 35 s, outlast
+# that. A random share of up to one half is added, so that runs that failed together do not retry
+# together.
 MAX_RETRIES = 3
 _FIRST_DELAY_SECONDS = 5
-# The tag of a run that is not retried. The terminal's exit code shows that a retry may help.
+# The tag of a run that is not retried. Commands set it: their exit code says that a retry may help.
 ONCE_TAG = machine_tag("once")
 
 

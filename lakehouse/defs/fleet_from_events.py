@@ -187,7 +187,7 @@ def _known_tables(
     for table in tables:
         key = table.key
         state, rewrites = sensed_state(key, facts.get(key))
-        # The log may lack what Dagster has recorded, and the other way round.
+        # The log may lack compactions that Dagster has recorded, and Dagster some that the log has.
         times = [state.last_compaction_ms, compacted_ms.get(key)]
         state = replace(
             state,
@@ -226,7 +226,7 @@ def _with_tries(known: Sequence[FleetTable], journal: Journal, now: int) -> list
 
 
 def _predicted_usd(records: Iterable[RunRecord], *, since_ms: int) -> float:
-    """The predicted cost of the runs requested since then, however they ended."""
+    """The predicted cost of the runs that were requested since `since_ms`, failed ones included."""
     return sum(
         float(record.dagster_run.tags.get(COST_TAG, 0))
         for record in records
@@ -238,8 +238,8 @@ def _tries(instance: dg.DagsterInstance, states: Sequence[TableState]) -> tuple[
     """The ended runs that were requested for exactly these states.
 
     Tables with nothing to gain are skipped. If a person re-executed a run of the sensor, the new
-    run has the same tags, and only its success counts. Tries are numbered without gaps, so no other
-    tries exist if a state has fewer tries than numbers looked for.
+    run has the same tags, and only its success counts. Tries are numbered without gaps. So if fewer
+    tries are found for a state than numbers were queried, there are no others.
     """
     wanted = [
         state

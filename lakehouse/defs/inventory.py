@@ -26,7 +26,8 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import TimeBudget
 
-# AWS delivers a report once a day. On S3, a tick costs two or three listings; on disk, nothing.
+# Seconds between two ticks. AWS delivers a report once a day. A tick costs two or three listings on
+# S3, and nothing on disk.
 _SECONDS_ON_DISK, _SECONDS_ON_S3 = 10, 300
 _REPORTS_LOOKED_AT = 10
 
@@ -52,8 +53,8 @@ def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
         group_name="inventory",
         kinds={"deltalake", "s3" if lake.settings.on_s3 else "file"},
         pool="_".join(key.path),
-        description=f"Compares what lies in bucket {lake.store.bucket} with the tables' logs, to "
-        "the byte. Deletes nothing.",
+        description=f"Compares the contents of bucket {lake.store.bucket} with the tables' logs, "
+        "to the byte. Deletes nothing.",
         freshness_policy=dg.FreshnessPolicy.time_window(
             fail_window=timedelta(hours=MAX_REPORT_AGE_HOURS)
         ),
@@ -101,13 +102,13 @@ def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
 
 
 def daily_and_once_soon(tables: Sequence[Table]) -> dg.AutomationCondition[Any]:
-    """Once a day, and for the first time when a last table of the pipeline exists.
+    """Requests a run once a day, and the first one when some last table of the pipeline exists.
 
-    A last table has inputs, and no other table reads it. Earlier, there is little to see.
+    A last table has inputs, and no other table reads it. Until one exists, there is little to show.
     """
     read = {source.key for table in tables for source in table.inputs}
     last = [table for table in tables if table.inputs and table.key not in read] or tables
-    there = reduce(
+    any_exists = reduce(
         or_,
         (
             dg.AutomationCondition.asset_matches(
@@ -118,7 +119,7 @@ def daily_and_once_soon(tables: Sequence[Table]) -> dg.AutomationCondition[Any]:
     )
     handled = dg.AutomationCondition.newly_requested() | dg.AutomationCondition.newly_updated()
     first = (
-        (dg.AutomationCondition.missing() & there)
+        (dg.AutomationCondition.missing() & any_exists)
         .newly_true()
         .since(handled)
         .with_label("first_tables_are_there")
@@ -130,9 +131,9 @@ def daily_and_once_soon(tables: Sequence[Table]) -> dg.AutomationCondition[Any]:
 def inventory_sensor(lake: Lake, *, budget: TimeBudget | None = None) -> dg.SensorDefinition:
     """Requests a load when an AWS report is complete, and otherwise says what it waits for.
 
-    The asset makes scans of our own by itself. A tick lists folder names (once, and once per
-    configuration, starting at the last stamp seen) and reads a few checksums. It reads no report
-    and needs no Spark. If a load fails, the daily run tries again.
+    It ignores our own scans, which the asset makes itself. A tick lists folder names (once, and
+    once per configuration, starting at the last stamp seen) and reads a few checksums. It reads no
+    report and needs no Spark. If a load fails, the daily run tries again.
     """
     key = inventory_key(lake)
     budget = budget or TimeBudget()
@@ -143,7 +144,7 @@ def inventory_sensor(lake: Lake, *, budget: TimeBudget | None = None) -> dg.Sens
         target=dg.AssetSelection.assets(key),
         default_status=dg.DefaultSensorStatus.RUNNING,
         minimum_interval_seconds=_SECONDS_ON_S3 if lake.settings.on_s3 else _SECONDS_ON_DISK,
-        description="Looks for a new complete report of the bucket's inventory, and has it loaded.",
+        description="Requests a load when a new inventory report of the bucket is complete.",
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         seen = _seen(context.cursor)

@@ -1,4 +1,4 @@
-"""Dagster's names for a table and the things that belong to it."""
+"""Dagster's names for a table, its upkeep and its inputs: asset keys and pools."""
 
 import dagster as dg
 

@@ -28,7 +28,7 @@ from lakehouse.engine.landing.landed_files import Discovery
 from lakehouse.engine.store import FairOrder, TimeBudget
 from lakehouse.runtime.dagster_dev import request_server, server_sentence
 
-# Listing a bucket costs money and a folder does not.
+# Seconds between two ticks. Listing a bucket costs money; listing a folder does not.
 _SECONDS_ON_DISK, _SECONDS_ON_S3 = 10, 30
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 30, 3600
 # The tries of one batch follow each other closely, so the newest runs include all of them.
@@ -36,7 +36,7 @@ _TRIES_LOOKED_AT = 100
 
 
 def landing_assets(tables: Sequence[Table], lake: Lake) -> list[dg.AssetSpec]:
-    """One external asset per landing prefix, however many tables read it."""
+    """One external asset per landing prefix, even if several tables read it."""
     landings = {
         landing_key(table.source): table.source for table in tables if table.source is not None
     }
@@ -55,7 +55,7 @@ def landing_assets(tables: Sequence[Table], lake: Lake) -> list[dg.AssetSpec]:
 def landing_sensor(
     tables: Sequence[Table], lake: Lake, *, budget: TimeBudget | None = None
 ) -> dg.SensorDefinition:
-    """Requests one run for all landed tables with something to load, with a reason for each.
+    """Requests one run for all tables with files to load, and gives a reason for every table.
 
     The sensor decides by the same function as the run, from the listing and the table's ledger. It
     reads the table's log only if no Dagster event records the last loaded batch. A failed batch is
@@ -111,7 +111,7 @@ class _Look:
 class _Watch:
     """Keeps each ledger and unfinished batch in memory until a run may have changed them.
 
-    A ledger that is older than the table does no harm: it leads to a batch of the same number.
+    An outdated ledger does no harm: at worst, a run is requested that finds nothing new to load.
     """
 
     def __init__(self, lake: Lake, tables: Sequence[Table], budget: TimeBudget) -> None:
@@ -119,9 +119,8 @@ class _Watch:
         self._discovery = Discovery(lake, tables, budget)
         self._turns = FairOrder(table.key for table in tables)
         self._ledgers: dict[str, tuple[int, Ledger, Batch | None]] = {}
-        self._one_tick = (
-            threading.Lock()
-        )  # a person may evaluate a tick in the UI while the daemon evaluates one
+        # A person may evaluate a tick in the UI while the daemon evaluates one.
+        self._one_tick = threading.Lock()
 
     def look(
         self, instance: dg.DagsterInstance, *, now: float
@@ -215,11 +214,11 @@ class _Watch:
 
 
 def _seconds_left(tries: Sequence[dg.RunRecord], *, now: float) -> float:
-    """The rest of the pause after the last try."""
+    """Seconds that are left of the pause after the last try."""
     if not tries:
         return 0.0
     pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (len(tries) - 1))
-    ended = min(tries[0].end_time or now, now)  # that machine's clock may be ahead
+    ended = min(tries[0].end_time or now, now)  # the clock of the run's machine may be ahead
     return ended + pause - now
 
 

@@ -1,4 +1,4 @@
-"""The slots of the tables' pools: which runs wait or hold one, and freeing slots of ended runs.
+"""Shows which runs hold or await slots of the tables' pools, and frees slots of ended runs.
 
 Dagster frees a slot when its step ends. If the process dies first, or a person marks the run as
 canceled, the slot is never freed, and every run that shares the pool waits forever
@@ -6,8 +6,8 @@ canceled, the slot is never freed, and every run that shares the pool waits fore
 slot of a run whose record was deleted.
 
 **Safety properties** (tests in `test_pool_slots.py`)
-- A slot is freed only if its run ended at least a minute ago or no longer has a record, or if its
-  process is gone.
+- A slot is freed only if its run no longer has a record; or has ended, and either its process is
+  gone or a minute has passed.
 - A slot is never freed while the process of its run is known to be alive.
 - If only the pool keeps writers apart (`Adopted(writers="none")`), the process must be known to be
   gone. Otherwise a process that continues after its run was marked as canceled could commit during
@@ -27,8 +27,8 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.defs.keys import pool_of
 from lakehouse.defs.run_ownership import carrier, was_here
 
-# As `free_slots_after_run_end_seconds` in dagster.yaml: a process that was asked to stop has ended
-# by then.
+# As `free_slots_after_run_end_seconds` in dagster.yaml. By then, a process that was asked to stop
+# has ended.
 FREED_AFTER_MS = 60_000
 
 
@@ -40,7 +40,7 @@ class PoolSlots:
     records: Mapping[str, RunRecord]
 
     def wait_of(self, run_id: str, pool: str) -> str:
-        """What a run waits for; empty if it holds a slot of the pool, or a slot is free."""
+        """What a run waits for; an empty string if it holds a slot of the pool, or one is free."""
         info = self.pools.get(pool)
         if info is None or info.limit is None:
             return ""
@@ -76,7 +76,7 @@ def free_ended_slots(
     instance: dg.DagsterInstance, tables: Sequence[Table], *, now_ms: int
 ) -> list[str]:
     """Frees slots that ended runs still hold; returns a sentence for each slot, freed or kept."""
-    guards = {pool_of(table) for table in tables if _is_only_guard(table)}
+    guards = {pool_of(table) for table in tables if _relies_on_pool(table)}
     slots = read_pool_slots(instance, map(pool_of, tables))
     sentences: list[str] = []
     for pool, info in slots.pools.items():
@@ -98,7 +98,7 @@ def free_ended_slots(
     return sentences
 
 
-def _is_only_guard(table: Table) -> bool:
+def _relies_on_pool(table: Table) -> bool:
     return isinstance(table.write, Adopted) and table.write.writers == "none"
 
 

@@ -29,14 +29,14 @@ def tables_of(settings: Settings) -> tuple[Table, ...]:
 
 
 def lake_of(settings: Settings, resources: Mapping[str, Any], tables: Sequence[Table] = ()) -> Lake:
-    """The lake for all factories. It opens nothing until it is used, and uses the resource `s3`."""
+    """The lake of all factories. It opens nothing until it is used; `s3` creates its clients."""
     return open_lake(
         settings, resources["s3"].get_client if "s3" in resources else None, tables=tables
     )
 
 
 def lake_resources(settings: Settings) -> dict[str, Any]:
-    """The resource `spark`, and on S3 also `s3`, configured by AWS_ variables; boto3 finds keys."""
+    """The resource `spark`, and on S3 also `s3`, configured by AWS_ variables. boto3 finds keys."""
     resources: dict[str, Any] = {"spark": spark_resource(settings)}
     if settings.on_s3:
         from dagster_aws.s3 import S3Resource  # it loads boto3, which a lake on disk does not need
@@ -65,7 +65,7 @@ def spark_resource(settings: Settings) -> LazyPySparkResource:
                 wait_for_server(settings, dg.get_dagster_logger().info)
             prepare(settings)
             if self._spark_session is not None and os.environ.get(TOKEN_VARIABLE) != token:
-                # Each start has its own token: this session's server is gone.
+                # Each start of the server has a new token, so this session's server is gone.
                 self._spark_session.stop()
             self._spark_session = connect(settings)
 

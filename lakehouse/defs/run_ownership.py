@@ -1,4 +1,4 @@
-"""Which process executes a run, as a tag of the run; and closing runs whose process is gone.
+"""Records in tags which process executes a run, and closes runs whose process is gone.
 
 Dagster does not check whether a run's process is alive. If the process is killed, the run would
 hold pools and slots, and block the sensors, for hours. `python -m lakehouse.defs.run_ownership
@@ -25,7 +25,8 @@ _CARRIED = [
     DagsterRunStatus.CANCELING,
 ]
 
-# A step is retried after a minute at most, and then needs time for its process and Spark session.
+# Longer than the gap between a failed step and its retry, which begins after a minute at most and
+# then takes time to start a process and a Spark session.
 _SILENT_MS = 600_000
 
 
@@ -85,7 +86,7 @@ def close_dead_runs(instance: dg.DagsterInstance, *, nothing_is_up: bool) -> lis
 def close_lost_runs(
     instance: dg.DagsterInstance, keys: Set[dg.AssetKey], *, now_ms: int
 ) -> list[str]:
-    """Ends the runs of exactly one of these assets whose process ran on this machine and is gone.
+    """Ends runs whose process ran on this machine and is gone, of exactly one of these assets each.
 
     Returns their ids. A process on another or unknown machine is never considered dead. A step that
     waits for its retry has no process, so the run must also have been silent for a while.
@@ -108,7 +109,7 @@ def close_lost_runs(
 
 
 def was_here(run: dg.DagsterRun) -> bool:
-    """Whether the run's process ran on this machine since its last boot, so it can be checked."""
+    """Whether the run's process ran on this machine since the last boot, so it can be checked."""
     space = process_space()
     return space is not None and read_tag(run.tags, "process_space") == f"{run.run_id} {space}"
 
@@ -121,16 +122,16 @@ def _close(
         process = carrier(run)
         if not is_dead(run, process):
             continue
-        who = (
-            "no process had begun with it"
+        reason = (
+            "no process had begun to execute it"
             if process is None
             else f"process {process.pid}, which ran it, is gone"
         )
         if run.status is DagsterRunStatus.CANCELING:
-            instance.report_run_canceled(run, f"{who}; the run was being canceled")
+            instance.report_run_canceled(run, f"{reason}; the run was being canceled")
         else:
             instance.report_run_failed(
-                run, f"{who}; what it had committed stays, the rest is done by the next run"
+                run, f"{reason}; its commits are kept, and the next run does the rest"
             )
         instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
         closed.append(run.run_id)

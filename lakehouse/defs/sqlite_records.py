@@ -18,10 +18,10 @@ from dagster._core.storage.dagster_run import FINISHED_STATUSES  # not public
 from lakehouse.core.dagster_retention import RecordedRun
 
 _BUSY_SECONDS = 30  # as long as Dagster itself waits for a writer
-# The planner reads the newest 20 observations of a table that others write (`dagster_records.py`).
+# The sensors read the newest 20 observations of a table that others write (`dagster_records.py`).
 _OBSERVATIONS = 20
-# Events without a run to keep: about 3 hours of the ranking, which is reported at most once a
-# minute.
+# How many events without a run are kept: about 3 hours of the ranking, which is reported at most
+# once a minute.
 _EVENTS_WITHOUT_RUN = 200
 _VACUUM_BYTES = 32 * 2**20
 _CHUNK = 500
@@ -55,7 +55,7 @@ class SqliteRecords:
     home: Path
 
     def runs(self) -> list[RecordedRun]:
-        """All runs."""
+        """All runs in Dagster's records."""
         with self._open(self._runs) as index:
             holders = {run_id for (run_id,) in index.execute(_HOLDERS, [_OBSERVATIONS])}
             with_events = {

@@ -1,7 +1,7 @@
 """Upkeep for the Delta tables of any Dagster project: compaction, vacuum, checks and sensors.
 
-The project's own code still writes its assets, and nothing of it is changed. State is kept in the
-folder `.lakehouse/` where Dagster runs, or where the LAKEHOUSE_ settings say.
+The project's own code still writes its assets, and is not changed. State is kept in `.lakehouse/`
+in the folder where Dagster runs, or where the LAKEHOUSE_ settings say.
 """
 
 import os
@@ -38,10 +38,10 @@ from lakehouse.engine.declared_tables import address_of, adopted_tables, checked
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import real_address
 
-# For projects without a Spark server: each run opens its own driver, so nothing has to be started
-# in addition to `dagster dev`.
+# Defaults for projects without a Spark server. Each run opens its own driver, so nothing has to be
+# started in addition to `dagster dev`.
 _DEFAULTS = {"LAKEHOUSE_SPARK": "local[2]", "LAKEHOUSE_REPLAY": "off"}
-# A project may have a resource `spark` of its own.
+# Not `spark`, because a project may have a resource of its own with that name.
 _SPARK = "lakehouse_spark"
 _spark = cache(
     spark_resource
@@ -74,7 +74,7 @@ def maintain(
     used, or asset keys (`sales/orders`) with the addresses of their tables. The layer's defaults
     apply to all fields that `compaction` does not set. docs/adopt.md explains `writers` and
     `orphans`. Sensor names begin with `name`, so a project can call this several times. Relative
-    addresses start at `base`.
+    addresses are resolved against `base`.
 
     Raises:
         Refused: no asset has an address, an address is invalid, two assets are the same table, or a
@@ -100,7 +100,7 @@ def maintain(
         if (other := found.get(key)) and isinstance(other.write, Adopted):
             both = f"{'/'.join(other.write.asset_key)} and {shown} would both be {key}"
             raise Refused(
-                f"maintain: {both}. Use one of them in a call of its own, with another layer"
+                f"maintain: {both}. Pass one of them to a separate call, with another layer"
             )
         about = f"The table of {shown}, at {adopted.uri}."
         found[key] = Table(
@@ -127,7 +127,7 @@ class MaintainedTablesScaffolder(dg.Scaffolder[Any]):
     """Writes a `defs.yaml` in which the user changes one line."""
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
-        """Writes it."""
+        """Writes the file for a new component."""
         dg.scaffold_component(
             request,
             {"tables": {"sales/orders": "s3://warehouse/sales/orders"}, "writers": "unknown"},
@@ -138,8 +138,8 @@ class MaintainedTablesScaffolder(dg.Scaffolder[Any]):
 class MaintainedTables(dg.Component, dg.Model, dg.Resolvable):
     """Compaction, vacuum, checks and sensors for Delta tables that other assets write.
 
-    `tables` are asset keys with the addresses of their tables; relative addresses start at the
-    project's root. Other fields are as in `lakehouse.maintain`. `min_small_files` and
+    `tables` are asset keys with the addresses of their tables; relative addresses are resolved
+    against the project's root. Other fields are as in `lakehouse.maintain`. `min_small_files` and
     `target_file_bytes` are the settings to tune first; 0 keeps the layer's default.
     """
 
@@ -162,7 +162,7 @@ class MaintainedTables(dg.Component, dg.Model, dg.Resolvable):
 
 
 def _address_of(asset_key: dg.AssetKey, uri: str, *, base: str) -> str:
-    """The address of an asset's table; relative addresses start at `base`."""
+    """The address of an asset's table; relative addresses are resolved against `base`."""
     try:
         return parse_address(uri, base=base)
     except Refused as refused:
@@ -175,7 +175,7 @@ def _address_of(asset_key: dg.AssetKey, uri: str, *, base: str) -> str:
 def _refuse_without_pool(addresses: Mapping[dg.AssetKey, str]) -> None:
     """Refuses assets whose runs might commit during a compaction.
 
-    The message holds the lines that fix all of them.
+    The message contains the lines that fix all of them.
     """
     if not addresses:
         return
@@ -234,8 +234,8 @@ def _adopted_beside(known: Iterable[Table], settings: Settings) -> Iterable[Tabl
     A vacuum keeps the files that they borrow.
 
     Raises:
-        Refused: the file cannot be read, or one of its tables has the key of another table or lies
-            in its folder.
+        Refused: the file cannot be read, or one of its tables has the key of a known table or
+            shares files with one.
     """
     by_key = {table.key: table for table in known}
     places = {real_address(address_of(table, settings)) for table in by_key.values()}
@@ -246,13 +246,13 @@ def _adopted_beside(known: Iterable[Table], settings: Settings) -> Iterable[Tabl
     }
     if both := [key for key in beside if key in by_key]:
         raise Refused(
-            f"{settings.adopted}: {both[0]} is {address_of(by_key[both[0]], settings)} for "
-            "maintain. Use another key"
+            f"{settings.adopted}: maintain already uses the key {both[0]}, for "
+            f"{address_of(by_key[both[0]], settings)}. Use another key"
         )
     try:
         checked({**by_key, **beside}, settings)
     except Refused as error:
-        raise Refused(f"{error}; {settings.adopted} and maintain name them") from error
+        raise Refused(f"{error} (from {settings.adopted}, or from maintain)") from error
     return beside.values()
 
 
@@ -286,8 +286,8 @@ def _written(
 def _uri_in(metadata: Mapping[str, Any]) -> str | None:
     """The address of a table in an asset's metadata. Warehouse and web addresses are ignored.
 
-    An address in an unsupported storage is returned, so that it is refused and not silently left
-    out.
+    An address in an unsupported storage is returned, so that it is refused instead of silently
+    ignored.
     """
     for name in _URI_KEYS:
         value = metadata.get(name)

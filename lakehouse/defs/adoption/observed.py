@@ -1,9 +1,9 @@
 """Observable assets for tables that others write, and the sensor that reads their changed logs.
 
-For each table, the sensor asks whether the newest commit is unchanged and still the newest: two
-small requests. If not, it reads the log and reports an observation of the table, without a run
-or Spark. It also repeats an observation that newer events have pushed out of the range that the
-compaction sensor reads.
+For each table, two small requests show whether the last known commit is unchanged and still the
+newest. If it is not, the sensor reads the log and reports an observation of the table, without a
+run and without Spark. It also repeats an observation that newer events have pushed out of the range
+that the compaction sensor reads.
 """
 
 import json
@@ -32,7 +32,7 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import TimeBudget
 from lakehouse.engine.table_health import Assessment, assess
 
-# A tick costs two HEAD requests per table on S3, and nothing on a disk.
+# Seconds between two ticks. A tick costs two HEAD requests per table on S3, and nothing on a disk.
 _SECONDS_ON_DISK, _SECONDS_ON_S3 = 10, 60
 _ASKED_AT_ONCE = 16
 # The share of a tick's time for asking which tables have changed; the rest is for reading them.
@@ -49,7 +49,7 @@ class _Seen:
     """A table's last observation.
 
     `newest` is the newest file of its log, or `None` if the table could not be read or does not
-    exist yet. `checked_ms` is when its checks last ran.
+    exist yet; `is_made` distinguishes the two. `checked_ms` is when its checks last ran.
     """
 
     newest: LogFile | None = None
@@ -60,13 +60,13 @@ class _Seen:
     def sentence(self) -> str:
         if self.newest is not None:
             return f"version {self.newest.version}"
-        return "it cannot be read" if self.is_made else "it is not made yet"
+        return "it cannot be read" if self.is_made else "it does not exist yet"
 
     @property
     def has_fresh_checks(self) -> bool:
         """Whether its checks ran within the last hour.
 
-        A future time does not count, since the clock must have been set back.
+        If `checked_ms` is in the future, the clock was set back, and the checks run again.
         """
         return 0 <= now_ms() - self.checked_ms < _CHECK_AGAIN_MS
 
@@ -80,9 +80,8 @@ def observed_asset(table: Table, lake: Lake) -> Any:
     def observe(context: dg.OpExecutionContext) -> dg.ObserveResult:
         with dagster_words(context):
             assessed = _assessed(table, lake)
-        assert (
-            assessed is not None
-        )  # no other asset creates this table, so a missing table is refused
+        # `None` stands for a table that another asset is going to create. There is none here.
+        assert assessed is not None
         return dg.ObserveResult(
             metadata=table_metadata(table, assessed),
             data_version=dg.DataVersion(data_version(assessed.facts)),
@@ -111,9 +110,10 @@ def observation_sensor(
 ) -> dg.SensorDefinition:
     """Observes the tables whose logs have changed, and checks each at most once an hour.
 
-    With `assets_are_known`, the sensor targets the tables' assets, and Dagster shows it on their
-    pages. Dagster refuses a target without an asset. The next tick continues with the remaining
-    tables, longest unread first, so a table whose storage does not answer comes last.
+    With `assets_are_known`, the sensor targets the tables' assets, so Dagster shows it on their
+    pages. (Dagster refuses targets that are not among its assets.) If time runs out, the next tick
+    continues with the remaining tables. Tables that were read longest ago come first, so a table
+    whose storage does not answer comes last.
     """
     budget = budget or TimeBudget()
     bounded = lake.within(budget)
@@ -142,7 +142,9 @@ def observation_sensor(
             if number and budget.is_late():
                 sentences.append(f"{len(changed) - number} more left for the next tick")
                 break
-            before = seen.pop(table.key, None)  # reinserted last: the order is by last read
+            before = seen.pop(
+                table.key, None
+            )  # it is inserted again as the last: the order is by the last read
             try:
                 seen[table.key], found = _observe(table, bounded, before)
             except Transient as error:

@@ -1,6 +1,6 @@
 """Markdown for Dagster's pages. Text from outside is escaped here, and only here.
 
-Pictures are PNGs of one or two KiB within the text.
+Pictures are PNGs of one or two KiB, embedded in the text.
 """
 
 import base64
@@ -43,7 +43,7 @@ def markdown_value(*parts: Markdown) -> dg.MarkdownMetadataValue:
 
 
 def histogram_picture(bars: Sequence[tuple[str, int, bool]]) -> Markdown:
-    """A picture with one labelled bar per count; bars marked true have the small files' colour."""
+    """A picture, one labelled bar per count. Bars marked true have the colour of small files."""
     return _image(
         "file sizes: " + ", ".join(f"{label}: {count}" for label, count, _ in bars), bar_chart(bars)
     )

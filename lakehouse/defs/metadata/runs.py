@@ -39,7 +39,7 @@ _VACUUM_NUMBERS = (
     "list_requests_saved",
     "list_seconds_saved",
 )
-# One page of paths is enough here; the terminal's dry run lists all.
+# How many paths are listed here. A dry run in the terminal lists all of them.
 _PATHS = 1_000
 
 
@@ -67,7 +67,8 @@ def vacuum_metadata(outcome: VacuumOutcome, prices: Prices) -> type_of_metadata:
 
 def write_metadata(outcome: WriteOutcome) -> type_of_metadata:
     """The outcome of one run of a table's write."""
-    # A landing area may be full of foreign files. The journal names all, Dagster's page the first.
+    # A landing area may be full of foreign files. The journal names all of them, but Dagster's page
+    # only the first 20.
     named = markdown_table(
         ["file", "bytes", "why"],
         [[each.name, str(each.size_bytes), each.why] for each in outcome.set_aside[:20]],
@@ -132,9 +133,8 @@ def compaction_metadata(outcome: CompactionOutcome) -> type_of_metadata:
             "lakehouse/probe": outcome.probe.sentence,
             **{f"lakehouse/probe_{name}": probe[name] for name in names},
         }
-    return {
-        name: value for name, value in found.items() if value is not None
-    }  # a plot of zeros would mislead
+    # Unknown figures are omitted: a plot in which they are zero would mislead.
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _figures_table(figures: Iterable[Figure]) -> dg.MarkdownMetadataValue:

@@ -1,4 +1,4 @@
-"""A table's state, health and plan as Dagster metadata; the only place that knows the keys.
+"""A table's state, health and plan as Dagster metadata. Only this module defines their keys.
 
 Numbers have keys that never change, so that Dagster can plot them. Dagster's own keys are used if
 they exist. No value comes from the environment, because every user of Dagster sees the metadata.
@@ -54,7 +54,7 @@ _DECLARED = ("table", "prices", "readers", "lost_openings", "on_s3")
 
 
 def declared_metadata(table: Table, lake: Lake) -> type_of_metadata:
-    """The metadata of a table before it exists: its address, its name, its policy."""
+    """The metadata that follow from the declaration: the table's address, name and policy."""
     policy = policy_for(table.layer, table.compaction)
     knobs = {each.name: getattr(policy, each.name) for each in fields(policy)}
     return {
@@ -151,13 +151,13 @@ def sensed_state(table: str, facts: NewestFacts | None) -> tuple[TableState, Rew
 
 
 def _column_schema(table: Table, snapshot: Snapshot) -> dg.TableSchema:
-    """The columns for Dagster's Columns page; a column's comment overrides the declaration."""
-    said = table.column_descriptions
+    """The columns for Dagster's Columns page; a column's comment takes precedence."""
+    declared = table.column_descriptions
     columns = [
         dg.TableColumn(
             each.name,
             each.type,
-            each.comment or said.get(each.name),
+            each.comment or declared.get(each.name),
             dg.TableColumnConstraints(nullable=each.nullable),
         )
         for each in snapshot.columns
@@ -184,7 +184,7 @@ def _summary_table(health: Health, state: TableState) -> Markdown:
     """The most important facts: the health, the size, the last compaction, the plan."""
     after = "" if state.files_after is None else f", {state.files_after} after a compaction"
     compacted = (
-        "the log remembers none"
+        "none in the log"
         if state.last_compaction_ms is None
         else utc_text(state.last_compaction_ms)
     )

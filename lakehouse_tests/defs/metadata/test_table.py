@@ -69,7 +69,7 @@ def test_a_page_begins_with_what_a_person_wants_to_know(facts: TableFacts) -> No
     assert list(rows) == ["table", "health", "now", "last compaction", "next"]
     assert (rows["now"], rows["last compaction"]) == (
         "3 files, 191 MiB, 2 after a compaction",
-        "the log remembers none",
+        "none in the log",
     )
     assert rows["next"] == "2 files (300 B) merge into 1"
 
