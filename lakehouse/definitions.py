@@ -40,7 +40,7 @@ def define(settings: Settings) -> dg.Definitions:
     own = [table for table in tables if not isinstance(table.write, Adopted)]
     assets: list[Any] = [
         *landing_assets(tables, lake),
-        *(table_asset(table, lake) for table in own),
+        *(table_asset(table, lake, tables) for table in own),
         *(observed_asset(table, lake) for table in adopted),
         *(compaction_asset(table, lake) for table in tables),
         *(vacuum_asset(table, lake, lambda: (lake, tables)) for table in tables),

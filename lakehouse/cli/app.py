@@ -21,8 +21,8 @@ from lakehouse.core.errors import Broken, LakehouseError, Refused
 # In the order in which a new user needs them.
 _COMMANDS = (
     *("up", "tables", "materialize", "health", "plan", "adopt", "compact", "landing", "schema"),
-    *("quarantine", "pause", "resume", "history", "rebuild", "backtest", "inventory", "vacuum"),
-    *("replay", "server", "config"),
+    *("quarantine", "pause", "resume", "history", "evolve", "rebuild", "backtest", "inventory"),
+    *("vacuum", "replay", "server", "config"),
 )
 INTERRUPTED = 130  # 128 plus the number of SIGINT, as in shells
 # Compared by name, because few commands import Dagster.

@@ -23,7 +23,7 @@ from lakehouse.defs.metadata.runs import write_metadata
 from lakehouse.defs.metadata.table import declared_metadata, table_metadata
 from lakehouse.defs.resources import open_session
 from lakehouse.engine.ingest.transform_code import transform_code
-from lakehouse.engine.lake import Lake
+from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.table_health import assess
 
 _NAMED = 100
@@ -32,7 +32,7 @@ _CODE_VERSION = "dagster/code_version"
 _AGAIN_CRON = "*/30 * * * *"
 
 
-def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
+def table_asset(table: Table, lake: Lake, tables: Sequence[Table] = ()) -> dg.AssetsDefinition:
     """The asset of a table: a run loads landed files, or updates the table from its inputs.
 
     If its strategy says so, the run then compacts the table. A run that changes no row is recorded
@@ -65,6 +65,7 @@ def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
 
         with dagster_words(context):
             session = open_session(context, spark)
+            evolved = _follow_declaration(lake, session, table, tables, context)
             outcome = write_table(lake, session, table, tell=context.log.info)
             facts, problem = compact_after_write(context, table, lake, spark, outcome)
         _tell(context, table, outcome)
@@ -73,7 +74,7 @@ def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
         if facts is not None:
             assessed = assess(lake, table, facts)
             hand_on(context.run.run_id, table, assessed)
-            metadata = {**table_metadata(table, assessed), **write_metadata(outcome)}
+            metadata = {**table_metadata(table, assessed), **write_metadata(outcome), **evolved}
             yield dg.MaterializeResult(
                 metadata=metadata,
                 data_version=dg.DataVersion(data_version(facts)),
@@ -84,6 +85,23 @@ def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
                 raise problem
 
     return write
+
+
+def _follow_declaration(
+    lake: Lake,
+    spark: Any,
+    table: Table,
+    tables: Sequence[Table],
+    context: dg.AssetExecutionContext,
+) -> dict[str, str]:
+    """Applies the changes that `evolution="automatic"` allows; returns them as metadata."""
+    if table.evolution != "automatic":
+        return {}
+    from lakehouse.engine.evolution.apply import apply_policy
+
+    session = TableSession(lake=lake, spark=spark, table=table)
+    applied = apply_policy(session, tables, context.log.info)
+    return {"lakehouse/evolution": "; ".join(applied)} if applied else {}
 
 
 def automation_sensor(

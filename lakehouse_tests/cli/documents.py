@@ -15,7 +15,10 @@ from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.table import Landing, Table
 from lakehouse.core.declaration.write_modes import Append
+from lakehouse.core.delta.snapshot import Column
+from lakehouse.core.evolution.changes import compare
 from lakehouse.core.evolution.column_sources import present_columns
+from lakehouse.core.evolution.proposal import EvolutionOutcome, Proposal
 from lakehouse.core.evolution.rebuild import (
     RebuildFacts,
     RebuildOutcome,
@@ -102,6 +105,8 @@ def example_documents(folder: Path) -> dict[str, Any]:
         "vacuum": [_vacuum(folder / "vacuum")],
         "materialize": [run_document("bronze/orders", AssetRun(key=""), sentence="")],
         "rebuild": _rebuild(terminal),
+        "evolve_plan": [_proposal(terminal).as_json()],
+        "evolve_apply": _evolution(terminal),
         "replay": replay_document(_played()),
     }
 
@@ -143,6 +148,24 @@ def _rebuild(terminal: Terminal) -> dict[str, Any]:
         plan=plan, version_after=2, row_count=1, bytes_written=900, seconds=1.5, facts=facts
     )
     return outcome.as_json()
+
+
+def _proposal(terminal: Terminal) -> Proposal:
+    table = Table(
+        key="bronze/t",
+        source=Landing(prefix="landing/t/", format="json", schema="id STRING"),
+        write=Append(),
+    )
+    snapshot = LogBuilder(DiskStore(terminal.root), "bronze/t").create().snapshot()
+    return Proposal(
+        table=table.key, plan=compare(table, [Column(name="id", type="string")], snapshot)
+    )
+
+
+def _evolution(terminal: Terminal) -> dict[str, Any]:
+    plan = _proposal(terminal).plan
+    assert plan is not None
+    return EvolutionOutcome(table="bronze/t", sentences=("widened id",), left=plan).as_json()
 
 
 def _vacuum(home: Path) -> dict[str, Any]:

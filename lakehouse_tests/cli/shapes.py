@@ -114,6 +114,17 @@ DOCUMENTS = {
         "lakehouse materialize",
         "`state` is `done`, `failed` or `skipped`. `run_id` is the run in Dagster.",
     ),
+    "evolve_plan": (
+        "lakehouse evolve plan [TABLE]...",
+        (
+            "`blocks`: the table is not written before the change. `rebuild` is the plan of "
+            "`lakehouse rebuild`, null if none is needed; `move` that of a table with `formerly=`."
+        ),
+    ),
+    "evolve_apply": (
+        "lakehouse evolve apply TABLE",
+        "`left` compares the declaration with the table afterwards. `rebuild` is as above, with `actual`.",
+    ),
     "rebuild": (
         "lakehouse rebuild TABLE",
         (

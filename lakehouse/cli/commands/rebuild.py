@@ -59,7 +59,7 @@ def rebuild_tables(
         session = TableSession(lake=opened.lake, spark=spark, table=table)
         request = declared_request(session, source)
         outcomes.append(run_rebuild(session, request, opened.tables.values(), tell=tell))
-        _report(opened, table, outcomes[-1])
+        report_to_dagster(opened, table, outcomes[-1])
     return outcomes
 
 
@@ -76,7 +76,7 @@ def _print_plan(plan: RebuildPlan) -> None:
         show(sentence)
 
 
-def _report(opened: LakeContext, table: Table, outcome: RebuildOutcome) -> None:
+def report_to_dagster(opened: LakeContext, table: Table, outcome: RebuildOutcome) -> None:
     """Reports the table's new state to Dagster. The rebuild is done, so a failure is only told."""
     from lakehouse.cli.dagster_runs import open_recorder
 

@@ -53,7 +53,7 @@ class Kind(Enum):
     LANDED_WRITE_CHANGED = ("keys or write mode changed", Way.IMPOSSIBLE, Consent.ON_REQUEST)
     CODE_CHANGED = ("code changed", Way.INPUTS, Consent.ON_REQUEST)
     REQUIRED_ADDED = ("required values missing", Way.STAYS, Consent.ON_REQUEST)
-    SPELLING_CHANGED = ("spelling changed", Way.IMPOSSIBLE, Consent.ON_REQUEST)
+    SPELLING_CHANGED = ("spelling changed", Way.OWN_ROWS, Consent.ON_REQUEST)
     REPLACED = ("columns or partitioning changed", Way.NEXT_WRITE, Consent.BY_ITSELF)
 
     def __init__(self, title: str, way: Way, consent: Consent) -> None:

@@ -4,17 +4,14 @@ A table's own commits record what it consumed and how its rows were written. The
 a transaction id in the commit that writes the rows (`docs/internals/decisions/0005-increments.md`),
 so it is never ahead of them. `upto` is the version to record with the next commit.
 
-A compaction whose rows differed is undone by our RESTORE, which Delta marks as a data change. The
-change feed of the RESTORE has every restored row as an insert. A table that follows changes already
-has these rows, and skips the RESTORE. A table that read the whole input in between has rows of the
-faulty compaction, and reads the whole input again.
+A compaction whose rows differed is undone by our RESTORE, whose change feed has every restored row
+as an insert. A table that follows changes already has these rows, and skips the RESTORE. A table
+that read all rows in between has rows of the faulty compaction, and reads the whole input again.
 
-A rebuild of a table from its own rows is no news, and is skipped. A rebuild from inputs is read
-like other changes; a table that appends cannot follow it.
+A rebuild from own rows is skipped. One from inputs is read; an append cannot follow it.
 
-A foreign RESTORE or overwrite may repeat rows (`commits.may_repeat_rows`). A merge by keys accepts
-them without harm: a row that is not newer by its order changes nothing. An append would duplicate
-them, so it cannot continue by changes.
+A foreign RESTORE or overwrite may repeat rows (`commits.may_repeat_rows`). A merge by keys ignores
+them. An append would duplicate them, so it cannot continue by changes.
 """
 
 import json
@@ -176,29 +173,38 @@ def plan_increment(
 
 
 def check_written_alike(table: Table, commits: Iterable[Commit]) -> None:
-    """Raises `Refused` if the newest run that derived rows wrote them in another way.
+    """Raises `Refused` if the newest run that derived rows wrote them in another way."""
+    if (other := other_way(table, commits)) is not None:
+        before, version = other
+        raise Refused(
+            f"write of {table.key}: its rows are to be {declared_way(table)}, and those of version"
+            f" {version} were {before}: some would be doubled, or missing. Nothing was written. Use"
+            f" `lakehouse rebuild {table.key}`, or restore the declaration"
+        )
+
+
+def other_way(table: Table, commits: Iterable[Commit]) -> tuple[str, int] | None:
+    """The other way in which the newest derived rows were written, and the version; else `None`.
 
     The commits come newest first. Keys are compared under their present names.
     """
     keys = merge_keys(table)
     for commit in commits:
         written = written_in(commit)
-        has_derived = rebuilt_from(commit) is not None or any(
-            app_id.startswith(CONSUME) for app_id in commit.applications
-        )
         if INPUTS in written:
-            before = "overwritten"
-        elif has_derived and KEYS in written and _renamed(written[KEYS], table) != keys:
-            before = _way(written[KEYS])
-        elif has_derived and not keeps_rows(commit):
-            return
-        else:
-            continue
-        raise Refused(
-            f"write of {table.key}: its rows are to be {_way(keys)}, and those of version "
-            f"{commit.version} were {before}: some would be doubled, or missing. Nothing was "
-            f"written. Either restore the declaration, or use `lakehouse rebuild {table.key}`"
-        )
+            return "overwritten", commit.version
+        consumes = any(app_id.startswith(CONSUME) for app_id in commit.applications)
+        has_derived = consumes or rebuilt_from(commit) is not None
+        if has_derived and KEYS in written and _renamed(written[KEYS], table) != keys:
+            return _way(written[KEYS]), commit.version
+        if has_derived and not keeps_rows(commit):
+            return None
+    return None
+
+
+def declared_way(table: Table) -> str:
+    """How the declaration writes derived rows, in words."""
+    return _way(merge_keys(table))
 
 
 def has_followed(read: Snapshot, commits: Iterable[Commit]) -> bool:
@@ -248,18 +254,6 @@ def read_ms_of(commits: Iterable[Commit], app_id: str, version: int) -> int | No
             found = cast("dict[str, Any]", times).get(app_id) if isinstance(times, dict) else None
             return found if isinstance(found, int) else None
     return None
-
-
-def committed_ms(history: Commits, version: int) -> int | None:
-    """The commit time of a version; `None` if the history does not hold it."""
-    found = history.between(version - 1, version)
-    return found[0].committed_ms if found else None
-
-
-def is_another(history: Commits, version: int, read_ms: int | None) -> bool:
-    """Whether a version has another commit than when it was read. Unknown times count as equal."""
-    now_ms = committed_ms(history, version)
-    return read_ms is not None and now_ms is not None and read_ms != now_ms
 
 
 def consumed_by_overwrite(

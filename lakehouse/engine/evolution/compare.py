@@ -5,13 +5,16 @@ from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.write_modes import Overwrite
 from lakehouse.core.delta.recorded_code import code_changed_since, recorded_code
 from lakehouse.core.errors import Refused
 from lakehouse.core.evolution.changes import compare
 from lakehouse.core.evolution.declared_columns import columns_without_spark
 from lakehouse.core.evolution.plan import EvolutionPlan, WrittenRows
+from lakehouse.core.ingest import increments
 from lakehouse.core.ingest.undeclared import columns_in_force
 from lakehouse.engine.delta_log import TableFacts, newest_first
+from lakehouse.engine.evolution.missing_values import count_missing
 from lakehouse.engine.ingest.transform_code import transform_code
 from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import Lake, TableSession
@@ -67,6 +70,7 @@ def compare_with_spark(session: TableSession) -> DeclaredTable | None:
     from lakehouse.engine.ingest.commit_rows import columns_of
 
     written = written_rows(lake, table, facts)
+    written = replace(written, missing=count_missing(lake, table, facts))
     plan = compare(table, columns_of(rows), facts.snapshot, written)
     return DeclaredTable(facts=facts, rows=rows, plan=plan)
 
@@ -75,8 +79,17 @@ def written_rows(lake: Lake, table: Table, facts: TableFacts) -> WrittenRows:
     """What the log of a derived table records about its rows; unknown for a landed table."""
     if table.source is not None:
         return WrittenRows()
-    recorded = recorded_code(newest_first(lake.store, facts.history))
-    return WrittenRows(code_since=code_changed_since(recorded, transform_code(table)))
+    history = facts.history
+    recorded = recorded_code(newest_first(lake.store, history))
+    code_since = code_changed_since(recorded, transform_code(table))
+    if isinstance(table.write, Overwrite):
+        return WrittenRows(code_since=code_since)
+    other = increments.other_way(table, newest_first(lake.store, history))
+    return WrittenRows(
+        way=None if other is None else other[0],
+        declared_way=increments.declared_way(table),
+        code_since=code_since,
+    )
 
 
 def declared_rows(session: TableSession, facts: TableFacts) -> "DataFrame":

@@ -8,7 +8,7 @@ from lakehouse.core.declaration.write_modes import Overwrite
 from lakehouse.core.delta.commits import is_news
 from lakehouse.core.errors import Refused
 from lakehouse.core.evolution.column_sources import declared_sources
-from lakehouse.core.evolution.downstream import DownstreamReader
+from lakehouse.core.evolution.downstream import DownstreamReader, refuse_waiting_readers
 from lakehouse.core.evolution.rebuild import (
     RebuildFacts,
     RebuildPlan,
@@ -85,6 +85,14 @@ def plan_now(
     plan = rebuild_plan(request, RebuildFacts(table=facts, readers=readers, inexact=sums.inexact))
     plan = replace(plan, row_count=sums.row_count)
     return PlannedRebuild(session=session, request=request, facts=facts, plan=plan, sums=sums)
+
+
+def refuse_readers_behind(
+    session: TableSession, facts: TableFacts, tables: Iterable[Table]
+) -> None:
+    """Refuses other columns while an `Append` downstream has not read all rows of the table."""
+    readers = tuple(_readers(session.lake, session.table, facts, tables))
+    refuse_waiting_readers(session.table, readers)
 
 
 def _readers(

@@ -121,7 +121,7 @@ def read_by_overwrite(inputs: Mapping[str, TableFacts]) -> dict[str, object]:
         key: [
             facts.snapshot.table_id,
             facts.snapshot.version,
-            increments.committed_ms(facts.history, facts.snapshot.version),
+            facts.history.committed_ms_of(facts.snapshot.version),
         ]
         for key, facts in inputs.items()
     }
@@ -131,7 +131,7 @@ def read_by_overwrite(inputs: Mapping[str, TableFacts]) -> dict[str, object]:
 def read_by_increment(table: Table, driver: TableFacts, upto: int) -> dict[str, object]:
     """What the commit of an increment records: the keys, and when `upto` was committed."""
     app_id = increments.consume_app_id(driver.snapshot)
-    read_ms = {app_id: increments.committed_ms(driver.history, upto)}
+    read_ms = {app_id: driver.history.committed_ms_of(upto)}
     return {READ_MS: read_ms, KEYS: increments.merge_keys(table)}
 
 

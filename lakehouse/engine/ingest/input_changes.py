@@ -73,7 +73,7 @@ def refuse_older_copy(
         return
     history = history_since(lake.store, driver.history, consumed.version - 1)
     read_ms = increments.read_ms_of(commits_of(lake, target), *consumed)
-    if consumed.version > version or increments.is_another(history, consumed.version, read_ms):
+    if consumed.version > version or history.has_replaced(consumed.version, read_ms):
         # A rebuild records a newer version than the consumed one, or none at all.
         instead = f"use `lakehouse rebuild {table.key}`" if consumed.version < version else NEW_KEY
         raise Broken(
@@ -165,7 +165,7 @@ def _increment_of(
     version, read_ms = consumed.get((snapshot.table, snapshot.table_id), (None, None))
     if version is not None:
         history = history_since(lake.store, facts.history, version - 1)
-        if increments.is_another(history, version, read_ms):
+        if history.has_replaced(version, read_ms):
             version = None
     read_another = any(key == snapshot.table for key, _ in consumed)
     reader = Reader(read_another=read_another, may_hold_all=True)

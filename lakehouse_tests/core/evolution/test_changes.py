@@ -120,7 +120,7 @@ CHANGES = {
         LANDED,
         SAME.replace("n int", "N int"),
         Kind.SPELLING_CHANGED,
-        Way.IMPOSSIBLE,
+        Way.OWN_ROWS,
         "N is declared, and is spelt n in the table",
         True,
     ),

@@ -301,7 +301,7 @@ def test_a_rebuilt_table_goes_on_only_with_the_keys_of_its_rebuild(
     if is_alike:
         check_written_alike(table, commits)
         return
-    with pytest.raises(Refused, match="or use `lakehouse rebuild bronze/t`"):
+    with pytest.raises(Refused, match="Use `lakehouse rebuild bronze/t`"):
         check_written_alike(table, commits)
 
 

@@ -165,7 +165,7 @@ def test_other_keys_another_write_mode_and_other_code_come_from_the_inputs(
     for table in (states, follower, copies):
         write_table(lake, spark, table)
     by_state = replace(states, write=Merge(keys=("id", "state"), order_by=("at",)))
-    with pytest.raises(Refused, match="or use `lakehouse rebuild silver/states`"):
+    with pytest.raises(Refused, match="Use `lakehouse rebuild silver/states`"):
         write_table(lake, spark, by_state)
 
     done = rebuilt(lake, spark, by_state, "inputs", readers=[follower])

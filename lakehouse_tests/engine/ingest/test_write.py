@@ -269,7 +269,7 @@ def test_a_table_whose_write_is_declared_anew_gets_no_row_twice(
     ):
         with pytest.raises(
             Refused,
-            match=f"its rows are to be .* were {was}.* Either restore the declaration, or ",
+            match=f"its rows are to be .* were {was}.* Use `lakehouse rebuild",
         ):
             write_table(lake, spark, table)
     assert rows_in(lake, copies.key, "state") == [("gone",), ("left",), ("planned",)]

@@ -1,0 +1,115 @@
+"""`lakehouse evolve`: shows how tables follow their changed declarations, and applies it."""
+
+from collections.abc import Sequence
+
+import click
+
+from lakehouse.cli.commands.rebuild import report_to_dagster
+from lakehouse.cli.context import LakeContext, complete_table, open_declared, open_table
+from lakehouse.cli.output import json_option, print_grid, show, tell, write_json
+from lakehouse.cli.spark_server import driver_for_command
+from lakehouse.core.declaration.adopted import Adopted
+from lakehouse.core.declaration.table import Table
+from lakehouse.engine.evolution.apply import ApplyRequest, apply_changes
+from lakehouse.engine.evolution.propose import Proposal, propose
+from lakehouse.engine.lake import TableSession
+from lakehouse.engine.spark.open_session import connect
+
+
+@click.group("evolve", epilog="Example: lakehouse evolve plan bronze/orders")
+def evolve_command() -> None:
+    """Show how tables follow their changed declarations, and apply it.
+
+    Safe changes, like a new column, are applied by the next run that writes the table.
+    """
+
+
+@evolve_command.command("plan", epilog="Example: lakehouse evolve plan bronze/orders")
+@click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_table)
+@json_option
+def plan_command(tables: tuple[str, ...], as_json: bool) -> None:
+    """Show each change of TABLE (default: all), how it is made, what it costs, and when.
+
+    Nothing is changed.
+    """
+    opened = open_declared()
+    chosen = [table for table in opened.choose(tables) if tables or not _is_adopted(table)]
+    with driver_for_command(opened.lake.settings):
+        proposals = [_propose(opened, table) for table in chosen]
+    if as_json:
+        write_json([each.as_json() for each in proposals])
+        return
+    _print(proposals)
+
+
+@evolve_command.command(
+    "apply",
+    epilog="Examples: lakehouse evolve apply bronze/orders; "
+    "lakehouse evolve apply bronze/orders --in-place",
+)
+@click.argument("table", shell_complete=complete_table)
+@click.option(
+    "--in-place",
+    is_flag=True,
+    help="Rename and widen columns by metadata alone. Older readers lose the table.",
+)
+@click.option(
+    "--drop",
+    multiple=True,
+    metavar="COLUMN",
+    help="Also drop this column, which is no longer declared; may be given several times.",
+)
+@click.option(
+    "--keep-old",
+    is_flag=True,
+    help="With formerly=: leave the folder of the earlier key as it is.",
+)
+@json_option
+def apply_command(
+    table: str, in_place: bool, drop: tuple[str, ...], keep_old: bool, as_json: bool
+) -> None:
+    """Make TABLE follow its declaration, as `lakehouse evolve plan` shows it.
+
+    The table changes in one commit, or, for metadata, in one commit per change. If the command is
+    killed, the next one continues.
+    """
+    opened, wanted = open_table(table)
+    request = ApplyRequest(
+        in_place=in_place, drop=drop, keep_old=keep_old, tables=tuple(opened.tables.values())
+    )
+    settings = opened.lake.settings
+    with driver_for_command(settings):
+        session = TableSession(lake=opened.lake, spark=connect(settings), table=wanted)
+        outcome = apply_changes(session, request, tell)
+        if outcome.rebuild is not None:
+            report_to_dagster(opened, wanted, outcome.rebuild)
+    if as_json:
+        write_json(outcome.as_json())
+        return
+    for sentence in outcome.sentences:
+        show(f"{table}: {sentence}")
+
+
+def _is_adopted(table: Table) -> bool:
+    return isinstance(table.write, Adopted)
+
+
+def _propose(opened: LakeContext, table: Table) -> Proposal:
+    session = TableSession(lake=opened.lake, spark=connect(opened.lake.settings), table=table)
+    return propose(session, tuple(opened.tables.values()))
+
+
+def _print(proposals: Sequence[Proposal]) -> None:
+    rows = list[tuple[str, ...]]()
+    for proposal in proposals:
+        for change in () if proposal.plan is None else proposal.plan.changes:
+            kind = change.kind
+            when = kind.consent.value
+            rows.append((proposal.table, kind.title, kind.way.value, when, change.sentence))
+    if rows:
+        print_grid(("table", "change", "how", "when", "what"), rows)
+    for proposal in proposals:
+        if proposal.plan is None or not proposal.plan.changes:
+            show(f"{proposal.table}: {proposal.sentence}")
+        for note in proposal.notes:
+            show(f"{proposal.table}: {note}")

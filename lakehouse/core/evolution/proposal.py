@@ -1,0 +1,98 @@
+"""What `lakehouse evolve` shows for a table, and what applying it did."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from lakehouse.core.evolution.in_place import InPlace
+from lakehouse.core.evolution.move import MoveOutcome, MovePlan
+from lakehouse.core.evolution.plan import EvolutionPlan
+from lakehouse.core.evolution.rebuild import RebuildOutcome, RebuildPlan
+
+_NO_TABLE = "there is no table yet; its first write creates it as declared"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """The changes of a table, and what it takes to apply them.
+
+    - `plan` is `None` if there is no table yet.
+    - `rebuild` is the rebuild that the changes need, and `why_no_rebuild` why it is refused.
+    - `in_place` are the changes that metadata alone could make, if a person asks for it.
+    - `move` moves a table from its earlier key; its changes are planned once it has moved.
+    """
+
+    table: str
+    plan: EvolutionPlan | None = None
+    rebuild: RebuildPlan | None = None
+    why_no_rebuild: str = ""
+    in_place: InPlace | None = None
+    move: MovePlan | None = None
+
+    @property
+    def sentence(self) -> str:
+        """The changes in one sentence."""
+        if self.plan is not None:
+            return self.plan.sentence
+        return _NO_TABLE if self.move is None else self.move.sentence
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What follows from the changes: a rebuild and its cost, another way, what to type."""
+        found = list[str]()
+        if self.rebuild is not None:
+            found.append(f"rebuild: {self.rebuild.sentence}")
+            found += self.rebuild.readers
+        if self.why_no_rebuild:
+            found.append(f"it cannot be rebuilt: {self.why_no_rebuild}")
+        if self.in_place is not None and not self.in_place.is_empty:
+            loses = "; ".join(self.in_place.loses)
+            found.append(f"with --in-place, columns change by metadata alone; {loses}")
+        is_waiting = self.move is not None and not self.move.refusal
+        if self.plan is not None:
+            is_waiting = bool(self.plan.advice) and not self.why_no_rebuild
+        if is_waiting:
+            found.append(self.advice)
+        return tuple(found)
+
+    @property
+    def advice(self) -> str:
+        """What to type, or how to leave the table as it is."""
+        if self.plan is not None and self.plan.impossible:
+            return self.plan.advice
+        return f"Use `lakehouse evolve apply {self.table}`."
+
+    def as_json(self) -> dict[str, Any]:
+        """The documented shape, for `lakehouse evolve plan --json`."""
+        changes: list[dict[str, Any]] = []
+        if self.plan is not None:
+            changes = self.plan.as_json()["changes"]
+        return {
+            "table": self.table,
+            "version": None if self.plan is None else self.plan.version,
+            "sentence": self.sentence,
+            "changes": changes,
+            "rebuild": None if self.rebuild is None else self.rebuild.as_json(),
+            "move": None if self.move is None else self.move.as_json(),
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvolutionOutcome:
+    """What was applied, and what is `left` to say about the table after it."""
+
+    table: str
+    sentences: tuple[str, ...]
+    left: EvolutionPlan
+    rebuild: RebuildOutcome | None = None
+    move: MoveOutcome | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The documented shape, for `lakehouse evolve apply --json`."""
+        return {
+            "table": self.table,
+            "sentences": list(self.sentences),
+            "rebuild": None if self.rebuild is None else self.rebuild.as_json(),
+            "move": None if self.move is None else self.move.plan.as_json(),
+            "left": self.left.as_json(),
+        }

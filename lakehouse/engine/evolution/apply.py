@@ -1,0 +1,201 @@
+"""Makes a table follow its declaration (`lakehouse evolve apply`).
+
+1. Move the table from its earlier key, if it has one (`engine.evolution.move_table`).
+2. Compare the declaration with the table.
+3. Under the table's lock: rename, widen and drop columns by metadata, if the table has the feature
+   or a person asks for it; add columns and set descriptions, as a write would.
+4. Rebuild the table for the changes that are left (`engine.evolution.rebuild`).
+5. Compare again: nothing that stops a write is left.
+
+**Safety properties** (tests in `test_apply.py`)
+- A change that no command can apply is refused before anything is changed.
+- A column is dropped only if a person names it, and the declaration does not.
+- After a crash at any point, the same command continues, since each step begins with the table's
+  present columns.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.snapshot import Snapshot
+from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.evolution.in_place import InPlace, in_place_changes
+from lakehouse.core.evolution.move import MoveOutcome
+from lakehouse.core.evolution.plan import Kind
+from lakehouse.core.evolution.proposal import EvolutionOutcome
+from lakehouse.engine.evolution.compare import (
+    DeclaredTable,
+    compare_with_spark,
+    refuse_adopted,
+)
+from lakehouse.engine.evolution.move_facts import plan_move
+from lakehouse.engine.evolution.move_table import run_move
+from lakehouse.engine.evolution.planned_rebuild import refuse_readers_behind
+from lakehouse.engine.evolution.propose import rebuild_request
+from lakehouse.engine.evolution.rebuild import run_rebuild
+from lakehouse.engine.ingest.commit_rows import safe_statements
+from lakehouse.engine.lake import TableSession
+from lakehouse.engine.spark import alter_columns, statements
+from lakehouse.engine.spark.errors import translated
+from lakehouse.engine.table_lock import hold
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyRequest:
+    """What a person asks for: changes by metadata alone, columns to drop, the old folder to keep.
+
+    `tables` are all declared tables, some of which read the table.
+    """
+
+    in_place: bool = False
+    drop: tuple[str, ...] = ()
+    keep_old: bool = False
+    tables: tuple[Table, ...] = ()
+
+
+def apply_changes(
+    session: TableSession, request: ApplyRequest, tell: Callable[[str], None]
+) -> EvolutionOutcome:
+    """Applies all changes of the declaration that are safe or asked for.
+
+    Raises:
+        Refused: a change is not possible, a column to drop is declared or unknown, or a rebuild is
+            refused.
+        Transient: another process holds the table, or foreign rows came in between.
+    """
+    key = session.key
+    refuse_adopted(session.table, asked="evolve")
+    move = _moved(session, request, tell)
+    declared = _compared(session)
+    if declared is None:
+        raise Refused(
+            f"evolve {key}: there is no table yet. Use `lakehouse materialize {key}` to create it"
+        )
+    if declared.plan.impossible:
+        raise Refused(f"evolve {key}: {declared.plan.sentence}. {declared.plan.advice}")
+    _check_drops(declared, request.drop)
+    sentences = [] if move is None else [move.sentence]
+    sentences += _apply_metadata(session, declared, request, tell)
+    declared = _compared(session)
+    assert declared is not None
+    left_to_drop = [
+        name
+        for name in request.drop
+        if name in {column.name for column in declared.facts.snapshot.columns}
+    ]
+    outcome = None
+    rebuild = rebuild_request(session.table, declared, drop=left_to_drop)
+    if rebuild is not None:
+        outcome = run_rebuild(session, rebuild, request.tables, tell=tell)
+        sentences.append(outcome.sentence)
+        declared = _compared(session)
+        assert declared is not None
+    if declared.plan.blocking:
+        raise Broken(
+            f"evolve {key}: after its changes were applied, the table still differs: "
+            f"{declared.plan.sentence}. Look at the last commits with `lakehouse history {key}`"
+        )
+    if not sentences:
+        sentences.append(f"nothing to apply: {declared.plan.sentence}")
+    return EvolutionOutcome(
+        table=key,
+        sentences=tuple(sentences),
+        left=declared.plan,
+        rebuild=outcome,
+        move=move,
+    )
+
+
+def _moved(
+    session: TableSession, request: ApplyRequest, tell: Callable[[str], None]
+) -> MoveOutcome | None:
+    plan = plan_move(session.lake, session.table, request.tables)
+    if plan is None:
+        return None
+    checked = plan.checked(keep_old=request.keep_old)
+    return run_move(session, checked, request.tables, keep_old=request.keep_old, tell=tell)
+
+
+def _compared(session: TableSession) -> DeclaredTable | None:
+    with translated():
+        return compare_with_spark(session)
+
+
+def _check_drops(declared: DeclaredTable, drop: Sequence[str]) -> None:
+    plan, snapshot = declared.plan, declared.facts.snapshot
+    left = {change.before for change in plan.of(Kind.COLUMN_LEFT)}
+    for name in drop:
+        if name in left:
+            continue
+        known = {column.name for column in snapshot.columns}
+        if name in snapshot.partition_columns:
+            why = "the table is partitioned by it. Declare another partitioning first"
+        elif name in known:
+            why = "it is declared. Remove it from the declaration first"
+        else:
+            why = f"the table has no such column. Use one of {', '.join(sorted(map(str, left)))}"
+        raise Refused(f"evolve {plan.table}: --drop {name}: {why}")
+
+
+def _apply_metadata(
+    session: TableSession,
+    declared: DeclaredTable,
+    request: ApplyRequest,
+    tell: Callable[[str], None],
+) -> Iterator[str]:
+    """Applies what metadata alone can change; yields a sentence for each kind of change."""
+    plan, snapshot = declared.plan, declared.facts.snapshot
+    in_place = in_place_changes(plan, snapshot, drop=request.drop, is_asked=request.in_place)
+    is_rebuilt = rebuild_request(session.table, declared) is not None and in_place.is_empty
+    safe = [] if is_rebuilt else [*safe_statements(plan, snapshot, declared.rows)]
+    if not safe and in_place.is_empty:
+        return
+    if not in_place.is_empty:
+        refuse_readers_behind(session, declared.facts, request.tables)
+    for sentence in in_place.loses:
+        tell(f"{session.key}: {sentence}")
+    owner = f"evolve of {session.key}"
+    with hold(session.lake, session.spark, session.key, owner=owner), translated():
+        for statement in (*_in_place_statements(in_place, snapshot), *safe):
+            session.spark.sql(statement)
+    if plan.added and safe:
+        yield f"added {', '.join(each.column.name for each in plan.added)}"
+    if plan.of(Kind.COMMENT_CHANGED) and safe:
+        yield "set descriptions of columns"
+    yield from in_place.sentences
+
+
+def _in_place_statements(in_place: InPlace, snapshot: Snapshot) -> Iterator[str]:
+    uri = snapshot.uri
+    if in_place.properties:
+        yield statements.set_properties(uri, dict(in_place.properties))
+    for before, after in in_place.renamed:
+        yield alter_columns.rename_column(uri, before, after)
+    names = dict(in_place.renamed)
+    for change in in_place.widened:
+        assert change.column is not None and change.before is not None
+        yield alter_columns.widen_column(
+            uri, names.get(change.before, change.before), change.column.type
+        )
+    for name in in_place.dropped:
+        yield alter_columns.drop_column(uri, name)
+
+
+def apply_policy(
+    session: TableSession, tables: Sequence[Table], tell: Callable[[str], None]
+) -> tuple[str, ...]:
+    """Before a write, applies what `evolution="automatic"` allows; returns what was applied.
+
+    If the table also needs a change that a person must ask for, nothing is applied here, and the
+    write is refused.
+    """
+    if session.table.evolution != "automatic":
+        return ()
+    declared = _compared(session)
+    if declared is None:
+        return ()
+    by_policy = declared.plan.by_policy
+    if not by_policy or any(change not in by_policy for change in declared.plan.blocking):
+        return ()
+    return apply_changes(session, ApplyRequest(tables=tuple(tables)), tell).sentences

@@ -1,0 +1,66 @@
+"""Proposes how a table follows its declaration: the changes, the rebuild, and what it costs."""
+
+from collections.abc import Sequence
+
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.errors import Refused
+from lakehouse.core.evolution.column_sources import declared_sources
+from lakehouse.core.evolution.in_place import in_place_changes
+from lakehouse.core.evolution.plan import Kind, Way
+from lakehouse.core.evolution.proposal import Proposal
+from lakehouse.core.evolution.rebuild import RebuildRequest
+from lakehouse.engine.evolution.compare import (
+    DeclaredTable,
+    compare_with_spark,
+    refuse_adopted,
+)
+from lakehouse.engine.evolution.move_facts import plan_move
+from lakehouse.engine.evolution.rebuild import plan_rebuild
+from lakehouse.engine.ingest.commit_rows import columns_of
+from lakehouse.engine.lake import TableSession
+
+
+def propose(session: TableSession, tables: Sequence[Table]) -> Proposal:
+    """The proposal for one table; `tables` are all declared ones, which may read it.
+
+    Raises:
+        Refused: others write the table, or an input does not exist.
+    """
+    refuse_adopted(session.table, asked="evolve")
+    move = plan_move(session.lake, session.table, tables)
+    if move is not None:
+        return Proposal(table=session.key, move=move)
+    declared = compare_with_spark(session)
+    if declared is None:
+        return Proposal(table=session.key)
+    plan, snapshot = declared.plan, declared.facts.snapshot
+    rebuild, why_not = None, ""
+    if not plan.impossible and (request := rebuild_request(session.table, declared)):
+        try:
+            rebuild = plan_rebuild(session, request, tables)
+        except Refused as error:
+            why_not = str(error)
+    return Proposal(
+        table=session.key,
+        plan=plan,
+        rebuild=rebuild,
+        why_no_rebuild=why_not,
+        in_place=in_place_changes(plan, snapshot, is_asked=True),
+    )
+
+
+def rebuild_request(
+    table: Table, declared: DeclaredTable, *, drop: Sequence[str] = ()
+) -> RebuildRequest | None:
+    """The rebuild that makes the table follow its declaration; `None` if none is needed."""
+    plan = declared.plan
+    way = plan.rebuild_from or (Way.OWN_ROWS if drop else None)
+    if plan.of(Kind.REPLACED) and plan.policy == "refuse":
+        way = Way.OWN_ROWS if table.source is not None else Way.INPUTS
+    if way is None:
+        return None
+    if way is Way.INPUTS:
+        return RebuildRequest(table=table, source="inputs")
+    sources = declared_sources(table, columns_of(declared.rows), declared.facts.snapshot)
+    columns = tuple(each for each in sources if each.column.name not in drop)
+    return RebuildRequest(table=table, source="rows", columns=columns)

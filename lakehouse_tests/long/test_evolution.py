@@ -1,0 +1,82 @@
+"""Every change of a declaration, for every way of writing a table, against an oracle that was told the change."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakehouse.core.errors import Refused
+from lakehouse.engine.evolution.apply import ApplyRequest, apply_changes
+from lakehouse.engine.evolution.propose import propose
+from lakehouse.engine.ingest.write import write_table
+from lakehouse.engine.lake import Lake, TableSession
+from lakehouse_tests.engine.example import rows_in, rows_of
+from lakehouse_tests.evolution_cases import AFTER, BASE, BEFORE, CASES, WAYS, Case, Way
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakehouse import Table
+
+
+def write_all(lake: Lake, spark: "SparkSession", tables: "list[Table]") -> None:
+    for table in tables:
+        write_table(lake, spark, table)
+
+
+def follow(lake: Lake, spark: "SparkSession", way: Way, case: Case) -> bool:
+    """Makes the table follow its changed declaration; false if that is refused, as it must be."""
+    tables = way.tables(case)
+    session = TableSession(lake=lake, spark=spark, table=tables[-1])
+    waits = case.asks and way.mode != "overwrite"
+    if waits:
+        with pytest.raises(Refused, match=r"declaration has changed: .* `lakehouse evolve plan"):
+            write_all(lake, spark, tables)
+    elif not (case.drop and way.mode != "overwrite"):
+        return True
+    request = ApplyRequest(in_place=case.in_place, drop=case.drop, tables=tuple(tables))
+    if case.impossible:
+        assert case.impossible in propose(session, tables).why_no_rebuild
+        with pytest.raises(Refused, match=case.impossible):
+            apply_changes(session, request, lambda _: None)
+        return False
+    assert propose(session, tables).sentence
+    apply_changes(session, request, lambda _: None)
+    return True
+
+
+def check_case(lake: Lake, spark: "SparkSession", way: Way, case: Case) -> None:
+    tables = way.tables(Case(columns=BASE))
+    for number, row in enumerate(BEFORE, start=1):
+        way.land(lake, number, row, {})
+        write_all(lake, spark, tables)
+    way.land(lake, len(BEFORE) + 1, AFTER[0], {})
+    if not follow(lake, spark, way, case):
+        rows = [*BEFORE]
+        case = Case(columns=BASE)
+    else:
+        names = case.renamed if way.is_landed else {}
+        last = way.last_row(case)
+        changed = way.tables(case)
+        write_all(lake, spark, changed)
+        way.land(lake, len(BEFORE) + 2, last, names)
+        write_all(lake, spark, changed)
+        rows = [*BEFORE, AFTER[0], last]
+        session = TableSession(lake=lake, spark=spark, table=changed[-1])
+        after = propose(session, changed).plan
+        assert after is not None and not after.blocking
+    expected = way.rows_after(case, rows, lambda place: place >= len(BEFORE))
+    names = [*expected[0]]
+    wanted = sorted((tuple(row.values()) for row in expected), key=str)
+    assert rows_of(spark, lake, way.key, *names) == wanted
+    if not case.in_place:
+        assert rows_in(lake, way.key, *names) == wanted
+    assert lake.facts("quarantine/bronze/rows") is None
+
+
+@pytest.mark.parametrize("change", CASES)
+@pytest.mark.parametrize("way", WAYS)
+def test_rows_after_a_change_are_those_of_an_oracle_that_was_told_it(
+    lake: Lake, spark: "SparkSession", way: str, change: str
+) -> None:
+    """Old and new landed files mixed; read by Spark and by deltalake."""
+    check_case(lake, spark, Way(way), CASES[change])
