@@ -47,10 +47,10 @@ class Operation(Enum):
 class Dms:
     """Files that AWS DMS wrote to S3: a full load (`LOAD….csv`), then ongoing changes.
 
-    The landing's schema has all columns of the files. A row of a full load is older than every
-    change, and may lack the operation. If `position` is empty, the order of files and lines is the
-    order of changes. Source: AWS DMS user guide, "Using Amazon S3 as a target" (operation in the
-    first column, names of files, `TimestampColumnName`), and "Creating table mappings" (header
+    The landing's schema has all columns of the files. Rows of the full load count as older than all
+    changes, and may lack the operation column. If `position` is empty, the order of files and lines
+    is the order of changes. Source: AWS DMS user guide, "Using Amazon S3 as a target" (operation in
+    the first column, names of files, `TimestampColumnName`), and "Creating table mappings" (header
     columns like `$AR_H_CHANGE_SEQ`, before-image columns).
     """
 

@@ -1,4 +1,4 @@
-"""Column names: the names in a Spark DDL string, and checks of lists of names."""
+"""Reads column names from a Spark DDL string, and checks lists of column names."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""All tables that modules declare, inputs before their readers."""
+"""Collects the tables that modules declare, inputs before their readers."""
 
 from collections.abc import Iterable
 from itertools import permutations

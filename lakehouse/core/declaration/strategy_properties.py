@@ -24,7 +24,7 @@ MARKS = (STRATEGY_MARK, CLUSTERING_MARK)
 class PropertyChanges:
     """Properties to set and to unset.
 
-    `left` maps the properties that a person set to another value to this value, which is kept.
+    `left` has the properties that keep the value that a person set, with this value.
     """
 
     set: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -20,7 +20,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge:
-    """Keeps one row per value of `keys`. A row replaces it only if its `order_by` is greater.
+    """Keeps one row per value of `keys`. A row with greater `order_by` columns replaces it.
 
     Change data is ordered by its source instead, and its deletions are applied as `deletes` says.
     """

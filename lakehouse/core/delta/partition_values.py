@@ -23,7 +23,7 @@ type_of_typed_partition = tuple[object, ...]
 
 _TEXT_TYPES = frozenset({"string", "binary"})
 _FLOATING_TYPES = frozenset({"float", "double"})
-# Spark's writer uses the second one as the folder name of null, and writes an empty text as null.
+# Spark writes null into a folder with the second name, and writes an empty text as null.
 # Source: apache/spark v4.2.0, `ExternalCatalogUtils.scala`, getPartitionPathString;
 # delta-io/delta#6150.
 _WRITTEN_AS_NULL = frozenset({"", "__HIVE_DEFAULT_PARTITION__"})

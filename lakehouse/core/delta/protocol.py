@@ -44,7 +44,7 @@ RETENTION, _DEFAULT_RETENTION = "delta.deletedFileRetentionDuration", "interval 
 
 
 def unknown_features(features: Iterable[str]) -> list[str]:
-    """The features for which the effect of a rewrite or a deletion is unknown here."""
+    """The features for which this program does not know the effect of a rewrite or a deletion."""
     return sorted(set(features) - COUNTABLE - {*_WRITABLE.split()})
 
 

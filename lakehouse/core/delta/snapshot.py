@@ -120,7 +120,7 @@ class Snapshot:
 
     @property
     def row_count(self) -> int | None:
-        """Live rows, not counting deleted ones; `None` if any file lacks statistics."""
+        """The number of rows that are not deleted; `None` if any file lacks statistics."""
         counts = [file.row_count for file in self.files]
         return (
             None
@@ -130,7 +130,7 @@ class Snapshot:
 
     @property
     def tombstone_bytes(self) -> int:
-        """Bytes of the tombstones, as far as the log has their sizes."""
+        """Bytes of the removed files, as far as the log records their sizes."""
         return sum(stone.size_bytes or 0 for stone in self.tombstones)
 
 

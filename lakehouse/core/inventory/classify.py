@@ -23,8 +23,8 @@ _LOG_PARTS = (
 class OtherUses:
     """Other uses of files in a table's folder.
 
-    Other tables read the files in `lent` (names relative to the lake), and perhaps files whose last
-    part of the path is in `unplaced`. Declared tables load from the prefixes in `landed`.
+    Other tables read the files in `lent` (names relative to the lake). They may also read any file
+    whose base name is in `unplaced`. Declared tables load from the prefixes in `landed`.
     """
 
     lent: Set[str] = frozenset()

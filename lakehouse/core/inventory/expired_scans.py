@@ -1,8 +1,8 @@
 """Selects the files of our own old scans that may be deleted.
 
 **Safety properties** (tests in `core/inventory/test_checks.py`)
-- Only files named as our scan names them are selected, in the folder of our own configuration. A
-  report of AWS is never selected.
+- A file is selected only if it is in the folder of our own configuration, and only if its name is
+  one that our scan gives. A report of AWS is never selected.
 - A report is deleted when its own stamp is older than `KEPT_DAYS`. The newest complete report is
   never deleted.
 - A data file, or the leftover of a killed write, is kept a day longer than reports of the same age.

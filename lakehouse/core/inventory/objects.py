@@ -112,7 +112,7 @@ KINDS = {
 def is_folder_marker(key: str, size_bytes: int) -> bool:
     """Whether an object only marks a folder.
 
-    Consoles write `a/`; EMR and older Hadoop write `a_$folder$` (delta-io/delta#466).
+    The S3 console writes `a/`; EMR and older Hadoop write `a_$folder$` (delta-io/delta#466).
     """
     return not size_bytes and key.endswith(("/", FOLDER_SUFFIX))
 

@@ -44,7 +44,7 @@ class TableShares:
     """All objects in one table's folder, by part.
 
     - `version` is `None` if the log cannot be read; `problem` then says why.
-    - `missing`: files that the newest version reads and storage does not have.
+    - `missing`: files that the newest version reads, but that are not in storage.
     - `resized`: files whose size differs from the log.
     - `unsettled_count`: files that are not in the report, but may be too new for it.
     - `outside_count`: files outside the lake, which the report does not cover.
@@ -168,7 +168,7 @@ class _Table:
         self._resized: list[str] = []
 
     def take(self, name: str, each: StoredObject) -> Part:
-        """The part of an object, which is recorded as seen. `name` is relative to the lake."""
+        """Records an object as seen, and returns its part. `name` is relative to the lake."""
         own = name.removeprefix(self._table_files.table).removeprefix("/")
         part = self._classifier.part_of(own, each)
         if part in _NEEDED_NOW:

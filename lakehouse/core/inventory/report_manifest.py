@@ -79,9 +79,10 @@ def parse_manifest(
     """The report that `manifest` describes.
 
     Raises:
-        Refused: its checksum is wrong, it is damaged, it belongs to another bucket or folder, lacks
-            a needed column, has no data files, is older than `max_age_hours`, or its time is in the
-            future or implausible (seconds instead of milliseconds).
+        Refused: the manifest's checksum is wrong, or the manifest is damaged. Or the report belongs
+            to another bucket or folder, lacks a needed column, has no data files, or is older than
+            `max_age_hours`. Or its time is in the future, or implausible (seconds instead of
+            milliseconds).
     """
     name, bucket, folder = source.name, source.bucket, source.folder
     where = f"inventory report {name}"

@@ -34,13 +34,14 @@ class TableFiles:
 
     - `retention_ms`: `None` if unknown; then all files are kept.
     - `stones`, `removed_vectors`: removed files and deletion vectors, with the time of removal.
-    - `dropped_stones`: own files whose removal only a commit within the retention records.
+    - `dropped_stones`: own files that a commit within the retention removed, but that no longer
+      have a tombstone.
     - `place`: the real folder, if `table` is a link to it; empty if unknown.
     - `elsewhere`: files in other folders of the lake that the newest version reads (names relative
       to the lake). `kept_elsewhere`: such files that only older versions read. The log still
       records their removal.
     - `outside`: files that the newest version reads outside the lake, where no inventory looks.
-    - `unplaced`: last parts of the paths of all files outside, including removed ones. Such a file
+    - `unplaced`: base names of all files outside, including removed ones. Such a file
       may lie inside the lake after all, under the path of a mount, a bucket alias or another
       machine.
     """
@@ -134,7 +135,7 @@ def fold_table_files(
 
 
 class _Names:
-    """Separates the files inside a table's folder from files elsewhere, and collects the latter.
+    """Names the files inside a table's folder, and collects the files elsewhere.
 
     Files elsewhere occur in shallow clones, for example.
     """

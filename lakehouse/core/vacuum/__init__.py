@@ -1,1 +1,1 @@
-"""The files of a table to delete, the mode and its price, and the reasons."""
+"""Plans a vacuum: the files to delete, the mode and its price, and the reasons."""

@@ -75,8 +75,8 @@ class VacuumRecord:
 class VacuumFacts:
     """The facts that are known before storage is listed.
 
-    - `lent`: files of any table, relative to the lake, that another table reads. `unplaced`: last
-      parts of paths that may or may not lead into the lake. `landed`: prefixes that declared tables
+    - `lent`: files of any table, relative to the lake, that another table reads. `unplaced`: base
+      names of files that may or may not be in the lake. `landed`: prefixes that declared tables
       load from.
     - `tables`: all tables of the lake, which lies at `lake_prefix` in its bucket. `strays`: folders
       that look like tables because of a key (the value) below `_delta_log`.

@@ -34,9 +34,9 @@ def removed_by_log(facts: VacuumFacts) -> dict[str, int]:
     """The files removed since the last complete vacuum: name relative to the table -> time.
 
     Files that the last vacuum kept or failed to delete are included. An orphan that could not be
-    deleted is left to the next sweep: its name may have been written again, which no log shows. If
-    the log alone decides, the whole remaining log is read, since no sweep finds files that a short
-    history omits.
+    deleted is left to the next search for orphans: its name may have been written again, which no
+    log shows. If the log alone decides, the whole remaining log is read, since no listing finds the
+    files that a short history omits.
     """
     last = facts.last_complete
     since_ms = 0 if last is None else last.horizon_ms
@@ -95,7 +95,7 @@ class RemovedSince:
     Removed deletion vectors and the change data of these commits are included. Tombstones may be
     gone: a checkpoint drops them by the retention of its time, which may have been shorter. Commits
     before the known history are read only for a file without a tombstone. An absolute path, or one
-    that begins with `..`, may lead into the table, so every file with the same last part is kept.
+    that begins with `..`, may lead into the table, so every file with the same base name is kept.
     """
 
     def __init__(self, facts: VacuumFacts, horizon_ms: int) -> None:
@@ -126,7 +126,7 @@ class RemovedSince:
         )
 
     def _names(self, commits: Iterable[Commit]) -> frozenset[str]:
-        """Names of files in the table; for other paths, a slash and the path's last part."""
+        """Names of files in the table; for other paths, a slash and the base name."""
         late = [commit for commit in commits if commit.committed_ms >= self._horizon_ms]
         paths = (path for commit in late for path in (*commit.removed_paths, *commit.change_paths))
         vectors = (

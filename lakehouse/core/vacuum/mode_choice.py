@@ -90,7 +90,7 @@ def choose_mode(
 
 
 def _may_be_wanted(quote: Quote, facts: VacuumFacts) -> bool:
-    """Whether a person may choose the mode. LITE may be chosen even if a sweep is due."""
+    """Whether a person may choose the mode. LITE may be chosen even if a search is due."""
     if quote.mode == "LITE":
         return not _why_not_lite(facts, len(removed_by_log(facts)))
     return not quote.why_not
