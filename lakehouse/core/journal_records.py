@@ -51,7 +51,7 @@ class Pause:
         until = (
             f"until {utc_text(self.until_ms)}"
             if self.until_ms is not None
-            else f"until: lakehouse resume {self.table}"
+            else f"until you run lakehouse resume {self.table}"
         )
         return Reason.PAUSED.explain(
             since=self.since_ms, until=until, why=f": {self.why}" if self.why else ""

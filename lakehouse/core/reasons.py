@@ -61,7 +61,7 @@ class Reason(Enum):
         "on"
     )
     PLAN_REFUSED = "nothing can be planned: {why}"
-    ALL_WARM = "{warm:partition} with mergeable files, each written within the last {hours} h"
+    ALL_WARM = "{warm:partition} with mergeable files, all changed within the last {hours} h"
 
     # Of the sensor.
     DUE_READERS = (

@@ -1,4 +1,4 @@
-"""Checks bucket names, finds the S3 server and region in force, and credentials in addresses."""
+"""Checks bucket names, and finds the S3 server and region, and credentials in an address."""
 
 import re
 from collections.abc import Mapping

@@ -9,7 +9,7 @@ Two things are not in the log, so they are estimated and counted:
 - A deletion vector on a compacted file: the deleted rows are spread over the file's grains, in
   proportion to their row counts.
 - A compaction of one partition into several files: grains are assigned by row counts (Delta packs
-  by size). If these do not decide (Z-order, missing statistics), files are filled by size.
+  by size). If the counts are ambiguous (Z-order, missing statistics), files are filled by size.
 """
 
 from collections import defaultdict

@@ -164,7 +164,7 @@ def files_by_partition(
     for partition in sorted(spelled, key=str):
         if not is_changed_by_rewrite(partition, columns):
             typed[typed_partition(partition, columns)].extend(spelled[partition])
-    for found in typed.values():  # by path only if sizes are equal: three times as slow
+    for found in typed.values():  # sorting by paths, too, is three times as slow
         found.sort(key=_SIZE if len(set(map(_SIZE, found))) == len(found) else _SIZE_AND_PATH)
     return {key: tuple(found) for key, found in typed.items()}
 

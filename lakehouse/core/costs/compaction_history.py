@@ -59,7 +59,7 @@ class Account:
 
     @property
     def mean_errors(self) -> PredictionErrors:
-        """The means of the newest ten runs."""
+        """The mean errors of the newest ten runs."""
         return self.entries[-1].mean_errors if self.entries else NO_ERRORS
 
     @property

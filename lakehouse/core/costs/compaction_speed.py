@@ -1,4 +1,4 @@
-"""How fast compactions are: rates of seconds and bytes, fitted to the compactions in a table's log.
+"""Predicts compactions by rates of seconds and bytes, fitted to the compactions in a table's log.
 
 The seconds of a compaction are `fixed + per file added + per file removed + per byte removed`. Each
 added file is a Spark job of its own. Seconds per byte differ between tables: values are decoded and
@@ -85,7 +85,7 @@ class MergeWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """Seconds of a compaction by its files and bytes, and the bytes that it adds.
+    """Rates that predict the seconds of a compaction, and the bytes that it adds.
 
     - `seconds_per_file`: for each file removed.
     - `bytes_per_file`: the fixed size of a file, whatever its content.

@@ -149,8 +149,8 @@ def assess_health(snapshot: Snapshot, plan: CompactionPlan) -> Health:
 def small_files_ok(health: Health) -> tuple[bool, str]:
     """Whether compaction keeps up, and a sentence that starts with the plan's own.
 
-    It keeps up while the number of mergeable files is below twice the number that makes a
-    compaction due, which by itself is reached regularly. With a refused plan, it never keeps up.
+    The number of mergeable files that makes a compaction due is reached regularly. So compaction
+    keeps up below twice this number. With a refused plan, it never keeps up.
     """
     if health.plan.reason is Reason.PLAN_REFUSED:
         return False, health.plan.sentence

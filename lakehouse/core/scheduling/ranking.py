@@ -6,7 +6,7 @@ once after each pause of the breaker. An attempt that was refused before it bega
 canceled, says nothing about the table, and is repeated as soon as the table may run. Dagster
 remembers run keys for ever, also of failed runs, so the key holds the number of the attempt.
 
-The table with the most benefit for its cost goes first (`NetBenefit`). If tables are equal, the one
+The table with the most benefit for its cost goes first (`NetBenefit`). If they are equal, the one
 with the worse health score does. A table that has been due for longer than the patience comes
 before all tables that have waited less. So:
 

@@ -44,7 +44,6 @@ class _SmallFiles:
     """
 
     def __init__(self, *, target_bytes: int, candidate_bytes: int) -> None:
-        """Starts without files."""
         self.openings_saved = 0
         self._target_bytes = target_bytes
         self._candidate_bytes = candidate_bytes

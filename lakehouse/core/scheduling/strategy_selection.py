@@ -137,7 +137,7 @@ def choose_strategy(
     ).seconds
     interval_seconds = 3600 / facts.arrivals_per_hour
     sensor_seconds = interval_seconds * policy.most_small_files / facts.batch_files
-    # What readers lose grows with the square of the time since the last compaction.
+    # The losses of readers grow with the square of the time since the last compaction.
     lost_per_second = (
         SECONDS_PER_OPENING
         * facts.batch_files

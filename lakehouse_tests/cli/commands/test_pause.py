@@ -32,7 +32,7 @@ def test_a_table_is_paused_until_it_is_resumed(told: Terminal) -> None:
     assert paused == {**pause, "since_ms": paused["since_ms"]}
     assert held(told) == {"silver/orders": "PAUSED"}
     assert (
-        "until: lakehouse resume silver/orders: a backfill is under way"
+        "until you run lakehouse resume silver/orders: a backfill is under way"
         in told.run("tables").stdout
     )
     assert told.json("resume", "silver/orders") == {**paused, "paused": False}

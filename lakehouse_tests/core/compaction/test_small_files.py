@@ -118,7 +118,7 @@ def test_only_partitions_that_nobody_writes_are_taken_the_newest_last() -> None:
     assert plan.partitions == ((("day", "2"),), (("day", "1"),))
     warm = planned(table, cold_hours=10)
     assert (warm.reason, warm.bins) == (Reason.ALL_WARM, ())
-    assert warm.sentence == "3 partitions with mergeable files, each written within the last 10 h"
+    assert warm.sentence == "3 partitions with mergeable files, all changed within the last 10 h"
 
 
 def test_a_delete_by_vectors_makes_a_partition_warm_though_its_files_keep_their_times() -> None:

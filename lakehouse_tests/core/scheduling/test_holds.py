@@ -99,5 +99,5 @@ def test_a_pause_without_an_end_says_how_it_ends() -> None:
     assert (
         pause.holds(NOON * 2)
         and pause.explanation.sentence
-        == "paused since 2026-11-20 12:00 UTC, until: lakehouse resume bronze/t"
+        == "paused since 2026-11-20 12:00 UTC, until you run lakehouse resume bronze/t"
     )
