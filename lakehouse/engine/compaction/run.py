@@ -228,7 +228,7 @@ def _plan(lake: Lake, table: Table, facts: TableFacts, losses: Sequence[Loss]) -
 
     If no other partition is left to compact, these partitions are included again.
     """
-    whole = plan_table(
+    whole_plan = plan_table(
         table,
         facts.snapshot,
         facts.history,
@@ -237,10 +237,10 @@ def _plan(lake: Lake, table: Table, facts: TableFacts, losses: Sequence[Loss]) -
     )
     contested = frozenset[type_of_typed_partition]().union(*(loss.partitions for loss in losses))
     if not contested:
-        return whole
+        return whole_plan
     rates = fit_rates(facts.history, facts.snapshot, prices=table.prices)
-    rest = without_partitions(whole, facts.snapshot, contested, rates=rates)
-    return rest if rest.bins else whole
+    reduced_plan = without_partitions(whole_plan, facts.snapshot, contested, rates=rates)
+    return reduced_plan if reduced_plan.bins else whole_plan
 
 
 def _outcome(

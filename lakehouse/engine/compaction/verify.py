@@ -181,8 +181,8 @@ def undo(
         history = history_since(lake.store, now.history, before.version)
     except Exception as error:
         return f"{sent} ({type(failure or error).__name__}). Check the versions from {version} on"
-    made = history.marked(mark)
-    if not made:
+    restores = history.marked(mark)
+    if not restores:
         if failure is None or is_lost(failure):
             reason = "the log does not show it" if failure is None else type(failure).__name__
             return f"{sent} ({reason}). Check the versions from {version} on"
@@ -194,9 +194,9 @@ def undo(
     if not (missing := history.missing_after(newest)):
         return done
     return (
-        f"{done} by version {made[-1].version}, but another writer committed just before: the rows "
-        f"of version(s) {_numbers(missing)} are in no newer version. "
-        f"Check versions {missing[0]} to {made[-1].version}"
+        f"{done} by version {restores[-1].version}, but another writer committed just before: the "
+        f"rows of version(s) {_numbers(missing)} are in no newer version. "
+        f"Check versions {missing[0]} to {restores[-1].version}"
     )
 
 
@@ -280,10 +280,10 @@ def _side(
         assert facts is not None
         snapshot = facts.snapshot
     files = tuple(file for file in snapshot.files if file.path in wanted)
-    if lacking := sorted(wanted.difference(file.path for file in files)):
+    if missing := sorted(wanted.difference(file.path for file in files)):
         raise Broken(
             f"compaction of {before.table}: its rows cannot be compared, since version {version} "
-            f"lacks {len(lacking)} file(s) that its commit names, first {lacking[0]}. Nothing is "
+            f"lacks {len(missing)} file(s) that its commit names, first {missing[0]}. Nothing is "
             "restored. Check the newest versions of the table"
         )
     return Side(version=version, files=files)

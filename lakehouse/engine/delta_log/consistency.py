@@ -133,17 +133,17 @@ def _check_older_commits(
             keys = zip(adds.path, adds.vector, strict=True)
             held.update(key for key in keys if key[0] in paths)
     added = {key for key, action in last.items() if isinstance(action, AddedFile)}
-    lacking = added - held
-    if lacking:  # rare: a checkpoint may spell a path differently than the commit does
+    missing = added - held
+    if missing:  # rare: a checkpoint may spell a path differently than the commit does
         spelled = {*_spelled(checkpoint)}
-        lacking = {key for key in lacking if (_plain(key[0]), key[1]) not in spelled}
+        missing = {key for key in missing if (_plain(key[0]), key[1]) not in spelled}
     first, final = older[0].commit.version, older[-1].commit.version
     name = segment.checkpoint[0].name
-    if lacking:
+    if missing:
         raise LogContradiction(
-            f"log of {segment.table}: its checkpoint {name} holds {len(added) - len(lacking)} of "
+            f"log of {segment.table}: its checkpoint {name} holds {len(added) - len(missing)} of "
             f"the {len(added)} files that the commits {first} to {final} added and did not remove "
-            f"later; it lacks files like {min(path for path, _ in lacking)}",
+            f"later; it lacks files like {min(path for path, _ in missing)}",
             evidence="",
         )
     wanted = {(_plain(path), vector) for path, vector in added}

@@ -188,10 +188,10 @@ def made_of_columns(
     """
     assert columns.keys() == set(kind.__slots__)  # type: ignore[attr-defined]
     assert not hasattr(kind, "__post_init__")
-    made = list(map(object.__new__, repeat(kind, count)))
+    values = list(map(object.__new__, repeat(kind, count)))
     for name, column in columns.items():
-        deque(map(getattr(kind, name).__set__, made, column), maxlen=0)
-    return made
+        deque(map(getattr(kind, name).__set__, values, column), maxlen=0)
+    return values
 
 
 def _untouched(checkpoint: Checkpoint, later: type_of_later) -> Iterator[AddedColumns]:

@@ -74,9 +74,9 @@ def column_batches(
                 name.lower(): _values(name.lower(), column)
                 for name, column in zip(batch.schema.names, batch.columns, strict=True)
             }
-            if lacking := [name for name in NEEDED_COLUMNS if name in only and name not in columns]:
+            if missing := [name for name in NEEDED_COLUMNS if name in only and name not in columns]:
                 raise Refused(
-                    f"{where} has no column {' and no '.join(lacking)}, although the manifest "
+                    f"{where} has no column {' and no '.join(missing)}, although the manifest "
                     "names it. Wait for the next report"
                 )
             if (

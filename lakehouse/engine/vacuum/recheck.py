@@ -52,27 +52,35 @@ class Recheck:
         table = self._planned.table
         self._ask_the_lake()
         in_new_tables = self._in_new_tables(batch)
-        going = self._without(batch, in_new_tables, "a table was created in its folder meanwhile")
+        candidates = self._without(
+            batch, in_new_tables, "a table was created in its folder meanwhile"
+        )
         if not self._facts.on_s3:
             is_own = own_folders(self._run.lake, table)
-            linked = {each.name for each in going if not is_own(each.name)}
-            going = self._without(going, linked, "its folder is a link out of the table's folder")
+            linked = {each.name for each in candidates if not is_own(each.name)}
+            candidates = self._without(
+                candidates, linked, "its folder is a link out of the table's folder"
+            )
         # On S3 a HEAD per file would cost as many requests as Delta's own vacuum. Names that were
         # generated for one attempt to write are not checked, since no writer uses them again.
-        asked = [each for each in going if not self._facts.on_s3 or not written_once(each.name)]
-        names = [f"{table}/{each.name}" for each in asked]
+        to_check = [
+            each for each in candidates if not self._facts.on_s3 or not written_once(each.name)
+        ]
+        names = [f"{table}/{each.name}" for each in to_check]
         with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
-            stored = dict(zip(asked, pool.map(self._run.lake.store.stat, names), strict=True))
+            stored = dict(zip(to_check, pool.map(self._run.lake.store.stat, names), strict=True))
         gone = {each.name for each, now in stored.items() if now is None}
         rewritten = {
             each.name
             for each, now in stored.items()
             if now is not None and self._is_another(each, now)
         }
-        going = [each for each in going if each.name not in gone]
-        going = self._without(going, rewritten, "it was written again since it was listed")
+        candidates = [each for each in candidates if each.name not in gone]
+        candidates = self._without(
+            candidates, rewritten, "it was written again since it was listed"
+        )
         self._ask_the_log()
-        return self._allowed(going)
+        return self._allowed(candidates)
 
     def _in_new_tables(self, candidates: Sequence[Candidate]) -> set[str]:
         """The files below a folder that has become a table, for example by CONVERT.
@@ -118,14 +126,14 @@ class Recheck:
         self._spared |= {each.name: why for each in candidates if each.name in names}
         return [each for each in candidates if (each.goes_with or each.name) not in names]
 
-    def _allowed(self, going: Sequence[Candidate]) -> list[Candidate]:
+    def _allowed(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         if self._check is None:
             horizon_ms = self._planned.horizon_ms
             self._check = LastCheck(self._facts, horizon_ms=horizon_ms, now_ms=now_ms())
-        allowed = self._check.allow(going)
+        allowed = self._check.allow(candidates)
         names = {each.name for each in allowed}
         table_files = self._facts.table_files
-        for each in going:
+        for each in candidates:
             if each.name in names:
                 continue
             is_lent = table_files.place_of(each.name) in self._facts.lent

@@ -131,9 +131,9 @@ def rehearse(
         return replace(planned, notes=(*planned.notes, note))
     with translated():
         spared = dict[str, str]()
-        going = _confirmed(open_spark(), run.lake, planned, spared)
-        going = Recheck(run, inputs, planned, spared).still_going(going)
-        return plan_rest(planned, inputs.facts, table, going, spared)
+        confirmed = _confirmed(open_spark(), run.lake, planned, spared)
+        confirmed = Recheck(run, inputs, planned, spared).still_going(confirmed)
+        return plan_rest(planned, inputs.facts, table, confirmed, spared)
 
 
 def check_clock(lake: Lake, table_key: str) -> None:
@@ -171,10 +171,10 @@ def _confirmed(
 ) -> list[Candidate]:
     """The planned files that Delta would delete, too. The others are added to `spared`."""
     uri = lake.table_uri(planned.table)
-    going = confirmed_by_delta(spark, uri, planned.table, planned.candidates)
-    kept = {each.name for each in planned.candidates} - {each.name for each in going}
+    confirmed = confirmed_by_delta(spark, uri, planned.table, planned.candidates)
+    kept = {each.name for each in planned.candidates} - {each.name for each in confirmed}
     spared |= dict.fromkeys(kept, "Delta would not delete it")
-    return going
+    return confirmed
 
 
 def _carry_out(
@@ -186,10 +186,10 @@ def _carry_out(
 ) -> None:
     """Deletes the planned files that Delta and the last checks confirm."""
     lake = run.lake
-    going = _confirmed(spark, lake, planned, progress.spared)
+    confirmed = _confirmed(spark, lake, planned, progress.spared)
     recheck = Recheck(run, inputs, planned, progress.spared)
     per_second = _DELETES_PER_SECOND if lake.on_s3(planned.table) else 0
-    for batch in _batches(going, per_second=per_second):
+    for batch in _batches(confirmed, per_second=per_second):
         _delete(lake, planned.table, batch, recheck, progress)
 
 
@@ -213,29 +213,31 @@ def _delete(
 
     Each attempt repeats the check, because minutes may pass until a request to storage times out.
     """
-    going = [*batch]
+    candidates = [*batch]
     is_first = True
     for pause in (*_PAUSES_SECONDS, None):
         try:
-            rest = recheck.still_going(going)
+            remaining = recheck.still_going(candidates)
             if not is_first:
                 # A file that is gone and was not spared was deleted by an earlier attempt whose
                 # response was lost.
-                left = {*progress.spared, *(each.name for each in rest)}
+                not_deleted = {*progress.spared, *(each.name for each in remaining)}
                 progress.count(
-                    each for each in going if left.isdisjoint((each.name, each.goes_with))
+                    each
+                    for each in candidates
+                    if not_deleted.isdisjoint((each.name, each.goes_with))
                 )
-            going, is_first = rest, False
-            failed = lake.store.delete_each([f"{table}/{each.name}" for each in going])
+            candidates, is_first = remaining, False
+            failed = lake.store.delete_each([f"{table}/{each.name}" for each in candidates])
             break
         except Transient as error:
             if pause is None:
-                progress.failed |= {each.name: str(error) for each in going}
+                progress.failed |= {each.name: str(error) for each in candidates}
                 raise
             pause_about(pause)  # the storage may be throttling
-    reasons = {each.name: failed.get(f"{table}/{each.name}") for each in going}
+    reasons = {each.name: failed.get(f"{table}/{each.name}") for each in candidates}
     progress.failed |= {name: reason for name, reason in reasons.items() if reason is not None}
-    progress.count(each for each in going if each.name not in progress.failed)
+    progress.count(each for each in candidates if each.name not in progress.failed)
 
 
 def _retention_to_set(inputs: VacuumInputs, table: Table) -> dict[str, str]:

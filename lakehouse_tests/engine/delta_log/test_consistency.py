@@ -215,7 +215,11 @@ def test_a_checkpoint_that_brings_removed_files_back_is_broken() -> None:
     log = story()
     log._live["a"] = log._live["d"] | {"path": "a"}
     log.checkpoint().forget_before(5)
-    broken(log, CHECKPOINT, "holds 1 file(s) of which the commits 5 to 6 removed 1", "like a")
+    broken(
+        log,
+        CHECKPOINT,
+        "holds 1 file(s) that the commits 5 to 6 removed and did not add again, like a",
+    )
 
 
 @pytest.mark.parametrize(

@@ -101,12 +101,12 @@ UNTRUSTED: dict[str, tuple[Any, Mapping[str, Any], str]] = {
         {"bucket": "another"},
         r"there is no complete report\. Use .*FULL",
     ),
-    "bucket": (dict, {"manifest": {"sourceBucket": "another"}}, r"of bucket 'another'"),
+    "bucket": (dict, {"manifest": {"sourceBucket": "another"}}, r"it lists bucket 'another'"),
     "unfinished": (dict, {"complete": False}, r"there is no complete report\. Use .*FULL"),
     "seconds": (
         lambda row: {**row, "last_modified_date": LONG_AGO // 1_000},
         {},
-        r"seconds for milliseconds\?",
+        r"They may be seconds; use milliseconds",
     ),
 }
 
