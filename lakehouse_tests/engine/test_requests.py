@@ -13,6 +13,7 @@ from lakehouse.cli.context import LakeContext
 from lakehouse.cli.fleet_from_logs import read_fleet
 from lakehouse.core.ingest.batches import KnownFile, Ledger
 from lakehouse.core.ingest.next_batch import choose_batch
+from lakehouse.engine.adoption.find_tables import undeclared_tables
 from lakehouse.engine.declared_tables import declared_tables
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.landing import queue
@@ -37,6 +38,22 @@ def test_a_plan_lists_the_log_of_each_table_once_and_asks_the_journal_of_those_t
     read_fleet(opened, [*opened.tables.values()])
     # Three logs, and of the table that is there its tries; three commits, and its pause.
     assert opened.lake.store.requests == {"ListObjectsV2": 3 + 1, "GetObject": 3 + 1}
+
+
+def test_tables_that_are_not_declared_cost_a_listing_of_each_layer_and_a_look_for_their_log(
+    bucket: str, tmp_path: Path
+) -> None:
+    lake = open_lake(own_settings(tmp_path, LAKEHOUSE_ROOT=f"s3://{bucket}/some/lake"))
+    for key in ("bronze/orders", "gold/sums"):
+        LogBuilder(lake.store, key).create().append([("a", 1)]).store_data()
+    lake.store.requests.clear()
+    orders = Table(
+        key="bronze/orders",
+        source=Landing(prefix="landing/orders/", format="json", schema="id STRING"),
+        write=Append(),
+    )
+    assert undeclared_tables(lake, [orders]) == ("gold/sums",)
+    assert lake.store.requests == {"ListObjectsV2": 3, "HeadObject": 1}
 
 
 def test_a_look_at_the_landing_area_lists_it_and_with_a_queue_asks_that_alone(
