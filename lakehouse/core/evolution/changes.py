@@ -51,7 +51,8 @@ def compare(
         changes.append(Change(kind=Kind.WRITE_CHANGED, sentence=what))
     if written.code_since is not None:
         what = (
-            f"its code has changed, and rows since version {written.code_since} are of other code"
+            f"its code has changed since version {written.code_since}, and existing rows were made"
+            " by the earlier code"
         )
         changes.append(Change(kind=Kind.CODE_CHANGED, sentence=what))
     for name, count in written.missing.items():

@@ -94,7 +94,7 @@ class WrittenRows:
     """What the log records about the rows of a table; every `None` means unknown.
 
     - `way` and `declared_way`: how its rows were written, and how they are to be written.
-    - `code_since`: the version since which rows were made by other code than the present one.
+    - `code_since`: the newest version with rows that other code than the present one made.
     - `missing`: the rows that lack a required column, by its name.
     """
 

@@ -248,6 +248,7 @@ def test_changed_code_and_missing_required_values_are_said_and_stop_nothing() ->
         Kind.REQUIRED_ADDED,
         Kind.REQUIRED_ADDED,
     ]
+    assert "its code has changed since version 2, and existing rows were made" in plan.sentence
     assert "3 row(s) lack n" in plan.sentence
     assert "an unknown number of rows lack price" in plan.sentence
 
