@@ -66,7 +66,7 @@ class MovePlan:
             return self.refusal
         kinds = ", ".join(f"{each.kind} {each.count}" for each in self.moved)
         begun = "; an earlier run began this move" if self.is_begun else ""
-        times = ", and time travel by timestamp begins anew" if self.on_s3 else ""
+        times = "; on S3, older versions are read by number, not by timestamp" if self.on_s3 else ""
         kept = f"; {self.only_kept}" if self.only_kept else ""
         return (
             f"{self.old_key} moves to {self.new_key}: {count_of(self.count, 'object')}"

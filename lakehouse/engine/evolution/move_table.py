@@ -92,7 +92,7 @@ def run_move(
         if again is None:
             raise Refused(f"{owner}: nothing is left to move. Use it as it is")
         again.checked(keep_old=keep_old)
-        move = _Move(session, again, tell)
+        move = TableMove(session, again, tell)
         move.copy()
         for key in plan.readers:
             locks.enter_context(hold(session.lake, session.spark, key, owner=owner))
@@ -114,7 +114,7 @@ def run_move(
     )
 
 
-class _Move:
+class TableMove:
     """One run of a move. The caller holds the locks of both keys."""
 
     def __init__(self, session: TableSession, plan: MovePlan, tell: Callable[[str], None]) -> None:
@@ -154,8 +154,8 @@ class _Move:
         for _ in range(_ROUNDS):
             copied = self._copy_what_is_missing()
             if not copied:
-                forget_move(self._lake.store, self._new)
                 Journal(self._lake.store).mark_changed()
+                forget_move(self._lake.store, self._new)
                 return
             self._delete(copied)
         raise self._too_busy()

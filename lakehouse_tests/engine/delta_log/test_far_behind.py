@@ -205,9 +205,7 @@ def test_an_overwrite_of_long_ago_is_not_done_again_for_nothing(
     for number in range(MANY):
         log.set_properties(x=str(number))
         source.set_properties(x=str(number))
-    consumed = consumed_by_overwrite(
-        input_changes._commits_of(memory, facts_of(memory, counts.key))
-    )
+    consumed = consumed_by_overwrite(input_changes.commits_of(memory, facts_of(memory, counts.key)))
     assert isinstance(
         input_changes._increment_of(memory, consumed, facts_of(memory, states.key)), NothingNew
     )
@@ -341,6 +339,6 @@ def test_whatever_somebody_writes_into_a_commit_ends_nothing(memory: Lake, said:
     facts = facts_of(memory, events.key)
     assert facts.history.undone() == frozenset() and len(facts.history.compactions()) == 4
     assert [may_repeat_rows(commit) for commit in facts.history.commits] == [False] * 8
-    assert consumed_by_overwrite(input_changes._commits_of(memory, facts)) == {}
+    assert consumed_by_overwrite(input_changes.commits_of(memory, facts)) == {}
     assert find_rewrites(facts.history).times == 0
     assert write_history_of(facts.history).last_target is None

@@ -143,6 +143,50 @@ def test_many_are_read_in_the_order_of_their_names(store: Store) -> None:
         list(store.read_many(["n/1", "absent", "n/2"]))
 
 
+def test_a_copy_has_the_content_and_replaces_what_had_its_name(store: Store) -> None:
+    store.put("a/ä b+%.json", b"12345")
+    store.put("b/c", b"old")
+    [source] = store.list("a")
+    etag = store.copy(source, "b/c")
+    [copied] = store.list("b")
+    assert (store.read("b/c"), copied.size_bytes, copied.etag) == (b"12345", 5, etag)
+    assert names(store) == ["a/ä b+%.json", "b/c"]
+    store.delete([source.name])
+    with pytest.raises(FileNotFoundError):
+        store.copy(source, "b/d")
+    assert names(store) == ["b/c"]
+
+
+def test_a_copy_on_a_disk_keeps_the_time_and_a_file_that_was_written_again_is_not_copied(
+    tmp_path: Path,
+) -> None:
+    """Delta reads the times of commits for time travel."""
+    store = DiskStore(tmp_path)
+    store.put("a", b"12345")
+    os.utime(tmp_path / "a", ns=(0, 1_600_000_000_123_456_789))
+    [source] = store.list("")
+    store.copy(source, "b")
+    assert (tmp_path / "b").stat().st_mtime_ns == 1_600_000_000_123_456_789
+    store.put("a", b"54321")
+    with pytest.raises(Transient, match="a was written again while it was copied"):
+        store.copy(source, "b")
+    assert (store.read("b"), names(store)) == (b"12345", ["a", "b"])
+
+
+def test_an_object_that_was_written_again_is_not_copied_and_its_class_stays(bucket: str) -> None:
+    store = S3Store(bucket, "lake")
+    store.client.put_object(Bucket=bucket, Key="lake/a", Body=b"1", StorageClass="STANDARD_IA")
+    [source] = store.list("")
+    store.copy(source, "b")
+    assert store.list("")[1].storage_class == "STANDARD_IA"
+    answering(store.client, "CopyObject", (412, error_xml("PreconditionFailed")))
+    with pytest.raises(Transient, match="lake/a was written again while it was copied"):
+        store.copy(source, "c")
+    answering(store.client, "CopyObject", (403, error_xml("AccessDenied")))
+    with pytest.raises(Refused, match="Grant s3:PutObject and s3:GetObject"):
+        store.copy(source, "c")
+
+
 def test_put_if_absent_writes_once(store: Store) -> None:
     assert store.put_if_absent("m/1", b"first") is True
     assert store.put_if_absent("m/1", b"second") is False
