@@ -23,9 +23,11 @@ from lakehouse.engine.evolution.compare import compare_with_spark
 from lakehouse.engine.evolution.staged_rows import RowSums, sums_of_own_rows
 from lakehouse.engine.ingest.commit_rows import columns_of
 from lakehouse.engine.ingest.derive import facts_of_inputs
+from lakehouse.engine.ingest.work_size import confs_to_read, whole_table
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.spark.frames import table_at
+from lakehouse.engine.spark.session_confs import session_confs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,12 @@ class PlannedRebuild:
     plan: RebuildPlan
     inputs: Mapping[str, TableFacts] = field(default_factory=dict[str, TableFacts])
     sums: RowSums | None = None
+
+    @property
+    def confs(self) -> Mapping[str, str]:
+        """Session settings for statements over these rows."""
+        read = self.inputs.values() if self.inputs else [self.facts]
+        return confs_to_read([whole_table(facts.snapshot) for facts in read])
 
 
 def declared_request(session: TableSession, source: type_of_source | None) -> RebuildRequest:
@@ -81,7 +89,8 @@ def plan_now(
         increments.check_written_alike(table, newest_first(lake.store, facts.history))
     frame = table_at(session.spark, facts.snapshot)
     before = rebuild_plan(request, RebuildFacts(table=facts, readers=readers))
-    sums = sums_of_own_rows(frame, before.columns, facts.snapshot)
+    with session_confs(session.spark, confs_to_read([whole_table(facts.snapshot)])):
+        sums = sums_of_own_rows(frame, before.columns, facts.snapshot)
     plan = rebuild_plan(request, RebuildFacts(table=facts, readers=readers, inexact=sums.inexact))
     plan = replace(plan, row_count=sums.row_count)
     return PlannedRebuild(session=session, request=request, facts=facts, plan=plan, sums=sums)

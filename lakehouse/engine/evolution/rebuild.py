@@ -34,9 +34,11 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.write_modes import Append, Merge
 from lakehouse.core.delta.commits import REBUILD
 from lakehouse.core.delta.recorded_code import code_record
+from lakehouse.core.errors import Transient
 from lakehouse.core.evolution.rebuild import RebuildOutcome, RebuildPlan, RebuildRequest
 from lakehouse.core.ingest import increments
 from lakehouse.core.ingest.increments import KEYS
+from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.evolution.lost_rows import undo_killed, without_lost_rows
 from lakehouse.engine.evolution.planned_rebuild import PlannedRebuild, plan_now
 from lakehouse.engine.evolution.staged_rows import (
@@ -110,6 +112,7 @@ def run_rebuild(
     """
     lake, spark, key = session.lake, session.spark, session.key
     started = time.monotonic()
+    known = lake.facts(key)
     with (
         hold(lake, spark, key, owner=f"rebuild of {key}"),
         translated(),
@@ -119,13 +122,15 @@ def run_rebuild(
         forget_staged(lake, key)
         tell(f"{key}: reading the rows")
         rebuild = plan_now(session, request, tables)
+        _refuse_other_columns(request, known, rebuild.facts)
         tell(f"{key}: {rebuild.plan.sentence}")
-        staged = _staged(rebuild)
-        tell(f"{key}: comparing the rows that were written next to the table")
-        row_count = _checked(rebuild, staged)
-        tell(f"{key}: replacing the table's rows")
         mark = uuid4().hex
-        _swap(rebuild, staged, mark)
+        with session_confs(spark, rebuild.confs):
+            staged = _staged(rebuild)
+            tell(f"{key}: comparing the rows that were written next to the table")
+            row_count = _checked(rebuild, staged)
+            tell(f"{key}: replacing the table's rows")
+            _swap(rebuild, staged, mark)
         after = without_lost_rows(session, rebuild.plan.version, mark)
         [commit] = after.history.marked(mark)
         facts = apply_strategy(lake, spark, session.table, after)
@@ -138,6 +143,20 @@ def run_rebuild(
         seconds=time.monotonic() - started,
         facts=after if facts is None else facts,
     )
+
+
+def _refuse_other_columns(
+    request: RebuildRequest, known: TableFacts | None, now: TableFacts
+) -> None:
+    """Refuses columns that were chosen before another run changed those of the table.
+
+    The request would drop a column that a load has added while this run waited for the lock.
+    """
+    if request.columns and known is not None and known.snapshot.columns != now.snapshot.columns:
+        raise Transient(
+            f"rebuild of {now.snapshot.table}: another run changed its columns in between. Try "
+            "again"
+        )
 
 
 def _staged(rebuild: PlannedRebuild) -> "DataFrame":

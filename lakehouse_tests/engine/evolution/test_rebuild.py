@@ -1,28 +1,25 @@
 """A rebuilt table has exactly its rows, under other columns, partitions, keys or code; and its readers and landed files go on."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from deltalake import DeltaTable
 
-from lakehouse import Append, Landing, Merge, Overwrite, Table
+from lakehouse import Append, Landing, Merge, Table
 from lakehouse.core.delta.snapshot import Column
-from lakehouse.core.errors import Broken, Refused, Transient
+from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.evolution.column_sources import ColumnSource, declared_sources
 from lakehouse.core.evolution.rebuild import RebuildOutcome, RebuildRequest, type_of_source
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.evolution import rebuild
-from lakehouse.engine.evolution.rebuild import plan_rebuild, run_rebuild
+from lakehouse.engine.evolution.rebuild import run_rebuild
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse_tests.engine.example import (
     add_events,
-    copies,
-    counts,
     event,
     events,
     facts_of,
@@ -75,6 +72,18 @@ def rebuilt(
 
 def staged_files(lake: Lake) -> list[str]:
     return [file.name for file in lake.store.list("_lakehouse/rebuilds")]
+
+
+def followed_by(lake: Lake, line: Mapping[str, Any]) -> Callable[..., int]:
+    """The comparison of staged rows, after which another writer commits an event."""
+    real: Callable[..., int] = rebuild._checked
+
+    def run(*arguments: Any) -> int:
+        row_count = real(*arguments)
+        add_events(lake, line)
+        return row_count
+
+    return run
 
 
 def towns(lake: Lake, visits: str = "int") -> tuple[ColumnSource, ...]:
@@ -151,10 +160,10 @@ def test_own_rows_get_other_names_types_and_partitions_and_landed_files_and_read
     assert rows_in(lake, LATER.key, "id") == [(1,), (2,), (3,), (4,), (5,)]
 
 
-def test_other_keys_another_write_mode_and_other_code_come_from_the_inputs(
+def test_other_keys_come_from_the_inputs_and_an_append_downstream_is_rebuilt_too(
     lake: Lake, spark: "SparkSession"
 ) -> None:
-    """Merge with other keys, Overwrite to Merge, Append to Merge: then increments go on. An Append downstream must be rebuilt, too."""
+    """Then increments go on. Until then, both tables refuse to write, and say what to use."""
     add_events(lake, event(1, 5, "a"), event(1, 6, "b"), event(2, 5, "a"))
     follower = Table(
         key="gold/follower",
@@ -162,14 +171,15 @@ def test_other_keys_another_write_mode_and_other_code_come_from_the_inputs(
         write=Append(),
         transform=lambda states: states.select("id", "state"),
     )
-    for table in (states, follower, copies):
-        write_table(lake, spark, table)
+    write_table(lake, spark, states)
+    write_table(lake, spark, follower)
     by_state = replace(states, write=Merge(keys=("id", "state"), order_by=("at",)))
     with pytest.raises(Refused, match="Use `lakehouse rebuild silver/states`"):
         write_table(lake, spark, by_state)
+    with pytest.raises(Refused, match=r"merged by \[\"id\"\]"):
+        rebuilt(lake, spark, by_state, "rows")
 
-    done = rebuilt(lake, spark, by_state, "inputs", readers=[follower])
-    [sentence] = done.plan.readers
+    [sentence] = rebuilt(lake, spark, by_state, "inputs", readers=[follower]).plan.readers
     assert sentence.endswith("append rows twice. Use `lakehouse rebuild gold/follower` afterwards")
     three = [(1, "a"), (1, "b"), (2, "a")]
     assert rows_in(lake, states.key, "id", "state") == three
@@ -179,105 +189,32 @@ def test_other_keys_another_write_mode_and_other_code_come_from_the_inputs(
     rebuilt(lake, spark, follower, "inputs")
     assert rows_in(lake, follower.key, "id", "state") == three
 
-    merged = replace(copies, write=Merge(keys=("id",), order_by=("state",)))
-    with pytest.raises(Refused, match="appended"):
-        rebuilt(lake, spark, merged, "rows")
-    rebuilt(lake, spark, merged, "inputs")
-    assert rows_in(lake, copies.key, "id", "state") == [(1, "b"), (2, "a")]
-
     add_events(lake, event(1, 7, "b"), event(3, 5, "c"))
-    for table, written in ((by_state, 2), (follower, 2), (merged, 1)):
-        assert write_table(lake, spark, table).rows_written == written, table.key
-    assert rows_in(lake, copies.key, "id", "state") == [(1, "b"), (2, "a"), (3, "c")]
+    assert write_table(lake, spark, by_state).rows_written == 2
     assert rows_in(lake, states.key, "id", "state") == [*three, (3, "c")]
 
 
-def test_an_overwrite_becomes_a_merge_and_an_overwrite_again(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    add_events(lake, event(1, 5, "a"), event(2, 5, "a"))
-    whole = replace(states, write=Overwrite())
-    write_table(lake, spark, whole)
-    with pytest.raises(Refused, match="overwritten"):
-        write_table(lake, spark, states)
-    rebuilt(lake, spark, states, "inputs")
-    assert facts_of(lake, states.key).snapshot.properties["delta.enableChangeDataFeed"] == "true"
-    add_events(lake, event(1, 6, "b"))
-    assert write_table(lake, spark, states).rows_written == 1
-    assert rows_in(lake, states.key, "id", "state") == [(1, "b"), (2, "a")]
-    rebuilt(lake, spark, whole, "inputs")
-    assert write_table(lake, spark, whole).reason is Reason.INPUTS_UNCHANGED
-    rebuilt(lake, spark, whole, "rows")
-    assert write_table(lake, spark, whole).reason is Reason.INPUTS_UNCHANGED
-
-
-@pytest.mark.parametrize(("step", "when"), [("stage_rows", "after"), ("_swap", "after")])
-def test_a_rebuild_that_is_killed_leaves_the_old_table_or_the_new_one(
-    lake: Lake, spark: "SparkSession", step: str, when: str
-) -> None:
-    add_events(lake, event(1, 5, "a"), event(2, 5, "b", day=2))
-    plain = replace(events, write=Append())
-    with killed_at(rebuild, step, when):
-        rebuilt(lake, spark, plain, "rows")
-    partitioned = ("day",) if step == "stage_rows" else ()
-    assert facts_of(lake, events.key).snapshot.partition_columns == partitioned
-    rows = [(1, "a", date(2013, 1, 1)), (2, "b", date(2013, 1, 2))]
-    assert rows_in(lake, events.key, "id", "state", "day") == rows
-    assert staged_files(lake)
-    rebuilt(lake, spark, plain, "rows")
-    assert facts_of(lake, events.key).snapshot.partition_columns == ()
-    assert (rows_in(lake, events.key, "id", "state", "day"), staged_files(lake)) == (rows, [])
-
-
-def test_rows_of_another_writer_are_not_lost_also_if_the_rebuild_is_killed(
+def test_rows_of_another_writer_are_not_lost_even_if_the_rebuild_is_killed(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They come between the reading and the swap. Readers downstream get each row once."""
+    """They come between the reading and the swap. The next write stops, and the next rebuild continues."""
     add_events(lake, event(1, 5, "a"))
-    write_table(lake, spark, copies)
     plain = replace(events, write=Append())
-    fresh = iter([event(2, 5, "b"), event(3, 5, "c")])
-    real: Callable[..., Any] = rebuild._checked
+    with killed_at(rebuild, "stage_rows", "after"):
+        rebuilt(lake, spark, plain, "rows")
+    assert (version_of(lake, events.key), bool(staged_files(lake))) == (0, True)
 
-    def beside(*arguments: Any) -> Any:
-        row_count = real(*arguments)
-        for line in fresh:
-            add_events(lake, line)
-            break
-        return row_count
-
-    monkeypatch.setattr(rebuild, "_checked", beside)
+    with monkeypatch.context() as patch:
+        patch.setattr(rebuild, "_checked", followed_by(lake, event(2, 5, "b", day=2)))
+        with killed_at(rebuild, "without_lost_rows", "before"):
+            rebuilt(lake, spark, plain, "rows")
+    assert rows_in(lake, events.key, "id") == [(1,)]
     with pytest.raises(
-        Transient, match=r"lacks the rows of version\(s\) 1\. Version 1 is restored"
+        Broken, match=r"version 2 .* lacks the rows of version\(s\) 1, .*`lakehouse reb"
     ):
-        rebuilt(lake, spark, plain, "rows")
-    assert facts_of(lake, events.key).snapshot.partition_columns == ("day",)
-    assert rows_in(lake, events.key, "id") == [(1,), (2,)]
-    write_table(lake, spark, copies)
-
-    with killed_at(rebuild, "without_lost_rows", "before"):
-        rebuilt(lake, spark, plain, "rows")
-    assert rows_in(lake, events.key, "id") == [(1,), (2,)]
-    with pytest.raises(Broken, match=r"lacks the rows of version\(s\) 4.*`lakehouse rebuild bron"):
         write_table(lake, spark, events)
+
     rebuilt(lake, spark, plain, "rows")
     assert facts_of(lake, events.key).snapshot.partition_columns == ()
-    assert rows_in(lake, events.key, "id") == [(1,), (2,), (3,)]
-    write_table(lake, spark, copies)
-    assert rows_in(lake, copies.key, "id", "state") == [(1, "a"), (2, "b"), (3, "c")]
-
-
-def test_a_plan_says_what_a_rebuild_costs_and_what_readers_do_and_writes_nothing(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    add_events(lake, event(1, 5, "a"), event(2, 5, "b"))
-    for table in (states, counts):
-        write_table(lake, spark, table)
-    session = TableSession(lake=lake, spark=spark, table=states)
-    before = version_of(lake, states.key)
-    plan = plan_rebuild(session, RebuildRequest(table=states, source="inputs"), [counts])
-    assert plan.readers == ("gold/counts (Overwrite) computes all its rows again",)
-    assert plan.sentence.startswith("all 2 row(s) of version 0 (1 file, ")
-    assert (plan.rows, plan.seconds > 0, plan.usd > 0) == ("new", True, True)
-    assert (version_of(lake, states.key), staged_files(lake)) == (before, [])
-    assert DeltaTable(lake.settings.table_uri(states.key)).version() == before
+    rows = [(1, "a", date(2013, 1, 1)), (2, "b", date(2013, 1, 2))]
+    assert (rows_in(lake, events.key, "id", "state", "day"), staged_files(lake)) == (rows, [])

@@ -1,0 +1,220 @@
+"""Rebuilds of other kinds than in every run: each write mode, each step at which a run can die, clustering, and nested types."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakehouse import Append, Compaction, LiquidClustering, Merge, Overwrite, Table
+from lakehouse.core.delta.snapshot import Column
+from lakehouse.core.errors import Refused, Transient
+from lakehouse.core.evolution.column_sources import ColumnSource, present_columns
+from lakehouse.core.reasons import Reason
+from lakehouse.engine.compaction.run import compact
+from lakehouse.engine.evolution import rebuild
+from lakehouse.engine.ingest.write import write_table
+from lakehouse.engine.lake import Lake
+from lakehouse_tests.engine.evolution.test_rebuild import followed_by, rebuilt, staged_files
+from lakehouse_tests.engine.example import (
+    add_events,
+    copies,
+    event,
+    events,
+    facts_of,
+    rows_in,
+    rows_of,
+    states,
+)
+from lakehouse_tests.kills import killed_at
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PLAIN = replace(events, write=Append())
+STEPS = [
+    ("undo_killed", "after"),
+    ("plan_now", "after"),
+    ("stage_rows", "before"),
+    ("stage_rows", "after"),
+    ("_checked", "after"),
+    ("_swap", "before"),
+    ("_swap", "after"),
+    ("without_lost_rows", "after"),
+    ("apply_strategy", "after"),
+]
+
+
+@pytest.mark.parametrize(("step", "when"), STEPS)
+def test_a_rebuild_that_is_killed_leaves_the_old_table_or_the_new_one(
+    lake: Lake, spark: "SparkSession", step: str, when: str
+) -> None:
+    """From own rows, and from inputs. Increments, and the next rebuild, continue."""
+    add_events(lake, event(1, 5, "a"), event(1, 6, "b"), event(2, 5, "b", day=2))
+    write_table(lake, spark, states)
+    write_table(lake, spark, copies)
+    is_new = STEPS.index((step, when)) > STEPS.index(("_swap", "before"))
+    with killed_at(rebuild, step, when):
+        rebuilt(lake, spark, PLAIN, "rows")
+    assert facts_of(lake, events.key).snapshot.partition_columns == (() if is_new else ("day",))
+    rows = [(1, date(2013, 1, 1)), (1, date(2013, 1, 1)), (2, date(2013, 1, 2))]
+    assert rows_in(lake, events.key, "id", "day") == rows
+
+    by_state = replace(states, write=Merge(keys=("id", "state"), order_by=("at",)))
+    with killed_at(rebuild, step, when):
+        rebuilt(lake, spark, by_state, "inputs")
+    before, after = [(1, "b"), (2, "b")], [(1, "a"), (1, "b"), (2, "b")]
+    assert rows_in(lake, states.key, "id", "state") == (after if is_new else before)
+
+    rebuilt(lake, spark, PLAIN, "rows")
+    rebuilt(lake, spark, by_state, "inputs")
+    assert (rows_in(lake, events.key, "id", "day"), staged_files(lake)) == (rows, [])
+    for table in (by_state, copies):
+        assert write_table(lake, spark, table).reason is Reason.INPUTS_UNCHANGED
+    assert rows_in(lake, states.key, "id", "state") == after
+    assert rows_in(lake, copies.key, "id") == [(1,), (1,), (2,)]
+
+
+def test_a_rebuild_beside_another_writer_is_undone_and_readers_get_each_row_once(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_events(lake, event(1, 5, "a"))
+    write_table(lake, spark, copies)
+    with monkeypatch.context() as patch:
+        patch.setattr(rebuild, "_checked", followed_by(lake, event(2, 5, "b")))
+        with pytest.raises(Transient, match=r"rows of version\(s\) 1. Version 1 is restored"):
+            rebuilt(lake, spark, PLAIN, "rows")
+    assert facts_of(lake, events.key).snapshot.partition_columns == ("day",)
+    assert rows_in(lake, events.key, "id") == [(1,), (2,)]
+    add_events(lake, event(3, 5, "c"))
+    write_table(lake, spark, copies)
+    rebuilt(lake, spark, PLAIN, "rows")
+    write_table(lake, spark, copies)
+    assert rows_in(lake, copies.key, "id", "state") == [(1, "a"), (2, "b"), (3, "c")]
+
+
+def test_an_append_becomes_a_merge_and_an_overwrite_becomes_a_merge_and_an_overwrite_again(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    add_events(lake, event(1, 5, "a"), event(1, 6, "b"), event(2, 5, "a"))
+    write_table(lake, spark, copies)
+    merged = replace(copies, write=Merge(keys=("id",), order_by=("state",)))
+    with pytest.raises(Refused, match="appended"):
+        rebuilt(lake, spark, merged, "rows")
+    rebuilt(lake, spark, merged, "inputs")
+    assert rows_in(lake, copies.key, "id", "state") == [(1, "b"), (2, "a")]
+
+    whole = replace(states, write=Overwrite())
+    write_table(lake, spark, whole)
+    with pytest.raises(Refused, match="overwritten"):
+        write_table(lake, spark, states)
+    rebuilt(lake, spark, states, "inputs")
+    assert facts_of(lake, states.key).snapshot.properties["delta.enableChangeDataFeed"] == "true"
+    add_events(lake, event(2, 6, "c"))
+    assert write_table(lake, spark, states).rows_written == 1
+    assert write_table(lake, spark, merged).rows_written == 1
+    newest = [(1, "b"), (2, "c")]
+    assert rows_in(lake, states.key, "id", "state") == newest
+    assert rows_in(lake, copies.key, "id", "state") == newest
+
+    rebuilt(lake, spark, whole, "inputs")
+    assert write_table(lake, spark, whole).reason is Reason.INPUTS_UNCHANGED
+    rebuilt(lake, spark, whole, "rows")
+    assert write_table(lake, spark, whole).reason is Reason.INPUTS_UNCHANGED
+
+
+def test_a_merge_downstream_that_waits_reads_all_under_the_new_columns(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    """Its change data cannot be read across the rebuild. A compaction before and after it changes nothing."""
+    small = replace(PLAIN, compaction=Compaction(min_small_files=2))
+    add_events(lake, event(1, 5, "a"))
+    follower = replace(
+        states, transform=lambda events: events.selectExpr("id", "at", "state AS condition")
+    )
+    write_table(lake, spark, follower)
+    add_events(lake, event(1, 6, "b"), event(2, 5, "a"))
+    compact(lake, spark, replace(events, compaction=small.compaction))
+    present = present_columns(facts_of(lake, events.key).snapshot)
+    columns = [
+        replace(each, column=replace(each.column, name="condition"))
+        if each.source == "state"
+        else each
+        for each in present
+    ]
+    rebuilt(lake, spark, PLAIN, "rows", columns, [follower])
+    compact(lake, spark, small)
+    renamed = replace(states, transform=lambda events: events.select("id", "at", "condition"))
+    outcome = write_table(lake, spark, renamed)
+    assert outcome.reason is Reason.INPUT_HISTORY_LOST
+    assert rows_in(lake, states.key, "id", "condition") == [(1, "b"), (2, "a")]
+
+
+def test_partitions_become_clusters_and_clusters_partitions(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    """An overwrite ends the clustering, which is applied again."""
+    add_events(lake, event(1, 5, "a"), event(2, 5, "b", day=2))
+    clustered = replace(PLAIN, compaction=Compaction(data_layout=LiquidClustering(columns=("id",))))
+    rebuilt(lake, spark, clustered, "rows")
+    snapshot = facts_of(lake, events.key).snapshot
+    assert (snapshot.partition_columns, snapshot.clustering_columns) == ((), ("id",))
+    rebuilt(lake, spark, clustered, "rows")
+    assert facts_of(lake, events.key).snapshot.clustering_columns == ("id",)
+    rebuilt(lake, spark, events, "rows")
+    snapshot = facts_of(lake, events.key).snapshot
+    assert (snapshot.partition_columns, snapshot.clustering_columns) == (("day",), ())
+    assert rows_of(spark, lake, events.key, "id", "state") == [(1, "a"), (2, "b")]
+
+
+ODD = """SELECT id, IF(id = 1, NULL, map('a', id, 'b', NULL)) AS m, array(struct(id AS x, CAST(NULL AS INT) AS y)) AS l,
+    named_struct('x', CAST(id AS INT), 'y', array('s')) AS s, CAST(id AS DOUBLE) AS d, X'00FF' AS b,
+    TIMESTAMP'1500-01-01 00:00:00' AS t, DATE'0001-01-01' AS o, CAST(id AS STRING) AS text FROM events"""
+CASTS: Mapping[str, str] = {
+    "m": "map<string,decimal(20,0)>",
+    "s": "struct<x:bigint,y:array<string>>",
+    "d": "bigint",
+    "t": "timestamp_ntz",
+    "o": "timestamp_ntz",
+    "text": "int",
+}
+
+
+def test_nested_and_odd_types_are_cast_exactly_or_refused(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    add_events(lake, event(1, 5, "a"), event(2, 5, "b"))
+
+    def odd(events: Any) -> Any:
+        events.createOrReplaceTempView("events")
+        return spark.sql(ODD)
+
+    table = Table(key="silver/odd", inputs=(events,), transform=odd, write=Append())
+    write_table(lake, spark, table)
+    before = rows_of(spark, lake, table.key, "m", "l", "s", "d", "b", "text")
+    present = present_columns(facts_of(lake, table.key).snapshot)
+
+    def cast(types: Mapping[str, str]) -> list[ColumnSource]:
+        return [
+            replace(
+                each,
+                column=Column(
+                    name=each.column.name, type=types.get(each.column.name, each.column.type)
+                ),
+            )
+            for each in present
+        ]
+
+    for types, names in (
+        ({"text": "boolean"}, "text"),
+        ({"m": "map<string,tinyint>", "d": "date"}, "d"),
+    ):
+        with pytest.raises(Refused, match=names):
+            rebuilt(lake, spark, table, "rows", cast(types))
+    rebuilt(lake, spark, table, "rows", cast(CASTS))
+    after = {column.name: column.type for column in facts_of(lake, table.key).snapshot.columns}
+    assert {name: after[name] for name in CASTS} == CASTS
+    assert (
+        rows_of(spark, lake, table.key, "m", "l", "s", "d", "b", "CAST(text AS STRING)") == before
+    )
