@@ -8,15 +8,15 @@ When events happen, in UTC:
 - A cancelled flight (no departure time) is cancelled at its scheduled departure.
 - It departs at its scheduled departure plus its delay. The delay is at least -43 minutes, so it
   departs after it was announced.
-- It arrives after the minutes in the air and on the ground. The data have arrivals in the
-  destination's local time. All zones are whole hours from UTC, so the minute is known, and a taxi
-  time of 5 to 64 minutes is chosen to fit. A flight with an arrival time but no air time was
+- It arrives after its air time and a taxi time. The data give arrivals in the destination's local
+  time. All time zones are whole hours from UTC, so the minute of the arrival is known, and a taxi
+  time of 5 to 64 minutes is chosen to fit it. A flight with an arrival time but no air time was
   diverted and flew on: it takes two hours more than its distance at 7 miles a minute.
 - A flight without an arrival time never arrives: its departure is its last event.
 
 An event is delivered in the file of its hour. One in fifty events is one to six hours late. One in
 two hundred is delivered twice: the second copy is in the same file or in the file of one of the
-next six hours. All this is drawn from the event's id.
+next six hours. Which events these are, and how late, is drawn from their ids.
 """
 
 from typing import TYPE_CHECKING
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # Cancelled and departed share a rank: no flight does both.
 RANKS = {"scheduled": 0, "cancelled": 1, "departed": 1, "arrived": 2}
 _TEXT = pandas.ArrowDtype(pyarrow.string())
-_AS_THEY_ARE = ("carrier", "flight", "tailnum", "origin", "dest", "distance")
+_COPIED = ("carrier", "flight", "tailnum", "origin", "dest", "distance")
 _DELAYS = ("dep_delay", "arr_delay", "air_time")
 _LATE_PER_MILLE = 20
 _TWICE_PER_MILLE = 5
@@ -63,7 +63,7 @@ def tell_flights() -> pandas.DataFrame:
     return pandas.DataFrame(
         {
             "flight_id": flight_id,
-            **{name: raw[name] for name in _AS_THEY_ARE},
+            **{name: raw[name] for name in _COPIED},
             "flight_date": date,
             "scheduled_departure": scheduled,
             "departed_at": departed,

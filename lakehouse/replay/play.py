@@ -9,7 +9,7 @@
 4. When all of them exist, advance the state by an hour.
 
 **Safety properties** (tests in `test_play.py`)
-- Past hours are never written again, so a removed file does not come back.
+- Past hours are never written again, so a deleted file does not reappear.
 - After a kill between steps 3 and 4, the same hour lands again with the same names and bytes;
   existing files are not overwritten.
 - The start and the hour determine which files land. Events delivered before the start never land;

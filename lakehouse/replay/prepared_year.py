@@ -1,7 +1,7 @@
 """The prepared year: computed once, kept in the state folder, and read by the hour.
 
 The year is written under a private name and then renamed, so an incomplete year is never read. Its
-name contains the release of the data and `_EDITION`, so a year by other rules is not read either.
+name contains the release of the data and `_EDITION`, so a year of other data or rules is not read.
 """
 
 import shutil
@@ -69,7 +69,7 @@ def prepare(home: Path) -> World:
     folder = home / "replay" / f"{data_version()}-{_EDITION}"
     if not folder.exists():
         unfinished = folder.with_name(f".{folder.name}")
-        shutil.rmtree(unfinished, ignore_errors=True)  # of a killed preparation
+        shutil.rmtree(unfinished, ignore_errors=True)  # left by a preparation that was killed
         unfinished.mkdir(parents=True)
         _write_year(unfinished)
         unfinished.rename(folder)
@@ -85,5 +85,5 @@ def _write_year(folder: Path) -> None:
         check=False,
     )
     if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"exit {done.returncode}"]
-        raise Broken(f"the replay's year could not be prepared in {folder.parent}: {said[-1]}")
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise Broken(f"the replay's year could not be prepared in {folder.parent}: {lines[-1]}")

@@ -32,7 +32,7 @@ _ROW_GROUP_ROWS = 1 << 12
 
 
 def write_year(folder: Path) -> None:
-    """Writes `weather.parquet` and `events.parquet`, the small one first, to fail fast."""
+    """Writes `weather.parquet`, then `events.parquet`. Errors show early, in the smaller file."""
     _write(folder / "weather.parquet", [observations()])
     _write(folder / "events.parquet", delivered_events())
 
@@ -55,9 +55,9 @@ def observations() -> pandas.DataFrame:
     """All observations with their `hour`, by hour and station."""
     weather = read_weather()
     hour = pandas.to_datetime(weather.time_hour, format="%Y-%m-%dT%H:%M:%SZ").dt.as_unit("s")
-    sent = weather.drop(columns=_STATION_CLOCK)
-    sent.insert(0, "hour", hour)
-    return sent.sort_values(["hour", "origin"], ignore_index=True)
+    rows = weather.drop(columns=_STATION_CLOCK)
+    rows.insert(0, "hour", hour)
+    return rows.sort_values(["hour", "origin"], ignore_index=True)
 
 
 def _known_rows(flights: pandas.DataFrame, deliveries: pandas.DataFrame) -> pandas.DataFrame:

@@ -17,14 +17,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Distinguishable also with colour blindness. Source: Okabe and Ito's palette.
+# Colour-blind people can distinguish these, too. Source: Okabe and Ito's palette.
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#000000")
 _INK, _GRID = "#404040", "#d8d8d8"
 # Readable on a light and on a dark page.
 _BAR, _SMALL_BAR, _PAGE_INK = "#4f7cd6", "#e0913a", "#808080"
 # A palette makes pictures a quarter as large, which matters because Dagster's database stores them.
 _PNG_COLOURS = 32
-_SIGNS = "*o+x"  # of the lines of a text chart
+# The characters that draw the lines of a text chart.
+_SIGNS = "*o+x"
 # Next to the jars, because the user's home may be read-only.
 _FONT_CACHE = Path(lakehouse.__file__).resolve().parents[1] / ".lakehouse" / "matplotlib"
 
@@ -145,7 +146,9 @@ def stacked_bar_chart(
 def _canvas(width: float, height: float, *, facecolor: str = "none") -> "tuple[Figure, Axes]":
     """An empty figure of this size in inches, without a frame."""
     os.environ.setdefault("MPLCONFIGDIR", str(_FONT_CACHE))
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # silences notes on its font cache
+    logging.getLogger("matplotlib").setLevel(
+        logging.ERROR
+    )  # silences messages about its font cache
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained", facecolor=facecolor)
@@ -189,7 +192,7 @@ def text_chart(
     width: int = 72,
     height: int = 12,
 ) -> list[str]:
-    """Draws the series as text, one sign per series. Each column shows the mean of its points.
+    """Draws the series as text, one character per series. Each column shows the mean of its points.
 
     A `^` below the x axis shows each of `marks`; `marked` names them in the legend.
     """

@@ -97,7 +97,7 @@ def main(command: list[str]) -> int:
 
 
 def _log(sentence: str) -> None:
-    """Writes to the command's own log, where people look for the reason of its end."""
+    """Writes to the command's own log, where people look for the reason why it ended."""
     print(f"guard: {sentence}", file=sys.stderr, flush=True)
 
 

@@ -36,7 +36,7 @@ from lakehouse.runtime.processes import Process, hold_lock, identify, wait_until
 from lakehouse.runtime.server import supervised, tail
 from lakehouse.runtime.server_state import folder, status
 
-_WAIT_SECONDS = 180.0  # more than the companion itself waits for its server
+_WAIT_SECONDS = 180.0  # longer than the companion waits for its server
 _PROGRESS_SECONDS = 5.0
 _END_SECONDS = 20.0
 _ERRORS = {kind.exit_code: kind for kind in (Broken, Refused, Transient)}
@@ -101,7 +101,7 @@ def request_server(settings: Settings) -> "subprocess.Popen[bytes] | None":
 
 
 def server_sentence(settings: Settings) -> str | None:
-    """What runs are waiting for, as a sentence; `None` if the server answers or is not starting."""
+    """A sentence, for runs that wait for the server; `None` unless the server is starting."""
     if settings.spark != "server" or status(settings).is_running or not _is_expected(settings):
         return None
     log = folder(settings) / "server.log"
@@ -118,7 +118,7 @@ def find_dagster_dev() -> Process | None:
 
 
 def is_dagster_dev(command_line: list[str]) -> bool:
-    """Whether this starts `dagster dev`, as a script or as a module."""
+    """Whether the command line starts `dagster dev`, as a script or as a module."""
     return any(
         Path(program).name == "dagster" and argument == "dev"
         for program, argument in pairwise(command_line)
@@ -126,7 +126,7 @@ def is_dagster_dev(command_line: list[str]) -> bool:
 
 
 def accompany(settings: Settings, say: Callable[[str], None]) -> None:
-    """Supervises the server while a recorded `dagster dev` is alive, unless a companion does.
+    """Supervises the server while a recorded `dagster dev` is alive, unless another companion does.
 
     Raises:
         Refused, Broken, Transient: the server cannot be started.
@@ -134,7 +134,7 @@ def accompany(settings: Settings, say: Callable[[str], None]) -> None:
     with contextlib.suppress(BlockingIOError), hold_lock(_lock(settings), seconds=0):
         while _noted(settings):
             if status(settings).supervisor is not None:
-                time.sleep(0.5)  # a terminal command's server is used until it ends
+                time.sleep(0.5)  # the server belongs to a command, which ends it
                 continue
             with supervised(settings, say) as restarter:
                 _wait_for_the_end(settings, restarter)
@@ -155,12 +155,12 @@ def _wait_for_the_end(settings: Settings, restarter: threading.Thread) -> None:
 
 
 def _is_expected(settings: Settings) -> bool:
-    """Whether a process starts or restarts the server."""
+    """Whether the server will be started: by its supervisor, or for the `dagster dev` above us."""
     return status(settings).supervisor is not None or find_dagster_dev() is not None
 
 
 def _noted(settings: Settings) -> list[Process]:
-    """The recorded `dagster dev` processes that are alive; deletes the records of others."""
+    """The recorded `dagster dev` processes that are alive; deletes the records of the others."""
     living: list[Process] = []
     for note in _notes(settings).iterdir():
         process = Process(pid=int(note.name), born=note.read_text())

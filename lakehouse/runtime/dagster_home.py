@@ -13,11 +13,11 @@ from lakehouse.runtime.checkout import ROOT
 
 
 def dagster_home(settings: Settings) -> Path:
-    """The DAGSTER_HOME of the lake, with the project's dagster.yaml completed for it."""
+    """The DAGSTER_HOME of the lake. Writes the project's dagster.yaml there, completed for it."""
     home = settings.home / "dagster"
     home.mkdir(parents=True, exist_ok=True)
     config = yaml.safe_load((ROOT / "dagster.yaml").read_text())
-    del config["instance_class"]  # it only calls this function
+    del config["instance_class"]  # that class only calls this function
     config["storage"] = {"sqlite": {"base_dir": str(home)}}
     config["local_artifact_storage"] = {
         "module": "dagster._core.storage.root",

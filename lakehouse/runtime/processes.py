@@ -61,7 +61,7 @@ def identify(pid: int) -> Process | None:
 
 
 def process_space() -> str | None:
-    """Boot id, pid namespace and user, within which a pid is unique. `None` except on Linux."""
+    """The boot, pid namespace and user for which a pid is meaningful. `None` except on Linux."""
     try:
         boot, namespace = (
             Path("/proc/sys/kernel/random/boot_id").read_text().strip(),

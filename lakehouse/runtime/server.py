@@ -1,8 +1,8 @@
 """Starts, stops and restarts the lake's Spark Connect server: one JVM on loopback.
 
 1. Starts and stops hold a lock, so two concurrent starts give one server.
-2. A start creates a token that only its owner can read. Server and clients receive it in the
-   environment, never on a command line.
+2. A start creates a token, in a file that only this user can read. Server and clients receive the
+   token in the environment, never on a command line.
 3. A start returns when the port answers. A JVM that does not answer in time is ended, and the error
    contains the end of its log.
 4. `supervised` restarts the server when it dies. `bound_process.py` ends the server together with
@@ -51,7 +51,8 @@ _START_SECONDS = 120
 _END_SECONDS = 15
 _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 30.0
-_STEADY_SECONDS = 60.0  # after running this long, the next pause is the first one again
+# After a server ran this long, the next restart waits only for the first pause again.
+_STEADY_SECONDS = 60.0
 _MAIN = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
@@ -95,8 +96,8 @@ def supervised(
 ) -> Iterator[threading.Thread]:
     """Keeps a server running during the block, and restarts it with the same token when it dies.
 
-    Yields the thread that restarts it. A server that `start` started earlier is used and left
-    running. That thread calls `tell` with a sentence for each event.
+    Yields the thread that restarts it; this thread calls `tell` with a sentence for each event. A
+    server that `start` started earlier is used and left running.
 
     Raises:
         Refused, Broken: as for `start`.
@@ -186,13 +187,13 @@ def wait_until_running(
         late = time.monotonic() > deadline
         if late or state.condition in ("died", "stopped") or abandoned():
             clear(settings)
-            what = (
+            problem = (
                 f"did not answer at port {settings.spark_port} within {_START_SECONDS} s"
                 if late
                 else "ended while it started"
             )
             raise Broken(
-                f"the Spark Connect server {what}; the end of {state.log}:\n{tail(state.log)}"
+                f"the Spark Connect server {problem}; the end of {state.log}:\n{tail(state.log)}"
             )
         time.sleep(0.1)  # polls another process
     return state
@@ -218,9 +219,9 @@ def read_token(settings: Settings) -> str | None:
 def launch(
     settings: Settings, *, is_supervised: bool, token: str | None = None
 ) -> BoundProcess | None:
-    """Starts the JVM, and writes its token to a file; then call `wait_until_running`.
+    """Starts the JVM, and writes its token to a file. Call `wait_until_running` afterwards.
 
-    A supervised server ends with this process, and is returned. If `token` is missing, a new token
+    A supervised server is returned, and ends with this process. If `token` is missing, a new token
     is created, and the log of the previous server is renamed.
     """
     check_port_is_free(settings)

@@ -77,12 +77,14 @@ def check_serves(settings: Settings, state: ServerState) -> None:
     if state.port != settings.spark_port:
         raise Refused(
             f"the Spark Connect server of this lake runs at port {state.port}, but "
-            f"LAKEHOUSE_SPARK_PORT is {settings.spark_port}. Use lakehouse server stop, or its port"
+            f"LAKEHOUSE_SPARK_PORT is {settings.spark_port}. Either use port {state.port}, or run "
+            "lakehouse server stop"
         )
     if settings.on_s3 and state.storage not in (None, wanted := storage_of(settings)):
         raise Refused(
             f"the Spark Connect server of this lake was started for {state.storage}, but the "
-            f"settings now name {wanted}. Use lakehouse server stop, or Ctrl-C in lakehouse up"
+            f"settings now name {wanted}. Stop it: use lakehouse server stop, or Ctrl-C where "
+            "lakehouse up runs"
         )
 
 

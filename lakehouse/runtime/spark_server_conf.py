@@ -80,7 +80,7 @@ def s3a_conf(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def storage_of(settings: Settings) -> str:
-    """Describes the storage that a server is started for. A server for disk has no S3 settings."""
+    """Describes the storage that a server is started for: disk, or an S3 endpoint and region."""
     if not settings.on_s3:
         return "a lake on disk"
     region = s3_region(os.environ) or _DEFAULT_REGION
@@ -128,16 +128,16 @@ def _driver_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.warehouse.dir": str(settings.home / "server" / "warehouse"),
-        # With another zone, Delta reconstructs the full state at each commit of a small table.
+        # In another time zone, Delta reconstructs the full state at each commit of a small table.
         # Source: Delta Lake 4.4.0, Snapshot.scala, allFilesInCrc.verificationMode.forceOnNonUTC
         "spark.sql.session.timeZone": "UTC",
         **STORED_TIMES,
-        # The defaults (200, 10000, 50 and 15) are for clusters; here, empty tasks would dominate.
+        # The defaults (200, 10000, 50 and 15) are for clusters. Here, most tasks would be empty.
         "spark.sql.shuffle.partitions": str(2 * cores),
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(2 * cores),
         "spark.databricks.delta.snapshotPartitions": str(min(4, cores)),
         "spark.databricks.delta.optimize.maxThreads": str(cores),
-        # Otherwise a stale transaction version silently drops all later writes of the session.
+        # Otherwise, a leftover transaction version would silently drop a session's later writes.
         "spark.databricks.delta.write.txnVersion.autoReset.enabled": "true",
         "spark.ui.enabled": "false",
         **s3a_conf(os.environ),  # adopted tables may be on S3, wherever the lake is

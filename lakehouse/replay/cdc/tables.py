@@ -25,7 +25,7 @@ SOURCES = {
 
 
 def change_tables(shape: str) -> dict[str, Table]:
-    """Flights from bronze to gold by key, inputs first; `shape` is dms or debezium."""
+    """The tables of flights from bronze to gold, inputs first; `shape` is dms or debezium."""
     rows = Table(key="bronze/flights", source=SOURCES[shape], write=Merge(keys=("flight_id",)))
     newest, daily, delays = (
         each.transform for each in (silver.flights, gold.carrier_daily, gold.route_delays)
