@@ -137,10 +137,11 @@ def _count_at(lake: Lake, new_key: str) -> int:
 
 
 def _inner(files: Sequence[MovingFile], old_key: str) -> tuple[str, ...]:
+    """Other tables in the table's folder. Staged rows below `_lakehouse/` are not tables."""
     roots = table_roots(file.source.name for file in files)
     own = (old_key, quarantine_key(old_key))
-    staged = f"_lakehouse/staged/{old_key}/"
-    return tuple(sorted(root for root in roots if root not in own and not root.startswith(staged)))
+    inner = (root for root in roots if root not in own and not root.startswith("_lakehouse/"))
+    return tuple(sorted(inner))
 
 
 def _reads(reader: Table, table: Table) -> bool:

@@ -45,6 +45,7 @@ from lakehouse.engine.evolution.moved_files import (
     DATA_FILES,
     MovingFile,
     Stage,
+    folders_of,
     is_commit_of_log,
     moving_files,
     targets,
@@ -154,6 +155,8 @@ class TableMove:
         for _ in range(_ROUNDS):
             copied = self._copy_what_is_missing()
             if not copied:
+                for folder in folders_of(self._old):
+                    self._lake.store.remove_empty_folders(folder)
                 Journal(self._lake.store).mark_changed()
                 forget_move(self._lake.store, self._new)
                 return
@@ -243,8 +246,8 @@ class TableMove:
         if not is_same:
             raise Broken(
                 f"move of {self._old}: {source.name} is not what {copy.name} is: others wrote to"
-                " one of the two keys. Both stay as they are. Compare the two logs, and move the"
-                " one that is wrong out of the lake"
+                " one of the two keys. Both stay as they are. Compare the two logs, and use a copy"
+                " of the lake to restore the one that is wrong"
             )
         return self._record.is_copied or is_commit_of_log(file.target)
 

@@ -26,6 +26,7 @@ _FOLDERS = {
     "ingest": "landed batches",
     "staged": "staged batches",
     "deleted_keys": "deleted keys",
+    "rebuilds": "staged rows of a rebuild",
     "vacuums": "records of upkeep",
     "tries": "records of upkeep",
     "probes": "records of upkeep",
@@ -79,15 +80,14 @@ def moving_files(
     yield from _retried_lines(lake, table, old_key, ledger_key=new_key if is_copied else old_key)
 
 
-def target_folders(table: Table) -> list[str]:
-    """The folders that receive the objects. They hold nothing else of the new key."""
-    records = [f"_lakehouse/{folder}/{table.key}" for folder in _FOLDERS]
-    return [table.key, quarantine_key(table.key), *records]
+def folders_of(key: str) -> list[str]:
+    """The folders that hold nothing but the objects of a key."""
+    return [key, quarantine_key(key), *(f"_lakehouse/{folder}/{key}" for folder in _FOLDERS)]
 
 
 def targets(lake: Lake, table: Table) -> Mapping[str, StoredFile]:
     """Every object under the new key that a move may have copied, by name."""
-    found = [file for folder in target_folders(table) for file in lake.store.list(folder)]
+    found = [file for folder in folders_of(table.key) for file in lake.store.list(folder)]
     if table.source is not None:
         found += lake.store.list(f"{table.source.prefix}{retried_folder(table.key)}")
     for name in _RECORDS:

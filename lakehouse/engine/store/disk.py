@@ -150,6 +150,13 @@ class DiskStore(Store):
             for name, error in self._unlink(names).items()
         }
 
+    def remove_empty_folders(self, prefix: str) -> None:
+        """See `Store.remove_empty_folders`. Links are not followed."""
+        path = self._path(prefix)
+        for folder, _, _ in os.walk(path, topdown=False):
+            with suppress(OSError):  # it holds something
+                os.rmdir(folder)
+
     def _unlink(self, names: Sequence[str]) -> dict[str, OSError]:
         paths = [self._path(name) for name in names]
         if len(paths) < _FEW:

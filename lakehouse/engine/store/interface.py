@@ -130,6 +130,13 @@ class Store(Protocol):
         """Deletes files like `delete`, but returns the failed ones with the reason, by name."""
         ...
 
+    def remove_empty_folders(self, prefix: str) -> None:
+        """Removes the folder `prefix` and those below it, as far as they hold nothing.
+
+        S3 has no folders.
+        """
+        del prefix
+
 
 def checked_name(name: str) -> str:
     """`name`, if it names a file inside a store.

@@ -132,6 +132,10 @@ class MountedStore(Store):
             else {}
         )
 
+    def remove_empty_folders(self, prefix: str) -> None:
+        """See `Store.remove_empty_folders`; refused in a mounted folder."""
+        self.base.remove_empty_folders(self._own(prefix))
+
     def _find(self, name: str) -> tuple[Mount | None, Store, str]:
         """The mount of a name (`None` for the lake itself), its store, and the name there."""
         layer, _, below = name.partition("/")

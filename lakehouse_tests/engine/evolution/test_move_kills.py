@@ -79,6 +79,7 @@ def old_table(lake: Lake) -> LogBuilder:
     loaded = LandedFile(name=f"{retried_folder(OLD)}1.jsonl", size_bytes=2, modified_ms=1)
     ledger = PlannedBatches(lake.store, OLD, prefix=PREFIX)
     ledger.plan(Batch(number=1, files=(loaded,), prefix=PREFIX))
+    lake.store.put(f"_lakehouse/rebuilds/{OLD}/id/_delta_log/{0:020}.json", b"left of a rebuild")
     Journal(lake.store).pause(Pause(table=OLD, since_ms=1))
     if isinstance(lake.store, MemoryStore):
         for file in lake.store.list(""):
@@ -216,6 +217,7 @@ def test_what_others_commit_during_a_move_is_moved_too(
     planted(lake, monkeypatch, method, commit)
     finish(lake)
     check_moved(lake, log.version)
+    assert "order" not in lake.store.folders("bronze")
     facts = lake.facts(NEW)
     assert facts is not None and "late" in {file.path for file in facts.snapshot.files}
 
@@ -246,29 +248,31 @@ def test_a_commit_right_before_the_deletion_has_its_copy_before_anything_goes(
             move.delete_old()
 
 
-def test_two_histories_of_one_table_both_stay(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_histories_of_one_table_both_stay(
+    memory: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Others commit the same version at both keys, or make a table at the old key once its log is gone."""
-    log = old_table(lake)
-    move = move_of(lake)
+    log = old_table(memory)
+    move = move_of(memory)
     move.copy()
     commit = log.commit_name(log.version + 1)
-    lake.store.put(commit.replace(OLD, NEW), b'{"commitInfo":{"timestamp":1}}')
+    memory.store.put(commit.replace(OLD, NEW), b'{"commitInfo":{"timestamp":1}}')
     log.append([("late", 7)])
-    before = [file.name for file in lake.store.list("")]
+    before = [file.name for file in memory.store.list("")]
     with pytest.raises(Broken, match=f"{commit} is not what {commit.replace(OLD, NEW)} is"):
         move.delete_old()
-    assert [file.name for file in lake.store.list("")] == before
+    assert [file.name for file in memory.store.list("")] == before
 
 
 def test_a_table_that_others_make_at_the_old_key_stays(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
+    memory: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = old_table(lake)
-    move = move_of(lake)
+    log = old_table(memory)
+    move = move_of(memory)
     move.copy()
     start = log.commit_name(0)
-    put = lake.store.put
-    real, done = lake.store.delete, list[str]()
+    put = memory.store.put
+    real, done = memory.store.delete, list[str]()
 
     def delete(names: Iterable[str]) -> None:
         asked = [*names]
@@ -277,26 +281,26 @@ def test_a_table_that_others_make_at_the_old_key_stays(
             done.append(start)
             put(start, b"another")
 
-    monkeypatch.setattr(lake.store, "delete", delete)
+    monkeypatch.setattr(memory.store, "delete", delete)
     with pytest.raises(Broken, match=start):
         move.delete_old()
-    assert lake.store.read(start) == b"another" and whole(lake, NEW, log.version)
+    assert memory.store.read(start) == b"another" and whole(memory, NEW, log.version)
 
 
 def test_an_object_without_a_copy_is_never_deleted(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
+    memory: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    version = old_table(lake).version
-    real = lake.store.copy
+    version = old_table(memory).version
+    real = memory.store.copy
     lost = f"{OLD}/c"
 
     def copy(source: StoredFile, name: str) -> str:
         return "" if source.name == lost else real(source, name)
 
-    monkeypatch.setattr(lake.store, "copy", copy)
+    monkeypatch.setattr(memory.store, "copy", copy)
     with pytest.raises(Transient, match="others changed it 6 times during the copies"):
-        finish(lake)
-    assert whole(lake, OLD, version) and not whole(lake, NEW, version)
+        finish(memory)
+    assert whole(memory, OLD, version) and not whole(memory, NEW, version)
     monkeypatch.undo()
 
 

@@ -11,6 +11,7 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.evolution.move import MovePlan
 from lakehouse.core.journal_records import CompactionTry, Pause
 from lakehouse.core.reasons import Reason
+from lakehouse.engine.adoption.find_tables import undeclared_tables
 from lakehouse.engine.evolution.move_facts import plan_move
 from lakehouse.engine.evolution.move_table import TableMove, run_move
 from lakehouse.engine.ingest import commit_rows
@@ -107,6 +108,7 @@ def test_a_renamed_table_goes_on_as_if_it_had_always_had_its_key(
         None,
         None,
     )
+    assert undeclared_tables(lake, DECLARED) == ()
     after = facts_of(lake, NEW).snapshot
     assert (after.table_id, after.version) == (before.table_id, before.version + 1)
     assert rows_in(lake, NEW, "id", "state", "_source_file") == rows

@@ -187,6 +187,18 @@ def test_an_object_that_was_written_again_is_not_copied_and_its_class_stays(buck
         store.copy(source, "c")
 
 
+def test_empty_folders_go_and_others_stay(store: Store) -> None:
+    for name in ("t/a/b/x", "t/c/y", "t2/z"):
+        store.put(name, b"1")
+    store.delete(["t/a/b/x"])
+    store.remove_empty_folders("t")
+    assert (list(store.folders("")), list(store.folders("t"))) == (["t", "t2"], ["c"])
+    store.delete(["t/c/y"])
+    store.remove_empty_folders("t")
+    store.remove_empty_folders("nothing")
+    assert (list(store.folders("")), names(store)) == (["t2"], ["t2/z"])
+
+
 def test_put_if_absent_writes_once(store: Store) -> None:
     assert store.put_if_absent("m/1", b"first") is True
     assert store.put_if_absent("m/1", b"second") is False
