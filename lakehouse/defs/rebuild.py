@@ -17,7 +17,7 @@ _DATA_VERSION = "dagster/data_version"
 def rebuild_event(
     table: Table, lake: Lake, outcome: RebuildOutcome
 ) -> dg.AssetMaterialization | dg.AssetObservation:
-    """A materialization if the rows are new, which tables downstream follow; or an observation."""
+    """A materialization, which updates downstream tables; an observation if rows are the same."""
     metadata = {
         **table_metadata(table, assess(lake, table, outcome.facts)),
         "lakehouse/outcome": outcome.sentence,

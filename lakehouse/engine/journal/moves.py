@@ -1,7 +1,8 @@
-"""Moves of tables that have begun: `_lakehouse/moves/<layer>/<name>.json`, under the new key.
+"""Records of table moves that have begun: `_lakehouse/moves/<layer>/<name>.json`, by the new key.
 
-The record is written before the first copy, and deleted after the last old object. If the old
-folder is kept, the record stays, since it alone shows that the move is finished.
+A record is written before the first object is copied, and deleted after the last old object was
+deleted. If the old folder is kept, the record stays, because it alone shows that the move is
+finished.
 """
 
 import json
@@ -17,7 +18,7 @@ _FOLDER = "_lakehouse/moves"
 
 
 def move_record(store: Store, new_key: str) -> MoveRecord | None:
-    """The move of a table to this key that has begun; `None` if there is none.
+    """The record of a table's move to this key; `None` if no such move has begun.
 
     Raises:
         Broken: the record is damaged.

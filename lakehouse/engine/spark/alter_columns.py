@@ -1,4 +1,4 @@
-"""Statements that change the columns of a table without its rows."""
+"""SQL statements that change the columns of a table, but not its rows."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,7 +7,7 @@ from lakehouse.engine.spark.statements import literal, path_table, quote
 
 
 def add_columns(uri: str, columns: Sequence[NewColumn], types: Mapping[str, str]) -> str:
-    """Adds columns at their places, with their comments; `types` has the type of each as DDL."""
+    """Adds columns at their places, with their comments; `types` maps names to types in DDL."""
     listed = ", ".join(_definition(each, types[each.column.name]) for each in columns)
     return f"ALTER TABLE {path_table(uri)} ADD COLUMNS ({listed})"
 

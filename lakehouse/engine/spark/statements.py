@@ -1,4 +1,4 @@
-"""Every SQL statement that is sent, and the functions that quote names and values in it.
+"""The SQL statements that Spark runs, and the functions that quote names and values in them.
 
 Tables are always addressed by path, in the spelling of `Settings.table_uri`.
 """
@@ -13,7 +13,7 @@ from lakehouse.core.delta.snapshot import Column, type_of_partition
 from lakehouse.core.errors import Refused
 
 _TYPE = re.compile(r"[a-z_]+(\(\d+(,\s*\d+)?\))?")
-# A dollar, because Spark replaces ${name} by a setting's value before it parses.
+# Includes the dollar, because Spark replaces ${name} by a setting's value before it parses.
 # Source: Spark 4.2.0, VariableSubstitution.scala
 _UNSAFE = re.compile(r"[\\'$\x00-\x1f\x7f]")
 
@@ -22,7 +22,7 @@ def quote(name: str) -> str:
     """A name between backticks.
 
     Raises:
-        Refused: it is empty, or holds a NUL, a line break, or `${`, which Spark replaces.
+        Refused: the name is empty, or holds a NUL, a line break, or `${`, which Spark replaces.
     """
     if not name or set(name) & set("\0\n\r") or "${" in name:
         raise Refused(
@@ -44,7 +44,8 @@ def path_table(uri: str) -> str:
 def partition_predicate(columns: Sequence[Column], partitions: Sequence[type_of_partition]) -> str:
     """A condition that holds in exactly these partitions; `columns` include the partition columns.
 
-    It is nested by column and so stays short: Spark plans 20,000 partitions of two columns in 3 s.
+    The condition stays short, because it is nested by column: Spark plans 20,000 partitions of two
+    columns in 3 s.
     """
     types = {column.name: column.type for column in columns}
     return _any_of([tuple(partition) for partition in partitions], types)
@@ -65,7 +66,7 @@ def purge(uri: str, predicate: str | None) -> str:
 class MergeTarget:
     """The table that a MERGE writes to, by its URI, and the columns by which rows match.
 
-    `within` are conditions on the keys that hold for every source row, and so for its match.
+    `within` are conditions on the keys that every source row meets, and so every matching row, too.
     """
 
     uri: str
@@ -82,7 +83,7 @@ def merge(target: MergeTarget, source: str, *, order_by: Sequence[str]) -> str:
 
 
 def merge_changes(target: MergeTarget, source: str, *, newer: str, deleted: str) -> str:
-    """As `merge`, for the newest change of each key; one with `deleted` removes the row.
+    """As `merge`, for the newest change of each key. If column `deleted` is true, deletes the row.
 
     `newer` is the condition, over aliases `source` and `target`, under which a change takes effect.
     """
@@ -97,7 +98,7 @@ def merge_changes(target: MergeTarget, source: str, *, newer: str, deleted: str)
 def merge_marked(
     target: MergeTarget, source: str, *, newer: str, marks_only: str, mark: Sequence[str]
 ) -> str:
-    """As `merge_changes`, without removals; a change with `marks_only` sets only columns `mark`."""
+    """As `merge_changes`, without deletions. If `marks_only` is true, sets only columns `mark`."""
     marked = ", ".join(f"{quote(name)} = source.{quote(name)}" for name in mark)
     return (
         f"{_merge_into(target, source)} "  # noqa: S608  # names are quoted
@@ -148,7 +149,7 @@ def cluster_by(uri: str, columns: Sequence[str]) -> str:
 def vacuum_dry_run(uri: str, inventory: str) -> str:
     """Returns the files of the view `inventory` that the table no longer needs.
 
-    Without FULL, Delta may run it as LITE, which would move the version from which the next LITE
+    Without FULL, Delta may run a LITE vacuum, which would move the version from which the next LITE
     vacuum continues.
     """
     columns = "path, length, isDir, modificationTime"
@@ -164,10 +165,10 @@ def describe_detail(uri: str) -> str:
 def delete_lines(
     uri: str, *, upto_batch: int, source_files: Sequence[str] = (), whole_files: bool = False
 ) -> str:
-    """Removes entries of batches up to this one from a quarantine table.
+    """Deletes the entries of batches up to `upto_batch` from a quarantine table.
 
-    Limited to entries of `source_files`, unless it is empty, and with `whole_files` to entries for
-    whole files, not lines.
+    If `source_files` are given, only their entries are deleted. With `whole_files`, only entries
+    for whole files are deleted, and those for lines are kept.
     """
     condition = f"batch <= {int(upto_batch)}"
     if source_files:
@@ -188,9 +189,10 @@ def delete_landed_again(uri: str, lines: str) -> str:
 
 
 def replace_lines(uri: str, files: str, *, batch: int, source_files: Sequence[str]) -> str:
-    """Puts the files of the view `files` (source_file, reason) into a quarantine table.
+    """Adds entries for the whole files in the view `files` (source_file, reason) to a quarantine.
 
-    They replace the lines of these files in this batch. Files that are already there are kept.
+    In this batch, they replace the entries for lines of `source_files`. If a file has an entry
+    already, that entry is kept.
     """
     of_batch, listed = f"target.batch = {int(batch)}", ", ".join(map(literal, source_files))
     values = f"VALUES (source.source_file, source.reason, {int(batch)}, current_timestamp())"
@@ -236,8 +238,8 @@ def _ordering(alias: str, columns: Sequence[str]) -> str:
 
 
 def _escaped(match: re.Match[str]) -> str:
-    sign = match.group()
-    return f"\\{sign}" if sign in "\\'" else f"\\u{ord(sign):04x}"
+    character = match.group()
+    return f"\\{character}" if character in "\\'" else f"\\u{ord(character):04x}"
 
 
 def _any_of(rows: Sequence[type_of_partition], types: Mapping[str, str]) -> str:
@@ -270,6 +272,6 @@ def _one_of(column: str, values: Sequence[str | None], types: Mapping[str, str])
 def _typed(value: str, type_name: str) -> str:
     if not _TYPE.fullmatch(type_name):
         raise Refused(
-            f"a partition column of type {type_name!r} cannot be selected by. Use a plain type"
+            f"partitions cannot be selected by a column of type {type_name!r}. Use a plain type"
         )
     return literal(value) if type_name == "string" else f"CAST({literal(value)} AS {type_name})"
