@@ -44,7 +44,9 @@ class Record(NamedTuple):
 class RenamedLanding(Landing):
     """A landing whose files may also have earlier names of fields, each with its present name.
 
-    The names come from `Table.renamed`, so a user does not declare them at the landing.
+    The names come from `Table.renamed`, so a user does not declare them at the landing. A field is
+    renamed when its record is staged: the checks of values, the types in Debezium's schemas and the
+    columns of undeclared fields then need no second rule, and Spark parses each record once.
     """
 
     earlier_names: Mapping[str, str]

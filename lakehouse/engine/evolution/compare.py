@@ -49,7 +49,9 @@ def compare_without_spark(lake: Lake, table: Table, facts: TableFacts) -> Evolut
     added = list[str]()
     if table.source is not None:
         ledger = PlannedBatches(lake.store, table.key, prefix=table.source.prefix).ledger()
-        added = [column.name for column in columns_in_force(ledger.columns, table.source)]
+        in_force = columns_in_force(ledger.columns, table.source)
+        # An added column that was renamed is declared by its present name.
+        added = [column.name for column in in_force if column.name not in table.renamed]
     columns = columns_without_spark(table, facts.snapshot, added)
     return compare(table, columns, facts.snapshot, written_rows(lake, table, facts))
 
