@@ -47,6 +47,7 @@ from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.batch_rows import ParsedBatch, parse_batch, rows_of_part, write_batch
 from lakehouse.engine.ingest.loaded_batches import last_in_log, last_loaded, unfinished_batch
+from lakehouse.engine.ingest.quarantine.entries import take_out_new_rows
 from lakehouse.engine.ingest.staged_parts import clear_staged
 from lakehouse.engine.ingest.staging import stage, staged_again
 from lakehouse.engine.ingest.work_size import confs_to_load
@@ -168,6 +169,7 @@ class LandingLoad:
         else:
             batch = staged_again(lake.store, key, planned, session.table.landing)
             parsed = _parse(session, batch, ledger, facts)
+            take_out_new_rows(session, batch, parsed.frame if parsed.bad_count else None)
         try:
             with session_confs(session.spark, confs_to_load(session.table, batch, facts)):
                 after = write_batch(session, batch, parsed, facts)

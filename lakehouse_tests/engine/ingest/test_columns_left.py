@@ -85,9 +85,11 @@ ROWS: list[Any] = [
         [
             (1, None, "B"),
             (1, "a", "a"),
-            (2, None, None),
+            (2, None, ""),
             (2, "b", "b"),
             (3, None, "C"),
+            # The version that keeps a value, and is of the declaration with the column.
+            (3, "c", "C"),
             (3, "c", "c"),
             (4, None, "D"),
         ],

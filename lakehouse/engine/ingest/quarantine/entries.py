@@ -4,7 +4,8 @@
 - The quarantine of a batch is one commit under the batch's number. If the table already has that
   number, only missing entries are added. A repeated batch therefore adds nothing, and a batch that
   is loaded again into a new table, perhaps by another declaration, may refuse other records
-  (`test_load.py`).
+  (`test_load.py`). An entry is removed if the repeated batch loads its record
+  (`test_renamed_columns.py`).
 - A poison file replaces its records in one commit. Otherwise a retry would load the records twice,
   by themselves and with the file (`test_poison_files.py`).
 - A batch without loaded rows is done when a commit names exactly its files. The number alone does
@@ -174,6 +175,28 @@ def quarantine_poison_files(session: TableSession, batch: Batch) -> None:
     source = session.spark.createDataFrame(aside, "source_file STRING, reason STRING")
     transaction = _of_files(session.key, batch)
     delta_writes.run_merge(session.spark, source, facts.snapshot, transaction, statement)
+
+
+def take_out_new_rows(session: TableSession, batch: Batch, lines: "DataFrame | None") -> None:
+    """Removes the entries of a repeated batch that are rows by the present declaration.
+
+    `lines` are the lines that are still refused. A retry would load the others a second time.
+    """
+    spark = session.spark
+    facts = session.lake.facts(quarantine_key(session.key))
+    if facts is None or quarantined_batch(session.key, facts) < batch.number:
+        return
+    names = [(f"{batch.prefix}{file.name}", file.digest) for file in batch.files]
+    files = spark.createDataFrame(names, "source_file STRING, digest STRING")
+    held = table_at(spark, facts.snapshot).where(f"batch = {batch.number} AND line IS NOT NULL")
+    rows = held.join(files, files.columns, "left_semi").select("source_file", "line", "digest")
+    if lines is not None:
+        rows = rows.join(quarantined_lines(lines), rows.columns, "left_anti")
+    if rows.isEmpty():
+        return
+    metadata = {USER_METADATA: json.dumps({_BATCH: batch.number})}
+    with temporary_view(spark, rows) as view, session_confs(spark, metadata):
+        spark.sql(statements.delete_landed_again(facts.snapshot.uri, view))
 
 
 def take_out_files(session: TableSession, files: Sequence[str], *, upto_batch: int) -> None:
