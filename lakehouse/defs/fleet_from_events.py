@@ -52,7 +52,7 @@ _ROWS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SensorCursor:
-    """What the sensor remembers between ticks: waiting times, and the ranking reported last."""
+    """The sensor's memory between ticks: waiting times, and the ranking reported last."""
 
     due_since_ms: Mapping[str, int] = field(default_factory=dict[str, int])
     ranking: str = ""

@@ -40,7 +40,7 @@ class PoolSlots:
     records: Mapping[str, RunRecord]
 
     def wait_of(self, run_id: str, pool: str) -> str:
-        """What a run waits for; an empty string if it holds a slot of the pool, or one is free."""
+        """Why a run waits for a pool; an empty string if it holds a slot of it, or one is free."""
         info = self.pools.get(pool)
         if info is None or info.limit is None:
             return ""

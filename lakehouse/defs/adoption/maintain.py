@@ -204,7 +204,7 @@ def _definitions(
 
     def everything() -> tuple[Lake, Sequence[Table]]:
         known = [*_TABLES[settings.root].values()]
-        known += _adopted_beside(known, settings)
+        known += _other_adopted(known, settings)
         return lake_of(settings, resources, known), known
 
     made = [
@@ -228,7 +228,7 @@ def _definitions(
     )
 
 
-def _adopted_beside(known: Iterable[Table], settings: Settings) -> Iterable[Table]:
+def _other_adopted(known: Iterable[Table], settings: Settings) -> Iterable[Table]:
     """The tables in the file of adopted tables that are not `known`.
 
     A vacuum keeps the files that they borrow.
@@ -239,21 +239,21 @@ def _adopted_beside(known: Iterable[Table], settings: Settings) -> Iterable[Tabl
     """
     by_key = {table.key: table for table in known}
     places = {real_address(address_of(table, settings)) for table in by_key.values()}
-    beside = {
+    others = {
         key: table
         for key, table in adopted_tables(settings).items()
         if real_address(address_of(table, settings)) not in places
     }
-    if both := [key for key in beside if key in by_key]:
+    if both := [key for key in others if key in by_key]:
         raise Refused(
             f"{settings.adopted}: maintain already uses the key {both[0]}, for "
             f"{address_of(by_key[both[0]], settings)}. Use another key"
         )
     try:
-        checked({**by_key, **beside}, settings)
+        checked({**by_key, **others}, settings)
     except Refused as error:
         raise Refused(f"{error} (from {settings.adopted}, or from maintain)") from error
-    return beside.values()
+    return others.values()
 
 
 def _written(

@@ -23,7 +23,7 @@ _AT_ONCE = 10
 _WAIT_SECONDS = 1
 # A tick has other queues and tables to serve, even if SQS is slow or does not answer.
 _RECEIVE_SECONDS = 4
-# As many as 25 requests return in a second or two. For more files, a listing is cheaper.
+# 25 requests return this many messages, in a second or two. For more files, a listing is cheaper.
 MOST_MESSAGES = 250
 _TRANSIENT_CODES = frozenset(
     {"OverLimit", "RequestThrottled", "ThrottlingException", "Throttling", "KmsThrottled"}
