@@ -34,7 +34,7 @@ def plan_move(lake: Lake, table: Table, declared: Iterable[Table]) -> MovePlan |
     if old_key is None:
         return None
     store, tables = lake.store, list(declared)
-    record = move_record(store, table.key)
+    record = move_record(store, table)
     has_log = bool(store.list(f"{old_key}/_delta_log"))
     if (record is None and not has_log) or (record is not None and record.is_finished):
         return None
@@ -77,7 +77,8 @@ def _readable(lake: Lake, old_key: str) -> tuple[tuple[str, int] | None, str]:
             return None, str(error)
         if facts is not None and (problem := _why_bound(lake, key, facts)):
             return _identity_of(facts), problem
-    return _identity(lake, old_key), ""
+    found = _identity(lake, old_key)
+    return found, "" if found else f"{old_key}/_delta_log holds no table. Leave formerly= out"
 
 
 def _why_bound(lake: Lake, key: str, facts: TableFacts) -> str:

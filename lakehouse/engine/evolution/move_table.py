@@ -95,7 +95,7 @@ def run_move(
         again.checked(keep_old=keep_old)
         move = TableMove(session, again, tell)
         move.copy()
-        for key in plan.readers:
+        for key in again.readers:
             locks.enter_context(hold(session.lake, session.spark, key, owner=owner))
         if keep_old:
             move.keep()
@@ -165,7 +165,7 @@ class TableMove:
 
     def _begin(self) -> MoveRecord:
         """The record of this move: an earlier run's, or a new one."""
-        record = move_record(self._lake.store, self._new)
+        record = move_record(self._lake.store, self._table)
         if record is not None:
             self._tell(f"an earlier run began the move of {self._old} to {self._new}")
             return record

@@ -17,19 +17,22 @@ from lakehouse.engine.store import Store
 _FOLDER = "_lakehouse/moves"
 
 
-def move_record(store: Store, new_key: str) -> MoveRecord | None:
-    """The record of a table's move to this key; `None` if no such move has begun.
+def move_record(store: Store, table: Table) -> MoveRecord | None:
+    """The record of a table's move to its key; `None` if no such move has begun.
+
+    A finished move from another key than `formerly` does not count.
 
     Raises:
         Broken: the record is damaged.
     """
-    name = _name(new_key)
+    name = _name(table.key)
     try:
-        return MoveRecord(**json.loads(store.read(name)))
+        record = MoveRecord(**json.loads(store.read(name)))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError) as error:
         raise damaged(name, error) from error
+    return None if record.is_finished and record.old_key != table.formerly else record
 
 
 def record_move(store: Store, record: MoveRecord) -> None:
@@ -49,7 +52,7 @@ def refuse_unmoved(store: Store, table: Table) -> None:
     """
     if table.formerly is None:
         return
-    record = move_record(store, table.key)
+    record = move_record(store, table)
     if record is not None and record.is_finished:
         return
     if record is not None or store.list(f"{table.formerly}/_delta_log"):

@@ -133,7 +133,7 @@ def check_moved(lake: Lake, version: int) -> None:
     assert f"{PREFIX}{retried_folder(NEW)}2.jsonl" in names
     assert PlannedBatches(lake.store, NEW, prefix=PREFIX).ledger().newest is not None
     assert Journal(lake.store).pause_of(NEW) == Pause(table=NEW, since_ms=1)
-    assert (move_record(lake.store, NEW), plan_move(lake, TABLE, [TABLE])) == (None, None)
+    assert (move_record(lake.store, TABLE), plan_move(lake, TABLE, [TABLE])) == (None, None)
 
 
 def test_a_move_that_dies_before_any_of_its_writes_is_finished_by_the_next(tmp_path: Path) -> None:
@@ -313,6 +313,10 @@ def test_an_old_folder_that_is_kept_is_left_alone_for_ever(lake: Lake) -> None:
     move.keep()
     assert lake.store.list(OLD) == before and whole(lake, NEW, version)
     assert (refusal_of_write(lake), plan_move(lake, TABLE, [TABLE])) == ("", None)
+    LogBuilder(lake.store, "bronze/other", table_id="o").create()
+    other = replace(TABLE, formerly="bronze/other")
+    plan = plan_move(lake, other, [other])
+    assert plan is not None and f"{NEW} has a table already" in plan.refusal
 
 
 def test_copies_with_other_etags_count_if_this_run_made_them(bucket: str, tmp_path: Path) -> None:
@@ -388,3 +392,6 @@ def test_a_table_that_was_never_made_or_has_moved_needs_no_move(tmp_path: Path) 
     assert plan_move(lake, TABLE, [TABLE]) is None
     assert refusal_of_write(lake) == ""
     assert plan_move(lake, replace(TABLE, formerly=None), [TABLE]) is None
+    lake.store.put(f"{OLD}/_delta_log/{0:020}.crc", b"")
+    assert "bronze/order/_delta_log holds no table. Leave formerly= out" in planned(lake).refusal
+    assert "Use `lakehouse evolve apply" in refusal_of_write(lake)

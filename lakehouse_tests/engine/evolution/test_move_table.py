@@ -103,7 +103,7 @@ def test_a_renamed_table_goes_on_as_if_it_had_always_had_its_key(
     assert (outcome.count, outcome.deleted >= plan.count) == (0, True)
 
     left = [file.name for file in lake.store.list("") if OLD in file.name]
-    assert (left, move_record(lake.store, NEW), plan_move(lake, moved, DECLARED)) == (
+    assert (left, move_record(lake.store, moved), plan_move(lake, moved, DECLARED)) == (
         [],
         None,
         None,
