@@ -2,7 +2,7 @@
 
 import datetime
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
@@ -162,14 +162,12 @@ class Way:
     def tables(self, case: Case) -> list[Table]:
         """The declared tables, the changed one last."""
         if self.is_landed:
-            return [self._landed(case)]
-        source = self._landed(
-            Case(columns={**BASE, "note": "STRING", "more": "INT", "seq": "BIGINT"})
-        )
-        source = replace(source, key="bronze/rows", write=Append())
+            return [self._landed(case, self._write)]
+        wide = Case(columns={**BASE, "note": "STRING", "more": "INT", "seq": "BIGINT"})
+        source = self._landed(wide, Append())
         return [source, self._derived(case, source)]
 
-    def _landed(self, case: Case) -> Table:
+    def _landed(self, case: Case, write: Any) -> Table:
         columns = [self._ddl(case, name, type_) for name, type_ in case.columns.items()]
         changes = None
         if self.is_landed and self.mode in ("merge", "history"):
@@ -178,9 +176,7 @@ class Way:
         landing = Landing(
             prefix="landing/rows/", format="json", schema=", ".join(columns), changes=changes
         )
-        return Table(
-            key="bronze/rows", source=landing, write=self._write, renamed=dict(case.renamed)
-        )
+        return Table(key="bronze/rows", source=landing, write=write, renamed=dict(case.renamed))
 
     @property
     def _write(self) -> Any:

@@ -125,12 +125,15 @@ def _compared(session: TableSession) -> DeclaredTable | None:
 def _check_drops(declared: DeclaredTable, drop: Sequence[str]) -> None:
     plan, snapshot = declared.plan, declared.facts.snapshot
     left = {change.before for change in plan.of(Kind.COLUMN_LEFT)}
+    replaced = {change.before for change in plan.of(Kind.REPLACED)}
+    known = {column.name for column in snapshot.columns}
     for name in drop:
         if name in left:
             continue
-        known = {column.name for column in snapshot.columns}
         if name in snapshot.partition_columns:
             why = "the table is partitioned by it. Declare another partitioning first"
+        elif name in replaced:
+            why = "the next write replaces all rows and columns. Use `lakehouse materialize`"
         elif name in known:
             why = "it is declared. Remove it from the declaration first"
         else:

@@ -48,6 +48,7 @@ from lakehouse.engine.evolution.staged_rows import (
     rebuilt_rows,
     stage_rows,
 )
+from lakehouse.engine.ingest.commit_rows import columns_of, needed_features
 from lakehouse.engine.ingest.derive import (
     check_has_columns,
     read_by_increment,
@@ -201,6 +202,8 @@ def _swap(rebuild: PlannedRebuild, staged: "DataFrame", mark: str) -> None:
     )
     if snapshot.clustering_columns and plan.partition_by:
         session.spark.sql(statements.cluster_by(snapshot.uri, ()))
+    if features := needed_features(columns_of(staged), snapshot):
+        session.spark.sql(statements.set_properties(snapshot.uri, features))
     # Few large files, also if there are many partitions.
     with session_confs(session.spark, {SHUFFLED_BEFORE_WRITE: "true"}):
         delta_writes.write_frame(staged, snapshot.uri, write)

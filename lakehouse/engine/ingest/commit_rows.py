@@ -7,7 +7,7 @@
   (`test_load.py`).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 from typing import TYPE_CHECKING, cast
 
@@ -29,7 +29,7 @@ from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Explanation
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark import delta_writes
+from lakehouse.engine.spark import delta_writes, statements
 from lakehouse.engine.spark.delta_writes import FrameWrite, Transaction
 from lakehouse.engine.spark.statements import quote
 
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 # The log is kept this many days longer than landed files.
 _SPARE_DAYS = 7
+# Types that need a table feature, by their names in Spark's simple strings.
+_TYPE_FEATURES = {"timestamp_ntz": "timestampNtz", "variant": "variantType"}
 
 
 def write_rows(
@@ -154,6 +156,9 @@ def safe_statements(plan: EvolutionPlan, snapshot: Snapshot, rows: "DataFrame") 
     # Imported here, because only a changed declaration needs it.
     from lakehouse.engine.spark import alter_columns
 
+    added = [each.column for each in plan.added]
+    if features := needed_features(added, snapshot):
+        yield statements.set_properties(snapshot.uri, features)
     if plan.added:
         types = {
             each.column.name: _ddl(rows.schema[each.column.name].dataType) for each in plan.added
@@ -162,6 +167,18 @@ def safe_statements(plan: EvolutionPlan, snapshot: Snapshot, rows: "DataFrame") 
     for change in plan.of(Kind.COMMENT_CHANGED):
         assert change.column is not None and change.before is not None
         yield alter_columns.comment_on_column(snapshot.uri, change.before, change.column.comment)
+
+
+def needed_features(columns: Sequence[Column], snapshot: Snapshot) -> dict[str, str]:
+    """The properties that switch on the table features that these column types need.
+
+    Delta does this only for a new table. Source: delta-io/delta v4.4.0, TableFeature.scala,
+    `FeatureAutomaticallyEnabledByMetadata`.
+    """
+    needed = {
+        feature for name, feature in _TYPE_FEATURES.items() for each in columns if name in each.type
+    }
+    return {f"delta.feature.{name}": "supported" for name in sorted(needed - snapshot.features)}
 
 
 def columns_of(rows: "DataFrame") -> tuple[Column, ...]:
