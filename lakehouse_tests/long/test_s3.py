@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lakehouse import Append
 from lakehouse.core.settings import Settings
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.spark.open_session import connect
 from lakehouse_tests.change_streams import differences, draw_stream, load_with_kills
+from lakehouse_tests.engine.evolution.test_rebuild import rebuilt, staged_files
 from lakehouse_tests.engine.example import event, events, land, rows_of, states, version_of
 from lakehouse_tests.engine.ingest.changes.test_apply import CHOSEN
 from lakehouse_tests.engine.test_races import race
@@ -54,6 +56,12 @@ def test_landed_files_are_loaded_merged_and_compacted_once(on_s3: Settings) -> N
     assert (outcome.files_removed, outcome.files_added, outcome.rows_verified) == (3, 1, 5)
     assert outcome.bytes_removed == outcome.plan.bytes_removed
     assert not compact(lake, spark, events).plan.bins
+    rows = rows_of(spark, lake, events.key, "id", "state")
+    rebuilt(lake, spark, replace(events, write=Append()), "rows")
+    rebuilt(lake, spark, states, "inputs")
+    assert rows_of(spark, lake, events.key, "id", "state") == rows
+    assert rows_of(spark, lake, states.key, "id", "state") == [(0, "left"), (1, "planned")]
+    assert staged_files(lake) == []
 
 
 @pytest.mark.parametrize(("seed", "source", "write"), CHOSEN)

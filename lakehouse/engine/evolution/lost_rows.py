@@ -56,17 +56,23 @@ def undo_killed(session: TableSession, tell: Callable[[str], None]) -> None:
 def _undone(session: TableSession, facts: TableFacts) -> str:
     """Restores the version before the newest rebuild, which replaced foreign rows unread.
 
+    Compactions since then are undone, too.
+
     Raises:
         Broken: it could not be restored.
     """
     lake, key = session.lake, session.key
     *versions, rebuilt = increments.lost_by_rebuild(facts.history)
-    [commit] = [each for each in facts.history.commits if each.version == rebuilt]
+    commits = [
+        each
+        for each in facts.history.commits
+        if each.version == rebuilt or (each.version > rebuilt and not is_news(each))
+    ]
     before = lake.facts(key, version=rebuilt - 1)
     assert before is not None
     why = f"it lacks the rows of version(s) {', '.join(map(str, versions))}"
-    fault = Fault(commit=commit, why=why, operation="rebuild")
-    sentence = undo(lake, session.spark, before.snapshot, [commit], fault)
+    fault = Fault(commit=commits[0], why=why, operation="rebuild")
+    sentence = undo(lake, session.spark, before.snapshot, commits, fault)
     now = lake.facts(key)
     if now is None or rebuilt not in now.history.undone():
         raise Broken(f"{sentence}. Either restore that version by hand, or add the missing rows")

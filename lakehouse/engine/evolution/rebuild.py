@@ -77,6 +77,9 @@ from lakehouse.engine.table_lock import hold
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+# The features of types that an existing table gets only on request. Source: delta-io/delta v4.4.0,
+# TableFeature.scala, TimestampNTZTableFeature and VariantTypeTableFeature
+_FEATURES = {"timestamp_ntz": "timestampNtz", "variant": "variantType"}
 _CONFS = {
     HASH_MAPS: "true",
     OLD_VERSIONS_REFUSED: "false",
@@ -200,6 +203,14 @@ def _swap(rebuild: PlannedRebuild, staged: "DataFrame", mark: str) -> None:
         partition_by=plan.partition_by,
         user_metadata=json.dumps({REBUILD: of_rebuild, **recorded}, separators=(",", ":")),
     )
+    types = staged.schema.simpleString()
+    features = {
+        f"delta.feature.{feature}": "supported"
+        for type_, feature in _FEATURES.items()
+        if type_ in types and feature not in snapshot.features
+    }
+    if features:
+        session.spark.sql(statements.set_properties(snapshot.uri, features))
     if snapshot.clustering_columns and plan.partition_by:
         session.spark.sql(statements.cluster_by(snapshot.uri, ()))
     if features := needed_features(columns_of(staged), snapshot):
