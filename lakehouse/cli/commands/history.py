@@ -20,7 +20,7 @@ from lakehouse.cli.output import (
     write_json,
 )
 from lakehouse.core.costs.compaction_history import Entry, errors_as_json
-from lakehouse.core.delta.commits import Commit, is_compaction
+from lakehouse.core.delta.commits import Commit, is_compaction, keeps_rows, rebuilt_from
 from lakehouse.core.errors import Refused
 from lakehouse.engine.compaction.read_probe import newest_probe
 from lakehouse.engine.delta_log import TableFacts
@@ -156,7 +156,9 @@ def _print(commits: Sequence[tuple[Commit, Entry | None]]) -> None:
 
 
 def _why(commit: Commit, entry: Entry | None) -> str:
-    """Why a compaction ran, and which figures were predicted wrongly."""
+    """Why a compaction or a rebuild ran, and which figures were predicted wrongly."""
+    if rebuilt_from(commit) is not None:
+        return "rebuilt from its own rows" if keeps_rows(commit) else "rebuilt from its inputs"
     if entry is None:
         return "" if commit.changed_data else "no row changed"
     actual, predicted = entry.compaction, entry.compaction.predicted

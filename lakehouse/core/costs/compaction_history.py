@@ -8,7 +8,7 @@ from typing import Any
 from lakehouse.core.costs.compaction_estimate import price, requests
 from lakehouse.core.costs.figures import Figure, share_off
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
-from lakehouse.core.delta.commits import Commits, LoggedCompaction
+from lakehouse.core.delta.commits import Commits, LoggedCompaction, is_news
 from lakehouse.core.journal_records import FAILURES_KEPT, CompactionTry
 from lakehouse.core.text import count_of, size_text
 
@@ -124,7 +124,7 @@ def account_for(
         table=history.table,
         first_version=history.commits[0].version if history.commits else 0,
         entries=tuple(entries),
-        bytes_ingested=sum(commit.added_bytes for commit in history.commits if commit.changed_data),
+        bytes_ingested=sum(commit.added_bytes for commit in history.commits if is_news(commit)),
         # A commit that only adds existing files again (a backfill of row ids) rewrites nothing.
         bytes_rewritten=sum(
             commit.added_bytes
