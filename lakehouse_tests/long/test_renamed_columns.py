@@ -12,10 +12,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehouse import Append, Debezium, Dms, History, Landing, Merge, Table
+from lakehouse.core.errors import Refused
+from lakehouse.engine.evolution.apply import ApplyRequest, apply_changes
 from lakehouse.engine.ingest.quarantine.retry import retry
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse_tests.engine.example import columns_of, land, rows_in
+from lakehouse_tests.engine.ingest.changes.test_renamed_columns import (
+    AFTER,
+    load_after,
+    load_before,
+)
 from lakehouse_tests.engine.ingest.test_columns_left import ROWS, load_changes
 from lakehouse_tests.engine.ingest.test_renamed_columns import (
     load_old_and_new_files,
@@ -159,6 +166,18 @@ def test_changes_with_earlier_and_present_names_are_those_of_one_row(
         assert found == sorted(newest, key=str)
     reasons = rows_in(lake, f"quarantine/{table.key}", "reason")
     assert reasons == [("required field town is missing",)]
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_changes_go_on_after_the_columns_and_the_key_were_renamed(
+    lake: Lake, spark: "SparkSession", in_place: bool
+) -> None:
+    load_before(lake, spark)
+    with pytest.raises(Refused, match="doc is declared as text now"):
+        load_after(lake, spark)
+    session = TableSession(lake=lake, spark=spark, table=AFTER)
+    apply_changes(session, ApplyRequest(in_place=in_place), lambda _: None)
+    load_after(lake, spark)
 
 
 def test_an_inferred_or_added_column_that_was_renamed_keeps_its_record_and_takes_both_names(

@@ -36,17 +36,17 @@ def refuse_impossible(request: RebuildRequest, snapshot: Snapshot) -> None:
 
 
 def _refuse_other_keys(request: RebuildRequest, snapshot: Snapshot) -> None:
-    """Refuses other names or types for the keys of landed change data."""
+    """Refuses other types for the keys of landed change data. They may have other names."""
     write = request.table.write
     if request.table.source is None or not isinstance(write, Merge | History):
         return
     for each in request.columns:
-        is_key = each.source in write.keys or each.column.name in write.keys
-        if is_key and (each.source != each.column.name or is_cast(each, snapshot)):
+        is_key = each.column.name in write.keys
+        if is_key and (each.source is None or is_cast(each, snapshot)):
             raise Refused(
                 f"rebuild of {request.table.key}: {each.column.name} is a key of its change data, "
-                "and deletions are remembered by its present name and type. Either restore the "
-                f"declaration, or {NEW_KEY}"
+                "and deletions are remembered by its present type. Either restore the declaration, "
+                f"or {NEW_KEY}"
             )
 
 

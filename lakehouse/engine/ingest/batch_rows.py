@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, ingest_app_id
-from lakehouse.core.ingest.undeclared import AddedColumn
+from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.loaded_batches import WrittenBatch, check_loaded
@@ -68,15 +68,21 @@ def parse_batch(
     if not batch.part_count:
         return ParsedBatch(frame=None)
     table = session.table
+    snapshot = None if facts is None else facts.snapshot
     changes = None
     frame = _parsed(session, batch, added)
     with session_confs(session.spark, confs_to_load(table, batch, facts)):
         if table.landing.changes is None:
             row_count, bad_count, rescued_count = count_lines(frame)
         else:
+            from lakehouse.engine.ingest.changes.columns import KEPT
             from lakehouse.engine.ingest.changes.rows import ChangeBatch
             from lakehouse.engine.ingest.changes.unsent import checked_changes
 
+            if table.renamed:
+                # Below, the table is read by its keys, which must have their present names.
+                declared = _table_rows(session, frame).drop(RESCUED, KEPT)
+                commit_rows.check_columns(declared, table, snapshot)
             load = ChangeBatch(session=session, batch=batch, facts=facts)
             frame, changes = checked_changes(load, frame)
             row_count, bad_count, rescued_count = changes.rows, changes.bad, changes.rescued
@@ -86,7 +92,6 @@ def parse_batch(
             f"{batch.number} Spark found {row_count} row(s) and {bad_count} others. Nothing was "
             f"written. Look at _lakehouse/staged/{table.key}"
         )
-    snapshot = None if facts is None else facts.snapshot
     frame = without_rescued(frame, added, rescued_count, snapshot)
     commit_rows.check_columns(_table_rows(session, frame), table, snapshot)
     return ParsedBatch(

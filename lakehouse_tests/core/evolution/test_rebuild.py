@@ -162,7 +162,7 @@ def test_what_cannot_be_exact_is_refused_with_what_to_use_instead() -> None:
 
 
 def test_landed_change_data_keeps_its_keys_and_its_write_mode() -> None:
-    """Earlier rows of a key are gone, and deletions are remembered by the keys' names and types."""
+    """Earlier rows of a key are gone, and deletions are remembered by the keys' types. A key may be renamed."""
     source = Landing(
         prefix="landing/t/", format="json", schema="id BIGINT, city STRING", changes=Debezium()
     )
@@ -174,8 +174,17 @@ def test_landed_change_data_keeps_its_keys_and_its_write_mode() -> None:
     assert "earlier rows of a key are gone" in refusal(by_city, rows, facts)
     history = replace(merged, write=History(keys=("id",)))
     assert "earlier rows of a key are gone" in refusal(history, rows, facts)
-    renamed = replace(rows, columns=(column("city", "string", "city"), column("id", "int", "id")))
-    assert "deletions are remembered by its present name" in refusal(merged, renamed, facts)
+    retyped = replace(rows, columns=(column("city", "string", "city"), column("id", "int", "id")))
+    assert "deletions are remembered by its present type" in refusal(merged, retyped, facts)
+    renamed = replace(
+        merged,
+        source=replace(source, schema="no BIGINT, city STRING"),
+        write=Merge(keys=("no",)),
+        renamed={"id": "no"},
+    )
+    named = (column("no", "bigint", "id"), column("city", "string", "city"))
+    request = replace(rows, table=renamed, columns=named)
+    refuse_impossible(request, facts.snapshot)
 
 
 def test_declared_columns_take_their_values_from_renamed_and_respelt_ones() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from lakehouse import Debezium, Landing, Merge, Table
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
-from lakehouse_tests.engine.example import land, rows_in
+from lakehouse_tests.engine.example import land, rows_in, rows_of
 from lakehouse_tests.engine.ingest.test_renamed_columns import rename_columns
 
 if TYPE_CHECKING:
@@ -21,24 +21,34 @@ def event(op: str, lsn: int, row: dict[str, Any]) -> dict[str, Any]:
     return {"before": before, "after": after, "source": {"lsn": lsn, "ts_ms": lsn}, "op": op}
 
 
+SOURCE = Landing(
+    prefix="landing/docs/",
+    format="json",
+    schema="id BIGINT, doc STRING",
+    derived={"size": "length(doc)"},
+    changes=Debezium(),
+    new_columns="refuse",
+)
+BEFORE = Table(key="bronze/docs", source=SOURCE, write=Merge(keys=("id",)))
+AFTER = replace(
+    BEFORE,
+    source=replace(SOURCE, schema="no BIGINT, text STRING", derived={"size": "length(text)"}),
+    write=Merge(keys=("no",)),
+    renamed=RENAMED,
+)
+
+
 def test_kept_values_and_remembered_deletions_are_known_by_the_present_names(
     lake: Lake, spark: "SparkSession"
 ) -> None:
-    source = Landing(
-        prefix="landing/docs/",
-        format="json",
-        schema="id BIGINT, doc STRING",
-        derived={"size": "length(doc)"},
-        changes=Debezium(),
-        new_columns="refuse",
-    )
-    before = Table(key="bronze/docs", source=source, write=Merge(keys=("id",)))
-    after = replace(
-        before,
-        source=replace(source, schema="no BIGINT, text STRING", derived={"size": "length(text)"}),
-        write=Merge(keys=("no",)),
-        renamed=RENAMED,
-    )
+    """`lakehouse_tests/long` has the same with each way to rename the columns of the table."""
+    load_before(lake, spark)
+    rename_columns(lake, spark, BEFORE.key, RENAMED)
+    load_after(lake, spark)
+
+
+def load_before(lake: Lake, spark: "SparkSession") -> None:
+    """A value that is kept, a deletion that is remembered, and two rows."""
     first = [
         event("c", 10, {"id": 1, "doc": "one"}),
         event("u", 20, {"id": 1, "doc": UNSENT}),
@@ -47,13 +57,12 @@ def test_kept_values_and_remembered_deletions_are_known_by_the_present_names(
         event("c", 10, {"id": 3, "doc": "three"}),
         event("c", 10, {"id": 4, "doc": "four"}),
     ]
-    land(lake, "1.json", first, prefix=source.prefix)
-    write_table(lake, spark, before)
-    rename_columns(lake, spark, before.key, RENAMED)
-    spark.sql(
-        f"ALTER TABLE delta.`{lake.settings.table_uri(before.key)}` SET TBLPROPERTIES"
-        """ ('lakehouse.changeKeys' = '["no"]')"""
-    )
+    land(lake, "1.json", first, prefix=SOURCE.prefix)
+    write_table(lake, spark, BEFORE)
+
+
+def load_after(lake: Lake, spark: "SparkSession") -> None:
+    """Changes with earlier and present names, some late, into the table with the present ones."""
     second = [
         # Late, between the row and the change that its value is from.
         event("u", 15, {"id": 1, "doc": "ONE"}),
@@ -65,14 +74,14 @@ def test_kept_values_and_remembered_deletions_are_known_by_the_present_names(
         event("c", 10, {"no": 5, "doc": "five", "text": None}),
         event("c", 10, {"no": 6, "doc": "six", "text": "SIX"}),
     ]
-    land(lake, "2.json", second, prefix=source.prefix)
-    outcome = write_table(lake, spark, after)
+    land(lake, "2.json", second, prefix=SOURCE.prefix)
+    outcome = write_table(lake, spark, AFTER)
     assert (outcome.rows_quarantined, outcome.rows_superseded) == (1, 2)
-    assert rows_in(lake, after.key, "no", "text", "size") == [
+    assert rows_of(spark, lake, AFTER.key, "no", "text", "size") == [
         (1, "ONE", 3),
         (3, "three", 5),
         (5, "five", 4),
     ]
-    assert rows_in(lake, f"quarantine/{after.key}", "line", "reason") == [
+    assert rows_in(lake, f"quarantine/{AFTER.key}", "line", "reason") == [
         (7, "different values under two names of a column: doc and text")
     ]
