@@ -47,7 +47,7 @@ def test_declared_columns_stand_before_those_that_came_and_one_declared_since_is
 
 WITHOUT_SCHEMA = """
 from lakehouse import Append, Landing, Table
-orders = Table(key="bronze/orders", source=Landing(prefix="landing/orders/", format="json"{more}), write=Append())
+orders = Table(key="bronze/orders", source=Landing(prefix="landing/orders/", format="json"{more}), write=Append(){renamed})
 """
 
 
@@ -55,8 +55,14 @@ def test_an_inferred_schema_is_told_with_its_origin_also_when_it_is_declared_sin
     terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
-    for name, more in (("not_declared", ""), ("declared_since", ", schema='id BIGINT'")):
-        (tmp_path / f"{name}.py").write_text(WITHOUT_SCHEMA.format(more=more))
+    for name, more, renamed in (
+        ("not_declared", "", ""),
+        ("declared_since", ", schema='id BIGINT'", ""),
+        ("renamed_since", "", ", renamed={'amount': 'total'}"),
+        ("both_since", ", schema='total BIGINT'", ", renamed={'amount': 'total'}"),
+    ):
+        text = WITHOUT_SCHEMA.format(more=more, renamed=renamed)
+        (tmp_path / f"{name}.py").write_text(text)
     terminal.environ["LAKEHOUSE_TABLES"] = "not_declared"
     unknown = {
         "table": "bronze/orders",
@@ -85,4 +91,17 @@ def test_an_inferred_schema_is_told_with_its_origin_also_when_it_is_declared_sin
     assert [(each["name"], each["by"], each["file"]) for each in since["columns"]] == [
         ("id", "declared", HAIL.file),
         *origins[1:],
+    ]
+    renamed = terminal.json("schema", "bronze/orders", LAKEHOUSE_TABLES="renamed_since")
+    assert renamed["history"] == document["history"]
+    assert [(each["name"], each["by"]) for each in renamed["columns"]] == [
+        ("id", "infer"),
+        ("total", "infer"),
+        ("hail", "add"),
+    ]
+    both = terminal.json("schema", "bronze/orders", LAKEHOUSE_TABLES="both_since")
+    assert [(each["name"], each["by"], each["file"]) for each in both["columns"]] == [
+        ("total", "declared", HAIL.file),
+        origins[0],
+        origins[2],
     ]
