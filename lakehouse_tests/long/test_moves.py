@@ -44,8 +44,8 @@ def test_a_landed_table_on_s3_and_its_readers_go_on(on_s3: Settings) -> None:
     plan = plan_move(lake, moved, DECLARED)
     assert plan is not None and plan.on_s3
     outcome = run_move(session, plan, DECLARED)
-    # Each object, besides the commits that the move itself adds, is one request of the plan.
-    assert outcome.requests >= plan.requests >= outcome.count - 8
+    assert outcome.count == plan.count + plan.added_count - 1
+    assert outcome.requests > plan.requests  # of small tables, most are of locks and records
     assert [file.name for file in lake.store.list(OLD)] == []
     assert rows_of(spark, lake, NEW, "id", "state", "_source_file") == rows
     first = spark.read.format("delta").option("versionAsOf", 0).load(lake.table_uri(NEW))

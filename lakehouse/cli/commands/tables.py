@@ -28,6 +28,7 @@ from lakehouse.core.declaration.write_modes import Append, History, Merge, Overw
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.reasons import Explanation
 from lakehouse.engine.compaction.holds import hold_now
+from lakehouse.engine.journal.moves import why_unmoved
 
 # A table's snapshot (`None`: there is no table yet), and the reason to leave the table alone, if
 # there is one.
@@ -70,6 +71,9 @@ def tables_command(as_json: bool) -> int:
         for each in found:
             if each.value and (held := each.value[1]):
                 show(f"{each.table.key} is left alone, {held.reason.name}: {held.sentence}")
+        for table in (each.table for each in found if not each.error):
+            if why := why_unmoved(opened.lake.store, table):
+                show(f"{table.key}: {why}", style="yellow")
         show_undeclared(undeclared)
     return tell_errors([*found, *rest])
 

@@ -25,6 +25,11 @@ _S3_SECONDS_PER_COPY, _S3_BYTES_PER_SECOND = 0.2, 50_000_000
 _DISK_SECONDS_PER_COPY, _DISK_BYTES_PER_SECOND = 0.005, 100_000_000
 # Two commits, one in the table and one in its quarantine, and the locks.
 _SECONDS_TO_COMMIT = 5.0
+# What a commit without rows adds at most: itself, a checksum and, unless the table has partitions,
+# an empty data file; on a disk, each with a checksum of its own. There is one commit for the landed
+# batches, and one for the quarantine.
+_S3_FILES_PER_COMMIT, _DISK_FILES_PER_COMMIT = 3, 6
+_KINDS_WITH_COMMIT = ("landed batches", "quarantine")
 # Both folders are listed before the copies, after them, and before the deletion.
 _LISTINGS = 6
 
@@ -33,6 +38,7 @@ _LISTINGS = 6
 class MovePlan:
     """The move of a table from `old_key` to `new_key`, or why it is refused.
 
+    Up to `added_count` objects are not there yet: the commits of the move itself add them.
     `only_kept` says why the old folder cannot be deleted, although the table can be moved. With
     `is_begun`, an earlier run began this move, and this one finishes it.
     """
@@ -40,6 +46,7 @@ class MovePlan:
     old_key: str
     new_key: str
     moved: tuple[MovedFiles, ...]
+    added_count: int
     readers: tuple[str, ...]
     on_s3: bool
     requests: int
@@ -138,7 +145,7 @@ class MoveOutcome:
         """Predicted against actual. A run that finishes an earlier one copies less."""
         plan = self.plan
         return (
-            Figure("objects", plan.count, self.count),
+            Figure("objects", plan.count + plan.added_count, self.count),
             Figure("bytes", plan.size_bytes, self.size_bytes),
             Figure("requests", plan.requests, self.requests),
             Figure("seconds", plan.seconds, self.seconds),
@@ -155,12 +162,17 @@ def plan_of_move(facts: MoveFacts, prices: Prices = DEFAULT_PRICES) -> MovePlan 
         return None
     count = sum(each.count for each in facts.moved)
     size_bytes = sum(each.size_bytes for each in facts.moved)
-    requests = count + (_LISTINGS + 1) * ceil(count / PAGE_KEYS) if facts.on_s3 else 0
+    commits = [each for each in facts.moved if each.count and each.kind in _KINDS_WITH_COMMIT]
+    files_per_commit = _S3_FILES_PER_COMMIT if facts.on_s3 else _DISK_FILES_PER_COMMIT
+    added_count = 0 if has_begun else files_per_commit * len(commits)
+    copies = count + added_count
+    requests = copies + (_LISTINGS + 1) * ceil(copies / PAGE_KEYS) if facts.on_s3 else 0
     seconds = _seconds(facts, count, size_bytes)
     return MovePlan(
         old_key=facts.old_key,
         new_key=facts.new_key,
         moved=tuple(each for each in facts.moved if each.count),
+        added_count=added_count,
         readers=facts.readers,
         on_s3=facts.on_s3,
         requests=requests,

@@ -50,16 +50,23 @@ def refuse_unmoved(store: Store, table: Table) -> None:
 
     A write would create a second table, and load all landed files into it.
     """
+    if why := why_unmoved(store, table):
+        raise Refused(f"write of {table.key}: {why}")
+
+
+def why_unmoved(store: Store, table: Table) -> str:
+    """That the table has yet to move from its earlier key, and what to do; empty if it need not."""
     if table.formerly is None:
-        return
+        return ""
     record = move_record(store, table)
     if record is not None and record.is_finished:
-        return
-    if record is not None or store.list(f"{table.formerly}/_delta_log"):
-        raise Refused(
-            f"write of {table.key}: its rows are at its earlier key {table.formerly} and have not"
-            f" moved yet. Use `lakehouse evolve apply {table.key}`"
-        )
+        return ""
+    if record is None and not store.list(f"{table.formerly}/_delta_log"):
+        return ""
+    return (
+        f"its rows are at its earlier key {table.formerly} and have not moved yet. Use"
+        f" `lakehouse evolve apply {table.key}`"
+    )
 
 
 def _name(new_key: str) -> str:

@@ -57,6 +57,15 @@ def test_on_s3_each_object_is_a_request_and_older_versions_lose_their_times() ->
     assert "older versions are read by number, not by timestamp" in planned.sentence
 
 
+def test_the_commits_that_a_move_adds_are_counted_unless_it_has_begun() -> None:
+    kinds = ("landed batches", "quarantine")
+    landed = replace(FACTS, moved=tuple(MovedFiles(kind=k, count=9, size_bytes=1) for k in kinds))
+    on_s3 = plan(replace(landed, on_s3=True))
+    assert (plan(landed).added_count, on_s3.added_count) == (12, 6)
+    assert on_s3.requests == 18 + 6 + 7
+    assert plan(replace(landed, record=BEGUN)).added_count == 0
+
+
 def test_nothing_is_planned_without_an_old_table_or_after_a_finished_move() -> None:
     assert plan_of_move(replace(FACTS, old_table=None)) is None
     assert plan_of_move(replace(FACTS, record=replace(COPIED, is_finished=True))) is None
