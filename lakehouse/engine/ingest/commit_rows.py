@@ -156,8 +156,7 @@ def safe_statements(plan: EvolutionPlan, snapshot: Snapshot, rows: "DataFrame") 
     # Imported here, because only a changed declaration needs it.
     from lakehouse.engine.spark import alter_columns
 
-    added = [each.column for each in plan.added]
-    if features := needed_features(added, snapshot):
+    if features := needed_features(columns_of(rows), snapshot):
         yield statements.set_properties(snapshot.uri, features)
     if plan.added:
         types = {
