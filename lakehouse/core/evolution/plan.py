@@ -13,11 +13,8 @@ from typing import Any
 from lakehouse.core.delta.snapshot import Column
 from lakehouse.core.errors import Refused
 
-# Endings of messages about a table that cannot be written as declared.
+# The ending of messages about a table that cannot be written as declared.
 NEW_KEY = "declare the table under a new key, which leaves this one as it is"
-UNCHANGED = (
-    "Nothing was written. Either restore the declaration, or declare the table under a new key"
-)
 
 
 class Way(Enum):

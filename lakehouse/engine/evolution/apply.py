@@ -16,6 +16,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import Snapshot
@@ -160,7 +161,7 @@ def _apply_metadata(
         tell(f"{session.key}: {sentence}")
     owner = f"evolve of {session.key}"
     with hold(session.lake, session.spark, session.key, owner=owner), translated():
-        for statement in (*_in_place_statements(in_place, snapshot), *safe):
+        for statement in chain(_in_place_statements(in_place, snapshot), safe):
             session.spark.sql(statement)
     if plan.added and safe:
         yield f"added {', '.join(each.column.name for each in plan.added)}"

@@ -1,0 +1,100 @@
+"""What `lakehouse evolve apply` does, who may be asked, and what a killed one leaves."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakehouse import Append, Landing, Table
+from lakehouse.core.declaration.adopted import Adopted
+from lakehouse.core.errors import Refused
+from lakehouse.engine.evolution import apply
+from lakehouse.engine.evolution.apply import ApplyRequest, apply_changes, apply_policy
+from lakehouse.engine.evolution.propose import propose
+from lakehouse.engine.ingest.write import write_table
+from lakehouse.engine.lake import Lake, TableSession
+from lakehouse_tests.engine.example import facts_of, land, rows_in, rows_of, version_of
+from lakehouse_tests.kills import killed_at
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PREFIX = "landing/shops/"
+
+
+def shops(schema: str, **more: Any) -> Table:
+    landing = Landing(prefix=PREFIX, format="json", schema=schema)
+    return Table(key="bronze/shops", source=landing, write=Append(), **more)
+
+
+FIRST = shops("id BIGINT, city STRING, n INT")
+
+
+def quiet(_: str) -> None:
+    """No one looks on."""
+
+
+def test_only_a_table_that_says_automatic_is_changed_before_a_write_and_only_as_far_as_that(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    land(lake, "1.json", [{"id": 1, "city": "Rome", "n": 5}], prefix=PREFIX)
+    write_table(lake, spark, FIRST)
+
+    def policy_of(table: Table) -> tuple[str, ...]:
+        return apply_policy(TableSession(lake=lake, spark=spark, table=table), [table], quiet)
+
+    wider = shops("id BIGINT, town STRING, n BIGINT", renamed={"city": "town"})
+    assert policy_of(wider) == ()
+    narrower = shops("id INT, city STRING, n BIGINT", evolution="automatic")
+    assert policy_of(narrower) == ()
+    land(lake, "2.json", [{"id": 2, "town": "Oslo", "n": 2**40}], prefix=PREFIX)
+    for refused in (wider, narrower):
+        with pytest.raises(Refused, match="its declaration has changed"):
+            write_table(lake, spark, refused)
+    assert version_of(lake, FIRST.key) == 0
+    assert policy_of(replace(wider, evolution="automatic")) != ()
+    write_table(lake, spark, wider)
+    assert rows_in(lake, FIRST.key, "id", "town", "n") == [(1, "Rome", 5), (2, "Oslo", 2**40)]
+
+
+def test_a_killed_change_in_place_goes_on_and_a_declared_column_is_never_dropped(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    land(lake, "1.json", [{"id": 1, "city": "Rome", "n": 5}], prefix=PREFIX)
+    write_table(lake, spark, FIRST)
+    table = shops("id BIGINT, town STRING", renamed={"city": "town"})
+    session = TableSession(lake=lake, spark=spark, table=table)
+
+    def applied(*drop: str) -> tuple[str, ...]:
+        request = ApplyRequest(in_place=True, drop=drop, tables=(table,))
+        return apply_changes(session, request, quiet).sentences
+
+    for name, why in (
+        ("town", "the table has no such column"),
+        ("id", "it is declared"),
+    ):
+        with pytest.raises(Refused, match=f"--drop {name}: {why}"):
+            applied(name)
+    [note] = [each for each in propose(session, [table]).notes if "--in-place" in each]
+    assert "column mapping needs readers of protocol version 2" in note
+    with killed_at(apply.alter_columns, "drop_column", "before"):
+        applied("n")
+    names = [column.name for column in facts_of(lake, table.key).snapshot.columns]
+    assert names[:3] == ["id", "town", "n"]
+    assert applied("n") == ("dropped n",)
+    assert applied() == ("nothing to apply: the declaration and the table agree",)
+    land(lake, "2.json", [{"id": 2, "city": "Oslo"}], prefix=PREFIX)
+    write_table(lake, spark, table)
+    assert rows_of(spark, lake, table.key, "id", "town") == [(1, "Rome"), (2, "Oslo")]
+    assert "columnMapping" in facts_of(lake, table.key).snapshot.features
+
+
+def test_a_table_that_others_write_is_refused(lake: Lake) -> None:
+    table = Table(key="bronze/theirs", write=Adopted(uri="/elsewhere/theirs"))
+    session = TableSession(lake=lake, spark=None, table=table)  # type: ignore[arg-type]
+    for ask in (
+        lambda: propose(session, [table]),
+        lambda: apply_changes(session, ApplyRequest(), quiet),
+    ):
+        with pytest.raises(Refused, match="other programs write it, at /elsewhere/theirs"):
+            ask()
