@@ -16,7 +16,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import Snapshot
@@ -77,21 +76,19 @@ def apply_changes(
         raise Refused(f"evolve {key}: {declared.plan.sentence}. {declared.plan.advice}")
     _check_drops(declared, request.drop)
     sentences = [] if move is None else [move.sentence]
-    sentences += _apply_metadata(session, declared, request, tell)
-    declared = _compared(session)
-    assert declared is not None
-    left_to_drop = [
-        name
-        for name in request.drop
-        if name in {column.name for column in declared.facts.snapshot.columns}
-    ]
+    in_place = _change_in_place(session, declared, request, tell)
+    if not in_place.is_empty:
+        sentences += in_place.sentences
+        declared = _compared_again(session)
     outcome = None
-    rebuild = rebuild_request(session.table, declared, drop=left_to_drop)
+    drop = [name for name in request.drop if name not in in_place.dropped]
+    rebuild = rebuild_request(session.table, declared, drop=drop)
     if rebuild is not None:
         outcome = run_rebuild(session, rebuild, request.tables, tell=tell)
         sentences.append(outcome.sentence)
-        declared = _compared(session)
-        assert declared is not None
+    else:
+        sentences += _change_safely(session, declared)
+    declared = _compared_again(session)
     if declared.plan.blocking:
         raise Broken(
             f"evolve {key}: after its changes were applied, the table still differs: "
@@ -123,6 +120,12 @@ def _compared(session: TableSession) -> DeclaredTable | None:
         return compare_with_spark(session)
 
 
+def _compared_again(session: TableSession) -> DeclaredTable:
+    declared = _compared(session)
+    assert declared is not None, f"{session.key} is gone"
+    return declared
+
+
 def _check_drops(declared: DeclaredTable, drop: Sequence[str]) -> None:
     plan, snapshot = declared.plan, declared.facts.snapshot
     left = {change.before for change in plan.of(Kind.COLUMN_LEFT)}
@@ -138,36 +141,46 @@ def _check_drops(declared: DeclaredTable, drop: Sequence[str]) -> None:
         elif name in known:
             why = "it is declared. Remove it from the declaration first"
         else:
-            why = f"the table has no such column. Use one of {', '.join(sorted(map(str, left)))}"
+            why = "the table has no such column"
+            why += f". Use one of {', '.join(sorted(map(str, left)))}" if left else ""
         raise Refused(f"evolve {plan.table}: --drop {name}: {why}")
 
 
-def _apply_metadata(
+def _change_in_place(
     session: TableSession,
     declared: DeclaredTable,
     request: ApplyRequest,
     tell: Callable[[str], None],
-) -> Iterator[str]:
-    """Applies what metadata alone can change; yields a sentence for each kind of change."""
+) -> InPlace:
+    """Renames, widens and drops columns by metadata; returns what was changed."""
     plan, snapshot = declared.plan, declared.facts.snapshot
     in_place = in_place_changes(plan, snapshot, drop=request.drop, is_asked=request.in_place)
-    is_rebuilt = rebuild_request(session.table, declared) is not None and in_place.is_empty
-    safe = [] if is_rebuilt else [*safe_statements(plan, snapshot, declared.rows)]
-    if not safe and in_place.is_empty:
-        return
-    if not in_place.is_empty:
-        refuse_readers_behind(session, declared.facts, request.tables)
+    if in_place.is_empty:
+        return in_place
+    refuse_readers_behind(session, declared.facts, request.tables)
     for sentence in in_place.loses:
         tell(f"{session.key}: {sentence}")
+    _send(session, _in_place_statements(in_place, snapshot))
+    return in_place
+
+
+def _change_safely(session: TableSession, declared: DeclaredTable) -> list[str]:
+    """Adds columns and sets descriptions, as a write would; says what was done."""
+    plan = declared.plan
+    _send(session, safe_statements(plan, declared.facts.snapshot, declared.rows))
+    sentences = list[str]()
+    if plan.added:
+        sentences.append(f"added {', '.join(each.column.name for each in plan.added)}")
+    if plan.of(Kind.COMMENT_CHANGED):
+        sentences.append("set descriptions of columns")
+    return sentences
+
+
+def _send(session: TableSession, sent: Iterator[str]) -> None:
     owner = f"evolve of {session.key}"
     with hold(session.lake, session.spark, session.key, owner=owner), translated():
-        for statement in chain(_in_place_statements(in_place, snapshot), safe):
+        for statement in sent:
             session.spark.sql(statement)
-    if plan.added and safe:
-        yield f"added {', '.join(each.column.name for each in plan.added)}"
-    if plan.of(Kind.COMMENT_CHANGED) and safe:
-        yield "set descriptions of columns"
-    yield from in_place.sentences
 
 
 def _in_place_statements(in_place: InPlace, snapshot: Snapshot) -> Iterator[str]:
