@@ -150,10 +150,10 @@ def _of(module: str, test: str, *mutants: tuple[str, Change], spark: bool = Fals
 MUTANTS = [
     # Deletion: vacuum
     *_of("core.vacuum.candidates", "core/vacuum/test_plan.py",
-        ("Selection._may_go", reads("RECLAIMABLE", "False")),
-        ("Selection._may_go", reads("horizon_ms", "False")),
-        ("Selection._may_go", gives("holds", "False")),
-        ("Selection._may_go", gives("must_stay", "False"))),
+        ("Selection._may_be_deleted", reads("RECLAIMABLE", "False")),
+        ("Selection._may_be_deleted", reads("horizon_ms", "False")),
+        ("Selection._may_be_deleted", gives("holds", "False")),
+        ("Selection._may_be_deleted", gives("must_stay", "False"))),
     *_of("core.vacuum.logged_files", "core/vacuum/test_plan.py",
         ("RemovedSince.holds", returns("False")), ("AddedByLog.must_stay", never_raises()),
         ("log_covers", returns("True"))),

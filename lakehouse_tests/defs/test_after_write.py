@@ -50,7 +50,7 @@ def test_the_table_is_observed_and_checked_after_a_compaction(
         LogBuilder(lake.store, orders.key).create().append([("f", 100, 1)]).store_data(),
     )
     assert newest_facts(instance, [orders])[orders.key].values["lakehouse/file_count"] == 1
-    assert len(done.get_asset_check_evaluations()) == 5
+    assert len(done.get_asset_check_evaluations()) == 6
 
 
 def test_the_event_tells_when_the_table_was_last_compacted_so_that_other_records_may_be_lost(
@@ -95,7 +95,7 @@ def test_the_checks_are_left_to_a_run_that_already_waits_to_write_the_table(
     assert newest_facts(instance, [orders]).get(orders.key) is not None
     assert done.get_asset_check_evaluations() == []
     instance.report_run_canceled(waiting)
-    assert len(run_of(lake, instance, log).get_asset_check_evaluations()) == 5
+    assert len(run_of(lake, instance, log).get_asset_check_evaluations()) == 6
 
 
 @pytest.mark.parametrize(("count", "lines"), [(1, 2), (100, 101), (101, 102), (5000, 102)])

@@ -112,7 +112,7 @@ def test_a_server_started_for_the_disk_is_refused_to_a_lake_on_s3(
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
     moved = replace(started, root="s3://bucket/lake")
-    words = r"was started for a lake on disk, .* name S3 at http://127.0.0.1:9, region eu-central-1. Use lakehouse server stop"
+    words = r"was started for a lake on disk, .* name S3 at http://127.0.0.1:9, region eu-central-1. Stop it: use lakehouse server stop"
     for use in (server.start, open_session.connect):
         with pytest.raises(Refused, match=words):
             use(moved)

@@ -66,7 +66,9 @@ def test_change_data_is_merged_by_the_keys_that_the_table_was_made_with(tmp_path
         for keys in (("id", "part"), ("id",), ("part", "id"))
     )
     facts = (
-        LogBuilder(lake.store, by_both.key).create(properties=declared_properties(by_both)).facts()
+        LogBuilder(lake.store, by_both.key)
+        .create(properties=declared_properties(by_both), columns={"id": "long", "part": "long"})
+        .facts()
     )
     nobody_is_asked: Any = None
     assert apply_strategy(lake, nobody_is_asked, turned, facts) is facts

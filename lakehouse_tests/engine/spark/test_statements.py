@@ -88,7 +88,7 @@ def test_partitions_are_named_by_nested_conditions() -> None:
 
 
 def test_a_partition_type_that_is_no_plain_word_is_refused() -> None:
-    with pytest.raises(Refused, match="partition column of type"):
+    with pytest.raises(Refused, match="by a column of type"):
         statements.partition_predicate([Column(name="p", type="int) OR (1=1")], [(("p", "1"),)])
 
 

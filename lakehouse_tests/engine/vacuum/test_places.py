@@ -261,7 +261,7 @@ def test_a_stray_key_that_looks_like_a_log_stops_no_vacuum_and_is_named(lake: La
         assert paths(found) == []
         count = 1 if mode == "LITE" else 2
         said = f"{count} unneeded file(s) below {KEY}/d=1/ stay, because {KEY}/d=1/_delta_log/x makes the folder look like another table"
-        assert found.notes == (f"{said}. If there is none, delete that key",)
+        assert found.notes == (f"{said}. If it is not a table, delete that key",)
 
 
 @pytest.mark.parametrize(
