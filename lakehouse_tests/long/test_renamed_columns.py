@@ -18,16 +18,16 @@ from lakehouse.engine.ingest.quarantine.retry import retry
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse_tests.engine.example import columns_of, land, rows_in
-from lakehouse_tests.engine.ingest.changes.test_renamed_columns import (
-    AFTER,
-    load_after,
-    load_before,
-)
 from lakehouse_tests.engine.ingest.test_columns_left import ROWS, load_changes
 from lakehouse_tests.engine.ingest.test_renamed_columns import (
     load_old_and_new_files,
     rename_columns,
     type_of_rows,
+)
+from lakehouse_tests.long.test_renamed_changes import (
+    AFTER,
+    load_after,
+    load_before,
 )
 
 if TYPE_CHECKING:

@@ -3,9 +3,9 @@
 import pandas
 import pytest
 
-from lakehouse_tests.journeys.test_s3 import *  # noqa: F403
-from lakehouse_tests.journeys.test_s3 import MATERIALIZE, REPLAY, TABLES, rows
 from lakehouse_tests.journeys.world import World
+from lakehouse_tests.long.test_s3_moto import *  # noqa: F403
+from lakehouse_tests.long.test_s3_moto import MATERIALIZE, REPLAY, TABLES, rows
 
 
 @pytest.fixture(scope="module")

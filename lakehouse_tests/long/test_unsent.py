@@ -1,4 +1,4 @@
-"""Values that were not sent, in tables of versions and with marked rows; beside `lakehouse_tests.engine.ingest.changes.test_unsent`."""
+"""Values that were not sent, in tables of versions and with marked rows; beside `lakehouse_tests.long.test_unsent_merge`."""
 
 from typing import TYPE_CHECKING
 
@@ -6,7 +6,7 @@ from lakehouse import History, Merge
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.engine.example import land, rows_in
-from lakehouse_tests.engine.ingest.changes.test_unsent import (
+from lakehouse_tests.long.test_unsent_merge import (
     UNSENT,
     event,
     load_in_two_batches,

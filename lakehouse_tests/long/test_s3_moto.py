@@ -1,7 +1,7 @@
 """A lake in a bucket, from the terminal: files land, tables are written, compacted, inventoried and vacuumed.
 
-Every number of gold equals what plain pandas computes, and no S3 key is shown or written. The long
-suite repeats this on another server and kills commands on the way. Each test stands by itself.
+Every number of gold equals what plain pandas computes, and no S3 key is shown or written. `test_s3_journey`
+repeats this on another server and kills commands on the way. Each test stands by itself.
 """
 
 import json
