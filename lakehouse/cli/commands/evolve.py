@@ -5,11 +5,19 @@ from collections.abc import Sequence
 import click
 
 from lakehouse.cli.commands.rebuild import report_to_dagster
-from lakehouse.cli.context import LakeContext, complete_table, open_declared, open_table
+from lakehouse.cli.context import (
+    Found,
+    LakeContext,
+    complete_table,
+    open_declared,
+    open_table,
+    tell_errors,
+)
 from lakehouse.cli.output import json_option, print_grid, show, tell, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.errors import LakehouseError
 from lakehouse.engine.evolution.apply import ApplyRequest, apply_changes
 from lakehouse.engine.evolution.propose import Proposal, propose
 from lakehouse.engine.lake import TableSession
@@ -27,7 +35,7 @@ def evolve_command() -> None:
 @evolve_command.command("plan", epilog="Example: lakehouse evolve plan bronze/orders")
 @click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_table)
 @json_option
-def plan_command(tables: tuple[str, ...], as_json: bool) -> None:
+def plan_command(tables: tuple[str, ...], as_json: bool) -> int:
     """Show each change of TABLE (default: all), how it is made, what it costs, and when.
 
     Nothing is changed.
@@ -35,11 +43,13 @@ def plan_command(tables: tuple[str, ...], as_json: bool) -> None:
     opened = open_declared()
     chosen = [table for table in opened.choose(tables) if tables or not _is_adopted(table)]
     with driver_for_command(opened.lake.settings):
-        proposals = [_propose(opened, table) for table in chosen]
+        found = [_propose(opened, table) for table in chosen]
+    proposals = [each.value for each in found if each.value is not None]
     if as_json:
         write_json([each.as_json() for each in proposals])
-        return
-    _print(proposals)
+    else:
+        _print(proposals)
+    return tell_errors(found)
 
 
 @evolve_command.command(
@@ -94,9 +104,13 @@ def _is_adopted(table: Table) -> bool:
     return isinstance(table.write, Adopted)
 
 
-def _propose(opened: LakeContext, table: Table) -> Proposal:
+def _propose(opened: LakeContext, table: Table) -> Found[Proposal]:
+    """The proposal of one table. An error of it stops no other table."""
     session = TableSession(lake=opened.lake, spark=connect(opened.lake.settings), table=table)
-    return propose(session, tuple(opened.tables.values()))
+    try:
+        return Found(table=table, value=propose(session, tuple(opened.tables.values())))
+    except LakehouseError as error:
+        return Found(table=table, error=error)
 
 
 def _print(proposals: Sequence[Proposal]) -> None:

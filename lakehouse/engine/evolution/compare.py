@@ -1,5 +1,6 @@
 """Plans how a table follows its declaration, with Spark or as far as possible without."""
 
+import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -7,6 +8,7 @@ from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.write_modes import Overwrite
 from lakehouse.core.delta.recorded_code import code_changed_since, recorded_code
+from lakehouse.core.delta.snapshot import Column
 from lakehouse.core.errors import Refused
 from lakehouse.core.evolution.changes import compare
 from lakehouse.core.evolution.declared_columns import columns_without_spark
@@ -60,20 +62,18 @@ def compare_with_spark(session: TableSession) -> DeclaredTable | None:
     """The table and all changes of its declaration; `None` if there is no table yet.
 
     Raises:
-        Refused: others write the table, an input does not exist, or a schema is not declared any
-            more.
+        Refused: others write the table, an input does not exist, Spark refuses the function or an
+            expression, or a schema is not declared any more.
     """
     lake, table = session.lake, session.table
     refuse_adopted(table, asked="evolve")
     facts = lake.facts(table.key)
     if facts is None:
         return None
-    rows = declared_rows(session, facts)
-    from lakehouse.engine.ingest.commit_rows import columns_of
-
+    rows, columns = _declared_columns(session, facts)
     written = written_rows(lake, table, facts)
     written = replace(written, missing=count_missing(lake, table, facts))
-    plan = compare(table, columns_of(rows), facts.snapshot, written)
+    plan = compare(table, columns, facts.snapshot, written)
     return DeclaredTable(facts=facts, rows=rows, plan=plan)
 
 
@@ -92,6 +92,34 @@ def written_rows(lake: Lake, table: Table, facts: TableFacts) -> WrittenRows:
         declared_way=increments.declared_way(table),
         code_since=code_since,
     )
+
+
+def _declared_columns(
+    session: TableSession, facts: TableFacts
+) -> tuple["DataFrame", tuple[Column, ...]]:
+    from pyspark.errors import AnalysisException
+    from pyspark.logger import PySparkLogger
+
+    from lakehouse.engine.ingest.commit_rows import columns_of
+    from lakehouse.engine.spark.errors import first_line
+
+    # PySpark also prints such an error with its Java stack. The message below says enough.
+    PySparkLogger.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
+    try:
+        rows = declared_rows(session, facts)
+        return rows, columns_of(rows)
+    except AnalysisException as error:
+        why = first_line(error).rstrip(" ;.")
+        instead = "Correct the expressions of its declaration"
+        if session.table.inputs:
+            inputs = " ".join(source.key for source in session.table.inputs)
+            instead = (
+                f"Use `lakehouse evolve plan {inputs}`: an input may wait for a change. If none"
+                " does, correct the function"
+            )
+        raise Refused(
+            f"evolve {session.key}: Spark cannot tell its columns: {why}. {instead}"
+        ) from error
 
 
 def declared_rows(session: TableSession, facts: TableFacts) -> "DataFrame":

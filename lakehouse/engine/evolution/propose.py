@@ -18,6 +18,7 @@ from lakehouse.engine.evolution.move_facts import plan_move
 from lakehouse.engine.evolution.rebuild import plan_rebuild
 from lakehouse.engine.ingest.commit_rows import columns_of
 from lakehouse.engine.lake import TableSession
+from lakehouse.engine.spark.errors import translated
 
 
 def propose(session: TableSession, tables: Sequence[Table]) -> Proposal:
@@ -30,7 +31,8 @@ def propose(session: TableSession, tables: Sequence[Table]) -> Proposal:
     move = plan_move(session.lake, session.table, tables)
     if move is not None:
         return Proposal(table=session.key, move=move)
-    declared = compare_with_spark(session)
+    with translated():
+        declared = compare_with_spark(session)
     if declared is None:
         return Proposal(table=session.key)
     plan, snapshot = declared.plan, declared.facts.snapshot

@@ -98,3 +98,28 @@ def test_a_table_that_others_write_is_refused(lake: Lake) -> None:
     ):
         with pytest.raises(Refused, match="other programs write it, at /elsewhere/theirs"):
             ask()
+
+
+def test_a_function_that_uses_the_new_name_too_early_is_refused_in_words(
+    lake: Lake, spark: "SparkSession", capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Both declarations changed at once, and the input has not followed yet."""
+    land(lake, "1.json", [{"id": 1, "city": "Rome", "n": 5}], prefix=PREFIX)
+    write_table(lake, spark, FIRST)
+
+    def copies(column: str) -> Table:
+        return Table(
+            key="silver/shops",
+            inputs=(FIRST,),
+            write=Append(),
+            transform=lambda shops: shops.select("id", column),
+        )
+
+    write_table(lake, spark, copies("city"))
+    session = TableSession(lake=lake, spark=spark, table=copies("town"))
+    with pytest.raises(
+        Refused,
+        match=r"name `town` cannot be resolved.* Use `lakehouse evolve plan bronze/shops`: an",
+    ):
+        propose(session, [FIRST, session.table])
+    assert "JVM stacktrace" not in "".join(capfd.readouterr())
