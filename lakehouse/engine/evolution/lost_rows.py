@@ -59,7 +59,7 @@ def _undone(session: TableSession, facts: TableFacts) -> str:
     Compactions since then are undone, too.
 
     Raises:
-        Broken: it could not be restored.
+        Broken: it could not be restored, or not without other rows.
     """
     lake, key = session.lake, session.key
     *versions, rebuilt = increments.lost_by_rebuild(facts.history)
@@ -74,6 +74,8 @@ def _undone(session: TableSession, facts: TableFacts) -> str:
     fault = Fault(commit=commits[0], why=why, operation="rebuild")
     sentence = undo(lake, session.spark, before.snapshot, commits, fault)
     now = lake.facts(key)
-    if now is None or rebuilt not in now.history.undone():
+    is_undone = now is not None and rebuilt in now.history.undone()
+    # Another writer may have committed between the check and the RESTORE.
+    if now is None or not is_undone or now.history.missing_after(facts.snapshot.version):
         raise Broken(f"{sentence}. Either restore that version by hand, or add the missing rows")
     return sentence
