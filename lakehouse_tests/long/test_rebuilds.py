@@ -17,6 +17,8 @@ from lakehouse.engine.evolution import rebuild
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.engine.vacuum.run import vacuum
 from lakehouse_tests.engine.evolution.test_rebuild import followed_by, rebuilt, staged_files
 from lakehouse_tests.engine.example import (
     add_events,
@@ -226,3 +228,25 @@ def test_nested_and_odd_types_are_cast_exactly_or_refused(
     assert {name: after[name] for name in CASTS} == CASTS
     assert rows_of(spark, lake, table.key, "m", "l", "s", "d", "b", "t") == before
     assert rows_of(spark, lake, table.key, "text") == [(1,), (2,)]
+
+
+def test_a_compaction_and_a_vacuum_next_to_a_killed_rebuild_take_nothing_that_is_needed(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    """Every version within the retention can be read afterwards."""
+    add_events(lake, event(1, 5, "a"), event(2, 5, "b", day=2))
+    add_events(lake, event(3, 6, "c"), event(4, 6, "d", day=2))
+    rows = rows_in(lake, events.key, "id", "state")
+    small = Compaction(min_small_files=2)
+    with killed_at(rebuild, "_swap", "before"):
+        rebuilt(lake, spark, PLAIN, "rows")
+    assert compact(lake, spark, replace(events, compaction=small)).files_removed == 4
+    for table in (events, PLAIN):
+        deleted = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
+        assert (deleted.record.files, rows_in(lake, events.key, "id", "state")) == (0, rows)
+        rebuilt(lake, spark, PLAIN, "rows")
+    assert staged_files(lake) == []
+    uri = lake.settings.table_uri(events.key)
+    for version in range(facts_of(lake, events.key).snapshot.version + 1):
+        frame = spark.read.format("delta").option("versionAsOf", version).load(uri)
+        assert frame.count() == (2 if version == 0 else 4)
