@@ -18,7 +18,7 @@ from lakehouse.core.evolution.plan import Change, EvolutionPlan, Kind, NewColumn
 
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 # Decimal digits that every value of a whole type needs.
-_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
+_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _UNKNOWN = WrittenRows()
 # The property that holds the keys by which landed change data was merged.
@@ -135,8 +135,8 @@ def _column_changes(table: Table, columns: Sequence[Column], snapshot: Snapshot)
     names = {column.name for column in columns}
     earlier = {
         new: old
-        for old, new in table.renamed.items()
-        if old in existing and old not in names and new not in existing
+        for old, new in _renamed_for(table).items()
+        if new in names and old in existing and old not in names and new not in existing
     }
     changes = list[Change]()
     after: str | None = None
@@ -191,10 +191,20 @@ def _changes_of(column: Column, known: Column) -> list[Change]:
     return changes
 
 
+def _renamed_for(table: Table) -> dict[str, str]:
+    """Earlier names of columns: the table's own ones, and those of its inputs.
+
+    A function that passes a renamed column of an input on gives it under its new name.
+    """
+    of_inputs = {old: new for source in table.inputs for old, new in source.renamed.items()}
+    return {**of_inputs, **table.renamed}
+
+
 def _partitioning(table: Table, snapshot: Snapshot) -> str:
     declared = table.write.partition_by if isinstance(table.write, Append) else ()
     wanted = tuple(declared)
-    existing = tuple(table.renamed.get(name, name) for name in snapshot.partition_columns)
+    renamed = _renamed_for(table)
+    existing = tuple(renamed.get(name, name) for name in snapshot.partition_columns)
     if wanted in (existing, snapshot.partition_columns):
         return ""
     return (

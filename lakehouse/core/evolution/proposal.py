@@ -5,7 +5,7 @@ from typing import Any
 
 from lakehouse.core.evolution.in_place import InPlace
 from lakehouse.core.evolution.move import MoveOutcome, MovePlan
-from lakehouse.core.evolution.plan import EvolutionPlan
+from lakehouse.core.evolution.plan import EvolutionPlan, Kind
 from lakehouse.core.evolution.rebuild import RebuildOutcome, RebuildPlan
 
 _NO_TABLE = "there is no table yet; its first write creates it as declared"
@@ -47,6 +47,8 @@ class Proposal:
         if self.in_place is not None and not self.in_place.is_empty:
             loses = "; ".join(self.in_place.loses)
             found.append(f"with --in-place, columns change by metadata alone; {loses}")
+        if self.plan is not None and self.plan.of(Kind.CODE_CHANGED):
+            found.append(f"Use `lakehouse rebuild {self.table}` to compute its rows again.")
         is_waiting = self.move is not None and not self.move.refusal
         if self.plan is not None:
             is_waiting = bool(self.plan.advice) and not self.why_no_rebuild

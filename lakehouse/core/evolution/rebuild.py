@@ -103,7 +103,9 @@ class RebuildPlan:
         """What is written, from where, and the predicted cost."""
         rows = "" if self.row_count is None else f"{count_of(self.row_count, 'row')}, "
         size = f"{rows}{count_of(self.files, 'file')}, {size_text(self.bytes_read)}"
-        origin = "its own rows" if self.source == "rows" else "its inputs"
+        origin = "its own rows"
+        if self.source == "inputs":
+            origin = "its inputs: rows and columns that they do not give any more are left out"
         what = f": {'; '.join(self.changes)}" if self.changes else ""
         cost = f"about {self.seconds:.1f} s and {self.usd:.6f} USD, by {self.basis}"
         return f"version {self.version} ({size}) is written again from {origin}{what}; {cost}"

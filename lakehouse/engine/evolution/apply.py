@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.evolution.changes import compare
 from lakehouse.core.evolution.in_place import InPlace, in_place_changes
 from lakehouse.core.evolution.move import MoveOutcome
 from lakehouse.core.evolution.plan import Kind
@@ -96,6 +97,8 @@ def apply_changes(
         )
     if not sentences:
         sentences.append(f"nothing to apply: {declared.plan.sentence}")
+        if declared.plan.of(Kind.CODE_CHANGED):
+            sentences.append(f"Use `lakehouse rebuild {key}` to compute its rows again")
     return EvolutionOutcome(
         table=key,
         sentences=tuple(sentences),
@@ -111,6 +114,15 @@ def _moved(
     plan = plan_move(session.lake, session.table, request.tables)
     if plan is None:
         return None
+    if request.drop:
+        raise Refused(
+            f"evolve {session.key}: --drop is for a table that has moved. Use `lakehouse evolve"
+            f" apply {session.key}` first"
+        )
+    old = session.lake.facts(plan.old_key)
+    before = None if old is None else compare(session.table, None, old.snapshot)
+    if before is not None and before.impossible:
+        raise Refused(f"evolve {session.key}: {before.sentence}. {before.advice}")
     checked = plan.checked(keep_old=request.keep_old)
     return run_move(session, checked, request.tables, keep_old=request.keep_old, tell=tell)
 

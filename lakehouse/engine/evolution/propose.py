@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.write_modes import Overwrite
 from lakehouse.core.errors import Refused
 from lakehouse.core.evolution.column_sources import declared_sources
 from lakehouse.core.evolution.in_place import in_place_changes
@@ -65,4 +66,7 @@ def rebuild_request(
         return RebuildRequest(table=table, source="inputs")
     sources = declared_sources(table, columns_of(declared.rows), declared.facts.snapshot)
     columns = tuple(each for each in sources if each.column.name not in drop)
+    if isinstance(table.write, Overwrite):  # which keeps no column that is not declared
+        names = set(declared.rows.columns)
+        columns = tuple(each for each in sources if each.column.name in names)
     return RebuildRequest(table=table, source="rows", columns=columns)

@@ -15,8 +15,9 @@
 **Safety properties** (tests in `test_rebuild.py`)
 - Readers see the old table or the new one. A run that is killed at any step leaves one of them, and
   the next run finishes.
-- No row of another writer is lost. If step 6 cannot restore, because rows were committed after the
-  overwrite, the next write stops and names the versions that have the missing rows.
+- A rebuild from own rows loses no row of another writer. If step 6 cannot restore, because rows
+  were committed after the overwrite, the next write stops and names the versions that have the
+  missing rows. A rebuild from inputs has the rows of the inputs alone.
 - Values change only by casts that are exact for every row. The staged rows, cast back, must be the
   rows of version V.
 - Nothing lands or is consumed twice: an overwrite keeps all transaction ids, and the version of the

@@ -11,6 +11,7 @@
 - After a crash at any point, the same call ends in the same state.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -27,7 +28,7 @@ from lakehouse.core.declaration.vacuum_policy import (
 )
 from lakehouse.core.delta.protocol import span_ms_of
 from lakehouse.core.errors import Refused
-from lakehouse.core.evolution.changes import compare
+from lakehouse.core.evolution.changes import CHANGE_KEYS, compare
 from lakehouse.core.evolution.plan import Kind, checked
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.scheduling.strategy_selection import StrategyChoice, strategy_of
@@ -136,7 +137,14 @@ def _statements(table: Table, facts: TableFacts) -> Iterator[str]:
     clustering = strategy_properties.clustering_change(
         snapshot, policy_for(table.layer, table.compaction).data_layout
     )
+    names = {column.name for column in snapshot.columns}
+    if clustering.columns and not names.issuperset(clustering.columns):
+        # The next write adds the columns, and the one after it clusters by them.
+        mark = snapshot.properties.get(CLUSTERING_MARK)
+        clustering = replace(clustering, columns=None, mark=mark)
     wanted = {**declared, **changes.set}
+    if not names.issuperset(json.loads(declared.get(CHANGE_KEYS, "[]"))):
+        del wanted[CHANGE_KEYS]  # the recorded keys stay until the columns are renamed
     if clustering.mark is not None:
         wanted[CLUSTERING_MARK] = clustering.mark
     existing = snapshot.properties

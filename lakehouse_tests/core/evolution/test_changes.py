@@ -168,6 +168,19 @@ def test_a_column_that_is_renamed_and_widened_at_once_is_two_changes_of_one_colu
     assert plan.rebuild_from is Way.OWN_ROWS
 
 
+def test_a_column_that_a_function_passes_on_is_renamed_with_that_of_its_input() -> None:
+    """Otherwise the old rows would have null under the new name, without a word."""
+    source = replace(LANDED, renamed={"n": "number", "price": "cost"})
+    derived = replace(DERIVED, inputs=(source,))
+    table = replace(TABLE, partition_columns=())
+    passed_on = compare(derived, columns(SAME.replace("n int", "number int")), table)
+    assert [(change.kind, change.before) for change in passed_on.blocking] == [
+        (Kind.COLUMN_RENAMED, "n")
+    ]
+    selected_under_its_old_name = compare(derived, columns(SAME), table)
+    assert selected_under_its_old_name.changes == ()
+
+
 def test_a_partition_column_may_be_renamed() -> None:
     table = replace(LANDED, write=Append(partition_by=("town",)), renamed={"city": "town"})
     plan = compare(table, columns(SAME.replace("city", "town")), TABLE)
@@ -286,7 +299,8 @@ def test_an_overwrite_is_told_each_difference_that_it_replaces() -> None:
         ("decimal(6,2)", "decimal(6,2)", False),
         ("int", "decimal(10,0)", True),
         ("int", "decimal(10,2)", False),
-        ("bigint", "decimal(20,1)", True),
+        ("bigint", "decimal(20,0)", True),
+        ("bigint", "decimal(20,1)", False),
         ("string", "int", False),
         ("int", "string", False),
     ],
