@@ -137,13 +137,9 @@ def _statements(table: Table, facts: TableFacts) -> Iterator[str]:
     clustering = strategy_properties.clustering_change(
         snapshot, policy_for(table.layer, table.compaction).data_layout
     )
-    names = {column.name for column in snapshot.columns}
-    if clustering.columns and not names.issuperset(clustering.columns):
-        # The next write adds the columns, and the one after it clusters by them.
-        mark = snapshot.properties.get(CLUSTERING_MARK)
-        clustering = replace(clustering, columns=None, mark=mark)
+    names = {column.name.lower() for column in snapshot.columns}
     wanted = {**declared, **changes.set}
-    if not names.issuperset(json.loads(declared.get(CHANGE_KEYS, "[]"))):
+    if not names.issuperset(map(str.lower, json.loads(declared.get(CHANGE_KEYS, "[]")))):
         del wanted[CHANGE_KEYS]  # the recorded keys stay until the columns are renamed
     if clustering.mark is not None:
         wanted[CLUSTERING_MARK] = clustering.mark
