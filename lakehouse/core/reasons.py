@@ -44,13 +44,9 @@ class Reason(Enum):
         "({bytes_removed:size}) are rewritten without them into {files_added}{where}"
     )
     OUT_OF_ORDER = (
-        "all {files_removed:file} ({bytes_removed:size}){where} are rewritten along {columns} into "
-        "at most {files_added}, since {changed} of the table's files are not in that order"
-    )
-    LOOSE_FILES = (
-        "{bound}{files_removed:file} ({bytes_removed:size}) are rewritten, clustered by {columns}, "
-        "into at most {files_added}, since {changed:file} ({changed_bytes:size}) are in no cluster "
-        "yet"
+        "{bound}{files_removed:file} ({bytes_removed:size}){where} are rewritten in the order by "
+        "{columns} into at most {files_added}, since {changed:file} ({changed_bytes:size}) are not "
+        "in that order yet"
     )
     IN_ORDER = (
         "{changed} of its {files:file} ({changed_bytes:size}) are not in the order by {columns}; a "
@@ -156,9 +152,6 @@ class Reason(Enum):
         "by the sensor: only {known:commit} with new rows are known, and a choice needs {wanted}"
     )
 
-    # Of a back-test.
-    SCHEDULE_NOT_YET = "the schedule {cron} did not run before the next commit"
-
     # Of the choice of a landed batch.
     BATCH_READY = (
         "batch {batch} has {files:landed file} ({bytes:size}), {set_aside:file} set aside{names}"
@@ -180,21 +173,11 @@ class Reason(Enum):
     # Of the inputs of a derived table.
     INPUTS_UNCHANGED = "no input has changed since {versions}"
     INPUTS_CHANGED = "inputs changed: {versions}"
-    INPUT_UNREAD = "the table reads {table} for the first time: all of version {version}"
-    INPUT_MADE_ANEW = (
-        "{table} was created again since it was last read: all of version {version} is read"
-    )
+    INPUT_READ_WHOLE = "all of version {version} of {table} is read: {why}"
     DECLARATION_CHANGED = "its declaration has changed, so all rows are computed again: {what}"
-    INPUT_HISTORY_LOST = (
-        "the changes of {table} after version {consumed} are gone: all of version {version} is read"
-    )
     INPUT_REPLACED = (
         "version {replaced} of {table} is a {operation}, which may bring back rows that were "
         "already read. All of version {version} would have to be read"
-    )
-    INPUT_UNDONE = (
-        "{table} was read at version {consumed}, a compaction that was undone since: all of "
-        "version {version} is read"
     )
 
     # Of a vacuum plan.

@@ -158,7 +158,7 @@ def test_a_merge_downstream_that_waits_reads_all_under_the_new_columns(
     compact(lake, spark, small)
     renamed = replace(states, transform=lambda events: events.select("id", "at", "condition"))
     outcome = write_table(lake, spark, renamed)
-    assert outcome.reason is Reason.INPUT_HISTORY_LOST
+    assert outcome.reason is Reason.INPUT_READ_WHOLE
     assert rows_in(lake, states.key, "id", "condition") == [(1, "b"), (2, "a")]
 
 

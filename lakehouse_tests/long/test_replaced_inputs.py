@@ -51,13 +51,13 @@ def test_changes_that_are_gone_are_merged_from_the_whole_input_and_never_appende
     ):
         write_table(lake, spark, copies)
     outcome = write_table(lake, spark, states)
-    assert (outcome.reason, outcome.rows_written) == (Reason.INPUT_HISTORY_LOST, 1)
+    assert (outcome.reason, outcome.rows_written) == (Reason.INPUT_READ_WHOLE, 1)
     assert rows_in(lake, states.key, "id", "state") == [(1, "left"), (2, "planned")]
 
     DeltaTable(uri).alter.set_table_properties({"delta.enableChangeDataFeed": "false"})
     add_events(lake, event(1, 7, "gone"), event(3, 7, "planned"))
     outcome = write_table(lake, spark, states)
-    assert (outcome.reason, outcome.rows_written) == (Reason.INPUT_HISTORY_LOST, 2)
+    assert (outcome.reason, outcome.rows_written) == (Reason.INPUT_READ_WHOLE, 2)
     assert rows_in(lake, states.key, "id", "state") == [(1, "gone"), (2, "planned"), (3, "planned")]
     assert rows_in(lake, copies.key, "id", "state") == [(1, "planned"), (2, "planned")]
 
@@ -77,7 +77,7 @@ def test_an_input_that_was_made_anew_at_a_higher_version_is_read_whole(
     for number in (1, 2, 3):
         add_events(lake, event(number, 5, "anew"))
     outcome = write_table(lake, spark, states)
-    assert (outcome.reason, outcome.rows_written) == (Reason.INPUT_MADE_ANEW, 3)
+    assert (outcome.reason, outcome.rows_written) == (Reason.INPUT_READ_WHOLE, 3)
     assert rows_in(lake, states.key, "id", "state") == [
         (0, "planned"),
         (1, "anew"),
@@ -89,7 +89,7 @@ def test_an_input_that_was_made_anew_at_a_higher_version_is_read_whole(
         match=r"bronze/events was created again .*appending it again would double rows. .* use `lakehouse rebuild silver/copies`",
     ):
         write_table(lake, spark, copies)
-    assert write_table(lake, spark, plain).reason is Reason.INPUT_MADE_ANEW
+    assert write_table(lake, spark, plain).reason is Reason.INPUT_READ_WHOLE
     assert rows_in(lake, plain.key, "id") == [(1,), (2,), (3,)]
     before = _versions(lake, (states, plain))
     _run(lake, spark, (states, plain))
@@ -115,7 +115,7 @@ def test_an_older_copy_of_an_input_is_seen_also_after_it_was_written_to(
     _run(lake, spark, (states, copies, plain))
     shutil.rmtree(uri)
     Path(f"{uri}_copy").rename(uri)
-    for number, reason in ((3, Reason.INPUT_MADE_ANEW), (4, Reason.INPUTS_CHANGED)):
+    for number, reason in ((3, Reason.INPUT_READ_WHOLE), (4, Reason.INPUTS_CHANGED)):
         add_events(lake, event(number, 5, "planned"))
         assert write_table(lake, spark, plain).reason is reason
         assert rows_in(lake, plain.key, "id") == rows_in(lake, events.key, "id")

@@ -163,7 +163,7 @@ def test_a_liquid_table_is_clustered_once_until_enough_is_new(
     outcome = compact(lake, spark, table)
     check_as_planned(lake, outcome, exact_added=False)
     assert (outcome.plan.reason, outcome.files_removed, outcome.rows_verified) == (
-        Reason.LOOSE_FILES,
+        Reason.OUT_OF_ORDER,
         2,
         6_000,
     )

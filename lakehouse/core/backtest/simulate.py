@@ -134,7 +134,10 @@ class _Simulation:
         until_ms = following.commit.committed_ms if following else None
         cron = self._policy.strategy.cron if isinstance(self._policy.strategy, Scheduled) else ""
         seen, runs, plan = (
-            Look(runs=False, explanation=Reason.SCHEDULE_NOT_YET.explain(cron=cron)),
+            Look(
+                runs=False,
+                explanation=Reason.OTHER_STRATEGY.explain(strategy=f"scheduled ({cron})"),
+            ),
             list[SimulatedCompaction](),
             None,
         )

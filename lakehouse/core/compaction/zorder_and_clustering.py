@@ -67,7 +67,7 @@ def plan_zordering(facts: PlanningFacts, wanted: ZOrder) -> Rewrite:
         facts, plans, added=partial(files_added, statement)
     ):
         statement = replace(statement, up_to_bytes=statement.up_to_bytes // 2)
-    numbers = _numbers(facts, wanted.columns, changed)
+    numbers = _numbers(facts, wanted.columns, changed) | {"bound": "all "}
     if not plans:
         reason = Reason.ALL_WARM if warm else Reason.IN_ORDER
         return Rewrite(statement=statement, reason=reason, numbers={**numbers, "warm": warm})
@@ -108,7 +108,7 @@ def plan_clustering(facts: PlanningFacts, wanted: LiquidClustering) -> Rewrite:
         return Rewrite(statement=statement, reason=Reason.IN_ORDER, numbers=numbers)
     if is_warm(facts, plan):
         return Rewrite(statement=statement, reason=Reason.ALL_WARM, numbers={**numbers, "warm": 1})
-    return Rewrite(statement=statement, reason=Reason.LOOSE_FILES, bins=plan.bins, numbers=numbers)
+    return Rewrite(statement=statement, reason=Reason.OUT_OF_ORDER, bins=plan.bins, numbers=numbers)
 
 
 def _check_columns(snapshot: Snapshot, columns: Sequence[str]) -> None:

@@ -41,6 +41,9 @@ from lakehouse.core.reasons import Explained, Reason
 READ_MS = "read_ms"
 # In a commit's userMetadata: the keys by which rows were merged, `None` if they were appended.
 KEYS = "keys"
+# Why an input is read whole.
+FIRST_READ = "it is read for the first time"
+CREATED_AGAIN = "it was created again since it was last read"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,29 +133,32 @@ def plan_increment(
     """
     table = history.table
 
-    def all_of_it(why: Reason, **numbers: object) -> ReadAll:
-        explanation = why.explain(table=table, version=input_version, **numbers)
+    def all_of_it(why: str) -> ReadAll:
+        explanation = Reason.INPUT_READ_WHOLE.explain(table=table, version=input_version, why=why)
         return ReadAll(upto=input_version, explanation=explanation)
 
     if consumed is None:
-        return all_of_it(Reason.INPUT_MADE_ANEW if reader.read_another else Reason.INPUT_UNREAD)
+        return all_of_it(CREATED_AGAIN if reader.read_another else FIRST_READ)
     commits = history.between(consumed, input_version)
     if commits is None:
-        return all_of_it(Reason.INPUT_HISTORY_LOST, consumed=consumed)
+        return all_of_it(changes_lost(consumed))
     undoing = {
         commit.version: version
         for commit in commits
         if (version := brought_back_by(commit)) is not None
     }
     if reader.may_hold_all and any(version < consumed for version in undoing.values()):
-        return all_of_it(Reason.INPUT_UNDONE, consumed=consumed)
+        return all_of_it(f"version {consumed}, read before, is a compaction that was undone since")
     repeating = [commit for commit in commits if may_repeat_rows(commit)]
     if reader.is_append and repeating:
         first = repeating[0]
         operation = f"{first.operation} by another program"
         if rebuilt_from(first) is not None:
             operation = "rebuild from its inputs"
-        return all_of_it(Reason.INPUT_REPLACED, replaced=first.version, operation=operation)
+        explanation = Reason.INPUT_REPLACED.explain(
+            table=table, version=input_version, replaced=first.version, operation=operation
+        )
+        return ReadAll(upto=input_version, explanation=explanation)
     changed = [commit.version for commit in commits if is_news(commit)]
     if not changed:
         versions = f"{table} {consumed}"
@@ -170,6 +176,11 @@ def plan_increment(
             if commit.version > changed[0] and (commit.version in undoing or keeps_rows(commit))
         ),
     )
+
+
+def changes_lost(consumed: int) -> str:
+    """Why an input is read whole if its changes after version `consumed` are gone."""
+    return f"its changes after version {consumed} are gone"
 
 
 def check_written_alike(table: Table, commits: Iterable[Commit]) -> None:

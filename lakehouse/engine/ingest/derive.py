@@ -33,7 +33,14 @@ from lakehouse.core.delta.recorded_code import (
 )
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest import increments
-from lakehouse.core.ingest.increments import KEYS, READ_MS, NothingNew, ReadAll, ReadChanges
+from lakehouse.core.ingest.increments import (
+    KEYS,
+    READ_MS,
+    NothingNew,
+    ReadAll,
+    ReadChanges,
+    changes_lost,
+)
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.engine.delta_log import TableFacts
@@ -161,8 +168,10 @@ class _Derivation:
             is_gone = changes_are_gone(error, driver.snapshot)
             if not is_gone or not isinstance(increment, ReadChanges):
                 raise
-            lost = Reason.INPUT_HISTORY_LOST.explain(
-                table=driver.snapshot.table, consumed=increment.first - 1, version=increment.upto
+            lost = Reason.INPUT_READ_WHOLE.explain(
+                table=driver.snapshot.table,
+                version=increment.upto,
+                why=changes_lost(increment.first - 1),
             )
             increment = ReadAll(upto=increment.upto, explanation=lost)
             # The first try may have added columns.

@@ -309,7 +309,7 @@ def test_ten_thousand_small_files_deletion_vectors_clustering_and_v2_checkpoints
     assert found["silver/vectors"]["compaction"]["reason"] == "DELETED_ROWS"
     assert (
         found["silver/clustered"]["clustered_by"] == ["id"]
-        and found["silver/clustered"]["compaction"]["reason"] == "LOOSE_FILES"
+        and found["silver/clustered"]["compaction"]["reason"] == "OUT_OF_ORDER"
     )
     assert 'cluster_by = ["id"]' in found["silver/clustered"]["lines"]
     assert (

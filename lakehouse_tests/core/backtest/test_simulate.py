@@ -158,7 +158,7 @@ def test_a_schedule_runs_between_two_commits_or_not_at_all() -> None:
     found = replayed(log, replace(POLICY, strategy=Scheduled(cron="17 22 * * *")))
     assert [len(moment.runs) for moment in found.steps] == [0, 0, 1, 0, 0, 0]
     assert found.steps[2].reason is Reason.MERGEABLE_FILES
-    assert found.steps[3].reason is Reason.SCHEDULE_NOT_YET
+    assert found.steps[3].reason is Reason.OTHER_STRATEGY
 
 
 @pytest.mark.parametrize("strategy", [OptimizedWrite(), AutoCompaction()])

@@ -85,8 +85,8 @@ def test_a_z_order_takes_every_file_of_the_partitions_once_and_then_waits_for_a_
         ((("day", "2"),), (("day", "1"),)),
     )
     assert first.sentence == (
-        "all 4 files (19 KiB) in 2 partitions are rewritten along id, text into at most 3, since 5 of the table's files "
-        "are not in that order"
+        "all 4 files (19 KiB) in 2 partitions are rewritten in the order by id, text into at most 3, since 5 files "
+        "(19 KiB) are not in that order yet"
     )
     table, past = done(table, past, first)
     assert (zordered(table, past).reason, zordered(table, past).bins) == (Reason.IN_ORDER, ())
@@ -194,13 +194,13 @@ def test_a_liquid_table_is_rewritten_whole_while_it_is_below_a_cube_and_then_wai
     )
     first = clustered(table, past)
     assert (first.reason, first.files_removed, first.files_added, first.partitions) == (
-        Reason.LOOSE_FILES,
+        Reason.OUT_OF_ORDER,
         2,
         1,
         None,
     )
     assert first.sentence.startswith(
-        "2 files (9.8 KiB) are rewritten, clustered by id, into at most 1"
+        "2 files (9.8 KiB) are rewritten in the order by id into at most 1"
     )
     table, past = done(table, past, first)
     assert clustered(table, past).reason is Reason.IN_ORDER

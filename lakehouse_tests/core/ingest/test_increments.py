@@ -9,11 +9,13 @@ from lakehouse import Append, Landing, Merge, Table
 from lakehouse.core.delta.commits import Commit, Commits, may_repeat_rows
 from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.increments import (
+    FIRST_READ,
     Increment,
     NothingNew,
     ReadAll,
     ReadChanges,
     Reader,
+    changes_lost,
     check_written_alike,
     has_followed,
     lost_by_rebuild,
@@ -26,12 +28,12 @@ from lakehouse_tests.memory_store import MemoryStore
 
 # consumed, pinned version, history -> (what is read, from, up to, why)
 STORIES = {
-    "never read": (None, 2, history(True, True, True), (ReadAll, None, 2, Reason.INPUT_UNREAD)),
+    "never read": (None, 2, history(True, True, True), (ReadAll, None, 2, Reason.INPUT_READ_WHOLE)),
     "never read, and its log begins late": (
         None,
         9,
         history(True, first=9),
-        (ReadAll, None, 9, Reason.INPUT_UNREAD),
+        (ReadAll, None, 9, Reason.INPUT_READ_WHOLE),
     ),
     "the same version": (
         2,
@@ -79,9 +81,9 @@ STORIES = {
         3,
         6,
         history(True, True, first=5),
-        (ReadAll, None, 6, Reason.INPUT_HISTORY_LOST),
+        (ReadAll, None, 6, Reason.INPUT_READ_WHOLE),
     ),
-    "the log tells nothing": (3, 6, history(), (ReadAll, None, 6, Reason.INPUT_HISTORY_LOST)),
+    "the log tells nothing": (3, 6, history(), (ReadAll, None, 6, Reason.INPUT_READ_WHOLE)),
     "nothing told, nothing needed": (
         6,
         6,
@@ -92,13 +94,13 @@ STORIES = {
         9,
         2,
         history(True, True, True),
-        (ReadAll, None, 2, Reason.INPUT_HISTORY_LOST),
+        (ReadAll, None, 2, Reason.INPUT_READ_WHOLE),
     ),
     "the history is older than the pinned version": (
         1,
         5,
         history(True, True, True),
-        (ReadAll, None, 5, Reason.INPUT_HISTORY_LOST),
+        (ReadAll, None, 5, Reason.INPUT_READ_WHOLE),
     ),
 }
 
@@ -109,6 +111,9 @@ def test_an_increment(
 ) -> None:
     found = plan_increment(consumed, version, past, Reader())
     assert (type(found), getattr(found, "first", None), found.upto, found.reason) == wanted
+    if isinstance(found, ReadAll):
+        why = FIRST_READ if consumed is None else changes_lost(consumed)
+        assert found.sentence == f"all of version {version} of bronze/t is read: {why}"
     assert (
         "bronze/t" in found.sentence
         and str(version if consumed is None else consumed) in found.sentence
@@ -164,8 +169,9 @@ def test_who_read_the_rows_of_an_undone_compaction_reads_them_again(
 ) -> None:
     found = _undone(consumed=consumed, upto=4, is_whole=True)
     assert isinstance(found, kind) and found.reason is (
-        Reason.INPUT_UNDONE if kind is ReadAll else Reason.INPUTS_UNCHANGED
+        Reason.INPUT_READ_WHOLE if kind is ReadAll else Reason.INPUTS_UNCHANGED
     )
+    assert kind is not ReadAll or "a compaction that was undone since" in found.sentence
 
 
 @pytest.mark.parametrize("metadata", [None, "", "{}", '{"restored":"1"}', '{"compaction":"x"}'])
@@ -209,7 +215,7 @@ def test_an_input_that_was_made_anew_is_read_whole_and_the_sentence_says_so() ->
     found = plan_increment(None, 5, history(*[True] * 6), Reader(read_another=True))
     assert (type(found), found.sentence) == (
         ReadAll,
-        "bronze/t was created again since it was last read: all of version 5 is read",
+        "all of version 5 of bronze/t is read: it was created again since it was last read",
     )
 
 

@@ -11,6 +11,7 @@ from lakehouse.core.declaration.write_modes import Merge
 from lakehouse.core.delta.commits import may_repeat_rows
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.ingest.increments import (
+    CREATED_AGAIN,
     NothingNew,
     ReadAll,
     ReadChanges,
@@ -78,7 +79,7 @@ def test_who_is_behind_what_the_log_still_holds_reads_all(memory: Lake) -> None:
     appended(LogBuilder(memory.store, events.key).create()).checkpoint().forget_before(5)
     followed(memory, copies.key, 3)
     found = increment(memory)
-    assert isinstance(found, ReadAll) and found.reason is Reason.INPUT_HISTORY_LOST
+    assert isinstance(found, ReadAll) and found.reason is Reason.INPUT_READ_WHOLE
 
 
 def test_an_input_that_is_older_than_what_was_read_of_it_is_broken(memory: Lake) -> None:
@@ -214,7 +215,8 @@ def test_an_overwrite_of_long_ago_is_not_done_again_for_nothing(
     source.version = MANY + 1
     source.set_properties(x="y")
     found = input_changes._increment_of(memory, consumed, facts_of(memory, states.key))
-    assert found.reason is (Reason.INPUT_MADE_ANEW if is_told else Reason.INPUTS_UNCHANGED)
+    assert found.reason is (Reason.INPUT_READ_WHOLE if is_told else Reason.INPUTS_UNCHANGED)
+    assert is_told == (CREATED_AGAIN in found.sentence)
 
 
 def test_a_compaction_finds_its_commit_below_any_number_of_others(memory: Lake) -> None:

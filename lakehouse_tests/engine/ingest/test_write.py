@@ -87,7 +87,7 @@ def test_a_rerun_makes_no_commit_and_no_setting_of_a_run_stays_in_its_session(
     first = _run(lake, spark, tables)
     assert [first[table.key].reason for table in tables] == [
         Reason.BATCH_READY,
-        *[Reason.INPUT_UNREAD] * 3,
+        *[Reason.INPUT_READ_WHOLE] * 3,
     ]
     versions = _versions(lake, tables)
     again = _run(lake, spark, tables)
