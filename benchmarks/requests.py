@@ -21,12 +21,11 @@ from benchmarks.figures import Figure, timed
 from benchmarks.own_lake import landed_table
 from benchmarks.s3_server import ask, served
 from lakehouse import Compaction
-from lakehouse.cli.context import LakeContext
 from lakehouse.cli.dagster_runs import Recorder, open_recorder
-from lakehouse.cli.fleet_from_logs import read_fleet
 from lakehouse.core.settings import Settings
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.declared_tables import declared_tables
+from lakehouse.engine.fleet_from_logs import read_fleet
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark.open_session import connect
@@ -152,8 +151,8 @@ type_of_step = Callable[[], object]
 
 def _plan(world: World) -> type_of_step:
     world.write(batches=10)
-    fresh = LakeContext(lake=open_lake(world.settings), tables=declared_tables(world.settings))
-    return lambda: read_fleet(fresh, [*fresh.tables.values()])
+    lake, tables = open_lake(world.settings), declared_tables(world.settings)
+    return lambda: read_fleet(lake, tables, [*tables.values()])
 
 
 def _compaction(world: World, *, by_engine: bool) -> type_of_step:

@@ -2,12 +2,11 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 from urllib.parse import quote
 
 import click
@@ -22,14 +21,10 @@ from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.core.text import count_of, nearest_words
 from lakehouse.engine.adoption.find_tables import undeclared_tables
 from lakehouse.engine.declared_tables import address_of, declared_tables
-from lakehouse.engine.delta_log import garbage_uncollected
+from lakehouse.engine.each_table import Found
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.store import real_address
 from lakehouse.runtime.checkout import ROOT
-
-_READERS = 8
-
-type_of_found = TypeVar("type_of_found")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,30 +60,6 @@ class LakeContext:
                 "landed files"
             )
         return [table for table in chosen if table.source]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found(Generic[type_of_found]):
-    """The result for one table, or its error; both are `None` if there is no table yet."""
-
-    table: Table
-    value: type_of_found | None = None
-    error: LakehouseError | None = None
-
-    @property
-    def reason(self) -> str:
-        """Why there is no value, as a word for JSON documents."""
-        return type(self.error).__name__.upper() if self.error else "NO_TABLE"
-
-    @property
-    def sentence(self) -> str:
-        """The reason as a sentence."""
-        return str(self.error) if self.error else "the table is declared, but does not exist yet"
-
-    @property
-    def cell(self) -> str:
-        """The text in a table's row; `tell_errors` prints the error itself."""
-        return error_cell(type(self.error).__name__) if self.error else self.sentence
 
 
 def open_table(key: str) -> tuple[LakeContext, Table]:
@@ -167,21 +138,6 @@ def real_place(address: str) -> str:
     return real_address(parse_address(address, base=os.getcwd()))
 
 
-def look_at_each(
-    tables: Sequence[Table], look: Callable[[Table], type_of_found | None]
-) -> list[Found[type_of_found]]:
-    """Calls `look` for each table; returns the results or errors in order."""
-
-    def one(table: Table) -> Found[type_of_found]:
-        try:
-            return Found(table=table, value=look(table))
-        except LakehouseError as error:
-            return Found(table=table, error=error)
-
-    with garbage_uncollected(), ThreadPoolExecutor(max_workers=_READERS) as readers:
-        return list(readers.map(one, tables))
-
-
 def find_undeclared(opened: LakeContext, found: Sequence[Found[Any]]) -> tuple[Table, ...]:
     """The tables in the lake that are not declared, each as if it were adopted.
 
@@ -235,6 +191,11 @@ def worst_code(codes: Iterable[int]) -> int:
 def error_cell(kind: str) -> str:
     """The text in the row of a table whose error is on standard error."""
     return f"{kind}: see standard error"
+
+
+def cell_of(found: Found[Any]) -> str:
+    """The text in the row of a table without a value; `tell_errors` prints the error itself."""
+    return error_cell(type(found.error).__name__) if found.error else found.sentence
 
 
 def address_field(table: Table) -> dict[str, str]:

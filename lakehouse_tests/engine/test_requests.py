@@ -9,12 +9,11 @@ from moto.core.models import DEFAULT_ACCOUNT_ID as ACCOUNT
 from moto.s3.models import s3_backends
 
 from lakehouse import Append, Landing, Table
-from lakehouse.cli.context import LakeContext
-from lakehouse.cli.fleet_from_logs import read_fleet
 from lakehouse.core.ingest.batches import KnownFile, Ledger
 from lakehouse.core.ingest.next_batch import choose_batch
 from lakehouse.engine.adoption.find_tables import undeclared_tables
 from lakehouse.engine.declared_tables import declared_tables
+from lakehouse.engine.fleet_from_logs import read_fleet
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.landing import queue
 from lakehouse.engine.landing.landed_files import Discovery
@@ -34,10 +33,10 @@ def test_a_plan_lists_the_log_of_each_table_once_and_asks_the_journal_of_those_t
     LogBuilder(open_lake(settings).store, "bronze/orders").create().append([("a", 1)]).append(
         [("b", 1)]
     )
-    opened = LakeContext(lake=open_lake(settings), tables=declared_tables(settings))
-    read_fleet(opened, [*opened.tables.values()])
+    lake, tables = open_lake(settings), declared_tables(settings)
+    read_fleet(lake, tables, [*tables.values()])
     # Three logs, and of the table that is there its tries; three commits, and its pause.
-    assert opened.lake.store.requests == {"ListObjectsV2": 3 + 1, "GetObject": 3 + 1}
+    assert lake.store.requests == {"ListObjectsV2": 3 + 1, "GetObject": 3 + 1}
 
 
 def test_tables_that_are_not_declared_cost_a_listing_of_each_layer_and_a_look_for_their_log(

@@ -6,10 +6,9 @@ from typing import Any, get_args
 import click
 
 from lakehouse.cli.context import (
-    Found,
     LakeContext,
     address_field,
-    look_at_each,
+    cell_of,
     open_declared,
     real_place,
     tell_errors,
@@ -35,6 +34,7 @@ from lakehouse.engine.adoption.find_tables import MOST_FOLDERS, find_tables, no_
 from lakehouse.engine.adoption.inspect_table import inspect_table
 from lakehouse.engine.declared_tables import address_of
 from lakehouse.engine.delta_log import TableFacts
+from lakehouse.engine.each_table import Found, look_at_each
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.store import real_address
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
@@ -215,7 +215,7 @@ def _row(found: FoundTable) -> tuple[str, ...]:
             "-",
             address_field(found.table).get("uri", found.table.key),
             *("-",) * 6,
-            found.cell,
+            cell_of(found),
         )
     health, plan, vacuum = found.value.health, found.value.health.plan, found.value.vacuum
     counts = (

@@ -6,11 +6,12 @@ from typing import Any
 import click
 
 from lakehouse.cli.commands.plan import plan_document, print_plans
-from lakehouse.cli.context import Found, complete_table, open_table
+from lakehouse.cli.context import complete_table, open_table
 from lakehouse.cli.output import json_option, print_figures, show, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.errors import Refused
 from lakehouse.engine.compaction import run
+from lakehouse.engine.each_table import Found
 
 
 @click.command("compact", epilog="Example: lakehouse compact silver/flights --dry-run")

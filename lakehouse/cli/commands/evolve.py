@@ -6,7 +6,6 @@ import click
 
 from lakehouse.cli.commands.rebuild import report_to_dagster
 from lakehouse.cli.context import (
-    Found,
     LakeContext,
     complete_table,
     open_declared,
@@ -18,6 +17,7 @@ from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError
+from lakehouse.engine.each_table import Found
 from lakehouse.engine.evolution.apply import ApplyRequest, apply_changes
 from lakehouse.engine.evolution.propose import Proposal, propose
 from lakehouse.engine.lake import TableSession

@@ -6,11 +6,10 @@ from typing import Any
 import click
 
 from lakehouse.cli.context import (
-    Found,
     address_field,
+    cell_of,
     complete_table,
     find_undeclared,
-    look_at_each,
     open_tables,
     show_addresses,
     show_undeclared,
@@ -22,6 +21,7 @@ from lakehouse.core.declaration.undeclared_tables import undeclared_sentence
 from lakehouse.core.ingest.outcome import quarantine_sentence
 from lakehouse.core.scheduling.health import Health
 from lakehouse.engine.adoption.find_tables import facts_of
+from lakehouse.engine.each_table import Found, look_at_each
 from lakehouse.engine.ingest.quarantine.entries import quarantined_count
 from lakehouse.engine.table_health import health_of
 
@@ -124,7 +124,7 @@ def _print(found: Sequence[Found[Health]], *, verbose: bool) -> None:
 def _row(found: Found[Health]) -> tuple[str, ...]:
     health = found.value
     if health is None:
-        return ("-", found.table.key, *("-",) * 6, found.cell)
+        return ("-", found.table.key, *("-",) * 6, cell_of(found))
     files = (health.file_count, health.small_file_count, health.mergeable_file_count)
     sizes = (
         bytes_text(health.size_bytes),

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakehouse.cli.context import (
-    Found,
     LakeContext,
     complete_table,
     error_cell,
@@ -21,6 +20,7 @@ from lakehouse.core.declaration.compaction_policy import LAYERS
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.outcome import describe_set_aside
+from lakehouse.engine.each_table import Found
 from lakehouse.engine.journal.planned_batches import PlannedBatches
 
 if TYPE_CHECKING:

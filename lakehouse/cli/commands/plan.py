@@ -6,8 +6,8 @@ from typing import Any
 import click
 
 from lakehouse.cli.context import (
-    Found,
     address_field,
+    cell_of,
     complete_table,
     find_undeclared,
     open_tables,
@@ -15,7 +15,6 @@ from lakehouse.cli.context import (
     show_undeclared,
     tell_errors,
 )
-from lakehouse.cli.fleet_from_logs import fleet_document, read_fleet
 from lakehouse.cli.output import (
     attributes,
     bytes_text,
@@ -30,6 +29,8 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.undeclared_tables import undeclared_sentence
 from lakehouse.core.scheduling.ranking import Decision
 from lakehouse.core.scheduling.table_state import net_benefit_cells
+from lakehouse.engine.each_table import Found
+from lakehouse.engine.fleet_from_logs import read_fleet
 
 
 @click.command("plan", epilog="Example: lakehouse plan bronze/weather --json")
@@ -46,7 +47,8 @@ def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
     terminal.
     """
     opened, chosen = open_tables(tables)
-    found, decisions = read_fleet(opened, chosen)
+    reading = read_fleet(opened.lake, opened.tables, chosen)
+    found, decisions = reading.plans, reading.decisions
     undeclared = () if tables else find_undeclared(opened, found)
     if as_json:
         fleet = {
@@ -85,6 +87,23 @@ def plan_document(found: Found[CompactionPlan]) -> dict[str, Any]:
         **unknown,
         **nothing,
         **address_field(found.table),
+    }
+
+
+def fleet_document(decision: Decision, *, rank: int) -> dict[str, Any]:
+    """The JSON document of a table's rank in the fleet (docs/reference/json.md)."""
+    digits = {"benefit_usd_per_day": 9, "cost_usd": 9, "ratio": 4}
+    gain = decision.net_benefit
+    money = {
+        name: round(getattr(gain, name), places) if gain else None
+        for name, places in digits.items()
+    }
+    return {
+        "rank": rank,
+        "request": decision.request,
+        "reason": decision.reason.name,
+        "sentence": decision.sentence,
+        **money,
     }
 
 
@@ -147,7 +166,7 @@ def _row(found: Found[CompactionPlan], decision: Decision | None) -> tuple[str, 
         )
         reason, sentence = plan.reason.name, plan.sentence
     else:
-        counts, reason, sentence = ("-",) * 4, found.reason, found.cell
+        counts, reason, sentence = ("-",) * 4, found.reason, cell_of(found)
     if decision is None:
         return (found.table.key, *counts, reason, sentence)
     return (

@@ -5,9 +5,7 @@ from typing import Any
 import click
 
 from lakehouse.cli.context import (
-    Found,
     find_undeclared,
-    look_at_each,
     open_declared,
     show_undeclared,
     tell_errors,
@@ -28,6 +26,7 @@ from lakehouse.core.declaration.write_modes import Append, History, Merge, Overw
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.reasons import Explanation
 from lakehouse.engine.compaction.holds import hold_now
+from lakehouse.engine.each_table import Found, look_at_each
 from lakehouse.engine.journal.moves import why_unmoved
 
 # A table's snapshot (`None`: there is no table yet), and the reason to leave the table alone, if

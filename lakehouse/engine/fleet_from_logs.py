@@ -1,4 +1,4 @@
-"""The fleet as the terminal sees it: facts from the Delta logs and the journal.
+"""The fleet as the terminal and the metrics see it: facts from the Delta logs and the journal.
 
 Loading Dagster would take longer than everything else. So each commit of a downstream table counts
 as a read, and facts that only Dagster has are omitted: running compactions, earlier tries of a
@@ -7,16 +7,14 @@ version, waiting times, money spent.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from lakehouse.cli.context import Found, LakeContext, look_at_each
 from lakehouse.core.compaction.plan import CompactionPlan, plan_table
 from lakehouse.core.declaration.strategies import BySensor
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.scheduling.circuit_breaker import find_rewrites, tries_of
 from lakehouse.core.scheduling.fleet import FleetTable, decide_fleet
-from lakehouse.core.scheduling.health import assess_health
+from lakehouse.core.scheduling.health import Health, assess_health
 from lakehouse.core.scheduling.ranking import Bounds, Decision, RunState
 from lakehouse.core.scheduling.read_rates import ReaderRun, Readers, count_reads
 from lakehouse.core.scheduling.strategy_selection import strategy_of
@@ -24,26 +22,52 @@ from lakehouse.core.scheduling.table_state import TableState, state_of
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.adoption.find_tables import facts_of
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.each_table import Found, look_at_each
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import last_compaction_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Reading:
-    """The facts about one table from its log and the journal."""
+class TableReading:
+    """One table as its log and the journal show it.
 
-    plan: CompactionPlan
+    `known` are the facts by which the sensor decides. `written_ms` are the times at which rows
+    changed, as far as the log goes back.
+    """
+
+    health: Health
     known: FleetTable
     written_ms: tuple[int, ...]
 
 
-def read_fleet(
-    opened: LakeContext, tables: Sequence[Table]
-) -> tuple[list[Found[CompactionPlan]], tuple[Decision, ...]]:
-    """The tables' plans, in order, and the sensor's decisions as if no run were in progress."""
-    now, lake = now_ms(), opened.lake
-    read_whole = {source.key for table in opened.tables.values() for source in table.read_whole}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetReading:
+    """The readings of the tables, in order, and a decision for each, the best first."""
+
+    tables: tuple[Found[TableReading], ...]
+    decisions: tuple[Decision, ...]
+
+    @property
+    def plans(self) -> list[Found[CompactionPlan]]:
+        """The tables' plans, in order."""
+        return [
+            Found(
+                table=each.table,
+                value=each.value.health.plan if each.value else None,
+                error=each.error,
+            )
+            for each in self.tables
+        ]
+
+
+def read_fleet(lake: Lake, declared: Mapping[str, Table], tables: Sequence[Table]) -> FleetReading:
+    """Reads the tables and decides about them as the sensor would if no run were in progress.
+
+    `declared` are all tables of the lake by key. Those derived from `tables` count as readers.
+    """
+    now = now_ms()
+    read_whole = {source.key for table in declared.values() for source in table.read_whole}
     readings = look_at_each(
         tables, lambda table: _read_table(lake, table, now, is_read_whole=table.key in read_whole)
     )
@@ -54,54 +78,28 @@ def read_fleet(
         for each in readings
     ]
     written_ms = {each.table.key: each.value.written_ms if each.value else () for each in readings}
-    fleet = decide_fleet(
-        known,
-        _readers(opened, tables, written_ms, now),
-        RunState(),
-        bounds=Bounds(
-            slots=lake.settings.compaction_slots, budget_usd=lake.settings.compaction_budget_usd
-        ),
-        now_ms=now,
+    readers = _readers(lake, declared, written_ms, now)
+    bounds = Bounds(
+        slots=lake.settings.compaction_slots, budget_usd=lake.settings.compaction_budget_usd
     )
-    plans = [
-        Found(table=each.table, value=each.value.plan if each.value else None, error=each.error)
-        for each in readings
-    ]
-    return plans, fleet.decisions
-
-
-def fleet_document(decision: Decision, *, rank: int) -> dict[str, Any]:
-    """The JSON document of a table's rank in the fleet (docs/reference/json.md)."""
-    digits = {"benefit_usd_per_day": 9, "cost_usd": 9, "ratio": 4}
-    gain = decision.net_benefit
-    money = {
-        name: round(getattr(gain, name), places) if gain else None
-        for name, places in digits.items()
-    }
-    return {
-        "rank": rank,
-        "request": decision.request,
-        "reason": decision.reason.name,
-        "sentence": decision.sentence,
-        **money,
-    }
+    fleet = decide_fleet(known, readers, RunState(), bounds=bounds, now_ms=now)
+    return FleetReading(tables=tuple(readings), decisions=fleet.decisions)
 
 
 def _readers(
-    opened: LakeContext,
-    tables: Sequence[Table],
-    written_ms: Mapping[str, Sequence[int]],
-    now: int,
+    lake: Lake, declared: Mapping[str, Table], written_ms: Mapping[str, Sequence[int]], now: int
 ) -> Mapping[str, Readers]:
-    """How often the tables are read: each commit of a table derived from them is a read."""
-    keys = {table.key for table in tables}
+    """How often the tables are read: each commit of a table derived from them is a read.
+
+    `written_ms` are the commit times of the tables.
+    """
     unread = [
         table
-        for table in opened.tables.values()
-        if table.key not in written_ms and keys & {source.key for source in table.inputs}
+        for table in declared.values()
+        if table.key not in written_ms and written_ms.keys() & {each.key for each in table.inputs}
     ]
     times = dict(written_ms)
-    for each in look_at_each(unread, lambda table: opened.lake.facts(table.key)):
+    for each in look_at_each(unread, lambda table: lake.facts(table.key)):
         times[each.table.key] = _write_times(each.value) if each.value else ()
     runs = [
         ReaderRun(tables=frozenset([key]), ended_ms=at_ms)
@@ -110,7 +108,7 @@ def _readers(
     ]
     day_ago_ms = now - DAY_MS
     return count_reads(
-        list(opened.tables.values()),
+        list(declared.values()),
         runs,
         since_ms=day_ago_ms,
         now_ms=now,
@@ -123,12 +121,13 @@ def _write_times(facts: TableFacts) -> tuple[int, ...]:
     return tuple(commit.committed_ms for commit in facts.history.commits if commit.changed_data)
 
 
-def _read_table(lake: Lake, table: Table, now: int, *, is_read_whole: bool) -> _Reading | None:
+def _read_table(lake: Lake, table: Table, now: int, *, is_read_whole: bool) -> TableReading | None:
     facts = facts_of(lake, table)
     if facts is None:
         return None
     snapshot, history = facts.snapshot, facts.history
     plan = plan_table(table, snapshot, history, now_ms=now)
+    health = assess_health(snapshot, plan)
     journal = Journal(lake.store)
     failures = journal.tries(table.key)
     strategy = strategy_of(plan.policy, snapshot, history).strategy
@@ -137,7 +136,7 @@ def _read_table(lake: Lake, table: Table, now: int, *, is_read_whole: bool) -> _
     has_readers = is_read_whole or plan.policy.reads_per_day is not None
     state = replace(
         state_of(snapshot, plan, history=history if has_readers else None),
-        health_score=assess_health(snapshot, plan).score,
+        health_score=health.score,
         last_compaction_ms=last_compaction_ms(history, failures),
         sensor_driven=isinstance(strategy, BySensor),
         chosen=type(strategy).__name__,
@@ -149,4 +148,4 @@ def _read_table(lake: Lake, table: Table, now: int, *, is_read_whole: bool) -> _
         rewrites=find_rewrites(history),
         pause=journal.pause_of(table.key),
     )
-    return _Reading(plan=plan, known=known, written_ms=_write_times(facts))
+    return TableReading(health=health, known=known, written_ms=_write_times(facts))

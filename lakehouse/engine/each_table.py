@@ -1,0 +1,48 @@
+"""The result of an operation for each of several tables, or its error."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.errors import LakehouseError
+from lakehouse.engine.delta_log import garbage_uncollected
+
+_READERS = 8
+
+type_of_found = TypeVar("type_of_found")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found(Generic[type_of_found]):
+    """The result for one table, or its error; both are `None` if there is no table yet."""
+
+    table: Table
+    value: type_of_found | None = None
+    error: LakehouseError | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why there is no value, as a word for JSON documents."""
+        return type(self.error).__name__.upper() if self.error else "NO_TABLE"
+
+    @property
+    def sentence(self) -> str:
+        """The reason as a sentence."""
+        return str(self.error) if self.error else "the table is declared, but does not exist yet"
+
+
+def look_at_each(
+    tables: Sequence[Table], look: Callable[[Table], type_of_found | None]
+) -> list[Found[type_of_found]]:
+    """Calls `look` for each table; returns the results or errors in order."""
+
+    def one(table: Table) -> Found[type_of_found]:
+        try:
+            return Found(table=table, value=look(table))
+        except LakehouseError as error:
+            return Found(table=table, error=error)
+
+    with garbage_uncollected(), ThreadPoolExecutor(max_workers=_READERS) as readers:
+        return list(readers.map(one, tables))
