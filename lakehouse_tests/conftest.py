@@ -87,6 +87,7 @@ def own_settings(home: Path, **values: str) -> Settings:
         "LAKEHOUSE_HOME": str(home),
         "LAKEHOUSE_SPARK_PORT": str(free_port()),
         "LAKEHOUSE_SPARK_MEMORY": "1g",
+        "LAKEHOUSE_METRICS_PORT": "0",
         **values,
     }
     return parse_settings({"LAKEHOUSE_REPLAY": "off", **environ}, base=home)

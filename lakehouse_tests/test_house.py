@@ -33,7 +33,7 @@ DOORS: dict[str, tuple[str, ...] | None] = {
             "numpy",
             "pandas",
         ),
-        *("boto3", "botocore"),
+        *("boto3", "botocore", "prometheus_client"),
     ),
     "defs": (
         ".core",

@@ -151,6 +151,9 @@ class Settings:
         "seconds between two ticks of the compaction sensor, 5 to 3600",
         _whole(5, 3600),
     )
+    metrics_port: int = _setting(
+        "9464", "a TCP port, 0 to 65535, for Prometheus; 0 for no metrics", _whole(0, 65535)
+    )
     compute_logs: str = _setting(
         "home",
         "home or lake: where the output of runs is kept; lake only for a lake on S3",

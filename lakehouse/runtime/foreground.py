@@ -73,8 +73,12 @@ def run_all(
                 with _dagster(settings, home) as page:
                     try:
                         _wait_for_page(settings, page, home / "dagster.log", check_stop)
-                        say(f"page at http://127.0.0.1:{settings.port}  (Ctrl-C stops everything)")
-                        _watch(page, spark, home / "dagster.log", say, check_stop)
+                        with _metrics(settings, home, say):
+                            say(
+                                f"page at http://127.0.0.1:{settings.port}  "
+                                "(Ctrl-C stops everything)"
+                            )
+                            _watch(page, spark, home / "dagster.log", say, check_stop)
                     finally:
                         say("stopping ...")
         except _Stopped:
@@ -138,6 +142,34 @@ def _dagster(settings: Settings, home: Path) -> Iterator[BoundProcess]:
         yield page
     finally:
         page.end()
+
+
+@contextlib.contextmanager
+def _metrics(settings: Settings, home: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Serves the metrics in a process of their own, since a reading takes memory and may fail.
+
+    Nothing else depends on it: a port that is taken is only reported.
+    """
+    port = settings.metrics_port
+    if port == 0:
+        yield
+        return
+    if not port_is_free(port):
+        say(
+            f"no metrics: port {port} is taken by another program. Use LAKEHOUSE_METRICS_PORT to "
+            "name a free one, or 0 for no metrics"
+        )
+        yield
+        return
+    command = [sys.executable, "-m", "lakehouse", "metrics", "--serve"]
+    environment = {**os.environ, **settings.as_environ()}
+    with (home / "metrics.log").open("wb") as output:
+        exporter = start_bound(command, cwd=ROOT, env=environment, output=output)
+    try:
+        say(f"metrics at http://127.0.0.1:{port}/metrics")
+        yield
+    finally:
+        exporter.end()
 
 
 def _wait_for_page(

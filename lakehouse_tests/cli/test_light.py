@@ -56,12 +56,9 @@ def test_commands_that_only_look_load_neither_spark_nor_dagster_and_start_no_pro
         "PATH": "",
     }
     environ.pop("JAVA_HOME", None)
-    command = [
-        sys.executable,
-        "-c",
-        PROBE,
-        json.dumps([[*arguments, "--json"] for arguments in LOOKS]),
-    ]
+    metrics = ("metrics", "--out", str(told.home / "lakehouse.prom"))
+    commands = (*((*arguments, "--json") for arguments in LOOKS), metrics)
+    command = [sys.executable, "-c", PROBE, json.dumps(commands)]
     done = subprocess.run(
         command, env=environ, capture_output=True, text=True, timeout=120, check=False
     )
@@ -70,7 +67,7 @@ def test_commands_that_only_look_load_neither_spark_nor_dagster_and_start_no_pro
     told_of = [
         (each["code"] or 0, HEAVY.intersection(each["loaded"]), each["started"]) for each in seen
     ]
-    assert dict(zip(LOOKS, told_of, strict=True)) == dict.fromkeys(LOOKS, (0, set(), []))
+    assert dict(zip(commands, told_of, strict=True)) == dict.fromkeys(commands, (0, set(), []))
     documents, text = 0, done.stdout.strip()
     while text:
         _, end = json.JSONDecoder().raw_decode(text)

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from uuid import uuid4
 
 from lakehouse.core.vacuum.facts import VacuumRecord
-from lakehouse.engine.journal.records import append_record, names_by_table
+from lakehouse.engine.journal.records import append_record, names_by_table, recorded_ms
 from lakehouse.engine.store import Store
 
 _FOLDER = "_lakehouse/vacuums"
@@ -34,3 +34,9 @@ def vacuum_records(store: Store, table_key: str) -> tuple[VacuumRecord, ...]:
         with contextlib.suppress(ValueError, TypeError):
             records.append(VacuumRecord(**json.loads(data)))
     return tuple(records)
+
+
+def last_vacuums_ms(store: Store) -> dict[str, int]:
+    """When the newest vacuum of each table began, from one listing."""
+    names = names_by_table(store, _FOLDER)
+    return {table: recorded_ms(of_table[-1]) for table, of_table in names.items()}

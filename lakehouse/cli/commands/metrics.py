@@ -1,0 +1,84 @@
+"""`lakehouse metrics`: the metrics of the lake for Prometheus, as text, as a file or over HTTP."""
+
+import signal
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from lakehouse.cli.context import LakeContext, complete_table, open_tables
+from lakehouse.cli.output import show
+from lakehouse.core.errors import Refused
+
+if TYPE_CHECKING:
+    from lakehouse.core.metrics.families import Sample
+
+# How old served metrics may be. On S3, a reading costs a few requests per table.
+_MAX_AGE_SECONDS, _MAX_AGE_SECONDS_ON_S3 = 30, 300
+
+
+@click.command("metrics", epilog="Example: lakehouse metrics --out /var/lib/node/lakehouse.prom")
+@click.argument("tables", metavar="[TABLE|ADDRESS]...", nargs=-1, shell_complete=complete_table)
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Replace this file, for the textfile collector of node_exporter, and print nothing.",
+)
+@click.option(
+    "--serve", is_flag=True, help="Serve them at LAKEHOUSE_METRICS_PORT on loopback, until Ctrl-C."
+)
+def metrics_command(tables: tuple[str, ...], out: Path | None, serve: bool) -> None:
+    """Print the lake's metrics in Prometheus' text format; no JVM.
+
+    Health, size, upkeep and checks of each TABLE (default: all). `lakehouse up` serves the same
+    metrics. TABLE may also be the ADDRESS of a Delta table that is not declared.
+    """
+    from lakehouse.engine.metrics.exposition import metrics_text, write_metrics
+
+    opened, chosen = open_tables(tables)
+    wanted = LakeContext(lake=opened.lake, tables={table.key: table for table in chosen})
+    if serve:
+        _serve(wanted)
+    elif out is None:
+        for line in metrics_text(_read(wanted)).decode().rstrip("\n").split("\n"):
+            show(line)
+    else:
+        try:
+            write_metrics(out, metrics_text(_read(wanted)))
+        except OSError as error:
+            raise Refused(
+                f"metrics: {out} cannot be written ({error}). Use another file"
+            ) from error
+
+
+def _read(opened: LakeContext) -> "list[Sample]":
+    from lakehouse.core.metrics.families import samples_of
+    from lakehouse.engine.metrics.read import measure
+
+    home = opened.lake.settings.home / "dagster"
+    return list(samples_of(measure(opened.lake, opened.tables, dagster_home=home)))
+
+
+def _serve(opened: LakeContext) -> None:
+    from lakehouse.engine.metrics.exposition import LakeCollector, serve
+
+    settings = opened.lake.settings
+    if settings.metrics_port == 0:
+        raise Refused("metrics: LAKEHOUSE_METRICS_PORT is 0. Use the number of a free port")
+    seconds = _MAX_AGE_SECONDS_ON_S3 if settings.on_s3 else _MAX_AGE_SECONDS
+    collector = LakeCollector(lambda: _read(opened), max_age_seconds=seconds)
+    try:
+        end = serve(collector, port=settings.metrics_port)
+    except OSError as error:
+        raise Refused(
+            f"metrics: port {settings.metrics_port} is taken by another program. Use "
+            "LAKEHOUSE_METRICS_PORT to name a free one"
+        ) from error
+    show(f"metrics at http://127.0.0.1:{settings.metrics_port}/metrics")
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    try:
+        stopped.wait()
+    finally:
+        end()

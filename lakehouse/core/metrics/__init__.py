@@ -1,0 +1,1 @@
+"""Decides what the metrics of a lake say, and which alerts fire."""

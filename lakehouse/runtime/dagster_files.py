@@ -1,0 +1,60 @@
+"""Reads Dagster's own records from its SQLite files, without importing Dagster.
+
+Source: dagster 1.13, dagster/_core/storage/runs/schema.py and event_log/schema.py.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from lakehouse.core.metrics.facts import DagsterRecords
+
+# A writer of Dagster holds its lock for milliseconds. Nothing waits for these figures.
+_BUSY_SECONDS = 1
+# A result that is still PLANNED says nothing.
+_NEWEST_CHECKS = """
+    SELECT asset_key, check_name, execution_status FROM asset_check_executions WHERE id IN (
+        SELECT max(id) FROM asset_check_executions
+        WHERE execution_status IN ('SUCCEEDED', 'FAILED') GROUP BY asset_key, check_name)
+"""
+
+
+def read_dagster_records(home: Path) -> DagsterRecords | None:
+    """The records below a DAGSTER_HOME; `None` if it does not exist.
+
+    Runs and checks are unknown if they are not in SQLite files.
+
+    Raises:
+        OSError, sqlite3.Error: a file cannot be read.
+    """
+    if not home.is_dir():
+        return None
+    size_bytes = sum(_size(file) for file in home.rglob("*"))
+    runs, index = home / "history" / "runs.db", home / "history" / "runs" / "index.db"
+    run_count, checks = None, dict[tuple[str, str], bool]()
+    if runs.exists():
+        with _opened(runs) as records:
+            [run_count] = records.execute("SELECT count(*) FROM runs").fetchone()
+    if index.exists():
+        with _opened(index) as records:
+            for asset_key, check, status in records.execute(_NEWEST_CHECKS):
+                checks["/".join(json.loads(asset_key)), check] = status == "SUCCEEDED"
+    return DagsterRecords(size_bytes=size_bytes, run_count=run_count, checks=checks)
+
+
+def _size(file: Path) -> int:
+    """The size of a file; 0 of a folder, and of a file that has just been deleted."""
+    try:
+        return file.stat().st_size if file.is_file() else 0
+    except FileNotFoundError:
+        return 0
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+    with closing(
+        sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=_BUSY_SECONDS)
+    ) as opened:
+        yield opened
