@@ -33,3 +33,14 @@ def s3_region(environ: Mapping[str, str]) -> str | None:
 def is_bucket(name: str) -> bool:
     """Whether the name is valid for a bucket."""
     return bool(_BUCKET.fullmatch(name)) and not _IP_ADDRESS.fullmatch(name)
+
+
+def nearest_root(rest: str) -> str:
+    """The root that a misspelled S3 address probably means, or an empty string.
+
+    In a web address, `.s3` follows the name of the bucket.
+    """
+    host, _, path = rest.strip("/").partition("/")
+    bucket = re.sub(r"[^a-z0-9.-]+", "-", host.split(".s3")[0].lower()).strip("-.")
+    parts = [re.sub(r"[^A-Za-z0-9_.=-]+", "-", part) for part in path.split("/") if part.strip(".")]
+    return "/".join(["s3:/", bucket, *parts]) if is_bucket(bucket) else ""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse.core.errors import Refused
-from lakehouse.core.s3_address import S3_ENDPOINTS, holds_credentials, is_bucket
+from lakehouse.core.s3_address import S3_ENDPOINTS, holds_credentials, is_bucket, nearest_root
 from lakehouse.core.text import nearest_words
 
 # The "safe characters" of S3's user guide that need no escape in a URL, and the = of Hive folders.
@@ -42,8 +42,9 @@ class _NotAccepted(Exception):
     """A value is not valid. The message is a similar valid value, or empty if there is none."""
 
 
-def _setting(default: str, accepted: str, read: type_of_reader) -> Any:
-    return field(metadata={"default": default, "accepted": accepted, "read": read})
+def _setting(default: str, accepted: str, read: type_of_reader, *, is_secret: bool = False) -> Any:
+    metadata = {"default": default, "accepted": accepted, "read": read, "is_secret": is_secret}
+    return field(metadata=metadata, repr=not is_secret)
 
 
 def _matching(
@@ -105,12 +106,12 @@ def _root(value: str, base: Path) -> str:
         name = scheme["scheme"].lower()
         is_web_address = name in ("http", "https") and ".s3" in scheme["rest"]
         means_s3 = name in ("s3", "s3a", "s3n") or is_web_address
-        raise _NotAccepted(_nearest_s3(scheme["rest"]) if means_s3 else "")
+        raise _NotAccepted(nearest_root(scheme["rest"]) if means_s3 else "")
     bucket, _, prefix = value.removeprefix("s3://").rstrip("/").partition("/")
     if not is_bucket(bucket) or (
         prefix and (not _PREFIX.fullmatch(prefix) or {".", ".."} & set(prefix.split("/")))
     ):
-        raise _NotAccepted(_nearest_s3(scheme["rest"]))
+        raise _NotAccepted(nearest_root(scheme["rest"]))
     return value.rstrip("/")
 
 
@@ -121,6 +122,7 @@ _LOGS = _matching("home|lake")
 _MODULE = _matching(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _SWITCH = _matching("on|off", "on".__eq__)
 _CHANGES = _matching("off|dms|debezium")
+_WEBHOOK = _matching(r"(https?://[^\s/?#@\\]+([/?][^\s#]*)?)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +155,9 @@ class Settings:
     )
     metrics_port: int = _setting(
         "9464", "a TCP port, 0 to 65535, for Prometheus; 0 for no metrics", _whole(0, 65535)
+    )
+    alert_url: str = _setting(
+        "", "the https:// address of a webhook, without a user", _WEBHOOK, is_secret=True
     )
     compute_logs: str = _setting(
         "home",
@@ -209,6 +214,12 @@ ACCEPTED = {
 }
 
 
+# Settings whose values are never shown.
+SECRET_SETTINGS = frozenset(
+    f"LAKEHOUSE_{each.name.upper()}" for each in fields(Settings) if each.metadata["is_secret"]
+)
+
+
 def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
     """The settings from environment variables. Relative folders start at `base`, an absolute path.
 
@@ -246,7 +257,8 @@ def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
 def _refused(name: str, value: str, *, near: str = "") -> Refused:
     default, accepted = ACCEPTED[name]
     hint = f" Did you mean {near}?" if near else ""
-    return Refused(f"{name} is {value!r}. Use {accepted} (default {default}).{hint}")
+    given = "not valid" if name in SECRET_SETTINGS else repr(value)
+    return Refused(f"{name} is {given}. Use {accepted} (default {default or 'none'}).{hint}")
 
 
 def _written(value: object) -> str:
@@ -281,14 +293,3 @@ def _refuse_unknown(environ: Mapping[str, str]) -> None:
                 f"Did you mean {known[near[0]]}?" if near else f"Use one of {', '.join(ACCEPTED)}."
             )
             raise Refused(f"{name} is not a setting. {hint}")
-
-
-def _nearest_s3(rest: str) -> str:
-    """The root that a misspelled S3 address probably means, or an empty string.
-
-    In a web address, `.s3` follows the name of the bucket.
-    """
-    host, _, path = rest.strip("/").partition("/")
-    bucket = re.sub(r"[^a-z0-9.-]+", "-", host.split(".s3")[0].lower()).strip("-.")
-    parts = [re.sub(r"[^A-Za-z0-9_.=-]+", "-", part) for part in path.split("/") if part.strip(".")]
-    return "/".join(["s3:/", bucket, *parts]) if is_bucket(bucket) else ""

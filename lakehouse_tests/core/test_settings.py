@@ -27,6 +27,8 @@ def test_the_defaults() -> None:
         compaction_budget_usd=0.0,
         compaction_slots=1,
         compaction_tick_seconds=10,
+        metrics_port=9464,
+        alert_url="",
         compute_logs="home",
         records_days=7,
         tables="lakehouse.tables",
@@ -271,3 +273,13 @@ def test_another_process_gets_the_same_settings_wherever_it_starts(root: str) ->
 def test_the_demo_as_change_data_brings_its_tables_unless_others_are_named() -> None:
     assert parse(LAKEHOUSE_REPLAY_CDC="dms").tables == "lakehouse.replay.cdc.dms"
     assert parse(LAKEHOUSE_REPLAY_CDC="dms", LAKEHOUSE_TABLES="my.tables").tables == "my.tables"
+
+
+def test_the_address_of_a_webhook_is_a_secret_that_no_text_shows() -> None:
+    url = "https://hooks.example.com/services/T0/B0/secret"
+    settings = parse(LAKEHOUSE_ALERT_URL=url)
+    assert settings.alert_url == url and "secret" not in repr(settings)
+    for wrong in ("hooks.example.com/secret", "https://user:secret@host/", "ftp://host/secret"):
+        with pytest.raises(Refused, match=r"LAKEHOUSE_ALERT_URL is not valid\. Use ") as refused:
+            parse(LAKEHOUSE_ALERT_URL=wrong)
+        assert "secret" not in str(refused.value)

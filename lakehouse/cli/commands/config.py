@@ -8,7 +8,7 @@ import click
 from lakehouse.cli.context import settings_in_force
 from lakehouse.cli.output import json_option, print_grid, show, write_json
 from lakehouse.core.s3_address import S3_ENDPOINTS
-from lakehouse.core.settings import ACCEPTED
+from lakehouse.core.settings import ACCEPTED, SECRET_SETTINGS
 
 # The parameters of a Spark server's address, except these three, are headers. Their values are
 # hidden, since they may be keys.
@@ -31,7 +31,7 @@ def config_command(as_json: bool) -> None:
     The values of secrets are hidden. An address with credentials is refused.
     """
     shown = {
-        name: _HEADER.sub(r";\1=***", value)
+        name: "***" if value and name in SECRET_SETTINGS else _HEADER.sub(r";\1=***", value)
         for name, value in settings_in_force().as_environ().items()
     }
     sources = {name: "environment" if os.environ.get(name) else "default" for name in ACCEPTED}
