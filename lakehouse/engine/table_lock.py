@@ -65,20 +65,7 @@ def hold(
         Transient: another process holds the table longer than `wait_seconds`, or the session of a
             dead process cannot be ended now.
     """
-    claim(lake, asked=owner)
-    path = lake.settings.home / "locks" / f"{table_key.replace('/', '.')}.lock"
-    with contextlib.ExitStack() as held:
-        try:
-            file = held.enter_context(hold_lock(path, seconds=wait_seconds))
-        except BlockingIOError as error:
-            holder = path.read_text(encoding="utf-8").strip() or "an unknown process"
-            raise Transient(
-                f"{owner}: {table_key} has been held for more than {wait_seconds:.0f} s by "
-                f"{holder}; try again later"
-            ) from error
-        file.truncate(0)
-        file.write(f"process {os.getpid()} ({owner})")
-        file.flush()
+    with hold_alone(lake, table_key, owner=owner, wait_seconds=wait_seconds):
         adopt(spark)
         before = session_of(lake.store, table_key)
         if before is not None and _is_on_a_server(before.session_id):
@@ -94,6 +81,35 @@ def hold(
                 forget_session(lake.store, table_key, mine)
             raise
         forget_session(lake.store, table_key, mine)
+
+
+@contextlib.contextmanager
+def hold_alone(
+    lake: Lake, table_key: str, *, owner: str, wait_seconds: float = WAIT_SECONDS
+) -> Iterator[None]:
+    """Holds the table's lock without a Spark session, for work that sends no statement.
+
+    A statement of a process that died may still run.
+
+    Raises:
+        Refused: the lake belongs to another driver.
+        Transient: another process holds the table longer than `wait_seconds`.
+    """
+    claim(lake, asked=owner)
+    path = lake.settings.home / "locks" / f"{table_key.replace('/', '.')}.lock"
+    with contextlib.ExitStack() as held:
+        try:
+            file = held.enter_context(hold_lock(path, seconds=wait_seconds))
+        except BlockingIOError as error:
+            holder = path.read_text(encoding="utf-8").strip() or "an unknown process"
+            raise Transient(
+                f"{owner}: {table_key} has been held for more than {wait_seconds:.0f} s by "
+                f"{holder}; try again later"
+            ) from error
+        file.truncate(0)
+        file.write(f"process {os.getpid()} ({owner})")
+        file.flush()
+        yield
 
 
 def retry_conflicts(work: Callable[[], T], *, tries: int = 4) -> T:

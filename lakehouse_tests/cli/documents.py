@@ -89,6 +89,7 @@ def example_documents(folder: Path) -> dict[str, Any]:
             *("--reads-per-day", "1e9"),
         ),
         "pause": terminal.json("pause", "bronze/orders"),
+        "pin": _pin(terminal),
         "tables": terminal.json("tables"),
         "inventory_scan": terminal.json("inventory", "scan"),
     }
@@ -109,6 +110,11 @@ def example_documents(folder: Path) -> dict[str, Any]:
         "evolve_apply": _evolution(terminal),
         "replay": replay_document(_played()),
     }
+
+
+def _pin(terminal: Terminal) -> Any:
+    version = ("--version", "3", "--reader", "powerbi")
+    return terminal.json("pin", "silver/orders", *version, "--until", "30d")
 
 
 def _warehouse_table(folder: Path) -> str:

@@ -35,6 +35,7 @@ orders = Table(
     inputs=[orders],
     write=Merge(keys=("id",), order_by=("amount",)),
     compaction=Compaction(min_small_files=2),
+    vacuum=Vacuum(readers=("powerbi",)),
 )
 def latest_orders(orders: Any) -> Any:
     """One row per order."""

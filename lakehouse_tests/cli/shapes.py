@@ -52,6 +52,10 @@ DOCUMENTS = {
         "lakehouse pause TABLE, lakehouse resume TABLE",
         "The pause in force, or the one that ended.",
     ),
+    "pin": (
+        "lakehouse pin [TABLE]",
+        "The recorded pins, after the change. `why_not` says why a pin does not hold.",
+    ),
     "health": (
         "lakehouse health",
         (

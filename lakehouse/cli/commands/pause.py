@@ -41,7 +41,7 @@ def pause_command(table: str, until: str | None, why: str, as_json: bool) -> Non
     pause = Pause(
         table=wanted.key,
         since_ms=now,
-        until_ms=None if until is None else _until_ms(until, now),
+        until_ms=None if until is None else until_ms_of(until, now),
         why=" ".join(why.split()),
     )
     Journal(opened.lake.store).pause(pause)
@@ -82,7 +82,7 @@ def _document(pause: Pause, *, paused: bool) -> dict[str, Any]:
     }
 
 
-def _until_ms(text: str, now: int) -> int:
+def until_ms_of(text: str, now: int) -> int:
     """The time of a typed span from now, or of a moment (UTC if it has no time zone)."""
     hint = "Use a future time like 2026-12-01T06:00Z, or a span like 90m, 6h, 3d"
     if span := _SPAN.fullmatch(text.strip()):

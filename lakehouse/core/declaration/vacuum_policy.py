@@ -1,5 +1,6 @@
 """The declaration of a table's vacuum."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -11,6 +12,8 @@ from lakehouse.core.declaration.knobs import (
     check_knobs,
     knob,
     one_of,
+    tuple_of,
+    whole,
 )
 from lakehouse.core.delta.protocol import RETENTION, span_ms_of
 from lakehouse.core.errors import Refused
@@ -25,6 +28,15 @@ _LEAST_HOURS = 1 / 60
 SHORT_RETENTION_RISK = "readers and writers that take longer than the retention lose their files"
 _NO_RISK_OR_THIS = Accepts(
     repr(SHORT_RETENTION_RISK), lambda value: value in ("", SHORT_RETENTION_RISK)
+)
+_READER = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
+_VERSIONS = Accepts(
+    "a tuple of whole numbers, 0 or more",
+    lambda value: tuple_of(int).test(value) and all(whole(0).test(each) for each in value),
+)
+_READERS = Accepts(
+    "a tuple of names of a-z, 0-9, _, . and -",
+    lambda value: tuple_of(str).test(value) and all(map(_READER.fullmatch, value)),
 )
 LOG_RETENTION = "delta.logRetentionDuration"
 # Source: Delta's default.
@@ -59,6 +71,12 @@ class Vacuum:
     )
     after_compaction: bool = knob(
         False, YES_OR_NO, "a vacuum also follows each compaction of the table"
+    )
+    keep_versions: tuple[int, ...] = knob(
+        (), _VERSIONS, "versions whose files a vacuum keeps, whatever their age"
+    )
+    readers: tuple[str, ...] = knob(
+        (), _READERS, "readers that may pin a version with `lakehouse pin`, until a time"
     )
 
     def __post_init__(self) -> None:

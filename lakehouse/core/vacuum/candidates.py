@@ -56,6 +56,7 @@ class Selection:
         self._owners = Owners({facts.table, *facts.tables})
         self._removed_since = RemovedSince(facts, classifier.horizon_ms)
         self._added = AddedByLog(facts)
+        self._kept_for_versions = facts.kept_for_versions
         self._collected: dict[str, Candidate] = {}
         self._drawn: list[str] = []  # the names in `_collected`, by place in the sample
         self._random = Random(facts.last.ended_ms if facts.last else 0)
@@ -67,6 +68,7 @@ class Selection:
         self.landed_counts: Counter[str] = Counter()
         self.left_count = 0
         self.lent: set[str] = set()
+        self.kept_bytes: dict[str, int] = {}  # of the files that only a kept version needs
         self.unseen: set[str] = {*facts.table_files.live, *facts.table_files.vectors}
 
     def take(self, objects: Iterable[StoredObject]) -> None:
@@ -104,6 +106,8 @@ class Selection:
             self._checksums[name] = each
         elif not self._may_be_deleted(name, each, part):
             return
+        elif name in self._kept_for_versions:
+            self.kept_bytes[name] = each.size_bytes
         elif _UNSUPPORTED_NAME.match(name):
             self._unsupported.add(name)
         else:
@@ -203,6 +207,7 @@ class LastCheck:
     def __init__(self, facts: VacuumFacts, *, horizon_ms: int, now_ms: int) -> None:
         self._classifier = classifier_of(facts, now_ms=now_ms, horizon_ms=horizon_ms)
         self._removed_since = RemovedSince(facts, self._classifier.horizon_ms)
+        self._kept_for_versions = facts.kept_for_versions
         is_known = not unknown_features(facts.log.snapshot.features)
         self._allows_any = facts.table_files.retention_ms is not None and is_known
 
@@ -216,7 +221,8 @@ class LastCheck:
             bucket="", key="", size_bytes=each.size_bytes, modified_ms=each.modified_ms
         )
         is_reclaimable = self._classifier.part_of(name, stored) in RECLAIMABLE
-        return is_reclaimable and not self._removed_since.holds(name)
+        is_needed = name in self._kept_for_versions or self._removed_since.holds(name)
+        return is_reclaimable and not is_needed
 
 
 def classifier_of(facts: VacuumFacts, *, now_ms: int, horizon_ms: int | None) -> ObjectClassifier:

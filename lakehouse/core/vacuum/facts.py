@@ -4,12 +4,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lakehouse.core.declaration.vacuum_policy import type_of_mode
+from lakehouse.core.declaration.vacuum_policy import LOG_RETENTION, type_of_mode
 from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.inventory.classify import OtherUses
 from lakehouse.core.inventory.report_manifest import Report
 from lakehouse.core.inventory.table_files import TableFiles
+from lakehouse.core.text import count_of, size_text, utc_text
 
 # Assumed duration of one page of a listing on S3.
 SECONDS_PER_PAGE = 0.15
@@ -37,9 +38,9 @@ class VacuumRecord:
     - `is_complete`: every file past the retention was considered. It is false after an error, if
       more files failed than `failed` names, if there was too little to delete, or if there were
       more files than one vacuum deletes.
-    - `kept`: if the log alone decides, files that were kept because another table reads them, or
-      because Delta would not delete them. No listing would find them again, so the next vacuum
-      takes them from here.
+    - `kept`: files that no listing would find again, so the next vacuum takes them from here: those
+      kept for a version in mode LITE and, if the log alone decides, also those that another table
+      reads or that Delta would not delete.
     - `is_at_most`: some of the deleted files may not have existed, which S3 does not report.
     - `table_id`: the table's identity; `committed_ms`: when its `version` was committed.
     """
@@ -72,6 +73,63 @@ class VacuumRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeptVersion:
+    """A version that a vacuum keeps, and the table's files that a reader of it needs.
+
+    - `why`: like `pinned by powerbi until 2026-12-01 00:00 UTC`.
+    - `files`: data files and deletion vectors, relative to the table.
+    - `log_until_ms`: when Delta may begin to delete the log files that the version needs. `None`
+      if it keeps them as long as the version is kept.
+    """
+
+    version: int
+    why: str
+    files: frozenset[str]
+    log_until_ms: int | None = None
+
+    def note(self, kept_bytes: Mapping[str, int]) -> str:
+        """Which of the unneeded files stay for this version, and until when its log is there."""
+        sizes = [size for name, size in kept_bytes.items() if name in self.files]
+        kept = f"{count_of(len(sizes), 'unneeded file')} ({size_text(sum(sizes))})"
+        sentence = f"{kept} stay for version {self.version}, {self.why}"
+        return sentence if self.log_until_ms is None else f"{sentence}. {self.log_sentence}"
+
+    @property
+    def log_sentence(self) -> str:
+        """From when on Delta may delete the version's log files; empty if it may not."""
+        if self.log_until_ms is None:
+            return ""
+        return (
+            f"Delta may delete the log files that describe version {self.version} after "
+            f"{utc_text(self.log_until_ms)}. To keep the version longer, raise {LOG_RETENTION}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """A reader's pin of a table's version, as the journal stores it.
+
+    A pin of a table that was created again since does not hold: its version is another one.
+    """
+
+    table: str
+    table_id: str
+    version: int
+    reader: str
+    since_ms: int
+    until_ms: int
+
+    def holds(self, now_ms: int, *, table_id: str, readers: Iterable[str]) -> bool:
+        """Whether the pin is still in force for the table with this identity."""
+        return now_ms < self.until_ms and self.table_id == table_id and self.reader in readers
+
+    @property
+    def why(self) -> str:
+        """Like `pinned by powerbi until 2026-12-01 00:00 UTC`."""
+        return f"pinned by {self.reader} until {utc_text(self.until_ms)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumFacts:
     """The facts that are known before storage is listed.
 
@@ -87,6 +145,7 @@ class VacuumFacts:
     - `versioned`: the bucket keeps versions; `None` if unknown.
     - `adopted`: other programs write the table, perhaps outside of the lake. `log_only`: files that
       the log never mentioned may belong to other programs, and are kept.
+    - `kept_versions`: the versions that are named in the declaration or pinned by a reader.
     """
 
     table_files: TableFiles
@@ -107,6 +166,7 @@ class VacuumFacts:
     older_commits: Callable[[Commits], Iterable[Commit]] | None = None
     adopted: bool = False
     log_only: bool = False
+    kept_versions: tuple[KeptVersion, ...] = ()
 
     @property
     def table(self) -> str:
@@ -117,6 +177,11 @@ class VacuumFacts:
     def other_uses(self) -> OtherUses:
         """The other uses of files in the table's folder."""
         return OtherUses(lent=self.lent, unplaced=self.unplaced, landed=self.landed)
+
+    @property
+    def kept_for_versions(self) -> frozenset[str]:
+        """The files that a kept version needs, relative to the table."""
+        return frozenset[str]().union(*(each.files for each in self.kept_versions))
 
     @property
     def last(self) -> VacuumRecord | None:

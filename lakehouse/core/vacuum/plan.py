@@ -11,8 +11,9 @@
   whatever a checkpoint says.
 - A plan never contains a file below a prefix that a declared table loads from, or in a folder that
   looks like another table's.
-- The last check keeps a file that a newer version, a longer retention or another table needs. The
-  horizon only moves back.
+- A plan never contains a file that a kept version needs.
+- The last check keeps a file that a newer version, a longer retention, a new pin or another table
+  needs. The horizon only moves back.
 """
 
 from collections import Counter
@@ -33,6 +34,7 @@ from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.inventory.objects import Listing, Part
 from lakehouse.core.inventory.table_files import Reference
 from lakehouse.core.reasons import Explained, Explanation, Reason
+from lakehouse.core.text import count_of
 from lakehouse.core.units import HOUR_MS
 from lakehouse.core.vacuum.candidates import MOST_FILES, Candidate, Selection, classifier_of
 from lakehouse.core.vacuum.facts import VacuumFacts
@@ -49,8 +51,8 @@ class VacuumPlan(Explained):
       have needed in addition.
     - `notes`: sentences to read before confirming.
     - `left_count`: files that could also be deleted, but exceed the limit of one vacuum.
-    - `log_only`: the log alone decides what is deleted; `lent` are the table's files that another
-      table reads.
+    - `log_only`: the log alone decides what is deleted. `remembered`: kept files that no listing
+      would find again, because another table or a kept version reads them.
     """
 
     table: str
@@ -67,7 +69,7 @@ class VacuumPlan(Explained):
     notes: tuple[str, ...] = ()
     lists_saved: int = 0
     left_count: int = 0
-    lent: frozenset[str] = frozenset()
+    remembered: frozenset[str] = frozenset()
     log_only: bool = False
 
     @property
@@ -134,6 +136,11 @@ def plan_vacuum(
     candidates = selection.candidates()
     horizon_ms = classifier.horizon_ms
     explanation = _explanation(facts, candidates, mode, horizon_ms)
+    if not candidates and selection.kept_bytes:
+        count = count_of(len(selection.kept_bytes), "file")
+        more = f"{explanation.more}; {count} past it stay for kept versions"
+        explanation = replace(explanation, more=more)
+    kept_for_versions = frozenset(selection.kept_bytes) if mode == "LITE" else frozenset[str]()
     return VacuumPlan(
         table=facts.table,
         version=facts.table_files.version,
@@ -146,7 +153,7 @@ def plan_vacuum(
         quotes=choice.quotes,
         notes=tuple(_notes(facts, selection, candidates, mode)),
         left_count=selection.left_count if candidates else 0,
-        lent=frozenset(selection.lent),
+        remembered=kept_for_versions | selection.lent,
         log_only=facts.log_only,
         **cost_of(facts, candidates, choice, table.prices),
     )
@@ -253,6 +260,8 @@ def _notes(
             f"{count} unneeded file(s) below {root}/ stay, because {facts.strays[root]} makes the "
             "folder look like another table. If it is not a table, delete that key"
         )
+    for kept in facts.kept_versions:
+        yield kept.note(selection.kept_bytes)
     for prefix, count in sorted(selection.landed_counts.items()):
         yield f"{count} file(s) below {prefix} stay: a declared table loads from there"
     if selection.left_count:

@@ -26,6 +26,7 @@ from lakehouse.engine.inventory.stored_reports import SETTLED_MS, ReportRows, se
 from lakehouse.engine.journal.vacuums import vacuum_records
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.path_resolver import PathResolver
+from lakehouse.engine.vacuum.kept_versions import KeptVersions
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.log_state import KnownLog, OlderCommits, has_newer_version
 
@@ -35,10 +36,11 @@ _BEFORE_COMMIT_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumInputs:
-    """The facts of one table, and the rows of the report that the facts name."""
+    """The facts of one table, the rows of the report that they name, and the versions to keep."""
 
     facts: VacuumFacts
     rows: ReportRows | None
+    kept: KeptVersions
 
 
 def plan(
@@ -74,7 +76,8 @@ def gather(run: LakeFacts, table: Table) -> VacuumInputs | None:
     """The current facts about a table; `None` if there is no table yet.
 
     Raises:
-        Refused: another table of the lake cannot be read, so it is unknown which files it borrows.
+        Refused: another table of the lake cannot be read, so it is unknown which files it borrows;
+            or a version that must be kept cannot be read.
         Broken: the table's log was replaced by an older copy.
     """
     if run.log(table.key) is None:
@@ -91,6 +94,7 @@ def gather(run: LakeFacts, table: Table) -> VacuumInputs | None:
     properties = log.facts.snapshot.properties
     properties = {**properties, **table.vacuum.properties_beside(properties)}
     held_ms, held = _held(run, table, log)
+    kept = KeptVersions(run.lake, table)
     is_adopted = isinstance(table.write, Adopted)
     facts = VacuumFacts(
         table_files=replace(log.table_files, retention_ms=retention_ms_of(properties)),
@@ -111,8 +115,9 @@ def gather(run: LakeFacts, table: Table) -> VacuumInputs | None:
         versioned=run.versioned_of(table.key),
         adopted=is_adopted,
         log_only=isinstance(table.write, Adopted) and table.write.orphans == "keep",
+        kept_versions=kept.now(log.facts.snapshot),
     )
-    return VacuumInputs(facts=facts, rows=rows)
+    return VacuumInputs(facts=facts, rows=rows, kept=kept)
 
 
 def _refuse_older_copy(lake: Lake, log: KnownLog, last: VacuumRecord) -> None:

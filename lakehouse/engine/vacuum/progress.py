@@ -47,7 +47,7 @@ class VacuumProgress:
         """
         seconds = time.monotonic() - self._started
         requests = self._lake.store.requests - self._requests_before
-        kept = sorted({*self.spared, *planned.lent}) if planned.log_only else []
+        kept = sorted(planned.remembered.union(self.spared if planned.log_only else ()))
         all_are_named = max(len(self.failed), len(kept)) <= FAILED_NAMED
         # S3 reports success even if the key does not exist. A FULL vacuum has just seen each file.
         # In the other modes, a file is not checked first if no writer uses its name twice.

@@ -5,6 +5,7 @@
   (`test_meanwhile.py`).
 - A file that was written again since it was listed is kept. On S3, this is checked for every file
   except those whose names no writer uses twice (`test_meanwhile.py`).
+- A file that a version needs that was pinned meanwhile is kept (`test_kept_versions.py`).
 - First the logs of other tables are read, which may take minutes, then storage is checked, and last
   the table's own log is read. So a file that was written again and committed during the checks is
   kept (`test_meanwhile.py`).
@@ -37,6 +38,7 @@ class Recheck:
         self._planned = planned
         self._spared = spared
         self._facts = inputs.facts
+        self._kept = inputs.kept
         self._check: LastCheck | None = None
 
     def still_going(self, batch: Sequence[Candidate]) -> list[Candidate]:
@@ -47,7 +49,7 @@ class Recheck:
 
         Raises:
             Broken: the log is gone, or was reset to an older state.
-            Refused: the log of another table cannot be read.
+            Refused: the log of another table, or a version to keep, cannot be read.
         """
         table = self._planned.table
         self._ask_the_lake()
@@ -79,6 +81,7 @@ class Recheck:
         candidates = self._without(
             candidates, rewritten, "it was written again since it was listed"
         )
+        self._ask_for_pins()
         self._ask_the_log()
         return self._allowed(candidates)
 
@@ -136,10 +139,21 @@ class Recheck:
         for each in candidates:
             if each.name in names:
                 continue
-            is_lent = table_files.place_of(each.name) in self._facts.lent
-            needed = f"version {table_files.version} needs it again"
-            self._spared[each.name] = "another table reads it" if is_lent else needed
+            why = f"version {table_files.version} needs it again"
+            if table_files.place_of(each.name) in self._facts.lent:
+                why = "another table reads it"
+            for kept in self._facts.kept_versions:
+                if (each.goes_with or each.name) in kept.files:
+                    why = f"version {kept.version} needs it, {kept.why}"
+            self._spared[each.name] = why
         return allowed
+
+    def _ask_for_pins(self) -> None:
+        """Reads which versions are kept now, if readers may pin some."""
+        kept_versions = self._kept.now(self._facts.log.snapshot)
+        if kept_versions != self._facts.kept_versions:
+            self._facts = replace(self._facts, kept_versions=kept_versions)
+            self._check = None
 
     def _ask_the_lake(self) -> None:
         """Reads which files other tables borrow now."""
