@@ -195,6 +195,16 @@ class Reason(Enum):
         "{readers}"
     )
 
+    # Of a plan for storage classes.
+    TIER_PAYS = (
+        "{files:removed file} ({bytes:size}) cost {stay} USD until the vacuum, in {days} days; in "
+        "{storage_class} it would be {move} USD with all fees, which saves {saved} USD"
+    )
+    TIER_COSTS_MORE = (
+        "0 of {files:removed file} ({bytes:size}) would be cheaper in {storage_class}: the vacuum "
+        "deletes each within {days} days, and even one of {largest:size} {pays}"
+    )
+
     def explain(self, **numbers: Any) -> "Explanation":
         """The reason, with the numbers for its sentence."""
         return Explanation(self, numbers)

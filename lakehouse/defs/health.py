@@ -14,10 +14,12 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import Snapshot, TableFacts
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.evolution.plan import Kind
+from lakehouse.core.inventory.checks import restore_advice
 from lakehouse.core.scheduling.health import log_debt_ok, small_files_ok
 from lakehouse.defs.dagster_records import runs_in_flight
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.keys import table_key
+from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.holds import breaker_of
 from lakehouse.engine.delta_log.missing_files import UnreadableFiles, unreadable_files
 from lakehouse.engine.evolution.compare import compare_without_spark
@@ -25,13 +27,16 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import Assessment, assess
 
 _DESCRIPTIONS = {
-    "readable": "The log folds, and every file that the table needs is in storage.",
+    "readable": "The log folds, and every file that the table needs is in storage and readable.",
     "small_files": "Compaction keeps up with the small files.",
     "log_debt": "The log is checkpointed often enough.",
     "breaker": "The table's circuit breaker is closed, so that another compaction may run.",
     "declaration": "The table is as its declaration says, so that the next write may go on.",
     "quarantine": "No landed line was refused.",
+    "lifecycle": "No lifecycle rule of the bucket deletes or archives files that the table needs.",
 }
+# Each takes a request. If the first ones of a table's archived files were restored, so were others.
+_ARCHIVED_ASKED = 10
 # Assessments by run and table, from a write to the checks of the same run.
 _handed: dict[tuple[str, str], Assessment] = {}
 
@@ -44,7 +49,7 @@ def health_check(table: Table, lake: Lake) -> dg.AssetChecksDefinition:
         name=f"{table.layer}_{table.name}_checks",
         specs=[
             dg.AssetCheckSpec(name, asset=key, description=_DESCRIPTIONS[name])
-            for name in check_names(table)
+            for name in check_names(table, lake)
         ],
         can_subset=True,
     )
@@ -58,12 +63,15 @@ def health_check(table: Table, lake: Lake) -> dg.AssetChecksDefinition:
     return check
 
 
-def check_names(table: Table) -> tuple[str, ...]:
+def check_names(table: Table, lake: Lake) -> tuple[str, ...]:
     """The names of a table's checks.
 
-    Only landed tables have a quarantine, and others change the columns of an adopted table.
+    Only landed tables have a quarantine, others change the columns of an adopted table, and only S3
+    has lifecycle rules.
     """
     left_out = set[str]()
+    if not lake.on_s3(table.key):
+        left_out.add("lifecycle")
     if table.source is None:
         left_out.add("quarantine")
     if isinstance(table.write, Adopted):
@@ -88,19 +96,24 @@ def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple
             else unreadable_files(lake.store, assessed.facts.snapshot)
         )
     except (Broken, Refused) as error:
-        return tuple(_unreadable(name, error) for name in check_names(table))
+        return tuple(_unreadable(name, error) for name in check_names(table, lake))
     if assessed is None:
         return tuple(
             CheckResult(name=name, ok=True, sentence="there is no table yet")
-            for name in check_names(table)
+            for name in check_names(table, lake)
         )
     quarantine = () if table.source is None else (_quarantine(table, lake),)
     is_ours = not isinstance(table.write, Adopted)
     declaration = (_declaration(table, lake, assessed.facts),) if is_ours else ()
+    lifecycle = ()
+    if lake.on_s3(table.key):
+        from lakehouse.engine.tiers.lifecycle_check import check_lifecycle
+
+        lifecycle = (check_lifecycle(lake, assessed.facts.snapshot, now_ms=now_ms()),)
     health = assessed.health
     (few, small), (short, log) = small_files_ok(health), log_debt_ok(health)
     return (
-        _readable(assessed.facts.snapshot, unreadable),
+        _readable(lake, assessed.facts.snapshot, unreadable),
         CheckResult(
             name="small_files",
             ok=few,
@@ -113,6 +126,7 @@ def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple
         _breaker(table, lake, assessed),
         *declaration,
         *quarantine,
+        *lifecycle,
     )
 
 
@@ -173,8 +187,12 @@ def evaluation_of(table: Table, result: CheckResult) -> dg.AssetCheckEvaluation:
     )
 
 
-def _readable(snapshot: Snapshot, unreadable: UnreadableFiles) -> CheckResult:
+def _readable(lake: Lake, snapshot: Snapshot, unreadable: UnreadableFiles) -> CheckResult:
     missing, archived = unreadable.missing, unreadable.archived
+    asked = archived[:_ARCHIVED_ASKED]
+    not_restored = [
+        name for name in asked if lake.store.archived_in(f"{snapshot.table}/{name}") is not None
+    ]
     sentences = list[str]()
     if missing:
         sentences.append(
@@ -184,8 +202,14 @@ def _readable(snapshot: Snapshot, unreadable: UnreadableFiles) -> CheckResult:
     if archived:
         sentences.append(
             f"{len(archived)} of the files of version {snapshot.version} are archived:"
-            f" {_named(archived)}; unless they were restored, no scan and no compaction can read"
-            " them: restore them, and end the lifecycle rule that archives files of this table"
+            f" {_named(archived)}"
+        )
+        address = snapshot.uri.replace("s3a://", "s3://", 1)
+        example = f"{address}/{(not_restored or asked)[0]}"
+        sentences.append(
+            f"no scan and no compaction can read them. {restore_advice(example)}"
+            if not_restored
+            else f"they are restored, but only for some days. {restore_advice(example)}"
         )
     if not sentences:
         sentences.append(
@@ -196,7 +220,7 @@ def _readable(snapshot: Snapshot, unreadable: UnreadableFiles) -> CheckResult:
         name="readable",
         ok=not missing and not archived,
         sentence="; ".join(sentences),
-        is_error=bool(missing) or not archived,
+        is_error=bool(missing or not_restored) or not archived,
         numbers={"missing_files": len(missing), "archived_files": len(archived)},
     )
 

@@ -30,7 +30,9 @@ SILVER = """
     def latest(events):
         return events
 """
-INVENTORY = {f"inventory/local:{name}" for name in ("complete", "fresh", "plausible", "missing")}
+INVENTORY = {
+    f"inventory/local:{name}" for name in ("complete", "fresh", "plausible", "missing", "readable")
+}
 CHECKS = ("breaker", "declaration", "log_debt", "readable", "small_files")
 
 

@@ -43,17 +43,17 @@ def small_files(count: int) -> list[tuple[str, int, int | None]]:
     return [(f"f{number}", 100, 1) for number in range(count)]
 
 
-def test_a_table_has_its_checks_and_a_derived_one_no_quarantine() -> None:
+def test_a_table_has_its_checks_and_a_derived_one_no_quarantine(lake: Lake) -> None:
     of_all = ("readable", "small_files", "log_debt", "breaker", "declaration")
-    assert check_names(orders) == (*of_all, "quarantine")
-    assert check_names(latest_orders) == of_all
+    assert check_names(orders, lake) == (*of_all, "quarantine")
+    assert check_names(latest_orders, lake) == of_all
     others = Table(key="bronze/orders", write=Adopted(uri="/elsewhere/orders"))
-    assert check_names(others) == of_all[:-1]
+    assert check_names(others, lake) == of_all[:-1]
 
 
 def test_a_sound_table_passes_all(lake: Lake, story: LogBuilder) -> None:
     story.append(small_files(3)).store_data()
-    assert verdicts(lake) == dict.fromkeys(check_names(orders), True)
+    assert verdicts(lake) == dict.fromkeys(check_names(orders, lake), True)
 
 
 def test_a_changed_declaration_fails_its_check_with_the_command_to_type(
@@ -109,8 +109,9 @@ def test_a_file_that_is_gone_is_an_error_that_names_it(lake: Lake, story: LogBui
     assert readable.sentence == "1 of the files of version 1 are not in storage: f1"
 
 
-def test_an_archived_file_is_a_warning_that_names_it_and_says_what_to_do(
-    lake: Lake, story: LogBuilder, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_an_archived_file_is_named_with_the_commands_to_type_and_a_restored_one_is_a_warning(
+    lake: Lake, story: LogBuilder, monkeypatch: pytest.MonkeyPatch, is_restored: bool
 ) -> None:
     story.append(small_files(3)).store_data()
     found, listed = judge(orders, lake), lake.store.list
@@ -123,10 +124,14 @@ def test_an_archived_file_is_a_warning_that_names_it_and_says_what_to_do(
             for file in listed(prefix)
         ],
     )
+    archive = None if is_restored else "GLACIER"
+    monkeypatch.setattr(lake.store, "archived_in", lambda _: archive)
     readable = judge(orders, lake)[0]
-    assert (readable.ok, readable.is_error) == (False, False)
-    assert readable.sentence.startswith("1 of the files of version 1 are archived: f1; unless")
-    assert "restore them" in readable.sentence
+    assert (readable.ok, readable.is_error) == (False, not is_restored)
+    state = "they are restored, but only for some days" if is_restored else "no scan and no"
+    assert readable.sentence.startswith(f"1 of the files of version 1 are archived: f1; {state}")
+    assert "aws s3api restore-object --bucket" in readable.sentence
+    assert "/f1 --storage-class STANDARD --force-glacier-transfer" in readable.sentence
 
 
 def test_a_log_that_cannot_be_read_fails_every_check_with_the_reason(
@@ -250,22 +255,22 @@ def test_another_run_reports_the_very_verdicts_of_the_checks(
         selection=dg.AssetSelection.all_asset_checks(),
         instance=instance,
     )
-    first = latest(instance)
+    first = latest(instance, lake)
     error, warn = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
     assert {name: found[2] for name, found in first.items()} == {
-        **dict.fromkeys(check_names(orders), warn),
+        **dict.fromkeys(check_names(orders, lake), warn),
         "readable": error,
     }
     run = dg.materialize([upkeep], instance=instance).run_id
-    second = latest(instance)
+    second = latest(instance, lake)
     assert {name: found[1:] for name, found in second.items()} == {
         name: found[1:] for name, found in first.items()
     }
     assert {found[0] for found in second.values()} == {run}
 
 
-def latest(instance: dg.DagsterInstance) -> dict[str, tuple[Any, ...]]:
-    keys = [dg.AssetCheckKey(table_key(orders), name) for name in check_names(orders)]
+def latest(instance: dg.DagsterInstance, lake: Lake) -> dict[str, tuple[Any, ...]]:
+    keys = [dg.AssetCheckKey(table_key(orders), name) for name in check_names(orders, lake)]
     records = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
     evaluations = {key.name: record.evaluation for key, record in records.items()}
     return {

@@ -185,6 +185,7 @@ class TestRuns:
             "complete": True,
             "fresh": True,
             "plausible": True,
+            "readable": True,
             "missing": True,
         }
         told = metadata(first)
@@ -209,6 +210,7 @@ class TestRuns:
             "complete": True,
             "fresh": True,
             "plausible": True,
+            "readable": True,
             "missing": False,
         }
         assert metadata(second)["missing_files"] == 1

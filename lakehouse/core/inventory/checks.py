@@ -1,6 +1,7 @@
-"""The four checks of an inventory, and the log's record of loaded reports."""
+"""The five checks of an inventory, and the log's record of loaded reports."""
 
 import json
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
@@ -14,6 +15,7 @@ CHECKS = {
     "fresh": "The report is no older than its schedule allows.",
     "plausible": "The bucket has not lost half of its objects or bytes since the previous report.",
     "missing": "Every file that a table's newest version reads is in storage.",
+    "readable": "No such file is in an archive, from which it would have to be restored first.",
 }
 # In a smaller bucket, one deletion may well remove half of the objects: a test table, for example.
 FEW_OBJECTS = 100
@@ -122,6 +124,39 @@ def assess_missing(found: Reconciliation) -> CheckResult:
         sentence=sentence,
         is_error=True,
         numbers=numbers,
+    )
+
+
+def assess_readable(found: Reconciliation, *, address: str) -> CheckResult:
+    """Whether every live file in the report can be read without a restore.
+
+    `address` is that of the lake, like `s3://bucket/lake`.
+    """
+    archived = [f"{table.table}/{name}" for table in found.tables for name in table.archived]
+    sentence = f"{len(found.tables)} table(s): no live file is in an archive"
+    if archived:
+        sentence = (
+            f"{len(archived)} live file(s) are in an archive: {_named(archived)}. "
+            f"{restore_advice(f'{address}/{archived[0]}')}"
+        )
+    return CheckResult(
+        name="readable",
+        ok=not archived,
+        sentence=sentence,
+        is_error=True,
+        numbers={"archived_files": len(archived)},
+    )
+
+
+def restore_advice(address: str) -> str:
+    """The command lines that make an archived object readable again, for `s3://bucket/key`."""
+    bucket, _, key = address.removeprefix("s3://").partition("/")
+    quoted = shlex.quote(address)
+    return (
+        f"For each, use: aws s3api restore-object --bucket {bucket} --key {shlex.quote(key)} "
+        f"--restore-request Days=7; hours later: aws s3 cp {quoted} {quoted} --storage-class "
+        "STANDARD --force-glacier-transfer. And disable the lifecycle rule or the archive "
+        "configuration that moved it"
     )
 
 

@@ -10,6 +10,9 @@ from lakehouse.core.units import DAY_MS
 # Amazon S3 opened in March 2006. An older time was written in another unit.
 _FIRST_MS = 1_141_171_200_000
 
+# Objects in these storage classes must be restored before they can be read.
+# Source: Amazon S3 API reference, GetObject, InvalidObjectState.
+RESTORED_FIRST = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 # Source: AWS, ListObjectsV2: the keys in one page of a listing.
 PAGE_KEYS = 1_000
 FOLDER_SUFFIX = "_$folder$"
@@ -41,6 +44,17 @@ class StoredObject:
     multipart: bool | None = None
     checksum_algorithm: str | None = None
     owner: str | None = None
+
+    @property
+    def is_archived(self) -> bool:
+        """Whether the object must be restored before it can be read.
+
+        Source: Amazon S3 user guide, "S3 Intelligent-Tiering access tiers": all archive tiers
+        except the instant one.
+        """
+        tier = self.archive_tier or ""
+        is_in_tier = tier.startswith(("ARCHIVE", "DEEP_ARCHIVE")) and "INSTANT" not in tier
+        return self.storage_class in RESTORED_FIRST or is_in_tier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,6 +45,7 @@ class TableShares:
 
     - `version` is `None` if the log cannot be read; `problem` then says why.
     - `missing`: files that the newest version reads, but that are not in storage.
+    - `archived`: files that it reads, but that must be restored before they can be read.
     - `resized`: files whose size differs from the log.
     - `unsettled_count`: files that are not in the report, but may be too new for it.
     - `outside_count`: files outside the lake, which the report does not cover.
@@ -55,6 +56,7 @@ class TableShares:
     retention_ms: int | None
     shares: tuple[UsageShare, ...]
     missing: tuple[str, ...] = ()
+    archived: tuple[str, ...] = ()
     resized: tuple[str, ...] = ()
     unsettled_count: int = 0
     outside_count: int = 0
@@ -166,6 +168,7 @@ class _Table:
         self._table_files, self._classifier = table_files, classifier
         self._unseen: dict[str, Reference] = {**table_files.live, **table_files.vectors}
         self._resized: list[str] = []
+        self._archived: list[str] = []
 
     def take(self, name: str, each: StoredObject) -> Part:
         """Records an object as seen, and returns its part. `name` is relative to the lake."""
@@ -173,6 +176,8 @@ class _Table:
         part = self._classifier.part_of(own, each)
         if part in _NEEDED_NOW:
             self._unseen.pop(own, None)
+            if each.is_archived:
+                self._archived.append(own)
             live = self._table_files.live.get(own)
             if (
                 live is not None
@@ -206,6 +211,7 @@ class _Table:
             retention_ms=table_files.retention_ms,
             shares=tuple(shares),
             missing=tuple(sorted(missing)),
+            archived=tuple(sorted(self._archived)),
             resized=tuple(sorted(self._resized)),
             unsettled_count=len(written) - len(missing),
             outside_count=len(table_files.outside),

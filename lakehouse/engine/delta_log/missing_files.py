@@ -1,17 +1,13 @@
 """Compares the files of a table's newest version with storage."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote
 
 from lakehouse.core.delta.paths import is_absolute, name_below, name_in_table, vector_path
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
+from lakehouse.core.inventory.objects import RESTORED_FIRST
 from lakehouse.engine.store import Store
-
-# Objects in these storage classes must be restored before they can be read.
-# Source: Amazon S3 API reference, GetObject, InvalidObjectState.
-_ARCHIVES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,11 +32,11 @@ def unreadable_files(store: Store, snapshot: Snapshot) -> UnreadableFiles:
         Refused: a file lies outside the table's folder, as in a shallow clone.
     """
     stored = {file.name: file.storage_class for file in store.list(snapshot.table)}
-    names = sorted(set(_names(snapshot)))
+    names = sorted(live_sizes(snapshot))
     return UnreadableFiles(
         missing=tuple(name for name in names if f"{snapshot.table}/{name}" not in stored),
         archived=tuple(
-            name for name in names if stored.get(f"{snapshot.table}/{name}") in _ARCHIVES
+            name for name in names if stored.get(f"{snapshot.table}/{name}") in RESTORED_FIRST
         ),
     )
 
@@ -50,9 +46,19 @@ def missing_files(store: Store, snapshot: Snapshot) -> tuple[str, ...]:
     return unreadable_files(store, snapshot).missing
 
 
-def _names(snapshot: Snapshot) -> Iterator[str]:
+def live_sizes(snapshot: Snapshot) -> dict[str, int | None]:
+    """The files that a version needs: decoded names in the table's folder, with their sizes.
+
+    The size of a deletion vector's file is not known.
+
+    Raises:
+        Refused: a file lies outside the table's folder, as in a shallow clone.
+    """
     vectors = {file.deletion_vector for file in snapshot.files if file.deletion_vector is not None}
-    for path in (*(file.path for file in snapshot.files), *filter(None, map(vector_path, vectors))):
+    paths = dict[str, int | None].fromkeys(filter(None, map(vector_path, vectors)))
+    paths |= {file.path: file.size_bytes for file in snapshot.files}
+    sizes = dict[str, int | None]()
+    for path, size_bytes in paths.items():
         uri = unquote(path) if is_absolute(path) else f"{snapshot.uri}/{unquote(path)}"
         name = name_in_table(path) or name_below(uri, snapshot.uri)
         if name is None:
@@ -60,4 +66,5 @@ def _names(snapshot: Snapshot) -> Iterator[str]:
                 f"files of {snapshot.table}: {path} lies outside the table's folder "
                 f"{snapshot.uri}. Use a table whose files are all in its folder"
             )
-        yield name
+        sizes[name] = size_bytes
+    return sizes

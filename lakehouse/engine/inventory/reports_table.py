@@ -31,6 +31,7 @@ from lakehouse.core.inventory.checks import (
     assess_fresh,
     assess_missing,
     assess_plausible,
+    assess_readable,
     loads_of,
 )
 from lakehouse.core.inventory.expired_scans import stamp_ms
@@ -175,6 +176,7 @@ def judge(lake: Lake, outcome: InventoryOutcome, *, now_ms: int) -> tuple[CheckR
         assess_fresh(outcome.load, allowed=allowed, now_ms=now_ms),
         assess_plausible(outcome.load, outcome.before),
         assess_missing(outcome.reconciliation),
+        assess_readable(outcome.reconciliation, address=lake.settings.root),
     )
 
 

@@ -130,18 +130,17 @@ class ReportRows:
         )  # "" is a temporary file that SQLite deletes with its connection
         self._rows.execute(
             "CREATE TABLE object (key TEXT, size_bytes, modified_ms, is_dir, is_latest, "
-            "is_delete_marker)"
+            "is_delete_marker, storage_class)"
         )
-        self._rows.executemany("INSERT INTO object VALUES (?, ?, ?, ?, ?, ?)", self._read(store))
+        self._rows.executemany("INSERT INTO object VALUES (?, ?, ?, ?, ?, ?, ?)", self._read(store))
         self._rows.execute("CREATE INDEX by_key ON object (key)")
 
     def below(self, folder: str) -> Iterator[StoredObject]:
         """The rows whose key begins with `folder`, which ends in `/`, sorted by key."""
         end = folder[:-1] + chr(ord("/") + 1)
         query = "SELECT * FROM object WHERE key >= ? AND key < ? ORDER BY key"
-        for key, size_bytes, modified_ms, is_dir, is_latest, is_marker in self._rows.execute(
-            query, (folder, end)
-        ):
+        for row in self._rows.execute(query, (folder, end)):
+            key, size_bytes, modified_ms, is_dir, is_latest, is_marker, storage_class = row
             yield StoredObject(
                 bucket=self.report.bucket,
                 key=key,
@@ -150,6 +149,7 @@ class ReportRows:
                 is_dir=bool(is_dir),
                 is_latest=None if is_latest is None else bool(is_latest),
                 is_delete_marker=None if is_marker is None else bool(is_marker),
+                storage_class=storage_class,
             )
 
     def _read(self, store: Store) -> Iterator[tuple[object, ...]]:
@@ -164,6 +164,7 @@ class ReportRows:
                     each.is_dir,
                     each.is_latest,
                     each.is_delete_marker,
+                    each.storage_class,
                 )
 
 

@@ -136,6 +136,11 @@ class MountedStore(Store):
         """See `Store.remove_empty_folders`; refused in a mounted folder."""
         self.base.remove_empty_folders(self._own(prefix))
 
+    def place_of(self, name: str) -> tuple[Store, str]:
+        """The store that holds a name, and the name there."""
+        _, store, there = self._find(name)
+        return store, there
+
     def _find(self, name: str) -> tuple[Mount | None, Store, str]:
         """The mount of a name (`None` for the lake itself), its store, and the name there."""
         layer, _, below = name.partition("/")

@@ -20,7 +20,7 @@ from typing import Any
 from uuid import uuid4
 
 from lakehouse.core.errors import Refused, Transient
-from lakehouse.core.inventory.objects import StoredObject, is_folder_marker
+from lakehouse.core.inventory.objects import RESTORED_FIRST, StoredObject, is_folder_marker
 from lakehouse.engine.clock import pause_about
 from lakehouse.engine.store.interface import Store, StoredFile, checked_name, folder_prefix
 from lakehouse.engine.store.s3_client import (
@@ -40,7 +40,6 @@ from lakehouse.engine.store.time_budget import TimeBudget
 # Source: AWS, DeleteObjects: "The request can contain a list of up to 1,000 keys".
 _DELETE_BATCH = 1_000
 _PAUSES_SECONDS = (0.0, 0.1, 0.3, 0.9, 2.7)  # the first try is at once
-_ARCHIVES = ("GLACIER", "DEEP_ARCHIVE")  # GLACIER_IR objects can be read at once
 # An empty key below the lake's prefix, which a server that honours `If-None-Match` never lets a
 # writer overwrite.
 _TAKEN = "_lakehouse/taken"
@@ -217,7 +216,7 @@ class S3Store(Store):
         if tier := head.get("ArchiveStatus"):
             return f"{storage_class} ({tier})"
         is_restored = 'ongoing-request="false"' in head.get("Restore", "")
-        return storage_class if storage_class in _ARCHIVES and not is_restored else None
+        return storage_class if storage_class in RESTORED_FIRST and not is_restored else None
 
     def _pages(self, key: str, **more: str) -> Iterator[Mapping[str, Any]]:
         with self._translated("list", key):

@@ -12,6 +12,7 @@ from lakehouse.core.inventory.checks import (
     assess_fresh,
     assess_missing,
     assess_plausible,
+    assess_readable,
     loads_of,
 )
 from lakehouse.core.inventory.expired_scans import expired
@@ -153,3 +154,20 @@ def test_files_that_are_missing_or_may_be_are_an_error(more: dict[str, Any], sai
     verdict = assess_missing(Reconciliation(tables=(TableShares(**table, **more),), unclaimed=()))
     assert (verdict.ok, verdict.is_error) == (False, True) and said in verdict.sentence
     assert assess_missing(Reconciliation(tables=(TableShares(**table),), unclaimed=())).ok
+
+
+def test_a_live_file_in_an_archive_fails_with_the_commands_that_restore_it() -> None:
+    shares = TableShares(
+        table="a/t", version=1, retention_ms=0, shares=(), archived=("d=a b/x", "y")
+    )
+    found = Reconciliation(tables=(shares,), unclaimed=())
+    result = assess_readable(found, address="s3://bucket/lake")
+    assert (result.ok, result.is_error, result.numbers) == (False, True, {"archived_files": 2})
+    assert result.sentence == (
+        "2 live file(s) are in an archive: a/t/d=a b/x, a/t/y. For each, use: aws s3api "
+        "restore-object --bucket bucket --key 'lake/a/t/d=a b/x' --restore-request Days=7; hours "
+        "later: aws s3 cp 's3://bucket/lake/a/t/d=a b/x' 's3://bucket/lake/a/t/d=a b/x' "
+        "--storage-class STANDARD --force-glacier-transfer. And disable the lifecycle rule or the "
+        "archive configuration that moved it"
+    )
+    assert assess_readable(Reconciliation(tables=(), unclaimed=()), address="s3://b").ok

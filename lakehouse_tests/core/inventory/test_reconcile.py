@@ -325,6 +325,25 @@ def test_a_live_file_of_another_size_is_told() -> None:
     assert only(held(stored("a/t/d=1/live", 6), ALL[1])).resized == ("d=1/live",)
 
 
+@pytest.mark.parametrize(
+    ("more", "archived"),
+    [
+        ({"storage_class": "DEEP_ARCHIVE"}, True),
+        ({"storage_class": "INTELLIGENT_TIERING", "archive_tier": "ARCHIVE"}, True),
+        ({"storage_class": "INTELLIGENT_TIERING", "archive_tier": "DEEP_ARCHIVE"}, True),
+        ({"storage_class": "INTELLIGENT_TIERING", "archive_tier": "ARCHIVE_INSTANT"}, False),
+        ({"storage_class": "GLACIER_IR"}, False),
+        ({}, False),
+    ],
+)
+def test_a_live_file_in_an_archive_is_found_and_a_removed_one_is_not(
+    more: dict[str, Any], archived: bool
+) -> None:
+    dead = stored("a/t/kept", storage_class="GLACIER")
+    found = only(held(stored("a/t/d=1/live", 5, **more), ALL[1], dead))
+    assert found.archived == (("d=1/live",) if archived else ())
+
+
 def test_without_a_known_retention_nothing_is_past_it() -> None:
     found = only(
         reconcile(

@@ -1,0 +1,82 @@
+"""The verdict of the check `lifecycle`: a bucket's own rules against a table's live files."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lakehouse.core.checks import CheckResult
+from lakehouse.core.text import count_of, printable, size_text
+from lakehouse.core.tiers.lifecycle_rules import (
+    Lifecycle,
+    LiveObjects,
+    harms_of,
+    rules_by_unknown_tags,
+)
+from lakehouse.core.units import DAY_MS
+
+_NAME = "lifecycle"
+# A younger upload may belong to a running writer.
+_ABANDONED_MS = DAY_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenUpload:
+    """A multipart upload that has not ended, with the bytes of its parts (`None`: unknown)."""
+
+    key: str
+    started_ms: int
+    size_bytes: int | None
+
+
+def unknown_lifecycle(table: str, reason: str) -> CheckResult:
+    """The result if the rules or the tags cannot be read, which does not pass."""
+    sentence = f"it is unknown whether lifecycle rules spare the files of {table}: {reason}"
+    return CheckResult(name=_NAME, ok=False, sentence=sentence)
+
+
+def assess_lifecycle(
+    lifecycle: Lifecycle, live: LiveObjects, uploads: Sequence[OpenUpload] | None, *, now_ms: int
+) -> CheckResult:
+    """Whether every rule spares the files that the table needs, and ends unfinished uploads.
+
+    `uploads` are those below the table's folder; `None` if they cannot be listed. Uploads older
+    than a day are a warning if no rule ends them.
+    """
+    harms = harms_of(lifecycle, live)
+    problems = [harm.sentence(live) for harm in harms]
+    if live.tagged:
+        problems.append(
+            f"{count_of(len(live.tagged), 'live file')} of {live.table} carry the tag of dead "
+            f"files, like {printable(min(live.tagged))}, since an older version was restored. Use "
+            f"`lakehouse tiers apply {live.table}`, which removes it"
+        )
+    rule_count = count_of(len(lifecycle.rules), "rule")
+    notes = [f"{rule_count} of the bucket: none deletes or archives a live file of {live.table}"]
+    if by_tag := rules_by_unknown_tags(lifecycle, live):
+        names = ", ".join(repr(name) for name in by_tag)
+        notes.append(f"{names} apply by a tag; this program sets no such tag on its files")
+    old = [each for each in uploads or () if each.started_ms <= now_ms - _ABANDONED_MS]
+    size_bytes = sum(each.size_bytes or 0 for each in old)
+    if uploads is None:
+        notes.append("unfinished uploads cannot be listed without s3:ListBucketMultipartUploads")
+    elif not lifecycle.aborts_uploads(live.folder):
+        advice = "Use a rule with AbortIncompleteMultipartUpload, for instance after 7 days"
+        if old:
+            unfinished = count_of(len(old), "upload")
+            problems.append(
+                f"{unfinished} of more than a day ago never ended ({size_text(size_bytes)}), and "
+                f"no rule ends them. {advice}"
+            )
+        else:
+            notes.append(f"no rule ends uploads that never finish. {advice}")
+    return CheckResult(
+        name=_NAME,
+        ok=not problems,
+        sentence="; ".join(problems or notes),
+        is_error=bool(harms),
+        numbers={
+            "harmful_rules": len(harms),
+            "tagged_live_files": len(live.tagged),
+            "unfinished_uploads": len(old),
+            "unfinished_bytes": size_bytes,
+        },
+    )

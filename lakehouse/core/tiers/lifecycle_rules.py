@@ -1,0 +1,260 @@
+"""A bucket's lifecycle rules, and the harm that they would do to a table.
+
+Source: Amazon S3 user guide, "Lifecycle configuration elements", "Transitioning objects using
+Amazon S3 Lifecycle"; API reference, GetBucketLifecycleConfiguration.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lakehouse.core.inventory.objects import RESTORED_FIRST
+from lakehouse.core.text import count_of, printable, size_text
+
+# The tag of dead files that `lakehouse tiers apply` sets. Its value is the storage class.
+TIER_TAG = "lakehouse-tier"
+# Source: Amazon S3 user guide, "Transitioning objects": no transition below 128 KB, except into
+# GLACIER and DEEP_ARCHIVE with `varies_by_storage_class`; a size in a rule's filter comes first.
+MINIMUM_BYTES = 128 * 1024
+_ALL_CLASSES = "all_storage_classes_128K"
+_LOG = "_delta_log/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifecycleAction:
+    """What a rule does to current objects: `does` is `deletes` or `moves to GLACIER`.
+
+    `storage_class` is empty for an expiration.
+    """
+
+    does: str
+    when: str
+    storage_class: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifecycleRule:
+    """One rule. `above_bytes` and `below_bytes` are exclusive; `None` means no limit."""
+
+    name: str
+    is_enabled: bool
+    prefix: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict[str, str])
+    above_bytes: int | None = None
+    below_bytes: int | None = None
+    actions: tuple[LifecycleAction, ...] = ()
+    abort_days: int | None = None
+
+    def reaches(self, folder: str) -> bool:
+        """Whether the rule may apply to objects below `folder`, which ends in `/`."""
+        return folder.startswith(self.prefix) or self.prefix.startswith(folder)
+
+    def fits(self, key: str, size_bytes: int | None) -> bool:
+        """Whether prefix and size filters match an object; an unknown size matches."""
+        if not key.startswith(self.prefix):
+            return False
+        if size_bytes is None:
+            return True
+        is_above = self.above_bytes is None or size_bytes > self.above_bytes
+        is_below = self.below_bytes is None or size_bytes < self.below_bytes
+        return is_above and is_below
+
+    @property
+    def has_size_filter(self) -> bool:
+        """Whether the rule itself limits the size, so that S3's minimum does not apply."""
+        return self.above_bytes is not None or self.below_bytes is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifecycle:
+    """A bucket's lifecycle configuration.
+
+    `documents` are the rules as S3 returned them. `minimum_size` is S3's
+    `TransitionDefaultMinimumObjectSize`, or empty if S3 did not return it.
+    """
+
+    documents: tuple[Mapping[str, Any], ...] = ()
+    minimum_size: str = ""
+
+    @property
+    def rules(self) -> tuple[LifecycleRule, ...]:
+        """The enabled rules."""
+        rules = map(parse_rule, self.documents)
+        return tuple(rule for rule in rules if rule.is_enabled)
+
+    def with_rule(self, document: Mapping[str, Any]) -> "Lifecycle":
+        """The configuration with one rule added, or replaced if there is one of the same ID."""
+        others = [each for each in self.documents if each.get("ID") != document["ID"]]
+        return replace(self, documents=(*others, document))
+
+    def aborts_uploads(self, folder: str) -> bool:
+        """Whether a rule ends all incomplete multipart uploads below `folder`."""
+        return any(
+            rule.abort_days is not None and folder.startswith(rule.prefix) for rule in self.rules
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveObjects:
+    """The objects that a table's newest version needs, by names relative to its `folder`.
+
+    `folder` is a key that ends in `/`. An unknown size is `None`. `tagged` are the names of those
+    that carry `TIER_TAG`, with the tag's value.
+    """
+
+    table: str
+    folder: str
+    sizes: Mapping[str, int | None]
+    tagged: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Harm:
+    """What one action of a rule would do to a table's live files, and to its log."""
+
+    rule: LifecycleRule
+    action: LifecycleAction
+    names: tuple[str, ...]
+    size_bytes: int
+    touches_log: bool
+
+    def sentence(self, live: LiveObjects) -> str:
+        """The harm, and what to do."""
+        about = f"rule {self.rule.name!r} (prefix {self.rule.prefix!r}"
+        about += "".join(f", tag {key}={value}" for key, value in self.rule.tags.items())
+        parts = list[str]()
+        if self.names:
+            live_files = count_of(len(live.sizes), "live file")
+            example = printable(self.names[0])
+            parts.append(
+                f"{len(self.names)} of {live_files} of {live.table} ({size_text(self.size_bytes)}, "
+                f"like {example})"
+            )
+        if self.touches_log:
+            parts.append(f"the log of {live.table}")
+        what = f"{self.action.does} {' and '.join(parts)} {self.action.when}"
+        return (
+            f"{printable(about)}) {what}. Use a prefix or a tag that excludes {live.folder}, or "
+            "disable the rule"
+        )
+
+
+def parse_lifecycle(answer: Mapping[str, Any]) -> Lifecycle:
+    """The configuration in S3's answer; an empty answer has no rules."""
+    return Lifecycle(
+        documents=tuple(answer.get("Rules", ())),
+        minimum_size=str(answer.get("TransitionDefaultMinimumObjectSize", "")),
+    )
+
+
+def parse_rule(document: Mapping[str, Any]) -> LifecycleRule:
+    """One rule. A filter of an unknown kind is ignored, so the rule matches more objects."""
+    condition = document.get("Filter") or {"Prefix": document.get("Prefix", "")}
+    condition = {**condition, **condition.get("And", {})}
+    tags = [*condition.get("Tags", ()), *([condition["Tag"]] if "Tag" in condition else [])]
+    expiration = document.get("Expiration", {})
+    actions = list[LifecycleAction]()
+    if when := _when(expiration):
+        actions.append(LifecycleAction(does="deletes", when=when))
+    for transition in document.get("Transitions", ()):
+        storage_class = str(transition.get("StorageClass", ""))
+        action = LifecycleAction(
+            does=f"moves to {storage_class}",
+            when=_when(transition) or "at an unknown time",
+            storage_class=storage_class,
+        )
+        actions.append(action)
+    return LifecycleRule(
+        name=str(document.get("ID", "(without ID)")),
+        is_enabled=document.get("Status") == "Enabled",
+        prefix=str(condition.get("Prefix", "")),
+        tags={str(tag["Key"]): str(tag["Value"]) for tag in tags},
+        above_bytes=condition.get("ObjectSizeGreaterThan"),
+        below_bytes=condition.get("ObjectSizeLessThan"),
+        actions=tuple(actions),
+        abort_days=document.get("AbortIncompleteMultipartUpload", {}).get("DaysAfterInitiation"),
+    )
+
+
+def _when(element: Mapping[str, Any]) -> str:
+    """`after 30 days` or `on 2026-12-01`; empty for an element without a time."""
+    if "Days" in element:
+        return f"after {count_of(int(element['Days']), 'day')}"
+    return f"on {str(element['Date'])[:10]}" if "Date" in element else ""
+
+
+def harms_of(lifecycle: Lifecycle, live: LiveObjects) -> list[Harm]:
+    """Every action that would delete live files, or move them to a class that must be restored.
+
+    Actions on the log count as well. The age of the files does not matter, since a file that stays
+    live reaches every age. Rules with a tag apply only to files that are known to carry it; see
+    `rules_by_unknown_tags`.
+    """
+    harms = list[Harm]()
+    for rule in lifecycle.rules:
+        for action in _harmful(rule) if rule.reaches(live.folder) else ():
+            names = _matching(lifecycle, rule, action, live)
+            touches_log = not rule.tags and rule.reaches(live.folder + _LOG)
+            if names or touches_log:
+                size_bytes = sum(live.sizes[name] or 0 for name in names)
+                harm = Harm(
+                    rule=rule,
+                    action=action,
+                    names=tuple(names),
+                    size_bytes=size_bytes,
+                    touches_log=touches_log,
+                )
+                harms.append(harm)
+    return harms
+
+
+def rules_by_unknown_tags(lifecycle: Lifecycle, live: LiveObjects) -> list[str]:
+    """The names of harmful rules with a foreign tag: no inventory shows which files carry it."""
+    return [
+        rule.name
+        for rule in lifecycle.rules
+        if rule.tags and TIER_TAG not in rule.tags
+        if _harmful(rule) and rule.reaches(live.folder)
+    ]
+
+
+def _harmful(rule: LifecycleRule) -> Sequence[LifecycleAction]:
+    return [
+        action
+        for action in rule.actions
+        if not action.storage_class or action.storage_class in RESTORED_FIRST
+    ]
+
+
+def _matching(
+    lifecycle: Lifecycle, rule: LifecycleRule, action: LifecycleAction, live: LiveObjects
+) -> list[str]:
+    """The live files to which a rule's action applies, sorted by name."""
+    at_least = 0
+    is_bounded = lifecycle.minimum_size == _ALL_CLASSES and not rule.has_size_filter
+    if action.storage_class and is_bounded:
+        at_least = MINIMUM_BYTES
+    names = list[str]()
+    for name, size_bytes in sorted(live.sizes.items()):
+        own_tags = {TIER_TAG: live.tagged[name]} if name in live.tagged else {}
+        is_tagged = rule.tags.items() <= own_tags.items()
+        is_large = size_bytes is None or size_bytes >= at_least
+        if is_tagged and is_large and rule.fits(live.folder + name, size_bytes):
+            names.append(name)
+    return names
+
+
+def tier_rule(prefix: str, storage_class: str) -> dict[str, Any]:
+    """The one rule of a lake that moves tagged dead files; `prefix` is the lake's.
+
+    Source: AWS, "Transitioning objects": into STANDARD_IA no earlier than 30 days after creation.
+    """
+    days = 30 if storage_class == "STANDARD_IA" else 0
+    tag = {"Key": TIER_TAG, "Value": storage_class}
+    condition = {"And": {"Prefix": prefix, "Tags": [tag]}} if prefix else {"Tag": tag}
+    return {
+        "ID": f"{TIER_TAG} {storage_class} {prefix}"[:255],
+        "Status": "Enabled",
+        "Filter": condition,
+        "Transitions": [{"Days": days, "StorageClass": storage_class}],
+    }

@@ -1,0 +1,284 @@
+"""Plans which dead files of a table are tagged for a colder storage class, and whether that pays.
+
+**Safety properties** (tests in `core/tiers/test_plan.py`)
+- A file is planned only if the classifier that vacuums use calls it removed and within the
+  retention, and no other table reads it. A live file never is.
+- A file whose time of removal, age or storage class is unknown, or that a reader has yet to read,
+  stays where it is.
+- `still_dead` repeats these checks against newer facts.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+from lakehouse.core.errors import Refused
+from lakehouse.core.inventory.classify import ObjectClassifier
+from lakehouse.core.inventory.objects import Part, StoredObject, plausible_ms
+from lakehouse.core.inventory.table_files import Owners
+from lakehouse.core.reasons import Explained, Explanation, Reason
+from lakehouse.core.tiers.arithmetic import TierPrices, break_even_days, move_usd, stay_usd
+from lakehouse.core.tiers.lifecycle_rules import MINIMUM_BYTES
+from lakehouse.core.units import DAY_MS
+from lakehouse.core.vacuum.candidates import classifier_of
+from lakehouse.core.vacuum.facts import VacuumFacts
+
+# Classes whose objects can be read at once, in case an older version is read or restored.
+READ_AT_ONCE = ("STANDARD_IA", "GLACIER_IR")
+TIER_CLASSES = (*READ_AT_ONCE, "GLACIER", "DEEP_ARCHIVE")
+# A record names all files of a run, and each check of the table reads the records.
+MOST_FILES = 10_000
+# The vacuum runs once a day, so a file stays for up to a day after its retention.
+_VACUUM_DAYS = 1
+_SIZES = (MINIMUM_BYTES, 1024**2, 16 * 1024**2, 128 * 1024**2, 1024**3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadFile:
+    """A removed file in STANDARD. `days` is the time until the vacuum deletes it."""
+
+    name: str
+    size_bytes: int
+    modified_ms: int
+    days: float
+    age_days: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierRecord:
+    """One run of `lakehouse tiers apply` on a table, as the journal stores it.
+
+    - `tagged`: file name -> bytes. `untagged`: live files that carried the tag.
+    - `predicted_usd`: with all fees, until the vacuum. `saved_usd`: less than without a move.
+    """
+
+    started_ms: int
+    ended_ms: int
+    storage_class: str
+    version: int
+    tagged: Mapping[str, int]
+    untagged: Sequence[str] = ()
+    spared: Mapping[str, str] = field(default_factory=dict[str, str])
+    predicted_usd: float = 0.0
+    saved_usd: float = 0.0
+    requests: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierPlan(Explained):
+    """The dead files of `table` at `version` that are cheaper in `storage_class`.
+
+    - `files`: the files to tag. Without files, `reason` says why.
+    - `dead_count`, `dead_bytes`: all removed files within the retention that lie in STANDARD.
+    - `stay_usd`, `move_usd`: the cost of `files` until the vacuum, without a move and with one.
+    - `break_even`: class -> size in bytes -> days after which a move pays (`None`: never).
+    - `untag`: live files that carry the tag, since an older version was restored.
+    - `left_count`: files that would also pay, but exceed the limit of one run.
+    """
+
+    table: str
+    version: int
+    report: str
+    storage_class: str
+    files: tuple[DeadFile, ...]
+    dead_count: int
+    dead_bytes: int
+    stay_usd: float
+    move_usd: float
+    break_even: Mapping[str, Mapping[int, int | None]]
+    untag: tuple[str, ...] = ()
+    left_count: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Total size of the files to tag."""
+        return sum(each.size_bytes for each in self.files)
+
+    @property
+    def saved_usd(self) -> float:
+        """What the move saves until the vacuum, with all fees."""
+        return self.stay_usd - self.move_usd
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan's documented shape."""
+        return {
+            "table": self.table,
+            "version": self.version,
+            "report": self.report,
+            "reason": self.reason.name,
+            "sentence": self.sentence,
+            "storage_class": self.storage_class,
+            "files": len(self.files),
+            "bytes": self.size_bytes,
+            "dead_files": self.dead_count,
+            "dead_bytes": self.dead_bytes,
+            "stay_usd": round(self.stay_usd, 9),
+            "move_usd": round(self.move_usd, 9),
+            "saved_usd": round(self.saved_usd, 9),
+            "files_left": self.left_count,
+            "break_even": [
+                {"storage_class": name, "bytes": size_bytes, "days": days}
+                for name, by_size in self.break_even.items()
+                for size_bytes, days in by_size.items()
+            ],
+            "untag": list(self.untag),
+            "paths": [each.name for each in self.files],
+        }
+
+
+def dead_files(
+    facts: VacuumFacts, objects: Iterable[StoredObject], *, now_ms: int
+) -> list[DeadFile]:
+    """The removed files in STANDARD that wait for their vacuum, by name.
+
+    Raises:
+        Refused: the retention is unknown.
+    """
+    retention_ms = facts.table_files.retention_ms
+    if retention_ms is None:
+        raise Refused(
+            f"tiers of {facts.table}: its retention cannot be understood, so it is unknown how "
+            "long removed files stay. Use a value like 'interval 7 days'"
+        )
+    is_dead = _dead_by(facts, now_ms=now_ms)
+    owners = Owners({facts.table, *facts.tables})
+    folder = f"{facts.lake_prefix}{facts.table}/"
+    found = list[DeadFile]()
+    for each in objects:
+        name = each.key.removeprefix(folder)
+        modified_ms = plausible_ms(each.modified_ms, now_ms=now_ms)
+        removed_ms = facts.table_files.stones.get(name)
+        is_own = owners.table_of(each.key.removeprefix(facts.lake_prefix)) == facts.table
+        if modified_ms is None or removed_ms is None or not is_own:
+            continue
+        if each.storage_class == "STANDARD" and is_dead(name, each):
+            file = DeadFile(
+                name=name,
+                size_bytes=each.size_bytes,
+                modified_ms=modified_ms,
+                days=(removed_ms + retention_ms - now_ms) / DAY_MS + _VACUUM_DAYS,
+                age_days=(now_ms - modified_ms) / DAY_MS,
+            )
+            found.append(file)
+    return sorted(found, key=lambda file: file.name)
+
+
+def plan_tiers(
+    facts: VacuumFacts,
+    dead: Sequence[DeadFile],
+    prices: TierPrices,
+    *,
+    classes: Sequence[str] = READ_AT_ONCE,
+    untag: Sequence[str] = (),
+) -> TierPlan:
+    """The plan for the class that saves most; `dead` are the table's `dead_files`."""
+    paying = {name: _paying(dead, prices, name) for name in classes}
+    largest = max([file.size_bytes for file in dead], default=_SIZES[-1])
+
+    def merit(name: str) -> tuple[float, float]:
+        days = break_even_days(prices, name, largest)
+        return sum(gain for gain, _ in paying[name]), -(inf if days is None else days)
+
+    best = max(classes, key=merit)
+    chosen = sorted(paying[best], key=lambda each: (-each[0], each[1].name))
+    files = [file for _, file in chosen[:MOST_FILES]]
+    stay = sum(stay_usd(prices, file.size_bytes, days=file.days) for file in files)
+    move = sum(_move(prices, best, file) for file in files)
+    return TierPlan(
+        explanation=_explanation(facts, dead, files, prices, (best, stay, move)),
+        table=facts.table,
+        version=facts.table_files.version,
+        report=facts.report.name if facts.report else "",
+        storage_class=best,
+        files=tuple(sorted(files, key=lambda file: file.name)),
+        dead_count=len(dead),
+        dead_bytes=sum(file.size_bytes for file in dead),
+        stay_usd=stay,
+        move_usd=move,
+        break_even={
+            name: {size: break_even_days(prices, name, size) for size in _SIZES} for name in classes
+        },
+        untag=tuple(sorted(untag)),
+        left_count=len(chosen) - len(files),
+    )
+
+
+def still_dead(
+    facts: VacuumFacts, files: Iterable[DeadFile], *, now_ms: int
+) -> tuple[list[DeadFile], dict[str, str]]:
+    """The planned files that may be tagged by these newer facts, and why the others may not."""
+    is_dead = _dead_by(facts, now_ms=now_ms)
+    allowed = list[DeadFile]()
+    spared = dict[str, str]()
+    for file in files:
+        stored = StoredObject(
+            bucket="", key="", size_bytes=file.size_bytes, modified_ms=file.modified_ms
+        )
+        if is_dead(file.name, stored):
+            allowed.append(file)
+        else:
+            spared[file.name] = f"version {facts.table_files.version} needs it, or a vacuum took it"
+    return allowed, spared
+
+
+def _dead_by(facts: VacuumFacts, *, now_ms: int) -> Callable[[str, StoredObject], bool]:
+    """Returns a function that says whether an object, by name, is removed and unread for good."""
+    classifier: ObjectClassifier = classifier_of(facts, now_ms=now_ms, horizon_ms=None)
+    stones = facts.table_files.stones
+
+    def is_dead(name: str, each: StoredObject) -> bool:
+        removed_ms = stones.get(name)
+        is_unread = facts.held_ms is not None and (removed_ms or 0) >= facts.held_ms
+        return classifier.part_of(name, each) is Part.TOMBSTONED_KEPT and not is_unread
+
+    return is_dead
+
+
+def _paying(
+    dead: Iterable[DeadFile], prices: TierPrices, storage_class: str
+) -> list[tuple[float, DeadFile]]:
+    """The files for which a move is cheaper, each with what it saves."""
+    gains = list[tuple[float, DeadFile]]()
+    for file in dead:
+        stay = stay_usd(prices, file.size_bytes, days=file.days)
+        gain = stay - _move(prices, storage_class, file)
+        if file.size_bytes >= MINIMUM_BYTES and gain > 0:
+            gains.append((gain, file))
+    return gains
+
+
+def _move(prices: TierPrices, storage_class: str, file: DeadFile) -> float:
+    return move_usd(prices, storage_class, file.size_bytes, days=file.days, age_days=file.age_days)
+
+
+def _explanation(
+    facts: VacuumFacts,
+    dead: Sequence[DeadFile],
+    files: Sequence[DeadFile],
+    prices: TierPrices,
+    figures: tuple[str, float, float],
+) -> Explanation:
+    storage_class, stay, move = figures
+    if files:
+        days = sorted({round(file.days) for file in files})
+        return Reason.TIER_PAYS.explain(
+            files=len(files),
+            bytes=sum(file.size_bytes for file in files),
+            days=f"{days[0]} to {days[-1]}" if len(days) > 1 else f"{days[0]}",
+            stay=f"{stay:.6f}",
+            storage_class=storage_class,
+            move=f"{move:.6f}",
+            saved=f"{stay - move:.6f}",
+        )
+    largest = max([file.size_bytes for file in dead], default=_SIZES[-1])
+    days = break_even_days(prices, storage_class, largest)
+    retention_ms = facts.table_files.retention_ms or 0
+    return Reason.TIER_COSTS_MORE.explain(
+        files=len(dead),
+        bytes=sum(file.size_bytes for file in dead),
+        storage_class=storage_class,
+        days=f"{retention_ms / DAY_MS + _VACUUM_DAYS:.0f}",
+        largest=largest,
+        pays="never pays there" if days is None else f"pays there only after {days} days",
+    )

@@ -1,0 +1,172 @@
+"""S3's own features, which other stores lack: lifecycle rules, tags, storage classes, uploads.
+
+Each function sends its requests by the store's own client, which counts and repeats them.
+
+**Safety properties** (tests in `test_s3_objects.py`)
+- A missing permission raises `Refused` and names the action to grant. It is never an empty answer.
+- `put_lifecycle` passes on the minimum size of transitions, which S3 would otherwise reset.
+- `put_storage_class` copies an object onto itself in one request, only if it is still as it was
+  listed. S3 replaces an object completely or not at all.
+"""
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import repeat
+from typing import Any
+
+from lakehouse.core.errors import Refused, Transient
+from lakehouse.core.tiers.lifecycle_check import OpenUpload
+from lakehouse.core.tiers.lifecycle_rules import Lifecycle, parse_lifecycle
+from lakehouse.engine.store.interface import MAX_COPY_BYTES, Store, StoredFile
+from lakehouse.engine.store.mounts import MountedStore
+from lakehouse.engine.store.s3 import S3Store
+from lakehouse.engine.store.s3_client import READERS, answer_parts, copy_unchanged, translated_s3
+
+# The bytes of further uploads stay unknown; each takes a request.
+_UPLOADS_MEASURED = 100
+
+
+def s3_place(store: Store, name: str) -> tuple[S3Store, str] | None:
+    """The S3 store that holds a name, and the name there; `None` if it lies on a disk."""
+    if isinstance(store, MountedStore):
+        store, name = store.place_of(name)
+    return (store, name) if isinstance(store, S3Store) else None
+
+
+def read_lifecycle(store: S3Store) -> Lifecycle:
+    """The lifecycle configuration of the store's bucket.
+
+    Raises:
+        Refused: the permission is missing, or the server has no lifecycle rules.
+    """
+    from botocore.exceptions import ClientError
+
+    with _translated(store, "lifecycle"):
+        try:
+            answer = store.client.get_bucket_lifecycle_configuration(Bucket=store.bucket)
+        except ClientError as error:
+            if answer_parts(error)[0] != "NoSuchLifecycleConfiguration":
+                raise
+            answer = {}
+    return parse_lifecycle(answer)
+
+
+def put_lifecycle(store: S3Store, lifecycle: Lifecycle) -> None:
+    """Replaces the whole lifecycle configuration of the store's bucket."""
+    minimum = lifecycle.minimum_size
+    more = {"TransitionDefaultMinimumObjectSize": minimum} if minimum else {}
+    with _translated(store, "put lifecycle"):
+        store.client.put_bucket_lifecycle_configuration(
+            Bucket=store.bucket, LifecycleConfiguration={"Rules": [*lifecycle.documents]}, **more
+        )
+
+
+def tags_of(store: S3Store, name: str) -> dict[str, str]:
+    """The tags of an object; raises FileNotFoundError if it does not exist."""
+    with _translated(store, "tags", name):
+        answer = store.client.get_object_tagging(Bucket=store.bucket, Key=store.prefix + name)
+    return {tag["Key"]: tag["Value"] for tag in answer["TagSet"]}
+
+
+def set_tag(store: S3Store, name: str, tag: str, value: str | None) -> bool:
+    """Sets one tag of an object, or removes it (`None`). The other tags stay.
+
+    Returns whether anything changed. Raises FileNotFoundError if the object does not exist.
+    """
+    before = tags_of(store, name)
+    after = {other: text for other, text in before.items() if other != tag}
+    if value is not None:
+        after[tag] = value
+    if after == before:
+        return False
+    tag_set = [{"Key": each, "Value": text} for each, text in after.items()]
+    with _translated(store, "put tags", name):
+        store.client.put_object_tagging(
+            Bucket=store.bucket, Key=store.prefix + name, Tagging={"TagSet": tag_set}
+        )
+    return True
+
+
+def open_uploads(store: S3Store, folder: str = "") -> list[OpenUpload]:
+    """The multipart uploads below `folder` that have not ended, oldest first.
+
+    The bytes of at most a hundred are measured.
+    """
+    prefix = store.prefix + (f"{folder}/" if folder else "")
+    with _translated(store, "uploads"):
+        pages = store.client.get_paginator("list_multipart_uploads").paginate(
+            Bucket=store.bucket, Prefix=prefix
+        )
+        found = [upload for page in pages for upload in page.get("Uploads", ())]
+    found.sort(key=lambda upload: upload["Initiated"])
+    with ThreadPoolExecutor(max_workers=READERS) as pool:
+        sizes = [*pool.map(_size_of_parts, repeat(store), found[:_UPLOADS_MEASURED])]
+    unknown = [None] * (len(found) - len(sizes))
+    return [
+        OpenUpload(
+            key=upload["Key"],
+            started_ms=round(upload["Initiated"].timestamp() * 1_000),
+            size_bytes=size,
+        )
+        for upload, size in zip(found, [*sizes, *unknown], strict=True)
+    ]
+
+
+def put_storage_class(store: S3Store, source: StoredFile, storage_class: str) -> StoredFile:
+    """Moves an object, as it was listed, into another storage class; returns it as it is now.
+
+    The object keeps its name, content, metadata and tags.
+
+    Raises:
+        Refused: the object is too large for one copy.
+        Transient: the object was written again since it was listed.
+        FileNotFoundError: the object does not exist.
+    """
+    where = f"store: s3://{store.bucket}/{store.prefix}{source.name}"
+    if source.size_bytes > MAX_COPY_BYTES:
+        raise Refused(f"{where} has {source.size_bytes} bytes, S3 copies at most {MAX_COPY_BYTES}")
+    in_class = StoredFile(
+        name=source.name,
+        size_bytes=source.size_bytes,
+        modified_ms=source.modified_ms,
+        etag=source.etag,
+        storage_class=storage_class,
+    )
+    with _translated(store, "copy", source.name):
+        copy_unchanged(
+            store.client, store.bucket, store.prefix, in_class, store.prefix + source.name
+        )
+    now = store.stat(source.name)
+    if now is None or now.size_bytes != source.size_bytes:
+        raise Transient(f"{where} was written again while its storage class changed; try again")
+    return now
+
+
+def _size_of_parts(store: S3Store, upload: Mapping[str, Any]) -> int | None:
+    """The bytes of an upload's parts; `None` if it has just ended, or the permission is missing."""
+    try:
+        with _translated(store, "uploads"):
+            pages = store.client.get_paginator("list_parts").paginate(
+                Bucket=store.bucket, Key=upload["Key"], UploadId=upload["UploadId"]
+            )
+            return sum(part["Size"] for page in pages for part in page.get("Parts", ()))
+    except Refused:
+        return None
+
+
+@contextmanager
+def _translated(store: S3Store, action: str, name: str | None = None) -> Iterator[None]:
+    key = "" if name is None else f"/{store.prefix}{name}"
+    with translated_s3(f"store: {_DOING[action]} of s3://{store.bucket}{key}", action):
+        yield
+
+
+_DOING = {
+    "lifecycle": "cannot read the lifecycle rules",
+    "put lifecycle": "cannot write the lifecycle rules",
+    "tags": "cannot read the tags",
+    "put tags": "cannot write the tags",
+    "uploads": "cannot list the unfinished uploads",
+    "copy": "cannot change the storage class",
+}

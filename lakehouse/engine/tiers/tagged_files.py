@@ -1,0 +1,57 @@
+"""Tagged files: `_lakehouse/tiers/<layer>/<name>/<ms>-<id>.json`, one record per run of `apply`.
+
+A record is written before its files are tagged, so that no tagged file is unknown. It also names
+the files that the run untagged. Each table keeps its newest records.
+"""
+
+import contextlib
+import json
+from collections.abc import Collection
+from dataclasses import asdict
+from uuid import uuid4
+
+from lakehouse.core.tiers.lifecycle_rules import TIER_TAG
+from lakehouse.core.tiers.plan import TierRecord
+from lakehouse.engine.journal.records import append_record, names_by_table
+from lakehouse.engine.store import Store
+from lakehouse.engine.store.s3_objects import s3_place, tags_of
+
+_FOLDER = "_lakehouse/tiers"
+_KEPT_COUNT = 100
+
+
+def record_tiers(store: Store, table_key: str, record: TierRecord) -> None:
+    """Records the files of a run."""
+    name = f"{record.started_ms:015}-{uuid4().hex}.json"
+    append_record(store, f"{_FOLDER}/{table_key}", name, asdict(record), kept_count=_KEPT_COUNT)
+
+
+def tier_records(store: Store, table_key: str) -> tuple[TierRecord, ...]:
+    """The newest records of a table, oldest first; damaged records are omitted."""
+    names = names_by_table(store, _FOLDER, table_key).get(table_key, [])
+    records = list[TierRecord]()
+    for data in store.read_many(names):
+        with contextlib.suppress(ValueError, TypeError):
+            records.append(TierRecord(**json.loads(data)))
+    return tuple(records)
+
+
+def tagged_again_live(store: Store, table_key: str, live: Collection[str]) -> dict[str, str]:
+    """The live files that still carry our tag, by name, with its value.
+
+    A RESTORE of the table has brought them back. Only files that a record names are looked at.
+
+    Raises:
+        Refused: a permission is missing.
+    """
+    known = {name for record in tier_records(store, table_key) for name in record.tagged}
+    tagged = dict[str, str]()
+    for name in sorted(known.intersection(live)):
+        place = s3_place(store, f"{table_key}/{name}")
+        if place is None:
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            value = tags_of(*place).get(TIER_TAG)
+            if value is not None:
+                tagged[name] = value
+    return tagged

@@ -1,0 +1,99 @@
+"""What a file costs in a class, and after how many days a move pays."""
+
+import pytest
+
+from lakehouse.core.tiers.arithmetic import (
+    ClassPrices,
+    TierPrices,
+    break_even_days,
+    move_usd,
+    stay_usd,
+)
+
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
+CLASSES = (
+    ClassPrices(
+        name="STANDARD_IA",
+        usd_per_gb_month=0.0125,
+        usd_per_1000_transitions=0.01,
+        minimum_days=30,
+        minimum_bytes=128 * KIB,
+    ),
+    ClassPrices(
+        name="GLACIER_IR",
+        usd_per_gb_month=0.004,
+        usd_per_1000_transitions=0.02,
+        minimum_days=90,
+        minimum_bytes=128 * KIB,
+    ),
+    ClassPrices(
+        name="GLACIER",
+        usd_per_gb_month=0.0036,
+        usd_per_1000_transitions=0.03,
+        minimum_days=90,
+        overhead_bytes=32 * KIB,
+        index_bytes=8 * KIB,
+    ),
+    ClassPrices(
+        name="DEEP_ARCHIVE",
+        usd_per_gb_month=0.00099,
+        usd_per_1000_transitions=0.05,
+        minimum_days=180,
+        overhead_bytes=32 * KIB,
+        index_bytes=8 * KIB,
+    ),
+)
+PRICES = TierPrices(
+    standard_usd_per_gb_month=0.023,
+    usd_per_1000_gets=0.0004,
+    usd_per_1000_puts=0.005,
+    usd_per_1000_tag_months=0.001,
+    classes={each.name: each for each in CLASSES},
+)
+
+
+def test_a_gibibyte_for_a_month_costs_its_price_and_a_move_all_its_fees() -> None:
+    assert stay_usd(PRICES, GIB, days=30) == pytest.approx(0.023)
+    # Two requests and a month of the tag; a day in STANDARD; the transition; 30 days of the class.
+    fees = (0.0004 + 0.005) / 1_000 + 0.001 / 1_000 + 0.023 / 30 + 0.01 / 1_000
+    moved = move_usd(PRICES, "STANDARD_IA", GIB, days=30, age_days=100)
+    assert moved == pytest.approx(fees + 0.0125)
+
+
+def test_a_young_file_waits_until_it_may_move_and_a_short_stay_never_moves() -> None:
+    waits = move_usd(PRICES, "STANDARD_IA", GIB, days=20, age_days=5)
+    assert waits == pytest.approx(stay_usd(PRICES, GIB, days=20) + 0.0054 / 1_000 + 0.001 / 1_500)
+    assert move_usd(PRICES, "GLACIER_IR", GIB, days=20, age_days=5) < waits
+
+
+def test_an_archive_bills_its_overhead_and_a_small_file_its_minimum() -> None:
+    index_usd = 0.023 * 8 * KIB / GIB * 3
+    small = move_usd(PRICES, "GLACIER", 1, days=1.5, age_days=0)
+    large = move_usd(PRICES, "GLACIER", 1 + MIB, days=1.5, age_days=0)
+    difference = large - small
+    assert difference == pytest.approx(0.0036 * MIB / GIB * 3 + stay_usd(PRICES, MIB, days=1))
+    assert small > index_usd + 0.0036 * 32 * KIB / GIB * 3
+    minimum = move_usd(PRICES, "GLACIER_IR", 1, days=60, age_days=0)
+    assert minimum > 0.004 * 128 * KIB / GIB * 3
+
+
+@pytest.mark.parametrize(
+    ("storage_class", "days"),
+    [
+        ("STANDARD_IA", [1_645, 52, 19, 18, 18]),
+        ("GLACIER_IR", [580, 53, 19, 17, 17]),
+        ("GLACIER", [983, 67, 19, 16, 16]),
+        ("DEEP_ARCHIVE", [1_124, 89, 14, 10, 9]),
+    ],
+)
+def test_a_move_never_pays_at_a_week_s_retention_whatever_the_size(
+    storage_class: str, days: list[int]
+) -> None:
+    """A removed file waits for eight days at most: the retention, and a day until the vacuum."""
+    sizes = (128 * KIB, MIB, 16 * MIB, 128 * MIB, GIB)
+    assert [break_even_days(PRICES, storage_class, size) for size in sizes] == days
+    assert break_even_days(PRICES, storage_class, 1024 * GIB) == days[-1] > 8
+
+
+def test_a_file_below_the_class_s_minimum_never_pays() -> None:
+    assert break_even_days(PRICES, "STANDARD_IA", 16 * KIB) is None

@@ -1,0 +1,119 @@
+"""Lifecycle rules, tags, storage classes and unfinished uploads of a bucket."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakehouse.core.errors import Refused, Transient
+from lakehouse.core.tiers.lifecycle_rules import tier_rule
+from lakehouse.engine.store import DiskStore, Mount, MountedStore, S3Store
+from lakehouse.engine.store.s3_objects import (
+    open_uploads,
+    put_lifecycle,
+    put_storage_class,
+    read_lifecycle,
+    s3_place,
+    set_tag,
+    tags_of,
+)
+from lakehouse_tests.engine.store.test_store import answering, error_xml
+
+FOREIGN = {
+    "ID": "tidy",
+    "Status": "Enabled",
+    "Filter": {"And": {"Prefix": "logs/", "Tags": [{"Key": "a", "Value": "b"}]}},
+    "Expiration": {"Days": 7},
+    "NoncurrentVersionExpiration": {"NoncurrentDays": 3},
+}
+
+
+def test_rules_are_read_and_put_with_the_bucket_s_minimum_size(bucket: str) -> None:
+    store = S3Store(bucket, "lake")
+    assert read_lifecycle(store).documents == ()
+    store.client.put_bucket_lifecycle_configuration(
+        Bucket=bucket, LifecycleConfiguration={"Rules": [FOREIGN]}
+    )
+    sent: list[dict[str, Any]] = []
+    store.client.meta.events.register(
+        "before-call.s3.PutBucketLifecycleConfiguration",
+        lambda params, **_: sent.append(params["headers"]),
+    )
+    varying = "varies_by_storage_class"
+    listen = "after-call.s3.GetBucketLifecycleConfiguration"
+    store.client.meta.events.register(
+        listen, lambda parsed, **_: parsed.update(TransitionDefaultMinimumObjectSize=varying)
+    )
+    before = read_lifecycle(store)
+    assert before.documents == (FOREIGN,)
+    put_lifecycle(store, before.with_rule(tier_rule("lake/", "GLACIER_IR")))
+    assert sent[0]["x-amz-transition-default-minimum-object-size"] == varying
+    foreign, ours = read_lifecycle(store).documents
+    assert (foreign, ours["ID"]) == (FOREIGN, "lakehouse-tier GLACIER_IR lake/")
+
+
+@pytest.mark.parametrize(
+    ("operation", "ask", "permission"),
+    [
+        ("GetBucketLifecycleConfiguration", read_lifecycle, "s3:GetLifecycleConfiguration"),
+        ("GetObjectTagging", lambda store: tags_of(store, "a"), "s3:GetObjectTagging"),
+        ("ListMultipartUploads", open_uploads, "s3:ListBucketMultipartUploads"),
+    ],
+)
+def test_a_missing_permission_is_named_and_is_no_empty_answer(
+    bucket: str, operation: str, ask: Any, permission: str
+) -> None:
+    store = S3Store(bucket, "lake")
+    answering(store.client, operation, (403, error_xml("AccessDenied")))
+    with pytest.raises(Refused, match=f"AccessDenied. Grant {permission}"):
+        ask(store)
+
+
+def test_one_tag_is_set_and_removed_and_the_others_stay(bucket: str) -> None:
+    store = S3Store(bucket, "lake")
+    store.client.put_object(Bucket=bucket, Key="lake/a", Body=b"", Tagging="team=x")
+    assert set_tag(store, "a", "lakehouse-tier", "GLACIER_IR") is True
+    assert set_tag(store, "a", "lakehouse-tier", "GLACIER_IR") is False
+    assert tags_of(store, "a") == {"team": "x", "lakehouse-tier": "GLACIER_IR"}
+    assert set_tag(store, "a", "lakehouse-tier", None) is True
+    assert tags_of(store, "a") == {"team": "x"}
+    with pytest.raises(FileNotFoundError):
+        set_tag(store, "b", "lakehouse-tier", "GLACIER_IR")
+
+
+def test_an_object_changes_its_class_in_place_unless_it_was_written_again(bucket: str) -> None:
+    store = S3Store(bucket, "lake")
+    client = store.client
+    client.put_object(
+        Bucket=bucket, Key="lake/a", Body=b"12345", Metadata={"writer": "w"}, Tagging="team=x"
+    )
+    listed = store.stat("a")
+    assert listed is not None
+    now = put_storage_class(store, listed, "STANDARD_IA")
+    assert (now.storage_class, now.size_bytes, now.etag) == ("STANDARD_IA", 5, listed.etag)
+    head = client.head_object(Bucket=bucket, Key="lake/a")
+    assert (head["Metadata"], store.read("a")) == ({"writer": "w"}, b"12345")
+    assert tags_of(store, "a") == {"team": "x"}
+    answering(client, "CopyObject", (412, error_xml("PreconditionFailed")))
+    with pytest.raises(Transient, match="was written again"):
+        put_storage_class(store, listed, "STANDARD_IA")
+
+
+def test_uploads_that_have_not_ended_are_listed_with_their_bytes(bucket: str) -> None:
+    store = S3Store(bucket, "lake")
+    for key in ("lake/t/a", "lake/t2/b", "other/c"):
+        upload = store.client.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]
+        store.client.upload_part(
+            Bucket=bucket, Key=key, UploadId=upload, PartNumber=1, Body=b"x" * 1_000
+        )
+    assert [(each.key, each.size_bytes) for each in open_uploads(store, "t")] == [
+        ("lake/t/a", 1_000)
+    ]
+    assert {each.key for each in open_uploads(store)} == {"lake/t/a", "lake/t2/b"}
+
+
+def test_a_name_leads_to_the_bucket_that_holds_it(tmp_path: Path) -> None:
+    disk, bucket = DiskStore(tmp_path), S3Store("b", "")
+    mounted = MountedStore(disk, {"silver/t": Mount(store=bucket, folder="w/t")})
+    assert s3_place(mounted, "silver/t/f") == (bucket, "w/t/f")
+    assert s3_place(mounted, "silver/u/f") is None
