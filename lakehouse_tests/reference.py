@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from lakehouse import Compaction, Csv, Debezium, Dms, Landing, Merge, Prices, Vacuum
+from lakehouse import Archive, Compaction, Csv, Debezium, Dms, Landing, Merge, Prices, Vacuum
 from lakehouse.cli.app import commands
 from lakehouse.cli.output import bytes_text
 from lakehouse.core.reasons import Reason
@@ -104,6 +104,7 @@ def _knobs() -> Iterator[str]:
         "Compaction: common knobs": compaction[:COMMON_KNOBS],
         "Compaction: special cases": compaction[COMMON_KNOBS:],
         "Vacuum": fields(Vacuum),
+        "Archive": fields(Archive),
         "Landing": landing,
         "Csv": fields(Csv),
         "Merge and History of change data": merge,

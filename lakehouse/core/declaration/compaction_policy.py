@@ -1,5 +1,6 @@
 """The declaration of a table's compaction: its knobs, and the layout of rows in files."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
@@ -25,6 +26,8 @@ MIB = 1024 * 1024
 # file count and age are then forty times as high. Their only purpose is to keep the log short,
 # since reading it takes 7 us per file.
 _DECLARED_READERS_FACTOR = 40
+# Source: delta-io/delta v4.4.0, DeltaSQLConf, clusteredTable.numClusteringColumnsLimit.
+_CLUSTERING_COLUMNS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,39 @@ class LiquidClustering:
 
 
 type_of_data_layout = BinPacking | ZOrder | LiquidClustering
+
+
+def check_layout(
+    what: str,
+    layout: type_of_data_layout,
+    *,
+    partition_by: Sequence[str],
+    columns: Sequence[str] | None,
+) -> None:
+    """Refuses a layout that does not fit the table's partitions or columns.
+
+    `columns` are `None` if they are unknown.
+    """
+    if isinstance(layout, BinPacking):
+        return
+    if isinstance(layout, LiquidClustering) and partition_by:
+        raise Refused(
+            f"{what}LiquidClustering and Append.partition_by {partition_by} exclude each other. Use"
+            " one of them, or ZOrder."
+        )
+    if isinstance(layout, LiquidClustering) and len(layout.columns) > _CLUSTERING_COLUMNS:
+        raise Refused(
+            f"{what}LiquidClustering has {len(layout.columns)} columns. Use at most"
+            f" {_CLUSTERING_COLUMNS}."
+        )
+    if isinstance(layout, ZOrder):
+        lowered = {name.lower() for name in partition_by}
+        if both := [name for name in layout.columns if name.lower() in lowered]:
+            raise Refused(
+                f"{what}ZOrder holds the partition column {both[0]!r}. Use columns that are not in"
+                " partition_by."
+            )
+    check_columns(f"{what}{type(layout).__name__}.columns", layout.columns, among=columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from lakehouse.core.text import either
 
 _PREFIX = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.=-]*/)+")
 # Folders that the lake writes. A vacuum deletes files in a table's folder that are in no log.
-_OWN_FOLDERS = (*LAYERS, "quarantine", "inventory")
+_OWN_FOLDERS = (*LAYERS, "archive", "inventory", "quarantine")
 _SUFFIXES = {
     "json": (".json", ".jsonl", ".json.gz", ".jsonl.gz", ".json.zst", ".jsonl.zst"),
     "csv": (".csv", ".csv.gz", ".csv.zst"),

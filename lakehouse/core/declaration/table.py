@@ -8,14 +8,15 @@ from math import inf
 from typing import Any, Literal
 
 from lakehouse.core.declaration.adopted import Adopted
+from lakehouse.core.declaration.archive import Archive, check_archive
 from lakehouse.core.declaration.change_sources import HISTORY_COLUMNS, Dms, type_of_changes
-from lakehouse.core.declaration.column_names import check_columns, check_renamed, field_names
-from lakehouse.core.declaration.compaction_policy import (
-    LAYERS,
-    Compaction,
-    LiquidClustering,
-    ZOrder,
+from lakehouse.core.declaration.column_names import (
+    check_columns,
+    check_renamed,
+    field_names,
+    field_types,
 )
+from lakehouse.core.declaration.compaction_policy import LAYERS, Compaction, check_layout
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.declaration.strategies import BySensor, Scheduled
@@ -31,8 +32,6 @@ from lakehouse.core.declaration.write_modes import (
 from lakehouse.core.errors import Refused
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
-# Source: delta-io/delta v4.4.0, DeltaSQLConf, clusteredTable.numClusteringColumnsLimit.
-_CLUSTERING_COLUMNS = 4
 # With this property, Delta forgets which batches were loaded, so they would be loaded again.
 # Source: PROTOCOL.md, "Transaction Identifiers"
 TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
@@ -58,6 +57,7 @@ class Table:
     transform: Callable[..., Any] | None = None
     compaction: Compaction = field(default_factory=Compaction)
     vacuum: Vacuum = field(default_factory=Vacuum)
+    archive: Archive | None = None
     properties: dict[str, str] = field(default_factory=dict[str, str])
     fresh_within_hours: float | None = None
     prices: Prices = DEFAULT_PRICES
@@ -97,31 +97,15 @@ class Table:
         check_renamed(f"Table {self.key}: renamed", self.renamed, columns)
 
     def _check_upkeep(self) -> None:
-        layout = self.compaction.data_layout
-        partition_by = self.write.partition_by if isinstance(self.write, Append) else ()
-        if isinstance(layout, LiquidClustering) and partition_by:
-            raise self._refused(
-                f"LiquidClustering and Append.partition_by {partition_by} exclude each other. Use"
-                " one of them, or ZOrder."
-            )
-        if isinstance(layout, LiquidClustering) and len(layout.columns) > _CLUSTERING_COLUMNS:
-            raise self._refused(
-                f"LiquidClustering has {len(layout.columns)} columns. Use at most"
-                f" {_CLUSTERING_COLUMNS}."
-            )
-        if isinstance(layout, ZOrder):
-            lowered = {name.lower() for name in partition_by}
-            if both := [name for name in layout.columns if name.lower() in lowered]:
-                raise self._refused(
-                    f"ZOrder holds the partition column {both[0]!r}. Use columns that are not in"
-                    " partition_by."
-                )
-        if isinstance(layout, ZOrder | LiquidClustering) and self.source is not None:
-            check_columns(
-                f"Table {self.key}: {type(layout).__name__}.columns",
-                layout.columns,
-                among=self.source.known_columns,
-            )
+        check_layout(
+            f"Table {self.key}: ",
+            self.compaction.data_layout,
+            partition_by=self.write.partition_by if isinstance(self.write, Append) else (),
+            columns=None if self.source is None else self.source.known_columns,
+        )
+        if self.archive is not None:
+            declared = None if self.source is None else dict(field_types(self.source.schema))
+            check_archive(f"Table {self.key}: archive", self.write, declared)
         self._check_properties()
 
     def _check_properties(self) -> None:

@@ -13,7 +13,6 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.batches import Batch, LandedFile
 from lakehouse.core.ingest.file_text import GZIP, Compression, detect_format, read_records
 from lakehouse.core.ingest.records import MIB, Record
-from lakehouse.core.ingest.retried_lines import retried_records
 from lakehouse.engine.store import Store
 
 _READ_AT_ONCE_BYTES = 32 * MIB
@@ -86,6 +85,8 @@ def landed_records(
 ) -> Iterator[Record]:
     """The records of a landed file; `until_byte` ends a text file at a byte of its text."""
     if is_retried(name):
+        from lakehouse.core.ingest.retried_lines import retried_records
+
         return retried_records(data[:until_byte], landing)
     limit = UNPACKED_TIMES * landing.max_file_bytes
     if landing.format in ("json", "csv"):

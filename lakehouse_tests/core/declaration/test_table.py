@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lakehouse.core.declaration.archive import Archive
 from lakehouse.core.declaration.change_sources import Debezium, Dms
 from lakehouse.core.declaration.compaction_policy import Compaction, LiquidClustering, ZOrder
 from lakehouse.core.declaration.landing import Csv
@@ -74,6 +75,34 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "Z-order along a column that does not land": (
         lambda: landed(compaction=z_order("idd")),
         "ZOrder.columns holds the unknown column 'idd'",
+    ),
+    "an archive without partitions": (
+        lambda: landed(archive=Archive()),
+        "archive is set, but only whole partitions are archived",
+    ),
+    "an archive of partitions without a time": (
+        lambda: landed(
+            source=landing(schema="id STRING, shop INT, day DATE"),
+            write=Append(partition_by=("shop",)),
+            archive=Archive(),
+        ),
+        "no column of partition_by ('shop',) can have a time",
+    ),
+    "an archive of merged rows": (
+        lambda: derived(write=BY_ID_AND_DAY, archive=Archive()),
+        "only whole partitions are archived",
+    ),
+    "an archive that moves everything": (
+        lambda: Archive(older_than_days=0),
+        "Archive.older_than_days is 0. Use a whole number, 1 or more",
+    ),
+    "an archive that cannot be read at once": (
+        lambda: Archive(storage_class="GLACIER"),
+        """Archive.storage_class is 'GLACIER'. Use "STANDARD",""",
+    ),
+    "an archive's clock that does not exist": (
+        lambda: Archive(clock="row"),  # type: ignore[arg-type]
+        """Use "now" or "newest_row".""",
     ),
     "the lake's own property": (
         lambda: landed(properties={"lakehouse.strategy": "x"}),

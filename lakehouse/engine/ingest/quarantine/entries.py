@@ -25,7 +25,6 @@ from lakehouse.core.delta.commits import written_in
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.ingest.batches import Batch, SetAside
 from lakehouse.core.ingest.records import Unreadable
-from lakehouse.core.ingest.retried_lines import RetriedLine, csv_fields_text, decode_lines
 from lakehouse.engine.delta_log import TableFacts, newest_first
 from lakehouse.engine.ingest.parse_lines import quarantined_lines
 from lakehouse.engine.lake import Lake, TableSession
@@ -37,6 +36,8 @@ from lakehouse.engine.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+    from lakehouse.core.ingest.retried_lines import RetriedLine
 
 # The batch's number in the metadata of each commit, including commits without a transaction id.
 _BATCH = "batch"
@@ -139,6 +140,9 @@ def quarantine(session: TableSession, batch: Batch, lines: "DataFrame | None") -
         is_recorded = batch.number in QuarantinedBatches(lake, key, facts)
         if entries.isEmpty() and transaction is None and is_recorded:
             return
+    # Imported late: most loads quarantine nothing.
+    from lakehouse.core.ingest.retried_lines import csv_fields_text
+
     more_columns = {
         "batch": F.lit(batch.number).cast("bigint"),
         "quarantined_at": F.current_timestamp(),
@@ -217,7 +221,7 @@ def take_out_landed_again(session: TableSession, batch: Batch) -> None:
     take_out_lines(session, lines_landed_again(session.lake.store, retried))
 
 
-def take_out_lines(session: TableSession, lines: Sequence[RetriedLine]) -> None:
+def take_out_lines(session: TableSession, lines: "Sequence[RetriedLine]") -> None:
     """Removes lines that a file in the landing area contains from a table's quarantine."""
     if not lines or (facts := session.lake.facts(quarantine_key(session.key))) is None:
         return
@@ -234,9 +238,11 @@ def take_out_lines(session: TableSession, lines: Sequence[RetriedLine]) -> None:
         spark.sql(statements.delete_landed_again(facts.snapshot.uri, view))
 
 
-def lines_landed_again(store: Store, paths: Sequence[str]) -> list[RetriedLine]:
+def lines_landed_again(store: Store, paths: Sequence[str]) -> "list[RetriedLine]":
     """The lines in files of retried lines. Files that are gone or changed are skipped."""
-    lines = list[RetriedLine]()
+    from lakehouse.core.ingest.retried_lines import decode_lines
+
+    lines: list[RetriedLine] = []
     for path in paths:
         with suppress(FileNotFoundError, Unreadable):
             lines += decode_lines(store.read(path))

@@ -1,0 +1,1 @@
+"""Decides which partitions leave a table, and what its archive holds."""

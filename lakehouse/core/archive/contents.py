@@ -1,0 +1,165 @@
+"""What a table's archive holds, as of one version of the table: a fold of its operations."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from lakehouse.core.archive.records import APP_ID, ArchivedFile, ArchiveOperation
+from lakehouse.core.delta.snapshot import Snapshot, type_of_partition
+from lakehouse.core.errors import Broken
+from lakehouse.core.text import first_names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedPartition:
+    """The files that one operation archived of one partition.
+
+    A partition that got late rows has several of these. `number` is the operation, and `created_ms`
+    its time.
+    """
+
+    number: int
+    created_ms: int
+    storage_class: str
+    partition: type_of_partition
+    start_ms: int
+    end_ms: int
+    files: tuple[ArchivedFile, ...]
+
+    @property
+    def row_count(self) -> int:
+        """The number of rows."""
+        return sum(file.row_count for file in self.files)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the archived files."""
+        return sum(file.size_bytes for file in self.files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveContents:
+    """What a table's archive holds, as of one version of the table.
+
+    - `partitions`: in the order in which they were archived.
+    - `restored_ms`: when a partition was last restored into its table.
+    - `unapplied`: the operation that was recorded, but is not part of this version.
+    - `last_number`: the number of the newest operation, 0 if there was none.
+    - `file_names`: the names of all files in records, whether or not they exist.
+    """
+
+    partitions: tuple[ArchivedPartition, ...] = ()
+    restored_ms: Mapping[type_of_partition, int] = field(
+        default_factory=dict[type_of_partition, int]
+    )
+    unapplied: ArchiveOperation | None = None
+    last_number: int = 0
+    file_names: frozenset[str] = frozenset()
+
+    @property
+    def row_count(self) -> int:
+        """The number of rows."""
+        return sum(each.row_count for each in self.partitions)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the archived files."""
+        return sum(each.size_bytes for each in self.partitions)
+
+
+def fold_archive(operations: Iterable[ArchiveOperation], snapshot: Snapshot) -> ArchiveContents:
+    """What the archive holds as of a snapshot. `operations` are all of the table's key.
+
+    Operations of an earlier table under the same key do not count: that table was deleted.
+
+    Raises:
+        Broken: a record is missing, so that what the archive holds is unknown. Or the table has
+            files again that an operation moved out, so that their rows would be in two places.
+    """
+    in_order = sorted(operations, key=lambda each: each.number)
+    _refuse_gaps(in_order, snapshot)
+    applied_number = snapshot.transactions.get(APP_ID, 0)
+    held: dict[tuple[int, type_of_partition], ArchivedPartition] = {}
+    restored_ms = dict[type_of_partition, int]()
+    left = set[str]()
+    unapplied: ArchiveOperation | None = None
+    for operation in in_order:
+        if operation.table_id != snapshot.table_id:
+            continue
+        if operation.kind != "expire" and operation.number > applied_number:
+            unapplied = operation
+            continue
+        if operation.kind == "archive":
+            held |= {(operation.number, each.partition): each for each in _archived(operation)}
+            left |= operation.sources
+            continue
+        held = _without({file.archived for file in operation.files}, held)
+        if operation.kind == "restore":
+            restored_ms |= {each.values: operation.created_ms for each in operation.partitions}
+    _refuse_brought_back(snapshot, left)
+    return ArchiveContents(
+        partitions=tuple(held.values()),
+        restored_ms=restored_ms,
+        unapplied=unapplied,
+        last_number=in_order[-1].number if in_order else 0,
+        file_names=frozenset(file.archived for each in in_order for file in each.files),
+    )
+
+
+def _archived(operation: ArchiveOperation) -> Iterable[ArchivedPartition]:
+    for each in operation.partitions:
+        yield ArchivedPartition(
+            number=operation.number,
+            created_ms=operation.created_ms,
+            storage_class=operation.storage_class,
+            partition=each.values,
+            start_ms=each.start_ms,
+            end_ms=each.end_ms,
+            files=each.files,
+        )
+
+
+def _without(
+    names: set[str], held: Mapping[tuple[int, type_of_partition], ArchivedPartition]
+) -> dict[tuple[int, type_of_partition], ArchivedPartition]:
+    """The partitions without the named files; a partition without any file is dropped."""
+    kept = dict[tuple[int, type_of_partition], ArchivedPartition]()
+    for key, each in held.items():
+        files = tuple(file for file in each.files if file.archived not in names)
+        if len(files) == len(each.files):
+            kept[key] = each
+        elif files:
+            kept[key] = ArchivedPartition(
+                number=each.number,
+                created_ms=each.created_ms,
+                storage_class=each.storage_class,
+                partition=each.partition,
+                start_ms=each.start_ms,
+                end_ms=each.end_ms,
+                files=files,
+            )
+    return kept
+
+
+def _refuse_gaps(in_order: list[ArchiveOperation], snapshot: Snapshot) -> None:
+    numbers = [each.number for each in in_order]
+    expected = max(numbers[-1] if numbers else 0, snapshot.transactions.get(APP_ID, 0))
+    if numbers != [*range(1, expected + 1)]:
+        missing = sorted({*range(1, expected + 1)} - {*numbers})
+        raise Broken(
+            f"archive of {snapshot.table}: the records of its operations"
+            f" {first_names([*map(str, missing)])} are missing, so what it holds is unknown."
+            f" Restore them below _lakehouse/archives/{snapshot.table}/ from a copy of the lake"
+        )
+
+
+def _refuse_brought_back(snapshot: Snapshot, left: set[str]) -> None:
+    if not left:
+        return
+    back = sorted(left.intersection(file.path for file in snapshot.files))
+    if back:
+        raise Broken(
+            f"archive of {snapshot.table}: version {snapshot.version} has {len(back)} file(s) again"
+            f" that are in the archive, like {first_names(back, most=1)}: somebody restored an"
+            " older version of the table, and their rows are in two places. Either restore the"
+            " version before that RESTORE, or delete these partitions from the table by DELETE"
+        )

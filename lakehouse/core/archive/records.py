@@ -1,0 +1,178 @@
+"""The record of an operation on a table's archive, and its JSON."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from lakehouse.core.delta.snapshot import type_of_partition
+
+# The transaction id under which a table's log records the number of the last applied operation.
+APP_ID = "lakehouse-archive"
+type_of_operation = Literal["archive", "restore", "expire"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedFile:
+    """A file of the archive.
+
+    - `source`: the path in the table's log of the file that it was copied from. If its rows were
+      written again by Spark, the name in the lake of the file that Spark wrote.
+    - `archived`: the name in the lake of the file in the archive.
+    - `checksum`: of the content, by a method that its prefix names.
+    """
+
+    source: str
+    archived: str
+    size_bytes: int
+    row_count: int
+    checksum: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedPartition:
+    """One partition of an operation.
+
+    - `values`: pairs of column and value, as a log spells them.
+    - `rewritten`: the paths in the log of the files whose rows Spark wrote again; empty if each
+      file was copied.
+    """
+
+    values: type_of_partition
+    start_ms: int
+    end_ms: int
+    files: tuple[ArchivedFile, ...]
+    rewritten: tuple[str, ...] = ()
+
+    @property
+    def row_count(self) -> int:
+        """The number of rows."""
+        return sum(file.row_count for file in self.files)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the archived files."""
+        return sum(file.size_bytes for file in self.files)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The paths in the log of the files that leave the table."""
+        return self.rewritten or tuple(file.source for file in self.files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveOperation:
+    """One operation on a table's archive.
+
+    `number` counts the operations of one table key from 1, without gaps. An `archive` or a
+    `restore` is applied if the table's transaction id `APP_ID` is at least its number. An `expire`
+    is applied as soon as its record is written.
+    """
+
+    number: int
+    kind: type_of_operation
+    table_id: str
+    version: int
+    created_ms: int
+    cutoff_ms: int
+    storage_class: str
+    partitions: tuple[RecordedPartition, ...]
+
+    @property
+    def row_count(self) -> int:
+        """The number of rows."""
+        return sum(each.row_count for each in self.partitions)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the archived files."""
+        return sum(each.size_bytes for each in self.partitions)
+
+    @property
+    def files(self) -> tuple[ArchivedFile, ...]:
+        """The files of all partitions."""
+        return tuple(file for each in self.partitions for file in each.files)
+
+    @property
+    def sources(self) -> frozenset[str]:
+        """The paths in the log of the files that leave the table."""
+        return frozenset(path for each in self.partitions for path in each.sources)
+
+
+def encode_operation(operation: ArchiveOperation) -> bytes:
+    """The JSON document of a record."""
+    content = {
+        "number": operation.number,
+        "kind": operation.kind,
+        "table_id": operation.table_id,
+        "version": operation.version,
+        "created_ms": operation.created_ms,
+        "cutoff_ms": operation.cutoff_ms,
+        "storage_class": operation.storage_class,
+        "partitions": [_encoded(each) for each in operation.partitions],
+    }
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "surrogatepass")
+
+
+def decode_operation(data: bytes) -> ArchiveOperation:
+    """The record in a JSON document.
+
+    Raises:
+        ValueError, KeyError, TypeError: the document is damaged.
+    """
+    content: dict[str, Any] = json.loads(data.decode("utf-8", "surrogatepass"))
+    if content["kind"] not in get_args(type_of_operation):
+        raise ValueError(f"unknown kind {content['kind']!r}")
+    return ArchiveOperation(
+        number=int(content["number"]),
+        kind=content["kind"],
+        table_id=str(content["table_id"]),
+        version=int(content["version"]),
+        created_ms=int(content["created_ms"]),
+        cutoff_ms=int(content["cutoff_ms"]),
+        storage_class=str(content["storage_class"]),
+        partitions=tuple(_decoded(each) for each in content["partitions"]),
+    )
+
+
+def _encoded(partition: RecordedPartition) -> dict[str, Any]:
+    content: dict[str, Any] = {
+        "values": dict(partition.values),
+        "start_ms": partition.start_ms,
+        "end_ms": partition.end_ms,
+        "rows": partition.row_count,
+        "bytes": partition.size_bytes,
+        "files": [
+            {
+                "source": file.source,
+                "archived": file.archived,
+                "bytes": file.size_bytes,
+                "rows": file.row_count,
+                "checksum": file.checksum,
+            }
+            for file in partition.files
+        ],
+    }
+    if partition.rewritten:
+        content["rewritten"] = [*partition.rewritten]
+    return content
+
+
+def _decoded(content: Mapping[str, Any]) -> RecordedPartition:
+    return RecordedPartition(
+        values=tuple(content["values"].items()),
+        start_ms=int(content["start_ms"]),
+        end_ms=int(content["end_ms"]),
+        files=tuple(
+            ArchivedFile(
+                source=str(file["source"]),
+                archived=str(file["archived"]),
+                size_bytes=int(file["bytes"]),
+                row_count=int(file["rows"]),
+                checksum=str(file["checksum"]),
+            )
+            for file in content["files"]
+        ),
+        rewritten=tuple(map(str, content.get("rewritten", ()))),
+    )

@@ -1,0 +1,1 @@
+"""Moves old partitions into a table's archive, and reads them back."""
