@@ -57,7 +57,7 @@ def partition_spans(
     starts = {each: _start(found[time]) for each, found in values.items()}
     if hour is not None:
         starts = {each: _with_hour(start, values[each][hour]) for each, start in starts.items()}
-    unit = "hour" if hour is not None else _common_unit(starts.values())
+    unit = "hour" if hour is not None else _longest_unit(starts.values())
     return {each: _span(start, unit) for each, start in starts.items()}
 
 
@@ -150,7 +150,7 @@ def _with_hour(start: datetime | None, value: object) -> datetime | None:
     return start.replace(hour=hour, minute=0, second=0, microsecond=0)
 
 
-def _common_unit(starts: Iterable[datetime | None]) -> str:
+def _longest_unit(starts: Iterable[datetime | None]) -> str:
     """The longest unit at whose beginning all partitions begin; empty if they begin at any time."""
     known = [start for start in starts if start is not None]
     for unit in _PARTS:
