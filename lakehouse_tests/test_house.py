@@ -487,7 +487,7 @@ def test_core_loads_nothing_from_outside() -> None:
 
 def test_the_public_door_has_these_names_and_loads_nothing_until_it_is_asked() -> None:
     names = """SHORT_RETENTION_RISK Adopted AfterWrite
-        Append AutoCompaction BinPacking BySensor Chosen Compaction Csv Debezium Dms History Landing
+        Append Archive AutoCompaction BinPacking BySensor Chosen Compaction Csv Debezium Dms History Landing
         LiquidClustering MaintainedTables Merge
         OptimizedWrite Overwrite Prices Scheduled Table Vacuum Window ZOrder maintain table"""
     assert {*lakehouse.__all__} == {*names.split()} and all(
